@@ -1,0 +1,1 @@
+"""Dense optimizers: optax, built by name."""

@@ -1,0 +1,1 @@
+"""Losses for recommenders: one value per example, `reduce` makes the mean."""

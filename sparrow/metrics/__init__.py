@@ -1,0 +1,1 @@
+"""Metrics for recommenders: init, update, merge, compute."""

@@ -1,0 +1,1 @@
+"""The optimizer step, the loop, checkpoints and reports."""
