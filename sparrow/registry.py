@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
-R = TypeVar("R", bound=type)
+R = TypeVar("R", bound=type[Any])
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str:
@@ -64,7 +64,7 @@ class Registry(Generic[T]):
                     f"{self.kind} '{name}' is already registered, as {self._records[name].__name__}; "
                     "choose another name"
                 )
-            self._records[name] = cls
+            self._records[name] = cls  # any dataclass may be a record
             return cls
 
         return decorate
@@ -161,7 +161,7 @@ def load_yaml(text: str) -> Any:
 
 
 def _freeze(value: Any) -> Any:
-    """Lists from a file become tuples, so that a record stays hashable and equal to the one written by hand."""
+    """Lists from a file become tuples: a record stays hashable and equal to the one written by hand."""
     return tuple(map(_freeze, value)) if isinstance(value, list | tuple) else value
 
 
