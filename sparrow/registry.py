@@ -10,7 +10,7 @@ import dataclasses
 import difflib
 import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 T = TypeVar("T")
 R = TypeVar("R", bound=type[Any])
@@ -64,7 +64,7 @@ class Registry(Generic[T]):
                     f"{self.kind} '{name}' is already registered, as {self._records[name].__name__}; "
                     "choose another name"
                 )
-            self._records[name] = cls  # any dataclass may be a record
+            self._records[name] = cast("type[T]", cls)
             return cls
 
         return decorate
