@@ -1,0 +1,85 @@
+"""Lookup and update of rows on one device. A backend is a module with these functions; `xla` is the reference.
+
+``lookup(table, lookups)``                         pooled rows of every bag
+``update(step, table, slots, grads, scalars)``     one row step per touched row, in place where donated
+``unavailable()``, ``unsupported(step)``           why it cannot run here, or cannot run this step; None: it can
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Protocol
+
+import jax
+
+from sparrow.kernels import xla
+from sparrow.kernels.types import Lookups, RowGradients, RowStep, StepScalars
+from sparrow.registry import nearest
+
+
+class Backend(Protocol):
+    """What a backend module offers."""
+
+    name: str
+
+    def unavailable(self) -> str | None:
+        """Why this backend cannot run here; None: it can."""
+
+    def unsupported(self, step: RowStep) -> str | None:
+        """Why this backend cannot run ``step``; None: it can."""
+
+    def lookup(self, table: jax.Array, lookups: Lookups) -> jax.Array:
+        """(num_bags, dim) float32: each bag's rows, times their gains, summed."""
+
+    def update(
+        self,
+        step: RowStep,
+        table: jax.Array,
+        slots: tuple[jax.Array, ...],
+        grads: RowGradients,
+        scalars: StepScalars,
+    ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+        """Applies ``step`` once to every row that ``grads`` touches."""
+
+
+BACKENDS: dict[str, Backend] = {"xla": xla}
+
+_warned: set[str] = set()
+
+
+def backends() -> dict[str, str]:
+    """Which backends there are: "available", or why not.
+
+    >>> backends()["xla"]
+    'available'
+    """
+    return {name: backend.unavailable() or "available" for name, backend in BACKENDS.items()}
+
+
+def choose(name: str, step: RowStep) -> Backend:
+    """The backend ``name`` ("auto": the fastest that is available), or `xla` with one warning where it cannot run."""
+    if name == "auto":
+        preferred = {"cpu": "native", "gpu": "pallas"}.get(jax.default_backend(), "xla")
+        backend = BACKENDS.get(preferred, xla)
+        if backend.unavailable():
+            return xla
+    elif name in BACKENDS:
+        backend = BACKENDS[name]
+        if reason := backend.unavailable():
+            raise ValueError(f"backend '{name}' is not available here: {reason}")
+    else:
+        raise ValueError(f"unknown backend '{name}': {nearest(name, [*BACKENDS, 'auto'])}")
+    if reason := backend.unsupported(step):
+        warn_once(f"{step.rule.name} runs on the slower 'xla' backend, because '{backend.name}' cannot: {reason}")
+        return xla
+    return backend
+
+
+def warn_once(message: str) -> None:
+    """Warns, the first time this message is given."""
+    if message not in _warned:
+        _warned.add(message)
+        warnings.warn(message, stacklevel=3)
+
+
+__all__ = ["BACKENDS", "Backend", "Lookups", "RowGradients", "RowStep", "StepScalars", "backends", "choose"]

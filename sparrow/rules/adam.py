@@ -1,0 +1,186 @@
+"""The Adam family: two moments, with bias correction."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from sparrow.rules.base import (
+    BELOW_ONE,
+    PER_ELEMENT,
+    PER_ROW,
+    Hyper,
+    Rule,
+    Scalar,
+    ScalarOrSchedule,
+    Slot,
+    Slots,
+    bias_correction,
+    divide_or_zero,
+    log,
+    norm,
+    step_count,
+    trust_ratio,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Moments(Rule):
+    """What Adam, LAMB and their row-wise forms share: two moments and the corrected direction."""
+
+    learning_rate: ScalarOrSchedule = 0.001
+    beta1: ScalarOrSchedule = 0.9
+    beta2: ScalarOrSchedule = 0.999
+    eps: ScalarOrSchedule = 1e-8
+    weight_decay: ScalarOrSchedule = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check(beta1=(0.0, BELOW_ONE), beta2=(0.0, BELOW_ONE), eps=(0.0, math.inf), weight_decay=(0.0, math.inf))
+
+    def hyper(self, step: Any) -> dict[str, Scalar]:
+        """Adds the weights of the new gradient and the bias corrections, 1 - beta**t with t = 1 at first."""
+        h = super().hyper(step)
+        return h | {
+            "new1": 1.0 - h["beta1"],
+            "new2": 1.0 - h["beta2"],
+            "correction1": bias_correction(h["beta1"], step_count(step)),
+            "correction2": bias_correction(h["beta2"], step_count(step)),
+        }
+
+    def moments(self, grad: jax.Array, square: jax.Array, slots: Slots, h: Hyper) -> tuple[jax.Array, jax.Array]:
+        """Both moments after this gradient; ``square`` is grad**2, or its mean over the row."""
+        momentum = h.beta1 * slots["momentum"] + h.new1 * grad
+        velocity = h.beta2 * slots["velocity"] + h.new2 * square
+        return momentum, velocity
+
+
+def corrected(
+    momentum: jax.Array, velocity: jax.Array, correction1: Scalar, correction2: Scalar, eps: Scalar
+) -> jax.Array:
+    """``(momentum / correction1) / (sqrt(velocity / correction2) + eps)``; 0 where nothing was ever seen."""
+    return divide_or_zero(momentum / correction1, jnp.sqrt(velocity / correction2) + eps)
+
+
+@dataclasses.dataclass(frozen=True)
+class Adam(_Moments):
+    """Adam on touched rows ("lazy Adam"), with decoupled weight decay::
+
+        momentum' = beta1 * momentum + (1 - beta1) * grad
+        velocity' = beta2 * velocity + (1 - beta2) * grad**2
+        direction = momentum' / (1 - beta1**t) / (sqrt(velocity' / (1 - beta2**t)) + eps)
+        row      -= learning_rate * (direction + weight_decay * row)
+
+    t is the optimizer step counted from 1, or with ``bias_correction="row"`` how often this row was updated, which
+    costs one more number per row. Differs from dense AdamW: rows that are not touched keep their moments and do
+    not decay.
+
+    >>> sorted(Adam(bias_correction="row").slots)
+    ['count', 'momentum', 'velocity']
+
+    References: Kingma, Ba, 2014, arXiv 1412.6980; Loshchilov, Hutter, 2017, arXiv 1711.05101.
+    """
+
+    bias_correction: str = "step"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.bias_correction not in ("step", "row"):
+            raise ValueError(f"Adam.bias_correction must be 'step' or 'row', got {self.bias_correction!r}")
+
+    @property
+    def slots(self) -> Mapping[str, Slot]:
+        """Two vectors per row, and a count where bias correction is per row."""
+        moments = {"momentum": Slot(PER_ELEMENT), "velocity": Slot(PER_ELEMENT)}
+        return moments | ({"count": Slot(PER_ROW)} if self.bias_correction == "row" else {})
+
+    def hyper(self, step: Any) -> dict[str, Scalar]:
+        """Adds the logarithms that a per-row correction needs."""
+        h = super().hyper(step)
+        if self.bias_correction == "step":
+            return h
+        return h | {"log_beta1": log(h["beta1"]), "log_beta2": log(h["beta2"])}
+
+    def update(self, row: jax.Array, grad: jax.Array, slots: Slots, h: Hyper) -> tuple[jax.Array, Slots]:
+        """See the class."""
+        momentum, velocity = self.moments(grad, grad * grad, slots, h)
+        new_slots = {"momentum": momentum, "velocity": velocity}
+        correction1, correction2 = h.correction1, h.correction2
+        if self.bias_correction == "row":
+            count = slots["count"] + 1.0
+            correction1, correction2 = -jnp.expm1(count * h.log_beta1), -jnp.expm1(count * h.log_beta2)
+            new_slots["count"] = count
+        direction = corrected(momentum, velocity, correction1, correction2, h.eps)
+        return row - h.learning_rate * (direction + h.weight_decay * row), new_slots
+
+
+@dataclasses.dataclass(frozen=True)
+class PartialRowwiseAdam(_Moments):
+    """Adam with one second moment per row::
+
+        momentum' = beta1 * momentum + (1 - beta1) * grad
+        velocity' = beta2 * velocity + (1 - beta2) * mean(grad**2)           one number per row
+        direction = momentum' / (1 - beta1**t) / (sqrt(velocity' / (1 - beta2**t)) + eps)
+        row      -= learning_rate * (direction + weight_decay * row)
+
+    Has no dense cousin in optax. Untouched rows keep their moments and do not decay.
+
+    Reference: FBGEMM's partial row-wise Adam.
+    """
+
+    slots = {"momentum": Slot(PER_ELEMENT), "velocity": Slot(PER_ROW)}
+
+    def update(self, row: jax.Array, grad: jax.Array, slots: Slots, h: Hyper) -> tuple[jax.Array, Slots]:
+        """See the class."""
+        momentum, velocity = self.moments(grad, jnp.mean(grad * grad), slots, h)
+        direction = corrected(momentum, velocity, h.correction1, h.correction2, h.eps)
+        row = row - h.learning_rate * (direction + h.weight_decay * row)
+        return row, {"momentum": momentum, "velocity": velocity}
+
+
+@dataclasses.dataclass(frozen=True)
+class LAMB(_Moments):
+    """Adam's direction, scaled so that each row moves in proportion to its own length::
+
+        direction = Adam's, plus weight_decay * row
+        row      -= learning_rate * (|row| / |direction|) * direction        (ratio 1 where a norm is zero)
+
+    Differs from dense LAMB: the ratio is of one row, not of the whole matrix; untouched rows keep their moments.
+
+    Reference: You et al., 2019, arXiv 1904.00962.
+    """
+
+    slots = {"momentum": Slot(PER_ELEMENT), "velocity": Slot(PER_ELEMENT)}
+
+    def update(self, row: jax.Array, grad: jax.Array, slots: Slots, h: Hyper) -> tuple[jax.Array, Slots]:
+        """See the class."""
+        momentum, velocity = self.moments(grad, grad * grad, slots, h)
+        return lamb_step(row, momentum, velocity, h), {"momentum": momentum, "velocity": velocity}
+
+
+@dataclasses.dataclass(frozen=True)
+class PartialRowwiseLAMB(_Moments):
+    """LAMB with one second moment per row, as in `PartialRowwiseAdam`.
+
+    Reference: FBGEMM's partial row-wise LAMB.
+    """
+
+    slots = {"momentum": Slot(PER_ELEMENT), "velocity": Slot(PER_ROW)}
+
+    def update(self, row: jax.Array, grad: jax.Array, slots: Slots, h: Hyper) -> tuple[jax.Array, Slots]:
+        """See the class."""
+        momentum, velocity = self.moments(grad, jnp.mean(grad * grad), slots, h)
+        return lamb_step(row, momentum, velocity, h), {"momentum": momentum, "velocity": velocity}
+
+
+def lamb_step(row: jax.Array, momentum: jax.Array, velocity: jax.Array, h: Hyper) -> jax.Array:
+    """The row after LAMB's step from both moments."""
+    direction = corrected(momentum, velocity, h.correction1, h.correction2, h.eps) + h.weight_decay * row
+    ratio = trust_ratio(norm(row), norm(direction))
+    new_row: jax.Array = row - h.learning_rate * ratio * direction
+    return new_row

@@ -1,0 +1,205 @@
+"""`Rule` and `Slot`: how an optimizer for table rows is written. The equation stands here once, for every backend."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import numbers
+from collections.abc import Callable, Hashable, Mapping
+from types import SimpleNamespace
+from typing import Any, Final, Literal, TypeAlias
+
+import jax
+import jax.numpy as jnp
+
+Scalar: TypeAlias = float | jax.Array
+ScalarOrSchedule: TypeAlias = float | Callable[[Any], Any]
+Slots: TypeAlias = dict[str, jax.Array]
+Hyper: TypeAlias = SimpleNamespace
+"""What `Rule.update` reads hyper-parameters from: one float32 scalar per name, already evaluated at this step."""
+
+Layout: TypeAlias = Literal["per_element", "per_row"]
+PER_ELEMENT: Final = "per_element"
+PER_ROW: Final = "per_row"
+BELOW_ONE: Final = math.nextafter(1.0, 0.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Slot:
+    """One piece of optimizer state.
+
+    Attributes:
+      layout: ``PER_ELEMENT``, one vector per row, or ``PER_ROW``, one number per row.
+      init: the value it starts from: a number, or the name of the rule's field that holds the number.
+    """
+
+    layout: Layout
+    init: float | str = 0.0
+
+    def __post_init__(self) -> None:
+        if self.layout not in (PER_ELEMENT, PER_ROW):
+            raise ValueError(f"Slot.layout must be PER_ELEMENT or PER_ROW, got {self.layout!r}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """The optimizer of a table: one equation for one row, applied once per touched row and step.
+
+    A rule is a frozen dataclass. Its numeric fields are hyper-parameters, each a number or a schedule
+    ``step -> value`` (step 0 is the first update); they reach `update` through ``h``, so that a changing learning
+    rate never recompiles and tables with different numbers can share one kernel. Its other fields (bool, str,
+    None) are read from ``self`` and choose the code.
+
+    To write one's own, subclass, name the slots, write the equation:
+
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class SignSGD(Rule):
+    ...     learning_rate: ScalarOrSchedule = 0.1
+    ...     def update(self, row, grad, slots, h):
+    ...         return row - h.learning_rate * jnp.sign(grad), slots
+    >>> SignSGD(learning_rate=lambda step: 0.1 / (step + 1)).hyper(1)
+    {'learning_rate': 0.05}
+
+    Attributes:
+      learning_rate: a number or a schedule.
+      max_gradient: if given, activation gradients are clamped to ``[-max_gradient, max_gradient]``
+        element-wise before they are summed into row gradients.
+    """
+
+    learning_rate: ScalarOrSchedule = 0.01
+    max_gradient: float | None = dataclasses.field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        own = vars(type(self))
+        if own.get("__annotations__") and "__dataclass_params__" not in own:
+            raise TypeError(f"{self.name} has fields of its own: decorate it with @dataclasses.dataclass(frozen=True)")
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, numbers.Real) and not isinstance(value, bool) and not math.isfinite(value):
+                raise ValueError(f"{self.name}.{field.name} must be finite, got {value}")
+        self.check(learning_rate=(0.0, math.inf))
+        if self.max_gradient is not None and not (_is_number(self.max_gradient) and self.max_gradient > 0):
+            raise ValueError(f"{self.name}.max_gradient must be a positive number or None, got {self.max_gradient!r}")
+
+    @property
+    def name(self) -> str:
+        """The rule's class name, as error messages say it."""
+        return type(self).__name__
+
+    @property
+    def slots(self) -> Mapping[str, Slot]:
+        """The optimizer state by name. A subclass may give a plain class attribute instead: ``slots = {...}``."""
+        return {}
+
+    def update(self, row: jax.Array, grad: jax.Array, slots: Slots, h: Hyper) -> tuple[jax.Array, Slots]:
+        """The equation, for one ``row (D,)``, its summed gradient ``grad (D,)`` and its slots, all float32."""
+        raise NotImplementedError(f"{self.name} must define update(self, row, grad, slots, h)")
+
+    def hyper(self, step: Any) -> dict[str, Scalar]:
+        """What ``h`` holds at ``step``: every numeric field. Override to add what is worked out once per step."""
+        return {name: value(step) if callable(value) else value for name, value in self._numeric_fields().items()}
+
+    def _numeric_fields(self) -> dict[str, Any]:
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {
+            name: value
+            for name, value in fields.items()
+            if name != "max_gradient" and (callable(value) or _is_number(value))
+        }
+
+    def check(self, **bounds: tuple[float, float]) -> None:
+        """Raises unless each named field is a schedule or a number within ``[low, high]``."""
+        for field, (low, high) in bounds.items():
+            value = getattr(self, field)
+            if callable(value):
+                continue
+            if not _is_number(value):
+                raise TypeError(f"{self.name}.{field} must be a number or a schedule (step -> value), got {value!r}")
+            if not low <= value <= high:
+                upper = {math.inf: "", BELOW_ONE: " and below 1"}.get(high, f" and at most {high:g}")
+                allowed = f"at least {low:g}{upper}" if low > -math.inf else f"at most {high:g}"
+                raise ValueError(f"{self.name}.{field} must be {allowed}, got {value!r}")
+
+    def slot_init(self, slot: str) -> float:
+        """The number that ``slot`` starts from."""
+        init = self.slots[slot].init
+        value = getattr(self, init) if isinstance(init, str) else init
+        if not _is_number(value):
+            raise TypeError(f"{self.name}: slot '{slot}' starts from {init!r}, which must be a number, got {value!r}")
+        return float(value)
+
+    def kind(self) -> Hashable:
+        """Rules of one kind run the same code and differ only in numbers: their tables can be stacked."""
+        choices = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.name not in self._numeric_fields() and field.name != "max_gradient"
+        }
+        slots = tuple((name, slot.layout) for name, slot in self.slots.items())
+        return type(self), tuple(choices.items()), slots, tuple(self.hyper(0))
+
+    def without_numbers(self) -> Rule:
+        """This rule for tracing: reading a hyper-parameter from ``self`` instead of ``h`` is an error."""
+        view = object.__new__(type(self))
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name in self._numeric_fields():
+                value = _ReadFromHyper(f"{self.name}.update must read h.{field.name}, not self.{field.name}")
+            object.__setattr__(view, field.name, value)
+        return view
+
+
+class _ReadFromHyper:
+    """Stands in for a number inside `Rule.update`; any use of it explains the mistake."""
+
+    def __init__(self, message: str) -> None:
+        self._message = message
+
+    def _refuse(self, *_: Any) -> Any:
+        raise TypeError(self._message)
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse
+    __pow__ = __rpow__ = __neg__ = __bool__ = __float__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
+    __call__ = __jax_array__ = _refuse
+
+    def __eq__(self, other: object) -> bool:
+        return self._message == other._message if isinstance(other, _ReadFromHyper) else bool(self._refuse())
+
+    def __hash__(self) -> int:
+        return hash(self._message)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def bias_correction(decay: Scalar, count: jax.Array) -> jax.Array:
+    """``1 - decay**count``, without the cancellation that ``1 - x`` suffers in float32 when ``decay`` is near 1."""
+    return -jnp.expm1(count * log(decay))
+
+
+def log(x: Scalar) -> Scalar:
+    """The logarithm; of a plain number in double precision, because ``log(0.999)`` needs the digits."""
+    return math.log(x) if _is_number(x) and x > 0 else jnp.log(x)
+
+
+def step_count(step: Any) -> jax.Array:
+    """The optimizer step counted from 1, as bias correction wants it, in float32."""
+    return jnp.asarray(step, jnp.float32) + 1.0
+
+
+def trust_ratio(numerator: jax.Array, denominator: jax.Array) -> jax.Array:
+    """``numerator / denominator`` of two norms; 1 where either is zero, so that LAMB and LARS never give NaN."""
+    both = (numerator > 0) & (denominator > 0)
+    return jnp.where(both, numerator / jnp.where(both, denominator, 1.0), 1.0)
+
+
+def norm(x: jax.Array) -> jax.Array:
+    """The Euclidean norm of a row."""
+    return jnp.sqrt(jnp.sum(x * x))
+
+
+def divide_or_zero(numerator: jax.Array, denominator: jax.Array) -> jax.Array:
+    """``numerator / denominator``, and 0 where the denominator is 0: a row without history and gradient stays."""
+    nonzero = denominator != 0
+    return jnp.where(nonzero, numerator / jnp.where(nonzero, denominator, 1.0), 0.0)
