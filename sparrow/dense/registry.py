@@ -44,5 +44,5 @@ class DenseOptimizer:
         return optax.chain(self.direction(), optax.scale_by_learning_rate(learning_rate))
 
 
-optimizers: Registry[DenseOptimizer] = Registry("optimizer")
-register_optimizer = optimizers.register
+OPTIMIZERS: Registry[DenseOptimizer] = Registry("optimizer")
+register_optimizer = OPTIMIZERS.register
