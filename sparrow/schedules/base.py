@@ -1,0 +1,116 @@
+"""What all schedules share: the count, the warmup, the rate of 0, and the registry of names."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from sparrow.registry import Registry
+from sparrow.schedules.fields import check_number, check_whole, is_zero
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """A learning rate as a pure function of the optimizer step: ``schedule(step) -> rate``.
+
+    A schedule is its own config record: a frozen dataclass whose fields say everything. It is called with the
+    number of optimizer steps already taken (0 at the first update), works under ``jit`` and on arrays of steps,
+    and can go wherever optax takes a schedule. Integers stay integers until the last division, and distances are
+    counted from where the rate is small, so that rates near 0 keep float32's relative accuracy.
+
+    Fields:
+      lr: the base rate. A base rate of 0 stays 0 whatever the rest says: that is how a group is frozen.
+      by_epoch: sizes count epochs in place of steps.
+      steps_per_epoch: optimizer steps in one epoch; giving it implies ``by_epoch``. A config may leave it out:
+        `with_steps_per_epoch` fills it in when the data is known.
+
+    Subclasses write `rate`.
+    """
+
+    lr: float
+    by_epoch: bool = dataclasses.field(default=False, kw_only=True)
+    steps_per_epoch: int | None = dataclasses.field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_number(self, "lr", at_least=0)
+        if self.steps_per_epoch is not None:
+            check_whole(self, "steps_per_epoch", at_least=1)
+            object.__setattr__(self, "by_epoch", True)
+
+    def __call__(self, step: jax.typing.ArrayLike) -> jax.Array:
+        """The rate of the update after ``step`` optimizer steps."""
+        count = jnp.asarray(step)
+        if not jnp.issubdtype(count.dtype, jnp.integer):
+            raise TypeError(
+                f"{type(self).__name__} counts whole steps; got a step of type {count.dtype} (cast it to an integer)"
+            )
+        # optax.join_schedules also asks for steps before 0, and throws the answer away.
+        count = jnp.maximum(count, 0)
+        if self.by_epoch:
+            if self.steps_per_epoch is None:
+                raise ValueError(
+                    f"{type(self).__name__} counts epochs (by_epoch) and needs the field steps_per_epoch;"
+                    " see schedules.with_steps_per_epoch"
+                )
+            count = count // self.steps_per_epoch
+        if is_zero(self.lr):
+            return jnp.zeros(count.shape)
+        return jnp.broadcast_to(self.rate(count), count.shape)
+
+    def rate(self, count: jax.Array) -> jax.Array:
+        """The rate after ``count`` steps (or epochs); ``count`` is a non-negative integer array."""
+        raise NotImplementedError(f"{type(self).__name__} must define rate(count)")
+
+
+SCHEDULES: Registry[Callable[[Any], Any]] = Registry("schedule")
+register_schedule = SCHEDULES.register
+
+
+def warm_up(
+    count: jax.Array,
+    size: int,
+    start: float,
+    peak: float,
+    after: Callable[[jax.Array], jax.Array],
+) -> jax.Array:
+    """``start + (peak - start) * count / size`` while ``count < size``, then ``after(count - size)``."""
+    if size == 0:
+        return after(count)
+    rising = start + (peak - start) * (count / size)
+    return jnp.where(count < size, rising, after(jnp.maximum(count - size, 0)))
+
+
+def check_warmup_within(record: object, warmup_steps: int, steps: int) -> None:
+    """Raises ValueError unless ``0 <= warmup_steps < steps``, for schedules whose steps count the warmup in."""
+    check_whole(record, "steps", at_least=1)
+    check_whole(record, "warmup_steps", at_least=0)
+    if warmup_steps >= steps:
+        raise ValueError(
+            f"{type(record).__name__}.warmup_steps must be less than steps (which counts the warmup in),"
+            f" got warmup_steps={warmup_steps} and steps={steps}"
+        )
+
+
+def half_cosine(remaining: jax.Array, total: jax.Array | int) -> jax.Array:
+    """``(1 + cos(pi * elapsed / total)) / 2`` from ``remaining = total - elapsed``.
+
+    Written as ``sin(pi/2 * remaining / total)**2``, which loses nothing where the cosine nears -1.
+    """
+    return jnp.square(jnp.sin(jnp.pi / 2 * (remaining / total)))
+
+
+def with_steps_per_epoch(schedule: Callable[[Any], Any], steps_per_epoch: int) -> Callable[[Any], Any]:
+    """Tells a schedule that counts epochs how long an epoch is; any other schedule comes back as it is.
+
+    >>> from sparrow import schedules
+    >>> by_epoch = schedules.exponential_decay(1.0, decay_size=1, decay_factor=0.5, by_epoch=True)
+    >>> float(with_steps_per_epoch(by_epoch, 10)(25))
+    0.25
+    """
+    if isinstance(schedule, Schedule) and schedule.by_epoch and schedule.steps_per_epoch is None:
+        return dataclasses.replace(schedule, steps_per_epoch=steps_per_epoch)
+    return schedule
