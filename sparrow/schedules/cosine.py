@@ -6,7 +6,6 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from sparrow.schedules.base import Schedule, check_warmup_within, half_cosine, register_schedule, warm_up
 from sparrow.schedules.fields import check_number, check_whole
@@ -122,11 +121,12 @@ class CosineAnnealingWarmRestarts(Schedule):
         starts = [0]
         while (start := starts[-1] * self.t_mult + self.t_0) < 2**31:  # t_0 (1 + t_mult + t_mult**2 + ...)
             starts.append(start)
-        cycle = jnp.searchsorted(np.asarray(starts, np.int32), elapsed, side="right") - 1
         # The last cycle may be longer than an int32 can say; as a float it is exact up to 2**24 steps.
-        lengths = jnp.asarray([self.t_0 * self.t_mult**i for i in range(len(starts))], float)[cycle]
-        elapsed_in_cycle = elapsed - np.asarray(starts, np.int32)[cycle]
-        return _anneal(self, lengths - elapsed_in_cycle, lengths)
+        lengths = jnp.asarray([self.t_0 * self.t_mult**i for i in range(len(starts))], float)
+        starts_at = jnp.asarray(starts)
+        cycle = jnp.searchsorted(starts_at, elapsed, side="right") - 1
+        remaining = lengths[cycle] - (elapsed - starts_at[cycle])
+        return _anneal(self, remaining, lengths[cycle])
 
 
 def _anneal(
