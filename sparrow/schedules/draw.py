@@ -32,7 +32,7 @@ def draw(
         raise ValueError(f"steps must be at least 1, got {steps}")
     from matplotlib.figure import Figure  # not pyplot: no window, no global state
 
-    figure = Figure(figsize=(8, 4), layout="constrained")
+    figure = Figure(figsize=(10, 4), layout="constrained")
     axes = figure.subplots()
     named = schedules if isinstance(schedules, Mapping) else {"": schedules}
     grid = jnp.arange(steps)
@@ -40,8 +40,8 @@ def draw(
         rates = np.broadcast_to(jax.vmap(schedule)(grid), (steps,))
         # A rate holds for its whole step, so jumps stay vertical.
         axes.plot(np.arange(steps), rates, drawstyle="steps-post", label=name or None)
-    axes.set(title=title, xlabel="optimizer step", ylabel="rate", ylim=(0, None))
+    axes.set(title=title, xlabel="optimizer step", ylabel="rate", ylim=(0, None), xlim=(0, steps))
     axes.grid(alpha=0.3)
     if any(named):
-        axes.legend()
+        figure.legend(loc="outside right upper")
     figure.savefig(path, format="png", dpi=120)
