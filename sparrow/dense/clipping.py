@@ -1,0 +1,53 @@
+"""Clipping of gradients by their global norm, computed here or handed in from outside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+
+def global_norm(tree: Any) -> jax.Array:
+    """The Euclidean norm of all leaves together, summed in float32 at least.
+
+    >>> float(global_norm({"a": jnp.array([3.0]), "b": jnp.array([4.0])}))
+    5.0
+    """
+    return jnp.sqrt(squared_norm(tree))
+
+
+def squared_norm(tree: Any) -> jax.Array:
+    """The square of `global_norm`: squared norms of the parts of a tree add up to that of the whole."""
+    wide = [leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)) for leaf in jax.tree.leaves(tree)]
+    return sum((jnp.sum(jnp.square(leaf)) for leaf in wide), start=jnp.zeros(()))
+
+
+def clip_by_global_norm(max_norm: jax.typing.ArrayLike) -> optax.GradientTransformationExtraArgs:
+    """``updates * min(1, max_norm / norm)``, where ``norm`` is the global norm of the updates.
+
+    When the updates are one share of a larger whole (one pipeline stage, or the dense parameters beside the tables)
+    the caller hands in the norm of the whole: ``tx.update(..., global_norm=norm)``. As in optax, nothing is added to
+    the norm (PyTorch adds 1e-6), and a norm that is not finite makes the updates not finite.
+
+    >>> clip = clip_by_global_norm(1.0)
+    >>> gradients = jnp.array([3.0, 4.0])
+    >>> clip.update(gradients, clip.init(gradients))[0]
+    Array([0.6, 0.8], dtype=float32)
+    >>> clip.update(gradients, clip.init(gradients), global_norm=10.0)[0]
+    Array([0.3, 0.4], dtype=float32)
+
+    Pascanu et al., On the difficulty of training Recurrent Neural Networks, https://arxiv.org/abs/1211.5063
+    """
+
+    def update(
+        updates: Any, state: Any, params: Any = None, *, global_norm: Any = None, **extra_args: Any
+    ) -> tuple[Any, Any]:
+        del params, extra_args
+        norm = jnp.sqrt(squared_norm(updates)) if global_norm is None else jnp.asarray(global_norm, jnp.float32)
+        # `norm < max_norm` is false for NaN, which then reaches the updates.
+        factor = jnp.where(norm < max_norm, 1.0, max_norm / norm)
+        return jax.tree.map(lambda update: (update * factor).astype(update.dtype), updates), state
+
+    return optax.GradientTransformationExtraArgs(optax.init_empty_state, update)

@@ -1,0 +1,149 @@
+"""Parameters by name: paths such as ``tower/layers/0/kernel``, and patterns over them.
+
+A pattern is a regular expression that must match a whole name. The same functions serve parameter paths and table
+names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import jax
+
+Patterns = str | Sequence[str]
+
+_LISTED = 50  # names in one error message
+_whole_tree = contextvars.ContextVar("whole_tree", default=True)
+
+
+@contextlib.contextmanager
+def share_of_a_tree() -> Iterator[None]:
+    """Inside, patterns may match nothing: the tree at hand is one share of a tree already checked as a whole.
+
+    For callers that split the parameters (over pipeline stages) and give each share its own optimizer state.
+    """
+    token = _whole_tree.set(False)
+    try:
+        yield
+    finally:
+        _whole_tree.reset(token)
+
+
+def path_names(tree: Any) -> list[str]:
+    """The name of every leaf, in the order of ``jax.tree.leaves``.
+
+    Works for nested dicts, lists, named tuples, dataclasses and Flax states; the box that Flax puts around an array
+    (``nnx.Param``, ``nn.Partitioned``) is not part of the name.
+
+    >>> path_names({"tower": [{"kernel": 1, "bias": 2}], "embedding": 3})
+    ['embedding', 'tower/0/bias', 'tower/0/kernel']
+    """
+    names = []
+    for path, node in jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_flax_box)[0]:
+        inside = jax.tree_util.tree_flatten_with_path(node)[0]
+        for inner_path, _ in inside:
+            names.append(_join(path if len(inside) == 1 else (*path, *inner_path)))
+    return names
+
+
+def assign(patterns: Sequence[Patterns], names: Iterable[str]) -> dict[str, int | None]:
+    """Which of the ``patterns`` each name fully matches: its index, or None where none does.
+
+    An entry of ``patterns`` is one regular expression or several that belong together. A regular expression that
+    matches no name, and a name matched by two entries, are errors that list the names.
+
+    >>> assign([r"tower/.*", r".*/bias"], ["embedding", "tower/kernel", "head/bias"])
+    {'embedding': None, 'tower/kernel': 0, 'head/bias': 1}
+    >>> assign([r"towr/.*"], ["tower/kernel", "head/bias"])
+    Traceback (most recent call last):
+    ValueError: pattern 'towr/.*' fully matches none of the names: tower/kernel, head/bias
+    """
+    names = list(names)
+    _require_matches(patterns, names)
+    return _assign(patterns, names)
+
+
+def matching(patterns: Patterns) -> Callable[[Any], Any]:
+    """A function from a tree to a tree of booleans: does any of the ``patterns`` fully match the leaf's name.
+
+    >>> matching(r".*kernel")({"kernel": 1.0, "bias": 2.0})
+    {'bias': False, 'kernel': True}
+    """
+    compiled = [_compile(pattern) for pattern in _listed(patterns)]
+
+    def mask(tree: Any) -> Any:
+        hits = [any(pattern.fullmatch(name) for pattern in compiled) for name in path_names(tree)]
+        return jax.tree.unflatten(jax.tree.structure(tree), hits)
+
+    return mask
+
+
+def labels(groups: Sequence[str], patterns: Sequence[Patterns], rest: str, tree: Any) -> Any:
+    """A tree of group names: the group whose pattern matches the leaf's name, ``rest`` where none does."""
+    by_name = _assign(patterns, path_names(tree))
+    found = [rest if index is None else groups[index] for index in by_name.values()]
+    return jax.tree.unflatten(jax.tree.structure(tree), found)
+
+
+def check_patterns(patterns: Sequence[Patterns], tree: Any) -> None:
+    """Raises unless every pattern matches a leaf of ``tree`` and no leaf is matched by two entries.
+
+    A tree without leaves passes (``optax.tree.map_params`` makes the state of an empty tree), and so does a share of
+    a tree, see `share_of_a_tree`.
+    """
+    names = path_names(tree)
+    if names and _whole_tree.get():
+        assign(patterns, names)
+
+
+def _assign(patterns: Sequence[Patterns], names: list[str]) -> dict[str, int | None]:
+    compiled = [(i, _compile(pattern)) for i, entry in enumerate(patterns) for pattern in _listed(entry)]
+    found: dict[str, int | None] = {}
+    for name in names:
+        hits = {index: pattern.pattern for index, pattern in compiled if pattern.fullmatch(name)}
+        if len(hits) > 1:
+            both = " and ".join(f"'{pattern}'" for pattern in hits.values())
+            raise ValueError(
+                f"'{name}' is matched by {both}; a name may belong to one group only. Names: {_list(names)}"
+            )
+        found[name] = next(iter(hits), None)
+    return found
+
+
+def _require_matches(patterns: Sequence[Patterns], names: list[str]) -> None:
+    for pattern in (pattern for entry in patterns for pattern in _listed(entry)):
+        compiled = _compile(pattern)
+        if not any(compiled.fullmatch(name) for name in names):
+            raise ValueError(f"pattern '{pattern}' fully matches none of the names: {_list(names)}")
+
+
+def _listed(patterns: Patterns) -> Sequence[str]:
+    return [patterns] if isinstance(patterns, str) else patterns
+
+
+def _compile(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except (re.error, TypeError) as error:
+        raise ValueError(f"pattern {pattern!r} is not a regular expression: {error}") from error
+
+
+def _list(names: list[str]) -> str:
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(names[:_LISTED]) + more
+
+
+def _join(path: tuple[Any, ...]) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator="/")
+
+
+def _is_flax_box(node: Any) -> bool:
+    # By name, so that Flax need not be imported.
+    return any(
+        base.__module__.startswith("flax.") and base.__name__ in ("Variable", "AxisMetadata")
+        for base in type(node).__mro__
+    )
