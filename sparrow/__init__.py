@@ -1,3 +1,61 @@
-"""Sparrow: recommendation models with very large embedding tables, trained in JAX."""
+"""Sparrow: recommendation models with very large embedding tables, trained in JAX.
+
+``import sparrow as sp`` needs only jax, numpy and optax; the parts that need more (``sp.nnx``, ``sp.linen``, ...) are
+imported when they are first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from sparrow import rules
+from sparrow.embedding import Embedder, EmbeddingState, FeatureSpec, PackedBatch, Ragged, RowGrads, TableSpec
+from sparrow.kernels import backends
+from sparrow.rules import Rule
+
+if TYPE_CHECKING:
+    from sparrow import dense, losses, metrics, schedules
+    from sparrow.embedding import linen, nnx
 
 __version__ = "0.1.0"
+
+_LAZY = {
+    "dense": "sparrow.dense",
+    "linen": "sparrow.embedding.linen",
+    "losses": "sparrow.losses",
+    "metrics": "sparrow.metrics",
+    "nnx": "sparrow.embedding.nnx",
+    "schedules": "sparrow.schedules",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return importlib.import_module(_LAZY[name])
+    raise AttributeError(f"module 'sparrow' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_LAZY])
+
+
+__all__ = [
+    "Embedder",
+    "EmbeddingState",
+    "FeatureSpec",
+    "PackedBatch",
+    "Ragged",
+    "RowGrads",
+    "Rule",
+    "TableSpec",
+    "__version__",
+    "backends",
+    "dense",
+    "linen",
+    "losses",
+    "metrics",
+    "nnx",
+    "rules",
+    "schedules",
+]

@@ -70,7 +70,7 @@ def sum_by_row(grads: RowGradients, num_rows: int) -> tuple[jax.Array, jax.Array
     ids, bags = ids[order], bags[order]
     entry_grads = grads.bag_grads.at[bags].get(mode="fill", fill_value=0)  # (N, dim)
     if grads.gains is not None:
-        entry_grads = entry_grads * grads.gains[order][:, None]
+        entry_grads = entry_grads * jnp.asarray(grads.gains)[order][:, None]
     first = jnp.concatenate([jnp.ones(min(count, 1), bool), ids[1:] != ids[:-1]])
     segments = jnp.cumsum(first.astype(jnp.int32)) - 1
     out_of_range = num_rows + jnp.arange(count, dtype=jnp.int32)  # all distinct; an id takes its segment's place

@@ -1,0 +1,260 @@
+"""`Embedder`: tables and features in, a functional lookup and update out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from sparrow.embedding.packing import Group, PackedBatch, pack
+from sparrow.embedding.row_grads import RowGrads
+from sparrow.embedding.specs import FeatureSpec, TableSpec
+from sparrow.embedding.stacking import Stack, stable_hash, stack_tables
+from sparrow.kernels import Backend, RowGradients, choose
+from sparrow.registry import nearest
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class EmbeddingState:
+    """All tables and slots, by stack, and the optimizer step. A pytree; `Embedder.table` gives logical views.
+
+    Attributes:
+      step: () int32, how many updates were made.
+      seed: () uint32, of stochastic rounding.
+      tables: (rows, dim) by stack.
+      slots: (rows,) or (rows, dim) float32, by stack and slot name.
+    """
+
+    step: jax.Array
+    seed: jax.Array
+    tables: dict[str, jax.Array]
+    slots: dict[str, dict[str, jax.Array]]
+
+
+class Embedder:
+    """Looks features up in tables and updates the touched rows, each by its table's rule, once per step.
+
+    Functional: every method is pure, and all but `pack`, `init` and the views run under ``jax.jit``. Donate the state
+    to a jitted step and the tables are updated in place.
+
+    >>> import numpy as np
+    >>> import sparrow as sp
+    >>> movies = sp.TableSpec(name="movies", vocabulary_size=100, embedding_dim=4, optimizer=sp.rules.SGD(0.5))
+    >>> emb = sp.Embedder([sp.FeatureSpec(name="watched", table_spec=movies)])
+    >>> state = emb.init(jax.random.key(0))
+    >>> batch = emb.pack({"watched": [[3, 5], [], [3]]})
+    >>> acts = emb.lookup(state, batch)
+    >>> acts["watched"].shape
+    (3, 4)
+    >>> new = emb.update(state, batch, {"watched": jnp.ones((3, 4))})
+    >>> moved = emb.table(new, "movies") - emb.table(state, "movies")
+    >>> np.round(moved[jnp.array([3, 5, 7]), 0], 3).tolist()
+    [-1.0, -0.5, 0.0]
+    """
+
+    def __init__(self, features: Sequence[FeatureSpec], backend: str = "auto") -> None:
+        """Stacks the tables of ``features`` and picks a backend: "auto", "xla", "native" or "pallas"."""
+        self.features: tuple[FeatureSpec, ...] = _check_features(features)
+        self.tables: dict[str, TableSpec] = _collect_tables(self.features)
+        self.stacks: tuple[Stack, ...] = stack_tables(list(self.tables.values()))
+        self._stack_of = {table.name: stack for stack in self.stacks for table in stack.tables}
+        self._backends: dict[str, Backend] = {stack.name: choose(backend, stack.step) for stack in self.stacks}
+
+    def init(self, key: jax.Array) -> EmbeddingState:
+        """Fresh tables and slots. A table's values depend on ``key`` and its own name alone."""
+        tables, slots = {}, {}
+        for stack in self.stacks:
+            tables[stack.name] = _init_tables(stack, key)
+            slots[stack.name] = {name: _init_slot(stack, name, layout) for name, layout in stack.step.slots}
+        seed = jax.random.bits(jax.random.fold_in(key, stable_hash("stochastic rounding")), (), jnp.uint32)
+        return EmbeddingState(jnp.zeros((), jnp.int32), seed, tables, slots)
+
+    def pack(self, inputs: Mapping[str, Any]) -> PackedBatch:
+        """Checks a batch and packs it for the jitted methods. Runs on the host.
+
+        Args:
+          inputs: by feature name: `Ragged`, a list of lists, 1-D ids (one per example), 2-D ids (bags of one length),
+            or an Arrow column of ids or of lists of ids.
+        """
+        return pack(self.features, self.stacks, inputs)
+
+    def lookup(self, state: EmbeddingState, batch: PackedBatch) -> dict[str, jax.Array]:
+        """Activations by feature, (batch, dim) float32. Take gradients with respect to these, never to the tables."""
+        activations: dict[str, jax.Array] = {}
+        for stack, groups in self._stacks_of(batch):
+            table = jax.lax.stop_gradient(state.tables[stack.name])
+            rows = self._backends[stack.name].lookup(table, batch.lookups[stack.name])  # (num_bags, dim)
+            start = 0
+            for group in groups:
+                size = len(group.features) * group.num_bags
+                block = rows[start : start + size].reshape(group.num_bags, len(group.features), stack.dim)
+                activations |= {name: block[:, i] for i, name in enumerate(group.features)}
+                start += size
+        return {feature.name: activations[feature.name] for feature in self.features}
+
+    def row_grads(self, batch: PackedBatch, act_grads: Mapping[str, jax.Array]) -> RowGrads:
+        """The tables' gradient from the activations' gradients, as a value: add, scale, measure, then `apply`."""
+        self._check_act_grads(batch, act_grads)
+        stacks = {}
+        for stack, groups in self._stacks_of(batch):
+            blocks = [
+                jnp.stack([self._clamped(name, act_grads[name]) for name in group.features], axis=1).reshape(
+                    -1, stack.dim
+                )
+                for group in groups
+            ]
+            bag_grads = blocks[0] if len(blocks) == 1 else jnp.concatenate(blocks)
+            lookups = batch.lookups[stack.name]
+            stacks[stack.name] = RowGradients(lookups.ids, lookups.bags, lookups.gains, bag_grads)
+        return RowGrads(stacks, tuple((stack.name, stack.num_rows) for stack in self.stacks))
+
+    def apply(self, state: EmbeddingState, grads: RowGrads) -> EmbeddingState:
+        """One optimizer step: each table's rule, once per touched row."""
+        tables, slots = {}, {}
+        for stack in self.stacks:
+            names = [name for name, _ in stack.step.slots]
+            tables[stack.name], new_slots = self._backends[stack.name].update(
+                stack.step,
+                state.tables[stack.name],
+                tuple(state.slots[stack.name][name] for name in names),
+                grads.stacks[stack.name],
+                stack.scalars(state.step, state.seed),
+            )
+            slots[stack.name] = dict(zip(names, new_slots, strict=True))
+        return EmbeddingState(state.step + 1, state.seed, tables, slots)
+
+    def update(self, state: EmbeddingState, batch: PackedBatch, act_grads: Mapping[str, jax.Array]) -> EmbeddingState:
+        """`row_grads` and `apply` in one."""
+        return self.apply(state, self.row_grads(batch, act_grads))
+
+    def table(self, state: EmbeddingState, name: str) -> jax.Array:
+        """The logical table, (vocabulary_size, embedding_dim)."""
+        stack = self._stack(name)
+        return _view(stack, name, state.tables[stack.name])
+
+    def slots(self, state: EmbeddingState, name: str) -> dict[str, jax.Array]:
+        """The logical slots of a table, by slot name."""
+        stack = self._stack(name)
+        return {slot: _view(stack, name, array) for slot, array in state.slots[stack.name].items()}
+
+    def with_table(self, state: EmbeddingState, name: str, array: Any) -> EmbeddingState:
+        """The state with the values of table ``name`` replaced."""
+        stack = self._stack(name)
+        new = _replaced(stack, name, state.tables[stack.name], array, f"table '{name}'")
+        return dataclasses.replace(state, tables=state.tables | {stack.name: new})
+
+    def with_slots(self, state: EmbeddingState, name: str, slots: Mapping[str, Any]) -> EmbeddingState:
+        """The state with some or all slots of table ``name`` replaced."""
+        stack = self._stack(name)
+        held = dict(state.slots[stack.name])
+        for slot, array in slots.items():
+            if slot not in held:
+                raise ValueError(f"table '{name}' has no slot '{slot}': {nearest(slot, held)}")
+            held[slot] = _replaced(stack, name, held[slot], array, f"slot '{slot}' of table '{name}'")
+        return dataclasses.replace(state, slots=state.slots | {stack.name: held})
+
+    def backend_of(self, table: str) -> str:
+        """The name of the backend that runs ``table``."""
+        return self._backends[self._stack(table).name].name
+
+    def __repr__(self) -> str:
+        stacks = ", ".join(f"{s.name}: {s.num_rows}x{s.dim} on {self._backends[s.name].name}" for s in self.stacks)
+        return f"Embedder({len(self.features)} features, {len(self.tables)} tables; {stacks})"
+
+    def _stack(self, table: str) -> Stack:
+        if table not in self._stack_of:
+            raise ValueError(f"unknown table '{table}': {nearest(str(table), self._stack_of)}")
+        return self._stack_of[table]
+
+    def _stacks_of(self, batch: PackedBatch) -> list[tuple[Stack, tuple[Group, ...]]]:
+        if [name for name, _ in batch.groups] != [stack.name for stack in self.stacks]:
+            raise ValueError("this batch was packed by another Embedder; use this one's pack")
+        return [(stack, groups) for stack, (_, groups) in zip(self.stacks, batch.groups, strict=True)]
+
+    def _clamped(self, feature: str, grad: jax.Array) -> jax.Array:
+        limit = next(f for f in self.features if f.name == feature).table_spec.optimizer.max_gradient
+        grad = jnp.asarray(grad).astype(jnp.float32)
+        return grad if limit is None else jnp.clip(grad, -limit, limit)
+
+    def _check_act_grads(self, batch: PackedBatch, act_grads: Mapping[str, jax.Array]) -> None:
+        expected = {
+            name: (group.num_bags, stack.dim)
+            for stack, groups in self._stacks_of(batch)
+            for group in groups
+            for name in group.features
+        }
+        for name in act_grads:
+            if name not in expected:
+                raise ValueError(f"act_grads has an unknown feature '{name}': {nearest(str(name), expected)}")
+        for name, shape in expected.items():
+            if name not in act_grads:
+                raise ValueError(f"act_grads lacks the feature '{name}'")
+            if jnp.shape(act_grads[name]) != shape:
+                raise ValueError(f"act_grads['{name}'] must have the shape {shape}, got {jnp.shape(act_grads[name])}")
+
+
+def _check_features(features: Sequence[FeatureSpec]) -> tuple[FeatureSpec, ...]:
+    features = tuple(features)
+    if not features:
+        raise ValueError("an Embedder needs at least one FeatureSpec")
+    seen: set[str] = set()
+    for feature in features:
+        if not isinstance(feature, FeatureSpec):
+            raise TypeError(f"an Embedder takes FeatureSpecs, got {feature!r}")
+        if feature.name in seen:
+            raise ValueError(f"two features are called '{feature.name}'; names must be unique")
+        seen.add(feature.name)
+    return features
+
+
+def _collect_tables(features: Sequence[FeatureSpec]) -> dict[str, TableSpec]:
+    tables: dict[str, TableSpec] = {}
+    for feature in features:
+        table = feature.table_spec
+        if tables.setdefault(table.name, table) != table:
+            raise ValueError(
+                f"two different tables are called '{table.name}'; features that share a table must share its TableSpec"
+            )
+    return tables
+
+
+def _init_tables(stack: Stack, key: jax.Array) -> jax.Array:
+    def values(table: TableSpec) -> jax.Array:
+        shape = (table.vocabulary_size, table.embedding_dim)
+        drawn: jax.Array = jax.jit(table.initial_values)(jax.random.fold_in(key, stable_hash(table.name)))
+        if drawn.shape != shape:
+            raise ValueError(f"the initializer of table '{table.name}' returns {drawn.shape}, it must be {shape}")
+        return drawn
+
+    if len(stack.tables) == 1:
+        return values(stack.tables[0])
+    place = jax.jit(lambda array, rows, start: jax.lax.dynamic_update_slice(array, rows, (start, 0)), donate_argnums=0)
+    array = jnp.zeros((stack.num_rows, stack.dim), stack.step.dtype)
+    for table, start in zip(stack.tables, stack.first_rows, strict=True):
+        array = place(array, values(table), start)
+    return array
+
+
+def _init_slot(stack: Stack, slot: str, layout: str) -> jax.Array:
+    starts = [table.optimizer.slot_init(slot) for table in stack.tables]
+    array = jnp.full(stack.slot_shape(layout), starts[0], jnp.float32)
+    for table, value in zip(stack.tables, starts, strict=True):
+        if value != starts[0]:
+            array = array.at[stack.rows_of(table.name)].set(value)
+    return array
+
+
+def _view(stack: Stack, table: str, array: jax.Array) -> jax.Array:
+    return array if len(stack.tables) == 1 else array[stack.rows_of(table)]
+
+
+def _replaced(stack: Stack, table: str, array: jax.Array, new: Any, what: str) -> jax.Array:
+    shape = jax.eval_shape(lambda a: a[stack.rows_of(table)], array).shape
+    if jnp.shape(new) != shape:
+        raise ValueError(f"{what} has the shape {shape}, got {jnp.shape(new)}")
+    new = jnp.asarray(new, array.dtype)
+    return new if len(stack.tables) == 1 else array.at[stack.rows_of(table)].set(new)

@@ -1,0 +1,185 @@
+"""Inputs of a feature: from whatever the user has (lists, NumPy, Arrow, `Ragged`) to checked bags of row numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrow.embedding.specs import FeatureSpec, TableSpec
+
+Ints: TypeAlias = npt.NDArray[np.integer[Any]]
+Floats: TypeAlias = npt.NDArray[np.float32]
+
+
+@dataclasses.dataclass(frozen=True)
+class Ragged:
+    """Bags of different lengths: bag i holds ``values[offsets[i]:offsets[i + 1]]``, with optional weights.
+
+    >>> Ragged(values=[3, 1, 4], offsets=[0, 2, 2, 3]).to_lists()
+    [[3, 1], [], [4]]
+
+    Attributes:
+      values: (N,) ids.
+      offsets: (batch + 1,) from 0 to N, never decreasing.
+      weights: (N,) numbers, or None for all 1.
+    """
+
+    values: Any
+    offsets: Any
+    weights: Any = None
+
+    def to_lists(self) -> list[list[int]]:
+        """The ids, bag by bag."""
+        values, offsets = np.asarray(self.values), np.asarray(self.offsets)
+        return [values[a:b].tolist() for a, b in itertools.pairwise(offsets)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Bags:
+    """One feature's checked input. An id of ``vocabulary_size`` stands for an id to ignore."""
+
+    ids: npt.NDArray[np.int32]  # (N,)
+    lengths: npt.NDArray[np.int32] | None  # (batch,); None: every bag holds exactly one id
+    gains: Floats | None  # (N,); None: all 1
+    steady: bool  # whether every batch of this size has the same number of ids: such shapes need no padding
+
+    @property
+    def num_bags(self) -> int:
+        """The feature's batch size."""
+        return len(self.ids) if self.lengths is None else len(self.lengths)
+
+
+def to_bags(feature: FeatureSpec, given: Any) -> Bags:
+    """Checks one feature's input and works out its gains."""
+    values, offsets, weights, missing, steady = _read(feature.name, given)
+    ids, valid = _in_range(feature, values, offsets)
+    if missing is not None:
+        ids[missing] = feature.table_spec.vocabulary_size
+        valid = ~missing if valid is None else valid & ~missing
+    lengths = None if offsets is None else np.diff(offsets).astype(np.int32)
+    return Bags(ids, lengths, _gains(feature.table_spec.combiner, lengths, weights, valid), steady)
+
+
+def _read(name: str, given: Any) -> tuple[Ints, Ints | None, Floats | None, npt.NDArray[np.bool_] | None, bool]:
+    """Values, offsets (None: one id per bag), weights, mask of missing ids, and whether the length is steady."""
+    if isinstance(given, Ragged):
+        values = _integers(name, given.values)
+        offsets = _check_offsets(name, np.asarray(given.offsets), len(values))
+        return values, offsets, _check_weights(name, given.weights, len(values)), None, False
+    if type(given).__module__.startswith("pyarrow"):
+        from sparrow.embedding.arrow import read_arrow
+
+        return (*read_arrow(name, given), False)
+    if isinstance(given, list | tuple) and any(isinstance(bag, list | tuple | np.ndarray) for bag in given):
+        if not all(isinstance(bag, list | tuple | np.ndarray) for bag in given):
+            raise TypeError(f"feature '{name}': a list holds either ids or lists of ids, not both")
+        bags = [_integers(name, bag) for bag in given]
+        offsets = np.cumsum([0, *map(len, bags)])
+        values = np.concatenate(bags) if bags else np.zeros(0, np.int64)
+        return values, offsets, None, None, False
+    array = np.asarray(given)
+    if array.ndim == 2:
+        offsets = np.arange(array.shape[0] + 1) * array.shape[1]
+        return _integers(name, array.reshape(-1)), offsets, None, None, True
+    return _integers(name, array), None, None, None, True
+
+
+def _integers(name: str, given: Any) -> Ints:
+    array = np.asarray(given)
+    if array.size == 0 and array.ndim <= 1:
+        return np.zeros(0, np.int64)
+    if not np.issubdtype(array.dtype, np.integer):
+        raise TypeError(f"feature '{name}': ids must be whole numbers, got {array.dtype}; hash or convert them first")
+    if array.ndim != 1:
+        raise ValueError(f"feature '{name}': ids must be 1-D (or 2-D for bags of one length), got {array.ndim}-D")
+    return array
+
+
+def _check_offsets(name: str, offsets: npt.NDArray[Any], count: int) -> Ints:
+    if offsets.ndim != 1 or len(offsets) < 1 or not np.issubdtype(offsets.dtype, np.integer):
+        raise ValueError(f"feature '{name}': offsets must be a 1-D array of whole numbers, one more than bags")
+    offsets = offsets.astype(np.int64, copy=False)
+    if offsets[0] != 0 or offsets[-1] != count:
+        raise ValueError(
+            f"feature '{name}': offsets must run from 0 to the number of ids ({count}), "
+            f"got {offsets[0]} to {offsets[-1]}"
+        )
+    falls = np.flatnonzero(offsets[1:] < offsets[:-1])
+    if falls.size:
+        at = int(falls[0])
+        raise ValueError(
+            f"feature '{name}': offsets must never decrease, but row {at} runs from {offsets[at]} to {offsets[at + 1]}"
+        )
+    return offsets
+
+
+def _check_weights(name: str, weights: Any, count: int) -> Floats | None:
+    if weights is None:
+        return None
+    array = np.asarray(weights)
+    if not (np.issubdtype(array.dtype, np.floating) or np.issubdtype(array.dtype, np.integer)):
+        raise TypeError(f"feature '{name}': weights must be numbers, got {array.dtype}")
+    if array.shape != (count,):
+        raise ValueError(f"feature '{name}': {count} ids need as many weights, got an array of shape {array.shape}")
+    array = array.astype(np.float32)
+    if not np.isfinite(array).all():
+        at = int(np.flatnonzero(~np.isfinite(array))[0])
+        raise ValueError(f"feature '{name}': weights must be finite, but weight {at} is {array[at]}")
+    return array
+
+
+def _in_range(
+    feature: FeatureSpec, values: Ints, offsets: Ints | None
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_] | None]:
+    """Row numbers as a fresh int32 array, and the mask of those that count (None: all)."""
+    table = feature.table_spec
+    rows = table.vocabulary_size
+    if values.size == 0 or (values.min() >= 0 and values.max() < rows):
+        return values.astype(np.int32), None
+    invalid = (values < 0) | (values >= rows)
+    if feature.invalid_ids == "error":
+        at = int(np.flatnonzero(invalid)[0])
+        row = at if offsets is None else int(np.searchsorted(offsets, at, side="right")) - 1
+        raise ValueError(
+            f"feature '{feature.name}': id {values[at]} in row {row} is outside table '{table.name}', whose ids are "
+            f"0 to {rows - 1}; correct the data, or set FeatureSpec.invalid_ids to 'ignore' or 'hash'"
+        )
+    replacement = np.int64(rows) if feature.invalid_ids == "ignore" else hash_ids(values, table)
+    ids = np.where(invalid, replacement, values).astype(np.int32)
+    return ids, (~invalid if feature.invalid_ids == "ignore" else None)
+
+
+def hash_ids(values: Ints, table: TableSpec) -> npt.NDArray[np.int64]:
+    """Sends any 64-bit id to a row of ``table``, the same one always and everywhere (splitmix64, then modulo)."""
+    x = values.astype(np.int64).view(np.uint64) if values.dtype.kind == "i" else values.astype(np.uint64)
+    with np.errstate(over="ignore"):
+        x = x + np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        x = x ^ (x >> np.uint64(31))
+    return (x % np.uint64(table.vocabulary_size)).astype(np.int64)
+
+
+def _gains(
+    combiner: str, lengths: npt.NDArray[np.int32] | None, weights: Floats | None, valid: npt.NDArray[np.bool_] | None
+) -> Floats | None:
+    """What each looked-up row is multiplied by; None: 1."""
+    if combiner == "sum" or lengths is None:  # an ignored id reads zeros whatever its gain
+        return weights
+    if valid is not None:
+        weights = valid.astype(np.float32) if weights is None else weights * valid
+    bags = np.repeat(np.arange(len(lengths)), lengths)
+    if weights is None:
+        total = lengths.astype(np.float64)  # every weight is 1, and so is its square
+        weights = np.ones(len(bags), np.float32)
+    else:
+        exact = weights.astype(np.float64)
+        summand = exact if combiner == "mean" else exact * exact
+        total = np.bincount(bags, summand, minlength=len(lengths)).astype(np.float64)
+    divisor = total if combiner == "mean" else np.sqrt(total)
+    factor = np.divide(1.0, divisor, out=np.zeros_like(divisor), where=divisor != 0)
+    return (weights * factor[bags]).astype(np.float32)

@@ -1,0 +1,77 @@
+"""`RowGrads`: the gradient of the tables as a value: added, scaled, measured, checked, before one update."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from sparrow.kernels import RowGradients
+from sparrow.kernels.xla import sum_by_row
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class RowGrads:
+    """The gradient of every table for one or several batches. Its size follows the batch, never the vocabulary.
+
+    ``a + b`` is the gradient of both batches: applying it once equals one step on the concatenated batch.
+    """
+
+    stacks: dict[str, RowGradients]
+    num_rows: tuple[tuple[str, int], ...] = dataclasses.field(metadata={"static": True})  # by stack
+
+    def __add__(self, other: RowGrads) -> RowGrads:
+        if not isinstance(other, RowGrads):
+            return NotImplemented
+        if self.num_rows != other.num_rows:
+            raise ValueError("only row gradients of the same Embedder can be added")
+        return dataclasses.replace(
+            self, stacks={name: _concatenate(grads, other.stacks[name]) for name, grads in self.stacks.items()}
+        )
+
+    def scale(self, factor: jax.Array | float) -> RowGrads:
+        """Every row gradient times ``factor``."""
+        stacks = {name: grads._replace(bag_grads=grads.bag_grads * factor) for name, grads in self.stacks.items()}
+        return dataclasses.replace(self, stacks=stacks)
+
+    def global_norm(self) -> jax.Array:
+        """The Euclidean norm over all row gradients, each row's entries summed first."""
+        squares = [_squared_norm(self.stacks[name], rows) for name, rows in self.num_rows]
+        return jnp.sqrt(jnp.stack(squares).sum())
+
+    def all_finite(self) -> jax.Array:
+        """Whether every gradient that reaches a row is finite."""
+        checks = [_all_finite(self.stacks[name], rows) for name, rows in self.num_rows]
+        return jnp.stack(checks).all()
+
+
+def _squared_norm(grads: RowGradients, num_rows: int) -> jax.Array:
+    rows, row_grads = sum_by_row(grads, num_rows)
+    return jnp.sum(jnp.square(row_grads), where=(rows < num_rows)[:, None])
+
+
+def _concatenate(a: RowGradients, b: RowGradients) -> RowGradients:
+    shift = a.bag_grads.shape[0]
+    bags = None
+    if a.bags is not None or b.bags is not None:
+        bags = jnp.concatenate([_bags(a), _bags(b) + shift])
+    gains = None
+    if a.gains is not None or b.gains is not None:
+        gains = jnp.concatenate([_gains(a), _gains(b)])
+    return RowGradients(jnp.concatenate([a.ids, b.ids]), bags, gains, jnp.concatenate([a.bag_grads, b.bag_grads]))
+
+
+def _bags(grads: RowGradients) -> jax.Array:
+    return jnp.arange(len(grads.ids), dtype=jnp.int32) if grads.bags is None else jnp.asarray(grads.bags)
+
+
+def _gains(grads: RowGradients) -> jax.Array:
+    return jnp.ones(len(grads.ids), jnp.float32) if grads.gains is None else jnp.asarray(grads.gains)
+
+
+def _all_finite(grads: RowGradients, num_rows: int) -> jax.Array:
+    finite = jnp.isfinite(grads.bag_grads).all(axis=1)  # (num_bags,)
+    of_entry = finite.at[_bags(grads)].get(mode="fill", fill_value=True)
+    return (of_entry | (grads.ids >= num_rows)).all()

@@ -1,0 +1,145 @@
+"""`TableSpec` and `FeatureSpec`: what the tables are, and which inputs look ids up in them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import numbers
+from collections.abc import Callable
+from typing import Any, Final, Literal, TypeAlias
+
+import jax
+import jax.numpy as jnp
+
+from sparrow.rules import Rule
+
+Initializer: TypeAlias = Callable[..., jax.Array]
+Combiner: TypeAlias = Literal["sum", "mean", "sqrtn"]
+InvalidIds: TypeAlias = Literal["error", "ignore", "hash"]
+
+COMBINERS: Final = ("sum", "mean", "sqrtn")
+DTYPES: Final = ("float32", "bfloat16", "float16")
+INVALID_IDS: Final = ("error", "ignore", "hash")
+MAX_ROWS: Final = 2**31 - 2**28
+"""The most rows that one array holds: row numbers are int32, and a batch needs some numbers past the last row."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TableSpec:
+    """A logical table: ``vocabulary_size`` rows of ``embedding_dim`` numbers, with their optimizer.
+
+    >>> from sparrow.rules import RowwiseAdagrad
+    >>> TableSpec(name="movies", vocabulary_size=1000, embedding_dim=16, optimizer=RowwiseAdagrad()).combiner
+    'sum'
+
+    Attributes:
+      name: unique among the tables; initial values and checkpoints go by it.
+      vocabulary_size: number of rows; ids are 0 to vocabulary_size - 1.
+      embedding_dim: length of a row.
+      optimizer: the rule, applied once per touched row and step.
+      combiner: how the rows of a bag become one: "sum", "mean" (divided by Σw) or "sqrtn" (divided by √Σw²).
+      initializer: any ``jax.nn.initializers`` function; None: uniform in ±1/√vocabulary_size.
+      dtype: "float32", "bfloat16" or "float16"; rules always compute in float32.
+      min_value, max_value: limits that updated rows are clamped to; None: no limit.
+      stochastic_rounding: whether a 16-bit table is written with seeded stochastic rounding, or to nearest.
+    """
+
+    name: str
+    vocabulary_size: int
+    embedding_dim: int
+    optimizer: Rule
+    combiner: Combiner = "sum"
+    initializer: Initializer | None = None
+    dtype: str = "float32"
+    min_value: float | None = None
+    max_value: float | None = None
+    stochastic_rounding: bool = True
+
+    def __post_init__(self) -> None:
+        _check_name("TableSpec", self.name)
+        table = f"TableSpec '{self.name}'"
+        for field in ("vocabulary_size", "embedding_dim"):
+            value = getattr(self, field)
+            if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"{table}: {field} must be a whole number of at least 1, got {value!r}")
+        if self.vocabulary_size > MAX_ROWS:
+            raise ValueError(
+                f"{table}: vocabulary_size must be at most {MAX_ROWS}, got {self.vocabulary_size}; "
+                "hash the ids into fewer rows, or split the table"
+            )
+        if not isinstance(self.optimizer, Rule):
+            raise TypeError(
+                f"{table}: optimizer must be a rule such as sparrow.rules.RowwiseAdagrad(0.05), got {self.optimizer!r}"
+            )
+        _check_choice(table, "combiner", self.combiner, COMBINERS)
+        if self.initializer is not None and not callable(self.initializer):
+            raise TypeError(f"{table}: initializer must be a function (key, shape, dtype), got {self.initializer!r}")
+        object.__setattr__(self, "dtype", _dtype_name(table, self.dtype))
+        for field in ("min_value", "max_value"):
+            value = getattr(self, field)
+            if value is not None and (not isinstance(value, numbers.Real) or math.isnan(value)):
+                raise ValueError(f"{table}: {field} must be a number or None, got {value!r}")
+        if self.min_value is not None and self.max_value is not None and self.min_value > self.max_value:
+            raise ValueError(f"{table}: min_value {self.min_value} is above max_value {self.max_value}")
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether updated rows are clamped."""
+        return self.min_value is not None or self.max_value is not None
+
+    @property
+    def rounds_stochastically(self) -> bool:
+        """Whether rows are written with stochastic rounding: asked for, and 16 bits wide."""
+        return self.stochastic_rounding and self.dtype != "float32"
+
+    def initial_values(self, key: jax.Array) -> jax.Array:
+        """(vocabulary_size, embedding_dim) of the table's dtype."""
+        shape = (self.vocabulary_size, self.embedding_dim)
+        if self.initializer is None:
+            limit = self.vocabulary_size**-0.5
+            values = jax.random.uniform(key, shape, jnp.float32, -limit, limit)
+        else:
+            values = self.initializer(key, shape, jnp.float32)
+        return values.astype(self.dtype)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FeatureSpec:
+    """A named input that looks ids up in one table. Several features may share a table.
+
+    Attributes:
+      name: unique among the features; inputs, activations and gradients go by it.
+      table_spec: the table.
+      invalid_ids: what happens to an id outside the table: "error" (refused, naming it), "ignore" (as if it were not
+        there) or "hash" (a fixed hash sends it to some row; 64-bit ids and hashes of strings come in this way).
+    """
+
+    name: str
+    table_spec: TableSpec
+    invalid_ids: InvalidIds = "error"
+
+    def __post_init__(self) -> None:
+        _check_name("FeatureSpec", self.name)
+        if not isinstance(self.table_spec, TableSpec):
+            raise TypeError(f"FeatureSpec '{self.name}': table_spec must be a TableSpec, got {self.table_spec!r}")
+        _check_choice(f"FeatureSpec '{self.name}'", "invalid_ids", self.invalid_ids, INVALID_IDS)
+
+
+def _check_name(kind: str, name: Any) -> None:
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"{kind}: name must be a non-empty text, got {name!r}")
+
+
+def _check_choice(where: str, field: str, value: Any, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{where}: {field} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+
+
+def _dtype_name(table: str, dtype: Any) -> str:
+    try:
+        name = str(jnp.dtype(dtype).name)
+    except TypeError:
+        name = repr(dtype)
+    if name not in DTYPES:
+        raise ValueError(f"{table}: dtype must be one of {', '.join(DTYPES)}, got {name}")
+    return name

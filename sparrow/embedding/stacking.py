@@ -1,0 +1,157 @@
+"""Stacks: tables of one dim, dtype and rule kind live in one array, so that one kernel serves them all."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import zlib
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from sparrow.embedding.specs import MAX_ROWS, TableSpec
+from sparrow.kernels import RowStep, StepScalars
+from sparrow.kernels.rounding import GOLDEN, mix
+from sparrow.kernels.row import LIMITS
+from sparrow.rules import PER_ROW
+
+
+@dataclasses.dataclass(frozen=True)
+class Stack:
+    """Tables that share one array: table i holds rows ``first_rows[i]`` up to ``first_rows[i + 1]``."""
+
+    name: str
+    tables: tuple[TableSpec, ...]
+    step: RowStep
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of all tables together."""
+        return sum(table.vocabulary_size for table in self.tables)
+
+    @property
+    def dim(self) -> int:
+        """The length of a row."""
+        return self.step.dim
+
+    @property
+    def first_rows(self) -> tuple[int, ...]:
+        """Where each table begins."""
+        starts = [0]
+        for table in self.tables[:-1]:
+            starts.append(starts[-1] + table.vocabulary_size)
+        return tuple(starts)
+
+    def rows_of(self, table: str) -> slice:
+        """The rows of ``table`` in the array."""
+        for spec, start in zip(self.tables, self.first_rows, strict=True):
+            if spec.name == table:
+                return slice(start, start + spec.vocabulary_size)
+        raise KeyError(table)
+
+    def slot_shape(self, layout: str) -> tuple[int, ...]:
+        """The shape of a slot's array."""
+        return (self.num_rows,) if layout == PER_ROW else (self.num_rows, self.dim)
+
+    def scalars(self, step: jax.Array, seed: jax.Array) -> StepScalars:
+        """The numbers of the optimizer step ``step``, one row per table."""
+        columns = self.step.scalars
+        hyper = []
+        for table in self.tables:
+            values = dict(table.optimizer.hyper(step))
+            if self.step.limits:
+                limits = (table.min_value, table.max_value)
+                values |= dict(zip(LIMITS, (_or(limits[0], -math.inf), _or(limits[1], math.inf)), strict=True))
+            hyper.append([jnp.asarray(values[name], jnp.float32) for name in columns])
+        names = jnp.array([stable_hash(table.name) for table in self.tables], jnp.uint32)
+        return StepScalars(
+            hyper=jnp.array(hyper, jnp.float32).reshape(len(self.tables), len(columns)),
+            seeds=mix(mix(names + seed) + step.astype(jnp.uint32) * jnp.uint32(GOLDEN)),
+            first_rows=jnp.array(self.first_rows, jnp.int32),
+        )
+
+
+def stack_tables(tables: Sequence[TableSpec]) -> tuple[Stack, ...]:
+    """Groups tables that one kernel can serve, in the order given.
+
+    >>> from sparrow.rules import SGD
+    >>> specs = [TableSpec(name=n, vocabulary_size=10, embedding_dim=d, optimizer=SGD(lr))
+    ...          for n, d, lr in [("a", 4, 0.1), ("b", 8, 0.1), ("c", 4, 0.2)]]
+    >>> [[t.name for t in stack.tables] for stack in stack_tables(specs)]
+    [['a', 'c'], ['b']]
+    """
+    groups: dict[object, list[list[TableSpec]]] = {}
+    for table in tables:
+        step = row_step(table)
+        alike = (table.embedding_dim, table.dtype, table.optimizer.kind(), step.limits, step.stochastic)
+        stacks = groups.setdefault(alike, [[]])
+        if sum(other.vocabulary_size for other in stacks[-1]) + table.vocabulary_size > MAX_ROWS:
+            stacks.append([])
+        stacks[-1].append(table)
+    return tuple(
+        Stack(name=_stack_name(members), tables=tuple(members), step=row_step(members[0]))
+        for stacks in groups.values()
+        for members in stacks
+    )
+
+
+def row_step(table: TableSpec) -> RowStep:
+    """The row step of a table, after checking that its rule does what it says."""
+    rule = table.optimizer
+    limits = LIMITS if table.has_limits else ()
+    step = RowStep(
+        rule=rule.without_numbers(),
+        slots=tuple((name, slot.layout) for name, slot in rule.slots.items()),
+        scalars=(*rule.hyper(jnp.zeros((), jnp.int32)), *limits),
+        dim=table.embedding_dim,
+        dtype=table.dtype,
+        limits=table.has_limits,
+        stochastic=table.rounds_stochastically,
+    )
+    check_rule(step)
+    return step
+
+
+def check_rule(step: RowStep) -> None:
+    """Raises where a rule's update does not return what its slots promise."""
+    rule = step.rule
+    row: Any = jax.eval_shape(lambda: jnp.zeros(step.dim, jnp.float32))
+    number: Any = jax.eval_shape(lambda: jnp.zeros((), jnp.float32))
+    slots = {name: number if layout == PER_ROW else row for name, layout in step.slots}
+    hyper = dict.fromkeys(step.scalars, number)
+
+    def update(row: jax.Array, grad: jax.Array, slots: dict[str, jax.Array], hyper: dict[str, jax.Array]) -> object:
+        return rule.update(row, grad, slots, SimpleNamespace(**hyper))
+
+    result = jax.eval_shape(update, row, row, slots, hyper)
+    if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], dict):
+        raise TypeError(f"{rule.name}.update must return (row, slots), a row and a dict, got {result!r}")
+    new_row, new_slots = result
+    if set(new_slots) != set(slots):
+        raise ValueError(
+            f"{rule.name}.update returns the slots {sorted(new_slots)}, but the rule declares {sorted(slots)}: "
+            "they must be the same"
+        )
+    for what, new, old in [("row", new_row, row), *((f"slot '{k}'", new_slots[k], slots[k]) for k in slots)]:
+        if new.shape != old.shape or new.dtype != old.dtype:
+            raise ValueError(
+                f"{rule.name}.update returns {what} as {new.dtype}{list(new.shape)}, it must be "
+                f"{old.dtype}{list(old.shape)}"
+            )
+
+
+def stable_hash(name: str) -> int:
+    """32 bits that depend on the name alone."""
+    return zlib.crc32(name.encode())
+
+
+def _or(value: float | None, default: float) -> float:
+    return default if value is None else value
+
+
+def _stack_name(members: Sequence[TableSpec]) -> str:
+    first = members[0].name
+    return first if len(members) == 1 else f"{first}+{len(members) - 1}"
