@@ -1,1 +1,78 @@
-"""Losses for recommenders: one value per example, `reduce` makes the mean."""
+"""Losses for recommenders: one value per example, and `reduce` makes the mean.
+
+========================  ==================================================================================
+`binary_cross_entropy`    a yes-or-no label, with label smoothing
+`binary_focal`            the same, with the weight on the examples the model gets wrong
+`softmax_cross_entropy`   one class of many, with label smoothing
+`l2`                      a number
+`jrc`                     a yes-or-no label: ranking within a session and calibration together
+`bpr`                     pairs: the chosen item above the others
+`in_batch_softmax`        two towers: the chosen item among all items of the batch
+`sampled_softmax`         two towers: the chosen item among sampled ones
+`reduce`                  the mean of the values, with sample weights
+`combine`                 the sum over tasks, with task weights and task spaces (`TaskWeights`)
+========================  ==================================================================================
+
+All are pure functions of arrays: they run under ``jax.jit`` and ``jax.grad``, and compute in float32 whatever the
+precision of the logits. A loss never broadcasts: labels that do not fit the logits are an error.
+
+Each loss is also a record, such as ``BinaryCrossEntropy(label_smoothing=0.1)``, that ``registry`` knows by the name
+of the function; `register_loss` adds one's own.
+
+>>> import jax.numpy as jnp
+>>> logits, labels = jnp.array([0.2, 0.3]), jnp.array([0, 1])
+>>> mean = reduce(binary_cross_entropy(logits, labels), weights=jnp.array([1.0, 2.0]))
+>>> print(f"{mean:.5f}")
+0.63562
+>>> loss = registry.from_dict({"name": "binary_cross_entropy", "label_smoothing": 0.1})
+>>> print(f"{reduce(loss(logits, labels)):.5f}")
+0.67875
+"""
+
+from sparrow.losses.binary import binary_cross_entropy, binary_focal
+from sparrow.losses.jrc import jrc
+from sparrow.losses.matching import in_batch_softmax, sampled_softmax
+from sparrow.losses.multitask import TaskWeights, combine
+from sparrow.losses.pairwise import bpr
+from sparrow.losses.records import (
+    BPR,
+    JRC,
+    L2,
+    BinaryCrossEntropy,
+    BinaryFocal,
+    InBatchSoftmax,
+    Loss,
+    SampledSoftmax,
+    SoftmaxCrossEntropy,
+    register_loss,
+    registry,
+)
+from sparrow.losses.reduction import normalize_weights, reduce
+from sparrow.losses.regression import l2
+from sparrow.losses.softmax import softmax_cross_entropy
+
+__all__ = [
+    "BPR",
+    "JRC",
+    "L2",
+    "BinaryCrossEntropy",
+    "BinaryFocal",
+    "InBatchSoftmax",
+    "Loss",
+    "SampledSoftmax",
+    "SoftmaxCrossEntropy",
+    "TaskWeights",
+    "binary_cross_entropy",
+    "binary_focal",
+    "bpr",
+    "combine",
+    "in_batch_softmax",
+    "jrc",
+    "l2",
+    "normalize_weights",
+    "reduce",
+    "register_loss",
+    "registry",
+    "sampled_softmax",
+    "softmax_cross_entropy",
+]
