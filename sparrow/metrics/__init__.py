@@ -1,1 +1,95 @@
-"""Metrics for recommenders: init, update, merge, compute."""
+"""Metrics for recommenders: exact, weighted, mergeable, fast.
+
+A metric is a frozen dataclass of options; its state is a separate value:
+
+>>> from sparrow import metrics
+>>> auc = metrics.AUC(thresholds=200)
+>>> state = auc.init()
+>>> state = auc.update(state, [0.1, 0.7, 0.4, 0.9], [0, 1, 0, 1], weights=None)    # one batch; runs inside jax.jit
+>>> state = auc.merge(state, auc.init())                                           # of another worker, another file
+>>> auc.compute(state)
+1.0
+
+Where there is no number, `compute` is NaN and `reason` says why:
+
+>>> auc.reason(auc.update(auc.init(), [0.1, 0.7], [1, 1]))
+'AUC: no negative labels'
+
+There are two kinds (`Metric.jittable` tells them apart):
+
+* fixed size, jittable: AUC PRAUC MulticlassAUC, LogLoss NormalizedEntropy Calibration Accuracy, Mean MAE MSE RMSE
+  RelativeL1 UniqueRatio, RecallAtK HitRateAtK NDCGAtK MRR MAPAtK, XAUC(in_batch=True), DecayedAUC, Decayed(metric);
+* exact, keep their rows on the host: ExactAUC ExactPRAUC GroupedAUC XAUC GroupedXAUC ByGroup(ranking metric).
+
+`registry` builds them by name from a config, `register_metric` adds one's own; `to_bytes` and `from_bytes` keep a
+state; `merge_across_processes` and `compute_across_processes` join the states of many processes.
+"""
+
+from sparrow.metrics.auc import AUC, PRAUC, MulticlassAUC
+from sparrow.metrics.averages import MAE, MSE, RMSE, Mean, RelativeL1
+from sparrow.metrics.bygroup import ByGroup
+from sparrow.metrics.classification import Accuracy, Calibration, LogLoss, NormalizedEntropy
+from sparrow.metrics.decayed import Decayed, DecayedAUC
+from sparrow.metrics.distributed import (
+    Exchange,
+    JaxExchange,
+    compute_across_processes,
+    evaluate_across_processes,
+    merge_across_processes,
+    route_groups,
+)
+from sparrow.metrics.exact import ExactAUC, ExactPRAUC
+from sparrow.metrics.fixed import FixedSizeMetric
+from sparrow.metrics.grouped import GroupedAUC, GroupedMetric
+from sparrow.metrics.protocol import Metric, Result
+from sparrow.metrics.ranking import MRR, HitRateAtK, MAPAtK, NDCGAtK, RankingMetric, RecallAtK
+from sparrow.metrics.records import register_metric, registry
+from sparrow.metrics.rows import RowMetric
+from sparrow.metrics.states import from_bytes, to_bytes
+from sparrow.metrics.unique import UniqueRatio
+from sparrow.metrics.xauc import XAUC, GroupedXAUC
+
+__all__ = [
+    "AUC",
+    "MAE",
+    "MRR",
+    "MSE",
+    "PRAUC",
+    "RMSE",
+    "XAUC",
+    "Accuracy",
+    "ByGroup",
+    "Calibration",
+    "Decayed",
+    "DecayedAUC",
+    "ExactAUC",
+    "ExactPRAUC",
+    "Exchange",
+    "FixedSizeMetric",
+    "GroupedAUC",
+    "GroupedMetric",
+    "GroupedXAUC",
+    "HitRateAtK",
+    "JaxExchange",
+    "LogLoss",
+    "MAPAtK",
+    "Mean",
+    "Metric",
+    "MulticlassAUC",
+    "NDCGAtK",
+    "NormalizedEntropy",
+    "RankingMetric",
+    "RecallAtK",
+    "RelativeL1",
+    "Result",
+    "RowMetric",
+    "UniqueRatio",
+    "compute_across_processes",
+    "evaluate_across_processes",
+    "from_bytes",
+    "merge_across_processes",
+    "register_metric",
+    "registry",
+    "route_groups",
+    "to_bytes",
+]

@@ -1,0 +1,233 @@
+"""Areas under curves from a histogram of the predictions: AUC, PR-AUC, multi-class AUC. Fixed size, jittable."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from sparrow.metrics import sums
+from sparrow.metrics.fixed import BinaryMetric, FixedSizeMetric, SumState, ratio, weighted
+from sparrow.metrics.inputs import (
+    BINARY,
+    FINITE,
+    PROBABILITY,
+    Batch,
+    Domain,
+    as_floats,
+    check_batch,
+    check_equal_shapes,
+    class_index,
+    clean,
+)
+from sparrow.metrics.records import register_metric
+
+
+def threshold_values(thresholds: int) -> NDArray[np.float32]:
+    """``thresholds`` equally spaced numbers from 0 to 1."""
+    return np.linspace(0.0, 1.0, thresholds).astype(np.float32)
+
+
+def threshold_index(p: jax.Array, thresholds: int) -> jax.Array:
+    """The largest ``i`` with ``p >= threshold_values(thresholds)[i]``, in constant time per row."""
+    values = jnp.asarray(threshold_values(thresholds))
+    guess = jnp.clip((p * (thresholds - 1)).astype(jnp.int32), 0, thresholds - 1)  # off by one at most
+    above = jnp.clip(guess + 1, 0, thresholds - 1)
+    guess = jnp.where(p >= values[above], above, guess)
+    return jnp.where(p >= values[guess], guess, jnp.maximum(guess - 1, 0))
+
+
+def rates_from_the_top(total: Mapping[str, Any], xp: ModuleType) -> tuple[Any, Any]:
+    """False and true positives at every threshold, highest threshold first."""
+    return (
+        xp.cumsum(xp.flip(total["negative"], -1), -1),
+        xp.cumsum(xp.flip(total["positive"], -1), -1),
+    )
+
+
+def roc_area(total: Mapping[str, Any], xp: ModuleType, add_origin: bool) -> Any:
+    """The trapezoidal area of the curve (false positive rate, true positive rate), over the last axis."""
+    false_positives, true_positives = rates_from_the_top(total, xp)
+    x = ratio(xp, false_positives, false_positives[..., -1:])
+    y = ratio(xp, true_positives, true_positives[..., -1:])
+    area = xp.sum((x[..., 1:] - x[..., :-1]) * (y[..., 1:] + y[..., :-1]), -1) / 2
+    return area + x[..., 0] * y[..., 0] / 2 if add_origin else area
+
+
+def check_thresholds(name: str, thresholds: int) -> None:
+    """A curve needs two points."""
+    if thresholds < 2:
+        raise ValueError(f"{name}: thresholds must be 2 or more, got {thresholds}")
+
+
+class HistogramMetric(BinaryMetric):
+    """The weight of positive and negative rows between neighbouring thresholds."""
+
+    thresholds: int
+
+    def __post_init__(self) -> None:
+        check_thresholds(self.name, self.thresholds)
+
+    @property
+    def _label_domain(self) -> Domain:
+        return BINARY
+
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        return {"negative": (self.thresholds,), "positive": (self.thresholds,)}
+
+    def _sums(self, batch: Batch) -> SumState:
+        p = jax.nn.sigmoid(batch.predictions) if self.from_logits else batch.predictions
+        index = threshold_index(p, self.thresholds) + self.thresholds * batch.labels.astype(jnp.int32)
+        if batch.weights is None:
+            total = sums.bin_counts(index, 2 * self.thresholds)
+        else:
+            total = sums.bin_sums(index, batch.weights, 2 * self.thresholds)
+        negative, positive = (sums.Sum(*pair) for pair in zip(*(jnp.split(part, 2) for part in total), strict=True))
+        return {"negative": negative, "positive": positive}
+
+    def _undefined(self, total: Mapping[str, Any]) -> str:
+        positive, negative = total["positive"].sum(), total["negative"].sum()
+        if not positive and not negative:
+            return super()._undefined(total)
+        return "no positive labels" if not positive else "no negative labels"
+
+
+@register_metric("auc")
+@dataclasses.dataclass(frozen=True)
+class AUC(HistogramMetric):
+    """Area under the ROC curve, binned: fixed size, jittable, within about 1 / thresholds of the exact area.
+
+    At every threshold ``t`` of ``linspace(0, 1, thresholds)`` a row is called positive when ``p >= t``; the area
+    below the points (false positive rate, true positive rate) is taken by trapezoids. This is the curve of
+    torchmetrics and TorchEasyRec: it begins at ``t = 1``, so that rows predicted exactly 1.0 lose the area between
+    (0, 0) and the first point. ``add_origin`` adds the point (0, 0); choose it when predictions saturate.
+    `ExactAUC` has no bins.
+
+    >>> metric = AUC(thresholds=10)
+    >>> p = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]
+    >>> round(metric.compute(metric.update(metric.init(), p, [1, 0, 1, 0, 0, 0, 1, 1])), 6)
+    0.5625
+    """
+
+    thresholds: int = 200
+    from_logits: bool = False
+    add_origin: bool = False
+
+    def _value(self, total: Mapping[str, Any], xp: ModuleType) -> Any:
+        return roc_area(total, xp, self.add_origin)
+
+
+@register_metric("pr_auc")
+@dataclasses.dataclass(frozen=True)
+class PRAUC(HistogramMetric):
+    """Average precision, binned: ``sum_t (R(t) - R(t above)) * P(t)``, from the highest threshold down.
+
+    Precision ``P`` and recall ``R`` count a row as positive when ``p >= t``. Fixed size, jittable; `ExactPRAUC` has
+    no bins.
+
+    >>> metric = PRAUC()
+    >>> round(metric.compute(metric.update(metric.init(), [0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1])), 6)
+    0.833333
+    """
+
+    thresholds: int = 200
+    from_logits: bool = False
+
+    def _value(self, total: Mapping[str, Any], xp: ModuleType) -> Any:
+        false_positives, true_positives = rates_from_the_top(total, xp)
+        called = false_positives + true_positives
+        precision = true_positives / xp.where(called > 0, called, 1)
+        found = xp.flip(total["positive"], -1)  # between this threshold and the one above
+        return ratio(xp, xp.sum(found * precision), true_positives[-1])
+
+    def _undefined(self, total: Mapping[str, Any]) -> str:
+        return "no positive labels" if total["negative"].any() else super()._undefined(total)
+
+
+@register_metric("multiclass_auc")
+@dataclasses.dataclass(frozen=True)
+class MulticlassAUC(FixedSizeMetric):
+    """The mean over classes of each class's AUC against all others, binned as `AUC`.
+
+    ``average``: "macro" counts every class alike, "weighted" by the weight of its rows. Classes without positive
+    or without negative rows have no AUC: they are left out, and listed in `details` as ``left_out`` (beside
+    ``per_class``). Predictions are ``(n, num_classes)``, labels the class ``(n,)``.
+
+    >>> metric = MulticlassAUC(num_classes=3)
+    >>> p = [[0.8, 0.1, 0.1], [0.3, 0.5, 0.2], [0.2, 0.2, 0.6], [0.5, 0.3, 0.2]]
+    >>> state = metric.update(metric.init(), p, [0, 1, 2, 1])
+    >>> round(metric.compute(state), 6)
+    1.0
+    """
+
+    num_classes: int
+    thresholds: int = 200
+    average: str = "macro"
+    from_logits: bool = False
+
+    def __post_init__(self) -> None:
+        check_thresholds(self.name, self.thresholds)
+        if self.num_classes < 2:
+            raise ValueError(f"MulticlassAUC: num_classes must be 2 or more, got {self.num_classes}")
+        if self.average not in ("macro", "weighted"):
+            raise ValueError(f"MulticlassAUC: average must be 'macro' or 'weighted', got {self.average!r}")
+
+    @property
+    def _prediction_domain(self) -> Domain:
+        return FINITE if self.from_logits else PROBABILITY
+
+    @property
+    def _label_domain(self) -> Domain:
+        return class_index(self.num_classes)
+
+    def _read(self, predictions: Any, labels: Any, weights: Any) -> Batch:
+        predictions = as_floats(jnp, self.name, "predictions", predictions)
+        labels = as_floats(jnp, self.name, "labels", labels)
+        check_batch(self.name, predictions, labels, weights)
+        if predictions.ndim != 2 or predictions.shape[1] != self.num_classes:
+            raise ValueError(
+                f"{self.name}.update: predictions have shape {predictions.shape}; "
+                f"num_classes={self.num_classes} needs (n, {self.num_classes})"
+            )
+        check_equal_shapes(self.name, predictions[:, 0], labels)
+        return clean(predictions, labels, weights, self._prediction_domain, self._label_domain)
+
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        shape = (self.num_classes, self.thresholds)
+        return {"negative": shape, "positive": shape}
+
+    def _sums(self, batch: Batch) -> SumState:
+        p = jax.nn.softmax(batch.predictions) if self.from_logits else batch.predictions
+        classes = jnp.arange(self.num_classes)
+        is_label = batch.labels.astype(jnp.int32)[:, None] == classes
+        row = 2 * classes + is_label  # negatives, then positives, of every class
+        index = (row * self.thresholds + threshold_index(p, self.thresholds)).reshape(-1)
+        bins = 2 * self.num_classes * self.thresholds
+        if batch.weights is None:
+            total = sums.bin_counts(index, bins)
+        else:
+            total = sums.bin_sums(index, weighted(batch.weights, jnp.ones_like(p)).reshape(-1), bins)
+        parts = [part.reshape(self.num_classes, 2, self.thresholds) for part in total]
+        return {
+            name: sums.Sum(*(part[:, side] for part in parts)) for side, name in enumerate(("negative", "positive"))
+        }
+
+    def _value(self, total: Mapping[str, Any], xp: ModuleType) -> Any:
+        areas = roc_area(total, xp, add_origin=False)
+        defined = ~xp.isnan(areas)
+        support = total["positive"].sum(-1) if self.average == "weighted" else xp.ones_like(areas)
+        share = xp.where(defined, support, 0)
+        return ratio(xp, xp.sum(share * xp.where(defined, areas, 0)), xp.sum(share))
+
+    def _undefined(self, total: Mapping[str, Any]) -> str:
+        return "no class has both labels" if total["negative"].any() else super()._undefined(total)
+
+    def _details(self, total: Mapping[str, Any]) -> dict[str, Any]:
+        areas = roc_area(total, np, add_origin=False)
+        return {"per_class": areas, "left_out": np.flatnonzero(np.isnan(areas))}

@@ -1,0 +1,228 @@
+"""Metrics of predicted classes: accuracy, log loss, normalized entropy, calibration. Fixed size, jittable."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from sparrow.metrics import sums
+from sparrow.metrics.averages import AverageMetric, element_weight
+from sparrow.metrics.fixed import BinaryMetric, SumState, ratio, weighted
+from sparrow.metrics.inputs import (
+    BINARY,
+    FINITE,
+    PROBABILITY,
+    UNIT,
+    Batch,
+    Domain,
+    as_floats,
+    check_batch,
+    check_equal_shapes,
+    class_index,
+    clean,
+)
+from sparrow.metrics.records import register_metric
+
+LOWEST_LOG = -100.0  # of a probability that is 0: a wrong prediction that was certain costs 100, not infinity
+
+
+@register_metric("accuracy")
+@dataclasses.dataclass(frozen=True)
+class Accuracy(AverageMetric):
+    """The weighted share of right predictions.
+
+    Predictions ``(n,)``: right when ``(p > threshold) == (y == 1)``. Predictions ``(n, classes)`` with the class
+    as label ``(n,)``: right when fewer than ``top_k`` other classes score as high as the label. So ties count as
+    wrong, and a model that scores all classes alike is right about nothing.
+
+    >>> metric = Accuracy()
+    >>> metric.compute(metric.update(metric.init(), [0.2, 0.6, 0.7, 0.5], [0, 1, 0, 1]))
+    0.5
+    """
+
+    threshold: float = 0.5
+    top_k: int = 1
+
+    def __post_init__(self) -> None:
+        if self.top_k < 1:
+            raise ValueError(f"Accuracy: top_k must be 1 or more, got {self.top_k}")
+
+    def _read(self, predictions: Any, labels: Any, weights: Any) -> Batch:
+        predictions = as_floats(jnp, self.name, "predictions", predictions)
+        labels = as_floats(jnp, self.name, "labels", labels)
+        check_batch(self.name, predictions, labels, weights)
+        if predictions.ndim == 1 and self.top_k > 1:
+            raise ValueError(
+                f"{self.name}.update: top_k={self.top_k} needs predictions (n, classes), got {predictions.shape}"
+            )
+        check_equal_shapes(self.name, predictions[..., 0] if predictions.ndim == 2 else predictions, labels)
+        domain = class_index(predictions.shape[1]) if predictions.ndim == 2 else BINARY
+        return clean(predictions, labels, weights, FINITE, domain)
+
+    @property
+    def _label_domain(self) -> Domain:
+        return Domain("0 or 1, or the index of a class", BINARY.contains)
+
+    def _values(self, batch: Batch) -> Any:
+        scores, labels = batch.predictions, batch.labels
+        if scores.ndim == 1:
+            right = (scores > np.float32(self.threshold)) == (labels == 1)
+        else:
+            of_label = jnp.take_along_axis(scores, labels.astype(jnp.int32)[:, None], axis=1)
+            right = jnp.sum(scores >= of_label, axis=1) <= self.top_k
+        return right.astype(jnp.float32)
+
+
+def binary_log_loss(predictions: Any, labels: Any, from_logits: bool) -> Any:
+    """``-(y log p + (1 - y) log(1 - p))`` per example; logs of probabilities are not below -100."""
+    if from_logits:
+        return optax.sigmoid_binary_cross_entropy(predictions, labels)
+    log_p = jnp.maximum(jnp.log(predictions), LOWEST_LOG)
+    log_not_p = jnp.maximum(jnp.log1p(-predictions), LOWEST_LOG)
+    return -(labels * log_p + (1 - labels) * log_not_p)
+
+
+@register_metric("log_loss")
+@dataclasses.dataclass(frozen=True)
+class LogLoss(AverageMetric):
+    """Mean cross entropy, ``-sum w * log(probability of the label) / sum w``.
+
+    Predictions ``(n,)`` with labels in [0, 1] (soft labels too), or ``(n, classes)`` with the class as label
+    ``(n,)``. Logs of probabilities are not below -100, as in PyTorch.
+
+    >>> metric = LogLoss()
+    >>> round(metric.compute(metric.update(metric.init(), [0.5, 0.25], [1, 0])), 6)
+    0.490415
+    """
+
+    from_logits: bool = False
+
+    @property
+    def _prediction_domain(self) -> Domain:
+        return FINITE if self.from_logits else PROBABILITY
+
+    @property
+    def _label_domain(self) -> Domain:
+        return Domain("in [0, 1], or the index of a class", UNIT.contains)
+
+    def _read(self, predictions: Any, labels: Any, weights: Any) -> Batch:
+        predictions = as_floats(jnp, self.name, "predictions", predictions)
+        labels = as_floats(jnp, self.name, "labels", labels)
+        check_batch(self.name, predictions, labels, weights)
+        check_equal_shapes(self.name, predictions[..., 0] if predictions.ndim == 2 else predictions, labels)
+        domain = class_index(predictions.shape[1]) if predictions.ndim == 2 else UNIT
+        return clean(predictions, labels, weights, self._prediction_domain, domain, neutral_prediction=0.5)
+
+    def _values(self, batch: Batch) -> Any:
+        predictions, labels = batch.predictions, batch.labels
+        if predictions.ndim == 1:
+            return binary_log_loss(predictions, labels, self.from_logits)
+        logs = jax.nn.log_softmax(predictions) if self.from_logits else jnp.log(predictions)
+        of_label = jnp.take_along_axis(logs, labels.astype(jnp.int32)[:, None], axis=1)[:, 0]
+        return -(of_label if self.from_logits else jnp.maximum(of_label, LOWEST_LOG))
+
+
+@register_metric("normalized_entropy")
+@dataclasses.dataclass(frozen=True)
+class NormalizedEntropy(BinaryMetric):
+    """Log loss in units of the log loss of the base rate: below 1 is better than always predicting the base rate.
+
+    ``sum w * log_loss / -(P log r + N log(1 - r))`` where ``P = sum w y``, ``N = sum w (1 - y)`` and
+    ``r = P / (P + N)``, clipped to ``[eta, 1 - eta]``: with one class only the result is large, not infinite.
+
+    Reference: X. He et al., "Practical lessons from predicting clicks on ads at Facebook", 2014.
+
+    >>> metric = NormalizedEntropy()
+    >>> round(metric.compute(metric.update(metric.init(), [0.1, 0.4, 0.6, 0.9], [0, 0, 1, 1])), 6)
+    0.444484
+    """
+
+    eta: float = 1e-12
+    from_logits: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 < self.eta < 0.5:
+            raise ValueError(f"NormalizedEntropy: eta must be between 0 and 0.5, got {self.eta}")
+
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        return {"log_loss": (), "positive": (), "weight": ()}
+
+    def _sums(self, batch: Batch) -> SumState:
+        losses = binary_log_loss(batch.predictions, batch.labels, self.from_logits)
+        return {
+            "log_loss": sums.reduce(weighted(batch.weights, losses)),
+            "positive": sums.reduce(weighted(batch.weights, batch.labels)),
+            "weight": element_weight(batch),
+        }
+
+    def _value(self, total: Mapping[str, Any], xp: ModuleType) -> Any:
+        positive, weight = total["positive"], total["weight"]
+        negative = weight - positive
+        # Each rate is clipped by itself: in float32 the complement of a clipped rate would round to 0.
+        log_rate = xp.log(xp.clip(ratio(xp, positive, weight), self.eta, 1 - self.eta))
+        log_complement = xp.log(xp.clip(ratio(xp, negative, weight), self.eta, 1 - self.eta))
+        return ratio(xp, total["log_loss"], -(positive * log_rate + negative * log_complement))
+
+
+@register_metric("calibration")
+@dataclasses.dataclass(frozen=True)
+class Calibration(BinaryMetric):
+    """Predicted over observed: ``sum w p / sum w y``; 1 is right, 1.1 promises 10% more than there is.
+
+    `details` gives the reliability curve over ``bins`` equal bins of p, as arrays ``predicted`` and
+    ``observed`` (weighted means, NaN in empty bins) and ``weight``, and the ``expected_error``, the weighted mean
+    of ``|predicted - observed|``.
+
+    Reference: C. Guo et al., "On calibration of modern neural networks", 2017.
+
+    >>> metric = Calibration(bins=2)
+    >>> state = metric.update(metric.init(), [0.25, 0.25, 0.75, 0.75], [0, 1, 1, 1])
+    >>> round(metric.compute(state), 6)
+    0.666667
+    >>> metric.details(state)["observed"]
+    array([0.5, 1. ])
+    """
+
+    bins: int = 20
+    from_logits: bool = False
+
+    def __post_init__(self) -> None:
+        if self.bins < 1:
+            raise ValueError(f"Calibration: bins must be 1 or more, got {self.bins}")
+
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        return {"predicted": (self.bins,), "observed": (self.bins,), "weight": (self.bins,)}
+
+    def _sums(self, batch: Batch) -> SumState:
+        p = jax.nn.sigmoid(batch.predictions) if self.from_logits else batch.predictions
+        index = jnp.clip((p * self.bins).astype(jnp.int32), 0, self.bins - 1)
+        columns = jnp.stack([p, batch.labels, jnp.ones_like(p)], axis=1)  # (n, 3)
+        total = sums.bin_sums(index, weighted(batch.weights, columns), self.bins)
+        return {
+            name: sums.Sum(total.high[:, column], total.low[:, column])
+            for column, name in enumerate(("predicted", "observed", "weight"))
+        }
+
+    def _value(self, total: Mapping[str, Any], xp: ModuleType) -> Any:
+        return ratio(xp, total["predicted"].sum(), total["observed"].sum())
+
+    def _undefined(self, total: Mapping[str, Any]) -> str:
+        return "no positive labels" if total["weight"].sum() else super()._undefined(total)
+
+    def _details(self, total: Mapping[str, Any]) -> dict[str, Any]:
+        predicted = ratio(np, total["predicted"], total["weight"])
+        observed = ratio(np, total["observed"], total["weight"])
+        gaps = np.abs(total["predicted"] - total["observed"]).sum()
+        return {
+            "predicted": predicted,
+            "observed": observed,
+            "weight": total["weight"],
+            "expected_error": float(ratio(np, gaps, total["weight"].sum())),
+        }

@@ -1,0 +1,286 @@
+"""Training-time metrics: what the model does now, not since the beginning."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from sparrow.metrics import sums
+from sparrow.metrics.auc import AUC
+from sparrow.metrics.fixed import SumState
+from sparrow.metrics.inputs import as_arrays, is_traced, refuse_groups
+from sparrow.metrics.protocol import Metric, Result
+from sparrow.metrics.records import register_metric
+
+
+def check_decay(name: str, decay_rate: float, decay_step: int) -> None:
+    """A rate in [0, 1), and windows of at least one update."""
+    if not 0 <= decay_rate < 1:
+        raise ValueError(f"{name}: decay_rate must be in [0, 1), got {decay_rate}")
+    if decay_step < 1:
+        raise ValueError(f"{name}: decay_step must be 1 or more, got {decay_step}")
+
+
+def _namespace(*states: Any) -> ModuleType:
+    """Where to do arithmetic on states: NumPy, unless they are being traced."""
+    return jnp if is_traced(*states) else np
+
+
+class DecayedAUCState(NamedTuple):
+    """``average`` is the decayed histogram, ``window`` that of the updates since it last changed."""
+
+    average: SumState
+    window: SumState
+    updates: jax.Array  # () int32, in the window
+
+
+@register_metric("decayed_auc")
+@dataclasses.dataclass(frozen=True)
+class DecayedAUC(Metric[DecayedAUCState]):
+    """AUC of a histogram that forgets: fixed size, jittable.
+
+    Every ``decay_step`` updates ``H <- decay_rate * H + (1 - decay_rate) * B``, where ``B`` is the histogram (as in
+    `AUC`) of these updates alone; the first window gives ``H = B``. The value changes at the end of a window, and
+    is NaN before the first ends. A window with rows that cannot be judged makes it NaN until the next window,
+    which starts afresh.
+
+    It depends on the order of the updates. `merge` adds the histograms of replicas that make the same updates
+    in step, each on its part of the batch.
+
+    >>> metric = DecayedAUC(thresholds=10, decay_rate=0.9, decay_step=1)
+    >>> p = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]
+    >>> state = metric.update(metric.init(), p, [1, 0, 1, 0, 0, 0, 1, 1])
+    >>> state = metric.update(state, p, [1, 0, 1, 0, 1, 0, 1, 0])
+    >>> round(metric.compute(state), 6)
+    0.54375
+    """
+
+    thresholds: int = 200
+    decay_rate: float = 0.9
+    decay_step: int = 100
+    from_logits: bool = False
+    add_origin: bool = False
+
+    def __post_init__(self) -> None:
+        check_decay(self.name, self.decay_rate, self.decay_step)
+        self._auc  # noqa: B018  (checks the thresholds)
+
+    @property
+    def _auc(self) -> AUC:
+        return AUC(self.thresholds, self.from_logits, self.add_origin)
+
+    @property
+    def jittable(self) -> bool:
+        """True: the state has a fixed size."""
+        return True
+
+    def init(self) -> DecayedAUCState:
+        """Nothing seen."""
+        return DecayedAUCState(self._auc.init(), self._auc.init(), jnp.asarray(np.int32(0)))
+
+    def update(
+        self, state: DecayedAUCState, predictions: Any, labels: Any, weights: Any = None, groups: Any = None
+    ) -> DecayedAUCState:
+        """Adds a batch to the window, and the window to the average when it is full."""
+        refuse_groups(self.name, groups)
+        added: DecayedAUCState = self._add(state, *as_arrays(self.name, predictions, labels, weights))
+        return added
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def _add(self, state: DecayedAUCState, predictions: Any, labels: Any, weights: Any) -> DecayedAUCState:
+        window = self._auc.update(state.window, predictions, labels, weights)
+        updates = state.updates + 1
+        full = updates >= self.decay_step
+        old = state.average
+        afresh = self._auc.has_faults(old) | ~jnp.any((old["negative"].high > 0) | (old["positive"].high > 0))
+        keep = jnp.where(afresh, 0, jnp.float32(self.decay_rate))
+        take = jnp.where(afresh, 1, jnp.float32(1 - self.decay_rate))
+        average = {name: sums.add(sums.scale(old[name], keep), sums.scale(window[name], take)) for name in old}
+        return DecayedAUCState(
+            jax.tree.map(lambda new, before: jnp.where(full, new, before), average, old),
+            jax.tree.map(lambda total: jnp.where(full, 0, total), window),
+            jnp.where(full, 0, updates),
+        )
+
+    def merge(self, a: DecayedAUCState, b: DecayedAUCState) -> DecayedAUCState:
+        """Adds the histograms of replicas that are in step."""
+        auc, xp = self._auc, _namespace(a, b)
+        return DecayedAUCState(
+            auc.merge(a.average, b.average), auc.merge(a.window, b.window), xp.maximum(a.updates, b.updates)
+        )
+
+    def evaluate(self, state: DecayedAUCState) -> Result:
+        """The AUC of the decayed histogram."""
+        result = self._auc.evaluate(state.average)
+        empty = not any(sums.to_float64(pair).any() for pair in state.average.values())
+        if empty:
+            return result._replace(reason=f"{self.name}: no window of {self.decay_step} updates has ended yet")
+        return result._replace(reason=result.reason and f"{self.name}: {result.reason.partition(': ')[2]}")
+
+    def value(self, state: DecayedAUCState) -> jax.Array:
+        """The AUC of the decayed histogram, inside a step."""
+        return self._auc.value(state.average)
+
+    def has_faults(self, state: DecayedAUCState) -> Any:
+        """Whether the last window has rows that cannot be judged."""
+        return self._auc.has_faults(state.average)
+
+
+class DecayedState(NamedTuple):
+    """``value`` is the average so far; ``inner`` has seen the updates of the window that is not full yet."""
+
+    inner: Any
+    updates: Any  # () int32, in the window
+    value: Any  # () float32
+    windows: Any  # () int32, that are in the value
+    skipped: Any  # () int32, windows in which the metric is not defined
+
+
+@register_metric("decayed")
+@dataclasses.dataclass(frozen=True)
+class Decayed(Metric[DecayedState]):
+    """The moving average of a metric over windows of ``decay_step`` updates.
+
+    At the end of every window: ``v = metric of the window; value <- decay_rate * value + (1 - decay_rate) * v``, the
+    first window giving ``value = v``. NaN before the first window ends. Windows in which the metric is not defined
+    (one class only, say) are skipped, and counted in `details`. A window with rows that cannot be judged makes
+    the value NaN until the next window, which starts afresh.
+
+    Fixed size and jittable where the metric is; on the host where it keeps rows (then only those of one window).
+    It depends on the order of the updates. `merge` takes the mean over replicas that are in step, by their number
+    of windows; inside a jitted step over a sharded batch nothing needs merging, since the batch is the whole one.
+
+    >>> from sparrow.metrics.averages import MAE
+    >>> metric = Decayed(MAE(), decay_rate=0.5, decay_step=1)
+    >>> state = metric.update(metric.init(), [1.0, 2.0], [0.0, 1.0])
+    >>> metric.compute(metric.update(state, [1.0, 2.0], [4.0, 5.0]))
+    2.0
+    """
+
+    metric: Metric[Any]
+    decay_rate: float = 0.9
+    decay_step: int = 100
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.metric, Metric) or isinstance(self.metric, Decayed | DecayedAUC):
+            raise ValueError(f"Decayed: metric must be a metric that is not decayed itself; got {self.metric!r}")
+        check_decay(self.name, self.decay_rate, self.decay_step)
+
+    @property
+    def name(self) -> str:
+        """The inner metric's name, decayed."""
+        return f"Decayed({self.metric.name})"
+
+    @property
+    def needs_groups(self) -> bool:  # type: ignore[override]
+        """As the inner metric."""
+        return self.metric.needs_groups
+
+    @property
+    def jittable(self) -> bool:
+        """As the inner metric."""
+        return self.metric.jittable
+
+    def init(self) -> DecayedState:
+        """Nothing seen."""
+        xp = jnp if self.jittable else np
+        zero, nan = xp.asarray(np.int32(0)), xp.asarray(np.float32(np.nan))
+        return DecayedState(self.metric.init(), zero, nan, zero, zero)
+
+    def update(
+        self, state: DecayedState, predictions: Any, labels: Any = None, weights: Any = None, groups: Any = None
+    ) -> DecayedState:
+        """Adds a batch to the window; at its end, the window's value to the average."""
+        if self.jittable:
+            refuse_groups(self.name, groups)
+            added: DecayedState = self._add(state, *as_arrays(self.name, predictions, labels, weights))
+            return added
+        inner = self.metric.update(state.inner, predictions, labels, weights, groups)
+        state = state._replace(inner=inner, updates=state.updates + 1)
+        if state.updates < self.decay_step:
+            return state
+        return self._close(state, np, np.float32(self.metric.compute(inner)))
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def _add(self, state: DecayedState, predictions: Any, labels: Any, weights: Any) -> DecayedState:
+        inner = self.metric.update(state.inner, predictions, labels, weights)
+        state = state._replace(inner=inner, updates=state.updates + 1)
+        closed: DecayedState = jax.lax.cond(
+            state.updates >= self.decay_step,
+            lambda state: self._close(state, jnp, self.metric.value(state.inner)),
+            lambda state: state,
+            state,
+        )
+        return closed
+
+    def _close(self, state: DecayedState, xp: ModuleType, current: Any) -> DecayedState:
+        """Ends a window whose value is ``current``."""
+        broken = self.metric.has_faults(state.inner)
+        defined = ~xp.isnan(current)
+        blended = self.decay_rate * state.value + (1 - self.decay_rate) * current
+        blended = xp.where(xp.isnan(state.value), current, blended)
+        value = xp.where(broken, xp.nan, xp.where(defined, blended, state.value))
+        return DecayedState(
+            inner=self.metric.init(),
+            updates=xp.zeros_like(state.updates),
+            value=xp.asarray(value, xp.float32),
+            windows=state.windows + xp.asarray(defined, xp.int32),
+            skipped=state.skipped + xp.asarray(~defined, xp.int32),
+        )
+
+    def merge(self, a: DecayedState, b: DecayedState) -> DecayedState:
+        """The mean of the values of replicas that are in step."""
+        xp = _namespace(a, b)
+        if xp is np:
+            a, b = jax.tree.map(np.asarray, (a, b))
+        windows = a.windows + b.windows
+        # A replica whose last window was broken has a NaN value and windows: the mean is NaN too.
+        parts = [xp.where(s.windows > 0, s.windows * s.value, 0) for s in (a, b)]
+        value = xp.where(windows > 0, (parts[0] + parts[1]) / xp.maximum(windows, 1), xp.nan)
+        return DecayedState(
+            self.metric.merge(a.inner, b.inner),
+            xp.maximum(a.updates, b.updates),
+            xp.asarray(value, xp.float32),
+            windows,
+            a.skipped + b.skipped,
+        )
+
+    def evaluate(self, state: DecayedState) -> Result:
+        """The moving average."""
+        value, details = float(state.value), {"skipped_windows": int(state.skipped)}
+        if not np.isnan(value):
+            return Result(value, None, details)
+        if int(state.windows):
+            why = "the last window has rows that cannot be judged (NaN predictions, impossible labels or weights)"
+        elif int(state.skipped):
+            why = f"the metric is not defined in any of the {int(state.skipped)} windows so far"
+        else:
+            why = f"no window of {self.decay_step} updates has ended yet"
+        return Result(value, f"{self.name}: {why}", details)
+
+    def to_arrays(self, state: DecayedState) -> dict[str, NDArray[Any]]:
+        """The inner state's arrays, and the average's."""
+        inner = {f"inner/{name}": array for name, array in self.metric.to_arrays(state.inner).items()}
+        return {**inner, **{name: np.asarray(getattr(state, name)) for name in state._fields[1:]}}
+
+    def from_arrays(self, arrays: dict[str, NDArray[Any]]) -> DecayedState:
+        """The inverse of `to_arrays`."""
+        xp = jnp if self.jittable else np
+        inner = {name[6:]: array for name, array in arrays.items() if name.startswith("inner/")}
+        own = {name: xp.asarray(arrays[name]) for name in DecayedState._fields[1:]}
+        return DecayedState(inner=self.metric.from_arrays(inner), **own)
+
+    def value(self, state: DecayedState) -> jax.Array:
+        """The moving average, inside a step."""
+        return jnp.asarray(state.value)
+
+    def has_faults(self, state: DecayedState) -> Any:
+        """Whether the window that is not full yet has rows that cannot be judged."""
+        return self.metric.has_faults(state.inner)

@@ -1,0 +1,167 @@
+"""The base of metrics whose state is a few sums: they run inside a jitted step and merge by addition."""
+
+from __future__ import annotations
+
+import abc
+import functools
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sparrow.metrics import sums
+from sparrow.metrics.inputs import (
+    FINITE,
+    PROBABILITY,
+    UNIT,
+    Batch,
+    Domain,
+    as_arrays,
+    as_floats,
+    check_batch,
+    check_equal_shapes,
+    clean,
+    fault_reason,
+    is_traced,
+    positive_probability,
+    refuse_groups,
+)
+from sparrow.metrics.protocol import Metric, Result
+from sparrow.metrics.sums import Sum
+
+SumState = dict[str, Sum]
+
+
+class FixedSizeMetric(Metric[SumState]):
+    """A metric of sums. Subclasses say which sums a batch adds, and what number they make.
+
+    ``_value`` is written once for both worlds: ``xp`` is NumPy on the host (float64 sums) and ``jax.numpy`` inside
+    a step (float32 sums). It is NaN where the metric is not defined, and ``_undefined`` then says why.
+    """
+
+    @property
+    def _prediction_domain(self) -> Domain:
+        return FINITE
+
+    @property
+    def _label_domain(self) -> Domain:
+        return FINITE
+
+    @abc.abstractmethod
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        """The sums of the state, by name."""
+
+    @abc.abstractmethod
+    def _sums(self, batch: Batch) -> SumState:
+        """What one batch adds to them."""
+
+    @abc.abstractmethod
+    def _value(self, total: Mapping[str, Any], xp: ModuleType) -> Any:
+        """The number that the sums make."""
+
+    def _undefined(self, total: Mapping[str, Any]) -> str:
+        """Why ``_value`` is NaN: the end of a sentence that begins with the metric's name."""
+        return "no rows, or all their weights are 0"
+
+    def _details(self, total: Mapping[str, Any]) -> dict[str, Any]:
+        """What else the sums say."""
+        return {}
+
+    def _read(self, predictions: Any, labels: Any, weights: Any) -> Batch:
+        """Checks and cleans one batch; the plain case has predictions and labels of one shape."""
+        predictions = as_floats(jnp, self.name, "predictions", predictions)
+        labels = as_floats(jnp, self.name, "labels", labels)
+        check_batch(self.name, predictions, labels, weights)
+        check_equal_shapes(self.name, predictions, labels)
+        return clean(predictions, labels, weights, self._prediction_domain, self._label_domain)
+
+    @property
+    def jittable(self) -> bool:
+        """True: the state has a fixed size."""
+        return True
+
+    def init(self) -> SumState:
+        """Sums of nothing."""
+        return {name: sums.zeros(shape) for name, shape in {**self._shapes(), "faults": (3,)}.items()}
+
+    def update(
+        self, state: SumState, predictions: Any, labels: Any = None, weights: Any = None, groups: Any = None
+    ) -> SumState:
+        """Adds one batch to the sums; runs inside ``jax.jit``."""
+        refuse_groups(self.name, groups)
+        added: SumState = _update(self, state, *as_arrays(self.name, predictions, labels, weights))
+        return added
+
+    def merge(self, a: SumState, b: SumState) -> SumState:
+        """Adds the sums."""
+        if not is_traced(a, b):  # a few numbers: NumPy adds them sooner than a compiler starts
+            a, b = jax.tree.map(np.asarray, (a, b))
+        return {name: sums.add(total, b[name]) for name, total in a.items()}
+
+    def evaluate(self, state: SumState) -> Result:
+        """The number in float64, with its reason and details."""
+        total = {name: sums.to_float64(pair) for name, pair in state.items()}
+        if total["faults"].any():
+            faults = fault_reason(self.name, list(total["faults"]), self._prediction_domain, self._label_domain)
+            return Result(float("nan"), faults, {})
+        if not all(np.isfinite(array).all() for array in total.values()):
+            return Result(float("nan"), f"{self.name}: the sums are too large for float32", {})
+        value = float(self._value(total, np))
+        reason = f"{self.name}: {self._undefined(total)}" if np.isnan(value) else None
+        return Result(value, reason, self._details(total))
+
+    def value(self, state: SumState) -> jax.Array:
+        """The number in float32, inside a step."""
+        total = {name: pair.high for name, pair in state.items()}
+        number = jnp.asarray(self._value(total, jnp), jnp.float32)
+        return jnp.where(jnp.any(total["faults"] > 0), jnp.float32(jnp.nan), number)
+
+    def has_faults(self, state: SumState) -> jax.Array:
+        """Whether the state has seen rows that cannot be judged."""
+        return jnp.any(state["faults"].high > 0)
+
+
+# Compiled once per metric and shape, so that updates outside of a step are fast as well.
+@functools.partial(jax.jit, static_argnums=0)
+def _update(metric: FixedSizeMetric, state: SumState, predictions: Any, labels: Any, weights: Any) -> SumState:
+    weights = None if weights is None else as_floats(jnp, metric.name, "weights", weights)
+    batch = metric._read(predictions, labels, weights)
+    added = {**metric._sums(batch), "faults": sums.split(batch.faults)}
+    return {name: sums.add(total, added[name]) for name, total in state.items()}
+
+
+class BinaryMetric(FixedSizeMetric):
+    """A metric of a probability (or a logit, with ``from_logits``) and a label in [0, 1]."""
+
+    from_logits: bool
+
+    @property
+    def _prediction_domain(self) -> Domain:
+        return FINITE if self.from_logits else PROBABILITY
+
+    @property
+    def _label_domain(self) -> Domain:
+        return UNIT
+
+    def _read(self, predictions: Any, labels: Any, weights: Any) -> Batch:
+        predictions = as_floats(jnp, self.name, "predictions", predictions)
+        labels = as_floats(jnp, self.name, "labels", labels)
+        check_batch(self.name, predictions, labels, weights)
+        predictions = positive_probability(self.name, predictions, self.from_logits)
+        check_equal_shapes(self.name, predictions, labels)
+        domain = self._prediction_domain
+        return clean(predictions, labels, weights, domain, self._label_domain, neutral_prediction=0.5)
+
+
+def ratio(xp: ModuleType, numerator: Any, denominator: Any) -> Any:
+    """``numerator / denominator``, NaN (and no warning) where the denominator is 0."""
+    defined = denominator > 0
+    return xp.where(defined, numerator / xp.where(defined, denominator, 1), xp.nan)
+
+
+def weighted(weights: Any, values: Any) -> Any:
+    """``weights * values`` with one weight a row; ``weights`` None means all ones."""
+    return values if weights is None else weights.reshape(weights.shape + (1,) * (values.ndim - 1)) * values

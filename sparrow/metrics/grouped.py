@@ -1,0 +1,122 @@
+"""Grouped AUC: one exact AUC per group, averaged. Also the base of all metrics that are made group by group."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparrow.metrics.exact import BinaryRowMetric
+from sparrow.metrics.keys import owner
+from sparrow.metrics.order import Codes, key_codes
+from sparrow.metrics.protocol import Result
+from sparrow.metrics.ranks import count_scores, roc_areas
+from sparrow.metrics.records import register_metric
+from sparrow.metrics.rows import Columns, RowMetric, RowState, concatenate, length
+
+Summary = dict[str, float]  # adds up over disjoint sets of groups
+
+
+class GroupedMetric(RowMetric):
+    """A weighted mean over groups, left-out groups counted.
+
+    A group's number needs all its rows in one place. Processes therefore send every row to the owner of its
+    key (`partition`), summarize the groups they own, and add the summaries: exact, and each row travels once.
+    """
+
+    needs_groups = True
+
+    @abc.abstractmethod
+    def _group_values(self, columns: Columns, groups: Codes) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Per group: its number, NaN where it has none, and its weight in the mean."""
+
+    @abc.abstractmethod
+    def _left_out(self) -> str:
+        """Why groups are left out: the end of the sentence "every group ..."."""
+
+    def summarize(self, state: RowState) -> Summary:
+        """What `finish` needs to know; summaries of disjoint groups add up."""
+        columns = concatenate(state.chunks)
+        faults = dict(zip(("fault_0", "fault_1", "fault_2"), map(float, state.faults), strict=True))
+        if not length(columns):
+            return {"total": 0.0, "weight": 0.0, "groups": 0.0, "left_out_groups": 0.0, **faults}
+        values, weights = self._group_values(columns, key_codes(columns["key_low"], columns.get("key_high")))
+        defined = ~np.isnan(values)
+        return {
+            "total": float((values[defined] * weights[defined]).sum()),
+            "weight": float(weights[defined].sum()),
+            "groups": float(defined.sum()),
+            "left_out_groups": float((~defined).sum()),
+            **faults,
+        }
+
+    def finish(self, summary: Summary) -> Result:
+        """The result of a (total) summary."""
+        faults = np.array([summary[f"fault_{kind}"] for kind in range(3)])
+        details = {key: int(summary[key]) for key in ("groups", "left_out_groups")}
+        if faults.any():
+            return Result(float("nan"), self.fault_reason(faults), details)
+        if summary["weight"] > 0:
+            return Result(summary["total"] / summary["weight"], None, details)
+        why = f"every group {self._left_out()}" if details["left_out_groups"] else "no rows, or all weights are 0"
+        return Result(float("nan"), f"{self.name}: {why}", details)
+
+    def evaluate(self, state: RowState) -> Result:
+        """The number in float64, with its reason, and the counts of groups used and left out."""
+        return self.finish(self.summarize(state))
+
+    def _evaluate(self, columns: Columns) -> Result:
+        return self.evaluate(RowState((columns,), np.zeros(3, np.int64)))
+
+    def partition(self, state: RowState, processes: int) -> list[RowState]:
+        """The state in ``processes`` parts, each with all the rows of the keys that it owns."""
+        columns = concatenate(state.chunks)
+        owners = owner(columns["key_low"], columns.get("key_high"), processes)
+        parts = [{name: column[owners == part] for name, column in columns.items()} for part in range(processes)]
+        faults = [state.faults, *(np.zeros_like(state.faults) for _ in range(processes - 1))]
+        return [RowState((part,), fault) for part, fault in zip(parts, faults, strict=True)]
+
+
+def check_average(name: str, average: str, valid: tuple[str, ...]) -> None:
+    """``average`` is one of ``valid``."""
+    if average not in valid:
+        raise ValueError(f"{name}: average must be one of {', '.join(valid)}; got {average!r}")
+
+
+@register_metric("grouped_auc")
+@dataclasses.dataclass(frozen=True)
+class GroupedAUC(GroupedMetric, BinaryRowMetric):
+    """The mean over groups (users, sessions, ...) of the exact AUC within each, ties counted as half.
+
+    Groups with one class only have no AUC: they are left out, and counted in `details`. ``average`` weighs a group
+    by 1 ("uniform"), by the weight of its rows ("impressions"), or of its positive rows ("clicks").
+
+    Groups are any hashable keys. Keeps every row on the host (13 bytes for float32 scores and integer keys, 21
+    for others): feed it outside of ``jax.jit``. One sort for all groups, O(n log n) whatever their sizes.
+
+    Reference: H. Zhu et al., "Optimized cost per click in Taobao display advertising", 2017.
+
+    >>> metric = GroupedAUC()
+    >>> state = metric.update(metric.init(), [0.1, 0.2, 0.3, 0.4, 0.5], [1, 0, 0, 1, 1], groups=[7, 7, "b", "b", 9])
+    >>> metric.compute(state), metric.details(state)
+    (0.5, {'groups': 2, 'left_out_groups': 1})
+    """
+
+    average: str = "uniform"
+
+    def __post_init__(self) -> None:
+        check_average(self.name, self.average, ("uniform", "impressions", "clicks"))
+
+    def _group_values(self, columns: Columns, groups: Codes) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        areas = roc_areas(count_scores(columns, groups))
+        shares = {
+            "uniform": np.ones_like(areas.area),
+            "impressions": areas.positive + areas.negative,
+            "clicks": areas.positive,
+        }
+        return areas.area, shares[self.average]
+
+    def _left_out(self) -> str:
+        return "has one class only"

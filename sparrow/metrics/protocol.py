@@ -1,0 +1,100 @@
+"""What a metric is: ``init``, ``update``, ``merge``, ``compute``."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+State = TypeVar("State")
+
+
+class Result(NamedTuple):
+    """Everything that a state says: the number, why there is none (or None), and what else belongs to it."""
+
+    value: float
+    reason: str | None
+    details: dict[str, Any]
+
+
+class Metric(abc.ABC, Generic[State]):
+    """A metric is a frozen dataclass of plain options; what it has seen is a separate value, the state.
+
+    The state is a pytree and is never changed in place. Every metric obeys three laws (decayed ones depend on the
+    order of their updates and obey the last two only): batching does not change the result, ``merge`` is
+    associative and order-free, and ``init()`` is its neutral element.
+
+    Rows whose weight is 0 are as good as absent, whatever they hold: that is how a short last batch is padded. Any
+    other row that cannot be judged (a NaN prediction, an impossible label or weight) makes the result NaN,
+    and `reason` says how many there were.
+
+    There are two kinds:
+
+    * fixed size: the state is a few sums; ``update`` runs anywhere, inside a jitted step too (`jittable`);
+    * exact, by rows: the state keeps the rows in NumPy, so ``update`` runs on the host. Return predictions,
+      labels and the rest from the jitted step and feed them outside of it.
+    """
+
+    needs_groups: ClassVar[bool] = False
+
+    @property
+    @abc.abstractmethod
+    def jittable(self) -> bool:
+        """Whether ``update`` and `value` may run inside ``jax.jit``."""
+
+    @abc.abstractmethod
+    def init(self) -> State:
+        """The state that has seen nothing."""
+
+    @abc.abstractmethod
+    def update(self, state: State, predictions: Any, labels: Any, weights: Any = None, groups: Any = None) -> State:
+        """``state`` with one more batch. The first axis of every argument is the batch."""
+
+    @abc.abstractmethod
+    def merge(self, a: State, b: State) -> State:
+        """One state that has seen what ``a`` and ``b`` have seen."""
+
+    @abc.abstractmethod
+    def evaluate(self, state: State) -> Result:
+        """The number, the reason when there is none, and the details, in one pass over the state."""
+
+    @abc.abstractmethod
+    def has_faults(self, state: State) -> Any:
+        """Whether the state has seen rows that cannot be judged: a bool, or a traced one inside a step."""
+
+    def compute(self, state: State) -> float:
+        """The metric, in float64 on the host. NaN where it is not defined: `reason` says why."""
+        return self.evaluate(state).value
+
+    def reason(self, state: State) -> str | None:
+        """Why `compute` is NaN, in one sentence; None when it is a number."""
+        return self.evaluate(state).reason
+
+    def details(self, state: State) -> dict[str, Any]:
+        """What belongs to the number: a curve, values per class, what was left out."""
+        return self.evaluate(state).details
+
+    def value(self, state: State) -> jax.Array:
+        """The metric as a float32 scalar, NaN where not defined; runs inside a jitted step (`jittable` only)."""
+        raise TypeError(f"{self.name}: computed on the host only; call compute(state) outside of jax.jit")
+
+    def to_arrays(self, state: State) -> dict[str, NDArray[Any]]:
+        """The state as named arrays of numbers: what `sparrow.metrics.states` writes and processes exchange."""
+        leaves = jax.tree_util.tree_leaves_with_path(state)
+        return {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in leaves}
+
+    def from_arrays(self, arrays: dict[str, NDArray[Any]]) -> State:
+        """The inverse of `to_arrays`."""
+        empty = self.init()
+        names = list(self.to_arrays(empty))
+        treedef = jax.tree.structure(empty)
+        return jax.tree.unflatten(treedef, [jnp.asarray(arrays[name]) for name in names])  # type: ignore[no-any-return]
+
+    @property
+    def name(self) -> str:
+        """The word that errors and reasons begin with."""
+        return type(self).__name__

@@ -1,0 +1,252 @@
+"""Metrics of ranked lists: Recall@K, HitRate@K, NDCG@K, MRR, MAP@K. Fixed size, jittable; `ByGroup` for flat rows.
+
+A list is one query (a user, a session) with its candidates: predictions are scores ``(lists, candidates)``,
+labels the relevance of each candidate, or ``(lists,)`` the index of the one that is relevant (the diagonal of an
+in-batch similarity matrix is ``arange(n)``). Weights are per list. A short list is padded with score -inf and
+relevance 0.
+
+Of equal scores the less relevant candidate is ranked first. So the order of the columns never matters, and a model
+that scores all candidates alike gets the worst value, not the best one by luck of the layout.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from sparrow.metrics import sums
+from sparrow.metrics.fixed import FixedSizeMetric, SumState, ratio, weighted
+from sparrow.metrics.inputs import NOT_NEGATIVE, ORDERED, Batch, Domain, as_floats, check_batch, clean
+from sparrow.metrics.records import register_metric
+
+
+class Lists(NamedTuple):
+    """Ranked lists, in any layout: arrays with an entry per candidate, and how to add up a list's entries.
+
+    The entry at a place belongs to the candidate that is ranked there; ``ideal`` to the one that would be
+    if relevance decided.
+    """
+
+    relevance: Any
+    ideal: Any
+    rank: Any  # 1, 2, ... within each list
+    hits: Any  # relevant candidates up to this rank, itself included
+    per_list: Callable[[Any], Any]
+
+
+class ListValues(NamedTuple):
+    """Per list: its value, and its share in the mean. A share of 0 leaves the list out."""
+
+    value: Any
+    share: Any
+
+
+class RankingMetric(FixedSizeMetric):
+    """The mean over lists of one number per list. Lists without a relevant candidate are left out, and counted."""
+
+    top_k: int | None
+
+    def __post_init__(self) -> None:
+        if self.top_k is not None and self.top_k < 1:
+            raise ValueError(f"{self.name}: top_k must be 1 or more, got {self.top_k}")
+
+    @abc.abstractmethod
+    def list_values(self, lists: Lists, xp: ModuleType) -> ListValues:
+        """The equation, over ranked lists in any layout; ``xp`` is NumPy or ``jax.numpy``."""
+
+    def within(self, lists: Lists) -> Any:
+        """Which ranks count."""
+        return lists.rank > 0 if self.top_k is None else lists.rank <= self.top_k
+
+    @property
+    def _prediction_domain(self) -> Domain:
+        return ORDERED
+
+    @property
+    def _label_domain(self) -> Domain:
+        return NOT_NEGATIVE
+
+    def _read(self, predictions: Any, labels: Any, weights: Any) -> Batch:
+        predictions = as_floats(jnp, self.name, "predictions", predictions)
+        labels = jnp.asarray(labels)
+        check_batch(self.name, predictions, labels, weights)
+        if predictions.ndim != 2:
+            raise ValueError(
+                f"{self.name}.update: predictions have shape {predictions.shape}; give (lists, candidates), "
+                f"or use ByGroup({self.name}(...)) for flat rows with groups"
+            )
+        if labels.ndim == 1:
+            labels = as_floats(jnp, self.name, "labels", labels)
+            inside = (labels >= 0) & (labels < predictions.shape[1])
+            one_hot = labels[:, None] == jnp.arange(predictions.shape[1])
+            labels = jnp.where(inside[:, None], one_hot.astype(jnp.float32), jnp.nan)  # NaN: a label at fault
+        else:
+            labels = as_floats(jnp, self.name, "labels", labels)
+        if labels.shape != predictions.shape:
+            raise ValueError(
+                f"{self.name}.update: predictions have shape {predictions.shape} and labels {labels.shape}; "
+                "give one relevance a candidate, or the index of the relevant one"
+            )
+        return clean(predictions, labels, weights, self._prediction_domain, self._label_domain)
+
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        return {"total": (), "share": (), "left_out": ()}
+
+    def _sums(self, batch: Batch) -> SumState:
+        value, share = self.list_values(rank_matrix(batch.predictions, batch.labels), jnp)
+        share = weighted(batch.weights, share)
+        used = share > 0
+        left_out = weighted(batch.weights, jnp.where(used, 0.0, 1.0)) > 0
+        return {
+            "total": sums.reduce(jnp.where(used, share * value, 0)),
+            "share": sums.reduce(share),
+            "left_out": sums.split(jnp.sum(left_out, dtype=jnp.int32)),
+        }
+
+    def _value(self, total: Mapping[str, Any], xp: ModuleType) -> Any:
+        return ratio(xp, total["total"], total["share"])
+
+    def _undefined(self, total: Mapping[str, Any]) -> str:
+        return "no list has a relevant candidate" if total["left_out"] else super()._undefined(total)
+
+    def _details(self, total: Mapping[str, Any]) -> dict[str, Any]:
+        return {"left_out_lists": int(total["left_out"])}
+
+
+def rank_matrix(scores: jax.Array, relevance: jax.Array) -> Lists:
+    """Lists as the rows of a matrix, by descending score, then ascending relevance."""
+    _, ranked = jax.lax.sort((-scores, relevance), dimension=1, num_keys=2)
+    rank = jnp.arange(1, scores.shape[1] + 1, dtype=jnp.float32)
+    ideal = -jnp.sort(-relevance, axis=1)
+    hits = jnp.cumsum(ranked > 0, axis=1)
+    return Lists(ranked, ideal, jnp.broadcast_to(rank, ranked.shape), hits, lambda x: jnp.sum(x, axis=1))
+
+
+@register_metric("recall_at_k")
+@dataclasses.dataclass(frozen=True)
+class RecallAtK(RankingMetric):
+    """Of the relevant candidates, how many are among the first ``top_k``.
+
+    ``average``: "micro" adds up over all lists, ``sum w hits / sum w relevant`` (TorchEasyRec's); "macro" is the
+    mean over lists of ``hits / relevant``.
+
+    >>> metric = RecallAtK(top_k=2)
+    >>> metric.compute(metric.update(metric.init(), [[0.9, 0.1, 0.5, 0.2], [0.3, 0.4, 0.1, 0.2]],
+    ...                              [[1, 0, 1, 0], [0, 0, 1, 1]]))
+    0.5
+    """
+
+    top_k: int = 5
+    average: str = "micro"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.average not in ("micro", "macro"):
+            raise ValueError(f"RecallAtK: average must be 'micro' or 'macro', got {self.average!r}")
+
+    def list_values(self, lists: Lists, xp: ModuleType) -> ListValues:
+        """``hits / relevant``, per list."""
+        relevant = lists.per_list(1.0 * (lists.relevance > 0))
+        hits = lists.per_list(1.0 * ((lists.relevance > 0) & self.within(lists)))
+        share = relevant if self.average == "micro" else 1.0 * (relevant > 0)
+        return ListValues(hits / xp.maximum(relevant, 1), share)
+
+
+@register_metric("hit_rate_at_k")
+@dataclasses.dataclass(frozen=True)
+class HitRateAtK(RankingMetric):
+    """The share of lists with at least one relevant candidate among the first ``top_k``.
+
+    >>> metric = HitRateAtK(top_k=1)
+    >>> metric.compute(metric.update(metric.init(), [[0.9, 0.1], [0.3, 0.4]], [0, 0]))
+    0.5
+    """
+
+    top_k: int = 5
+
+    def list_values(self, lists: Lists, xp: ModuleType) -> ListValues:
+        """1 or 0, per list."""
+        relevant = lists.per_list(1.0 * (lists.relevance > 0))
+        hits = lists.per_list(1.0 * ((lists.relevance > 0) & self.within(lists)))
+        return ListValues(1.0 * (hits > 0), 1.0 * (relevant > 0))
+
+
+@register_metric("ndcg_at_k")
+@dataclasses.dataclass(frozen=True)
+class NDCGAtK(RankingMetric):
+    """Discounted gain over that of the ideal order: ``sum_r g_r / log2(1 + r)`` over the ranks ``r <= top_k``.
+
+    ``gain``: "exponential", ``g = 2^relevance - 1``, or "linear", ``g = relevance``; the same for labels 0 and 1.
+
+    Reference: K. Järvelin, J. Kekäläinen, "Cumulated gain-based evaluation of IR techniques", 2002; C. Burges et
+    al., "Learning to rank using gradient descent", 2005 (exponential gain).
+
+    >>> metric = NDCGAtK(top_k=3)
+    >>> round(metric.compute(metric.update(metric.init(), [[0.9, 0.1, 0.5]], [[0, 1, 3]])), 6)
+    0.644287
+    """
+
+    top_k: int = 10
+    gain: str = "exponential"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.gain not in ("exponential", "linear"):
+            raise ValueError(f"NDCGAtK: gain must be 'exponential' or 'linear', got {self.gain!r}")
+
+    def list_values(self, lists: Lists, xp: ModuleType) -> ListValues:
+        """``DCG / ideal DCG``, per list."""
+        discount = self.within(lists) / xp.log2(1.0 + lists.rank)
+        gained, best = (
+            lists.per_list((xp.exp2(relevance) - 1 if self.gain == "exponential" else relevance) * discount)
+            for relevance in (lists.relevance, lists.ideal)
+        )
+        some = best > 0
+        return ListValues(gained / xp.where(some, best, 1), 1.0 * some)
+
+
+@register_metric("mrr")
+@dataclasses.dataclass(frozen=True)
+class MRR(RankingMetric):
+    """Mean reciprocal rank: ``1 / rank`` of the first relevant candidate; 0 if it is not among ``top_k``.
+
+    >>> metric = MRR()
+    >>> metric.compute(metric.update(metric.init(), [[0.9, 0.1, 0.5], [0.3, 0.4, 0.1]], [2, 1]))
+    0.75
+    """
+
+    top_k: int | None = None
+
+    def list_values(self, lists: Lists, xp: ModuleType) -> ListValues:
+        """``1 / rank``, per list."""
+        relevant = lists.per_list(1.0 * (lists.relevance > 0))
+        first = (lists.relevance > 0) & (lists.hits == 1) & self.within(lists)
+        return ListValues(lists.per_list(first / lists.rank), 1.0 * (relevant > 0))
+
+
+@register_metric("map_at_k")
+@dataclasses.dataclass(frozen=True)
+class MAPAtK(RankingMetric):
+    """Mean average precision: per list, ``sum over relevant ranks r <= top_k of hits(r) / r``, over the most possible.
+
+    The most possible is ``min(top_k, relevant)`` terms of 1.
+
+    >>> metric = MAPAtK(top_k=2)
+    >>> metric.compute(metric.update(metric.init(), [[0.9, 0.1, 0.5]], [[0, 1, 1]]))
+    0.25
+    """
+
+    top_k: int = 10
+
+    def list_values(self, lists: Lists, xp: ModuleType) -> ListValues:
+        """The average precision, per list."""
+        relevant = lists.per_list(1.0 * (lists.relevance > 0))
+        counted = (lists.relevance > 0) & self.within(lists)
+        precision = lists.per_list(counted * lists.hits / lists.rank)
+        return ListValues(precision / xp.clip(relevant, 1, self.top_k), 1.0 * (relevant > 0))

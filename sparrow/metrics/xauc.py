@@ -1,0 +1,232 @@
+"""XAUC: how often a regression puts two rows in the right order. Exact, in-batch, sampled, and grouped."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from sparrow.metrics import sums
+from sparrow.metrics.fixed import FixedSizeMetric, SumState, ratio
+from sparrow.metrics.grouped import GroupedMetric, check_average
+from sparrow.metrics.inputs import ORDERED, Batch, Domain
+from sparrow.metrics.order import Codes, float_codes, order_by
+from sparrow.metrics.pairs import count_pairs
+from sparrow.metrics.protocol import Metric, Result
+from sparrow.metrics.records import register_metric
+from sparrow.metrics.rows import Columns, RowMetric, length
+
+_NO_PAIRS = "fewer than two rows of positive weight, so there is no pair"
+_SAMPLES_AT_ONCE = 1 << 20
+
+
+@register_metric("xauc")
+@dataclasses.dataclass(frozen=True)
+class XAUC(Metric[Any]):
+    """The share of pairs of rows that predictions order as the labels do; ties count as wrong.
+
+    ``sum w_i w_j [(y_i - y_j)(p_i - p_j) > 0] / sum w_i w_j`` over pairs ``i < j``. Three ways:
+
+    * by default over all pairs of all rows, exactly, in O(n log n). Keeps every row on the host: feed it outside of
+      ``jax.jit``;
+    * ``in_batch``: the mean over batches of the same number within each batch, so it depends on the batching;
+      batches without a pair are skipped. Fixed size, jittable; the work grows with the square of the batch;
+    * ``sample_ratio`` (of all pairs) or ``max_pairs``: an estimate from as many pairs, drawn with replacement
+      from ``seed``. For comparison with systems that sample: the exact way is quicker for all but tiny samples.
+      Keeps every row.
+
+    A weight is a pair's importance, not a count of copies: a copy would add a tied pair with its original.
+
+    Reference: R. Zhan et al., "Deconfounding duration bias in watch-time prediction for video recommendation",
+    2022.
+
+    >>> metric = XAUC()
+    >>> p, y = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8], [0.2, 0.3, 0.5, 0.4, 0.3, 0.2, 0.8, 0.9]
+    >>> metric.compute(metric.update(metric.init(), p, y)) * 28
+    19.0
+    """
+
+    in_batch: bool = False
+    sample_ratio: float | None = None
+    max_pairs: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        given = [self.in_batch, self.sample_ratio is not None, self.max_pairs is not None]
+        if sum(given) > 1:
+            raise ValueError("XAUC: in_batch, sample_ratio and max_pairs exclude each other; set one at most")
+        if self.sample_ratio is not None and not 0 < self.sample_ratio <= 1:
+            raise ValueError(f"XAUC: sample_ratio must be above 0 and at most 1, got {self.sample_ratio}")
+        if self.max_pairs is not None and self.max_pairs < 1:
+            raise ValueError(f"XAUC: max_pairs must be 1 or more, got {self.max_pairs}")
+
+    @property
+    def _way(self) -> Metric[Any]:
+        if self.in_batch:
+            return InBatchXAUC()
+        return PairwiseXAUC(self.sample_ratio, self.max_pairs, self.seed)
+
+    @property
+    def jittable(self) -> bool:
+        """Only ``in_batch`` has a state of fixed size."""
+        return self.in_batch
+
+    def init(self) -> Any:
+        """The state that has seen nothing."""
+        return self._way.init()
+
+    def update(self, state: Any, predictions: Any, labels: Any, weights: Any = None, groups: Any = None) -> Any:
+        """``state`` with one more batch."""
+        return self._way.update(state, predictions, labels, weights, groups)
+
+    def merge(self, a: Any, b: Any) -> Any:
+        """One state that has seen what both have seen."""
+        return self._way.merge(a, b)
+
+    def evaluate(self, state: Any) -> Result:
+        """The number, with its reason, and the number (or weight) of pairs."""
+        return self._way.evaluate(state)
+
+    def value(self, state: Any) -> jax.Array:
+        """The number inside a step (``in_batch`` only)."""
+        return self._way.value(state)
+
+    def has_faults(self, state: Any) -> Any:
+        """Whether the state has seen rows that cannot be judged."""
+        return self._way.has_faults(state)
+
+    def to_arrays(self, state: Any) -> dict[str, NDArray[Any]]:
+        """The state as named arrays."""
+        return self._way.to_arrays(state)
+
+    def from_arrays(self, arrays: dict[str, NDArray[Any]]) -> Any:
+        """The inverse of `to_arrays`."""
+        return self._way.from_arrays(arrays)
+
+
+@dataclasses.dataclass(frozen=True)
+class InBatchXAUC(FixedSizeMetric):
+    """All pairs of each batch; the mean over batches that have any."""
+
+    name = "XAUC"
+
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        return {"shares": (), "batches": ()}
+
+    def _read(self, predictions: Any, labels: Any, weights: Any) -> Batch:
+        batch = super()._read(predictions, labels, weights)
+        if batch.predictions.ndim != 1:
+            raise ValueError(
+                f"{self.name}.update: predictions have shape {batch.predictions.shape}; give one number a row, (n,)"
+            )
+        return batch
+
+    def _sums(self, batch: Batch) -> SumState:
+        p, y = batch.predictions, batch.labels
+        weights = jnp.ones_like(p) if batch.weights is None else batch.weights
+
+        def above_others(row: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
+            return row[2] * jnp.sum(jnp.where((row[0] > p) & (row[1] > y), weights, 0))
+
+        # Blocks of rows against all rows: (256, n) at a time.
+        concordant = sums.reduce(jax.lax.map(above_others, (p, y, weights), batch_size=256)).high
+        pairs = sums.reduce(weights * (jnp.sum(weights) - weights)).high / 2
+        some = pairs > 0
+        share = jnp.where(some, concordant / jnp.where(some, pairs, 1), 0)
+        return {"shares": sums.split(share), "batches": sums.split(some.astype(jnp.float32))}
+
+    def _value(self, total: Mapping[str, Any], xp: ModuleType) -> Any:
+        return ratio(xp, total["shares"], total["batches"])
+
+    def _undefined(self, total: Mapping[str, Any]) -> str:
+        return f"every batch has {_NO_PAIRS}"
+
+
+@dataclasses.dataclass(frozen=True)
+class PairwiseXAUC(RowMetric):
+    """Pairs of all rows: every one, or a sample."""
+
+    sample_ratio: float | None = None
+    max_pairs: int | None = None
+    seed: int = 0
+
+    name = "XAUC"
+
+    @property
+    def _label_domain(self) -> Domain:
+        return ORDERED
+
+    def _evaluate(self, columns: Columns) -> Result:
+        rows = length(columns)
+        if rows < 2:
+            return Result(float("nan"), f"{self.name}: {_NO_PAIRS}", {"pairs": 0.0})
+        if self.sample_ratio is None and self.max_pairs is None:
+            counts = count_pairs(columns)
+            concordant, pairs = float(counts.concordant[0]), float(counts.pairs[0])
+        else:
+            every = rows * (rows - 1) // 2
+            draws = self.max_pairs if self.sample_ratio is None else max(1, int(every * self.sample_ratio))
+            concordant, pairs = sample_pairs(columns, draws or 1, self.seed)
+        return Result(concordant / pairs, None, {"pairs": pairs})
+
+
+def sample_pairs(columns: Columns, draws: int, seed: int) -> tuple[float, float]:
+    """The weight of concordant pairs, and of all, among ``draws`` pairs drawn with replacement."""
+    # In an order of their own, so that the sample does not depend on the batches the rows came in.
+    order = order_by(float_codes(columns["label"]), float_codes(columns["prediction"]))
+    labels, predictions = columns["label"][order], columns["prediction"][order]
+    weights = columns["weight"][order].astype(np.float64) if "weight" in columns else None
+    generator = np.random.default_rng(seed)
+    concordant = total = 0.0
+    for done in range(0, draws, _SAMPLES_AT_ONCE):
+        count = min(_SAMPLES_AT_ONCE, draws - done)
+        i = generator.integers(0, labels.size, count, dtype=np.int64)
+        j = generator.integers(0, labels.size - 1, count, dtype=np.int64)
+        j += j >= i  # any row but i, all alike
+        agree = (labels[i] > labels[j]) & (predictions[i] > predictions[j])
+        agree |= (labels[i] < labels[j]) & (predictions[i] < predictions[j])
+        weight = np.ones(count) if weights is None else weights[i] * weights[j]
+        concordant += float(weight[agree].sum())
+        total += float(weight.sum())
+    return concordant, total
+
+
+@register_metric("grouped_xauc")
+@dataclasses.dataclass(frozen=True)
+class GroupedXAUC(GroupedMetric):
+    """The mean over groups of the exact XAUC within each: all pairs, no sampling.
+
+    Groups of one row have no pair: they are left out, and counted in `details`. ``average`` weighs a group by the
+    weight of its rows ("impressions") or by 1 ("uniform"). Keeps every row on the host: feed it outside of
+    ``jax.jit``. O(n log n), whatever the sizes of the groups.
+
+    >>> metric = GroupedXAUC()
+    >>> p, y = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8], [0.2, 0.3, 0.5, 0.4, 0.3, 0.2, 0.8, 0.9]
+    >>> metric.compute(metric.update(metric.init(), p, y, groups=[1, 2, 2, 1, 3, 3, 4, 4]))
+    0.75
+    """
+
+    average: str = "impressions"
+
+    def __post_init__(self) -> None:
+        check_average(self.name, self.average, ("impressions", "uniform"))
+
+    @property
+    def _label_domain(self) -> Domain:
+        return ORDERED
+
+    def _group_values(self, columns: Columns, groups: Codes) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        counts = count_pairs(columns, groups)
+        has_pairs = counts.rows > 1
+        values = np.full(counts.pairs.shape, np.nan)
+        np.divide(counts.concordant, counts.pairs, out=values, where=has_pairs)
+        return values, counts.weight if self.average == "impressions" else np.ones_like(values)
+
+    def _left_out(self) -> str:
+        return "has one row only"
