@@ -30,7 +30,6 @@ of the function; `register_loss` adds one's own.
 """
 
 from sparrow.losses.binary import binary_cross_entropy, binary_focal
-from sparrow.losses.jrc import jrc
 from sparrow.losses.matching import in_batch_softmax, sampled_softmax
 from sparrow.losses.multitask import TaskWeights, combine
 from sparrow.losses.pairwise import bpr
@@ -49,6 +48,7 @@ from sparrow.losses.records import (
 )
 from sparrow.losses.reduction import normalize_weights, reduce
 from sparrow.losses.regression import l2
+from sparrow.losses.sessionwise import jrc
 from sparrow.losses.softmax import softmax_cross_entropy
 
 __all__ = [

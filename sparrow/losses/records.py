@@ -12,10 +12,10 @@ from jax.typing import ArrayLike
 
 from sparrow.losses import _checks as checks
 from sparrow.losses.binary import binary_cross_entropy, binary_focal
-from sparrow.losses.jrc import jrc
 from sparrow.losses.matching import in_batch_softmax, sampled_softmax
 from sparrow.losses.pairwise import bpr
 from sparrow.losses.regression import l2
+from sparrow.losses.sessionwise import jrc
 from sparrow.losses.softmax import softmax_cross_entropy
 from sparrow.registry import Registry
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from sparrow import losses
+from sparrow.losses.sessionwise import _ranking
 
 ROWS = 9
 quick = settings(max_examples=60, deadline=None, derandomize=True)
@@ -82,8 +83,16 @@ def test_memory_is_linear_in_the_batch():
     batch = 2**16
     arrays_of_batch = jnp.zeros((batch, 2)), jnp.zeros(batch, jnp.int32), jnp.zeros(batch, jnp.int32)
     compiled = values_and_gradient.lower(*arrays_of_batch, 0.5).compile()
-    # About a dozen numbers per example; a matrix of pairs would be 65,536.
+    # About 20 numbers per example; a matrix of pairs would be 65,536.
     assert compiled.memory_analysis().temp_size_in_bytes < 4 * 100 * batch
+
+
+def test_nothing_is_added_up_in_an_order_that_a_gpu_may_choose():
+    z, y, session = jnp.zeros((ROWS, 2)), jnp.zeros(ROWS, bool), jnp.zeros(ROWS, jnp.int32)
+    program = jax.jit(jax.grad(lambda z: _ranking(z, y, session).sum())).lower(z).as_text()
+    scatters = [line for line in program.splitlines() if "stablehlo.scatter" in line]
+    assert scatters
+    assert all("unique_indices = true" in line for line in scatters)
 
 
 @pytest.mark.parametrize(
