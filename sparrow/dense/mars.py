@@ -1,0 +1,145 @@
+"""MARS: Adam on gradients from which part of the noise has been taken away."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal, NamedTuple, get_args
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from sparrow.dense.clipping import global_norm
+from sparrow.dense.registry import DenseOptimizer, register_optimizer
+from sparrow.schedules.fields import check_choice, check_number, name_dtype
+
+Clip = Literal["global", "per_tensor"]
+
+
+class ScaleByMarsState(NamedTuple):
+    """State of `scale_by_mars`; the trees hold ``state_dtype``."""
+
+    step: jax.Array  # shape=(), dtype=int32
+    mu: optax.Updates
+    nu: optax.Updates
+    previous: optax.Updates  # the gradient of the step before
+
+
+def scale_by_mars(
+    beta1: Any = 0.95,
+    beta2: Any = 0.99,
+    gamma: Any = 0.025,
+    eps: Any = 1e-8,
+    max_grad_norm: Any | None = 1.0,
+    clip: Clip = "global",
+    state_dtype: Any = jnp.float32,
+) -> optax.GradientTransformation:
+    """The equations of `Mars`, as an optax transformation."""
+
+    def init(params: optax.Params) -> ScaleByMarsState:
+        def zeros() -> optax.Updates:
+            return jax.tree.map(lambda param: jnp.zeros(param.shape, state_dtype), params)
+
+        return ScaleByMarsState(jnp.zeros([], jnp.int32), zeros(), zeros(), zeros())
+
+    def update(
+        updates: optax.Updates, state: ScaleByMarsState, params: optax.Params | None = None
+    ) -> tuple[optax.Updates, ScaleByMarsState]:
+        del params
+        step = optax.safe_increment(state.step)
+        gradients = optax.tree.cast(updates, jnp.float32)
+        strength = gamma * beta1 / (1 - beta1)
+        corrected = jax.tree.map(lambda g, before: g + strength * (g - before), gradients, state.previous)
+        if max_grad_norm is not None:
+            corrected = _clipped(corrected, max_grad_norm, clip)
+        mu = jax.tree.map(lambda m, c: beta1 * m + (1 - beta1) * c, state.mu, corrected)
+        nu = jax.tree.map(lambda n, c: beta2 * n + (1 - beta2) * jnp.square(c), state.nu, corrected)
+        mu_scale, nu_scale = 1 - beta1**step, 1 - beta2**step
+        direction = jax.tree.map(
+            lambda g, m, n: ((m / mu_scale) / (jnp.sqrt(n / nu_scale) + eps)).astype(g.dtype), updates, mu, nu
+        )
+        new_state = ScaleByMarsState(step, *(optax.tree.cast(tree, state_dtype) for tree in (mu, nu, gradients)))
+        return direction, new_state
+
+    return optax.GradientTransformation(init, update)
+
+
+def _clipped(tree: optax.Updates, max_norm: Any, clip: Clip) -> optax.Updates:
+    if clip == "global":
+        scale = jnp.minimum(1.0, max_norm / (global_norm(tree) + 1e-6))
+        return jax.tree.map(lambda leaf: leaf * scale, tree)
+
+    def clipped(leaf: jax.Array) -> jax.Array:
+        norm = jnp.linalg.norm(leaf.ravel())
+        return leaf * jnp.where(norm > max_norm, max_norm / norm, 1.0)
+
+    return jax.tree.map(clipped, tree)
+
+
+@register_optimizer("mars")
+@dataclasses.dataclass(frozen=True)
+class Mars(DenseOptimizer):
+    """MARS-AdamW, in the form that needs one gradient a step.
+
+    With ``g`` the gradient and ``p`` that of the step before (zero at first), at step ``t``::
+
+        c  = g + gamma beta1 / (1 - beta1) (g - p)
+        c  = c min(1, max_grad_norm / |c|)
+        mu = beta1 mu + (1 - beta1) c;     nu = beta2 nu + (1 - beta2) c²
+        direction = (mu / (1 - beta1^t)) / (sqrt(nu / (1 - beta2^t)) + eps)
+
+    Attributes:
+        beta1: decay of the mean of the corrected gradient.
+        beta2: decay of the mean of its square.
+        gamma: how strongly the gradient's change is added; 0 gives Adam.
+        eps: added to the root of the second moment.
+        max_grad_norm: the corrected gradient is scaled down to this norm; None leaves it.
+        clip: "per_tensor" takes the norm of each parameter on its own, as in the paper's code; "global" takes that
+            of all parameters together (with 1e-6 added to it), as most JAX ports do.
+        state_dtype: "float32" or "bfloat16", of ``mu``, ``nu`` and ``p``.
+
+    The paper gives vectors to AdamW with its own rates; parameter groups do that here.
+
+    >>> import jax, jax.numpy as jnp, optax
+    >>> tx = Mars().build(optax.constant_schedule(0.1))
+    >>> params = jnp.array([1.0, -2.0])
+    >>> state = tx.init(params)
+    >>> for _ in range(100):
+    ...     updates, state = tx.update(2 * params, state, params)
+    ...     params = optax.apply_updates(params, updates)
+    >>> bool(jnp.abs(params).max() < 0.1)
+    True
+
+    References:
+        Yuan et al., `MARS: Unleashing the power of variance reduction for training large models
+        <https://arxiv.org/abs/2411.10438>`_, 2024
+    """
+
+    beta1: float = 0.95
+    beta2: float = 0.99
+    gamma: float = 0.025
+    eps: float = 1e-8
+    max_grad_norm: float | None = 1.0
+    clip: Clip = "global"
+    state_dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        check_number(self, "beta1", "beta2", at_least=0, below=1)
+        check_number(self, "gamma", "eps", at_least=0)
+        if self.max_grad_norm is not None:
+            check_number(self, "max_grad_norm", above=0)
+        check_choice(self, "clip", *get_args(Clip))
+        name_dtype(self, "state_dtype")
+        check_choice(self, "state_dtype", "float32", "bfloat16")
+
+    def direction(self) -> optax.GradientTransformation:
+        """From gradients to the step that the learning rate multiplies."""
+        return scale_by_mars(
+            self.beta1,
+            self.beta2,
+            self.gamma,
+            self.eps,
+            self.max_grad_norm,
+            self.clip,
+            jnp.dtype(self.state_dtype),
+        )
