@@ -1,0 +1,11 @@
+"""Whitening optimizers: quad and skew.
+
+A gradient is multiplied from both sides by factors that are fitted, step by step, so that what comes out is
+white: uncorrelated, and of the same size in every direction.
+"""
+
+from sparrow.dense.whitening.quad import Quad
+from sparrow.dense.whitening.skew import Skew
+from sparrow.dense.whitening.transform import WhiteningState
+
+__all__ = ["Quad", "Skew", "WhiteningState"]

@@ -1,0 +1,112 @@
+"""The two factors of a block: start values, how they multiply a gradient, how one side moves.
+
+A block ``G`` of ``m x n`` is preconditioned by ``Ql`` (``m x m``) and ``Qr`` (``n x n``), or by their diagonals::
+
+    U = Qlᵀ Ql G Qrᵀ Qr
+
+The factors are right when ``U`` is white: the mean of ``U Uᵀ`` is ``n I`` and that of ``Uᵀ U`` is ``m I``.
+Every array here has the blocks of one parameter as its first axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from sparrow.dense.whitening.layout import Side
+from sparrow.dense.whitening.spectral import Norm, divide_or_zero, matmul, spectral_norm
+
+
+class FactorRule(NamedTuple):
+    """How a factor ``Q`` moves, given the excess ``E = T - s I`` and ``rate = eta / L``: what quad and skew are."""
+
+    dense: Callable[[jax.Array, jax.Array, jax.Array, Norm, Any], jax.Array]
+    """``(Q, E, rate, norm, dtype) -> Q``, with ``Q`` and ``E`` of shape (blocks, n, n)."""
+    diagonal: Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+    """``(q, e, rate) -> q``, with the diagonals ``q`` and ``e`` of shape (blocks, n)."""
+
+
+def initial_factor(side: Side, valid: Any, scale: Any, dtype: Any) -> jax.Array:
+    """``scale`` times the identity, zero on padding; ``valid`` holds each block's entries that are not padding."""
+    diagonal = jnp.where(jnp.arange(side.block) < jnp.asarray(valid)[:, None], scale, 0.0)
+    return (diagonal[:, :, None] * jnp.eye(side.block) if side.dense else diagonal).astype(dtype)
+
+
+def precondition(left: jax.Array, right: jax.Array, blocks: jax.Array, dtype: Any) -> jax.Array:
+    """``Qlᵀ Ql G Qrᵀ Qr`` of each block."""
+    if left.ndim == 3:
+        blocks = matmul(left.mT, matmul(left, blocks, dtype), dtype)
+    else:
+        blocks = jnp.square(left)[:, :, None] * blocks
+    if right.ndim == 3:
+        return matmul(matmul(blocks, right.mT, dtype), right, dtype)
+    return blocks * jnp.square(right)[:, None, :]
+
+
+def balance(left: jax.Array, right: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The same product of the two factors, with the same largest entry in both."""
+
+    def largest(factor: jax.Array) -> jax.Array:
+        return jnp.max(jnp.abs(factor), axis=tuple(range(1, factor.ndim)), keepdims=True)
+
+    ratio = jnp.sqrt(divide_or_zero(largest(right).ravel(), largest(left).ravel()))
+    ratio = jnp.where(ratio > 0, ratio, 1.0)
+
+    def scaled(factor: jax.Array, by: jax.Array) -> jax.Array:
+        return factor * by.reshape(-1, *[1] * (factor.ndim - 1))
+
+    return scaled(left, ratio), scaled(right, 1.0 / ratio)
+
+
+def move_side(
+    rule: FactorRule,
+    factor: jax.Array,
+    bound: jax.Array,
+    whitened: jax.Array,
+    target: jax.Array,
+    *,
+    rate: jax.Array,
+    betaL: Any,
+    limit: float,
+    norm: Norm,
+    dtype: Any,
+) -> tuple[jax.Array, jax.Array]:
+    """One step of the factor of one side, and of its Lipschitz bound ``L``.
+
+    Args:
+        rule: how the factor moves.
+        factor: ``Q`` of every block, (blocks, n, n) or (blocks, n), float32.
+        bound: ``L`` of every block, (blocks,), float32.
+        whitened: ``A``, the preconditioned gradient, this side's axis first: (blocks, n, other side).
+        target: ``s``, what ``A Aᵀ`` should have on its diagonal: the valid length of the other side, (blocks,).
+        rate: ``eta``, how far to move.
+        betaL: decay of the bound.
+        limit: the largest diagonal entry that ``Q`` may grow to.
+        norm: "estimate" or "exact".
+        dtype: of the operands of matrix products.
+
+    ``T = A Aᵀ``, ``ell = |T| + s``, ``L = max(betaL L + (1 - betaL) ell, ell)``, ``E = T - s I``.
+
+    ``-s`` is what makes ``Q`` grow, and without a gradient it would grow for ever. So it is left out of a block whose
+    gradient is zero, and of the coordinates that have reached ``limit``.
+    """
+    energy = jnp.sum(jnp.square(whitened), axis=2)  # the diagonal of T
+    diagonal = jnp.diagonal(factor, axis1=1, axis2=2) if factor.ndim == 3 else factor
+    may_grow = (diagonal < limit) & jnp.any(energy > 0, axis=1, keepdims=True)
+    wanted = jnp.where(may_grow, target[:, None], 0.0)
+    if factor.ndim == 3:
+        second_moment = matmul(whitened, whitened.mT, dtype)
+        size = spectral_norm(second_moment, norm, dtype)
+    else:
+        size = jnp.max(energy, axis=1)
+    ell = size + target
+    bound = jnp.maximum(betaL * bound + (1 - betaL) * ell, ell)
+    if factor.ndim == 3:
+        excess = second_moment - wanted[:, :, None] * jnp.eye(wanted.shape[1])
+        factor = rule.dense(factor, excess, (rate / bound)[:, None, None], norm, dtype)
+    else:
+        factor = rule.diagonal(factor, energy - wanted, (rate / bound)[:, None])
+    return factor, bound
