@@ -1,0 +1,110 @@
+"""The CPU backend: C++ through XLA's FFI, with the inner loop made from the rule's own equation.
+
+The table and the slots are updated in place where they are donated. A rule that did not come with the package is
+compiled on first use and kept in the user's cache folder (``$SPARROW_CACHE_DIR``).
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sparrow.kernels.types import Lookups, RowGradients, RowStep, StepScalars
+
+name = "native"
+
+
+def unavailable() -> str | None:
+    """Why this backend cannot run here; None: it can."""
+    from sparrow.kernels.native.library import load
+
+    library = load()
+    return library if isinstance(library, str) else None
+
+
+@functools.lru_cache(maxsize=1024)
+def unsupported(step: RowStep) -> str | None:
+    """Why this backend cannot run ``step``; None: it can, and its code is loaded."""
+    from sparrow.kernels.native.compiler import CompileError
+    from sparrow.kernels.native.library import load
+    from sparrow.kernels.native.translate import translate
+    from sparrow.kernels.native.values import Inexpressible
+
+    library = load()
+    if isinstance(library, str):
+        return library
+    try:
+        library.register(translate(step))
+    except (Inexpressible, CompileError) as error:
+        return str(error)
+    return None
+
+
+def lookup(table: jax.Array, lookups: Lookups, *, threads: int = 0) -> jax.Array:
+    """(num_bags, dim) float32: each bag's rows, times their gains, summed. ``threads=0``: all of XLA's."""
+    if reason := unavailable():
+        raise RuntimeError(f"backend 'native' cannot run: {reason}")
+    from sparrow.kernels.native.library import LOOKUP
+
+    result: jax.Array = jax.ffi.ffi_call(LOOKUP, _shape((lookups.num_bags, table.shape[1]), jnp.float32))(
+        table,
+        lookups.ids,
+        _or_empty(lookups.offsets, jnp.int32),
+        _or_empty(lookups.gains, jnp.float32),
+        has_offsets=np.int64(lookups.offsets is not None),
+        has_gains=np.int64(lookups.gains is not None),
+        threads=np.int64(threads),
+    )
+    return result
+
+
+def update(
+    step: RowStep,
+    table: jax.Array,
+    slots: tuple[jax.Array, ...],
+    grads: RowGradients,
+    scalars: StepScalars,
+    *,
+    threads: int = 0,
+) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+    """Applies ``step`` once to every row that ``grads`` touches; in place where table and slots are donated."""
+    if reason := unsupported(step):
+        raise RuntimeError(f"backend 'native' cannot run {step.rule.name}: {reason}")
+    from sparrow.kernels.native.library import UPDATE
+    from sparrow.kernels.native.translate import translate
+
+    arrays = (table, *slots)
+    inputs = (
+        grads.ids,
+        _or_empty(grads.bags, jnp.int32),
+        _or_empty(grads.gains, jnp.float32),
+        grads.bag_grads,
+        scalars.hyper,
+        scalars.seeds,
+        scalars.first_rows,
+    )
+    new_table, *new_slots = jax.ffi.ffi_call(
+        UPDATE,
+        [_shape(array.shape, array.dtype) for array in arrays],
+        input_output_aliases={len(inputs) + i: i for i in range(len(arrays))},
+    )(
+        *inputs,
+        *arrays,
+        has_bags=np.int64(grads.bags is not None),
+        has_gains=np.int64(grads.gains is not None),
+        step=np.int64(translate(step).key),
+        threads=np.int64(threads),
+    )
+    return new_table, tuple(new_slots)
+
+
+def _shape(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, dtype)  # type: ignore[no-untyped-call]
+
+
+def _or_empty(array: jax.Array | None, dtype: Any) -> jax.Array:
+    return jnp.zeros(0, dtype) if array is None else array

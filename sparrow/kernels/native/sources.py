@@ -1,0 +1,21 @@
+"""The C++ files of this folder, and which library each belongs to."""
+
+from __future__ import annotations
+
+import pathlib
+
+FOLDER = pathlib.Path(__file__).parent / "src"
+KERNELS = ("kernels.cc", "lookup.cc", "sort.cc", "update.cc")
+FFI = ("ffi.cc",)
+ROW_STEP_HEADERS = ("row_step.h", "half.h")
+"""What a generated row step is compiled with."""
+
+
+def text(*names: str) -> str:
+    """The files' content, for hashing."""
+    return "\n".join((FOLDER / name).read_text() for name in names)
+
+
+def everything() -> str:
+    """The content of all files, for hashing."""
+    return text(*sorted(path.name for path in FOLDER.iterdir() if path.suffix in (".cc", ".h")))

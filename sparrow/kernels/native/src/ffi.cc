@@ -1,0 +1,208 @@
+// XLA's side: takes the buffers of a call apart, checks them, and hands them to the kernels that fit this machine.
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+#include "cpu.h"
+#include "kernels.h"
+#include "pool.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace sparrow {
+namespace {
+
+namespace ffi = xla::ffi;
+using Buffer = ffi::AnyBuffer;
+using Type = ffi::DataType;
+
+std::atomic<const Kernels*> kernels{nullptr};  // set once, when the libraries are loaded
+
+// The compiled row steps by the hash of their code. A key means the same step in every process, unlike an address,
+// so that a compiled JAX program may be kept on disk.
+struct Registered {
+  RowStep step;
+  int32_t buffers;
+};
+std::mutex steps_mutex;
+std::unordered_map<int64_t, Registered>& steps() {
+  static auto* steps = new std::unordered_map<int64_t, Registered>;  // never destroyed: threads may outlive it
+  return *steps;
+}
+std::optional<Registered> find_step(int64_t key) {
+  std::lock_guard<std::mutex> lock(steps_mutex);
+  const auto found = steps().find(key);
+  return found == steps().end() ? std::nullopt : std::optional<Registered>(found->second);
+}
+
+ffi::Error refuse(const std::string& what) { return ffi::Error::InvalidArgument("sparrow: " + what); }
+
+bool is(const Buffer& buffer, Type type, size_t rank) {
+  return buffer.element_type() == type && buffer.dimensions().size() == rank;
+}
+
+bool table_type(Type type, TableType* out, int64_t* bytes) {
+  if (type != Type::F32 && type != Type::BF16 && type != Type::F16) return false;
+  *out = type == Type::F32 ? TableType::kFloat32 : type == Type::BF16 ? TableType::kBfloat16 : TableType::kFloat16;
+  *bytes = type == Type::F32 ? 4 : 2;
+  return true;
+}
+
+int64_t count(const Buffer& buffer) { return static_cast<int64_t>(buffer.element_count()); }
+
+// Runs a kernel: with denormals flushed, on the threads asked for (0: all of XLA's pool).
+template <class Call>
+ffi::Error launch(void (*kernel)(const Call&, const Parallel&), const Call& call, ffi::ThreadPool pool,
+                  int64_t threads) {
+  const int64_t wanted = threads > 0 ? threads : std::max<int64_t>(1, pool.num_threads());
+  const FlushDenormals flush;
+  try {
+    kernel(call, {static_cast<int32_t>(wanted), &pool, &run_on_pool});
+  } catch (const std::exception& error) {
+    return ffi::Error(ffi::ErrorCode::kResourceExhausted, std::string("sparrow: ") + error.what());
+  }
+  return ffi::Error::Success();
+}
+
+// An optional array travels as an empty one, with a flag that says whether it is there.
+ffi::Error handle_lookup(ffi::ThreadPool pool, Buffer table, Buffer ids, Buffer offsets, Buffer gains, int64_t has_offsets,
+                  int64_t has_gains, int64_t threads, ffi::Result<Buffer> out) {
+  LookupCall call{};
+  int64_t bytes;
+  if (table.dimensions().size() != 2 || !table_type(table.element_type(), &call.type, &bytes)) {
+    return refuse("the table must be a matrix of float32, bfloat16 or float16");
+  }
+  if (!is(ids, Type::S32, 1) || !is(offsets, Type::S32, 1) || !is(gains, Type::F32, 1) || !is(*out, Type::F32, 2)) {
+    return refuse("lookup takes ids and offsets of int32 and gains of float32");
+  }
+  call.table = table.untyped_data();
+  call.num_rows = table.dimensions()[0];
+  call.dim = static_cast<int32_t>(table.dimensions()[1]);
+  call.count = count(ids);
+  call.ids = ids.typed_data<int32_t>();
+  call.offsets = has_offsets ? offsets.typed_data<int32_t>() : nullptr;
+  call.gains = has_gains ? gains.typed_data<float>() : nullptr;
+  call.num_bags = out->dimensions()[0];
+  call.out = out->typed_data<float>();
+  const bool fits = out->dimensions()[1] == call.dim && (!has_gains || count(gains) == call.count) &&
+                    (has_offsets ? count(offsets) == call.num_bags + 1 : call.count == call.num_bags);
+  if (!fits) return refuse("the arrays of a lookup have lengths that do not belong together");
+  return launch(kernels.load()->lookup, call, pool, threads);
+}
+
+// Arguments: ids, bags, gains, bag_grads, scalars, seeds, first_rows, table, slots; results: table, slots, in place.
+ffi::Error handle_update(ffi::ThreadPool pool, Buffer ids, Buffer bags, Buffer gains, Buffer bag_grads, Buffer scalars,
+                  Buffer seeds, Buffer first_rows, Buffer table, ffi::RemainingArgs slots, int64_t has_bags,
+                  int64_t has_gains, int64_t step, int64_t threads, ffi::Result<Buffer> new_table,
+                  ffi::RemainingRets new_slots) {
+  UpdateCall call{};
+  TableType type;
+  if (table.dimensions().size() != 2 || !table_type(table.element_type(), &type, &call.row_bytes)) {
+    return refuse("the table must be a matrix of float32, bfloat16 or float16");
+  }
+  if (!is(ids, Type::S32, 1) || !is(bags, Type::S32, 1) || !is(gains, Type::F32, 1) || !is(bag_grads, Type::F32, 2) ||
+      !is(scalars, Type::F32, 2) || !is(seeds, Type::U32, 1) || !is(first_rows, Type::S32, 1)) {
+    return refuse("an argument of update has the wrong type");
+  }
+  call.num_rows = table.dimensions()[0];
+  call.dim = static_cast<int32_t>(table.dimensions()[1]);
+  call.row_bytes *= call.dim;
+  call.count = count(ids);
+  call.ids = ids.typed_data<int32_t>();
+  call.bags = has_bags ? bags.typed_data<int32_t>() : nullptr;
+  call.gains = has_gains ? gains.typed_data<float>() : nullptr;
+  call.num_bags = bag_grads.dimensions()[0];
+  call.bag_grads = bag_grads.typed_data<float>();
+  call.num_tables = static_cast<int32_t>(scalars.dimensions()[0]);
+  call.num_scalars = static_cast<int32_t>(scalars.dimensions()[1]);
+  call.scalars = scalars.typed_data<float>();
+  call.seeds = seeds.typed_data<uint32_t>();
+  call.first_rows = first_rows.typed_data<int32_t>();
+  call.num_slots = static_cast<int32_t>(slots.size());
+  const bool fits = (call.dim == 0 || bag_grads.dimensions()[1] == call.dim) && call.num_tables > 0 &&
+                    count(seeds) == call.num_tables && count(first_rows) == call.num_tables &&
+                    (!has_bags || count(bags) == call.count) && (!has_gains || count(gains) == call.count);
+  if (!fits) return refuse("the arrays of an update have lengths that do not belong together");
+  if (call.num_slots > kMaxSlots) return refuse("too many slots");
+  if (table.untyped_data() != new_table->untyped_data()) return refuse("the table is not updated in place");
+  call.table = static_cast<char*>(new_table->untyped_data());
+
+  float* slot_data[kMaxSlots];
+  int32_t slot_widths[kMaxSlots];
+  for (int32_t k = 0; k < call.num_slots; ++k) {
+    const auto old_slot = slots.get<Buffer>(k);
+    const auto result = new_slots.get<Buffer>(k);
+    if (!old_slot.has_value() || !result.has_value()) return refuse("slots and new slots must be as many");
+    ffi::Result<Buffer> new_slot = *result;
+    if (old_slot->untyped_data() != new_slot->untyped_data()) return refuse("a slot is not updated in place");
+    const bool per_row = old_slot->dimensions().size() == 1;
+    slot_widths[k] = per_row ? 1 : call.dim;
+    if (old_slot->element_type() != Type::F32 || count(*old_slot) != call.num_rows * slot_widths[k]) {
+      return refuse("a slot must be float32, with one number or one vector per row");
+    }
+    slot_data[k] = new_slot->typed_data<float>();
+  }
+  call.slots = slot_data;
+  call.slot_widths = slot_widths;
+
+  const std::optional<Registered> registered = find_step(step);
+  if (!registered) return refuse("this program's row step has not been loaded in this process");
+  call.step = registered->step;
+  call.buffers = registered->buffers;
+  return launch(kernels.load()->update, call, pool, threads);
+}
+
+}  // namespace
+}  // namespace sparrow
+
+#pragma GCC visibility push(default)
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(sparrow_lookup, sparrow::handle_lookup,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::ThreadPool>()
+                                  .Arg<xla::ffi::AnyBuffer>()  // table
+                                  .Arg<xla::ffi::AnyBuffer>()  // ids
+                                  .Arg<xla::ffi::AnyBuffer>()  // offsets
+                                  .Arg<xla::ffi::AnyBuffer>()  // gains
+                                  .Attr<int64_t>("has_offsets")
+                                  .Attr<int64_t>("has_gains")
+                                  .Attr<int64_t>("threads")
+                                  .Ret<xla::ffi::AnyBuffer>());
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(sparrow_update, sparrow::handle_update,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::ThreadPool>()
+                                  .Arg<xla::ffi::AnyBuffer>()  // ids
+                                  .Arg<xla::ffi::AnyBuffer>()  // bags
+                                  .Arg<xla::ffi::AnyBuffer>()  // gains
+                                  .Arg<xla::ffi::AnyBuffer>()  // bag_grads
+                                  .Arg<xla::ffi::AnyBuffer>()  // scalars
+                                  .Arg<xla::ffi::AnyBuffer>()  // seeds
+                                  .Arg<xla::ffi::AnyBuffer>()  // first_rows
+                                  .Arg<xla::ffi::AnyBuffer>()  // table
+                                  .RemainingArgs()             // slots
+                                  .Attr<int64_t>("has_bags")
+                                  .Attr<int64_t>("has_gains")
+                                  .Attr<int64_t>("step")
+                                  .Attr<int64_t>("threads")
+                                  .Ret<xla::ffi::AnyBuffer>()
+                                  .RemainingRets());
+
+extern "C" {
+
+int32_t sparrow_cpu_level() { return sparrow::cpu_level(); }
+
+void sparrow_use_kernels(const sparrow::Kernels* kernels) { sparrow::kernels.store(kernels); }
+
+void sparrow_register_step(int64_t key, sparrow::RowStep step, int32_t buffers) {
+  std::lock_guard<std::mutex> lock(sparrow::steps_mutex);
+  sparrow::steps()[key] = {step, buffers};
+}
+
+}  // extern "C"
+
+#pragma GCC visibility pop

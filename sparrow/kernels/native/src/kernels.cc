@@ -1,0 +1,10 @@
+// The one symbol that a library of kernels shows.
+#include "kernels.h"
+
+#include "lookup.h"
+#include "update.h"
+
+extern "C" __attribute__((visibility("default"))) const sparrow::Kernels* sparrow_kernels() {
+  static const sparrow::Kernels kernels = {&sparrow::lookup, &sparrow::update};
+  return &kernels;
+}

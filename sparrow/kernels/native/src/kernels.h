@@ -1,0 +1,63 @@
+// The kernels of one instruction set, as the FFI layer calls them. Every pointer is to memory that the caller has
+// checked to be as long as the counts say; ids, bags and offsets may hold anything.
+#pragma once
+
+#include <cstdint>
+
+#include "row_step.h"
+
+namespace sparrow {
+
+// Runs task(argument, i) for i in [0, count), on up to `threads` threads, the caller's among them.
+struct Parallel {
+  int32_t threads;
+  void* pool;
+  void (*run)(void* pool, int32_t threads, int64_t count, void (*task)(void*, int64_t), void* argument);
+};
+
+constexpr int32_t kMaxSlots = 16;
+
+enum class TableType : int32_t { kFloat32, kBfloat16, kFloat16 };
+
+struct LookupCall {
+  const void* table;  // (num_rows, dim)
+  TableType type;
+  int64_t num_rows;
+  int32_t dim;
+  int64_t count;           // of entries
+  const int32_t* ids;      // (count,)
+  const float* gains;      // (count,), or null: all 1
+  const int32_t* offsets;  // (num_bags + 1,), or null: entry i is bag i, and num_bags is count
+  int64_t num_bags;
+  float* out;  // (num_bags, dim)
+};
+
+struct UpdateCall {
+  char* table;  // (num_rows, dim)
+  int64_t row_bytes;
+  int64_t num_rows;
+  int32_t dim;
+  int32_t num_slots;
+  float* const* slots;         // (num_slots,) arrays of (num_rows, width)
+  const int32_t* slot_widths;  // (num_slots,), dim or 1
+  int64_t count;               // of entries
+  const int32_t* ids;          // (count,)
+  const int32_t* bags;         // (count,), or null: entry i is bag i
+  const float* gains;          // (count,), or null: all 1
+  int64_t num_bags;
+  const float* bag_grads;  // (num_bags, dim)
+  int32_t num_tables;
+  int32_t num_scalars;
+  const float* scalars;       // (num_tables, num_scalars)
+  const uint32_t* seeds;      // (num_tables,)
+  const int32_t* first_rows;  // (num_tables,) ascending
+  RowStep step;
+  int32_t buffers;  // how many scratch buffers the step wants
+};
+
+struct Kernels {
+  void (*lookup)(const LookupCall&, const Parallel&);
+  void (*update)(const UpdateCall&, const Parallel&);
+};
+
+}  // namespace sparrow

@@ -1,0 +1,9 @@
+#pragma once
+
+#include "kernels.h"
+
+namespace sparrow {
+
+void lookup(const LookupCall& call, const Parallel& parallel);
+
+}  // namespace sparrow

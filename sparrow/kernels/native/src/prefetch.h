@@ -1,0 +1,20 @@
+// Asking for memory before it is needed.
+#pragma once
+
+#include <cstdint>
+
+namespace sparrow {
+
+constexpr int64_t kCacheLine = 64;
+constexpr int64_t kPrefetchBytes = 1024;  // of a longer row the hardware fetches the rest, once it sees the start
+
+template <bool kWrite>
+inline void prefetch(const void* address, int64_t bytes) {
+  const auto begin = reinterpret_cast<uintptr_t>(address);
+  const uintptr_t end = begin + static_cast<uintptr_t>(bytes < kPrefetchBytes ? bytes : kPrefetchBytes);
+  for (uintptr_t line = begin & ~uintptr_t(kCacheLine - 1); line < end; line += kCacheLine) {
+    __builtin_prefetch(reinterpret_cast<const void*>(line), kWrite ? 1 : 0, 3);
+  }
+}
+
+}  // namespace sparrow

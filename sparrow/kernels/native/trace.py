@@ -1,0 +1,72 @@
+"""A row step as a jaxpr: the rule, the limits and the rounding, for any length of row."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend import core
+
+from sparrow.kernels.rounding import noise
+from sparrow.kernels.row import RowStep
+
+
+@dataclasses.dataclass(frozen=True)
+class TracedStep:
+    """The jaxpr of a row step.
+
+    Attributes:
+      jaxpr: takes row, grad, the slots, the scalars, seed, index; gives the new row and the new slots.
+      shape: (dim,) of the row: symbolic, or a number where the rule's code depends on it.
+      dtype: the table's dtype.
+      num_slots: how many slots there are.
+      num_scalars: how many scalars there are.
+    """
+
+    jaxpr: core.ClosedJaxpr
+    shape: tuple[Any, ...]
+    dtype: str
+    num_slots: int
+    num_scalars: int
+
+
+def trace(step: RowStep) -> TracedStep:
+    """Traces ``step`` for a row of unknown length, so that one compiled loop serves every dim.
+
+    A rule that asks for the length as a number (``row.shape[0] // 2``, say) is traced for its own dim alone.
+    """
+    (symbol,) = jax.export.symbolic_shape("dim")
+    try:
+        return _trace_at(step, symbol)
+    except Exception:  # whatever the rule's code does with a symbol; with the number, its own errors are clear
+        return _trace_at(step, step.dim)
+
+
+def _trace_at(step: RowStep, dim: Any) -> TracedStep:
+    step = dataclasses.replace(step, dim=dim)
+
+    def whole_step(
+        row: jax.Array,
+        grad: jax.Array,
+        slots: Sequence[jax.Array],
+        scalars: Sequence[jax.Array],
+        seed: jax.Array,
+        index: jax.Array,
+    ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+        return step(row, grad, slots, scalars, noise(seed, index, dim) if step.stochastic else None)
+
+    def shape(*sizes: Any, dtype: Any = jnp.float32) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(sizes, dtype)  # type: ignore[no-untyped-call]
+
+    jaxpr = jax.make_jaxpr(whole_step)(
+        shape(dim, dtype=step.dtype),
+        shape(dim),
+        [shape(*sizes) for sizes in step.slot_shapes],
+        [shape() for _ in step.scalars],
+        shape(dtype=jnp.uint32),
+        shape(dtype=jnp.int32),
+    )
+    return TracedStep(jaxpr, (dim,), step.dtype, len(step.slots), len(step.scalars))
