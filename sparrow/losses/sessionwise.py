@@ -86,7 +86,7 @@ def _ranking(logits: jax.Array, positive: jax.Array, sessions: jax.Array) -> jax
     # The inner `where` keeps the logarithm of 0 out of the gradient as well as out of the value.
     log_sum_exp = jnp.where(has_rivals, opposite, 0) + jnp.log(jnp.where(has_rivals, total, 1))
     ranking = jnp.where(has_rivals, jax.nn.softplus(log_sum_exp - own), 0)
-    return _permute(ranking, jnp.argsort(order))
+    return jnp.zeros_like(ranking).at[order].set(ranking, unique_indices=True)
 
 
 class _Session(NamedTuple):
