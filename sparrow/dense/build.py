@@ -76,7 +76,7 @@ def build(
     steps: list[tuple[str, optax.GradientTransformation]] = clipping(clip_norm, clip_value)
     if not is_zero(l2):
         steps.append(("l2", add_parameters(lambda _: l2, weight_decay_mask)))
-    steps.append(("optimizer", optimizer.build(schedule)))
+    steps.append(("optimizer", _keep_dtypes(optimizer.build(schedule))))
     if not is_zero(weight_decay):
         decay = add_parameters(lambda step: -weight_decay * schedule(step), weight_decay_mask)
         steps.append(("weight_decay", decay))
@@ -117,6 +117,17 @@ def as_schedule(learning_rate: LearningRate) -> Schedule:
         return schedules.constant(learning_rate)
     schedule: Schedule = learning_rate
     return schedule
+
+
+def _keep_dtypes(tx: optax.GradientTransformation) -> optax.GradientTransformationExtraArgs:
+    """Updates in the gradients' dtypes, whatever ``tx`` computes in."""
+    tx = optax.with_extra_args_support(tx)
+
+    def update(updates: Any, state: Any, params: Any = None, **extra_args: Any) -> tuple[Any, Any]:
+        new_updates, state = tx.update(updates, state, params, **extra_args)
+        return optax.tree.cast_like(new_updates, updates), state
+
+    return optax.GradientTransformationExtraArgs(tx.init, update)
 
 
 @dataclasses.dataclass(frozen=True)

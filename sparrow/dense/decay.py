@@ -58,7 +58,7 @@ def add_parameters(
     masked = optax.masked(tx, matching(mask))
 
     def checked_init(params: Any) -> Any:
-        check_patterns([[pattern] for pattern in ([mask] if isinstance(mask, str) else mask)], params)
+        check_patterns([mask], params)
         return masked.init(params)
 
     return optax.GradientTransformationExtraArgs(checked_init, masked.update)

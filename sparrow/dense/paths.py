@@ -122,7 +122,11 @@ def _require_matches(patterns: Sequence[Patterns], names: list[str]) -> None:
 
 
 def _listed(patterns: Patterns) -> Sequence[str]:
-    return [patterns] if isinstance(patterns, str) else patterns
+    if isinstance(patterns, str):
+        return [patterns]
+    if not isinstance(patterns, Sequence):
+        raise ValueError(f"patterns must be a regular expression or a list of them, got {patterns!r}")
+    return patterns
 
 
 def _compile(pattern: str) -> re.Pattern[str]:

@@ -29,10 +29,10 @@ from sparrow.registry import Registry
 class DenseOptimizer:
     """Base of the records; subclasses are frozen dataclasses that write `direction` or `build`.
 
-    Rules that every optimizer keeps: updates come back in the gradient's dtype; state keeps its shapes and
-    dtypes from step to step and is a pytree of arrays made by ``jax.tree.map`` over the parameters (so that
-    ``optax.tree.map_params`` knows it); an all-zero gradient gives finite updates; there is no weight decay of
-    its own, `dense.build` adds it.
+    Rules that every optimizer keeps: state keeps its shapes and dtypes from step to step and is a pytree of arrays
+    made by ``jax.tree.map`` over the parameters (so that ``optax.tree.map_params`` knows it); an all-zero gradient
+    gives finite updates; there is no weight decay of its own. `dense.build` adds weight decay, and casts updates to
+    the gradients' dtypes.
     """
 
     def direction(self) -> optax.GradientTransformation:

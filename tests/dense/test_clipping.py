@@ -1,0 +1,48 @@
+"""Clipping by the global norm, computed or handed in."""
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from sparrow.dense import clip_by_global_norm, global_norm, squared_norm
+
+GRADS = {"a": jnp.array([3.0, 0.0]), "b": jnp.array([[4.0]])}
+
+
+def clipped(max_norm, grads=GRADS, **extra):
+    tx = clip_by_global_norm(max_norm)
+    return tx.update(grads, tx.init(grads), **extra)[0]
+
+
+@pytest.mark.parametrize("max_norm", [0.1, 4.999, 5.0, 100.0])
+def test_equals_optax(max_norm):
+    expected, _ = optax.clip_by_global_norm(max_norm).update(GRADS, optax.EmptyState())
+    for name in GRADS:
+        np.testing.assert_allclose(clipped(max_norm)[name], expected[name], rtol=1e-6)
+
+
+def test_shares_of_a_tree_clip_as_the_whole():
+    whole = clipped(1.0)
+    norm = jnp.sqrt(squared_norm(GRADS["a"]) + squared_norm(GRADS["b"]))
+    for name in GRADS:
+        np.testing.assert_array_equal(clipped(1.0, GRADS[name], global_norm=norm), whole[name])
+        assert not np.allclose(clipped(1.0, GRADS[name]), whole[name])
+
+
+@pytest.mark.parametrize("bad", [jnp.nan, jnp.inf])
+def test_a_norm_that_is_not_finite_shows(bad):
+    updates = clipped(1.0, {"a": jnp.array([1.0, bad])})
+    assert not np.isfinite(updates["a"]).all()
+
+
+def test_zero_gradients_stay_zero():
+    np.testing.assert_array_equal(clipped(1.0, jnp.zeros(3)), 0.0)
+
+
+def test_narrow_types_are_summed_in_float32():
+    ones = jnp.ones(100_000, jnp.bfloat16)
+    assert float(global_norm({"a": ones, "b": ones})) == pytest.approx(200_000**0.5, rel=1e-6)
+    assert clipped(1.0, ones).dtype == jnp.bfloat16
+    assert float(global_norm({"a": jnp.full(4, 300.0, jnp.float16)})) == 600.0  # the squares overflow float16
+    assert float(global_norm({})) == 0.0
