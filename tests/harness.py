@@ -25,17 +25,14 @@ class Problem:
 
     case: Case
     embedder: sp.Embedder
+    initial: sp.EmbeddingState
     lookup: Callable[..., Any]
     update: Callable[..., Any]
     apply: Callable[..., Any]
 
     def fresh(self) -> sp.EmbeddingState:
         """A state of its own, safe to donate."""
-        state = self.embedder.init(jax.random.key(1))
-        rng = np.random.default_rng(1)
-        for table, rows in ROWS.items():
-            state = self.embedder.with_table(state, table, rng.normal(size=(rows, DIM)).astype(np.float32))
-        return state
+        return jax.tree.map(jnp.array, self.initial)
 
     def pack(self, inputs: dict[str, Any]) -> sp.PackedBatch:
         """The inputs of `random_inputs`, packed."""
@@ -56,9 +53,14 @@ def problem(case: str, backend: str) -> Problem:
         ],
         backend=backend,
     )
+    state = embedder.init(jax.random.key(1))
+    rng = np.random.default_rng(1)
+    for table, rows in ROWS.items():
+        state = embedder.with_table(state, table, rng.normal(size=(rows, DIM)).astype(np.float32))
     return Problem(
         BY_NAME[case],
         embedder,
+        initial=state,
         lookup=jax.jit(embedder.lookup),
         update=jax.jit(embedder.update, donate_argnums=0),
         apply=jax.jit(embedder.apply, donate_argnums=0),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -224,19 +225,19 @@ def _collect_tables(features: Sequence[FeatureSpec]) -> dict[str, TableSpec]:
 
 def _init_tables(stack: Stack, key: jax.Array) -> jax.Array:
     def values(table: TableSpec) -> jax.Array:
-        shape = (table.vocabulary_size, table.embedding_dim)
-        drawn: jax.Array = jax.jit(table.initial_values)(jax.random.fold_in(key, stable_hash(table.name)))
-        if drawn.shape != shape:
-            raise ValueError(f"the initializer of table '{table.name}' returns {drawn.shape}, it must be {shape}")
-        return drawn
+        return table.initial_values(jax.random.fold_in(key, stable_hash(table.name)))
 
     if len(stack.tables) == 1:
         return values(stack.tables[0])
-    place = jax.jit(lambda array, rows, start: jax.lax.dynamic_update_slice(array, rows, (start, 0)), donate_argnums=0)
     array = jnp.zeros((stack.num_rows, stack.dim), stack.step.dtype)
     for table, start in zip(stack.tables, stack.first_rows, strict=True):
-        array = place(array, values(table), start)
+        array = _place(array, values(table), start)
     return array
+
+
+@functools.partial(jax.jit, donate_argnums=0)  # in place: at most one table is held twice
+def _place(array: jax.Array, rows: jax.Array, start: int) -> jax.Array:
+    return jax.lax.dynamic_update_slice(array, rows, (start, 0))
 
 
 def _init_slot(stack: Stack, slot: str, layout: str) -> jax.Array:
