@@ -28,6 +28,12 @@ def arrays(case):
     return {key.split("/")[1]: DATA[key] for key in DATA.files if key.startswith(case + "/")}
 
 
+def weights_of(given):
+    """Weights of one where the case has none: one program then serves both kinds of case."""
+    batch = len(given["logits"] if "logits" in given else given["similarity"])
+    return given.get("weights", np.ones(batch, np.float32))
+
+
 @functools.partial(jax.jit, static_argnums=0)
 def evaluate(loss, logits, others, weights, hyper):
     """Values, weighted mean, and the mean's gradient; compiled once per loss and shape."""
@@ -45,7 +51,7 @@ def evaluate_rank(case, dtype=np.float32):
     hyper = {key: value for key, value in RECORDS[case].items() if key not in ("name", "session_name")}
     others = [given[key] for key in ("labels", "session_ids") if key in given]
     loss = getattr(losses, RECORDS[case]["name"])
-    return evaluate(loss, given["logits"].astype(dtype), others, given.get("weights"), hyper)
+    return evaluate(loss, given["logits"].astype(dtype), others, weights_of(given), hyper)
 
 
 def equal(actual, expected):
@@ -88,7 +94,7 @@ def evaluate_match(case, label_smoothing):
     if RECORDS[case]["name"] == "sampled_softmax":
         others = [np.tile(items[:1], (queries, 1)), items[1:]]
     loss = getattr(losses, RECORDS[case]["name"])
-    return evaluate(loss, similarity, others, given.get("weights"), {"label_smoothing": label_smoothing})
+    return evaluate(loss, similarity, others, weights_of(given), {"label_smoothing": label_smoothing})
 
 
 @pytest.mark.parametrize("case", MATCH)

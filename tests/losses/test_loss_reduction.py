@@ -28,6 +28,7 @@ def equal(actual, expected):
 def test_only_the_ratio_of_the_weights_matters(v, w, scale):
     equal(reduce(v, w), np.average(v.astype(np.float64), weights=w))
     equal(reduce(v, np.float32(scale) * w), reduce(v, w))
+    equal(reduce(v), reduce(v, np.full(ROWS, scale, np.float32)))
 
 
 @quick
