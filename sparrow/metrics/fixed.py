@@ -130,7 +130,7 @@ def _update(metric: FixedSizeMetric, state: SumState, predictions: Any, labels: 
     weights = None if weights is None else as_floats(jnp, metric.name, "weights", weights)
     batch = metric._read(predictions, labels, weights)
     added = {**metric._sums(batch), "faults": sums.split(batch.faults)}
-    return {name: sums.add(total, added[name]) for name, total in state.items()}
+    return sums.add_all(state, added)
 
 
 class BinaryMetric(FixedSizeMetric):

@@ -174,7 +174,7 @@ def is_traced(*values: Any) -> bool:
 
 
 def _whole_row(mask: Any) -> Any:
-    return mask.reshape(mask.shape[0], -1).all(axis=1) if mask.ndim > 1 else mask
+    return mask.all(axis=tuple(range(1, mask.ndim))) if mask.ndim > 1 else mask
 
 
 def _keep(kept: jax.Array, values: jax.Array, neutral: float) -> jax.Array:

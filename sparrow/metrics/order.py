@@ -14,7 +14,7 @@ Codes = NDArray[np.uint32]
 
 _LOW = np.uint64(0xFFFFFFFF)
 _SHIFT = np.uint64(32)
-MAX_ROWS = 1 << 32
+MAX_ROWS = 1 << 31  # of one process: a row number, or a group's, and one more bit, fit 32 bits
 
 
 def stable_order(codes: Codes) -> NDArray[np.int64]:
@@ -24,7 +24,7 @@ def stable_order(codes: Codes) -> NDArray[np.int64]:
     array([3, 1, 0, 2])
     """
     if codes.size > MAX_ROWS:
-        raise ValueError(f"exact metrics sort at most 2**32 rows in one process, got {codes.size}")
+        raise ValueError(f"exact metrics sort at most 2**31 rows in one process, got {codes.size}")
     packed = codes.astype(np.uint64)
     packed <<= _SHIFT
     packed |= np.arange(codes.size, dtype=np.uint64)
@@ -39,8 +39,9 @@ def order_by(*codes: Codes) -> NDArray[np.int64]:
     >>> order_by(np.array([1, 0, 1], np.uint32), np.array([7, 9, 3], np.uint32))
     array([1, 2, 0])
     """
-    order = stable_order(codes[-1])
-    for code in reversed(codes[:-1]):
+    telling = [code for code in codes if code.size and code.min() != code.max()] or [codes[-1]]
+    order = stable_order(telling[-1])
+    for code in reversed(telling[:-1]):
         order = order[stable_order(code[order])]
     return order
 
@@ -64,7 +65,8 @@ def float_codes(values: NDArray[np.floating]) -> Codes:
     >>> float_codes(np.array([0.5, -1.0, -0.0, 0.0], np.float32)).argsort(kind="stable")
     array([1, 2, 3, 0])
     """
-    narrow = values.astype(np.float32)
+    with np.errstate(over="ignore"):
+        narrow = values.astype(np.float32)
     if values.dtype != np.float32 and not np.array_equal(narrow, values):
         return dense_codes(_ordered_bits(values.astype(np.float64)))
     return _ordered_bits(narrow).astype(np.uint32, copy=False)
@@ -74,17 +76,16 @@ def dense_codes(low: NDArray[np.uint64], high: NDArray[np.uint64] | None = None)
     """The rank of each key among the distinct keys: 0, 1, 2, ... in the order of (high, low)."""
     words = [low] if high is None else [high, low]
     halves = [half for word in words for half in ((word >> _SHIFT).astype(np.uint32), word.astype(np.uint32))]
-    useful = [half for half in halves if half.size and half.min() != half.max()] or halves[-1:]
-    order = order_by(*useful)
+    order = order_by(*halves)
     ranks = np.zeros(low.size, np.uint32)
-    ranks[starts(*(half[order] for half in useful))[1:]] = 1
+    ranks[starts(*(word[order] for word in words))[1:]] = 1
     codes = np.empty(low.size, np.uint32)
     codes[order] = np.cumsum(ranks, dtype=np.uint32)
     return codes
 
 
 def key_codes(low: NDArray[np.uint64], high: NDArray[np.uint64] | None = None) -> Codes:
-    """Codes below 2**31 for integer keys, equal where the keys are; integers of a narrow range need no sort."""
+    """Codes below 2**31, equal where the keys are; integers of a narrow range are their own codes, without a sort."""
     if high is None and low.size:
         signed = low.view(np.int64)
         smallest = signed.min()

@@ -11,11 +11,13 @@ Y. Hida, X. Li, D. Bailey, "Algorithms for quad-double precision floating point 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 from numpy.typing import NDArray
 
 
@@ -61,6 +63,18 @@ def add(a: Sum, b: Sum) -> Sum:
     low = error + (a.low + b.low)
     total = high + low  # so that |low| is at most half an ulp of high again
     return Sum(total, low - (total - high))
+
+
+def add_all(a: Mapping[str, Sum], b: Mapping[str, Sum]) -> dict[str, Sum]:
+    """``a + b``, name by name. One addition of all numbers: a step gets one small kernel, not one a name."""
+
+    def flat(state: Mapping[str, Sum]) -> tuple[Sum, Callable[[jax.Array], dict[str, jax.Array]]]:
+        (high, unravel), (low, _) = (ravel_pytree({name: state[name][part] for name in a}) for part in (0, 1))
+        return Sum(high, low), unravel
+
+    (flat_a, unravel), (flat_b, _) = flat(a), flat(b)
+    high, low = (unravel(part) for part in add(flat_a, flat_b))
+    return {name: Sum(high[name], low[name]) for name in a}
 
 
 def scale(total: Sum, factor: float | jax.Array) -> Sum:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from sparrow.metrics import sums
 from sparrow.metrics.averages import element_weight
 from sparrow.metrics.fixed import FixedSizeMetric, SumState, ratio
-from sparrow.metrics.inputs import ORDERED, Batch, Domain, check_batch, clean
+from sparrow.metrics.inputs import ORDERED, Batch, Domain, as_array, check_batch, clean
 from sparrow.metrics.records import register_metric
 
 
@@ -35,7 +35,7 @@ class UniqueRatio(FixedSizeMetric):
         return ORDERED
 
     def _read(self, predictions: Any, labels: Any, weights: Any) -> Batch:
-        codes = jnp.asarray(predictions)
+        codes = jnp.asarray(as_array(self.name, "predictions", predictions))
         check_batch(self.name, codes, None, weights)
         return clean(codes, None, weights, self._prediction_domain, self._label_domain)
 

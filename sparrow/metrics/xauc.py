@@ -179,7 +179,7 @@ class PairwiseXAUC(RowMetric):
 def sample_pairs(columns: Columns, draws: int, seed: int) -> tuple[float, float]:
     """The weight of concordant pairs, and of all, among ``draws`` pairs drawn with replacement."""
     # In an order of their own, so that the sample does not depend on the batches the rows came in.
-    order = order_by(float_codes(columns["label"]), float_codes(columns["prediction"]))
+    order = order_by(*(float_codes(columns[name]) for name in ("label", "prediction", "weight") if name in columns))
     labels, predictions = columns["label"][order], columns["prediction"][order]
     weights = columns["weight"][order].astype(np.float64) if "weight" in columns else None
     generator = np.random.default_rng(seed)
