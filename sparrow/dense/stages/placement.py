@@ -1,0 +1,227 @@
+"""Where each value of a computation lives, when the parameters are spread over stages.
+
+An optimizer's update is traced once, for the whole tree of parameters, and each value in it is given a place:
+
+* `EVERYWHERE`: it depends on no parameter (a step count, a constant); each stage computes it for itself.
+* a stage: it comes from one stage's parameters (a gradient, a moment).
+* `Mixed`: it comes from scalars of several stages (a global norm). Those scalars travel, and every stage that wants
+  the value computes it from them.
+
+Arrays never travel. A computation in which arrays of two stages meet is refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core
+
+Stage = Hashable
+
+
+@dataclasses.dataclass(frozen=True)
+class OnStage:
+    """The place of a value that comes from one stage; ``parameter`` is one that it comes from."""
+
+    stage: Stage
+    parameter: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Mixed:
+    """The place of a value that comes from scalars of several stages, and from last one of them if that is known."""
+
+    last: OnStage | None
+
+
+EVERYWHERE = None
+Place = OnStage | Mixed | None
+
+
+@dataclasses.dataclass(eq=False)
+class Value:
+    """One intermediate result: its shape, its place, and the operation that gives it."""
+
+    aval: Any
+    place: Place
+    constant: Any = None
+    operation: Operation | None = None  # None for inputs and constants
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether the value has one element, and so may travel."""
+        shape: tuple[int, ...] = self.aval.shape
+        return math.prod(shape) == 1
+
+
+@dataclasses.dataclass(eq=False)
+class Operation:
+    """``outputs = run(*inputs)``."""
+
+    run: Callable[..., Sequence[Any]]
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...] = ()
+
+
+def place(closed: Any, places: Sequence[Place]) -> tuple[list[Value], list[Value]]:
+    """The inputs, which lie at ``places``, and the outputs of what ``jax.make_jaxpr`` has traced."""
+    inputs = [Value(var.aval, place) for var, place in zip(closed.jaxpr.invars, places, strict=True)]
+    return inputs, _place(closed.jaxpr, closed.consts, inputs)
+
+
+def foreign(wanted: Iterable[Value], stage: Stage) -> list[Value]:
+    """The values of other stages that ``stage`` must be sent to compute ``wanted``, in a fixed order."""
+    found = [value for value in _needed(wanted, stage) if _is_foreign(value, stage)]
+    for value in found:
+        if not value.is_scalar:
+            raise ValueError(f"{_describe(value)} is wanted on stage {stage!r}, but only scalars travel between stages")
+    return found
+
+
+def compute(wanted: Sequence[Value], stage: Stage, given: dict[Value, Any]) -> list[Any]:
+    """Computes ``wanted`` on ``stage`` from the inputs and the values of other stages in ``given``."""
+    known = dict(given)
+    for value in _needed(wanted, stage):
+        if value in known:
+            continue
+        if value.operation is None:
+            known[value] = value.constant
+        else:
+            results = value.operation.run(*(known[read] for read in value.operation.inputs))
+            known.update(zip(value.operation.outputs, results, strict=True))
+    return [known[value] for value in wanted]
+
+
+def inputs_of(wanted: Iterable[Value], stage: Stage) -> list[Value]:
+    """The inputs of the whole computation that lie on ``stage`` and that ``wanted`` depends on."""
+    return [
+        value
+        for value in _needed(wanted, stage)
+        if value.operation is None and value.constant is None and not _is_foreign(value, stage)
+    ]
+
+
+def _is_foreign(value: Value, stage: Stage) -> bool:
+    return isinstance(value.place, OnStage) and value.place.stage != stage
+
+
+def _needed(wanted: Iterable[Value], stage: Stage) -> list[Value]:
+    """Everything that ``stage`` must know for ``wanted``, each value after those that it depends on."""
+    order: dict[Value, None] = {}
+    stack = [(value, False) for value in reversed(list(wanted))]
+    while stack:
+        value, ready = stack.pop()
+        if value in order:
+            continue
+        if ready or value.operation is None or _is_foreign(value, stage):
+            order[value] = None
+            continue
+        stack.append((value, True))
+        stack.extend((read, False) for read in value.operation.inputs if read not in order)
+    return list(order)
+
+
+def _place(jaxpr: core.Jaxpr, consts: Sequence[Any], inputs: Sequence[Value]) -> list[Value]:
+    """The outputs of ``jaxpr`` as values with places."""
+    known: dict[Any, Value] = dict(zip(jaxpr.invars, inputs, strict=True))
+    known.update((var, _constant(value, var.aval)) for var, value in zip(jaxpr.constvars, consts, strict=True))
+
+    def read(atom: Any) -> Value:
+        return _constant(atom.val, atom.aval) if isinstance(atom, core.Literal) else known[atom]
+
+    for eqn in jaxpr.eqns:
+        known.update(zip(eqn.outvars, _place_equation(eqn, [read(atom) for atom in eqn.invars]), strict=True))
+    return [read(atom) for atom in jaxpr.outvars]
+
+
+def _constant(value: Any, aval: Any) -> Value:
+    # NumPy's, because an array that lies on a device could not be used on another stage's.
+    if isinstance(value, jax.Array) and not jnp.issubdtype(value.dtype, jax.dtypes.extended):
+        value = np.asarray(value)
+    return Value(aval, EVERYWHERE, constant=value)
+
+
+# Operations that only call a function, and under which name they keep it.
+_CALLS = {
+    "jit": "jaxpr",
+    "pjit": "jaxpr",
+    "closed_call": "call_jaxpr",
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+}
+
+
+def _place_equation(eqn: core.JaxprEqn, inputs: list[Value]) -> Sequence[Value]:
+    if eqn.primitive.name in _CALLS:
+        called = eqn.params[_CALLS[eqn.primitive.name]]
+        return _place(called.jaxpr, called.consts, inputs)
+    if eqn.primitive.name == "cond":
+        index, *operands = inputs
+        branches = eqn.params["branches"]
+        if index.constant is not None:
+            taken = branches[int(index.constant)]
+            return _place(taken.jaxpr, taken.consts, operands)
+        if len({value.place.stage for value in inputs if isinstance(value.place, OnStage)}) > 1:
+            # Both branches, then a choice: each stage chooses for its own values.
+            results = [_place(branch.jaxpr, branch.consts, operands) for branch in branches]
+            return [_select(index, alternatives) for alternatives in zip(*results, strict=True)]
+
+    def run(*values: Any) -> Sequence[Any]:
+        bind: Callable[..., Any] = eqn.primitive.bind
+        result = bind(*values, **eqn.params)
+        return result if eqn.primitive.multiple_results else [result]
+
+    return _operation(eqn.primitive.name, run, inputs, [var.aval for var in eqn.outvars])
+
+
+def _select(index: Value, alternatives: tuple[Value, ...]) -> Value:
+    def run(index: Any, *alternatives: Any) -> Sequence[Any]:
+        return [jax.lax.select_n(index, *alternatives)]
+
+    return _operation("cond", run, [index, *alternatives], [alternatives[0].aval])[0]
+
+
+def _operation(
+    name: str, run: Callable[..., Sequence[Any]], inputs: Sequence[Value], avals: Sequence[Any]
+) -> tuple[Value, ...]:
+    operation = Operation(run, tuple(inputs))
+    place = _join(name, inputs)
+    operation.outputs = tuple(Value(aval, place, operation=operation) for aval in avals)
+    return operation.outputs
+
+
+def _join(name: str, inputs: Sequence[Value]) -> Place:
+    """The place of an operation's results."""
+    staged = {value.place.stage: value.place for value in inputs if isinstance(value.place, OnStage)}
+    arrays = {
+        value.place.stage: value.place for value in inputs if isinstance(value.place, OnStage) and not value.is_scalar
+    }
+    mixed = [value.place for value in inputs if isinstance(value.place, Mixed)]
+    if len(arrays) > 1:
+        first, second, *_ = arrays.values()
+        raise ValueError(
+            f"the optimizer brings arrays of '{first.parameter}' (stage {first.stage!r}) and '{second.parameter}' "
+            f"(stage {second.stage!r}) together in `{name}`; only scalars may travel between stages"
+        )
+    if arrays:
+        return next(iter(arrays.values()))
+    if len(staged) > 1:
+        return Mixed(None)
+    if not mixed:
+        return next(iter(staged.values()), EVERYWHERE)
+    # A scalar among mixed ones joins them: of a long sum over stages, the terms travel, not the partial sums.
+    if staged:
+        return Mixed(next(iter(staged.values())))
+    last = {place.last.stage if place.last else None: place.last for place in mixed}
+    return Mixed(next(iter(last.values())) if len(last) == 1 else None)
+
+
+def _describe(value: Value) -> str:
+    place = value.place
+    return f"an array of '{place.parameter}' (stage {place.stage!r})" if isinstance(place, OnStage) else "an array"

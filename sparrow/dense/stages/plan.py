@@ -1,0 +1,166 @@
+"""The update of all parameters, traced once and cut into the programs of the stages."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import jax
+import optax
+
+from sparrow.dense.paths import path_names
+from sparrow.dense.stages.layout import Layout
+from sparrow.dense.stages.placement import EVERYWHERE, Mixed, OnStage, Place, Stage, place
+from sparrow.dense.stages.programs import Programs, Wanted
+
+StagedState = dict[Stage, Any]
+"""By stage: the optimizer's state, with None in place of what belongs to other stages."""
+
+_MAX_CORRECTIONS = 10
+
+
+class Traced:
+    """The update of all parameters together: a place for every value, an owner for every leaf of the state."""
+
+    def __init__(
+        self,
+        tx: optax.GradientTransformationExtraArgs,
+        layout: Layout,
+        grads: Any,
+        state: Any,
+        params: Any,
+        extra_args: dict[str, Any],
+    ) -> None:
+        def update(grads: Any, state: Any, params: Any, extra_args: dict[str, Any]) -> Any:
+            return tx.update(grads, state, params, **extra_args)
+
+        closed = jax.make_jaxpr(update)(grads, state, params, shapes_of(extra_args))
+        sizes = [len(jax.tree.leaves(tree)) for tree in (grads, state, params, extra_args)]
+        # A leaf of the state belongs where its new value is computed. That depends in turn on where the old values
+        # lie, so the owners are guessed and corrected until they hold.
+        self.owners: list[OnStage | None] = [None] * sizes[1]
+        for _ in range(_MAX_CORRECTIONS):
+            places: list[Place] = [*layout.places, *self.owners, *(layout.places if sizes[2] else ())]
+            inputs, outputs = place(closed, [*places, *[EVERYWHERE] * sizes[3]])
+            owners = [_owner(value.place) for value in outputs[sizes[0] :]]
+            if owners == self.owners:
+                break
+            self.owners = owners
+        else:
+            raise ValueError("the state of this optimizer moves from stage to stage, which stages cannot follow")
+        bounds = [sum(sizes[:i]) for i in range(5)]
+        self.grads, self.state, self.params, self.extra = (
+            inputs[start:stop] for start, stop in itertools.pairwise(bounds)
+        )
+        self.updates, self.new_state = outputs[: sizes[0]], outputs[sizes[0] :]
+
+
+class Plan:
+    """The compiled update for arguments of given shapes, dtypes and shardings."""
+
+    def __init__(
+        self,
+        tx: optax.GradientTransformationExtraArgs,
+        stage_of: Callable[[str], Hashable] | None,
+        donate: bool,
+        grads: Any,
+        state: StagedState,
+        params: Any,
+        extra_args: dict[str, Any],
+    ) -> None:
+        structures: list[Any] = [jax.tree.structure(tree) for tree in (grads, params)]
+        if params is not None and structures[0] != structures[1]:
+            raise ValueError(
+                f"the gradients are of {path_names(grads)}, the parameters are {path_names(params)}; "
+                "the two trees must have the same structure"
+            )
+        self._layout = layout = Layout(grads if params is None else params, stage_of)
+        layout.require_here(grads)
+        whole = merged(state)
+        self._structure: Any = jax.tree.structure(whole)
+        traced = Traced(tx, layout, shapes_of(grads), shapes_of(whole), shapes_of(params), extra_args)
+        self._traced = traced
+        self._held = {stage: held_by(traced.owners, stage) for stage in layout.stages}
+        self._updated = {
+            stage: [i for i, here in enumerate(layout.places) if here.stage == stage] for stage in layout.stages
+        }
+        shares = self._shares(state)
+        gradients = jax.tree.leaves(grads)
+        wanted = {
+            stage: Wanted(
+                [traced.updates[i] for i in self._updated[stage]] + [traced.new_state[i] for i in self._held[stage]],
+                [gradients[i].sharding for i in self._updated[stage]]
+                + [shares[stage][i].sharding for i in self._held[stage]],
+            )
+            for stage in layout.stages
+        }
+        self._programs = Programs(wanted, layout.scalars, set(traced.state) if donate else ())
+
+    def __call__(
+        self, grads: Any, state: StagedState, params: Any, extra_args: dict[str, Any]
+    ) -> tuple[Any, StagedState]:
+        """The updates and the new state."""
+        traced, shares = self._traced, self._shares(state)
+        given = self._layout.by_stage(traced.grads, jax.tree.leaves(grads))
+        own_params = self._layout.by_stage(traced.params, jax.tree.leaves(params)) if traced.params else {}
+        for stage, values in given.items():
+            values.update(own_params.get(stage, {}))
+            values.update((traced.state[i], shares[stage][i]) for i in self._held[stage])
+            for value, leaf in zip(traced.extra, jax.tree.leaves(extra_args), strict=True):
+                values[value] = jax.device_put(leaf, self._layout.scalars[stage])
+        results = self._programs(given)
+
+        updates: list[Any] = [None] * len(traced.updates)
+        new_state = {}
+        for stage, computed in results.items():
+            updated = self._updated[stage]
+            for i, update in zip(updated, computed, strict=False):
+                updates[i] = update
+            new_state[stage] = unflatten_some(self._structure, self._held[stage], computed[len(updated) :])
+        return jax.tree.unflatten(jax.tree.structure(grads), updates), new_state
+
+    def _shares(self, state: StagedState) -> dict[Stage, list[Any]]:
+        """The leaves of the whole state as each stage has them: None where it has none."""
+        shares = {stage: self._structure.flatten_up_to(share) for stage, share in state.items()}
+        for stage, held in self._held.items():
+            if stage not in shares or any(shares[stage][i] is None for i in held):
+                raise ValueError(
+                    f"the state does not fit the stages of the parameters, {self._layout.stages}: it is for "
+                    f"{list(state)}; use split(merge(state), params)"
+                )
+        return shares
+
+
+def _owner(where: Place) -> OnStage | None:
+    return where.last if isinstance(where, Mixed) else where
+
+
+def held_by(owners: Sequence[OnStage | None], stage: Stage) -> list[int]:
+    """Which leaves of the state a stage holds: its own, and those that every stage has."""
+    return [i for i, owner in enumerate(owners) if owner is None or owner.stage == stage]
+
+
+def merged(state: StagedState) -> Any:
+    """The shares of all stages in one tree."""
+
+    def first(*leaves: Any) -> Any:
+        return next((leaf for leaf in leaves if leaf is not None), None)
+
+    return jax.tree.map(first, *state.values(), is_leaf=lambda leaf: leaf is None)
+
+
+def unflatten_some(structure: Any, indices: Sequence[int], leaves: Sequence[Any]) -> Any:
+    """A tree with ``leaves`` at ``indices`` and None elsewhere."""
+    found = dict(zip(indices, leaves, strict=True))
+    return jax.tree.unflatten(structure, [found.get(i) for i in range(structure.num_leaves)])
+
+
+def shapes_of(tree: Any) -> Any:
+    """Shapes and dtypes, without devices."""
+
+    def shape(leaf: Any) -> Any:
+        aval = jax.typeof(leaf)
+        return jax.ShapeDtypeStruct(aval.shape, aval.dtype)  # type: ignore[no-untyped-call]
+
+    return jax.tree.map(shape, tree)
