@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sparrow.metrics.inputs import BINARY, Domain
 from sparrow.metrics.protocol import Result
-from sparrow.metrics.ranks import count_scores, differences, roc_areas
+from sparrow.metrics.ranks import count_scores, roc_areas
 from sparrow.metrics.records import register_metric
 from sparrow.metrics.rows import Columns, RowMetric, length
 
@@ -73,10 +73,11 @@ class ExactPRAUC(BinaryRowMetric):
 
     def _evaluate(self, columns: Columns) -> Result:
         counts = count_scores(columns) if length(columns) else None
-        if counts is None or counts.positive[-1] == 0:
+        if counts is None or not counts.positive.any():
             return Result(float("nan"), why_not_two_classes(self.name, 0, length(columns)), {})
-        found = differences(counts.positive).astype(np.float64)
-        true_positives = counts.positive[-1] - counts.positive + found  # at this score and above
-        called = true_positives + counts.negative[-1] - counts.negative + differences(counts.negative)
-        precision = np.divide(true_positives, called, out=np.zeros_like(found), where=called > 0)
-        return Result(float((found * precision).sum() / counts.positive[-1]), None, {})
+        true_positives, false_positives = (  # from the highest score down
+            np.cumsum(column[::-1], dtype=np.float64) for column in (counts.positive, counts.negative)
+        )
+        precision = true_positives / (true_positives + false_positives)
+        found = counts.positive[::-1]
+        return Result(float((found * precision).sum() / true_positives[-1]), None, {})

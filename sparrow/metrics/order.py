@@ -7,6 +7,8 @@ ten times as long. So keys become 32-bit codes that sort as they do, and the row
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -57,6 +59,24 @@ def starts(*codes: NDArray[np.unsignedinteger]) -> NDArray[np.int64]:
     for code in codes:
         changed[1:] |= code[1:] != code[:-1]
     return np.flatnonzero(changed)
+
+
+def running_before(values: NDArray[Any], first: NDArray[np.int64]) -> NDArray[Any]:
+    """For each value, the sum of those before it in its run; runs begin at ``first``.
+
+    >>> running_before(np.array([1, 2, 3, 10, 20]), np.array([0, 3]))
+    array([ 0,  1,  3,  0, 10])
+    """
+    restarted = values
+    if values.dtype.kind == "f":
+        # Each run begins by taking the one before it away again. A total over all runs would grow so large
+        # that its rounding drowns a small run; this one stays as small as the runs are.
+        restarted = values.copy()
+        restarted[first[1:]] -= np.add.reduceat(values, first)[:-1]
+    running = np.cumsum(restarted)
+    running -= values
+    running -= np.repeat(running[first], np.diff(first, append=values.size))
+    return running
 
 
 def float_codes(values: NDArray[np.floating]) -> Codes:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sparrow.metrics.order import Codes, float_codes, order_by, starts
+from sparrow.metrics.order import Codes, float_codes, order_by, running_before, starts
 from sparrow.metrics.rows import Columns
 
 
@@ -48,8 +48,7 @@ def count_pairs(columns: Columns, groups: Codes | None = None) -> PairCounts:
     if weights is None:
         pairs = rows * (rows - 1.0) / 2
         return PairCounts(np.add.reduceat(met, first).astype(np.float64), pairs, rows.astype(np.float64), rows)
-    running = np.cumsum(weights) - weights
-    before = running - np.repeat(running[first], rows)  # the weight of the group's rows with a lower number
+    before = running_before(weights, first)  # the weight of the group's rows with a lower number
     concordant, pairs, weight = (
         np.add.reduceat(column, first) for column in (met * weights, before * weights, weights)
     )
@@ -72,16 +71,13 @@ def lower_and_earlier(sequence: NDArray[np.int64], weights: NDArray[np.float64] 
         # Here the block that holds the numbers [b * block, (b + 1) * block) occupies just these places.
         is_upper = (numbers & np.uint32(half)) != 0
         upper, lower = numbers[is_upper], numbers[~is_upper]
-        places = np.flatnonzero(is_upper)
         if weights is None:
             # Lower rows before a place: all rows before, less the upper ones; less those of earlier blocks.
-            before = places - np.arange(upper.size)
-            met[upper] += before - (places >> (bit + 1)) * half
+            places = np.flatnonzero(is_upper)
+            met[upper] += places - np.arange(upper.size) - (places >> (bit + 1)) * half
         else:
-            running = np.zeros(lower.size + 1)
-            np.cumsum(weights[lower], out=running[1:])
-            block_start = (places >> (bit + 1)) * half
-            met[upper] += running[places - np.arange(upper.size)] - running[block_start]
+            of_lower = np.where(is_upper, 0.0, weights[numbers])
+            met[upper] += running_before(of_lower, np.arange(0, size, block))[is_upper]
         full = size // block * half  # halves of whole blocks; a last, partial block follows
         whole = numbers[: 2 * full].reshape(-1, 2, half)
         whole[:, 0] = lower[:full].reshape(-1, half)

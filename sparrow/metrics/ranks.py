@@ -7,22 +7,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sparrow.metrics.order import Codes, float_codes, order_by, starts
+from sparrow.metrics.order import Codes, float_codes, order_by, running_before, starts
 from sparrow.metrics.rows import Columns
 
 Counts = NDArray[Any]  # int64 without weights, float64 with
 
 
 class ScoreCounts(NamedTuple):
-    """One entry per run of rows with the same group and the same score, by group, then ascending score.
+    """The weight of the rows with one score in one group; by group, then ascending score."""
 
-    ``positive`` and ``negative`` are running totals over all rows up to the end of the run (groups included);
-    ``group_ends`` are the last runs of the groups.
-    """
-
-    positive: Counts  # (runs,)
-    negative: Counts  # (runs,)
-    group_ends: NDArray[np.int64]  # (groups,)
+    positive: Counts  # (scores,)
+    negative: Counts  # (scores,)
+    group_starts: NDArray[np.int64]  # (groups,) where a group's scores begin
 
 
 def count_scores(columns: Columns, groups: Codes | None = None) -> ScoreCounts:
@@ -30,15 +26,15 @@ def count_scores(columns: Columns, groups: Codes | None = None) -> ScoreCounts:
     scores = float_codes(columns["prediction"])
     if "weight" not in columns:
         return _count_rows(scores, columns["label"], groups)
-    order = order_by(scores) if groups is None else order_by(groups, scores)
+    if groups is None:
+        groups = np.zeros(scores.size, np.uint32)
+    order = order_by(groups, scores)
+    groups = groups[order]
     weight = columns["weight"][order].astype(np.float64)
     positive = np.where(columns["label"][order], weight, 0.0)
-    sorted_groups = np.zeros(order.size, np.uint32) if groups is None else groups[order]
-    run_ends = ends(starts(sorted_groups, scores[order]), order.size)
+    first = starts(groups, scores[order])
     return ScoreCounts(
-        np.cumsum(positive)[run_ends],
-        np.cumsum(weight - positive)[run_ends],
-        ends(starts(sorted_groups[run_ends]), run_ends.size),
+        np.add.reduceat(positive, first), np.add.reduceat(weight - positive, first), starts(groups[first])
     )
 
 
@@ -50,12 +46,14 @@ def _count_rows(scores: Codes, labels: NDArray[np.bool_], groups: Codes | None) 
     packed <<= np.uint64(1)
     packed |= labels
     packed.sort()
-    positive = np.cumsum(packed.astype(np.uint8) & np.uint8(1), dtype=np.int64)
+    positive_before = np.zeros(scores.size + 1, np.int64)
+    np.cumsum(packed.astype(np.uint8) & np.uint8(1), out=positive_before[1:])
     packed >>= np.uint64(1)
-    run_ends = ends(starts(packed), packed.size)
-    at_ends = positive[run_ends]
-    packed >>= np.uint64(32)
-    return ScoreCounts(at_ends, run_ends + 1 - at_ends, ends(starts(packed[run_ends]), run_ends.size))
+    first = starts(packed)
+    positive = np.diff(positive_before[first], append=positive_before[-1])
+    rows = np.diff(first, append=scores.size)
+    group_starts = starts(packed[first] >> np.uint64(32))
+    return ScoreCounts(positive, rows - positive, group_starts)
 
 
 class GroupAreas(NamedTuple):
@@ -68,24 +66,15 @@ class GroupAreas(NamedTuple):
 
 def roc_areas(counts: ScoreCounts) -> GroupAreas:
     """``area = sum over positive rows of (negative weight below + half of that tied) / (positive * negative)``."""
-    group_ends = counts.group_ends
-    run_positive, run_negative = differences(counts.positive), differences(counts.negative)
-    below = counts.negative - run_negative
-    twice = run_positive * (2 * below + run_negative)  # of rows and pairs over all groups before it, too
-    positive, negative = differences(counts.positive[group_ends]), differences(counts.negative[group_ends])
-    before = counts.negative[group_ends] - negative
-    twice_area = differences(np.cumsum(twice)[group_ends]) - 2 * before * positive
-    pairs = positive.astype(np.float64) * negative
+    below = running_before(counts.negative, counts.group_starts)
+    below *= 2
+    below += counts.negative
+    below *= counts.positive
+    twice_area, positive, negative = (
+        np.add.reduceat(column, counts.group_starts).astype(np.float64)
+        for column in (below, counts.positive, counts.negative)
+    )
+    pairs = positive * negative
     area = np.full(pairs.shape, np.nan)
     np.divide(twice_area, 2 * pairs, out=area, where=pairs > 0)
-    return GroupAreas(positive.astype(np.float64), negative.astype(np.float64), area)
-
-
-def ends(start: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """The last index of each run that begins at ``start``."""
-    return np.append(start[1:], size)[: start.size] - 1
-
-
-def differences(running: Counts) -> Counts:
-    """The terms of a running total."""
-    return np.diff(running, prepend=running.dtype.type(0))
+    return GroupAreas(positive, negative, area)

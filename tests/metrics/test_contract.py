@@ -10,6 +10,7 @@ import pytest
 from sparrow import metrics
 from tests.metrics.cases import CASES, ROWS, names, run, take, weights
 
+pytestmark = pytest.mark.usefixtures("quick_compiler")
 EVERY = pytest.mark.parametrize("case", **names(CASES))
 BATCH_FREE = pytest.mark.parametrize("case", **names([case for case in CASES if case.batch_free]))
 COPIES = pytest.mark.parametrize("case", **names([case for case in CASES if case.counts_copies]))
