@@ -9,11 +9,13 @@
 
 from sparrow.dense.build import as_schedule, build
 from sparrow.dense.clipping import clip_by_global_norm, global_norm, squared_norm
+from sparrow.dense.mars import Mars
 from sparrow.dense.muon import Muon
 from sparrow.dense.optimizers import SGD, Adadelta, Adafactor, Adagrad, Adam, AdamW, Lion, RMSprop
 from sparrow.dense.parts import Part, build_parts, part
-from sparrow.dense.paths import assign, path_names, share_of_a_tree
+from sparrow.dense.paths import assign, path_names
 from sparrow.dense.registry import OPTIMIZERS, DenseOptimizer, register_optimizer
+from sparrow.dense.whitening import Quad, Skew
 
 names = OPTIMIZERS.names
 make = OPTIMIZERS.make
@@ -34,9 +36,12 @@ __all__ = [
     "AdamW",
     "DenseOptimizer",
     "Lion",
+    "Mars",
     "Muon",
     "Part",
+    "Quad",
     "RMSprop",
+    "Skew",
     "as_schedule",
     "assign",
     "build",
@@ -51,7 +56,6 @@ __all__ = [
     "part",
     "path_names",
     "register_optimizer",
-    "share_of_a_tree",
     "squared_norm",
     "to_dict",
     "to_json",

@@ -6,10 +6,8 @@ names.
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -17,20 +15,6 @@ import jax
 Patterns = str | Sequence[str]
 
 _LISTED = 50  # names in one error message
-_whole_tree = contextvars.ContextVar("whole_tree", default=True)
-
-
-@contextlib.contextmanager
-def share_of_a_tree() -> Iterator[None]:
-    """Inside, patterns may match nothing: the tree at hand is one share of a tree already checked as a whole.
-
-    For callers that split the parameters (over pipeline stages) and give each share its own optimizer state.
-    """
-    token = _whole_tree.set(False)
-    try:
-        yield
-    finally:
-        _whole_tree.reset(token)
 
 
 def path_names(tree: Any) -> list[str]:
@@ -84,19 +68,19 @@ def matching(patterns: Patterns) -> Callable[[Any], Any]:
 
 def labels(groups: Sequence[str], patterns: Sequence[Patterns], rest: str, tree: Any) -> Any:
     """A tree of group names: the group whose pattern matches the leaf's name, ``rest`` where none does."""
-    by_name = _assign(patterns, path_names(tree))
-    found = [rest if index is None else groups[index] for index in by_name.values()]
+    names = path_names(tree)
+    indices = _assign(patterns, names)
+    found = [rest if (index := indices[name]) is None else groups[index] for name in names]
     return jax.tree.unflatten(jax.tree.structure(tree), found)
 
 
 def check_patterns(patterns: Sequence[Patterns], tree: Any) -> None:
     """Raises unless every pattern matches a leaf of ``tree`` and no leaf is matched by two entries.
 
-    A tree without leaves passes (``optax.tree.map_params`` makes the state of an empty tree), and so does a share of
-    a tree, see `share_of_a_tree`.
+    A tree without leaves passes: ``optax.tree.map_params`` makes the state of one.
     """
     names = path_names(tree)
-    if names and _whole_tree.get():
+    if names:
         assign(patterns, names)
 
 

@@ -87,6 +87,13 @@ def test_each_group_follows_its_own_optimizer_and_schedule():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), params, expected)
 
 
+def test_two_parameters_of_one_name_share_a_group():
+    params = {"a/b": jnp.ones(2), "a": {"b": jnp.ones(2), "c": jnp.ones(2)}}
+    tx, _ = build_parts(build("sgd", 1.0), {"frozen": part(r"a/b")})
+    updates, _ = tx.update(params, tx.init(params), params)
+    assert [float(leaf[0]) for leaf in jax.tree.leaves(updates)] == [0.0, -1.0, 0.0]
+
+
 def test_a_frozen_group_has_no_state():
     tx, _ = build_parts(build("adam", 0.1), {"frozen": part(r".*kernel|embedding")})
     state = tx.init(PARAMS)
@@ -163,14 +170,3 @@ def test_a_long_list_of_names_is_cut():
 def test_main_is_a_reserved_name():
     with pytest.raises(ValueError, match="'main' is the name of the parameters that no part takes"):
         build_parts(build("sgd", 0.1), {"main": part(r".*")})
-
-
-def test_a_share_of_the_tree_may_match_nothing():
-    tx, _ = build_parts(build("sgd", 0.1), {"towers": part(r"tower/.*", "sgd", 1.0)})
-    share = {"head": PARAMS["head"]}
-    with pytest.raises(ValueError, match="fully matches none"):
-        tx.init(share)
-    with dense.share_of_a_tree():
-        state = tx.init(share)
-    updates, _ = tx.update(share, state, share)
-    np.testing.assert_allclose(updates["head"]["bias"], -0.1)
