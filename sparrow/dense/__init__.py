@@ -4,7 +4,8 @@
 >>> tx, schedule = dense.build("adamw", learning_rate=0.001, weight_decay=0.01, clip_norm=1.0)
 
 ``dense.build`` takes one optimizer for all parameters, `build_parts` takes several, by patterns over parameter paths.
-``@register_optimizer("mine")`` gives an optimizer of one's own a name.
+`StagedOptimizer` runs what they build on parameters spread over pipeline stages. ``@register_optimizer("mine")`` gives
+an optimizer of one's own a name.
 """
 
 from sparrow.dense.build import as_schedule, build
@@ -15,6 +16,7 @@ from sparrow.dense.optimizers import SGD, Adadelta, Adafactor, Adagrad, Adam, Ad
 from sparrow.dense.parts import Part, build_parts, part
 from sparrow.dense.paths import assign, path_names
 from sparrow.dense.registry import OPTIMIZERS, DenseOptimizer, register_optimizer
+from sparrow.dense.stages import StagedOptimizer
 from sparrow.dense.whitening import Quad, Skew
 
 names = OPTIMIZERS.names
@@ -42,6 +44,7 @@ __all__ = [
     "Quad",
     "RMSprop",
     "Skew",
+    "StagedOptimizer",
     "as_schedule",
     "assign",
     "build",

@@ -29,7 +29,7 @@ def clip_by_global_norm(max_norm: jax.typing.ArrayLike) -> optax.GradientTransfo
 
     When the updates are one share of a larger whole (one pipeline stage, or the dense parameters beside the tables)
     the caller hands in the norm of the whole: ``tx.update(..., global_norm=norm)``. As in optax, nothing is added to
-    the norm (PyTorch adds 1e-6), and a norm that is not finite makes the updates not finite.
+    the norm (PyTorch adds 1e-6). A NaN anywhere makes every update NaN; an infinity makes its own NaN and the others 0.
 
     >>> clip = clip_by_global_norm(1.0)
     >>> gradients = jnp.array([3.0, 4.0])
