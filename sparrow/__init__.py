@@ -17,10 +17,12 @@ from sparrow.rules import Rule
 if TYPE_CHECKING:
     from sparrow import dense, losses, metrics, schedules
     from sparrow.embedding import linen, nnx
+    from sparrow.training import Optimizer
 
 __version__ = "0.1.0"
 
 _LAZY = {
+    "Optimizer": "sparrow.training:Optimizer",
     "dense": "sparrow.dense",
     "linen": "sparrow.embedding.linen",
     "losses": "sparrow.losses",
@@ -32,7 +34,9 @@ _LAZY = {
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
-        return importlib.import_module(_LAZY[name])
+        module, _, attribute = _LAZY[name].partition(":")
+        value = importlib.import_module(module)
+        return getattr(value, attribute) if attribute else value
     raise AttributeError(f"module 'sparrow' has no attribute '{name}'")
 
 
@@ -44,6 +48,7 @@ __all__ = [
     "Embedder",
     "EmbeddingState",
     "FeatureSpec",
+    "Optimizer",
     "PackedBatch",
     "Ragged",
     "RowGrads",

@@ -36,6 +36,14 @@ class RowGrads:
         stacks = {name: grads._replace(bag_grads=grads.bag_grads * factor) for name, grads in self.stacks.items()}
         return dataclasses.replace(self, stacks=stacks)
 
+    def only_if(self, condition: jax.Array) -> RowGrads:
+        """These gradients where ``condition`` holds; otherwise none, so that applying them touches no row."""
+        stacks = {
+            name: self.stacks[name]._replace(ids=jnp.where(condition, self.stacks[name].ids, rows))
+            for name, rows in self.num_rows
+        }
+        return dataclasses.replace(self, stacks=stacks)
+
     def global_norm(self) -> jax.Array:
         """The Euclidean norm over all row gradients, each row's entries summed first."""
         squares = [_squared_norm(self.stacks[name], rows) for name, rows in self.num_rows]

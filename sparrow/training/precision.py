@@ -1,0 +1,96 @@
+"""Mixed precision: the dtype that a model computes in, and the loss scale that keeps float16 gradients alive."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, Final, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from sparrow.registry import nearest
+
+PRECISIONS: Final = {
+    "float32": "float32",
+    "bfloat16": "bfloat16",
+    "bf16": "bfloat16",
+    "float16": "float16",
+    "fp16": "float16",
+}
+
+
+def compute_dtype(name: str) -> str:
+    """The dtype behind a precision's name.
+
+    >>> compute_dtype("bf16")
+    'bfloat16'
+    """
+    if name not in PRECISIONS:
+        raise ValueError(f"unknown precision '{name}': {nearest(str(name), PRECISIONS)}")
+    return PRECISIONS[name]
+
+
+def cast(tree: Any, dtype: str) -> Any:
+    """The tree with its floating-point leaves in ``dtype``; other leaves stay."""
+    return jax.tree.map(
+        lambda leaf: leaf.astype(dtype) if jnp.issubdtype(jnp.result_type(leaf), jnp.floating) else leaf, tree
+    )
+
+
+class LossScaleState(NamedTuple):
+    """State of a dynamic loss scale."""
+
+    scale: jax.Array  # shape=(), dtype=float32
+    good_steps: jax.Array  # shape=(), dtype=int32: finite steps since the scale last changed
+
+
+@dataclasses.dataclass(frozen=True)
+class LossScale:
+    """Dynamic loss scaling: the loss is multiplied by ``scale``, the gradients are divided by it again.
+
+    After ``growth_interval`` finite steps in a row the scale grows by ``growth_factor``; after a step whose gradients
+    are not finite it shrinks by ``backoff_factor``.
+
+    >>> policy = LossScale(init_scale=8.0, growth_interval=2)
+    >>> state = policy.init()
+    >>> for finite in (True, True, False):
+    ...     state = policy.update(state, jnp.array(finite))
+    ...     print(float(state.scale), int(state.good_steps))
+    8.0 1
+    16.0 0
+    8.0 0
+
+    Reference: Micikevicius et al., 2017, arXiv 1710.03740.
+    """
+
+    init_scale: float = 65536.0
+    growth_factor: float = 2.0
+    backoff_factor: float = 0.5
+    growth_interval: int = 2000
+
+    def __post_init__(self) -> None:
+        if not (0 < self.init_scale < math.inf):
+            raise ValueError(f"LossScale.init_scale must be a positive number, got {self.init_scale!r}")
+        if self.growth_factor < 1:
+            raise ValueError(f"LossScale.growth_factor must be at least 1, got {self.growth_factor!r}")
+        if not (0 < self.backoff_factor <= 1):
+            raise ValueError(f"LossScale.backoff_factor must be above 0 and at most 1, got {self.backoff_factor!r}")
+        if self.growth_interval < 1:
+            raise ValueError(f"LossScale.growth_interval must be at least 1, got {self.growth_interval!r}")
+
+    def init(self) -> LossScaleState:
+        """The state before the first step."""
+        return LossScaleState(jnp.asarray(self.init_scale, jnp.float32), jnp.zeros((), jnp.int32))
+
+    def update(self, state: LossScaleState, finite: jax.Array) -> LossScaleState:
+        """The state after a step whose gradients were, or were not, finite."""
+        good_steps = state.good_steps + 1
+        grows = finite & (good_steps >= self.growth_interval)
+        grown = state.scale * self.growth_factor
+        grown = jnp.where(jnp.isfinite(grown), grown, state.scale)
+        kept = jnp.where(grows, grown, state.scale)
+        return LossScaleState(
+            scale=jnp.where(finite, kept, state.scale * self.backoff_factor),
+            good_steps=jnp.where(finite & ~grows, good_steps, 0),
+        )
