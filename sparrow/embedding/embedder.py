@@ -118,6 +118,9 @@ class Embedder:
         tables, slots = {}, {}
         for stack in self.stacks:
             names = [name for name, _ in stack.step.slots]
+            if stack.frozen:
+                tables[stack.name], slots[stack.name] = state.tables[stack.name], {}
+                continue
             tables[stack.name], new_slots = self._backends[stack.name].update(
                 stack.step,
                 state.tables[stack.name],

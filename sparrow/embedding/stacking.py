@@ -16,7 +16,7 @@ from sparrow.embedding.specs import MAX_ROWS, TableSpec
 from sparrow.kernels import RowStep, StepScalars
 from sparrow.kernels.rounding import GOLDEN, mix
 from sparrow.kernels.row import LIMITS
-from sparrow.rules import PER_ROW
+from sparrow.rules import PER_ROW, SGD
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +26,11 @@ class Stack:
     name: str
     tables: tuple[TableSpec, ...]
     step: RowStep
+
+    @property
+    def frozen(self) -> bool:
+        """Whether its tables are never updated."""
+        return self.tables[0].optimizer.frozen
 
     @property
     def num_rows(self) -> int:
@@ -86,7 +91,8 @@ def stack_tables(tables: Sequence[TableSpec]) -> tuple[Stack, ...]:
     groups: dict[object, list[list[TableSpec]]] = {}
     for table in tables:
         step = row_step(table)
-        alike = (table.embedding_dim, table.dtype, table.optimizer.kind(), step.limits, step.stochastic)
+        rule = table.optimizer
+        alike = (table.embedding_dim, table.dtype, rule.frozen or rule.kind(), step.limits, step.stochastic)
         stacks = groups.setdefault(alike, [[]])
         if sum(other.vocabulary_size for other in stacks[-1]) + table.vocabulary_size > MAX_ROWS:
             stacks.append([])
@@ -100,7 +106,7 @@ def stack_tables(tables: Sequence[TableSpec]) -> tuple[Stack, ...]:
 
 def row_step(table: TableSpec) -> RowStep:
     """The row step of a table, after checking that its rule does what it says."""
-    rule = table.optimizer
+    rule = SGD(0.0) if table.optimizer.frozen else table.optimizer
     limits = LIMITS if table.has_limits else ()
     step = RowStep(
         rule=rule.without_numbers(),

@@ -87,6 +87,11 @@ class Rule:
         return type(self).__name__
 
     @property
+    def frozen(self) -> bool:
+        """Whether the learning rate is the number 0: such a table is looked up, never updated, and has no slots."""
+        return not callable(self.learning_rate) and self.learning_rate == 0
+
+    @property
     def slots(self) -> Mapping[str, Slot]:
         """The optimizer state by name. A subclass may give a plain class attribute instead: ``slots = {...}``."""
         return {}

@@ -104,8 +104,8 @@ class Optimizer:
 
     Attributes:
       embedder: whose tables are trained, each by its own rule.
-      tx: the optax transformation of the dense parameters. It must not accumulate by itself (no ``MultiSteps``): give
-        `step` several micro-batches instead, so that tables and dense parameters take the same step.
+      tx: the optax transformation of the dense parameters. It must not accumulate by itself: give `step` several
+        micro-batches instead, so that tables and dense parameters take the same step.
       clip_global_norm: limits the norm over dense and row gradients together; None: no limit.
       precision: what the model computes in: "float32", "bfloat16" or "float16". Parameters and tables keep their
         own dtype.
@@ -126,11 +126,6 @@ class Optimizer:
     def __post_init__(self) -> None:
         if not isinstance(self.embedder, Embedder):
             raise TypeError(f"Optimizer.embedder must be a sparrow.Embedder, got {self.embedder!r}")
-        if isinstance(self.tx, optax.MultiSteps):
-            raise TypeError(
-                "Optimizer.tx must not be optax.MultiSteps, which would accumulate the dense gradients only; "
-                "give Optimizer.step several micro-batches instead"
-            )
         if self.clip_global_norm is not None and not self.clip_global_norm > 0:
             raise ValueError(f"Optimizer.clip_global_norm must be above 0 or None, got {self.clip_global_norm!r}")
         if self.ema is not None and not 0 <= self.ema < 1:
@@ -145,10 +140,16 @@ class Optimizer:
 
     def init(self, embedding: EmbeddingState, params: Any) -> OptimizerState:
         """The state before the first step."""
+        dense = self.tx.init(params)
+        if any(map(_accumulates, jax.tree.leaves(dense, is_leaf=_accumulates))):
+            raise ValueError(
+                "Optimizer.tx accumulates (optax.MultiSteps, or dense.build with accumulate), which would leave the "
+                "tables out; give Optimizer.step several micro-batches instead"
+            )
         return OptimizerState(
             embedding=embedding,
             params=params,
-            dense=self.tx.init(params),
+            dense=dense,
             ema=None if self.ema is None else Average(jnp.zeros((), jnp.int32), jax.tree.map(jnp.array, params)),
             loss_scale=self.loss_scale.init() if isinstance(self.loss_scale, LossScale) else None,
             skipped=jnp.zeros((), jnp.int32),
@@ -247,6 +248,10 @@ class Optimizer:
         if state.ema is None:
             raise ValueError("this Optimizer keeps no average: give it ema=0.999, say")
         return dataclasses.replace(state, params=state.ema.params, ema=state.ema._replace(params=state.params))
+
+
+def _accumulates(state: Any) -> bool:
+    return isinstance(state, optax.MultiStepsState)
 
 
 def _keep_unless(finite: jax.Array, old: OptimizerState, new: OptimizerState) -> OptimizerState:

@@ -244,8 +244,9 @@ def test_wrong_options(options, message):
 def test_wrong_use():
     with pytest.raises(TypeError, match=r"embedder must be a sparrow\.Embedder"):
         sp.Optimizer(None, optax.sgd(0.1))
-    with pytest.raises(TypeError, match=r"must not be optax\.MultiSteps"):
-        make(optax.MultiSteps(optax.sgd(0.1), 2))
+    for accumulating in (optax.MultiSteps(optax.sgd(0.1), 2), dense.build("sgd", 0.1, accumulate=2)[0]):
+        with pytest.raises(ValueError, match=r"Optimizer\.tx accumulates"):
+            make(accumulating)
     optimizer, state = make()
     with pytest.raises(ValueError, match="keeps no average"):
         optimizer.swap_ema(state)
