@@ -1,0 +1,75 @@
+"""`functional`: an NNX model as pure functions of its parameters, as `sparrow.Optimizer` and plain JAX want it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+from flax import nnx
+
+from sparrow.models.inputs import Arrays
+
+Outputs = dict[str, jax.Array]
+
+
+class Functional(NamedTuple):
+    """The two ways to call a model. Both are pure, and run under ``jax.jit`` and ``jax.grad``.
+
+    Attributes:
+      training: the model's structure with dropout and batch statistics at work.
+      evaluating: the same, with neither.
+    """
+
+    training: Any
+    evaluating: Any
+
+    def train(self, params: Any, rest: Any, acts: Arrays, numbers: Arrays) -> tuple[Outputs, Any]:
+        """The outputs, and ``rest`` as it is after this call."""
+        model = nnx.merge(self.training, params, rest)
+        outputs = model(acts, numbers)
+        return outputs, nnx.to_pure_dict(nnx.state(model, nnx.Not(nnx.Param)))
+
+    def predict(self, params: Any, rest: Any, acts: Arrays, numbers: Arrays) -> Outputs:
+        """The outputs."""
+        outputs: Outputs = nnx.merge(self.evaluating, params, rest)(acts, numbers)
+        return outputs
+
+
+def functional(model: nnx.Module) -> tuple[Functional, dict[str, Any], dict[str, Any]]:
+    """Splits a model into pure functions, its parameters, and the rest of what it holds.
+
+    ``params`` (every ``nnx.Param``) is what an optimizer trains. ``rest`` is what changes without a gradient: the
+    keys of dropout and the running statistics of batch normalisation; it is empty for a model that has neither.
+    A training step takes ``rest`` as an argument and hands it on as aux, so that it is never averaged, clipped or
+    cast. Where a step was skipped (``info.applied`` is False), keep the old one.
+
+    >>> import jax.numpy as jnp, optax
+    >>> import sparrow as sp
+    >>> from sparrow import models
+    >>> table = sp.TableSpec(name="items", vocabulary_size=10, embedding_dim=4, optimizer=sp.rules.Adagrad(0.1))
+    >>> emb = sp.Embedder([sp.FeatureSpec(name="item", table_spec=table)])
+    >>> inputs = models.Inputs(acts={"item": 4}, groups={"all": ["item"]})
+    >>> tower = models.Tower("all", models.MLP((8,), dropout_ratio=0.5, use_bn=True))
+    >>> apply, params, rest = functional(models.MultiTower(inputs, towers=(tower,), rngs=nnx.Rngs(0)))
+
+    >>> def loss_fn(params, acts, rest, labels):
+    ...     outputs, rest = apply.train(params, rest, acts, {})
+    ...     return sp.losses.reduce(sp.losses.binary_cross_entropy(outputs["logits"], labels)), rest
+    >>> optimizer = sp.Optimizer(emb, optax.adam(0.01), precision="bfloat16")
+    >>> @jax.jit
+    ... def train_step(state, rest, batch, labels):
+    ...     state, info = optimizer.step(state, loss_fn, batch, rest, labels, has_aux=True)
+    ...     return state, info.aux, info.loss
+
+    >>> state = optimizer.init(emb.init(jax.random.key(0)), params)
+    >>> batch = emb.pack({"item": [1, 2]})
+    >>> state, rest, loss = train_step(state, rest, batch, jnp.array([0.0, 1.0]))
+    >>> apply.predict(state.params, rest, emb.lookup(state.embedding, batch), {})["logits"].shape
+    (2,)
+    """
+    params, rest = nnx.state(model, nnx.Param), nnx.state(model, nnx.Not(nnx.Param))
+    copy: Any = nnx.clone(model)
+    copy.train()
+    training = nnx.graphdef(copy)
+    copy.eval()
+    return Functional(training, nnx.graphdef(copy)), nnx.to_pure_dict(params), nnx.to_pure_dict(rest)

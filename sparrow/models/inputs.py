@@ -1,0 +1,151 @@
+"""What a model is fed: features by name, and the groups that a model reads them in."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+
+from sparrow.registry import nearest
+
+Arrays = Mapping[str, jax.Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Features that enter a model together, in this order. `Inputs.group` makes it.
+
+    Attributes:
+      name: the group's name.
+      names: its features.
+      dims: how many numbers each feature has per example.
+    """
+
+    name: str
+    names: tuple[str, ...]
+    dims: tuple[int, ...]
+
+    @property
+    def dim(self) -> int:
+        """The length of `concat`."""
+        return sum(self.dims)
+
+    def concat(self, acts: Arrays, numbers: Arrays) -> jax.Array:
+        """All features side by side, ``(batch, dim)``, in the dtype of the activations."""
+        parts = [self._pick(name, dim, acts, numbers) for name, dim in zip(self.names, self.dims, strict=True)]
+        # Numbers come from the data in float32; beside bfloat16 activations they would pull the whole model up.
+        dtype = jnp.result_type(*acts.values()) if acts else None
+        return jnp.concatenate([part.astype(dtype or part.dtype) for part in parts], axis=1)
+
+    def stack(self, acts: Arrays) -> jax.Array:
+        """Features of one dim as vectors, ``(batch, features, dim)``."""
+        parts = [self._pick(name, dim, acts, {}) for name, dim in zip(self.names, self.dims, strict=True)]
+        return jnp.stack(parts, axis=1)
+
+    def _pick(self, name: str, dim: int, acts: Arrays, numbers: Arrays) -> jax.Array:
+        array = acts[name] if name in acts else numbers.get(name)
+        if array is None:
+            raise ValueError(
+                f"group '{self.name}': the batch has no feature '{name}': {nearest(name, [*acts, *numbers])}"
+            )
+        if array.ndim != 2 or array.shape[1] != dim:
+            raise ValueError(
+                f"group '{self.name}': feature '{name}' must have shape (batch, {dim}), as Inputs says, "
+                f"got {array.shape}"
+            )
+        return array
+
+
+@dataclasses.dataclass(frozen=True)
+class Inputs:
+    """The features of a model: how long each is, and which groups they form. A feature may be in several groups.
+
+    >>> inputs = Inputs(acts={"user": 16, "item": 16}, numbers={"age": 1}, groups={"deep": ["user", "item", "age"]})
+    >>> inputs.group("deep").dim
+    33
+    >>> Inputs(acts={"user": 16}, groups={"deep": ["usr"]})
+    Traceback (most recent call last):
+    ValueError: group 'deep' names the feature 'usr': did you mean 'user'? Valid names: user
+
+    Attributes:
+      acts: the embedding dim of each feature that is looked up in a table, by the name of its activation.
+      numbers: how many numbers each numeric feature has.
+      groups: the names of the features in each group; the model says which groups it reads.
+    """
+
+    acts: Mapping[str, int]
+    numbers: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    groups: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for kind, dims in (("acts", self.acts), ("numbers", self.numbers)):
+            for feature, dim in dims.items():
+                if not isinstance(dim, int) or dim < 1:
+                    raise ValueError(f"Inputs.{kind}['{feature}'] must be a whole number of at least 1, got {dim!r}")
+        for feature in self.acts:
+            if feature in self.numbers:
+                raise ValueError(f"the feature '{feature}' is in both Inputs.acts and Inputs.numbers; name it once")
+        for group, names in self.groups.items():
+            if isinstance(names, str) or not names:
+                raise ValueError(f"group '{group}' must be a list of at least one feature name, got {names!r}")
+            for name in names:
+                if name not in self._dims:
+                    raise ValueError(f"group '{group}' names the feature '{name}': {nearest(str(name), self._dims)}")
+            repeated = sorted({name for name in names if list(names).count(name) > 1})
+            if repeated:
+                raise ValueError(f"group '{group}' names the feature '{repeated[0]}' more than once")
+        object.__setattr__(self, "acts", dict(self.acts))
+        object.__setattr__(self, "numbers", dict(self.numbers))
+        object.__setattr__(self, "groups", {group: tuple(names) for group, names in self.groups.items()})
+
+    def __hash__(self) -> int:  # a model that keeps its Inputs stays usable as a static argument of jit
+        return hash((tuple(self.acts.items()), tuple(self.numbers.items()), tuple(self.groups.items())))
+
+    @property
+    def _dims(self) -> dict[str, int]:
+        return {**self.acts, **self.numbers}
+
+    def check(self, model: str, required: Sequence[str], optional: Sequence[str] = ()) -> None:
+        """Raises unless the groups are those that ``model`` reads, and every feature is in one of them."""
+        known = (*required, *optional)
+        for group in self.groups:
+            if group not in known:
+                raise ValueError(f"{model} reads no group '{group}': {nearest(group, known)}")
+        for group in required:
+            if group not in self.groups:
+                raise ValueError(f"{model} needs the group '{group}'; it has: {', '.join(self.groups) or 'none'}")
+        grouped = {name for names in self.groups.values() for name in names}
+        for feature in self._dims:
+            if feature not in grouped:
+                raise ValueError(f"the feature '{feature}' is in no group of {model}; add it to a group or remove it")
+
+    def group(self, name: str) -> Group:
+        """The group ``name``."""
+        if name not in self.groups:
+            raise ValueError(f"there is no group '{name}': {nearest(name, self.groups)}")
+        names = tuple(self.groups[name])
+        return Group(name, names, tuple(self._dims[feature] for feature in names))
+
+    def embedded(self, name: str) -> Group:
+        """The group ``name``, which must hold looked-up features only."""
+        group = self.group(name)
+        for feature in group.names:
+            if feature in self.numbers:
+                raise ValueError(
+                    f"group '{name}' takes features with a table, but '{feature}' is a number; "
+                    "bucketise it into ids or move it to another group"
+                )
+        return group
+
+    def vectors(self, name: str) -> Group:
+        """The group ``name``, which must hold looked-up features of one dim only."""
+        group = self.embedded(name)
+        first, dim = group.names[0], group.dims[0]
+        for feature, other in zip(group.names, group.dims, strict=True):
+            if other != dim:
+                raise ValueError(
+                    f"group '{name}' needs features of one dim, but '{first}' has {dim} and '{feature}' has {other}"
+                )
+        return group

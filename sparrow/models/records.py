@@ -1,0 +1,155 @@
+"""Models by name: a class is all that a model needs, and its options become the record that config files use."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeVar
+
+from flax import nnx
+
+from sparrow.models.inputs import Inputs
+from sparrow.registry import Registry, nearest
+
+M = TypeVar("M", bound=type[nnx.Module])
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelRecord:
+    """The options of a model, without its features. `register_model` makes one subclass per model.
+
+    Attributes:
+      model: the class that `build` calls.
+    """
+
+    model: ClassVar[type[nnx.Module]]
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            where = f"{self.model.__name__}.{field.name}"
+            object.__setattr__(self, field.name, read(field.type, getattr(self, field.name), where))
+
+    def build(self, inputs: Inputs, *, rngs: nnx.Rngs) -> nnx.Module:
+        """The model, with fresh parameters."""
+        options = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        model: Callable[..., nnx.Module] = self.model
+        return model(inputs, **options, rngs=rngs)
+
+    @property
+    def wide_groups(self) -> tuple[str, ...]:
+        """The groups whose features want tables of their own, beside those that they have in other groups."""
+        return getattr(self.model, "wide_groups", ())
+
+
+class ModelRegistry(Registry[ModelRecord]):
+    """A `Registry` whose records hold records, such as an `MLP`: they are written as mappings of their fields."""
+
+    def to_dict(self, record: ModelRecord) -> dict[str, Any]:
+        """``{"name": ..., **fields}``, of plain values only."""
+        return {"name": self.name_of(record), **_lists(dataclasses.asdict(record))}
+
+
+registry = ModelRegistry("model")
+
+
+def register_model(name: str) -> Callable[[M], M]:
+    """Class decorator: makes a model known by ``name``, to config files too.
+
+    The class is an ``nnx.Module`` with ``__init__(self, inputs, *, <options>, rngs)``, where ``inputs`` is an `Inputs`,
+    and ``__call__(self, acts, numbers)``, which returns a dict of named outputs. The options are what a config file
+    may set: numbers, names, lists, or frozen dataclasses such as `MLP`. A class attribute ``wide_groups`` names the
+    groups, if any, whose features want tables of their own, as the linear part of `WideAndDeep` does.
+
+    >>> import jax.numpy as jnp
+    >>> from sparrow.models.mlp import MLP
+    >>> @register_model("plain")
+    ... class Plain(nnx.Module):
+    ...     def __init__(self, inputs: Inputs, *, mlp: MLP, scale: float = 1.0, rngs: nnx.Rngs):
+    ...         self.group, self.scale = inputs.group("all"), scale
+    ...         self.layers = mlp.build(self.group.dim, rngs=rngs)
+    ...
+    ...     def __call__(self, acts, numbers):
+    ...         return {"logits": self.scale * self.layers(self.group.concat(acts, numbers))[:, 0]}
+    >>> record = registry.from_dict({"name": "plain", "mlp": {"hidden_units": [8, 1]}, "scale": 2.0})
+    >>> record.mlp.hidden_units
+    (8, 1)
+    >>> model = record.build(Inputs(acts={"item": 4}, groups={"all": ["item"]}), rngs=nnx.Rngs(0))
+    >>> model({"item": jnp.ones((3, 4))}, {})["logits"].shape
+    (3,)
+    """
+
+    def decorate(cls: M) -> M:
+        if not (isinstance(cls, type) and issubclass(cls, nnx.Module)):
+            raise TypeError(f"model '{name}': {cls!r} must be a class derived from flax.nnx.Module")
+        registry.register(name)(_record_class(name, cls))
+        return cls
+
+    return decorate
+
+
+def _record_class(name: str, cls: type[nnx.Module]) -> type[ModelRecord]:
+    """A frozen dataclass with one field per option of ``cls.__init__``."""
+    expected = f"model '{name}': {cls.__name__}.__init__ must take (self, inputs, *, <options>, rngs)"
+    parameters = dict(inspect.signature(cls.__init__).parameters)
+    for required in ("self", "inputs", "rngs"):
+        if parameters.pop(required, None) is None:
+            raise TypeError(f"{expected}; '{required}' is missing")
+    hints = typing.get_type_hints(cls.__init__)
+    fields = []
+    for option, parameter in parameters.items():
+        if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
+            raise TypeError(f"{expected}; '{option}' is not an option by keyword")
+        default = dataclasses.field() if parameter.default is parameter.empty else parameter.default
+        fields.append((option, hints.get(option, Any), default))
+    record = dataclasses.make_dataclass(
+        f"{cls.__name__}Record", fields, bases=(ModelRecord,), frozen=True, kw_only=True, namespace={"model": cls}
+    )
+    record.__module__, record.__doc__ = cls.__module__, f"The options of `{cls.__name__}`."
+    return record
+
+
+def read(annotation: Any, value: Any, where: str) -> Any:
+    """``value`` as the annotation wants it: a mapping becomes the dataclass, a list the tuple.
+
+    >>> from sparrow.models.mlp import MLP
+    >>> read(MLP | None, {"hidden_units": [8]}, "DeepFM.final").hidden_units
+    (8,)
+    >>> read(MLP, {"hidden_unit": [8]}, "DeepFM.deep")
+    Traceback (most recent call last):
+    ValueError: DeepFM.deep: MLP has no field 'hidden_unit': did you mean 'hidden_units'? ...
+    """
+    if typing.get_origin(annotation) in (types.UnionType, typing.Union):
+        inner = [option for option in typing.get_args(annotation) if option is not type(None)]
+        if value is None and len(inner) < len(typing.get_args(annotation)):
+            return None
+        return read(inner[0], value, where) if len(inner) == 1 else value
+    if typing.get_origin(annotation) is tuple and isinstance(value, list | tuple):
+        item, *rest = typing.get_args(annotation)
+        return tuple(read(item, part, f"{where}[{i}]") for i, part in enumerate(value)) if rest == [...] else value
+    if not dataclasses.is_dataclass(annotation) or isinstance(value, typing.cast("type[Any]", annotation)):
+        return value
+    kind = typing.cast("type[Any]", annotation)
+    hints, fields = typing.get_type_hints(kind), {field.name: field for field in dataclasses.fields(kind)}
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{where} must be {kind.__name__} fields ({', '.join(fields)}), got {value!r}")
+    for given in value:
+        if given not in fields:
+            raise ValueError(f"{where}: {kind.__name__} has no field '{given}': {nearest(str(given), fields)}")
+    for field in fields.values():
+        optional = (field.default, field.default_factory) != (dataclasses.MISSING, dataclasses.MISSING)
+        if field.name not in value and not optional:
+            raise ValueError(f"{where}: {kind.__name__} needs the field {field.name}")
+    try:
+        return kind(**{name: read(hints[name], part, f"{where}.{name}") for name, part in value.items()})
+    except (TypeError, ValueError) as error:
+        raise ValueError(str(error) if str(error).startswith(where) else f"{where}: {error}") from None
+
+
+def _lists(value: Any) -> Any:
+    """Tuples as lists: what JSON and YAML have."""
+    if isinstance(value, Mapping):
+        return {key: _lists(item) for key, item in value.items()}
+    return [_lists(item) for item in value] if isinstance(value, tuple | list) else value
