@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparrow.metrics import sums
-from sparrow.metrics.fixed import BinaryMetric, FixedSizeMetric, SumState, ratio, weighted
+from sparrow.metrics.fixed import BinaryMetric, FixedSizeMetric, ratio, weighted
 from sparrow.metrics.inputs import (
     BINARY,
     FINITE,
@@ -27,6 +27,7 @@ from sparrow.metrics.inputs import (
     clean,
 )
 from sparrow.metrics.records import register_metric
+from sparrow.metrics.sums import Sum
 
 
 def threshold_values(thresholds: int) -> NDArray[np.float32]:
@@ -81,15 +82,14 @@ class HistogramMetric(BinaryMetric):
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         return {"negative": (self.thresholds,), "positive": (self.thresholds,)}
 
-    def _sums(self, batch: Batch) -> SumState:
+    def _sums(self, batch: Batch) -> dict[str, Sum]:
         p = jax.nn.sigmoid(batch.predictions) if self.from_logits else batch.predictions
         index = threshold_index(p, self.thresholds) + self.thresholds * batch.labels.astype(jnp.int32)
         if batch.weights is None:
             total = sums.bin_counts(index, 2 * self.thresholds)
         else:
             total = sums.bin_sums(index, batch.weights, 2 * self.thresholds)
-        negative, positive = (sums.Sum(*pair) for pair in zip(*(jnp.split(part, 2) for part in total), strict=True))
-        return {"negative": negative, "positive": positive}
+        return {"negative": total[:, : self.thresholds], "positive": total[:, self.thresholds :]}
 
     def _undefined(self, total: Mapping[str, Any]) -> str:
         positive, negative = total["positive"].sum(), total["negative"].sum()
@@ -202,7 +202,7 @@ class MulticlassAUC(FixedSizeMetric):
         shape = (self.num_classes, self.thresholds)
         return {"negative": shape, "positive": shape}
 
-    def _sums(self, batch: Batch) -> SumState:
+    def _sums(self, batch: Batch) -> dict[str, Sum]:
         p = jax.nn.softmax(batch.predictions) if self.from_logits else batch.predictions
         classes = jnp.arange(self.num_classes)
         is_label = batch.labels.astype(jnp.int32)[:, None] == classes
@@ -213,10 +213,8 @@ class MulticlassAUC(FixedSizeMetric):
             total = sums.bin_counts(index, bins)
         else:
             total = sums.bin_sums(index, weighted(batch.weights, jnp.ones_like(p)).reshape(-1), bins)
-        parts = [part.reshape(self.num_classes, 2, self.thresholds) for part in total]
-        return {
-            name: sums.Sum(*(part[:, side] for part in parts)) for side, name in enumerate(("negative", "positive"))
-        }
+        by_side = total.reshape(2, self.num_classes, 2, self.thresholds)
+        return {"negative": by_side[:, :, 0], "positive": by_side[:, :, 1]}
 
     def _value(self, total: Mapping[str, Any], xp: ModuleType) -> Any:
         areas = roc_area(total, xp, add_origin=False)

@@ -12,9 +12,10 @@ from typing import Any
 import jax.numpy as jnp
 
 from sparrow.metrics import sums
-from sparrow.metrics.fixed import FixedSizeMetric, SumState, ratio, weighted
+from sparrow.metrics.fixed import FixedSizeMetric, ratio, weighted
 from sparrow.metrics.inputs import Batch, as_floats, check_batch, clean
 from sparrow.metrics.records import register_metric
+from sparrow.metrics.sums import Sum
 
 
 class AverageMetric(FixedSizeMetric):
@@ -27,7 +28,7 @@ class AverageMetric(FixedSizeMetric):
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         return {"total": (), "weight": ()}
 
-    def _sums(self, batch: Batch) -> SumState:
+    def _sums(self, batch: Batch) -> dict[str, Sum]:
         values = self._values(batch)
         return {
             "total": sums.reduce(weighted(batch.weights, values).reshape(-1)),
@@ -38,7 +39,7 @@ class AverageMetric(FixedSizeMetric):
         return ratio(xp, total["total"], total["weight"])
 
 
-def element_weight(batch: Batch, per_row: int = 1) -> sums.Sum:
+def element_weight(batch: Batch, per_row: int = 1) -> Sum:
     """The weight of all elements of a batch; without weights their number, exactly."""
     if batch.weights is None:
         return sums.split(jnp.asarray(batch.predictions.shape[0] * per_row, jnp.int32))

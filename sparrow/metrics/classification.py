@@ -14,7 +14,7 @@ import optax
 
 from sparrow.metrics import sums
 from sparrow.metrics.averages import AverageMetric, element_weight
-from sparrow.metrics.fixed import BinaryMetric, SumState, ratio, weighted
+from sparrow.metrics.fixed import BinaryMetric, ratio, weighted
 from sparrow.metrics.inputs import (
     BINARY,
     FINITE,
@@ -24,11 +24,11 @@ from sparrow.metrics.inputs import (
     Domain,
     as_floats,
     check_batch,
-    check_equal_shapes,
-    class_index,
     clean,
+    label_domain,
 )
 from sparrow.metrics.records import register_metric
+from sparrow.metrics.sums import Sum
 
 LOWEST_LOG = -100.0  # of a probability that is 0: a wrong prediction that was certain costs 100, not infinity
 
@@ -62,8 +62,7 @@ class Accuracy(AverageMetric):
             raise ValueError(
                 f"{self.name}.update: top_k={self.top_k} needs predictions (n, classes), got {predictions.shape}"
             )
-        check_equal_shapes(self.name, predictions[..., 0] if predictions.ndim == 2 else predictions, labels)
-        domain = class_index(predictions.shape[1]) if predictions.ndim == 2 else BINARY
+        domain = label_domain(self.name, predictions, labels, BINARY)
         return clean(predictions, labels, weights, FINITE, domain)
 
     @property
@@ -116,8 +115,7 @@ class LogLoss(AverageMetric):
         predictions = as_floats(jnp, self.name, "predictions", predictions)
         labels = as_floats(jnp, self.name, "labels", labels)
         check_batch(self.name, predictions, labels, weights)
-        check_equal_shapes(self.name, predictions[..., 0] if predictions.ndim == 2 else predictions, labels)
-        domain = class_index(predictions.shape[1]) if predictions.ndim == 2 else UNIT
+        domain = label_domain(self.name, predictions, labels, UNIT)
         return clean(predictions, labels, weights, self._prediction_domain, domain, neutral_prediction=0.5)
 
     def _values(self, batch: Batch) -> Any:
@@ -154,13 +152,10 @@ class NormalizedEntropy(BinaryMetric):
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         return {"log_loss": (), "positive": (), "weight": ()}
 
-    def _sums(self, batch: Batch) -> SumState:
+    def _sums(self, batch: Batch) -> dict[str, Sum]:
         losses = binary_log_loss(batch.predictions, batch.labels, self.from_logits)
-        return {
-            "log_loss": sums.reduce(weighted(batch.weights, losses)),
-            "positive": sums.reduce(weighted(batch.weights, batch.labels)),
-            "weight": element_weight(batch),
-        }
+        total = sums.reduce(weighted(batch.weights, jnp.stack([losses, batch.labels], axis=1)))
+        return {"log_loss": total[:, 0], "positive": total[:, 1], "weight": element_weight(batch)}
 
     def _value(self, total: Mapping[str, Any], xp: ModuleType) -> Any:
         positive, weight = total["positive"], total["weight"]
@@ -200,15 +195,12 @@ class Calibration(BinaryMetric):
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         return {"predicted": (self.bins,), "observed": (self.bins,), "weight": (self.bins,)}
 
-    def _sums(self, batch: Batch) -> SumState:
+    def _sums(self, batch: Batch) -> dict[str, Sum]:
         p = jax.nn.sigmoid(batch.predictions) if self.from_logits else batch.predictions
         index = jnp.clip((p * self.bins).astype(jnp.int32), 0, self.bins - 1)
         columns = jnp.stack([p, batch.labels, jnp.ones_like(p)], axis=1)  # (n, 3)
         total = sums.bin_sums(index, weighted(batch.weights, columns), self.bins)
-        return {
-            name: sums.Sum(total.high[:, column], total.low[:, column])
-            for column, name in enumerate(("predicted", "observed", "weight"))
-        }
+        return {"predicted": total[:, :, 0], "observed": total[:, :, 1], "weight": total[:, :, 2]}
 
     def _value(self, total: Mapping[str, Any], xp: ModuleType) -> Any:
         return ratio(xp, total["predicted"].sum(), total["observed"].sum())

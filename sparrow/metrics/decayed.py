@@ -41,6 +41,13 @@ class DecayedAUCState(NamedTuple):
     updates: jax.Array  # () int32, in the window
 
 
+@dataclasses.dataclass(frozen=True)
+class DecayedHistogram(AUC):
+    """The histogram and the curve of `DecayedAUC`; errors and reasons speak of the latter."""
+
+    name = "DecayedAUC"
+
+
 @register_metric("decayed_auc")
 @dataclasses.dataclass(frozen=True)
 class DecayedAUC(Metric[DecayedAUCState]):
@@ -74,7 +81,7 @@ class DecayedAUC(Metric[DecayedAUCState]):
 
     @property
     def _auc(self) -> AUC:
-        return AUC(self.thresholds, self.from_logits, self.add_origin)
+        return DecayedHistogram(self.thresholds, self.from_logits, self.add_origin)
 
     @property
     def jittable(self) -> bool:
@@ -99,14 +106,14 @@ class DecayedAUC(Metric[DecayedAUCState]):
         updates = state.updates + 1
         full = updates >= self.decay_step
         old = state.average
-        afresh = self._auc.has_faults(old) | ~jnp.any((old["negative"].high > 0) | (old["positive"].high > 0))
+        afresh = self._auc.has_faults(old) | ~jnp.any(old > 0)
         keep = jnp.where(afresh, 0, jnp.float32(self.decay_rate))
         take = jnp.where(afresh, 1, jnp.float32(1 - self.decay_rate))
-        average = {name: sums.add(sums.scale(old[name], keep), sums.scale(window[name], take)) for name in old}
+        average = sums.add(keep * old, take * window)
         return DecayedAUCState(
-            jax.tree.map(lambda new, before: jnp.where(full, new, before), average, old),
-            jax.tree.map(lambda total: jnp.where(full, 0, total), window),
-            jnp.where(full, 0, updates),
+            average=jnp.where(full, average, old),
+            window=jnp.where(full, 0, window),
+            updates=jnp.where(full, 0, updates),
         )
 
     def merge(self, a: DecayedAUCState, b: DecayedAUCState) -> DecayedAUCState:
@@ -118,11 +125,10 @@ class DecayedAUC(Metric[DecayedAUCState]):
 
     def evaluate(self, state: DecayedAUCState) -> Result:
         """The AUC of the decayed histogram."""
-        result = self._auc.evaluate(state.average)
-        empty = not any(sums.to_float64(pair).any() for pair in state.average.values())
-        if empty:
-            return result._replace(reason=f"{self.name}: no window of {self.decay_step} updates has ended yet")
-        return result._replace(reason=result.reason and f"{self.name}: {result.reason.partition(': ')[2]}")
+        if not np.asarray(state.average).any():
+            why = f"no window of {self.decay_step} updates has ended yet"
+            return Result(float("nan"), f"{self.name}: {why}", {})
+        return self._auc.evaluate(state.average)
 
     def value(self, state: DecayedAUCState) -> jax.Array:
         """The AUC of the decayed histogram, inside a step."""

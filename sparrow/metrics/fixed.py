@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import functools
+import math
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
@@ -11,9 +12,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
 from sparrow.metrics import sums
 from sparrow.metrics.inputs import (
+    FAULT_KINDS,
     FINITE,
     PROBABILITY,
     UNIT,
@@ -32,7 +35,7 @@ from sparrow.metrics.inputs import (
 from sparrow.metrics.protocol import Metric, Result
 from sparrow.metrics.sums import Sum
 
-SumState = dict[str, Sum]
+SumState = Sum  # (2, K): all the sums of a metric, one after the other
 
 
 class FixedSizeMetric(Metric[SumState]):
@@ -55,7 +58,7 @@ class FixedSizeMetric(Metric[SumState]):
         """The sums of the state, by name."""
 
     @abc.abstractmethod
-    def _sums(self, batch: Batch) -> SumState:
+    def _sums(self, batch: Batch) -> dict[str, Sum]:
         """What one batch adds to them."""
 
     @abc.abstractmethod
@@ -85,7 +88,8 @@ class FixedSizeMetric(Metric[SumState]):
 
     def init(self) -> SumState:
         """Sums of nothing."""
-        return {name: sums.zeros(shape) for name, shape in {**self._shapes(), "faults": (3,)}.items()}
+        size = sum(math.prod(shape) for shape in self._layout().values())
+        return jnp.asarray(np.zeros((2, size), np.float32))
 
     def update(
         self, state: SumState, predictions: Any, labels: Any = None, weights: Any = None, groups: Any = None
@@ -99,11 +103,34 @@ class FixedSizeMetric(Metric[SumState]):
         """Adds the sums."""
         if not is_traced(a, b):  # a few numbers: NumPy adds them sooner than a compiler starts
             a, b = jax.tree.map(np.asarray, (a, b))
-        return {name: sums.add(total, b[name]) for name, total in a.items()}
+        return sums.add(a, b)
+
+    def totals(self, state: SumState) -> dict[str, NDArray[np.float64]]:
+        """The sums by name, in float64 on the host."""
+        return self._unpack(sums.to_float64(state))
+
+    def to_arrays(self, state: SumState) -> dict[str, NDArray[Any]]:
+        """The pairs of all sums."""
+        return {"sums": np.asarray(state)}
+
+    def from_arrays(self, arrays: dict[str, NDArray[Any]]) -> SumState:
+        """The inverse of `to_arrays`."""
+        return jnp.asarray(arrays["sums"])
+
+    def _layout(self) -> dict[str, tuple[int, ...]]:
+        return {**self._shapes(), "faults": (len(FAULT_KINDS),)}
+
+    def _unpack(self, flat: Any) -> dict[str, Any]:
+        """(K,) numbers by name."""
+        layout, start, named = self._layout(), 0, {}
+        for name, shape in layout.items():
+            named[name] = flat[start : start + math.prod(shape)].reshape(shape)
+            start += math.prod(shape)
+        return named
 
     def evaluate(self, state: SumState) -> Result:
         """The number in float64, with its reason and details."""
-        total = {name: sums.to_float64(pair) for name, pair in state.items()}
+        total = self.totals(state)
         if total["faults"].any():
             faults = fault_reason(self.name, list(total["faults"]), self._prediction_domain, self._label_domain)
             return Result(float("nan"), faults, {})
@@ -115,13 +142,13 @@ class FixedSizeMetric(Metric[SumState]):
 
     def value(self, state: SumState) -> jax.Array:
         """The number in float32, inside a step."""
-        total = {name: pair.high for name, pair in state.items()}
+        total = self._unpack(state[0])
         number = jnp.asarray(self._value(total, jnp), jnp.float32)
         return jnp.where(jnp.any(total["faults"] > 0), jnp.float32(jnp.nan), number)
 
     def has_faults(self, state: SumState) -> jax.Array:
         """Whether the state has seen rows that cannot be judged."""
-        return jnp.any(state["faults"].high > 0)
+        return jnp.any(self._unpack(state[0])["faults"] > 0)
 
 
 # Compiled once per metric and shape, so that updates outside of a step are fast as well.
@@ -130,7 +157,8 @@ def _update(metric: FixedSizeMetric, state: SumState, predictions: Any, labels: 
     weights = None if weights is None else as_floats(jnp, metric.name, "weights", weights)
     batch = metric._read(predictions, labels, weights)
     added = {**metric._sums(batch), "faults": sums.split(batch.faults)}
-    return sums.add_all(state, added)
+    in_order = [added[name].reshape(2, -1) for name in metric._layout()]
+    return sums.add(jnp.asarray(state), jnp.concatenate(in_order, axis=1))
 
 
 class BinaryMetric(FixedSizeMetric):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sparrow.metrics.exact import BinaryRowMetric
 from sparrow.metrics.keys import owner
-from sparrow.metrics.order import Codes, key_codes
+from sparrow.metrics.order import Codes, key_codes, stable_order
 from sparrow.metrics.protocol import Result
 from sparrow.metrics.ranks import count_scores, roc_areas
 from sparrow.metrics.records import register_metric
@@ -73,8 +73,11 @@ class GroupedMetric(RowMetric):
     def partition(self, state: RowState, processes: int) -> list[RowState]:
         """The state in ``processes`` parts, each with all the rows of the keys that it owns."""
         columns = concatenate(state.chunks)
-        owners = owner(columns["key_low"], columns.get("key_high"), processes)
-        parts = [{name: column[owners == part] for name, column in columns.items()} for part in range(processes)]
+        owners = owner(columns["key_low"], columns.get("key_high"), processes).astype(np.uint32)
+        order = stable_order(owners)
+        cuts = np.cumsum(np.bincount(owners, minlength=processes))[:-1]
+        split = {name: np.split(column[order], cuts) for name, column in columns.items()}
+        parts = [{name: pieces[part] for name, pieces in split.items()} for part in range(processes)]
         faults = [state.faults, *(np.zeros_like(state.faults) for _ in range(processes - 1))]
         return [RowState((part,), fault) for part, fault in zip(parts, faults, strict=True)]
 

@@ -115,6 +115,18 @@ def check_equal_shapes(name: str, predictions: Any, labels: Any) -> None:
         )
 
 
+def label_domain(name: str, predictions: Any, labels: Any, single: Domain) -> Domain:
+    """What labels may be: ``single`` for predictions (n,), the index of a column for (n, classes)."""
+    if predictions.ndim == 2 and predictions.shape[1] > 1 and labels.shape == predictions.shape[:1]:
+        return class_index(predictions.shape[1])
+    if predictions.ndim == 1 and labels.shape == predictions.shape:
+        return single
+    raise ValueError(
+        f"{name}.update: predictions have shape {predictions.shape} and labels {labels.shape}; "
+        "give (n,) and (n,), or (n, classes) and the class (n,)"
+    )
+
+
 def judge(
     xp: ModuleType,
     predictions: Any,
@@ -168,9 +180,9 @@ def refuse_groups(name: str, groups: Any) -> None:
         raise ValueError(f"{name}.update: groups were given, but {name} does not group rows; leave them out")
 
 
-def is_traced(*values: Any) -> bool:
-    """Whether any of ``values`` belongs to a ``jax.jit`` that is being traced."""
-    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(values))
+def is_traced(*states: Any) -> bool:
+    """Whether any array in ``states`` belongs to a ``jax.jit`` that is being traced."""
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(states))
 
 
 def _whole_row(mask: Any) -> Any:

@@ -21,9 +21,10 @@ import jax
 import jax.numpy as jnp
 
 from sparrow.metrics import sums
-from sparrow.metrics.fixed import FixedSizeMetric, SumState, ratio, weighted
+from sparrow.metrics.fixed import FixedSizeMetric, ratio, weighted
 from sparrow.metrics.inputs import NOT_NEGATIVE, ORDERED, Batch, Domain, as_floats, check_batch, clean
 from sparrow.metrics.records import register_metric
+from sparrow.metrics.sums import Sum
 
 
 class Lists(NamedTuple):
@@ -98,16 +99,14 @@ class RankingMetric(FixedSizeMetric):
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         return {"total": (), "share": (), "left_out": ()}
 
-    def _sums(self, batch: Batch) -> SumState:
+    def _sums(self, batch: Batch) -> dict[str, Sum]:
         value, share = self.list_values(rank_matrix(batch.predictions, batch.labels), jnp)
         share = weighted(batch.weights, share)
         used = share > 0
         left_out = weighted(batch.weights, jnp.where(used, 0.0, 1.0)) > 0
-        return {
-            "total": sums.reduce(jnp.where(used, share * value, 0)),
-            "share": sums.reduce(share),
-            "left_out": sums.split(jnp.sum(left_out, dtype=jnp.int32)),
-        }
+        columns = [jnp.where(used, share * value, 0), share, left_out.astype(jnp.float32)]
+        total = sums.reduce(jnp.stack(columns, axis=1))
+        return {"total": total[:, 0], "share": total[:, 1], "left_out": total[:, 2]}
 
     def _value(self, total: Mapping[str, Any], xp: ModuleType) -> Any:
         return ratio(xp, total["total"], total["share"])

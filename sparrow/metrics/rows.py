@@ -67,7 +67,9 @@ class RowMetric(Metric[RowState]):
         self, state: RowState, predictions: Any, labels: Any, weights: Any = None, groups: Any = None
     ) -> RowState:
         """Appends the rows of one batch, on the host."""
-        if is_traced(state, predictions, labels, weights, groups):
+        # A list of keys may be long: only arrays are looked at.
+        given = [value for value in (predictions, labels, weights, groups) if not isinstance(value, list | tuple)]
+        if is_traced(state, given):
             raise TypeError(
                 f"{self.name}.update keeps rows, so it cannot run inside jax.jit: return the predictions, labels, "
                 "weights and groups from the jitted step and call update outside of it"

@@ -12,9 +12,10 @@ import jax.numpy as jnp
 
 from sparrow.metrics import sums
 from sparrow.metrics.averages import element_weight
-from sparrow.metrics.fixed import FixedSizeMetric, SumState, ratio
+from sparrow.metrics.fixed import FixedSizeMetric, ratio
 from sparrow.metrics.inputs import ORDERED, Batch, Domain, as_array, check_batch, clean
 from sparrow.metrics.records import register_metric
+from sparrow.metrics.sums import Sum
 
 
 @register_metric("unique_ratio")
@@ -42,11 +43,11 @@ class UniqueRatio(FixedSizeMetric):
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         return {"ratios": (), "batches": ()}
 
-    def _sums(self, batch: Batch) -> SumState:
-        rows = element_weight(batch)
+    def _sums(self, batch: Batch) -> dict[str, Sum]:
+        rows = element_weight(batch)[0]
         distinct = distinct_rows(batch.predictions, batch.weights)
-        some = rows.high > 0
-        share = jnp.where(some, distinct / jnp.where(some, rows.high, 1), 0)
+        some = rows > 0
+        share = jnp.where(some, distinct / jnp.where(some, rows, 1), 0)
         return {"ratios": sums.split(share), "batches": sums.split(some.astype(jnp.float32))}
 
     def _value(self, total: Mapping[str, Any], xp: ModuleType) -> Any:

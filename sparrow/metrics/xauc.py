@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparrow.metrics import sums
-from sparrow.metrics.fixed import FixedSizeMetric, SumState, ratio
+from sparrow.metrics.fixed import FixedSizeMetric, ratio
 from sparrow.metrics.grouped import GroupedMetric, check_average
 from sparrow.metrics.inputs import ORDERED, Batch, Domain
 from sparrow.metrics.order import Codes, float_codes, order_by
@@ -21,6 +21,7 @@ from sparrow.metrics.pairs import count_pairs
 from sparrow.metrics.protocol import Metric, Result
 from sparrow.metrics.records import register_metric
 from sparrow.metrics.rows import Columns, RowMetric, length
+from sparrow.metrics.sums import Sum
 
 _NO_PAIRS = "fewer than two rows of positive weight, so there is no pair"
 _SAMPLES_AT_ONCE = 1 << 20
@@ -127,7 +128,7 @@ class InBatchXAUC(FixedSizeMetric):
             )
         return batch
 
-    def _sums(self, batch: Batch) -> SumState:
+    def _sums(self, batch: Batch) -> dict[str, Sum]:
         p, y = batch.predictions, batch.labels
         weights = jnp.ones_like(p) if batch.weights is None else batch.weights
 
@@ -135,8 +136,8 @@ class InBatchXAUC(FixedSizeMetric):
             return row[2] * jnp.sum(jnp.where((row[0] > p) & (row[1] > y), weights, 0))
 
         # Blocks of rows against all rows: (256, n) at a time.
-        concordant = sums.reduce(jax.lax.map(above_others, (p, y, weights), batch_size=256)).high
-        pairs = sums.reduce(weights * (jnp.sum(weights) - weights)).high / 2
+        concordant = sums.reduce(jax.lax.map(above_others, (p, y, weights), batch_size=256))[0]
+        pairs = sums.reduce(weights * (jnp.sum(weights) - weights))[0] / 2
         some = pairs > 0
         share = jnp.where(some, concordant / jnp.where(some, pairs, 1), 0)
         return {"shares": sums.split(share), "batches": sums.split(some.astype(jnp.float32))}

@@ -10,6 +10,7 @@ from hypothesis.extra.numpy import arrays
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from sparrow import metrics
+from sparrow.metrics.ranks import ScoreCounts, roc_areas
 from tests.metrics.cases import run
 
 AUC, PRAUC = metrics.ExactAUC(), metrics.ExactPRAUC()
@@ -52,14 +53,12 @@ def test_infinities_zeros_and_the_smallest_numbers_are_ordered():
     assert compute(AUC, p, y) == pytest.approx(roc_auc_score(y, ranks), abs=1e-12)
 
 
-def test_more_rows_than_float32_counts():
-    """2**24 + 3 rows of one score: each still counts."""
-    size = 2**24 + 3
-    p, y = np.zeros(size, np.float32), np.zeros(size, bool)
-    p[-1], y[-3:] = 1, True
-    negative = size - 3
-    expected = (negative + 2 * negative / 2) / (3 * negative)
-    assert compute(AUC, p, y) == pytest.approx(expected, abs=1e-15)
+def test_counts_of_many_rows_are_exact():
+    """2**30 negative rows tied with 2 of 3 positive ones, and one more below: float32 would miss it."""
+    many = 2**30
+    counts = ScoreCounts(np.array([0, 2, 1]), np.array([1, many, 0]), np.array([0]))
+    expected = (2 * (1 + many / 2) + (many + 1)) / (3 * (many + 1))
+    assert roc_areas(counts).area[0] == pytest.approx(expected, abs=1e-15)
 
 
 scores = arrays(np.float32, st.integers(2, 40), elements=st.sampled_from([-3.0, -0.5, 0.0, 0.25, 1.0, 7.0]))

@@ -15,6 +15,7 @@ from tests.metrics.cases import run
 
 GOLDEN = np.load(Path(__file__).parents[1] / "data" / "metrics.npz")
 equal = pytest.approx
+pytestmark = pytest.mark.usefixtures("quick_compiler")
 
 
 def golden(name):
@@ -56,7 +57,7 @@ def test_auc_histogram_is_the_peers_confusion_matrix():
     state = run(metrics.AUC(), {"predictions": p, "labels": y})
     confusion = golden("auc_thr200/confmat")  # [threshold, label, called positive]
     for label, name in enumerate(("negative", "positive")):
-        called = np.cumsum(np.asarray(state[name].high)[::-1])[::-1]
+        called = np.cumsum(metrics.AUC().totals(state)[name][::-1])[::-1]
         np.testing.assert_array_equal(called, confusion[:, label, 1])
 
 
@@ -270,7 +271,7 @@ def test_decayed_auc_keeps_the_peers_histogram():
     state, confusion = metric.init(), golden("decay_auc/confmat")
     for index, batch in enumerate(batches(golden("decay_auc/split"), p, y)):
         state = metric.update(state, **batch)
-        called = np.cumsum(np.asarray(state.average["positive"].high)[::-1])[::-1]
+        called = np.cumsum(metrics.AUC().totals(state.average)["positive"][::-1])[::-1]
         np.testing.assert_allclose(called, confusion[index, :, 1, 1], rtol=1e-6)
         if index:
             assert metric.compute(state) == equal(golden("decay_auc/values")[index], rel=1e-6)

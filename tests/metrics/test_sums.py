@@ -20,7 +20,7 @@ def total(pair):
 def host(value):
     """A pair from a float64, on the host: additions run in NumPy's float32, the same arithmetic."""
     high = np.asarray(value, np.float32)
-    return sums.Sum(high, np.asarray(value - high.astype(np.float64), np.float32))
+    return np.stack([high, np.asarray(value - high.astype(np.float64), np.float32)])
 
 
 whole = st.integers(-(2**44), 2**44)
@@ -32,7 +32,7 @@ def test_integers_add_exactly(a, b, c):
     left = sums.add(sums.add(host(a), host(b)), host(c))
     right = sums.add(host(a), sums.add(host(b), host(c)))
     assert int(total(left)) == int(total(right)) == a + b + c
-    assert sums.add(host(a), host(b)) == sums.add(host(b), host(a))
+    np.testing.assert_array_equal(sums.add(host(a), host(b)), sums.add(host(b), host(a)))
 
 
 @quick
@@ -70,14 +70,6 @@ def test_a_reduction_is_exact_where_float32_is_not():
     assert abs(float(jnp.sum(values)) - exact) / exact > 1e-10
 
 
-def test_all_sums_at_once_are_the_sums_one_by_one():
-    rng = np.random.default_rng(1)
-    a, b = ({"x": host(rng.random(())), "y": host(rng.random((2, 3)))} for _ in range(2))
-    both = sums.add_all(a, b)
-    for name in a:
-        np.testing.assert_allclose(total(both[name]), total(a[name]) + total(b[name]), rtol=1e-13)
-
-
 def test_a_trillion_rows_still_count():
     """States merged with themselves 30 times: 1e12 rows, of which one more positive row still shows."""
     metric = metrics.Accuracy()
@@ -87,18 +79,18 @@ def test_a_trillion_rows_still_count():
     for _ in range(30):
         state = metric.merge(state, state)
     count = rows * 2**30
-    assert total(state["weight"]) == count
+    assert metric.totals(state)["weight"] == count
     assert metric.compute(state) == 0.25
     more = metric.update(state, **batch)
-    assert total(more["weight"]) == count + rows
-    assert total(more["total"]) == count / 4 + 250
+    assert metric.totals(more)["weight"] == count + rows
+    assert metric.totals(more)["total"] == count / 4 + 250
 
     auc = metrics.AUC()
     histogram = auc.update(auc.init(), **batch)
     for _ in range(30):
         histogram = auc.merge(histogram, histogram)
     histogram = auc.update(histogram, **batch)
-    assert total(histogram["positive"]).sum() == count / 4 + 250
+    assert auc.totals(histogram)["positive"].sum() == count / 4 + 250
 
 
 def test_float64_rows_are_read_in_full_where_jax_has_them():
