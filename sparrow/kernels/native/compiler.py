@@ -7,6 +7,7 @@ import hashlib
 import os
 import pathlib
 import platform
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -18,6 +19,9 @@ PACKAGED = pathlib.Path(__file__).parent / "lib"
 """The libraries that came with the package."""
 
 CACHE_VARIABLE = "SPARROW_CACHE_DIR"
+FLAGS_VARIABLE = "SPARROW_CXXFLAGS"
+"""More flags, such as ``-fsanitize=address``: all libraries are then compiled with them, into the cache."""
+
 FLAGS = (
     *("-std=c++17", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-fwrapv", "-fno-strict-aliasing"),
     # The exact meaning of every operation is kept, NaN and infinity included; nobody reads errno or the flags of
@@ -41,12 +45,17 @@ def levels() -> tuple[str, ...]:
     return ("generic",)
 
 
+def extra_flags() -> tuple[str, ...]:
+    """The user's own flags."""
+    return tuple(shlex.split(os.environ.get(FLAGS_VARIABLE, "")))
+
+
 def flags(level: str) -> tuple[str, ...]:
     """The compiler's flags for ``level``."""
     if level == "generic":
-        return FLAGS
-    # With 512-bit vectors some processors lower their clock; their own guides prefer 256 bits for short loops.
-    return (*FLAGS, f"-march={level}", "-mprefer-vector-width=512" if level.endswith("v4") else "-mtune=generic")
+        return (*FLAGS, *extra_flags())
+    wide = ("-mprefer-vector-width=512",) if level == "x86-64-v4" else ()
+    return (*FLAGS, f"-march={level}", *wide, *extra_flags())
 
 
 def cache_folder() -> pathlib.Path:

@@ -10,8 +10,8 @@ import threading
 
 import jax
 
-from sparrow.kernels.native import sources
-from sparrow.kernels.native.compiler import PACKAGED, CompileError, find_or_compile, levels, library_name
+from sparrow.kernels.native import compiler, sources
+from sparrow.kernels.native.compiler import CompileError, find_or_compile, levels, library_name
 from sparrow.kernels.native.translate import RowFunction
 
 LOOKUP, UPDATE = "sparrow_lookup", "sparrow_update"
@@ -66,8 +66,9 @@ def _load() -> Library | str:
         kernels = ctypes.CDLL(str(find_or_compile(name, level, sources.KERNELS)))
         kernels.sparrow_kernels.restype = ctypes.c_void_p
         ffi.sparrow_use_kernels(ctypes.c_void_p(kernels.sparrow_kernels()))
-        shipped = PACKAGED / shipped_name(level)
-        rules = ctypes.CDLL(str(shipped)) if shipped.exists() else None
+        shipped = compiler.PACKAGED / shipped_name(level)
+        usable = shipped.exists() and not compiler.extra_flags()
+        rules = ctypes.CDLL(str(shipped)) if usable else None
         for target in (LOOKUP, UPDATE):
             jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(getattr(ffi, target)), platform="cpu")  # type: ignore[no-untyped-call]
     except (CompileError, OSError, RuntimeError, AttributeError) as error:

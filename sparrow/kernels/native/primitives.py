@@ -54,6 +54,7 @@ ELEMENT_WISE: dict[str, Write] = {
     "rsqrt": lambda a: f"(1 / std::sqrt({a}))",
     "logistic": lambda a: f"(1 / (1 + std::exp(-{a})))",
     "copy": lambda a: a,
+    "stop_gradient": lambda a: a,
     **{name: _function(f"std::{name}") for name in LIBRARY},
 }
 

@@ -34,15 +34,14 @@ class TracedStep:
 
 
 def trace(step: RowStep) -> TracedStep:
-    """Traces ``step`` for a row of unknown length, so that one compiled loop serves every dim.
+    """Traces ``step`` for its own dim."""
+    return _trace_at(step, step.dim)
 
-    A rule that asks for the length as a number (``row.shape[0] // 2``, say) is traced for its own dim alone.
-    """
-    (symbol,) = jax.export.symbolic_shape("dim")
-    try:
-        return _trace_at(step, symbol)
-    except Exception:  # whatever the rule's code does with a symbol; with the number, its own errors are clear
-        return _trace_at(step, step.dim)
+
+def trace_any_dim(step: RowStep) -> TracedStep:
+    """Traces ``step`` for a row of unknown length. A rule that asks for the length as a number raises here."""
+    (dim,) = jax.export.symbolic_shape("dim")
+    return _trace_at(step, dim)
 
 
 def _trace_at(step: RowStep, dim: Any) -> TracedStep:

@@ -9,7 +9,7 @@ import hashlib
 from sparrow.kernels.native import sources
 from sparrow.kernels.native.emit import emit
 from sparrow.kernels.native.graph import build
-from sparrow.kernels.native.trace import trace
+from sparrow.kernels.native.trace import trace, trace_any_dim
 from sparrow.kernels.native.values import C_TYPES
 from sparrow.kernels.row import RowStep
 
@@ -33,7 +33,10 @@ class RowFunction:
 
 @functools.lru_cache(maxsize=1024)
 def translate(step: RowStep) -> RowFunction:
-    """``step`` in C++, the same for every dim; raises `Inexpressible` where that cannot be.
+    """``step`` in C++; raises `Inexpressible` where that cannot be.
+
+    One code serves every dim, unless the rule computes something else from the length than a mean: then it is for
+    its own dim alone.
 
     >>> from sparrow.rules import SGD
     >>> sgd = SGD()
@@ -48,7 +51,11 @@ def translate(step: RowStep) -> RowFunction:
     }
     <BLANKLINE>
     """
-    code = emit(build(trace(step)), C_TYPES[step.dtype])
+    try:
+        graph = build(trace_any_dim(step))
+    except Exception:  # whatever the rule does with a length that is no number; its true errors come below
+        graph = build(trace(step))
+    code = emit(graph, C_TYPES[step.dtype])
     digest = hashlib.sha256(f"{sources.text(*sources.ROW_STEP_HEADERS)}\n{code.body}".encode()).digest()
     symbol = f"sparrow_row_step_{digest.hex()[:16]}"
     source = (

@@ -10,6 +10,7 @@
 
 #include "cpu.h"
 #include "kernels.h"
+#include "pages.h"
 #include "pool.h"
 #include "xla/ffi/api/ffi.h"
 
@@ -91,6 +92,7 @@ ffi::Error handle_lookup(ffi::ThreadPool pool, Buffer table, Buffer ids, Buffer 
   const bool fits = out->dimensions()[1] == call.dim && (!has_gains || count(gains) == call.count) &&
                     (has_offsets ? count(offsets) == call.num_bags + 1 : call.count == call.num_bags);
   if (!fits) return refuse("the arrays of a lookup have lengths that do not belong together");
+  prefer_huge_pages(call.table, call.num_rows * call.dim * bytes);
   return launch(kernels.load()->lookup, call, pool, threads);
 }
 
@@ -148,6 +150,11 @@ ffi::Error handle_update(ffi::ThreadPool pool, Buffer ids, Buffer bags, Buffer g
   }
   call.slots = slot_data;
   call.slot_widths = slot_widths;
+
+  prefer_huge_pages(call.table, call.num_rows * call.row_bytes);
+  for (int32_t k = 0; k < call.num_slots; ++k) {
+    prefer_huge_pages(slot_data[k], call.num_rows * slot_widths[k] * int64_t(sizeof(float)));
+  }
 
   const std::optional<Registered> registered = find_step(step);
   if (!registered) return refuse("this program's row step has not been loaded in this process");

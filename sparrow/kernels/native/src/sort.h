@@ -9,10 +9,13 @@
 
 namespace sparrow {
 
-// One lookup of a row. `source` is the entry's number where there are gains, else its bag.
+// One lookup of a row, in one word: the row above, what it comes from below. That is the entry's number where there
+// are gains, else its bag.
 struct Entry {
-  uint32_t row;
-  uint32_t source;
+  uint64_t word;
+
+  uint32_t row() const { return static_cast<uint32_t>(word >> 32); }
+  uint32_t source() const { return static_cast<uint32_t>(word); }
 };
 
 struct SortedEntries {

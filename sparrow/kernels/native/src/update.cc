@@ -30,9 +30,9 @@ class Piece {
     for (int64_t i = begin_; i < std::min(begin_ + kRowsAhead, end_); ++i) prefetch_row(i);
     for (int64_t i = begin_; i < std::min(begin_ + kGradsAhead, end_); ++i) prefetch_grad(i);
     for (int64_t first = begin_; first < end_;) {
-      const uint32_t row = entries_[first].row;
+      const uint32_t row = entries_[first].row();
       int64_t last = first;
-      for (; last < end_ && entries_[last].row == row; ++last) {
+      for (; last < end_ && entries_[last].row() == row; ++last) {
         if (last + kRowsAhead < end_) prefetch_row(last + kRowsAhead);
         if (last + kGradsAhead < end_) prefetch_grad(last + kGradsAhead);
       }
@@ -45,8 +45,8 @@ class Piece {
   int64_t stride() const { return scratch_stride(call_.dim); }
 
   void prefetch_row(int64_t i) const {
-    const int64_t row = entries_[i].row;
-    if (i > begin_ && entries_[i - 1].row == row) return;
+    const int64_t row = entries_[i].row();
+    if (i > begin_ && entries_[i - 1].row() == row) return;
     prefetch<true>(call_.table + row * call_.row_bytes, call_.row_bytes);
     for (int32_t k = 0; k < call_.num_slots; ++k) {
       const int64_t width = call_.slot_widths[k];
@@ -61,7 +61,7 @@ class Piece {
 
   // The gradient of the entry's bag; zeros for a bag that does not exist.
   const float* bag_grad(const Entry& entry) const {
-    int64_t bag = entry.source;
+    int64_t bag = entry.source();
     if (call_.gains != nullptr && call_.bags != nullptr) bag = static_cast<uint32_t>(call_.bags[bag]);
     return bag < call_.num_bags ? call_.bag_grads + bag * call_.dim : zeros_;
   }
@@ -71,9 +71,9 @@ class Piece {
     const int32_t dim = call_.dim;
     float* __restrict sum = sum_;
     if (call_.gains != nullptr) {
-      scale(sum, bag_grad(entries_[first]), call_.gains[entries_[first].source]);
+      scale(sum, bag_grad(entries_[first]), call_.gains[entries_[first].source()]);
       for (int64_t i = first + 1; i < last; ++i) {
-        const float gain = call_.gains[entries_[i].source];
+        const float gain = call_.gains[entries_[i].source()];
         const float* __restrict grad = bag_grad(entries_[i]);
         for (int32_t c = 0; c < dim; ++c) sum[c] += gain * grad[c];
       }
@@ -137,8 +137,8 @@ void update(const UpdateCall& call, const Parallel& parallel) {
   auto boundary = [&](int64_t piece) {
     if (piece == 0 || piece == pieces) return piece == 0 ? int64_t(0) : sorted.count;
     const Entry* cut = sorted.data + part_begin(sorted.count, pieces, piece);
-    return std::upper_bound(cut, sorted.data + sorted.count, (cut - 1)->row,
-                            [](uint32_t row, const Entry& entry) { return row < entry.row; }) -
+    return std::upper_bound(cut, sorted.data + sorted.count, (cut - 1)->row(),
+                            [](uint32_t row, const Entry& entry) { return row < entry.row(); }) -
            sorted.data;
   };
   for_each(parallel, pieces, [&](int64_t piece) {
