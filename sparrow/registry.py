@@ -56,9 +56,7 @@ class Registry(Generic[T]):
                     f"{self.kind} '{name}': {cls.__name__} must be a dataclass (frozen=True) to be registered"
                 )
             if "name" in {field.name for field in dataclasses.fields(cls)}:
-                raise TypeError(
-                    f"{self.kind} '{name}': a field may not be called 'name'; the registry uses that word"
-                )
+                raise TypeError(f"{self.kind} '{name}': a field may not be called 'name'; the registry uses that word")
             if name in self._records:
                 raise ValueError(
                     f"{self.kind} '{name}' is already registered, as {self._records[name].__name__}; "
@@ -96,9 +94,7 @@ class Registry(Generic[T]):
             and field.default_factory is dataclasses.MISSING
         ]
         if missing:
-            raise ValueError(
-                f"{self.kind} '{name}' needs the field{'s' * (len(missing) > 1)} {', '.join(missing)}"
-            )
+            raise ValueError(f"{self.kind} '{name}' needs the field{'s' * (len(missing) > 1)} {', '.join(missing)}")
         return cls(**{key: _freeze(value) for key, value in fields.items()})
 
     def name_of(self, record: T) -> str:
@@ -111,9 +107,7 @@ class Registry(Generic[T]):
     def to_dict(self, record: T) -> dict[str, Any]:
         """``{"name": ..., **fields}``, of plain values only."""
         fields = {
-            field.name: _plain(
-                getattr(record, field.name), f"{self.kind} '{self.name_of(record)}'.{field.name}"
-            )
+            field.name: _plain(getattr(record, field.name), f"{self.kind} '{self.name_of(record)}'.{field.name}")
             for field in dataclasses.fields(record)  # type: ignore[arg-type]
         }
         return {"name": self.name_of(record), **fields}
