@@ -1,0 +1,65 @@
+"""Configs: everything that a training run needs to be told, checked before anything runs.
+
+>>> from sparrow import config
+>>> text = '''
+... train:
+...   sparse_optimizer: {name: rowwise_adagrad, learning_rate: 0.05}
+...   dense_optimizer: {optimizer: adam, learning_rate: 1e-3}
+...   batch_size: 4096
+...   epochs: 1
+... tasks:
+...   click: {label: clicked, losses: [binary_cross_entropy], metrics: [auc]}
+... '''
+>>> loaded = config.loads(text, overrides=["train.dense_optimizer.learning_rate=0.01"])
+>>> loaded.train.dense_optimizer.learning_rate
+0.01
+>>> config.loads(config.dumps(loaded)) == loaded
+True
+>>> config.loads(text, overrides=["train.batch_siz=1"])
+Traceback (most recent call last):
+sparrow.config.errors.ConfigError: train.batch_siz: unknown field: did you mean 'batch_size'? ...
+
+`load` reads a file: YAML, JSON, Python, or a config of TorchEasyRec. `json_schema` is for editors. `table_rules`,
+`dense_optimizer`, `optimizer`, `total_loss` and `named_metrics` build what the config describes.
+"""
+
+from sparrow.config.build import dense_optimizer, optimizer, table_rules
+from sparrow.config.config import Config
+from sparrow.config.errors import ConfigError, Problem
+from sparrow.config.files import dumps, from_mapping, load, loads
+from sparrow.config.json_schema import json_schema
+from sparrow.config.objective import TaskMetric, named_metrics, total_loss
+from sparrow.config.overrides import override
+from sparrow.config.rules import RULES, register_rule
+from sparrow.config.tasks import MetricUse, Task
+from sparrow.config.torcheasyrec import import_config
+from sparrow.config.train import Checkpoint, DenseOptimizer, DensePart, Evaluate, TableOptimizer, Train
+
+__all__ = [
+    "RULES",
+    "Checkpoint",
+    "Config",
+    "ConfigError",
+    "DenseOptimizer",
+    "DensePart",
+    "Evaluate",
+    "MetricUse",
+    "Problem",
+    "TableOptimizer",
+    "Task",
+    "TaskMetric",
+    "Train",
+    "dense_optimizer",
+    "dumps",
+    "from_mapping",
+    "import_config",
+    "json_schema",
+    "load",
+    "loads",
+    "named_metrics",
+    "optimizer",
+    "override",
+    "register_rule",
+    "table_rules",
+    "total_loss",
+]

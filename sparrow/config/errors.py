@@ -1,0 +1,65 @@
+"""What is wrong with a config: one line per problem, with the place, the field, the value and what to do."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+Path = tuple[str | int, ...]
+"""Where a value stands in a config: the keys and list positions that lead to it."""
+
+
+def dotted(path: Path) -> str:
+    """A path as overrides and error messages write it.
+
+    >>> dotted(("tasks", 0, "losses"))
+    'tasks[0].losses'
+    """
+    text = ""
+    for key in path:
+        text += f"[{key}]" if isinstance(key, int) else f".{key}" if text else str(key)
+    return text
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong: the field it is about, a sentence, and the line of the file where known."""
+
+    path: Path
+    message: str
+    line: int | None = None
+
+    def under(self, prefix: Path) -> Problem:
+        """The same problem, of a value that stands under ``prefix``."""
+        return dataclasses.replace(self, path=(*prefix, *self.path))
+
+
+class ConfigError(ValueError):
+    """A config that cannot be used. ``problems`` holds them all; the text is one line for each.
+
+    >>> print(ConfigError([Problem(("train", "steps"), "must be at least 1, got 0", line=3)], source="a.yaml"))
+    a.yaml:3: train.steps: must be at least 1, got 0
+    """
+
+    def __init__(self, problems: Iterable[Problem] | str, source: str | None = None) -> None:
+        """``source`` is the file's name. A plain text is a problem of the config as a whole."""
+        self.problems: Sequence[Problem] = (Problem((), problems),) if isinstance(problems, str) else tuple(problems)
+        self.source = source
+        super().__init__("\n".join(map(self._text, self.problems)))
+
+    def _text(self, problem: Problem) -> str:
+        place = [self.source] if self.source else []
+        if problem.line is not None:
+            place.append(str(problem.line) if self.source else f"line {problem.line}")
+        # A message never breaks the rule of one line, whatever the value that it quotes.
+        message = problem.message.replace("\r", "\\r").replace("\n", "\\n")
+        return ": ".join(part for part in (":".join(place), dotted(problem.path), message) if part)
+
+
+def shown(value: object, limit: int = 80) -> str:
+    """A value as an error message quotes it: its ``repr``, cut where it is long."""
+    try:
+        text = repr(value)
+    except RecursionError:
+        text = f"a {type(value).__name__} nested too deeply to print"
+    return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -1,0 +1,264 @@
+"""What TorchEasyRec's configs may hold: every message, field and default that is supported, and what is refused.
+
+The names and defaults are those of the protocol buffers of TorchEasyRec 1.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from sparrow.config.torcheasyrec.fields import (
+    FieldSpec,
+    enum,
+    flag,
+    many,
+    message,
+    needed,
+    number,
+    refused,
+    text,
+    whole,
+)
+
+Fields = Mapping[str, FieldSpec]
+
+ENUMS: Final[Mapping[str, tuple[str, ...]]] = {
+    "WeightDecayMode": ("NONE", "L2", "DECOUPLE"),
+}
+
+_RATE: Final = "learning_rate"
+_LEARNING_RATES: Fields = {
+    "constant_learning_rate": message("ConstantLR", _RATE),
+    "exponential_decay_learning_rate": message("ExponentialDecayLR", _RATE),
+    "manual_step_learning_rate": message("ManualStepLR", _RATE),
+    "cosine_annealing_learning_rate": message("CosineAnnealingLR", _RATE),
+    "cosine_annealing_warm_restarts_learning_rate": message("CosineAnnealingWarmRestartsLR", _RATE),
+}
+_DENSE_OPTIMIZERS: Fields = {
+    "sgd_optimizer": message("SGDOptimizer", "optimizer"),
+    "adagrad_optimizer": message("AdagradOptimizer", "optimizer"),
+    "adam_optimizer": message("AdamOptimizer", "optimizer"),
+    "adamw_optimizer": message("AdamWOptimizer", "optimizer"),
+    "adadelta_optimizer": message("AdadeltaOptimizer", "optimizer"),
+    "rmsprop_optimizer": message("RMSpropOptimizer", "optimizer"),
+}
+_FUSED: Fields = {"lr": number(0.002), "gradient_clipping": flag(False), "max_gradient": number(1.0)}
+_FUSED_MOMENTS: Fields = {**_FUSED, "beta1": number(0.9), "beta2": number(0.999), "weight_decay": number(0.0)}
+_ADAM: Fields = {
+    "lr": number(0.002),
+    "beta1": number(0.9),
+    "beta2": number(0.999),
+    "weight_decay": number(0.0),
+    "eps": number(1e-8),
+    "amsgrad": flag(False),
+    "fused": flag(False),
+}
+_WARMUP: Fields = {
+    "min_learning_rate": number(0.0),
+    "warmup_learning_rate": number(0.0),
+    "warmup_size": whole(0),
+    "by_epoch": flag(False),
+}
+
+OPTIMIZERS: Final[Mapping[str, Fields]] = {
+    "SparseOptimizer": {
+        "sgd_optimizer": message("FusedSGDOptimizer", "optimizer"),
+        "adagrad_optimizer": message("FusedAdagradOptimizer", "optimizer"),
+        "adam_optimizer": message("FusedAdamOptimizer", "optimizer"),
+        "lars_sgd_optimizer": message("FusedLarsSGDOptimizer", "optimizer"),
+        "lamb_optimizer": message("FusedLAMBOptimizer", "optimizer"),
+        "partial_rowwise_lamb_optimizer": message("FusedPartialRowWiseLAMBOptimizer", "optimizer"),
+        "partial_rowwise_adam_optimizer": message("FusedPartialRowWiseAdamOptimizer", "optimizer"),
+        "rowwise_adagrad_optimizer": message("FusedRowWiseAdagradOptimizer", "optimizer"),
+        "adadelta_optimizer": message("FusedAdadeltaOptimizer", "optimizer"),
+        "rmsprop_optimizer": message("FusedRMSpropOptimizer", "optimizer"),
+        **_LEARNING_RATES,
+    },
+    "FusedSGDOptimizer": _FUSED,
+    "FusedAdagradOptimizer": {**_FUSED, "initial_accumulator_value": number(0.0)},
+    "FusedAdamOptimizer": _FUSED_MOMENTS,
+    "FusedLarsSGDOptimizer": {**_FUSED, "momentum": number(0.9), "weight_decay": number(0.0)},
+    "FusedLAMBOptimizer": _FUSED_MOMENTS,
+    "FusedPartialRowWiseLAMBOptimizer": _FUSED_MOMENTS,
+    "FusedPartialRowWiseAdamOptimizer": _FUSED_MOMENTS,
+    "FusedRowWiseAdagradOptimizer": {
+        **_FUSED,
+        "weight_decay": number(0.0),
+        "weight_decay_mode": enum("WeightDecayMode", "NONE"),
+    },
+    "FusedAdadeltaOptimizer": {**_FUSED, "rho": number(0.95), "eps": number(1e-6), "weight_decay": number(0.0)},
+    "FusedRMSpropOptimizer": {**_FUSED, "alpha": number(0.99), "eps": number(1e-8), "weight_decay": number(0.0)},
+    "DenseOptimizer": {
+        **_DENSE_OPTIMIZERS,
+        **_LEARNING_RATES,
+        "part_optimizers": many(message("PartOptimizer")),
+        "ema": message("EMAConfig"),
+    },
+    "PartOptimizer": {**_DENSE_OPTIMIZERS, **_LEARNING_RATES, "regex_pattern": needed(text())},
+    "EMAConfig": {"decay": number(0.999)},
+    "SGDOptimizer": {
+        "lr": number(0.002),
+        "momentum": number(0.9),
+        "weight_decay": number(0.0),
+        "dampening": number(0.0),
+        "nesterov": flag(False),
+        "fused": flag(False),
+    },
+    "AdagradOptimizer": {
+        "lr": number(0.002),
+        "weight_decay": number(0.0),
+        "initial_accumulator_value": number(0.0),
+        "eps": number(1e-10),
+        "fused": flag(False),
+    },
+    "AdamOptimizer": _ADAM,
+    "AdamWOptimizer": _ADAM,
+    "AdadeltaOptimizer": {
+        "lr": number(0.002),
+        "rho": number(0.95),
+        "eps": number(1e-6),
+        "weight_decay": number(0.0),
+    },
+    "RMSpropOptimizer": {
+        "lr": number(0.002),
+        "alpha": number(0.99),
+        "eps": number(1e-8),
+        "weight_decay": number(0.0),
+    },
+    "ConstantLR": {},
+    "ExponentialDecayLR": {
+        **_WARMUP,
+        "decay_size": needed(whole()),
+        "decay_factor": number(0.95),
+        "staircase": flag(True),
+    },
+    "ManualStepLR": {
+        "schedule_sizes": many(whole()),
+        "learning_rates": many(number()),
+        "warmup": flag(False),
+        "by_epoch": flag(False),
+    },
+    "CosineAnnealingLR": {**_WARMUP, "T_max": needed(whole())},
+    "CosineAnnealingWarmRestartsLR": {**_WARMUP, "T_0": needed(whole()), "T_mult": whole(1)},
+}
+
+_ONE_MACHINE: Final = "tables are placed by the embedder's mesh; remove it"
+_EVENT_TIME: Final = (
+    "checkpoints by event time are not supported; use save_checkpoints_steps or save_checkpoints_epochs"
+)
+_TF32: Final = "set the environment variable JAX_DEFAULT_MATMUL_PRECISION instead"
+
+TRAINING: Final[Mapping[str, Fields]] = {
+    "TrainConfig": {
+        "sparse_optimizer": needed(message("SparseOptimizer")),
+        "dense_optimizer": needed(message("DenseOptimizer")),
+        "num_steps": whole(),
+        "num_epochs": whole(),
+        "save_checkpoints_steps": whole(1000),
+        "save_checkpoints_epochs": whole(),
+        "keep_checkpoint_max": whole(0),
+        "fine_tune_checkpoint": refused("starting from another model's checkpoint is not supported; remove it"),
+        "fine_tune_ckpt_param_map": refused("starting from another model's checkpoint is not supported; remove it"),
+        "log_step_count_steps": whole(100),
+        "is_profiling": refused("use jax.profiler instead"),
+        "use_tensorboard": flag(True),
+        "tensorboard_summaries": many(text()),
+        "cudnn_allow_tf32": refused(_TF32),
+        "cuda_matmul_allow_tf32": refused(_TF32),
+        "global_embedding_constraints": refused(_ONE_MACHINE),
+        "mixed_precision": text(""),
+        "grad_scaler": message("GradScaler"),
+        "gradient_accumulation_steps": whole(1),
+        "grad_clipping": message("GradClipping"),
+        "save_checkpoints_timestamp_interval": refused(_EVENT_TIME),
+        "save_checkpoints_timestamps": refused(_EVENT_TIME),
+        "save_checkpoints_timestamp_quorum": refused(_EVENT_TIME),
+        "delta_embedding_dump_config": refused("dumps of changed rows are not supported; remove it"),
+    },
+    "GradScaler": {
+        "init_scale": number(65536.0),
+        "growth_factor": number(2.0),
+        "backoff_factor": number(0.5),
+        "growth_interval": whole(2000),
+    },
+    "GradClipping": {
+        "clipping_type": text("none"),
+        "max_gradient": number(1.0),
+        "norm_type": number(2.0),
+        "enable_global_grad_clip": flag(False),
+    },
+    "EvalConfig": {
+        "num_steps": whole(),
+        "log_step_count_steps": whole(10),
+        "use_dense_ema": flag(),
+    },
+}
+
+_TRAIN_METRICS: Fields = {
+    "auc": message("AUC", "metric"),
+    "recall_at_k": message("RecallAtK", "metric"),
+    "mean_absolute_error": message("MeanAbsoluteError", "metric"),
+    "mean_squared_error": message("MeanSquaredError", "metric"),
+    "accuracy": message("Accuracy", "metric"),
+    "xauc": message("XAUC", "metric"),
+}
+_SEMANTIC_IDS: Final = "losses of semantic-id models are not supported"
+
+LOSSES_AND_METRICS: Final[Mapping[str, Fields]] = {
+    "LossConfig": {
+        "binary_cross_entropy": message("BinaryCrossEntropy", "loss"),
+        "softmax_cross_entropy": message("SoftmaxCrossEntropy", "loss"),
+        "l2_loss": message("L2Loss", "loss"),
+        "jrc_loss": message("JRCLoss", "loss"),
+        "binary_focal_loss": message("BinaryFocalLoss", "loss"),
+        "recon_loss": refused(_SEMANTIC_IDS),
+        "commitment_loss": refused(_SEMANTIC_IDS),
+        "contrastive_loss": refused(_SEMANTIC_IDS),
+    },
+    "BinaryCrossEntropy": {"label_smoothing": number(0.0)},
+    "SoftmaxCrossEntropy": {"label_smoothing": number(0.0)},
+    "L2Loss": {},
+    "JRCLoss": {"session_name": needed(text()), "alpha": number(0.5)},
+    "BinaryFocalLoss": {"gamma": number(2.0), "alpha": number(0.5)},
+    "MetricConfig": {
+        **_TRAIN_METRICS,
+        "multiclass_auc": message("MulticlassAUC", "metric"),
+        "grouped_auc": message("GroupedAUC", "metric"),
+        "grouped_xauc": message("GroupedXAUC", "metric"),
+        "normalized_entropy": message("NormalizedEntropy", "metric"),
+    },
+    "TrainMetricConfig": {**_TRAIN_METRICS, "decay_rate": number(0.9), "decay_step": whole(100)},
+    "AUC": {"thresholds": whole(200)},
+    "MulticlassAUC": {"thresholds": whole(200), "average": text("macro")},
+    "RecallAtK": {"top_k": whole(5)},
+    "MeanAbsoluteError": {},
+    "MeanSquaredError": {},
+    "Accuracy": {"threshold": number(0.5), "top_k": whole(1)},
+    "GroupedAUC": {"grouping_key": needed(text())},
+    "XAUC": {"sample_ratio": number(0.001), "max_pairs": whole(), "in_batch": flag(False)},
+    "GroupedXAUC": {
+        "grouping_key": needed(text()),
+        "max_pairs_per_group": refused("all pairs of a group are counted, exactly; remove it"),
+    },
+    "NormalizedEntropy": {"eta": number(1e-12)},
+}
+
+PIPELINE: Final[Mapping[str, Fields]] = {
+    "EasyRecConfig": {
+        "model_dir": text(),
+        "train_config": needed(message("TrainConfig")),
+        "eval_config": message("EvalConfig"),
+        "data_config": needed(message("DataConfig")),
+        "model_config": needed(message("ModelConfig")),
+    },
+    "DataConfig": {"batch_size": whole(1024), "eval_batch_size": whole(), "label_fields": many(text())},
+    "ModelConfig": {
+        "num_class": whole(1),
+        "losses": many(message("LossConfig")),
+        "metrics": many(message("MetricConfig")),
+        "train_metrics": many(message("TrainMetricConfig")),
+    },
+}
+
+MESSAGES: Final[Mapping[str, Fields]] = {**PIPELINE, **OPTIMIZERS, **TRAINING, **LOSSES_AND_METRICS}

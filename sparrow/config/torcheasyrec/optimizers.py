@@ -1,0 +1,121 @@
+"""Optimizers: TorchEasyRec's ``sparse_optimizer`` and ``dense_optimizer`` as ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from sparrow import dense, rules
+from sparrow.config.torcheasyrec.blocks import Block
+from sparrow.config.torcheasyrec.messages import MESSAGES
+from sparrow.config.torcheasyrec.rates import learning_rate
+from sparrow.config.train import DenseOptimizer, DensePart
+
+_RULES: Final[Mapping[str, Callable[..., rules.Rule]]] = {
+    "FusedSGDOptimizer": rules.SGD,
+    "FusedAdagradOptimizer": rules.Adagrad,
+    "FusedAdamOptimizer": rules.Adam,
+    "FusedLarsSGDOptimizer": rules.LarsSGD,
+    "FusedLAMBOptimizer": rules.LAMB,
+    "FusedPartialRowWiseLAMBOptimizer": rules.PartialRowwiseLAMB,
+    "FusedPartialRowWiseAdamOptimizer": rules.PartialRowwiseAdam,
+    "FusedRowWiseAdagradOptimizer": rules.RowwiseAdagrad,
+    "FusedAdadeltaOptimizer": rules.Adadelta,
+    "FusedRMSpropOptimizer": rules.RMSprop,
+}
+_DENSE: Final[Mapping[str, Callable[..., dense.DenseOptimizer]]] = {
+    "SGDOptimizer": dense.SGD,
+    "AdagradOptimizer": dense.Adagrad,
+    "AdamOptimizer": dense.Adam,
+    "AdamWOptimizer": dense.AdamW,
+    "AdadeltaOptimizer": dense.Adadelta,
+    "RMSpropOptimizer": dense.RMSprop,
+}
+_SAME_NAME: Final = ("beta1", "beta2", "momentum", "rho", "alpha", "eps", "dampening", "nesterov", "amsgrad")
+_RENAMED: Final = {"initial_accumulator_value": "initial_accumulator"}
+
+
+def sparse_rule(block: Block, accumulate: int) -> rules.Rule:
+    """The rule of all tables."""
+    _, optimizer = block.choose("optimizer")
+    _, rate = block.choose("learning_rate")
+    fields = _hyper(optimizer)
+    if optimizer["gradient_clipping"]:
+        fields["max_gradient"] = optimizer["max_gradient"]
+    elif "max_gradient" in optimizer:
+        optimizer.fail("has no effect without gradient_clipping: true; remove it, or add that", "max_gradient")
+    if optimizer.kind == "FusedRowWiseAdagradOptimizer":
+        fields |= _row_wise_decay(optimizer)
+    elif "weight_decay" in optimizer:
+        fields["weight_decay"] = optimizer["weight_decay"]
+    fields["learning_rate"] = learning_rate(optimizer, rate, accumulate)
+    with optimizer.locating():
+        return _RULES[optimizer.kind](**fields)
+
+
+def dense_optimizer(block: Block, accumulate: int, clipping: Block | None) -> DenseOptimizer:
+    """The optimizer of the dense parameters, with its parts."""
+    _, optimizer = block.choose("optimizer")
+    _, rate = block.choose("learning_rate")
+    parts = {}
+    for index, part in enumerate(block["part_optimizers"]):
+        _, part_optimizer = part.choose("optimizer")
+        _, part_rate = part.chosen("learning_rate") or ("", rate)  # a part without one follows the main schedule
+        fields = _dense_group(part_optimizer, part_rate, accumulate)
+        with part.locating():
+            parts[f"part_{index}"] = DensePart(patterns=(part["regex_pattern"],), **fields)
+    fields = _dense_group(optimizer, rate, accumulate) | _clip(clipping)
+    with block.locating():
+        return DenseOptimizer(parts=parts, **fields)
+
+
+def _dense_group(optimizer: Block, rate: Block, accumulate: int) -> dict[str, Any]:
+    decoupled = optimizer.kind == "AdamWOptimizer"
+    with optimizer.locating():
+        record = _DENSE[optimizer.kind](**_hyper(optimizer))
+    return {
+        "optimizer": record,
+        "learning_rate": learning_rate(optimizer, rate, accumulate),
+        "weight_decay" if decoupled else "l2": optimizer["weight_decay"],
+    }
+
+
+def _hyper(optimizer: Block) -> dict[str, Any]:
+    """The hyper-parameters that mean the same here, TorchEasyRec's defaults included."""
+    known = MESSAGES[optimizer.kind]
+    same = {name: optimizer[name] for name in _SAME_NAME if name in known}
+    return same | {ours: optimizer[theirs] for theirs, ours in _RENAMED.items() if theirs in known}
+
+
+def _row_wise_decay(optimizer: Block) -> dict[str, Any]:
+    """In the mode NONE, TorchEasyRec takes a weight decay and does nothing with it."""
+    mode, decay = optimizer["weight_decay_mode"], optimizer["weight_decay"]
+    if mode == "NONE" and decay:
+        optimizer.fail(
+            f"{decay:g} has no effect with weight_decay_mode NONE; remove it, or choose the mode L2 or DECOUPLE",
+            "weight_decay",
+        )
+    return {} if mode == "NONE" else {"weight_decay": decay, "weight_decay_mode": mode.lower()}
+
+
+def _clip(clipping: Block | None) -> dict[str, Any]:
+    """TorchEasyRec's ``grad_clipping`` is about the dense gradients alone."""
+    if clipping is None:
+        return {}
+    if clipping["enable_global_grad_clip"]:
+        clipping.fail(
+            "not supported: TorchEasyRec itself takes it and ignores it; remove it, or set clip_global_norm in the "
+            "imported config to clip tables and dense parameters together",
+            "enable_global_grad_clip",
+        )
+    kind: str = clipping["clipping_type"]
+    match kind.lower():
+        case "none":
+            return {}
+        case "value":
+            return {"clip_value": clipping["max_gradient"]}
+        case "norm":
+            if clipping["norm_type"] != 2.0:
+                clipping.fail(f"not supported: only the norm 2 is, got {clipping['norm_type']:g}", "norm_type")
+            return {"clip_norm": clipping["max_gradient"]}
+    clipping.fail(f"must be 'norm', 'value' or 'none', got {kind!r}", "clipping_type")

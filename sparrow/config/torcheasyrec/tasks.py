@@ -1,0 +1,103 @@
+"""Losses and metrics: what hangs on TorchEasyRec's model, or on each of its task towers, as ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from sparrow import losses, metrics
+from sparrow.config.tasks import MetricUse, Task
+from sparrow.config.torcheasyrec.blocks import Block
+
+
+def loss(block: Block) -> losses.Loss:
+    """One entry of ``losses``."""
+    _, chosen = block.choose("loss")
+    with chosen.locating():
+        match chosen.kind:
+            case "BinaryCrossEntropy":
+                return losses.BinaryCrossEntropy(label_smoothing=chosen["label_smoothing"])
+            case "SoftmaxCrossEntropy":
+                return losses.SoftmaxCrossEntropy(label_smoothing=chosen["label_smoothing"])
+            case "BinaryFocalLoss":
+                return losses.BinaryFocal(gamma=chosen["gamma"], alpha=chosen["alpha"])
+            case "JRCLoss":
+                return losses.JRC(session_name=chosen["session_name"], alpha=chosen["alpha"])
+            case _:
+                return losses.L2()
+
+
+def metric(block: Block, num_class: int) -> MetricUse:
+    """One entry of ``metrics``."""
+    _, chosen = block.choose("metric")
+    group_by = chosen["grouping_key"] if chosen.kind in ("GroupedAUC", "GroupedXAUC") else None
+    with chosen.locating():
+        return MetricUse(metric=_plain_metric(chosen, num_class), group_by=group_by)
+
+
+def train_metric(block: Block) -> MetricUse:
+    """One entry of ``train_metrics``: decayed, so that it tells of now and not of the beginning."""
+    _, chosen = block.choose("metric")
+    decay = {"decay_rate": block["decay_rate"], "decay_step": block["decay_step"]}
+    with block.locating():
+        if chosen.kind == "AUC":
+            return MetricUse(metric=metrics.DecayedAUC(thresholds=chosen["thresholds"], **decay))
+        return MetricUse(metric=metrics.Decayed(_plain_metric(chosen, 1), **decay))
+
+
+def task(block: Block, label: str, num_class: int, sample_weight: str | None, **fields: Any) -> Task:
+    """The task of a message that has ``losses``, ``metrics`` and ``train_metrics``."""
+    if not block["losses"]:
+        block.fail("is required: one loss at least", "losses")
+    with block.locating():
+        return Task(
+            label=label,
+            losses=tuple(map(loss, block["losses"])),
+            metrics=_distinct(metric(entry, num_class) for entry in block["metrics"]),
+            train_metrics=_distinct(map(train_metric, block["train_metrics"])),
+            sample_weight=sample_weight,
+            **fields,
+        )
+
+
+def _plain_metric(chosen: Block, num_class: int) -> metrics.Metric[Any]:
+    with chosen.locating():
+        match chosen.kind:
+            case "AUC":
+                return metrics.AUC(thresholds=chosen["thresholds"])
+            case "MulticlassAUC":
+                return metrics.MulticlassAUC(
+                    num_classes=num_class, thresholds=chosen["thresholds"], average=chosen["average"]
+                )
+            case "RecallAtK":
+                return metrics.RecallAtK(top_k=chosen["top_k"])
+            case "MeanAbsoluteError":
+                return metrics.MAE()
+            case "MeanSquaredError":
+                return metrics.MSE()
+            case "Accuracy":
+                return metrics.Accuracy(threshold=chosen["threshold"], top_k=chosen["top_k"])
+            case "GroupedAUC":
+                return metrics.GroupedAUC()
+            case "GroupedXAUC":
+                return metrics.GroupedXAUC()
+            case "NormalizedEntropy":
+                return metrics.NormalizedEntropy(eta=chosen["eta"])
+            case _:
+                return _xauc(chosen)
+
+
+def _xauc(chosen: Block) -> metrics.XAUC:
+    for field in ("sample_ratio", "max_pairs"):
+        if field in chosen and (chosen["in_batch"] or ("max_pairs" in chosen and field == "sample_ratio")):
+            chosen.fail("has no effect beside in_batch or max_pairs; remove it", field)
+    if chosen["in_batch"]:
+        return metrics.XAUC(in_batch=True)
+    if "max_pairs" in chosen:
+        return metrics.XAUC(max_pairs=chosen["max_pairs"])
+    return metrics.XAUC(sample_ratio=chosen["sample_ratio"])
+
+
+def _distinct(uses: Iterable[MetricUse]) -> tuple[MetricUse, ...]:
+    """The metrics in order, each once: a second one of the same options would say the same."""
+    return tuple(dict.fromkeys(uses))

@@ -1,0 +1,100 @@
+"""Training and evaluation: TorchEasyRec's ``train_config`` and ``eval_config`` as ours."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sparrow.config.torcheasyrec.blocks import Block
+from sparrow.config.torcheasyrec.optimizers import dense_optimizer, sparse_rule
+from sparrow.config.torcheasyrec.rates import in_steps
+from sparrow.config.train import Checkpoint, Evaluate, Train
+from sparrow.training import LossScale
+
+_PRECISIONS: Final[dict[str, Any]] = {"": "float32", "BF16": "bfloat16", "FP16": "float16"}
+
+
+def train(block: Block, batch_size: int) -> Train:
+    """``train_config``. What TorchEasyRec counts in micro-batches is counted in optimizer steps here."""
+    accumulate = block["gradient_accumulation_steps"] or 1
+    precision = block["mixed_precision"]
+    if precision not in _PRECISIONS:
+        block.fail(f"must be 'BF16', 'FP16' or left out, got {precision!r}", "mixed_precision")
+    with block.locating():
+        return Train(
+            sparse_optimizer=sparse_rule(block["sparse_optimizer"], accumulate),
+            dense_optimizer=dense_optimizer(block["dense_optimizer"], accumulate, block["grad_clipping"]),
+            batch_size=batch_size,
+            accumulate=accumulate,
+            precision=_PRECISIONS[precision],
+            loss_scale=_loss_scale(block["grad_scaler"]),
+            ema=_ema(block["dense_optimizer"]["ema"]),
+            checkpoint=_checkpoint(block, accumulate),
+            # A line of the log may come early: rounded down, and at least one step.
+            log_every_steps=max(1, block["log_step_count_steps"] // accumulate),
+            tensorboard=block["use_tensorboard"],
+            **_length(block, accumulate),
+            **_summaries(block),
+        )
+
+
+def evaluate(block: Block | None, batch_size: int | None) -> Evaluate:
+    """``eval_config``."""
+    if block is None:
+        return Evaluate(batch_size=batch_size)
+    with block.locating():
+        return Evaluate(
+            steps=block["num_steps"],
+            batch_size=batch_size,
+            use_ema=block["use_dense_ema"],
+            log_every_steps=block["log_step_count_steps"],
+        )
+
+
+def _length(block: Block, accumulate: int) -> dict[str, Any]:
+    steps, epochs = block["num_steps"], block["num_epochs"]
+    if bool(steps) == bool(epochs):
+        given = "both" if steps else "neither"
+        block.fail(f"give either num_steps or num_epochs, above 0, got {given}", "num_steps")
+    return {"epochs": epochs} if epochs else {"steps": in_steps(block, "num_steps", steps, accumulate)}
+
+
+def _loss_scale(scaler: Block | None) -> LossScale | None:
+    if scaler is None:
+        return None
+    with scaler.locating():
+        return LossScale(
+            init_scale=scaler["init_scale"],
+            growth_factor=scaler["growth_factor"],
+            backoff_factor=scaler["backoff_factor"],
+            growth_interval=scaler["growth_interval"],
+        )
+
+
+def _ema(block: Block | None) -> float | None:
+    if block is None:
+        return None
+    decay: float = block["decay"]
+    if not 0 <= decay < 1:
+        block.fail(f"must be at least 0 and below 1, got {decay:g}", "decay")
+    return decay
+
+
+def _checkpoint(block: Block, accumulate: int) -> Checkpoint:
+    """Epochs, where given, stand in for steps. 0 means never by steps, and keep everything."""
+    keep = block["keep_checkpoint_max"] or None
+    if block["save_checkpoints_epochs"]:
+        if "save_checkpoints_steps" in block:
+            block.fail("has no effect beside save_checkpoints_epochs; remove it", "save_checkpoints_steps")
+        return Checkpoint(every_epochs=block["save_checkpoints_epochs"], keep=keep)
+    every = block["save_checkpoints_steps"]
+    if "save_checkpoints_steps" in block:
+        every = in_steps(block, "save_checkpoints_steps", every, accumulate)
+    else:  # the default, which nobody chose, need not be a multiple
+        every = max(1, every // accumulate)
+    return Checkpoint(every_steps=every or None, keep=keep)
+
+
+def _summaries(block: Block) -> dict[str, Any]:
+    """TorchEasyRec shows the loss and the learning rate always, and adds what is asked for."""
+    asked = block["tensorboard_summaries"]
+    return {"summaries": tuple(dict.fromkeys(("loss", "learning_rate", *asked)))} if asked else {}

@@ -1,0 +1,108 @@
+"""Every record that has a name can stand in a config: read, written, in the JSON schema, and refused when wrong."""
+
+import dataclasses
+
+import pytest
+
+from sparrow import config, metrics, rules, schedules
+from sparrow.config import ConfigError, json_schema
+from sparrow.config.records import REGISTRIES, RecordField, model_of, plain
+from sparrow.config.rules import RULES
+
+REQUIRED = {
+    "lr": 0.1,
+    "end": 0.01,
+    "steps": 10,
+    "decay_size": 3,
+    "schedule_sizes": (3,),
+    "learning_rates": (0.01,),
+    "t_max": 4,
+    "t_0": 4,
+    "session_name": "session",
+    "num_classes": 3,
+}
+NESTED = {"decayed": metrics.MAE(), "by_group": metrics.NDCGAtK()}
+RECORDS = [(registry, name) for registry in REGISTRIES for name in registry.names()]
+
+
+def record_of(registry, name):
+    """The record with its defaults, and something sensible for the fields that have none."""
+    cls = registry[name]
+    missing = [f.name for f in dataclasses.fields(cls) if f.init and model_of(cls).model_fields[f.name].is_required()]
+    return cls(**{field: NESTED[name] if field == "metric" else REQUIRED[field] for field in missing})
+
+
+@pytest.mark.parametrize(("registry", "name"), RECORDS, ids=lambda x: getattr(x, "kind", x))
+@pytest.mark.parametrize("defaults", [False, True])
+def test_written_and_read_back(registry, name, defaults):
+    record = record_of(registry, name)
+    written = plain(record, defaults)
+    assert RecordField(registry).read(written) == record
+    if defaults:
+        assert set(written) == {"name", *model_of(type(record)).model_fields} or written == name
+
+
+@pytest.mark.parametrize(("registry", "name"), RECORDS, ids=lambda x: getattr(x, "kind", x))
+def test_unknown_field_is_refused_by_name(registry, name):
+    written = plain(record_of(registry, name), defaults=True)
+    written = {"name": written} if isinstance(written, str) else written
+    with pytest.raises(ConfigError, match="^no_such_field: unknown field"):
+        RecordField(registry).read(written | {"no_such_field": 1})
+
+
+def test_every_rule_has_a_name():
+    assert {RULES[name] for name in RULES.names()} >= set(rules.SHIPPED)
+
+
+def test_schedules_inside_rules():
+    written = {"name": "adam", "learning_rate": {"name": "linear", "lr": 0.1, "end": 0.0, "steps": 5}, "beta1": 0.8}
+    rule = RecordField(RULES).read(written)
+    assert rule == rules.Adam(learning_rate=schedules.linear(0.1, 0.0, 5), beta1=0.8)
+    assert plain(rule) == written
+
+
+def test_what_has_no_name_cannot_be_written():
+    with pytest.raises(ConfigError, match=r"config.learning_rate is <function .* has no name"):
+        plain(rules.Adam(learning_rate=lambda step: 0.1))
+
+
+def test_ones_own_rule():
+    @dataclasses.dataclass(frozen=True)
+    class Own(rules.Rule):
+        strength: float = 1.0
+
+        def update(self, row, grad, slots, h):
+            return row - h.learning_rate * h.strength * grad, slots
+
+    config.register_rule("own_rule_of_this_test")(Own)
+    try:
+        read = RecordField(RULES).read({"name": "own_rule_of_this_test", "strength": 2.0})
+        assert read == Own(strength=2.0)
+        names = [form["properties"]["name"]["const"] for form in json_schema()["$defs"]["rule"]["anyOf"][1:]]
+        assert "own_rule_of_this_test" in names
+    finally:
+        del RULES._records["own_rule_of_this_test"]
+
+
+def test_json_schema_holds_every_record_and_only_known_references():
+    schema = json_schema()
+    for registry in REGISTRIES:
+        forms = [form for form in schema["$defs"][registry.kind]["anyOf"] if "enum" not in form]
+        assert [form["properties"][registry_key(form)]["const"] for form in forms] == registry.names()
+        assert all(form["additionalProperties"] is False for form in forms)
+    for reference in references(schema):
+        assert reference.removeprefix("#/$defs/") in schema["$defs"], reference
+
+
+def registry_key(form):
+    return "kind" if "const" in form["properties"].get("kind", {}) else "name"
+
+
+def references(node):
+    if isinstance(node, dict):
+        yield from ([node["$ref"]] if isinstance(node.get("$ref"), str) else [])
+        for item in node.values():
+            yield from references(item)
+    elif isinstance(node, list):
+        for item in node:
+            yield from references(item)
