@@ -51,7 +51,7 @@ class DLRM(nnx.Module):
         self.dense: Group | None = inputs.group("dense") if "dense" in inputs.groups else None
         dim = self.sparse.dims[0]
         if (self.dense is None) != (dense_mlp is None):
-            given, missing = ("dense_mlp", "group 'dense'") if dense_mlp else ("the group 'dense'", "dense_mlp")
+            given, missing = ("dense_mlp", "the group 'dense'") if dense_mlp else ("the group 'dense'", "dense_mlp")
             raise ValueError(f"DLRM was given {given} without {missing}; give both or neither")
         if dense_mlp is not None and dense_mlp.dim != dim:
             raise ValueError(

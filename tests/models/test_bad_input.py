@@ -1,0 +1,167 @@
+"""A mistake in groups, dims or options is one sentence that names the group, the feature or the option."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from flax import nnx
+
+from sparrow import models
+from sparrow.models import MLP, Inputs, TaskTower, Tower
+
+ACTS = {"user": 4, "item": 4, "tag": 2, "item_wide": 1}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"groups": {"deep": ["itm"]}}, r"group 'deep' names the feature 'itm': did you mean 'item'\?"),
+        ({"groups": {"deep": []}}, r"group 'deep' must be a list of at least one feature name, got \[\]"),
+        ({"groups": {"deep": "item"}}, r"group 'deep' must be a list of at least one feature name, got 'item'"),
+        ({"groups": {"deep": ["item", "item"]}}, r"group 'deep' names the feature 'item' more than once"),
+        ({"acts": {"item": 0}}, r"Inputs.acts\['item'\] must be a whole number of at least 1, got 0"),
+        ({"numbers": {"age": 1.5}}, r"Inputs.numbers\['age'\] must be a whole number of at least 1, got 1.5"),
+        ({"numbers": {"item": 1}}, r"the feature 'item' is in both Inputs.acts and Inputs.numbers"),
+    ],
+)
+def test_inputs(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Inputs(**{"acts": ACTS, **arguments})
+
+
+def build(name, groups, numbers=(), **options):
+    used = {feature for names in groups.values() for feature in names}
+    inputs = Inputs({f: d for f, d in ACTS.items() if f in used}, dict(numbers), groups)
+    record = models.registry.make(name, **options)
+    return nnx.eval_shape(lambda: record.build(inputs, rngs=nnx.Rngs(0)))
+
+
+UNITS = MLP((8,))
+FM = {"wide": ["item_wide"], "deep": ["user", "item"]}
+WHO, WHAT = Tower("who", UNITS), Tower("what", UNITS)
+TWO = {"who": ["user"], "what": ["item"]}
+TASK = TaskTower("click")
+
+
+@pytest.mark.parametrize(
+    ("name", "groups", "options", "message"),
+    [
+        ("deepfm", {"deep": ["user"]}, {"deep": UNITS}, "DeepFM needs the group 'wide'; it has: deep"),
+        ("deepfm", {**FM, "deeep": ["user"]}, {"deep": UNITS}, "DeepFM reads no group 'deeep': did you mean 'deep'?"),
+        (
+            "deepfm",
+            {**FM, "fm": ["user", "tag"]},
+            {"deep": UNITS},
+            "group 'fm' needs features of one dim, but 'user' has 4 and 'tag' has 2",
+        ),
+        (
+            "deepfm",
+            {"wide": ["item_wide"], "deep": ["user", "age"]},
+            {"deep": UNITS, "numbers": {"age": 1}},
+            "group 'deep' takes features with a table, but 'age' is a number",
+        ),
+        (
+            "wide_and_deep",
+            {"wide": ["age"], "deep": ["user"]},
+            {"deep": UNITS, "numbers": {"age": 1}},
+            "group 'wide' takes features with a table, but 'age' is a number",
+        ),
+        ("deepfm", FM, {"deep": UNITS, "num_classes": 3}, "DeepFM with num_classes=3 needs final"),
+        ("deepfm", FM, {"deep": UNITS, "num_classes": 0}, "num_classes must be a whole number of at least 1, got 0"),
+        (
+            "deepfm",
+            FM,
+            {"deep": UNITS, "numbers": {"age": 1}},
+            "the feature 'age' is in no group of DeepFM; add it to a group or remove it",
+        ),
+        ("dlrm", {"sparse": ["user", "tag"]}, {"final": UNITS}, "group 'sparse' needs features of one dim"),
+        (
+            "dlrm",
+            {"sparse": ["user"], "dense": ["age"]},
+            {"final": UNITS, "dense_mlp": UNITS, "numbers": {"age": 1}},
+            "DLRM.dense_mlp must end in 4 units, the dim of the group 'sparse', got (8,)",
+        ),
+        (
+            "dlrm",
+            {"sparse": ["user"], "dense": ["age"]},
+            {"final": UNITS, "numbers": {"age": 1}},
+            "DLRM was given the group 'dense' without dense_mlp; give both or neither",
+        ),
+        (
+            "dlrm",
+            {"sparse": ["user"]},
+            {"final": UNITS, "dense_mlp": MLP((4,))},
+            "DLRM was given dense_mlp without the group 'dense'; give both or neither",
+        ),
+        ("dlrm", {"sparse": ["user"]}, {"final": UNITS, "arch_with_sparse": False}, "DLRM has one vector"),
+        ("multi_tower", TWO, {"towers": (WHO,)}, "MultiTower reads no group 'what'"),
+        ("multi_tower", TWO, {"towers": (WHO, WHO)}, "each over its own group, got ['who', 'who']"),
+        ("multi_tower", TWO, {"towers": ()}, "MultiTower.towers must be at least one tower"),
+        ("dssm", TWO, {"user_tower": WHO, "item_tower": WHO}, "both towers read the group 'who'"),
+        (
+            "dssm",
+            TWO,
+            {"user_tower": WHO, "item_tower": Tower("what", MLP((4,)))},
+            "DSSM without output_dim needs towers of one width, got 8 and 4",
+        ),
+        ("dssm", TWO, {"user_tower": WHO, "item_tower": WHAT, "output_dim": 0}, "DSSM.output_dim must be"),
+        (
+            "dssm",
+            TWO,
+            {"user_tower": WHO, "item_tower": WHAT, "similarity": "cosin"},
+            "DSSM.similarity: unknown name 'cosin': did you mean 'cosine'?",
+        ),
+        (
+            "dssm",
+            TWO,
+            {"user_tower": WHO, "item_tower": WHAT, "negatives": "sample"},
+            "DSSM.negatives: unknown name 'sample': did you mean 'sampled'?",
+        ),
+        ("mmoe", TWO, {"expert_mlp": UNITS, "task_towers": (TASK,)}, "MMoE reads one group of features, got 2"),
+        ("mmoe", {"a": ["user"]}, {"expert_mlp": UNITS, "task_towers": (TASK, TASK)}, "each for its own task"),
+        (
+            "mmoe",
+            {"a": ["user"]},
+            {"expert_mlp": UNITS, "task_towers": (TASK,), "num_experts": 0},
+            "MMoE.num_experts must be a whole number of at least 1, got 0",
+        ),
+        ("mmoe", {"a": ["user"]}, {"expert_mlp": UNITS}, "model 'mmoe' needs the field task_towers"),
+        ("mmo", {"a": ["user"]}, {}, "unknown model 'mmo': did you mean 'mmoe'?"),
+        (
+            "deepfm",
+            FM,
+            {"deep": {"hidden_units": [8], "dropout": 0.1}},
+            "DeepFM.deep: MLP has no field 'dropout': did you mean 'dropout_ratio'?",
+        ),
+        ("deepfm", FM, {"deep": {}}, "DeepFM.deep: MLP needs the field hidden_units"),
+        ("deepfm", FM, {"deep": [8, 4]}, "DeepFM.deep must be MLP fields (hidden_units, "),
+        ("deepfm", FM, {"deep": {"hidden_units": [0]}}, "DeepFM.deep: MLP.hidden_units must be whole numbers"),
+        (
+            "mmoe",
+            {"a": ["user"]},
+            {"expert_mlp": UNITS, "task_towers": [{"task": "buy", "mlp": {"hidden_units": []}}]},
+            "MMoE.task_towers[0].mlp: MLP.hidden_units must be whole numbers of at least 1, got ()",
+        ),
+    ],
+)
+def test_models(name, groups, options, message):
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        build(name, groups, **options)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"item": None}, "group 'deep': the batch has no feature 'item': did you mean 'item_wide'"),
+        ({"item": (3, 5)}, r"group 'deep': feature 'item' must have shape \(batch, 4\), as Inputs says, got \(3, 5\)"),
+        ({"item": (3,)}, r"feature 'item' must have shape \(batch, 4\), as Inputs says, got \(3,\)"),
+    ],
+)
+def test_batches(change, message):
+    model = build("deepfm", FM, deep=UNITS)
+    shapes = {"user": (3, 4), "item": (3, 4), "item_wide": (3, 1), **change}
+    acts = {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in shapes.items() if shape}
+    apply, params, rest = models.functional(model)
+    with pytest.raises(ValueError, match=message):
+        jax.eval_shape(apply.predict, params, rest, acts, {})
