@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test lint types setup clean
+.PHONY: demo test lint types setup clean test-asan bench-peers bench-cpu
 
 setup: $(READY)
 
@@ -26,6 +26,26 @@ types: $(READY)
 
 test: lint types
 	$(BIN)/python -m pytest --numprocesses 2
+
+# The CPU kernels' tests once more, compiled with AddressSanitizer: a read or write outside an array ends the run.
+test-asan: $(READY)
+	LD_PRELOAD="$$(c++ -print-file-name=libasan.so) $$(c++ -print-file-name=libstdc++.so)" \
+	ASAN_OPTIONS=detect_leaks=0 SPARROW_CACHE_DIR=build/asan \
+	SPARROW_CXXFLAGS="-fsanitize=address -fno-omit-frame-pointer -g" \
+	$(BIN)/python -m pytest tests/kernels/native --ignore tests/kernels/native/test_memory.py \
+		--ignore tests/kernels/native/test_compiler.py
+
+# FBGEMM and PyTorch, in an environment of their own. Any other torch brings gigabytes of CUDA.
+bench-peers: .venv-peers/.ready
+
+.venv-peers/.ready:
+	test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip install --quiet torch==2.13.0 numpy
+	.venv-peers/bin/python -m pip install --quiet --no-deps fbgemm-gpu-cpu==1.8.0
+	touch $@
+
+bench-cpu: $(READY) bench-peers
+	$(BIN)/python benchmarks/cpu.py
 
 clean:
 	rm -rf $(VENV) build *.egg-info
