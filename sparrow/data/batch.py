@@ -1,0 +1,100 @@
+"""`Batch`: rows that are ready for a step, by what they are for."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrow.embedding import Ragged
+
+Values = Any  # an array whose first axis is the batch, or a `Ragged`
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """Converted rows, by name. All parts have the same number of rows.
+
+    Attributes:
+      ids: (batch,) int32, -1 where there is no id, or `Ragged` where a row holds several; what `Embedder.pack` takes.
+      numbers: (batch, dim) float32.
+      sequences: (batch, max_length) int32 ids in order, -1 after the last one.
+      labels: (batch,) float32.
+      weights: (batch,) float32 sample weights.
+      keys: (batch,) int64; texts are hashed.
+    """
+
+    ids: dict[str, Values] = dataclasses.field(default_factory=dict)
+    numbers: dict[str, npt.NDArray[np.float32]] = dataclasses.field(default_factory=dict)
+    sequences: dict[str, npt.NDArray[np.int32]] = dataclasses.field(default_factory=dict)
+    labels: dict[str, npt.NDArray[np.float32]] = dataclasses.field(default_factory=dict)
+    weights: dict[str, npt.NDArray[np.float32]] = dataclasses.field(default_factory=dict)
+    keys: dict[str, npt.NDArray[np.int64]] = dataclasses.field(default_factory=dict)
+
+    def __len__(self) -> int:
+        for part in PARTS:
+            for values in getattr(self, part).values():
+                return len(values.offsets) - 1 if isinstance(values, Ragged) else len(values)
+        return 0
+
+    def take(self, rows: npt.NDArray[np.integer[Any]]) -> Batch:
+        """The given rows, in their order."""
+        return self._map(lambda values: take(values, rows))
+
+    def cut(self, start: int, stop: int) -> Batch:
+        """Rows ``start`` to ``stop``, without a copy where that is possible."""
+        return self._map(lambda values: cut(values, start, stop))
+
+    def _map(self, function: Callable[[Values], Values]) -> Batch:
+        return Batch(*({name: function(v) for name, v in getattr(self, part).items()} for part in PARTS))
+
+
+PARTS = tuple(field.name for field in dataclasses.fields(Batch))
+
+
+def concatenate(batches: Sequence[Batch]) -> Batch:
+    """All rows of ``batches``, which hold the same names."""
+    if len(batches) == 1:
+        return batches[0]
+    return Batch(
+        *(
+            {name: _join([getattr(batch, part)[name] for batch in batches]) for name in getattr(batches[0], part)}
+            for part in PARTS
+        )
+    )
+
+
+def take(values: Values, rows: npt.NDArray[np.integer[Any]]) -> Values:
+    """The given rows of one column.
+
+    >>> take(Ragged(np.array([3, 1, 4]), np.array([0, 2, 2, 3])), np.array([2, 0])).to_lists()
+    [[4], [3, 1]]
+    """
+    if not isinstance(values, Ragged):
+        return values[rows]
+    lengths = np.diff(values.offsets)[rows]
+    offsets = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    at = np.repeat(values.offsets[rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
+    return Ragged(values.values[at], offsets, None if values.weights is None else values.weights[at])
+
+
+def cut(values: Values, start: int, stop: int) -> Values:
+    """Rows ``start`` to ``stop`` of one column."""
+    if not isinstance(values, Ragged):
+        return values[start:stop]
+    a, b = int(values.offsets[start]), int(values.offsets[stop])
+    weights = None if values.weights is None else values.weights[a:b]
+    return Ragged(values.values[a:b], values.offsets[start : stop + 1] - a, weights)
+
+
+def _join(parts: Sequence[Values]) -> Values:
+    if not isinstance(parts[0], Ragged):
+        return np.concatenate(parts)
+    ends = np.cumsum([0, *(part.offsets[-1] for part in parts)])
+    offsets = [part.offsets[:-1] + end for part, end in zip(parts, ends, strict=False)]
+    weights = None if parts[0].weights is None else np.concatenate([part.weights for part in parts])
+    return Ragged(np.concatenate([part.values for part in parts]), np.concatenate([*offsets, ends[-1:]]), weights)

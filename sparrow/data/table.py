@@ -1,0 +1,48 @@
+"""A hash table in NumPy: from 64-bit keys to positions, many at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrow.data.hashing import U64
+
+
+class HashTable:
+    """Finds the position of each key in a list of distinct keys. Open addressing, at most half full.
+
+    The keys are already hashes: their low bits say where to look first, and each miss looks one slot further.
+
+    >>> table = HashTable(np.array([17, 4, 99], np.uint64))
+    >>> table.find(np.array([99, 5, 17], np.uint64)).tolist()
+    [2, -1, 0]
+    """
+
+    def __init__(self, keys: U64) -> None:
+        slots = max(8, 1 << (2 * len(keys) - 1).bit_length())
+        self._mask = np.uint64(slots - 1)
+        self._keys = np.zeros(slots, np.uint64)
+        self._positions = np.full(slots, -1, np.int32)
+        pending = np.arange(len(keys), dtype=np.int32)
+        slot = (keys & self._mask).astype(np.int64)
+        while pending.size:
+            free = np.flatnonzero(self._positions[slot] < 0)
+            taken, first = np.unique(slot[free], return_index=True)  # one key per free slot
+            winners = free[first]
+            self._keys[taken] = keys[pending[winners]]
+            self._positions[taken] = pending[winners]
+            stay = np.ones(len(pending), np.bool_)
+            stay[winners] = False
+            pending, slot = pending[stay], (slot[stay] + 1) & int(self._mask)
+
+    def find(self, keys: U64) -> npt.NDArray[np.int32]:
+        """The position of each key, -1 for one that is not there."""
+        slot = (keys & self._mask).astype(np.int64)
+        found = self._positions[slot]
+        pending = np.flatnonzero((self._keys[slot] != keys) & (found >= 0))
+        while pending.size:
+            slot[pending] = (slot[pending] + 1) & int(self._mask)
+            at = slot[pending]
+            found[pending] = self._positions[at]
+            pending = pending[(self._keys[at] != keys[pending]) & (found[pending] >= 0)]
+        return found
