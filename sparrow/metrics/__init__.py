@@ -29,7 +29,8 @@ from sparrow.metrics.auc import AUC, PRAUC, MulticlassAUC
 from sparrow.metrics.averages import MAE, MSE, RMSE, Mean, RelativeL1
 from sparrow.metrics.bygroup import ByGroup
 from sparrow.metrics.classification import Accuracy, Calibration, LogLoss, NormalizedEntropy
-from sparrow.metrics.decayed import Decayed, DecayedAUC
+from sparrow.metrics.decayed import Decayed
+from sparrow.metrics.decayed_auc import DecayedAUC
 from sparrow.metrics.distributed import (
     Exchange,
     JaxExchange,

@@ -5,7 +5,8 @@ fixed-size metric makes of it. These functions are for processes that each evalu
 
 Every process calls the same function with its own state, and gets the same result. A grouped metric sends each row
 to the owner of its key, so that a group whose rows are spread over processes is still one group; other metrics
-exchange whole states.
+exchange whole states. An exact metric is fed the rows of its own process, never an array that other processes hold
+parts of.
 """
 
 from __future__ import annotations

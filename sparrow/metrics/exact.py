@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from sparrow.metrics.inputs import BINARY, Domain
 from sparrow.metrics.protocol import Result
-from sparrow.metrics.ranks import count_scores, roc_areas
 from sparrow.metrics.records import register_metric
 from sparrow.metrics.rows import Columns, RowMetric, length
+from sparrow.metrics.score_counts import count_scores, roc_areas
 
 
 class BinaryRowMetric(RowMetric):

@@ -12,9 +12,9 @@ from sparrow.metrics.exact import BinaryRowMetric
 from sparrow.metrics.keys import owner
 from sparrow.metrics.order import Codes, key_codes, stable_order
 from sparrow.metrics.protocol import Result
-from sparrow.metrics.ranks import count_scores, roc_areas
 from sparrow.metrics.records import register_metric
 from sparrow.metrics.rows import Columns, RowMetric, RowState, concatenate, length
+from sparrow.metrics.score_counts import count_scores, roc_areas
 
 Summary = dict[str, float]  # adds up over disjoint sets of groups
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -79,7 +80,7 @@ class RowMetric(Metric[RowState]):
 
     def merge(self, a: RowState, b: RowState) -> RowState:
         """The rows of both."""
-        return RowState(a.chunks + b.chunks, a.faults + b.faults)
+        return RowState(functools.reduce(append, b.chunks, a.chunks), a.faults + b.faults)
 
     def evaluate(self, state: RowState) -> Result:
         """The number in float64, with its reason and details."""

@@ -9,10 +9,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from sparrow.metrics import sums
 from sparrow.metrics.averages import element_weight
-from sparrow.metrics.fixed import FixedSizeMetric, ratio
+from sparrow.metrics.fixed import FixedSizeMetric, SumState, ratio
 from sparrow.metrics.inputs import ORDERED, Batch, Domain, as_array, check_batch, clean
 from sparrow.metrics.records import register_metric
 from sparrow.metrics.sums import Sum
@@ -34,6 +35,16 @@ class UniqueRatio(FixedSizeMetric):
     @property
     def _prediction_domain(self) -> Domain:
         return ORDERED
+
+    def update(
+        self, state: SumState, predictions: Any, labels: Any = None, weights: Any = None, groups: Any = None
+    ) -> SumState:
+        """Adds one batch; runs inside ``jax.jit``."""
+        codes = as_array(self.name, "predictions", predictions)
+        if isinstance(codes, np.ndarray) and codes.ndim and codes.dtype.kind in "iu" and codes.dtype.itemsize == 8:
+            # Without 64-bit mode JAX would cut these codes; as two halves they stay distinct.
+            codes = np.ascontiguousarray(codes).reshape(*codes.shape, 1).view(np.uint32)
+        return super().update(state, codes, labels, weights, groups)
 
     def _read(self, predictions: Any, labels: Any, weights: Any) -> Batch:
         codes = jnp.asarray(as_array(self.name, "predictions", predictions))

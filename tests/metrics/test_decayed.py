@@ -76,6 +76,11 @@ def test_a_broken_window_is_nan_and_the_next_starts_afresh(metric):
     assert math.isfinite(values[2])
     assert math.isnan(values[3])
     assert metric.reason(state).startswith(metric.name)
+    _, at_once = values_of(metric, [broken, clicks(4)])
+    assert "no window" not in metric.reason(at_once)
+    assert "not defined in any" not in metric.reason(at_once)
+    _, fine = values_of(metric, good)
+    assert math.isnan(metric.compute(metric.merge(fine, at_once)))
     values, _ = values_of(metric, [*good, broken, clicks(4), *later])
     assert values[-1] == pytest.approx(values_of(metric, later)[0][-1], rel=1e-6)
 

@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from sparrow import metrics
-from sparrow.metrics.ranks import ScoreCounts, roc_areas
+from sparrow.metrics.score_counts import ScoreCounts, roc_areas
 from tests.metrics.cases import run
 
 AUC, PRAUC = metrics.ExactAUC(), metrics.ExactPRAUC()

@@ -133,6 +133,12 @@ def test_ties_between_classes_count_as_wrong():
     assert compute(metrics.Accuracy(top_k=2), p, [0, 1]) == 1
 
 
+def test_distinct_codes_of_64_bits():
+    codes = np.array([[1, 2**40], [1, 2**41], [1, 2**40], [1 + 2**33, 2**40]])
+    assert compute(metrics.UniqueRatio(), codes) == 0.75
+    assert compute(metrics.UniqueRatio(), codes[:, 1].astype(np.uint64)) == 0.5
+
+
 def test_labels_that_cannot_be_are_named():
     p = np.float32([0.1, 0.2, 0.3])
     cases = {
@@ -187,7 +193,7 @@ def test_any_number_type(dtype):
     assert metrics.ExactAUC().compute(run(metrics.ExactAUC(), batch)) == 0.5
 
 
-def test_inside_a_step_over_a_sharded_batch():
+def test_inside_a_training_step():
     """A jitted step with gradients: the metric's state is carried beside the parameters."""
     auc, loss = metrics.AUC(), metrics.LogLoss(from_logits=True)
     rng = np.random.default_rng(3)
