@@ -1,0 +1,205 @@
+"""Stages: the same numbers as on one device, for every optimizer; what travels; what is refused."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from sparrow import dense
+from sparrow.dense.stages import StagedOptimizer
+from sparrow.dense.stages.placement import EVERYWHERE, Mixed, OnStage, compute, foreign, place
+from sparrow.dense.stages.programs import Programs, Wanted
+
+ROOT = Path(__file__).parents[2]
+
+
+def run_on_four_devices(*cases):
+    """How far each case ends from the run on one device, after 20 steps."""
+    flags = "--xla_force_host_platform_device_count=4 --xla_backend_optimization_level=0"
+    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
+    program = [sys.executable, Path(__file__).with_name("four_stages.py"), *cases]
+    done = subprocess.run(program, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+GROUPS = [
+    ("sgd", "adagrad", "adadelta", "rmsprop", "lion", "muon"),
+    ("adam", "adamw", "adafactor", "mars", "parts", "apply_if_finite", "moved"),
+    ("quad", "skew"),
+]
+
+
+@pytest.mark.parametrize("cases", GROUPS, ids="+".join)
+def test_stages_give_the_numbers_of_one_device(cases):
+    """With clipping, a decay mask and accumulation; ``moved`` goes to sharded stages on other devices half-way."""
+    for case, found in run_on_four_devices(*cases).items():
+        assert found["moved"] > 0.05, case
+        assert found["params"] < 1e-6, case
+        assert found["state"] < 1e-6, case
+
+
+def test_no_optimizer_is_left_out():
+    assert set(dense.names()) <= {case for group in GROUPS for case in group}
+
+
+def test_stages_that_do_not_talk_give_other_numbers():
+    """Shows that the comparison above can fail: clipping by each stage's own norm is far off."""
+    assert run_on_four_devices("control")["control"]["params"] > 0.01
+
+
+PARAMS = {"a": {"w": jnp.arange(6.0).reshape(3, 2)}, "b": {"w": jnp.ones(4), "s": jnp.ones(())}}
+GRADS = jax.tree.map(lambda leaf: leaf + 1, PARAMS)
+
+
+def first_part(path):
+    return path.split("/")[0]
+
+
+def test_each_stage_holds_its_own_share():
+    tx, _ = dense.build("adam", 0.1, clip_norm=1.0)
+    staged = StagedOptimizer(tx, first_part)
+    state = staged.init(PARAMS)
+    whole = tx.init(PARAMS)
+    moments = {stage: optax.tree.get(share, "mu") for stage, share in state.items()}
+    assert moments["a"]["b"] == {"w": None, "s": None}
+    assert moments["b"]["a"] == {"w": None}
+    assert moments["b"]["b"]["w"].shape == (4,)
+    assert all(len(optax.tree.get_all_with_path(share, "count")) > 0 for share in state.values())
+    assert jax.tree.structure(staged.merge(state)) == jax.tree.structure(whole)
+    again = staged.split(staged.merge(state), PARAMS)
+    assert jax.tree.structure(again) == jax.tree.structure(state)
+
+
+def test_extra_arguments_reach_every_stage():
+    tx, _ = dense.build("sgd", 1.0, clip_norm=1.0)
+    staged = StagedOptimizer(tx, first_part)
+    updates, _ = staged.update(GRADS, staged.init(PARAMS), PARAMS, global_norm=10.0)
+    jax.tree.map(lambda update, grad: np.testing.assert_allclose(update, -grad / 10, rtol=1e-6), updates, GRADS)
+    with pytest.raises(TypeError, match="the extra argument 'value_fn' is a function"):
+        staged.update(GRADS, staged.init(PARAMS), PARAMS, value_fn=lambda: 0)
+
+
+def test_a_donated_state_is_used_up():
+    staged = StagedOptimizer(dense.build("adam", 0.1)[0], first_part, donate=True)
+    state = staged.init(PARAMS)
+    _, new_state = staged.update(GRADS, state, PARAMS)
+    assert optax.tree.get(state["a"], "mu")["a"]["w"].is_deleted()
+    assert not any(leaf.is_deleted() for leaf in jax.tree.leaves((new_state, PARAMS, GRADS)))
+    staged.update(GRADS, new_state, PARAMS)
+
+
+def test_a_step_is_traced_once():
+    traces = []
+
+    def update(updates, state, params=None):
+        traces.append(1)
+        return updates, state
+
+    staged = StagedOptimizer(optax.GradientTransformation(optax.init_empty_state, update), first_part)
+    state = staged.init(PARAMS)
+    for _ in range(3):
+        _, state = staged.update(GRADS, state, PARAMS)
+    assert len(traces) == 2  # once for the owners of the state, once for the update
+
+
+def test_arrays_that_meet_are_refused():
+    def mix(updates, params=None):
+        total = jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(updates)])
+        return jax.tree.map(lambda leaf: leaf - jnp.median(total), updates)
+
+    with pytest.raises(ValueError, match=r"arrays of 'a/w' \(stage 'a'\) and 'b/w' \(stage 'b'\) together in `concat"):
+        StagedOptimizer(optax.stateless(mix), first_part).init(PARAMS)
+
+
+def test_an_array_wanted_elsewhere_is_refused():
+    def borrow(updates, params=None):
+        return {"a": updates["a"], "b": {"w": jnp.tile(updates["a"]["w"][0], 2), "s": updates["b"]["s"]}}
+
+    staged = StagedOptimizer(optax.stateless(borrow), first_part)
+    with pytest.raises(ValueError, match=r"an array of 'a/w' \(stage 'a'\) is wanted on stage 'b'"):
+        staged.update(GRADS, staged.init(PARAMS), PARAMS)
+
+
+def test_misuse_is_refused():
+    staged = StagedOptimizer(dense.build("adam", 0.1)[0], first_part)
+    state = staged.init(PARAMS)
+    with pytest.raises(TypeError, match=r"outside of jax\.jit"):
+        jax.jit(staged.init)(PARAMS)
+    with pytest.raises(TypeError, match=r"outside of jax\.jit"):
+        jax.jit(staged.update)(GRADS, state, PARAMS)
+    with pytest.raises(TypeError, match="the parameter 'a/w' is a ndarray"):
+        staged.init({**PARAMS, "a": {"w": np.ones(2)}})
+    with pytest.raises(ValueError, match="the two trees must have the same structure"):
+        staged.update({"a": GRADS["a"]}, state, PARAMS)
+    with pytest.raises(ValueError, match=r"does not fit the stages .*use split\(merge\(state\), params\)"):
+        StagedOptimizer(dense.build("adam", 0.1)[0]).update(GRADS, state, PARAMS)
+
+
+def placed(function, *places):
+    shape = jax.ShapeDtypeStruct((3,), jnp.float32)
+    return place(jax.make_jaxpr(function)(*[shape] * len(places)), places)
+
+
+LEFT, RIGHT = OnStage("left", "x"), OnStage("right", "y")
+
+
+def test_places_of_values():
+    def function(x, y, z):
+        norm = jnp.sum(x * x) + jnp.sum(y * y)
+        return x * 2, jnp.sum(y), norm, x / norm, z + 1, jnp.zeros(3)
+
+    _, outputs = placed(function, LEFT, RIGHT, EVERYWHERE)
+    assert [value.place for value in outputs] == [LEFT, RIGHT, Mixed(None), LEFT, EVERYWHERE, EVERYWHERE]
+    assert [value.is_scalar for value in outputs] == [False, True, True, False, False, False]
+
+
+def test_only_the_other_stages_scalars_are_needed():
+    (x, y), (norm,) = placed(lambda x, y: [jnp.sum(x) + jnp.sum(y)], LEFT, RIGHT)
+    (needed,) = foreign([norm], "left")
+    assert needed.place == RIGHT
+    assert needed.is_scalar
+    assert compute([norm], "left", {x: jnp.ones(3), needed: jnp.float32(5.0)}) == [8.0]
+    assert compute([needed], "right", {y: jnp.full(3, 2.0)}) == [6.0]
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_choice_between_branches_is_made_on_every_stage(index):
+    def function(x, y):
+        return jax.lax.cond(jnp.sum(x) + jnp.sum(y) > 6.5, lambda: (x, y), lambda: (-x, -y))
+
+    (x, y), (of_x, of_y) = placed(function, LEFT, RIGHT)
+    assert (of_x.place, of_y.place) == (LEFT, RIGHT)
+    values = {"left": jnp.ones(3), "right": jnp.full(3, [1.0, 2.0][index])}
+    here = jnp.zeros(()).sharding
+    programs = Programs(
+        {"left": Wanted([of_x], [here]), "right": Wanted([of_y], [here])}, {"left": here, "right": here}
+    )
+    found = programs({"left": {x: values["left"]}, "right": {y: values["right"]}})
+    for stage, (result,) in found.items():
+        np.testing.assert_array_equal(result, values[stage] * [-1, 1][index])
+
+
+def test_scalars_that_depend_on_scalars_travel_in_rounds():
+    def function(x, y):
+        x, y = (leaf / (jnp.sum(x) + jnp.sum(y)) for leaf in (x, y))
+        largest = jnp.maximum(jnp.max(x), jnp.max(y))
+        return x - largest, y - largest
+
+    (x, y), (of_x, of_y) = placed(function, LEFT, RIGHT)
+    here = jnp.zeros(()).sharding
+    programs = Programs(
+        {"left": Wanted([of_x], [here]), "right": Wanted([of_y], [here])}, {"left": here, "right": here}
+    )
+    assert len(programs.travelling) == 4
+    given = {"left": {x: jnp.array([1.0, 2.0, 3.0])}, "right": {y: jnp.array([4.0, 5.0, 5.0])}}
+    found = programs(given)
+    np.testing.assert_allclose(found["left"][0], [-0.2, -0.15, -0.1], rtol=1e-6)
+    np.testing.assert_allclose(found["right"][0], [-0.05, 0.0, 0.0], atol=1e-7)
