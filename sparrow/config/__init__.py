@@ -19,15 +19,19 @@ True
 Traceback (most recent call last):
 sparrow.config.errors.ConfigError: train.batch_siz: unknown field: did you mean 'batch_size'? ...
 
-`load` reads a file: YAML, JSON, Python, or a config of TorchEasyRec. `json_schema` is for editors. `table_rules`,
-`dense_optimizer`, `optimizer`, `total_loss` and `named_metrics` build what the config describes.
+`load` reads a file: YAML, JSON, Python, or a config of TorchEasyRec. `json_schema` is for editors. `assemble`,
+`train_pipeline`, `evaluate_pipeline`, `table_rules`, `dense_optimizer`, `optimizer`, `total_loss` and `named_metrics`
+build what the config describes.
 """
 
+from sparrow.config.assemble import Assembly, assemble, evaluate_pipeline, train_pipeline
 from sparrow.config.build import dense_optimizer, optimizer, table_rules
 from sparrow.config.config import Config
+from sparrow.config.data import Data
 from sparrow.config.errors import ConfigError, Problem
 from sparrow.config.files import dumps, from_mapping, load, loads
 from sparrow.config.json_schema import json_schema
+from sparrow.config.model import Model
 from sparrow.config.objective import TaskMetric, named_metrics, total_loss
 from sparrow.config.overrides import override
 from sparrow.config.rules import RULES, register_rule
@@ -37,20 +41,25 @@ from sparrow.config.train import Checkpoint, DenseOptimizer, DensePart, Evaluate
 
 __all__ = [
     "RULES",
+    "Assembly",
     "Checkpoint",
     "Config",
     "ConfigError",
+    "Data",
     "DenseOptimizer",
     "DensePart",
     "Evaluate",
     "MetricUse",
+    "Model",
     "Problem",
     "TableOptimizer",
     "Task",
     "TaskMetric",
     "Train",
+    "assemble",
     "dense_optimizer",
     "dumps",
+    "evaluate_pipeline",
     "from_mapping",
     "import_config",
     "json_schema",
@@ -62,4 +71,5 @@ __all__ = [
     "register_rule",
     "table_rules",
     "total_loss",
+    "train_pipeline",
 ]

@@ -6,6 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
+from sparrow.config.data import Data
+from sparrow.config.model import Model
 from sparrow.config.section import Section
 from sparrow.config.tasks import Task
 from sparrow.config.train import Evaluate, Name, Train
@@ -35,6 +37,10 @@ class Config(Section):
     """How the model is trained."""
     tasks: Annotated[dict[Name, Task], Field(min_length=1)]
     """What the model is to learn, by name."""
+    data: Data | None = None
+    """Where examples come from; a run needs it, a loop of one's own may not."""
+    model: Model | None = None
+    """What is trained; a run needs it, a loop of one's own may not."""
     evaluate: Evaluate = Evaluate()
     """How the model is evaluated."""
     model_dir: Name | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sparrow.config.config import Config
-from sparrow.config.records import PLACEHOLDER, REGISTRIES, model_of
+from sparrow.config.records import PLACEHOLDER, REGISTRIES, inlined, key_of, model_of
 from sparrow.registry import Registry
 
 
@@ -31,10 +31,10 @@ def _records(registry: Registry[Any]) -> dict[str, Any]:
     forms: list[dict[str, Any]] = []
     alone = []
     for name in registry.names():
-        form = model_of(registry[name]).model_json_schema()
-        properties = {"name": {"const": name}, **form.pop("properties", {})}
+        form = inlined(model_of(registry[name]).model_json_schema())
+        properties = {key_of(registry): {"const": name}, **form.pop("properties", {})}
         required = form.pop("required", [])
-        forms.append({**form, "properties": properties, "required": ["name", *required]})
+        forms.append({**form, "properties": properties, "required": [key_of(registry), *required]})
         if not required:
             alone.append(name)
     names = [{"enum": alone}] if alone else []

@@ -6,6 +6,7 @@ off it, also for the JSON schema.
 
 from __future__ import annotations
 
+import collections.abc
 import dataclasses
 import math
 import types
@@ -20,11 +21,18 @@ from pydantic_core import core_schema
 from sparrow.config.errors import ConfigError, Problem, shown
 from sparrow.config.problems import problems
 from sparrow.config.rules import RULES
+from sparrow.data.features import Feature
+from sparrow.data.features import registry as FEATURES
+from sparrow.data.labels import Label
+from sparrow.data.sources import Source
+from sparrow.data.sources import registry as SOURCES
 from sparrow.dense import OPTIMIZERS, DenseOptimizer
 from sparrow.losses import Loss
 from sparrow.losses import registry as LOSSES
 from sparrow.metrics import Metric
 from sparrow.metrics import registry as METRICS
+from sparrow.models import ModelRecord
+from sparrow.models import registry as MODELS
 from sparrow.registry import Registry, nearest
 from sparrow.rules import Rule
 from sparrow.schedules import SCHEDULES
@@ -41,9 +49,23 @@ STRICT: Final = ConfigDict(
 )
 """Unknown fields are refused, and nothing is converted in silence: "3" is not a number, 1 is not true."""
 
-REGISTRIES: Final[tuple[Registry[Any], ...]] = (RULES, SCHEDULES, OPTIMIZERS, LOSSES, METRICS)
+REGISTRIES: Final[tuple[Registry[Any], ...]] = (
+    RULES,
+    SCHEDULES,
+    OPTIMIZERS,
+    LOSSES,
+    METRICS,
+    FEATURES,
+    SOURCES,
+    MODELS,
+)
 PLACEHOLDER: Final = "x-sparrow-record"
 """Stands for the kind of a record in a JSON schema, until `sparrow.config.json_schema` writes all kinds down once."""
+
+
+def key_of(registry: Registry[Any]) -> str:
+    """The field that says which record it is: a feature has a ``kind``, for its ``name`` is its own."""
+    return "kind" if registry is FEATURES else "name"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,14 +83,15 @@ class RecordField:
         """The record that ``value`` describes; a record is taken as it is."""
         if self.or_number and isinstance(value, int | float) and not isinstance(value, bool):
             return _finite(value)
+        key = key_of(self.registry)
         if isinstance(value, str) and not self.or_number:
-            value = {"name": value}
+            value = {key: value}
         if isinstance(value, Mapping):
             return _from_mapping(self.registry, freeze(value))
         if any(type(value) is self.registry[name] for name in self.registry.names()):
             return value
         alone = "a number" if self.or_number else f"the name of a {self.registry.kind}"
-        raise ConfigError(f"must be {alone}, or a {self.registry.kind} as a mapping with a 'name', got {shown(value)}")
+        raise ConfigError(f"must be {alone}, or a {self.registry.kind} as a mapping with a '{key}', got {shown(value)}")
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
         return core_schema.no_info_plain_validator_function(self.read)
@@ -80,33 +103,59 @@ class RecordField:
 
 @dataclasses.dataclass(frozen=True)
 class DataclassField:
-    """The type of a field that holds one dataclass, written as a mapping of its fields; ``true``: the defaults."""
+    """The type of a field that holds one dataclass, written as a mapping of its fields.
+
+    Where it is ``optional``, ``true`` stands for the defaults and ``false`` for none.
+    """
 
     cls: type[Any]
+    optional: bool = False
 
     def read(self, value: Any) -> Any:
         """The object that ``value`` describes; an object is taken as it is."""
         if isinstance(value, Mapping):
             return _make(self.cls, freeze(value), {})
-        if isinstance(value, self.cls) or value is None:
+        if isinstance(value, self.cls):
             return value
-        if isinstance(value, bool):
+        if self.optional and (value is None or isinstance(value, bool)):
             return self.cls() if value else None
-        raise ConfigError(f"must be a mapping of fields, true or false, got {shown(value)}")
+        switch = ", true or false" * self.optional
+        raise ConfigError(f"must be a mapping of fields{switch}, got {shown(value)}")
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
         return core_schema.no_info_plain_validator_function(self.read)
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
-        return {"anyOf": [{"type": "boolean"}, {"type": "null"}, model_of(self.cls).model_json_schema()]}
+        mapping = inlined(model_of(self.cls).model_json_schema())
+        return {"anyOf": [{"type": "boolean"}, {"type": "null"}, mapping]} if self.optional else mapping
 
 
+_BASES: Final[tuple[tuple[type[Any], Registry[Any]], ...]] = (
+    (Metric, METRICS),
+    (Loss, LOSSES),
+    (Rule, RULES),
+    (DenseOptimizer, OPTIMIZERS),
+    (Feature, FEATURES),
+    (Source, SOURCES),
+    (ModelRecord, MODELS),
+)
 RuleRecord = Annotated[Rule, RecordField(RULES)]
 OptimizerRecord = Annotated[DenseOptimizer, RecordField(OPTIMIZERS)]
 LossRecord = Annotated[Loss, RecordField(LOSSES)]
 MetricRecord = Annotated[Metric[Any], RecordField(METRICS)]
 LearningRate = Annotated[float | Callable[[Any], Any], RecordField(SCHEDULES, or_number=True)]
-LossScaleRecord = Annotated[LossScale | None, DataclassField(LossScale)]
+FeatureRecord = Annotated[Feature, RecordField(FEATURES)]
+SourceRecord = Annotated[Source, RecordField(SOURCES)]
+ArchitectureRecord = Annotated[ModelRecord, RecordField(MODELS)]
+LabelRecord = Annotated[Label, DataclassField(Label)]
+LossScaleRecord = Annotated[LossScale | None, DataclassField(LossScale, optional=True)]
+
+
+def inlined(schema: dict[str, Any]) -> dict[str, Any]:
+    """A JSON schema of a record, to stand inside another: records never need definitions of their own."""
+    if "$defs" in schema:
+        raise TypeError(f"the record {schema.get('title')} holds a type that has no place in a JSON schema")
+    return schema
 
 
 def _finite(value: float) -> float:
@@ -120,12 +169,13 @@ def _finite(value: float) -> float:
 
 
 def _from_mapping(registry: Registry[Any], value: Mapping[str, Any]) -> Any:
-    name = value.get("name")
+    key = key_of(registry)
+    name = value.get(key)
     if not isinstance(name, str):
-        raise ConfigError(f"a {registry.kind} needs a 'name'. Valid names: {', '.join(registry.names())}")
+        raise ConfigError(f"a {registry.kind} needs a '{key}'. Valid names: {', '.join(registry.names())}")
     if name not in registry:
-        raise ConfigError([Problem(("name",), f"unknown {registry.kind} {name!r}: {nearest(name, registry.names())}")])
-    return _make(registry[name], {key: item for key, item in value.items() if key != "name"}, {"name": name})
+        raise ConfigError([Problem((key,), f"unknown {registry.kind} {name!r}: {nearest(name, registry.names())}")])
+    return _make(registry[name], {field: item for field, item in value.items() if field != key}, {key: name})
 
 
 def _make(cls: type[Any], fields: Mapping[str, Any], extra: Mapping[str, Any]) -> Any:
@@ -171,17 +221,21 @@ def _model_of(cls: type[Any]) -> type[BaseModel]:
 
 
 def field_type(hint: Any) -> Any:
-    """A dataclass field's type as configs read it: functions are schedules, and records are written by name."""
-    arguments = typing.get_args(hint)
-    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
-        if any(typing.get_origin(argument) is typing.get_origin(Callable[..., Any]) for argument in arguments):
+    """A dataclass field's type as configs read it: functions are schedules, and records are mappings."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        if any(typing.get_origin(argument) is collections.abc.Callable for argument in arguments):
             return LearningRate | None if type(None) in arguments else LearningRate
+        return typing.Union[tuple(map(field_type, arguments))]  # noqa: UP007
+    if origin is tuple:
+        return tuple[tuple(item if item is ... else field_type(item) for item in arguments)]  # type: ignore[misc]
+    cls = origin or hint
+    if not isinstance(cls, type):
         return hint
-    origin = typing.get_origin(hint) or hint
-    for base, registry in ((Metric, METRICS), (Loss, LOSSES), (Rule, RULES), (DenseOptimizer, OPTIMIZERS)):
-        if isinstance(origin, type) and issubclass(origin, base):
+    for base, registry in _BASES:
+        if issubclass(cls, base):
             return Annotated[Any, RecordField(registry)]
-    return hint
+    return Annotated[Any, DataclassField(cls)] if dataclasses.is_dataclass(cls) else hint
 
 
 def freeze(value: Any, path: tuple[str | int, ...] = ()) -> Any:
@@ -219,9 +273,9 @@ def plain(value: Any, defaults: bool = False, where: str = "config") -> Any:
         for name in registry.names():
             if type(value) is registry[name]:
                 fields = _plain_fields(value, defaults, where)
-                return {"name": name, **fields} if fields else name
+                return {key_of(registry): name, **fields} if fields else name
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return _plain_fields(value, defaults, where) or True
+        return _plain_fields(value, defaults, where) or (True if isinstance(value, LossScale) else {})
     raise ConfigError(f"{where} is {shown(value)}, which has no name that a config could hold; register it")
 
 

@@ -6,8 +6,9 @@ import pytest
 
 from sparrow import config, metrics, rules, schedules
 from sparrow.config import ConfigError, json_schema
-from sparrow.config.records import REGISTRIES, RecordField, model_of, plain
+from sparrow.config.records import REGISTRIES, RecordField, key_of, model_of, plain
 from sparrow.config.rules import RULES
+from sparrow.models import MLP, TaskTower, Tower
 
 REQUIRED = {
     "lr": 0.1,
@@ -20,7 +21,22 @@ REQUIRED = {
     "t_0": 4,
     "session_name": "session",
     "num_classes": 3,
+    "name": "item",
+    "embedding_dim": 4,
+    "max_length": 5,
+    "cross": ("a", "b"),
+    "hash_bucket_size": 10,
+    "path": "clicks.parquet",
+    "impressions": 100,
+    "final": MLP((8,)),
+    "deep": MLP((8, 4), dropout_ratio=0.5),
+    "expert_mlp": MLP((8,)),
+    "task_towers": (TaskTower("click", MLP((4,))),),
+    "towers": (Tower("user", MLP((4,))), Tower("item")),
+    "user_tower": Tower("user"),
+    "item_tower": Tower("item"),
 }
+GIVEN = {"id": {"num_buckets": 10}, "sequence": {"vocabulary": ("a", "b")}}
 NESTED = {"decayed": metrics.MAE(), "by_group": metrics.NDCGAtK()}
 RECORDS = [(registry, name) for registry in REGISTRIES for name in registry.names()]
 
@@ -29,7 +45,8 @@ def record_of(registry, name):
     """The record with its defaults, and something sensible for the fields that have none."""
     cls = registry[name]
     missing = [f.name for f in dataclasses.fields(cls) if f.init and model_of(cls).model_fields[f.name].is_required()]
-    return cls(**{field: NESTED[name] if field == "metric" else REQUIRED[field] for field in missing})
+    fields = {field: NESTED[name] if field == "metric" else REQUIRED[field] for field in missing}
+    return cls(**fields, **GIVEN.get(name, {}))
 
 
 @pytest.mark.parametrize(("registry", "name"), RECORDS, ids=lambda x: getattr(x, "kind", x))
@@ -39,14 +56,14 @@ def test_written_and_read_back(registry, name, defaults):
     written = plain(record, defaults)
     assert RecordField(registry).read(written) == record
     if defaults:
-        assert set(written) == {"name", *model_of(type(record)).model_fields} or written == name
+        assert set(written) == {key_of(registry), *model_of(type(record)).model_fields} or written == name
 
 
 @pytest.mark.parametrize(("registry", "name"), RECORDS, ids=lambda x: getattr(x, "kind", x))
 def test_unknown_field_is_refused_by_name(registry, name):
     written = plain(record_of(registry, name), defaults=True)
-    written = {"name": written} if isinstance(written, str) else written
-    with pytest.raises(ConfigError, match="^no_such_field: unknown field"):
+    written = {key_of(registry): written} if isinstance(written, str) else written
+    with pytest.raises(ConfigError, match=r"^no_such_field: unknown field"):
         RecordField(registry).read(written | {"no_such_field": 1})
 
 
@@ -88,14 +105,10 @@ def test_json_schema_holds_every_record_and_only_known_references():
     schema = json_schema()
     for registry in REGISTRIES:
         forms = [form for form in schema["$defs"][registry.kind]["anyOf"] if "enum" not in form]
-        assert [form["properties"][registry_key(form)]["const"] for form in forms] == registry.names()
+        assert [form["properties"][key_of(registry)]["const"] for form in forms] == registry.names()
         assert all(form["additionalProperties"] is False for form in forms)
     for reference in references(schema):
         assert reference.removeprefix("#/$defs/") in schema["$defs"], reference
-
-
-def registry_key(form):
-    return "kind" if "const" in form["properties"].get("kind", {}) else "name"
 
 
 def references(node):
