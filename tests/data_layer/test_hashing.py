@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from sparrow.data.hash_table import HashTable
 from sparrow.data.hashing import hash_integers, hash_texts, mix64, modulo, shuffled
-from sparrow.data.table import HashTable
 from sparrow.embedding import TableSpec
 from sparrow.embedding.inputs import hash_ids
 from sparrow.rules import SGD

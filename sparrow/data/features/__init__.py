@@ -1,0 +1,18 @@
+"""Features: how the columns of a table become the inputs of a model."""
+
+from sparrow.data.features.base import Feature, SparseFeature, register_feature, registry
+from sparrow.data.features.combo import ComboFeature
+from sparrow.data.features.ids import IdFeature
+from sparrow.data.features.numeric import RawFeature
+from sparrow.data.features.sequence import SequenceFeature
+
+__all__ = [
+    "ComboFeature",
+    "Feature",
+    "IdFeature",
+    "RawFeature",
+    "SequenceFeature",
+    "SparseFeature",
+    "register_feature",
+    "registry",
+]

@@ -1,0 +1,128 @@
+"""`Feature`: one named input of a model, and how it is read from a table's columns."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from sparrow.data.batch import Values
+from sparrow.data.errors import Problems
+from sparrow.registry import Registry
+
+F = TypeVar("F", bound="type[Feature]")
+
+POOLINGS = ("sum", "mean", "sqrtn")
+
+
+class Feature(abc.ABC):
+    """A named input. A sparse one gives ids and looks them up in a table, a dense one gives numbers.
+
+    Attributes:
+      name: unique among the features; batches and activations go by it.
+      part: where it stands in a `Batch`: "ids", "numbers" or "sequences".
+    """
+
+    name: str
+
+    @property
+    @abc.abstractmethod
+    def part(self) -> str:
+        """The part of a `Batch` that holds it."""
+
+    @property
+    @abc.abstractmethod
+    def columns(self) -> tuple[str, ...]:
+        """The columns it is made from."""
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether it holds ids for a table, not numbers."""
+        return self.part != "numbers"
+
+    @property
+    @abc.abstractmethod
+    def width(self) -> int:
+        """How many numbers it gives the model per row: the embedding's for a sparse feature."""
+
+    @abc.abstractmethod
+    def refuse(self, column: str, kind: Any) -> str | None:
+        """What is wrong with a column of Arrow type ``kind``; None: nothing."""
+
+    @abc.abstractmethod
+    def convert(self, columns: Any, problems: Problems) -> Values:
+        """Reads a feature from an Arrow record batch; rows that cannot be used are added to ``problems``."""
+
+
+class SparseFeature(Feature):
+    """A feature that holds ids of a table's rows. Features with the same ``table`` share it."""
+
+    embedding_dim: int
+    table: str | None
+
+    @property
+    @abc.abstractmethod
+    def num_rows(self) -> int:
+        """Rows that its table needs."""
+
+    @property
+    @abc.abstractmethod
+    def combiner(self) -> str | None:
+        """How the rows of a bag become one; None: any way will do, as where a bag holds one id."""
+
+    @property
+    def width(self) -> int:
+        """The embedding's dim."""
+        return self.embedding_dim
+
+    @property
+    def table_name(self) -> str:
+        """The table's name: its own, if it shares none."""
+        return self.table or self.name
+
+
+class FeatureRegistry(Registry[Feature]):
+    """Features as plain values: ``kind`` says which record it is, as ``name`` is the feature's own.
+
+    >>> from sparrow.data import IdFeature
+    >>> registry.to_dict(IdFeature("user", num_buckets=10, embedding_dim=4))["kind"]
+    'id'
+    """
+
+    def register(self, name: str) -> Callable[[F], F]:
+        """Class decorator: registers a frozen dataclass with a field ``name``."""
+
+        def decorate(cls: F) -> F:
+            if not dataclasses.is_dataclass(cls) or "name" not in {field.name for field in dataclasses.fields(cls)}:
+                raise TypeError(f"feature '{name}': {cls.__name__} must be a dataclass with a field 'name'")
+            if name in self._records:
+                raise ValueError(f"feature '{name}' is already registered; choose another name")
+            self._records[name] = cls
+            return cls
+
+        return decorate
+
+    def to_dict(self, record: Feature) -> dict[str, Any]:
+        """``{"kind": ..., "name": ..., **fields}``, of plain values only."""
+        return {"kind": self.name_of(record), **super().to_dict(record)}
+
+    def from_dict(self, data: Mapping[str, Any]) -> Feature:
+        """The inverse of `to_dict`."""
+        if not isinstance(data, Mapping) or not isinstance(data.get("kind"), str):
+            raise ValueError(f"a feature is written as a mapping with a 'kind' and a 'name', got {data!r}")
+        return self.make(data["kind"], **{key: value for key, value in data.items() if key != "kind"})
+
+
+registry = FeatureRegistry("feature")
+
+
+def register_feature(name: str) -> Callable[[F], F]:
+    """Class decorator: makes one's own kind of feature known by ``name``, to config files too."""
+
+    def decorate(cls: F) -> F:
+        if not issubclass(cls, Feature):
+            raise TypeError(f"feature '{name}': {cls.__name__} must be a subclass of sparrow.data.Feature")
+        return registry.register(name)(cls)
+
+    return decorate

@@ -1,0 +1,100 @@
+"""`ComboFeature`: the cross of several columns, hashed."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from sparrow.data.batch import Values
+from sparrow.data.errors import Problems
+from sparrow.data.features import checks
+from sparrow.data.features.base import SparseFeature, register_feature
+from sparrow.data.hashing import mix64, modulo
+from sparrow.data.keys import hashed
+from sparrow.data.values import element_type, is_list, is_number, is_text
+
+
+@register_feature("combo")
+@dataclasses.dataclass(frozen=True)
+class ComboFeature(SparseFeature):
+    """One id per row for the combination of several columns' values, such as country and device.
+
+    With ``k_1 .. k_n`` the columns' 64-bit keys (0 where missing)::
+
+        h = mix64(n);  h = mix64(h ^ k_i) for i = 1 .. n;  id = h mod hash_bucket_size
+
+    >>> import pyarrow as pa
+    >>> combo = ComboFeature("place", cross=("city", "day"), hash_bucket_size=1000, embedding_dim=4)
+    >>> batch = pa.RecordBatch.from_pydict({"city": ["Rome", "Rome", "Oslo"], "day": [1, 1, 1]})
+    >>> a, b, c = combo.convert(batch, Problems(3))
+    >>> bool(a == b), bool(a == c)
+    (True, False)
+
+    Attributes:
+      name: of the feature.
+      cross: the columns, two or more; their order matters.
+      hash_bucket_size: rows of its table.
+      embedding_dim: of its table.
+      table: name of the table; None: the feature's own.
+    """
+
+    name: str
+    _: dataclasses.KW_ONLY
+    cross: tuple[str, ...]
+    hash_bucket_size: int
+    embedding_dim: int
+    table: str | None = None
+
+    def __post_init__(self) -> None:
+        checks.text("feature", "name", self.name)
+        where = f"feature '{self.name}'"
+        if isinstance(self.cross, str) or len(self.cross) < 2:
+            raise ValueError(f"{where}: cross must name two columns or more, got {self.cross!r}")
+        object.__setattr__(self, "cross", tuple(self.cross))
+        for column in self.cross:
+            checks.text(where, "cross", column)
+        checks.whole(where, "hash_bucket_size", self.hash_bucket_size)
+        checks.whole(where, "embedding_dim", self.embedding_dim)
+        if self.table is not None:
+            checks.text(where, "table", self.table)
+
+    @property
+    def part(self) -> str:
+        """Ids."""
+        return "ids"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The crossed columns."""
+        return self.cross
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that its table needs."""
+        return self.hash_bucket_size
+
+    @property
+    def combiner(self) -> str | None:
+        """A row holds one id: nothing to combine."""
+        return None
+
+    def refuse(self, column: str, kind: Any) -> str | None:
+        """Single values only: whole numbers or texts."""
+        element = element_type(kind)
+        if not is_list(kind) and (is_text(element) or is_number(element)):
+            return None
+        return f"feature '{self.name}' crosses single values (whole numbers or texts), the column holds {kind}"
+
+    def convert(self, columns: Any, problems: Problems) -> Values:
+        """(batch,) int32."""
+        h = mix64(np.full(columns.num_rows, len(self.cross), np.uint64))
+        for name in self.cross:
+            parsed = hashed(columns.column(name))
+            if parsed.bad is not None:
+                at, why = np.flatnonzero(parsed.bad), parsed.why
+                problems.add(name, at, lambda i, at=at, why=why: why(int(at[i])))  # type: ignore[misc]
+            keys = parsed.values if parsed.missing is None else np.where(parsed.missing, np.uint64(0), parsed.values)
+            h = mix64(h ^ keys)
+        return modulo(h, self.hash_bucket_size)

@@ -1,0 +1,118 @@
+"""`IdFeature`: one or several ids per row, pooled."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrow.data.batch import Values
+from sparrow.data.errors import Problems
+from sparrow.data.features import checks
+from sparrow.data.features.base import POOLINGS, register_feature
+from sparrow.data.features.mapped import MappedIds, without_missing
+from sparrow.data.values import element_type, flatten, is_number, is_text, numbers
+
+
+@register_feature("id")
+@dataclasses.dataclass(frozen=True)
+class IdFeature(MappedIds):
+    """Ids that a table is looked up with; a row that holds several pools their embeddings.
+
+    >>> import pyarrow as pa
+    >>> genres = IdFeature("genres", vocabulary=("Action", "Comedy"), separator="|", embedding_dim=8)
+    >>> batch = pa.RecordBatch.from_pydict({"genres": ["Comedy|Action", None, "Western"]})
+    >>> genres.convert(batch, Problems(3)).to_lists(), genres.num_rows
+    ([[1, 0], [], [2]], 3)
+
+    Attributes:
+      name: of the feature.
+      embedding_dim: of its table.
+      column: where the ids are; None: the column of the feature's name.
+      num_buckets: ids are 0 to num_buckets - 1 as they stand.
+      hash_bucket_size: ids (any whole number or text) are hashed to so many rows; the hash never changes.
+      vocabulary: the known ids, in a list or in a file of one word a line; an id's row is its position.
+      unknown: an id outside num_buckets or the vocabulary: "row" (one more row for all of them; what a vocabulary
+        does if not told), "empty" (as if it were missing), "error" (a malformed row; what num_buckets does).
+      default: the id that stands in for a missing one; None: a missing id looks nothing up and gives zeros.
+      separator: between the ids of a text that holds several, such as "|".
+      as_integer: texts are read as whole numbers before they are hashed, as they would be from a typed file.
+      weight_column: a weight per id, in the same form as the ids.
+      pooling: "sum", "mean" (divided by Σw) or "sqrtn" (divided by √Σw²); None: as the features do that share its
+        table, or "sum".
+      table: name of the table, to share it with other features; None: the feature's own.
+    """
+
+    _: dataclasses.KW_ONLY
+    weight_column: str | None = None
+    pooling: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.pooling is not None:
+            checks.choice(f"feature '{self.name}'", "pooling", self.pooling, POOLINGS)
+        if self.weight_column is not None:
+            checks.text(f"feature '{self.name}'", "weight_column", self.weight_column)
+
+    @property
+    def part(self) -> str:
+        """Ids."""
+        return "ids"
+
+    @property
+    def combiner(self) -> str | None:
+        """The pooling."""
+        return self.pooling
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The column of ids, and that of weights."""
+        return (self.id_column,) if self.weight_column is None else (self.id_column, self.weight_column)
+
+    def refuse(self, column: str, kind: Any) -> str | None:
+        """Ids are whole numbers or texts, weights are numbers."""
+        if column != self.weight_column:
+            return super().refuse(column, kind)
+        element = element_type(kind)
+        if is_number(element) or is_text(element):
+            return None
+        return f"feature '{self.name}' needs weights (numbers, or lists of them), the column holds {kind}"
+
+    def convert(self, columns: Any, problems: Problems) -> Values:
+        """(batch,) int32 where a row holds one id, else `Ragged`."""
+        rows, flat = self._read(columns, problems)
+        if self.weight_column is None and flat.offsets is None:
+            return rows
+        offsets = np.arange(len(rows) + 1) if flat.offsets is None else flat.offsets
+        weights = None if self.weight_column is None else self._weights(columns, offsets, problems)
+        return without_missing(rows, offsets, weights)
+
+    def _weights(self, columns: Any, offsets: npt.NDArray[np.int64], problems: Problems) -> npt.NDArray[np.float32]:
+        assert self.weight_column is not None
+        flat = flatten(columns.column(self.weight_column), self.separator)
+        own = np.arange(len(flat.entries) + 1) if flat.offsets is None else flat.offsets
+        ids, weights = np.diff(offsets), np.diff(own)
+        differ = np.flatnonzero(ids != weights)
+        if differ.size:
+            problems.add(
+                self.weight_column,
+                differ,
+                lambda i: (
+                    f"{ids[differ[i]]} ids in column '{self.id_column}' need as many weights, got {weights[differ[i]]}"
+                ),
+            )
+            return np.ones(int(offsets[-1]), np.float32)
+        parsed = numbers(flat.entries)
+        bad = parsed.bad
+        if parsed.missing is not None:
+            bad = parsed.missing if bad is None else bad | parsed.missing
+        if bad is not None:
+            at, missing = np.flatnonzero(bad), parsed.missing
+            problems.add(
+                self.weight_column,
+                flat.row_of(at),
+                lambda i: "a weight is missing" if missing is not None and missing[at[i]] else parsed.why(int(at[i])),
+            )
+        return parsed.values.astype(np.float32)

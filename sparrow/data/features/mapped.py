@@ -1,0 +1,183 @@
+"""From the entries of a column to rows of a table: numbered, hashed, or found in a vocabulary."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrow.data.errors import Problems, shown
+from sparrow.data.features import checks
+from sparrow.data.features.base import SparseFeature
+from sparrow.data.hashing import modulo
+from sparrow.data.keys import hashed, through_dictionary
+from sparrow.data.values import (
+    Flat,
+    Parsed,
+    element_type,
+    flatten,
+    integers,
+    is_number,
+    is_text,
+)
+from sparrow.data.vocabulary import Vocabulary
+from sparrow.embedding import Ragged
+
+UNKNOWN: Final = ("row", "empty", "error")
+
+
+@dataclasses.dataclass(frozen=True)
+class MappedIds(SparseFeature):
+    """What `IdFeature` and `SequenceFeature` share: from entries to row numbers."""
+
+    name: str
+    _: dataclasses.KW_ONLY
+    embedding_dim: int
+    column: str | None = None
+    num_buckets: int | None = None
+    hash_bucket_size: int | None = None
+    vocabulary: tuple[str | int, ...] | str | None = None
+    unknown: Literal["row", "empty", "error"] | None = None
+    default: int | str | None = None
+    separator: str | None = None
+    as_integer: bool = False
+    table: str | None = None
+
+    def __post_init__(self) -> None:
+        checks.text("feature", "name", self.name)
+        where = f"feature '{self.name}'"
+        checks.whole(where, "embedding_dim", self.embedding_dim)
+        for field in ("column", "table", "separator"):
+            if getattr(self, field) is not None:
+                checks.text(where, field, getattr(self, field))
+        if isinstance(self.vocabulary, list):
+            object.__setattr__(self, "vocabulary", tuple(self.vocabulary))
+        given = [f for f in ("num_buckets", "hash_bucket_size", "vocabulary") if getattr(self, f) is not None]
+        if len(given) != 1:
+            raise ValueError(
+                f"{where}: give exactly one of num_buckets, hash_bucket_size and vocabulary, got {given or 'none'}"
+            )
+        if given[0] != "vocabulary":
+            checks.whole(where, given[0], getattr(self, given[0]))
+        if self.unknown is not None:
+            checks.choice(where, "unknown", self.unknown, UNKNOWN)
+            if given[0] == "hash_bucket_size":
+                raise ValueError(f"{where}: unknown is set, but a hashed feature knows every id; leave it out")
+
+    @property
+    def id_column(self) -> str:
+        """The column of ids."""
+        return self.column or self.name
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The column of ids."""
+        return (self.id_column,)
+
+    @functools.cached_property
+    def words(self) -> Vocabulary | None:
+        """The vocabulary, read from its file on first use; None: there is none."""
+        if self.vocabulary is None:
+            return None
+        if isinstance(self.vocabulary, str):
+            return Vocabulary.load(self.vocabulary)
+        return Vocabulary(self.vocabulary, f"feature '{self.name}', vocabulary")
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that its table needs; unknown ids with a row of their own have the last one."""
+        rows = self.num_buckets or self.hash_bucket_size or len(self.words or ())
+        return rows + (self._unknown == "row")
+
+    @property
+    def _unknown(self) -> str:
+        if self.hash_bucket_size is not None:
+            return "error"
+        return self.unknown or ("error" if self.num_buckets is not None else "row")
+
+    def refuse(self, column: str, kind: Any) -> str | None:
+        """Ids are whole numbers or texts, or lists of them."""
+        element = element_type(kind)
+        if is_text(element) or is_number(element):
+            return None
+        return f"feature '{self.name}' needs ids (whole numbers, texts, or lists of them), the column holds {kind}"
+
+    @functools.cached_property
+    def _default_row(self) -> int:
+        """The row of a missing id; -1: none."""
+        if self.default is None:
+            return -1
+        import pyarrow as pa
+
+        row = self._rows(pa.array([self.default]))
+        if row.bad is not None and row.bad[0]:
+            raise ValueError(f"feature '{self.name}': default {self.default!r} is no valid id: {row.why(0)}")
+        return int(row.values[0])
+
+    def _rows(self, entries: Any) -> Parsed:
+        """Row numbers (int32) of entries; -1 where there is none."""
+        if hasattr(entries, "dictionary"):
+            return through_dictionary(entries, self._rows)
+        if self.num_buckets is not None:
+            parsed = integers(entries)
+            values = parsed.values
+            known = (values >= 0) & (values < self.num_buckets)
+            rows = values.astype(np.int32)
+        else:
+            parsed = hashed(entries, self.as_integer)
+            if self.hash_bucket_size is not None:
+                return dataclasses.replace(parsed, values=modulo(parsed.values, self.hash_bucket_size))
+            assert self.words is not None  # __post_init__ saw to it
+            rows = self.words.find(parsed.values, is_text(entries.type) and not self.as_integer)
+            known = rows >= 0
+        if known.all():
+            return dataclasses.replace(parsed, values=rows)
+        return self._with_unknown(entries, dataclasses.replace(parsed, values=rows), known)
+
+    def _with_unknown(self, entries: Any, parsed: Parsed, known: npt.NDArray[np.bool_]) -> Parsed:
+        if parsed.missing is not None:
+            known = known | parsed.missing
+        if self._unknown != "error":
+            row = self.num_rows - 1 if self._unknown == "row" else -1
+            return dataclasses.replace(parsed, values=np.where(known, parsed.values, np.int32(row)))
+        unread = parsed.bad
+
+        def why(i: int) -> str:
+            if unread is not None and unread[i]:
+                return parsed.why(i)
+            value = shown(entries[i].as_py())
+            if self.num_buckets is not None:
+                return (
+                    f"id {value} is outside 0 to {self.num_buckets - 1}; "
+                    f"correct the data, or num_buckets of feature '{self.name}'"
+                )
+            return f"{value} is not in the vocabulary of feature '{self.name}'; build it anew, or set unknown to 'row'"
+
+        return dataclasses.replace(parsed, bad=~known if unread is None else ~known | unread, why=why)
+
+    def _read(self, columns: Any, problems: Problems) -> tuple[npt.NDArray[np.int32], Flat]:
+        """Row numbers of all entries, -1 for none, and where they stand."""
+        flat = flatten(columns.column(self.id_column), self.separator)
+        parsed = self._rows(flat.entries)
+        rows = parsed.values
+        if parsed.missing is not None:
+            rows = np.where(parsed.missing, np.int32(self._default_row), rows)
+        if parsed.bad is not None:
+            at = np.flatnonzero(parsed.bad)
+            problems.add(self.id_column, flat.row_of(at), lambda i: parsed.why(int(at[i])))
+        return rows, flat
+
+
+def without_missing(
+    rows: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64], weights: npt.NDArray[np.float32] | None
+) -> Ragged:
+    """Bags without the entries that are -1."""
+    keep = rows >= 0
+    if keep.all():
+        return Ragged(rows, offsets, weights)
+    ends = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(keep, out=ends[1:])
+    return Ragged(rows[keep], ends[offsets], None if weights is None else weights[keep])

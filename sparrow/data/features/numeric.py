@@ -1,0 +1,165 @@
+"""`RawFeature`: numbers, as they are, transformed, or cut into buckets that have embeddings."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrow.data.batch import Values
+from sparrow.data.errors import Problems
+from sparrow.data.features import checks
+from sparrow.data.features.base import SparseFeature, register_feature
+from sparrow.data.values import element_type, flatten, is_number, is_text, numbers
+
+
+@register_feature("raw")
+@dataclasses.dataclass(frozen=True)
+class RawFeature(SparseFeature):
+    """Numbers: ``x`` is filled where missing, then ``log(1 + max(x, 0))`` if asked, then ``(x - mean) / std``.
+
+    With ``boundaries`` b it is sparse instead: the id of x is the number of boundaries that are <= x.
+
+    >>> import pyarrow as pa
+    >>> batch = pa.RecordBatch.from_pydict({"price": [0.0, None, 3.0]})
+    >>> RawFeature("price", mean=1.0, std=2.0, missing=1.0).convert(batch, Problems(3)).tolist()
+    [[-0.5], [0.0], [1.0]]
+    >>> RawFeature("price", boundaries=(1.0, 3.0), embedding_dim=4).convert(batch, Problems(3)).tolist()
+    [0, 0, 2]
+
+    Attributes:
+      name: of the feature.
+      column: where the numbers are; None: the column of the feature's name.
+      dim: how many numbers a row holds, in a list or a separated text.
+      separator: between the numbers of a text that holds several.
+      log: whether to take the logarithm.
+      mean, std: to standardise with, on the logarithm if there is one.
+      missing: the number that stands in for a missing one (or NaN), before any transform; None: a malformed row.
+      boundaries: increasing numbers that cut into buckets, before any transform; one number per row only.
+      embedding_dim: of the buckets' table.
+      table: name of the buckets' table; None: the feature's own.
+    """
+
+    name: str
+    _: dataclasses.KW_ONLY
+    column: str | None = None
+    dim: int = 1
+    separator: str | None = None
+    log: bool = False
+    mean: float = 0.0
+    std: float = 1.0
+    missing: float | None = 0.0
+    boundaries: tuple[float, ...] | None = None
+    embedding_dim: int | None = None  # type: ignore[assignment]
+    table: str | None = None
+
+    def __post_init__(self) -> None:
+        checks.text("feature", "name", self.name)
+        where = f"feature '{self.name}'"
+        checks.whole(where, "dim", self.dim)
+        checks.number(where, "mean", self.mean)
+        checks.number(where, "std", self.std, above=0.0)
+        if self.missing is not None:
+            checks.number(where, "missing", self.missing)
+        for field in ("column", "separator", "table"):
+            if getattr(self, field) is not None:
+                checks.text(where, field, getattr(self, field))
+        if self.boundaries is None:
+            if self.embedding_dim is not None or self.table is not None:
+                raise ValueError(f"{where}: embedding_dim and table belong to buckets; give boundaries as well")
+            return
+        self._check_boundaries(where)
+
+    def _check_boundaries(self, where: str) -> None:
+        object.__setattr__(self, "boundaries", tuple(self.boundaries or ()))
+        if not self.boundaries:
+            raise ValueError(f"{where}: boundaries must hold at least one number")
+        for value in self.boundaries:
+            checks.number(where, "boundaries", value)
+        for a, b in itertools.pairwise(self.boundaries):
+            if a >= b:
+                raise ValueError(f"{where}: boundaries must increase, but {b:g} comes after {a:g}")
+        if self.dim != 1 or self.log or self.mean != 0.0 or self.std != 1.0:
+            raise ValueError(f"{where}: boundaries cut one number as it stands; leave out dim, log, mean and std")
+        checks.whole(where, "embedding_dim", self.embedding_dim)
+
+    @property
+    def part(self) -> str:
+        """Numbers, or the ids of buckets."""
+        return "numbers" if self.boundaries is None else "ids"
+
+    @property
+    def width(self) -> int:
+        """``dim``, or that of the buckets' embedding."""
+        return self.embedding_dim or self.dim
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The column of numbers."""
+        return (self.column or self.name,)
+
+    @property
+    def num_rows(self) -> int:
+        """One row per bucket."""
+        return len(self.boundaries or ()) + 1
+
+    @property
+    def combiner(self) -> str | None:
+        """A row holds one id: nothing to combine."""
+        return None
+
+    def refuse(self, column: str, kind: Any) -> str | None:
+        """Numbers, texts that hold numbers, or lists of them."""
+        element = element_type(kind)
+        if is_number(element) or is_text(element):
+            return None
+        return f"feature '{self.name}' needs numbers, the column holds {kind}"
+
+    def convert(self, columns: Any, problems: Problems) -> Values:
+        """(batch, dim) float32, or (batch,) int32 buckets."""
+        if self.boundaries is not None:
+            x = self._read(columns, problems, 1)
+            return np.searchsorted(self.boundaries, x[:, 0], side="right").astype(np.int32)
+        x = self._read(columns, problems, self.dim)
+        if self.log:
+            x = np.log(np.maximum(x, 0.0) + 1.0)  # in float64, where this is as good as log1p is in float32
+        if self.mean != 0.0 or self.std != 1.0:
+            x = (x - self.mean) / self.std
+        return x.astype(np.float32)
+
+    def _read(self, columns: Any, problems: Problems, dim: int) -> npt.NDArray[np.float64]:
+        (name,) = self.columns
+        column = columns.column(name)
+        if hasattr(column, "dictionary"):
+            column = column.dictionary_decode()
+        flat = flatten(column, self.separator)
+        counts = np.ones(len(column), np.int64) if flat.offsets is None else np.diff(flat.offsets)
+        absent = (counts == 0) & column.is_null().to_numpy(zero_copy_only=False)  # a missing list: dim missing numbers
+        wrong = np.flatnonzero((counts != dim) & ~absent)
+        if wrong.size:
+            problems.add(
+                name, wrong, lambda i: f"feature '{self.name}' needs {dim} numbers per row, got {counts[wrong[i]]}"
+            )
+            return np.zeros((len(column), dim))
+        parsed = numbers(flat.entries)
+        if parsed.bad is not None:
+            at, why = np.flatnonzero(parsed.bad), parsed.why
+            problems.add(name, flat.row_of(at), lambda i: why(int(at[i])))
+        x = parsed.values
+        lacking = parsed.missing
+        if flat.offsets is not None and absent.any():
+            full = np.zeros((len(column), dim))
+            gaps = np.ones((len(column), dim), np.bool_)
+            full[~absent] = x.reshape(-1, dim)
+            gaps[~absent] = False if lacking is None else lacking.reshape(-1, dim)
+            x, lacking = full.reshape(-1), gaps.reshape(-1)
+        if lacking is not None:
+            if self.missing is None:
+                problems.add(
+                    name, np.flatnonzero(lacking) // dim, lambda i: f"feature '{self.name}' has a missing number"
+                )
+            x = np.where(lacking, self.missing or 0.0, x)
+        return x.reshape(-1, dim)

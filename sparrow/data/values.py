@@ -1,0 +1,197 @@
+"""Arrow columns as flat NumPy values: whole numbers, numbers, lists and separated texts, with what is wrong in them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparrow.data.errors import shown
+
+
+@dataclasses.dataclass(frozen=True)
+class Flat:
+    """The entries of a column one after the other.
+
+    Attributes:
+      entries: an Arrow array without nesting.
+      offsets: (rows + 1,) where each row's entries start; None: one entry per row.
+    """
+
+    entries: Any
+    offsets: npt.NDArray[np.int64] | None
+
+    def row_of(self, entries: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The rows that the given entries are in."""
+        return entries if self.offsets is None else np.searchsorted(self.offsets, entries, side="right") - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Parsed:
+    """Converted entries.
+
+    Attributes:
+      values: (entries,) anything where missing or bad.
+      missing: mask; None: none is.
+      bad: mask of the entries that cannot be read; None: all can.
+      why: what is wrong with entry i.
+    """
+
+    values: npt.NDArray[Any]
+    missing: npt.NDArray[np.bool_] | None
+    bad: npt.NDArray[np.bool_] | None = None
+    why: Callable[[int], str] = str
+
+
+def is_text(kind: Any) -> bool:
+    """Whether an Arrow type is text (or bytes)."""
+    types = pa.types
+    return bool(types.is_string(kind) or types.is_large_string(kind))
+
+
+def is_number(kind: Any) -> bool:
+    """Whether an Arrow type is read as a number: integers, floats, decimals, booleans."""
+    types = pa.types
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_boolean(kind))
+
+
+def is_list(kind: Any) -> bool:
+    """Whether an Arrow type is a list of any kind."""
+    types = pa.types
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+def element_type(kind: Any) -> Any:
+    """The type of a column's entries: inside a list, behind a dictionary."""
+    if is_list(kind):
+        kind = kind.value_type
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def flatten(column: Any, separator: str | None) -> Flat:
+    """The entries of a column of single values, of lists, or of texts that hold several values between separators.
+
+    A missing list and an empty text hold no entries.
+
+    >>> flat = flatten(pa.array(["a|b", "", None, "c"]), "|")
+    >>> flat.entries.to_pylist(), flat.offsets.tolist()
+    (['a', 'b', 'c'], [0, 2, 2, 2, 3])
+    """
+    if pa.types.is_dictionary(column.type) and separator is not None:
+        column = column.dictionary_decode()
+    kind = column.type
+    if separator is not None and is_text(kind):
+        column = pc.split_pattern(pc.if_else(_is_empty(column), None, column), separator)
+        kind = column.type
+    if not is_list(kind):
+        return Flat(column, None)
+    if pa.types.is_fixed_size_list(kind):
+        column = column.cast(pa.large_list(kind.value_type))
+    entries = column.flatten()  # leaves out what a missing list may span
+    lengths = pc.fill_null(pc.list_value_length(column), 0)
+    offsets = np.zeros(len(column) + 1, np.int64)
+    np.cumsum(lengths.to_numpy(zero_copy_only=False), out=offsets[1:])
+    return Flat(entries, offsets)
+
+
+def integers(entries: Any) -> Parsed:
+    """Whole numbers from integers, texts such as "17", and floats such as 17.0 (NaN is missing).
+
+    >>> parsed = integers(pa.array([1.0, None, 2.5]))
+    >>> parsed.missing.tolist(), parsed.bad.tolist(), parsed.why(2)
+    ([False, True, False], [False, False, True], '2.5 is not a whole number')
+    """
+    kind = entries.type
+    if pa.types.is_integer(kind):
+        return Parsed(_filled(entries, 0), _missing(entries))
+    if pa.types.is_boolean(kind):
+        return Parsed(_filled(entries.cast(pa.uint8()), 0), _missing(entries))
+    if is_text(kind):
+        return _from_text(entries, pa.int64(), "a whole number")
+    numbers = _filled(entries.cast(pa.float64()), np.nan)
+    missing = np.isnan(numbers)
+    whole = np.where(missing, 0.0, numbers)
+    bad = (whole != np.floor(whole)) | (np.abs(whole) > 2.0**53)
+    return Parsed(
+        np.where(bad, 0.0, whole).astype(np.int64),
+        missing if missing.any() else None,
+        bad if bad.any() else None,
+        lambda i: f"{numbers[i]:g} is not a whole number",
+    )
+
+
+def numbers(entries: Any) -> Parsed:
+    """Numbers as float64; missing and NaN are missing, infinite ones are bad.
+
+    >>> parsed = numbers(pa.array(["1.5", None, "x"]))
+    >>> parsed.values[0], parsed.missing.tolist(), parsed.why(2)
+    (np.float64(1.5), [False, True, False], "'x' is not a number")
+    """
+    if is_text(entries.type):
+        parsed = _from_text(entries, pa.float64(), "a number")
+        values, missing, bad, why = parsed.values, parsed.missing, parsed.bad, parsed.why
+    else:
+        kind = entries.type
+        if pa.types.is_boolean(kind) or pa.types.is_decimal(kind):
+            entries = entries.cast(pa.uint8() if pa.types.is_boolean(kind) else pa.float64())
+        values = _filled(entries, 0).astype(np.float64)
+        missing, bad, why = _missing(entries), None, str
+    finite = np.isfinite(values)
+    if finite.all():
+        return Parsed(values, missing, bad, why)
+    nan, infinite, explain = np.isnan(values), np.isinf(values), why
+    missing = nan if missing is None else missing | nan
+    bad = infinite if bad is None else bad | infinite
+    original = values
+    return Parsed(
+        np.where(finite, values, 0.0),
+        missing,
+        bad if bad.any() else None,
+        lambda i: f"{original[i]:g} is not a finite number" if infinite[i] else explain(i),
+    )
+
+
+def _from_text(entries: Any, kind: Any, what: str) -> Parsed:
+    trimmed = pc.utf8_trim_whitespace(entries)
+    empty = _is_empty(trimmed)
+    if pc.any(empty).as_py():
+        trimmed = pc.if_else(empty, None, trimmed)
+    missing = _missing(trimmed)
+    try:
+        return Parsed(_filled(trimmed.cast(kind), 0), missing)
+    except pa.ArrowInvalid:  # some text is not a number: look at them one by one to say which
+        texts = trimmed.to_pylist()
+    read = [None if text is None else _parse(text, kind) for text in texts]
+    bad = np.array([text is not None and value is None for text, value in zip(texts, read, strict=True)])
+    values = np.array([value or 0 for value in read], np.int64 if pa.types.is_integer(kind) else np.float64)
+    return Parsed(values, missing, bad, lambda i: f"{shown(texts[i])} is not {what}")
+
+
+def _parse(text: str, kind: Any) -> Any:
+    try:
+        return pa.scalar(text).cast(kind).as_py()
+    except pa.ArrowInvalid:
+        return None
+
+
+def _is_empty(texts: Any) -> Any:
+    return pc.equal(texts, pa.scalar("", texts.type))
+
+
+def _missing(entries: Any) -> npt.NDArray[np.bool_] | None:
+    if not entries.null_count:
+        return None
+    mask: npt.NDArray[np.bool_] = entries.is_null().to_numpy(zero_copy_only=False)
+    return mask
+
+
+def _filled(entries: Any, value: float) -> npt.NDArray[Any]:
+    if entries.null_count:
+        entries = entries.fill_null(pa.scalar(value).cast(entries.type))
+    result: npt.NDArray[Any] = entries.to_numpy(zero_copy_only=False)
+    return result
