@@ -1,0 +1,23 @@
+"""Sources: where rows come from, in chunks that can be read in any order."""
+
+from sparrow.data.sources.base import Reader, Source, register_source, registry
+from sparrow.data.sources.clicks import ClickLog, write_clicks
+from sparrow.data.sources.criteo import Criteo
+from sparrow.data.sources.memory import Tables
+from sparrow.data.sources.movielens import MovieLens
+from sparrow.data.sources.parquet import Parquet
+from sparrow.data.sources.text import Csv
+
+__all__ = [
+    "ClickLog",
+    "Criteo",
+    "Csv",
+    "MovieLens",
+    "Parquet",
+    "Reader",
+    "Source",
+    "Tables",
+    "register_source",
+    "registry",
+    "write_clicks",
+]

@@ -1,0 +1,82 @@
+"""Criteo's click logs as they are published: Kaggle's display advertising challenge and the terabyte logs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from sparrow.data.errors import DataError
+from sparrow.data.features import Feature, IdFeature, RawFeature
+from sparrow.data.sources.base import Reader, Source, register_source
+from sparrow.data.sources.text import Csv
+
+COUNTS = tuple(f"count_{i}" for i in range(1, 14))
+CATEGORIES = tuple(f"category_{i}" for i in range(1, 27))
+
+
+@register_source("criteo")
+@dataclasses.dataclass(frozen=True)
+class Criteo(Source):
+    """Tab-separated lines of a label, 13 counts and 26 categories in hexadecimal.
+
+    Columns: label, count_1 to count_13, category_1 to category_26.
+
+    Attributes:
+      path: the folder of train.txt and test.txt (Kaggle) or of day_0 to day_23 (terabyte), or a file of that form.
+      part: "train", or "test" (Kaggle's, which has no labels).
+      days: which days of the terabyte logs; None: all that are there.
+      chunk_bytes: how much is converted at a time, and the unit of shuffling.
+    """
+
+    path: str
+    part: Literal["train", "test"] = "train"
+    days: tuple[int, ...] | None = None
+    chunk_bytes: int = 8 * 2**20
+
+    def __post_init__(self) -> None:
+        if self.part not in ("train", "test"):
+            raise ValueError(f"source 'criteo': part must be 'train' or 'test', got {self.part!r}")
+
+    def column_names(self) -> list[str]:
+        """Those of the published layout."""
+        return [*([] if self.part == "test" else ["label"]), *COUNTS, *CATEGORIES]
+
+    def open(self, columns: Sequence[str]) -> Reader:
+        """Finds the files."""
+        return Csv(
+            path=self._files(),
+            columns=tuple(self.column_names()),
+            separator="\t",
+            quote=None,
+            chunk_bytes=self.chunk_bytes,
+        ).open(columns)
+
+    def _files(self) -> str | tuple[str, ...]:
+        folder = Path(self.path)
+        if not folder.is_dir():
+            return self.path
+        kaggle = folder / f"{self.part}.txt"
+        if kaggle.is_file():
+            return str(kaggle)
+        if self.part == "train":
+            if self.days is not None:
+                return tuple(str(folder / f"day_{day}") for day in self.days)
+            days = sorted(folder.glob("day_*"), key=lambda file: (len(file.name), file.name))
+            plain = [str(file) for file in days if file.suffix == ""]
+            if plain:
+                return tuple(plain)
+            if days:
+                return str(days[0])  # compressed: refused by name
+        raise DataError(
+            f"the folder holds neither {self.part}.txt nor day_0; name the folder of Criteo's files", self.path
+        )
+
+    @staticmethod
+    def features(hash_bucket_size: int = 100_000, embedding_dim: int = 16) -> list[Feature]:
+        """The usual features: the counts' logarithms, and the categories hashed."""
+        counts: list[Feature] = [RawFeature(name, log=True) for name in COUNTS]
+        return counts + [
+            IdFeature(name, hash_bucket_size=hash_bucket_size, embedding_dim=embedding_dim) for name in CATEGORIES
+        ]

@@ -1,0 +1,50 @@
+"""Paths, folders and globs: which files a source is made of."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Sequence
+from pathlib import Path
+
+from sparrow.data.errors import DataError
+
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip", ".7z", ".tar")
+
+
+def find_files(paths: str | Sequence[str], suffixes: Sequence[str]) -> list[Path]:
+    """The files of a path, a folder (those with one of ``suffixes``), a glob, or several of these; sorted in each.
+
+    Hidden files and those that start with an underscore are left out of folders, as data tools mark their own so.
+    """
+    given = [paths] if isinstance(paths, str) else list(paths)
+    if not given:
+        raise DataError("no path is given; name a file, a folder or a pattern such as 'clicks/*.parquet'")
+    files: list[Path] = []
+    for path in given:
+        files += _files_of(str(path), suffixes)
+    for file in files:
+        if file.suffix.lower() in COMPRESSED:
+            raise DataError("the file is compressed; unpack it first, so that it can be read from any place", str(file))
+        if file.stat().st_size == 0:
+            raise DataError("the file is empty; remove it, or name the files one by one", str(file))
+    return files
+
+
+def _files_of(path: str, suffixes: Sequence[str]) -> list[Path]:
+    if Path(path).is_file():
+        return [Path(path)]
+    if Path(path).is_dir():
+        found = sorted(
+            file
+            for file in Path(path).rglob("*")
+            if file.is_file() and file.suffix.lower() in suffixes and not file.name.startswith((".", "_"))
+        )
+        if not found:
+            raise DataError(f"the folder holds no file that ends in {' or '.join(suffixes)}", path)
+        return found
+    if glob.has_magic(path):
+        found = sorted(Path(file) for file in glob.glob(path, recursive=True) if Path(file).is_file())
+        if not found:
+            raise DataError("no file matches the pattern", path)
+        return found
+    raise DataError("there is no such file or folder", path)

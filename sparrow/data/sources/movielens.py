@@ -1,0 +1,204 @@
+"""MovieLens as GroupLens publishes it: 100K, 1M, and the later ones (10M has 1M's form, 20M, 25M and 32M have CSV)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparrow.data.errors import DataError, Problems
+from sparrow.data.sources.base import BadRows, Reader, Rows, Source, check_columns, register_source
+from sparrow.data.sources.text import Csv
+
+# fmt: off
+GENRES_100K: Final = (
+    "unknown", "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime", "Documentary", "Drama", "Fantasy",
+    "Film-Noir", "Horror", "Musical", "Mystery", "Romance", "Sci-Fi", "Thriller", "War", "Western",
+)
+# fmt: on
+
+RATINGS: Final = ("user_id", "movie_id", "rating", "timestamp")
+MOVIES: Final = ("title", "genres")
+USERS: Final = ("gender", "age", "occupation", "zip_code")
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Where one version keeps what, and how it separates columns."""
+
+    ratings: str
+    movies: str
+    users: str | None
+    separators: tuple[str, str, str]  # of ratings, movies, users
+    encoding: str
+    header: bool
+    movie_columns: tuple[str, ...]
+    user_columns: tuple[str, ...] = ()
+
+
+LAYOUTS: Final = (
+    Layout(
+        ratings="u.data",
+        movies="u.item",
+        users="u.user",
+        separators=("\t", "|", "|"),
+        encoding="latin1",
+        header=False,
+        movie_columns=("movie_id", "title", "released", "video_released", "url", *GENRES_100K),
+        user_columns=("user_id", "age", "gender", "occupation", "zip_code"),
+    ),
+    Layout(
+        ratings="ratings.dat",
+        movies="movies.dat",
+        users="users.dat",
+        separators=("::", "::", "::"),
+        encoding="latin1",
+        header=False,
+        movie_columns=("movie_id", *MOVIES),
+        user_columns=("user_id", *USERS),
+    ),
+    Layout(
+        ratings="ratings.csv",
+        movies="movies.csv",
+        users=None,
+        separators=(",", ",", ","),
+        encoding="utf8",
+        header=True,
+        movie_columns=("movie_id", *MOVIES),
+    ),
+)
+
+
+@register_source("movielens")
+@dataclasses.dataclass(frozen=True)
+class MovieLens(Source):
+    """Ratings, each with its movie and, where the version has them, its user.
+
+    Columns: user_id, movie_id, rating, timestamp, title, genres (separated by "|"), and in 100K and 1M also gender,
+    age, occupation, zip_code.
+
+    Attributes:
+      path: the folder that was unpacked, such as "ml-1m".
+      chunk_bytes: how much is converted at a time, and the unit of shuffling.
+    """
+
+    path: str
+    chunk_bytes: int = 2**20
+
+    @property
+    def layout(self) -> Layout:
+        """The version, told by its files."""
+        if not Path(self.path).is_dir():
+            raise DataError("there is no such folder; name the folder that MovieLens was unpacked to", self.path)
+        for layout in LAYOUTS:
+            if (Path(self.path) / layout.ratings).is_file():
+                return layout
+        names = ", ".join(layout.ratings for layout in LAYOUTS)
+        raise DataError(f"the folder holds none of {names}; name the folder that MovieLens was unpacked to", self.path)
+
+    def column_names(self) -> list[str]:
+        """Ratings, movies, and users where there are some."""
+        layout = self.layout
+        has_users = layout.users is not None and (Path(self.path) / layout.users).is_file()
+        return [*RATINGS, *MOVIES, *(USERS if has_users else ())]
+
+    def open(self, columns: Sequence[str]) -> Reader:
+        """Reads movies and users; ratings are streamed."""
+        check_columns(self.path, columns, self.column_names())
+        layout, sides = self.layout, []
+        if any(column in MOVIES for column in columns):
+            movies = self._side(layout.movies, layout.movie_columns, layout.separators[1])
+            sides.append(Side("movie_id", layout.movies, _with_genres(movies)))
+        if layout.users is not None and any(column in USERS for column in columns):
+            users = self._side(layout.users, layout.user_columns, layout.separators[2])
+            sides.append(Side("user_id", layout.users, users))
+        needed = [c for c in RATINGS if c in columns or any(c == side.key for side in sides)]
+        ratings = self._text(layout.ratings, RATINGS, layout.separators[0]).open(needed)
+        return JoinedReader(ratings, sides, list(columns))
+
+    def _text(self, file: str, columns: tuple[str, ...], separator: str) -> Csv:
+        layout = self.layout
+        return Csv(
+            path=str(Path(self.path) / file),
+            columns=columns,
+            separator=separator,
+            header=layout.header,
+            quote='"' if layout.header else None,
+            encoding=layout.encoding,
+            chunk_bytes=self.chunk_bytes,
+        )
+
+    def _side(self, file: str, columns: tuple[str, ...], separator: str) -> Any:
+        reader = self._text(file, columns, separator).open(columns)
+        return pa.concat_tables(reader.read(chunk, "error").table for chunk in range(reader.num_chunks))
+
+
+@dataclasses.dataclass(frozen=True)
+class Side:
+    """A small table that ratings look up by a key."""
+
+    key: str
+    file: str
+    table: Any
+
+
+class JoinedReader(Reader):
+    """Ratings with the columns of their movies and users."""
+
+    def __init__(self, ratings: Reader, sides: Sequence[Side], columns: list[str]) -> None:
+        self._ratings = ratings
+        self._sides = sides
+        self._columns = columns
+
+    @property
+    def num_chunks(self) -> int:
+        """Those of the ratings."""
+        return self._ratings.num_chunks
+
+    @property
+    def fingerprint(self) -> str:
+        """That of the ratings."""
+        return self._ratings.fingerprint
+
+    @property
+    def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
+        """Everything is text."""
+        return [(file, dict.fromkeys(self._columns, pa.string())) for file, _ in self._ratings.schemas]
+
+    def read(self, chunk: int, bad_rows: BadRows) -> Rows:
+        """Ratings, joined; one of an unknown movie or user is a malformed row."""
+        rows = self._ratings.read(chunk, bad_rows)
+        table, problems = rows.table, Problems(rows.table.num_rows)
+        for side in self._sides:
+            at = pc.index_in(rows.table[side.key], value_set=side.table[side.key].combine_chunks())
+            lost = np.flatnonzero(at.is_null().to_numpy())
+            keys = rows.table[side.key]
+            problems.add(
+                side.key,
+                lost,
+                lambda i, s=side, k=keys, lost=lost: f"{k[lost[i]].as_py()!r} is not in {s.file}",  # type: ignore[misc]
+            )
+            for column in set(self._columns) & set(side.table.column_names) - {side.key}:
+                table = table.append_column(column, side.table[column].take(at))
+        table = table.select(self._columns)
+        if problems.first is None or problems.rows is None:
+            return dataclasses.replace(rows, table=table)
+        if bad_rows == "error":
+            row, column, why = problems.first
+            raise DataError(why, rows.file, rows.place(row), column)
+        kept = np.flatnonzero(~problems.rows)
+        skipped = rows.skipped + int(problems.rows.sum())
+        return Rows(table.take(kept), rows.file, lambda row: rows.place(int(kept[row])), skipped)
+
+
+def _with_genres(movies: Any) -> Any:
+    """100K marks each genre with a 1 in a column of its own: joins their names as the later versions do."""
+    if "genres" in movies.column_names:
+        return movies
+    marks = [pc.if_else(pc.equal(movies[g].fill_null("0"), pa.scalar("1")), pa.scalar(g), None) for g in GENRES_100K]
+    return movies.append_column("genres", pc.binary_join_element_wise(*marks, "|", null_handling="skip"))

@@ -1,0 +1,222 @@
+"""CSV and TSV files: a chunk is a stretch of whole lines, found by its bytes, so that it can be read in any order."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as csv
+
+from sparrow.data.errors import DataError, shown
+from sparrow.data.sources.base import BadRows, Reader, Rows, Source, check_columns, register_source
+from sparrow.data.sources.files import find_files
+from sparrow.data.sources.lines import line_chunks, line_number, original_line, why_not
+
+_UNIT = "\x1f"  # stands in for a separator of several characters, which Arrow's parser does not know
+
+
+@register_source("csv")
+@dataclasses.dataclass(frozen=True)
+class Csv(Source):
+    """Text files of one line per row. Columns come as texts, which features read as ids or numbers.
+
+    Attributes:
+      path: a file, a folder, a pattern such as "logs/*.csv", or several of these.
+      columns: names, for files that have none in their first line.
+      separator: between columns, of one or more characters.
+      header: whether the first line of each file names the columns; None: it does where ``columns`` is not given.
+      quote: the character around texts that hold separators; None: quotes mean nothing.
+      encoding: of the files.
+      missing: the texts that stand for a missing value.
+      chunk_bytes: how much is converted at a time, and the unit of shuffling.
+    """
+
+    path: str | tuple[str, ...]
+    columns: tuple[str, ...] | None = None
+    separator: str = ","
+    header: bool | None = None
+    quote: str | None = '"'
+    encoding: str = "utf8"
+    missing: tuple[str, ...] = ("",)
+    chunk_bytes: int = 8 * 2**20
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.separator, str) or not self.separator or "\n" in self.separator:
+            raise ValueError(f"source 'csv': separator must be one or more characters, got {self.separator!r}")
+        if self.quote is not None and (not isinstance(self.quote, str) or len(self.quote) != 1):
+            raise ValueError(f"source 'csv': quote must be one character or None, got {self.quote!r}")
+        if self.quote is not None and len(self.separator) > 1:
+            raise ValueError("source 'csv': a separator of several characters goes with quote None only")
+        if self.header is False and self.columns is None:
+            raise ValueError("source 'csv': files without a header need columns, the names in order")
+        if not isinstance(self.chunk_bytes, int) or not 1 <= self.chunk_bytes <= 2**30:
+            raise ValueError(f"source 'csv': chunk_bytes must be from 1 to {2**30}, got {self.chunk_bytes!r}")
+        for field in ("columns", "missing"):
+            if isinstance(getattr(self, field), str):
+                raise ValueError(f"source 'csv': {field} must be a list of texts, got {getattr(self, field)!r}")
+        try:
+            knows_lines = "\n".encode(self.encoding) == b"\n"
+        except LookupError:
+            raise ValueError(f"source 'csv': unknown encoding {self.encoding!r}; most files are utf8") from None
+        if not knows_lines:
+            raise ValueError(f"source 'csv': files in {self.encoding} cannot be cut at lines; convert them to utf8")
+
+    @property
+    def has_header(self) -> bool:
+        """Whether the first line of a file names its columns."""
+        return self.columns is None if self.header is None else self.header
+
+    def files(self) -> list[Path]:
+        """The files."""
+        return find_files(self.path, (".csv", ".tsv", ".txt", ".dat", ".data"))
+
+    def open(self, columns: Sequence[str]) -> Reader:
+        """Reads the first lines, and finds where chunks start."""
+        return TextReader(self, self.files(), columns)
+
+    def column_names(self) -> list[str]:
+        """Those given, or those of the first file's header."""
+        return self.names_in(self.files()[0])
+
+    def names_in(self, file: Path) -> list[str]:
+        """The columns of one file."""
+        if self.columns is not None:
+            return list(self.columns)
+        with file.open("rb") as opened:
+            line = opened.readline().removeprefix(b"\xef\xbb\xbf")
+        try:
+            table = csv.read_csv(io.BytesIO(self.plain(line)), self.read_options(len(line)), self.parse_options())
+        except (pa.ArrowException, UnicodeDecodeError) as error:
+            raise DataError(f"the header cannot be read: {error}", str(file), "line 1") from None
+        return list(table.column_names)
+
+    def plain(self, data: bytes) -> bytes:
+        """The bytes with a separator that Arrow knows."""
+        return data if len(self.separator) == 1 else data.replace(self.separator.encode(self.encoding), _UNIT.encode())
+
+    def read_options(self, size: int, names: Sequence[str] | None = None) -> Any:
+        """One block, one thread: rows keep their numbers."""
+        return csv.ReadOptions(
+            use_threads=False,
+            block_size=size + 1,
+            column_names=None if names is None else list(names),
+            encoding=self.encoding,
+        )
+
+    def parse_options(self, on_invalid_row: Any = None) -> Any:
+        """How lines are split."""
+        return csv.ParseOptions(
+            delimiter=self.separator if len(self.separator) == 1 else _UNIT,
+            quote_char=False if self.quote is None else self.quote,
+            ignore_empty_lines=False,
+            invalid_row_handler=on_invalid_row,
+        )
+
+
+class TextReader(Reader):
+    """Stretches of lines of text files."""
+
+    def __init__(self, source: Csv, files: Sequence[Path], columns: Sequence[str]) -> None:
+        self._source = source
+        self._files = list(files)
+        self._columns = list(columns)
+        self._names: list[list[str]] = []
+        self._chunks: list[tuple[int, int, int]] = []  # file, first byte, end
+        for i, file in enumerate(files):
+            self._names.append(source.names_in(file))
+            check_columns(str(file), columns, self._names[-1])
+            self._chunks += [(i, start, end) for start, end in line_chunks(file, source.has_header, source.chunk_bytes)]
+
+    @property
+    def num_chunks(self) -> int:
+        """Stretches."""
+        return len(self._chunks)
+
+    @property
+    def fingerprint(self) -> str:
+        """Names and sizes of the files, and how they are cut."""
+        facts = [(file.name, file.stat().st_size) for file in self._files]
+        return hashlib.sha256(repr((facts, self._source.chunk_bytes)).encode()).hexdigest()[:16]
+
+    @property
+    def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
+        """Everything is text."""
+        return [(str(file), dict.fromkeys(self._columns, pa.string())) for file in self._files]
+
+    def read(self, chunk: int, bad_rows: BadRows) -> Rows:
+        """One stretch of lines."""
+        i, start, end = self._chunks[chunk]
+        file = self._files[i]
+        with file.open("rb") as opened:
+            opened.seek(start)
+            data = opened.read(end - start)
+        data = data if data.endswith(b"\n") else data + b"\n"
+        lines = functools.partial(line_number, file, start)
+        data, left_out = self._whole_lines(data, i, lines, bad_rows)
+        table, left_out = self._parse(i, data, left_out, lines, bad_rows)
+        return Rows(table, str(file), lambda row: f"line {lines(original_line(row, left_out))}", len(left_out))
+
+    def _whole_lines(self, data: bytes, i: int, lines: Any, bad_rows: BadRows) -> tuple[bytes, Any]:
+        """The lines that hold text of the right encoding, and the numbers of the others."""
+        encoding = self._source.encoding
+        may_be_blank = len(self._names[i]) == 1  # where it is a missing value
+        has_blank = not may_be_blank and (b"\n\n" in data or b"\n\r\n" in data or data[:1] in b"\r\n")
+        if not has_blank and why_not(data, encoding) is None:
+            return data, np.zeros(0, np.int64)
+        good, bad = [], []
+        for k, line in enumerate(data.split(b"\n")[:-1]):
+            is_blank = has_blank and not line.rstrip(b"\r")
+            why = "the line is empty" if is_blank else why_not(line, encoding)
+            if why is None:
+                good.append(line + b"\n")
+            elif bad_rows == "skip":
+                bad.append(k)
+            else:
+                raise DataError(why, str(self._files[i]), f"line {lines(k)}")
+        return b"".join(good), np.array(bad, np.int64)
+
+    def _parse(self, i: int, data: bytes, left_out: Any, lines: Any, bad_rows: BadRows) -> tuple[Any, Any]:
+        source, file, names = self._source, str(self._files[i]), self._names[i]
+        invalid: list[Any] = []
+
+        def on_invalid_row(row: Any) -> str:
+            invalid.append(row)
+            return "skip" if bad_rows == "skip" else "error"
+
+        if not data:
+            return pa.table({column: pa.array([], pa.string()) for column in self._columns}), left_out
+        data = source.plain(data)
+        convert = csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()),
+            include_columns=self._columns,
+            null_values=list(source.missing),
+            strings_can_be_null=True,
+        )
+        try:
+            table = csv.read_csv(
+                io.BytesIO(data),
+                source.read_options(len(data), names),
+                source.parse_options(on_invalid_row),
+                convert,
+            )
+        except pa.ArrowException as error:
+            if not invalid:
+                raise DataError(f"cannot be split into columns: {error}", file) from None
+            row = invalid[0]
+            at = original_line(row.number - 1, left_out)
+            raise DataError(
+                f"needs {row.expected_columns} columns, got {row.actual_columns}: {shown(row.text)}",
+                file,
+                f"line {lines(at)}",
+            ) from None
+        if not invalid:
+            return table, left_out
+        more = np.array([original_line(row.number - 1, left_out) for row in invalid], np.int64)
+        return table, np.sort(np.concatenate([left_out, more]))
