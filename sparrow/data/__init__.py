@@ -1,5 +1,58 @@
-"""Data: where batches come from."""
+"""Data: from files to batches. A source gives rows, features make inputs of columns, a pipeline makes batches."""
 
+from sparrow.data.batch import Batch
+from sparrow.data.counting import Counted, build_vocabularies
+from sparrow.data.errors import DataError
+from sparrow.data.features import (
+    ComboFeature,
+    Feature,
+    IdFeature,
+    RawFeature,
+    SequenceFeature,
+    SparseFeature,
+    register_feature,
+)
+from sparrow.data.labels import Label
+from sparrow.data.pipeline import Pipeline
+from sparrow.data.sources import (
+    ClickLog,
+    Criteo,
+    Csv,
+    MovieLens,
+    Parquet,
+    Source,
+    Tables,
+    register_source,
+    write_clicks,
+)
+from sparrow.data.specs import feature_specs
 from sparrow.data.synthetic import Clicks
+from sparrow.data.vocabulary import Vocabulary
 
-__all__ = ["Clicks"]
+__all__ = [
+    "Batch",
+    "ClickLog",
+    "Clicks",
+    "ComboFeature",
+    "Counted",
+    "Criteo",
+    "Csv",
+    "DataError",
+    "Feature",
+    "IdFeature",
+    "Label",
+    "MovieLens",
+    "Parquet",
+    "Pipeline",
+    "RawFeature",
+    "SequenceFeature",
+    "Source",
+    "SparseFeature",
+    "Tables",
+    "Vocabulary",
+    "build_vocabularies",
+    "feature_specs",
+    "register_feature",
+    "register_source",
+    "write_clicks",
+]

@@ -1,0 +1,89 @@
+"""`Converter`: from the rows of a chunk to a `Batch`, with a policy for rows that cannot be used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sparrow.data.batch import Batch, concatenate
+from sparrow.data.errors import DataError, Problems
+from sparrow.data.features import Feature
+from sparrow.data.labels import Label, keys, refuse_single, sample_weights
+from sparrow.data.sources.base import BadRows, Reader, Rows
+
+
+class Converter:
+    """Converts all columns that a model needs, each with one pass or few over its values."""
+
+    def __init__(
+        self, features: Sequence[Feature], labels: Sequence[Label], weights: Sequence[str], keys: Sequence[str]
+    ) -> None:
+        self.features, self.labels, self.weights, self.keys = (
+            tuple(features),
+            tuple(labels),
+            tuple(weights),
+            tuple(keys),
+        )
+        for kind, names in (
+            ("features", [feature.name for feature in features]),
+            ("labels", [label.name for label in labels]),
+        ):
+            for name in names:
+                if names.count(name) > 1:
+                    raise ValueError(f"two {kind} are called '{name}'; names must be unique")
+        users = [(column, feature.refuse) for feature in features for column in feature.columns]
+        single = [label.source_column for label in labels] + [*weights, *keys]
+        self.columns: list[str] = list(dict.fromkeys([*(column for column, _ in users), *single]))
+        self._users, self._single = users, single
+
+    def check(self, reader: Reader) -> None:
+        """Refuses columns of a type that cannot be read, and files whose types differ."""
+        first_file, first = reader.schemas[0]
+        for file, schema in reader.schemas:
+            for column, kind in schema.items():
+                if kind != first[column]:
+                    raise DataError(
+                        f"the column holds {kind}, but {first[column]} in {first_file}; make the files alike",
+                        file,
+                        column=column,
+                    )
+        for column, refuse in self._users:
+            if why := refuse(column, first[column]):
+                raise DataError(why, first_file, column=column)
+        for column in self._single:
+            if why := refuse_single("the column", first[column]):
+                raise DataError(why, first_file, column=column)
+
+    def convert(self, rows: Rows, bad_rows: BadRows) -> tuple[Batch, int]:
+        """All rows of a chunk that can be used, and how many could not."""
+        parts, skipped, first = [], rows.skipped, 0
+        for piece in rows.table.to_batches() or [_empty(rows.table.schema)]:
+            batch, problems = self._attempt(piece)
+            if problems.rows is not None and problems.first is not None:
+                if bad_rows == "error":
+                    row, column, why = problems.first
+                    raise DataError(why, rows.file, rows.place(first + row), column)
+                skipped += int(problems.rows.sum())
+                batch, problems = self._attempt(piece.take(np.flatnonzero(~problems.rows)))
+            parts.append(batch)
+            first += piece.num_rows
+        return concatenate(parts), skipped
+
+    def _attempt(self, piece: Any) -> tuple[Batch, Problems]:
+        problems = Problems(piece.num_rows)
+        batch = Batch(
+            labels={label.name: label.convert(piece, problems) for label in self.labels},
+            weights={column: sample_weights(piece, column, problems) for column in self.weights},
+            keys={column: keys(piece, column, problems) for column in self.keys},
+        )
+        for feature in self.features:
+            getattr(batch, feature.part)[feature.name] = feature.convert(piece, problems)
+        return batch, problems
+
+
+def _empty(schema: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_pylist([], schema=schema)

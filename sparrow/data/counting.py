@@ -1,0 +1,135 @@
+"""Building vocabularies: one pass over the data for all columns. This is what `sparrow vocab` does."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparrow.data.errors import DataError
+from sparrow.data.sources.base import BadRows, Source
+from sparrow.data.values import Flat, element_type, flatten, is_text
+from sparrow.data.vocabulary import Vocabulary
+
+_MERGE_ROWS = 2**20  # counts are merged when this many have gathered, so that memory follows the distinct words
+
+
+@dataclasses.dataclass(frozen=True)
+class Counted:
+    """The words of one column, the most frequent first.
+
+    Attributes:
+      vocabulary: the words that were kept.
+      counts: how often each occurs.
+      distinct: how many distinct words there are, those left out included.
+      missing: entries that are missing or empty, and rows without any.
+    """
+
+    vocabulary: Vocabulary
+    counts: tuple[int, ...]
+    distinct: int
+    missing: int
+
+
+def build_vocabularies(
+    source: Source,
+    columns: Sequence[str] | Mapping[str, str | None],
+    *,
+    min_count: int = 1,
+    max_words: int | None = None,
+    bad_rows: BadRows = "error",
+) -> dict[str, Counted]:
+    """Counts the words of columns in one pass and keeps the frequent ones.
+
+    >>> from sparrow.data import Tables
+    >>> source = Tables({"genres": ["Action|Comedy", "Comedy", None], "year": [1999, 1999, 2001]})
+    >>> built = build_vocabularies(source, {"genres": "|", "year": None})
+    >>> built["genres"].vocabulary.words, built["genres"].counts, built["genres"].missing
+    (('Comedy', 'Action'), (2, 1), 1)
+    >>> built["year"].vocabulary.words
+    ('1999', '2001')
+
+    Args:
+      source: the data.
+      columns: names of columns of texts, whole numbers or lists of these; or a mapping from name to the separator
+        between the words of a text (None: a text is one word).
+      min_count: words that occur less often are left out.
+      max_words: at most so many are kept; None: all.
+      bad_rows: what to do with lines that cannot be split into columns.
+
+    Returns:
+      By column. Words of equal count are in alphabetical order, so that the result never depends on the files' order.
+    """
+    for field, value in (("min_count", min_count), ("max_words", 1 if max_words is None else max_words)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ValueError(f"{field} must be a whole number of at least 1, got {value!r}")
+    separators = dict(columns) if isinstance(columns, Mapping) else dict.fromkeys(columns)
+    if not separators:
+        raise ValueError("name at least one column to build a vocabulary from")
+    reader = source.open(list(separators))
+    for column in separators:
+        file, schema = reader.schemas[0]
+        _check(file, column, schema[column])
+    counters = {column: _Counter() for column in separators}
+    for chunk in range(reader.num_chunks):
+        table = reader.read(chunk, bad_rows).table
+        for column, separator in separators.items():
+            for piece in table[column].chunks:
+                counters[column].add(flatten(piece, separator))
+    return {column: counter.result(column, min_count, max_words) for column, counter in counters.items()}
+
+
+class _Counter:
+    """Counts of words, merged from time to time."""
+
+    def __init__(self) -> None:
+        self._parts: list[Any] = []
+        self._gathered = 0
+        self._merged = 0
+        self._missing = 0
+
+    def add(self, flat: Flat) -> None:
+        entries = flat.entries
+        if flat.offsets is not None:
+            self._missing += int((np.diff(flat.offsets) == 0).sum())
+        if hasattr(entries, "dictionary"):
+            entries = entries.dictionary_decode()
+        counted = pc.value_counts(entries.cast(pa.large_string()))
+        self._parts.append(pa.table({"word": counted.field("values"), "count": counted.field("counts")}))
+        self._gathered += len(counted)
+        if self._gathered > max(_MERGE_ROWS, 2 * self._merged):
+            self._merge()
+
+    def _merge(self) -> Any:
+        merged = pa.concat_tables(self._parts).group_by("word").aggregate([("count", "sum")])
+        merged = merged.rename_columns({"word": "word", "count_sum": "count"})
+        self._parts = [merged]
+        self._merged = self._gathered = merged.num_rows
+        return merged
+
+    def result(self, column: str, min_count: int, max_words: int | None) -> Counted:
+        merged: Any = self._merge() if self._parts else pa.table({"word": pa.array([], pa.large_string()), "count": []})
+        empty: Any = pc.equal(pc.fill_null(merged["word"], ""), pa.scalar("", pa.large_string()))
+        missing = pc.sum(merged.filter(empty)["count"]).as_py() or 0
+        words = merged.filter(pc.invert(empty))
+        kept = words.filter(pc.greater_equal(words["count"], pa.scalar(min_count, pa.int64())))
+        kept = kept.sort_by([("count", "descending"), ("word", "ascending")])
+        kept = kept if max_words is None else kept.slice(0, max_words)
+        if not kept.num_rows:
+            raise DataError(f"no word occurs {min_count} times or more; lower min_count", column=column)
+        return Counted(
+            Vocabulary(kept["word"].to_pylist(), f"column '{column}'"),
+            tuple(kept["count"].to_pylist()),
+            words.num_rows,
+            self._missing + int(missing),
+        )
+
+
+def _check(file: str, column: str, kind: Any) -> None:
+    element = element_type(kind)
+    if not is_text(element) and not pa.types.is_integer(element):
+        raise DataError(f"a vocabulary is made of texts or whole numbers, the column holds {kind}", file, column=column)

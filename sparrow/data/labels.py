@@ -1,0 +1,96 @@
+"""Labels, sample weights and keys: the columns that are not inputs of the model."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrow.data.errors import Problems
+from sparrow.data.features import checks
+from sparrow.data.keys import hashed
+from sparrow.data.values import Parsed, is_number, is_text, numbers
+
+
+@dataclasses.dataclass(frozen=True)
+class Label:
+    """A number to predict; missing ones are malformed rows.
+
+    >>> import pyarrow as pa
+    >>> liked = Label("liked", column="rating", at_least=4.0)
+    >>> liked.convert(pa.RecordBatch.from_pydict({"rating": ["3", "4.5"]}), Problems(2)).tolist()
+    [0.0, 1.0]
+
+    Attributes:
+      name: of the label.
+      column: where it is; None: the column of the label's name.
+      at_least: makes it 1 where the column is at least this, else 0; None: the number as it stands.
+    """
+
+    name: str
+    column: str | None = None
+    at_least: float | None = None
+
+    def __post_init__(self) -> None:
+        checks.text("label", "name", self.name)
+        if self.column is not None:
+            checks.text(f"label '{self.name}'", "column", self.column)
+        if self.at_least is not None:
+            checks.number(f"label '{self.name}'", "at_least", self.at_least)
+
+    @property
+    def source_column(self) -> str:
+        """The column it is read from."""
+        return self.column or self.name
+
+    def convert(self, columns: Any, problems: Problems) -> npt.NDArray[np.float32]:
+        """(batch,) float32."""
+        x = required_numbers(columns, self.source_column, f"label '{self.name}'", problems)
+        return (x if self.at_least is None else x >= self.at_least).astype(np.float32)
+
+
+def sample_weights(columns: Any, column: str, problems: Problems) -> npt.NDArray[np.float32]:
+    """(batch,) float32, none below 0."""
+    x = required_numbers(columns, column, "the sample weight", problems)
+    negative = np.flatnonzero(x < 0)
+    problems.add(column, negative, lambda i: f"a sample weight must not be negative, got {x[negative[i]]:g}")
+    return x.astype(np.float32)
+
+
+def keys(columns: Any, column: str, problems: Problems) -> npt.NDArray[np.int64]:
+    """(batch,) int64: whole numbers as they stand, texts by their hash; missing ones are malformed rows."""
+    entries = columns.column(column)
+    if not is_text(entries.type) and not hasattr(entries, "dictionary"):
+        from sparrow.data.values import integers
+
+        parsed = integers(entries)
+    else:
+        parsed = hashed(entries)
+    _refuse(column, parsed, "the key", problems)
+    values: npt.NDArray[Any] = parsed.values
+    return values.view(np.int64) if values.dtype == np.uint64 else values.astype(np.int64)
+
+
+def refuse_single(what: str, kind: Any) -> str | None:
+    """What is wrong with a column of Arrow type ``kind`` that must hold one number or text per row; None: nothing."""
+    element = kind.value_type if hasattr(kind, "index_type") else kind
+    return None if is_number(element) or is_text(element) else f"{what} needs one number per row, it holds {kind}"
+
+
+def required_numbers(columns: Any, column: str, what: str, problems: Problems) -> npt.NDArray[np.float64]:
+    """One number per row, each of which must be there."""
+    entries = columns.column(column)
+    parsed = numbers(entries.dictionary_decode() if hasattr(entries, "dictionary") else entries)
+    _refuse(column, parsed, what, problems)
+    values: npt.NDArray[np.float64] = parsed.values
+    return values
+
+
+def _refuse(column: str, parsed: Parsed, what: str, problems: Problems) -> None:
+    if parsed.missing is not None:
+        problems.add(column, np.flatnonzero(parsed.missing), lambda i: f"{what} is missing")
+    if parsed.bad is not None:
+        at, why = np.flatnonzero(parsed.bad), parsed.why
+        problems.add(column, at, lambda i: why(int(at[i])))

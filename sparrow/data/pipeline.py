@@ -1,0 +1,207 @@
+"""`Pipeline`: batches from a source, shuffled, made ahead in the background, resumable at any batch.
+
+The order of rows is a pure function of the seed, the epoch and the source's chunks: an epoch visits the chunks in a
+seeded order, joins them to windows of at least ``shuffle_rows`` rows, and shuffles each window. So a position is a few
+numbers, and going back to it reads one window. (Grain shuffles and hands over single elements; for columns that are
+read and converted by the ten thousand rows it would add a process and a dependency to what is one thread here.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeVar, cast
+
+from sparrow.data.batch import Batch, concatenate
+from sparrow.data.converter import Converter
+from sparrow.data.errors import DataError
+from sparrow.data.features import Feature
+from sparrow.data.hashing import shuffled
+from sparrow.data.labels import Label
+from sparrow.data.position import Position
+from sparrow.data.prefetch import prefetch
+from sparrow.data.sources.base import BadRows, Source
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class Window:
+    """Converted rows in their final order, and the position of the first of them."""
+
+    rows: Batch
+    start: Position
+    skipped: int  # malformed rows among those read for it
+
+
+class Pipeline(Generic[T]):
+    """Iterates batches. Each ``iter`` starts at the beginning, or where `restore` said.
+
+    >>> from sparrow.data import IdFeature, Tables
+    >>> table = Tables({"item": [1, 2, 3, 4, 5], "click": [0, 1, 0, 1, 1]})
+    >>> pipeline = Pipeline(table, [IdFeature("item", num_buckets=10, embedding_dim=4)], labels=["click"], batch_size=2)
+    >>> [batch.ids["item"].tolist() for batch in pipeline]
+    [[1, 2], [3, 4], [5]]
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        features: Sequence[Feature],
+        *,
+        batch_size: int,
+        labels: Sequence[str | Label] = (),
+        weights: Sequence[str] = (),
+        keys: Sequence[str] = (),
+        epochs: int | None = 1,
+        shuffle_rows: int = 0,
+        seed: int = 0,
+        drop_remainder: bool = False,
+        bad_rows: BadRows = "error",
+        ahead: int = 2,
+        prepare: Callable[[Batch], T] | None = None,
+    ) -> None:
+        """Opens the source and checks its columns; rows are read by iterating.
+
+        Args:
+          source: where rows come from.
+          features: the model's inputs.
+          batch_size: rows per batch.
+          labels: what to predict, by column name or as `Label`.
+          weights: columns of sample weights.
+          keys: columns of whole numbers or texts that group rows, such as sessions.
+          epochs: passes over the data; None: no end.
+          shuffle_rows: rows that are shuffled among each other, at least; 0: rows come in the source's order.
+          seed: of the shuffle.
+          drop_remainder: whether an epoch's last rows are left out if they fill no batch.
+          bad_rows: a malformed row is an "error", or is left out and counted ("skip", see `skipped`).
+          ahead: batches that are made early, in a thread of their own; 0: everything is done when asked for.
+          prepare: called on each batch in that thread, such as to pack it; its result is what iterating gives.
+        """
+        self.batch_size = _whole("batch_size", batch_size, 1)
+        self.epochs = None if epochs is None else _whole("epochs", epochs, 1)
+        self.shuffle_rows = _whole("shuffle_rows", shuffle_rows, 0)
+        self.seed = _whole("seed", seed, 0)
+        self.ahead = _whole("ahead", ahead, 0)
+        self.drop_remainder = drop_remainder
+        if bad_rows not in ("error", "skip"):
+            raise ValueError(f"bad_rows must be 'error' or 'skip', got {bad_rows!r}")
+        self.bad_rows: BadRows = bad_rows
+        self.prepare = prepare
+        self.features = tuple(features)
+        as_labels = [label if isinstance(label, Label) else Label(label) for label in labels]
+        self._converter = Converter(self.features, as_labels, weights, keys)
+        self._reader = source.open(self._converter.columns)
+        if not self._reader.num_chunks:
+            raise DataError("there are no rows", self._reader.schemas[0][0])
+        self._converter.check(self._reader)
+        self._start = self._at = Position(
+            source=self._reader.fingerprint, seed=self.seed, shuffle_rows=self.shuffle_rows
+        )
+        self._skipped = 0
+
+    def position(self) -> dict[str, Any]:
+        """Where the next batch starts; plain values, for a checkpoint."""
+        return self._at.to_dict()
+
+    def restore(self, position: Mapping[str, Any]) -> None:
+        """Makes the next ``iter`` go on from ``position``: it gives exactly the batches that would have followed."""
+        wanted = Position.from_dict(position)
+        for field, meaning in (("source", "other data"), ("seed", "another seed"), ("shuffle_rows", "another shuffle")):
+            if getattr(wanted, field) != getattr(self._at, field):
+                raise ValueError(
+                    f"this position was taken with {meaning} ({field} {getattr(wanted, field)!r}, here "
+                    f"{getattr(self._at, field)!r}); resume with the same data and settings, or start anew"
+                )
+        self._start = self._at = wanted
+        self._skipped = wanted.skipped
+
+    @property
+    def skipped(self) -> int:
+        """Malformed rows that were left out so far, in all epochs."""
+        return self._skipped
+
+    def __iter__(self) -> Iterator[T]:
+        start = self._start
+        self._start = dataclasses.replace(start, epoch=0, chunk=0, row=0, batches=0, skipped=0)
+        self._at, self._skipped = start, start.skipped
+
+        def windows() -> Generator[Window, None, None]:
+            return self._windows(start)
+
+        def batches() -> Generator[tuple[T, Position, int], None, None]:
+            with contextlib.closing(prefetch(windows, 1) if self.ahead else windows()) as made:
+                yield from self._batches(made, start)
+
+        with contextlib.closing(prefetch(batches, self.ahead) if self.ahead else batches()) as made:
+            for batch, after, skipped in made:
+                self._at, self._skipped = after, skipped
+                yield batch
+
+    def _windows(self, start: Position) -> Generator[Window, None, None]:
+        """Windows of converted rows, from the one that ``start`` is in."""
+        epoch, chunk, skipped = start.epoch, start.chunk, start.skipped
+        while self.epochs is None or epoch < self.epochs:
+            count = self._reader.num_chunks
+            order = shuffled(count, self.seed, epoch) if self.shuffle_rows else range(count)
+            while chunk < count:
+                first, before = chunk, skipped
+                parts: list[Batch] = []
+                while chunk < count and (not parts or sum(map(len, parts)) < self.shuffle_rows):
+                    part, bad = self._converter.convert(
+                        self._reader.read(int(order[chunk]), self.bad_rows), self.bad_rows
+                    )
+                    parts.append(part)
+                    skipped += bad
+                    chunk += 1
+                rows = concatenate(parts)
+                if self.shuffle_rows:
+                    rows = rows.take(shuffled(len(rows), self.seed, epoch, first))
+                at = dataclasses.replace(start, epoch=epoch, chunk=first, row=0, skipped=before)
+                yield Window(rows, at, skipped - before)
+            epoch, chunk = epoch + 1, 0
+
+    def _batches(self, windows: Iterator[Window], start: Position) -> Iterator[tuple[T, Position, int]]:
+        """Batches, each with the position after it and the malformed rows up to there."""
+        size, count, drop = self.batch_size, start.batches, start.row
+        held: list[tuple[Batch, Position]] = []  # rows that wait for more, and where they start
+        for window in windows:
+            rows, at = window.rows, dataclasses.replace(window.start, row=drop)
+            rows, drop = (rows.cut(drop, len(rows)), 0) if drop else (rows, 0)
+            seen = window.start.skipped + window.skipped
+            if held and held[0][1].epoch != at.epoch:
+                yield from self._rest(held, at, count, seen - window.skipped)
+                count += bool(held) and not self.drop_remainder
+                held = []
+            waiting = sum(len(part) for part, _ in held)
+            taken = 0
+            while waiting + len(rows) - taken >= size:
+                more = size - waiting
+                parts = [part for part, _ in held] + [rows.cut(taken, taken + more)]
+                taken, waiting, held = taken + more, 0, []
+                count += 1
+                after = dataclasses.replace(at, row=at.row + taken, batches=count)
+                yield self._prepared(concatenate(parts)), after, seen
+            if taken < len(rows):
+                held.append((rows.cut(taken, len(rows)), dataclasses.replace(at, row=at.row + taken)))
+        if held:
+            end = dataclasses.replace(held[0][1], epoch=held[0][1].epoch + 1, chunk=0, row=0, skipped=seen)
+            yield from self._rest(held, end, count, seen)
+
+    def _rest(
+        self, held: Sequence[tuple[Batch, Position]], after: Position, count: int, seen: int
+    ) -> Iterator[tuple[T, Position, int]]:
+        """The last rows of an epoch."""
+        if held and not self.drop_remainder:
+            rows = concatenate([part for part, _ in held])
+            yield self._prepared(rows), dataclasses.replace(after, row=0, batches=count + 1), seen
+
+    def _prepared(self, batch: Batch) -> T:
+        return cast("T", batch) if self.prepare is None else self.prepare(batch)
+
+
+def _whole(field: str, value: Any, low: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < low:
+        raise ValueError(f"{field} must be a whole number of at least {low}, got {value!r}")
+    return value

@@ -1,0 +1,326 @@
+"""Features: from Arrow columns of every form to ids and numbers."""
+
+import dataclasses
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from sparrow.data import ComboFeature, IdFeature, Label, RawFeature, SequenceFeature, Vocabulary, feature_specs
+from sparrow.data.errors import Problems
+from sparrow.data.features import registry
+from sparrow.data.hashing import hash_integers, hash_texts, modulo
+from sparrow.embedding import Embedder, Ragged
+from sparrow.rules import SGD
+
+
+def convert(feature, problems=None, **columns):
+    batch = pa.RecordBatch.from_pydict(columns)
+    own = Problems(batch.num_rows)
+    result = feature.convert(batch, problems if problems is not None else own)
+    assert own.first is None, own.first
+    return result
+
+
+def first_problem(feature, **columns):
+    problems = Problems(len(next(iter(columns.values()))))
+    convert(feature, problems, **columns)
+    return problems.first
+
+
+def id_feature(**fields):
+    return IdFeature("x", embedding_dim=4, **fields)
+
+
+# --- ids -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([3, 0, 9], pa.int64()),
+        pa.array([3, 0, 9], pa.uint8()),
+        pa.array([3.0, 0.0, 9.0]),
+        pa.array(["3", " 0 ", "9"]),
+        pa.array(["3", "0", "9"], pa.large_string()),
+        pa.array(["3", "0", "9"]).dictionary_encode(),
+        pa.array([5, 3, 0, 9]).slice(1),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_numbered_ids_of_any_type(column):
+    ids = convert(id_feature(num_buckets=10), x=column)
+    assert ids.dtype == np.int32
+    assert ids.tolist() == [3, 0, 9]
+
+
+def test_missing_ids_are_minus_one_or_the_default():
+    for column in (pa.array([3, None]), pa.array([3.0, float("nan")]), pa.array(["3", ""]), pa.array(["3", None])):
+        assert convert(id_feature(num_buckets=10), x=column).tolist() == [3, -1]
+        assert convert(id_feature(num_buckets=10, default=7), x=column).tolist() == [3, 7]
+    words = pa.array(["a", None]).dictionary_encode()
+    assert convert(id_feature(vocabulary=("b", "a"), default="b"), x=words).tolist() == [1, 0]
+    nothing = pa.array([None, None], pa.string()).dictionary_encode()
+    assert convert(id_feature(hash_bucket_size=10), x=nothing).tolist() == [-1, -1]
+
+
+def test_a_default_outside_the_table_is_refused():
+    with pytest.raises(ValueError, match="feature 'x': default 12 is no valid id: id 12 is outside 0 to 9"):
+        convert(id_feature(num_buckets=10, default=12), x=pa.array([None, 1]))
+
+
+@pytest.mark.parametrize("unknown", [("error", None), ("empty", [2, -1, -1]), ("row", [2, 10, 10])])
+def test_ids_outside_num_buckets(unknown):
+    policy, expected = unknown
+    feature = id_feature(num_buckets=10, unknown=policy)
+    if expected is None:
+        assert first_problem(feature, x=pa.array([2, 10, -1])) == (
+            1,
+            "x",
+            "id 10 is outside 0 to 9; correct the data, or num_buckets of feature 'x'",
+        )
+    else:
+        assert convert(feature, x=pa.array([2, 10, -1])).tolist() == expected
+    assert feature.num_rows == (11 if policy == "row" else 10)
+
+
+def test_hashed_ids():
+    feature = id_feature(hash_bucket_size=1000)
+    integers, texts = np.array([5, -(2**62), 2**62]), pa.array(["68fd1e64", "x", "a long text that takes three words"])
+    assert convert(feature, x=pa.array(integers)).tolist() == modulo(hash_integers(integers), 1000).tolist()
+    expected = modulo(hash_texts(texts), 1000).tolist()
+    assert convert(feature, x=texts).tolist() == expected
+    assert convert(feature, x=texts.dictionary_encode()).tolist() == expected
+    assert (
+        convert(feature, x=pa.array([2**64 - 1], pa.uint64())).tolist() == convert(feature, x=pa.array([-1])).tolist()
+    )
+
+
+def test_as_integer_hashes_texts_like_numbers():
+    feature = id_feature(hash_bucket_size=1000, as_integer=True)
+    assert convert(feature, x=pa.array(["17", "5"])).tolist() == convert(feature, x=pa.array([17, 5])).tolist()
+    assert first_problem(feature, x=pa.array(["17", "five"])) == (1, "x", "'five' is not a whole number")
+
+
+def test_vocabulary_from_a_list_and_a_file(tmp_path):
+    Vocabulary(["b", "a"]).save(tmp_path / "words.txt")
+    for vocabulary in (("b", "a"), str(tmp_path / "words.txt")):
+        feature = id_feature(vocabulary=vocabulary)
+        assert feature.num_rows == 3
+        assert convert(feature, x=pa.array(["a", "b", "c", None])).tolist() == [1, 0, 2, -1]
+    strict = id_feature(vocabulary=("b", "a"), unknown="error")
+    assert first_problem(strict, x=pa.array(["a", "zz"]))[2].startswith("'zz' is not in the vocabulary of feature 'x'")
+
+
+def test_vocabulary_of_numbers():
+    feature = id_feature(vocabulary=(1999, -5))
+    assert convert(feature, x=pa.array([-5, 1999, 7])).tolist() == [1, 0, 2]
+    assert convert(feature, x=pa.array(["-5", "1999", "7"])).tolist() == [1, 0, 2]
+
+
+def test_lists_and_separated_texts():
+    expected = [[1, 2], [], [3]]
+    feature = id_feature(num_buckets=10)
+    lists = [[1, 2], None, [3]]
+    for kind in (pa.list_(pa.int64()), pa.large_list(pa.int32()), pa.list_(pa.string())):
+        values = [None if row is None else [str(v) for v in row] for row in lists] if "string" in str(kind) else lists
+        assert convert(feature, x=pa.array(values, kind)).to_lists() == expected
+    split = id_feature(num_buckets=10, separator="\x03")
+    assert convert(split, x=pa.array(["1\x032", "", "3"])).to_lists() == expected
+    assert convert(split, x=pa.array(["1\x032", "", "3"]).dictionary_encode()).to_lists() == expected
+    assert convert(feature, x=pa.array([[1, 2], [3, 4]], pa.list_(pa.int64(), 2))).to_lists() == [[1, 2], [3, 4]]
+    sliced = pa.array([[9], [1, None, 2], [3]]).slice(1)
+    assert convert(feature, x=sliced).to_lists() == [[1, 2], [3]]
+
+
+def test_a_bad_id_in_a_list_names_its_row():
+    row, _, why = first_problem(id_feature(num_buckets=10), x=pa.array([[1, 2], [], [3, 77]]))
+    assert (row, why.split(";")[0]) == (2, "id 77 is outside 0 to 9")
+
+
+def test_weights():
+    feature = id_feature(num_buckets=10, weight_column="w")
+    bags = convert(feature, x=pa.array([[1, None, 2], []]), w=pa.array([[0.5, 9.0, 2.0], None]))
+    assert bags.to_lists() == [[1, 2], []]
+    assert bags.weights.tolist() == [0.5, 2.0]
+    single = convert(feature, x=pa.array([1, None]), w=pa.array([0.5, 2.0]))
+    assert (single.to_lists(), single.weights.tolist()) == ([[1], []], [0.5])
+    problem = first_problem(feature, x=pa.array([[1], [2, 3]]), w=pa.array([[1.0], [1.0]]))
+    assert problem == (1, "w", "2 ids in column 'x' need as many weights, got 1")
+    assert first_problem(feature, x=pa.array([[1]]), w=pa.array([[None]], pa.list_(pa.float32())))[2] == (
+        "a weight is missing"
+    )
+
+
+# --- sequences -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("keep", "expected"), [("last", [[3, 4], [5, -1], [-1, -1]]), ("first", [[1, 3], [5, -1], [-1, -1]])]
+)
+def test_sequences(keep, expected):
+    column = pa.array([[1, None, 3, 4], [5], None])
+    padded = SequenceFeature("x", num_buckets=10, embedding_dim=4, max_length=2, keep=keep)
+    assert convert(padded, x=column).tolist() == expected
+    assert padded.part == "sequences"
+    pooled = dataclasses.replace(padded, pooling="mean")
+    assert convert(pooled, x=column).to_lists() == [[i for i in row if i >= 0] for row in expected]
+    assert pooled.part == "ids"
+
+
+# --- numbers ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([1.5, None, -2.0]),
+        pa.array([1.5, float("nan"), -2.0]),
+        pa.array(["1.5", "", "-2"]),
+        pa.array(["1.5", None, "-2"]).dictionary_encode(),
+        pa.array([[1.5], None, [-2.0]]),
+        pa.array([[1.5], [None], [-2.0]]),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_numbers_of_any_type(column):
+    numbers = convert(RawFeature("x", missing=8.0), x=column)
+    assert numbers.dtype == np.float32
+    assert numbers.tolist() == [[1.5], [8.0], [-2.0]]
+
+
+def test_other_number_types():
+    for column in (pa.array([1, 0], pa.int64()), pa.array([True, False]), pa.array([1.0, 0.0], pa.float16())):
+        assert convert(RawFeature("x"), x=column).tolist() == [[1.0], [0.0]]
+    decimals = pa.array([1, None], pa.int64()).cast(pa.decimal128(21, 2))
+    assert convert(RawFeature("x"), x=decimals).tolist() == [[1.0], [0.0]]
+
+
+def test_log_then_standardise():
+    x = np.array([0.0, 5.0, -3.0, 1e6])
+    expected = (np.log1p(np.maximum(x, 0)) - 0.5) / 2.0
+    numbers = convert(RawFeature("x", log=True, mean=0.5, std=2.0), x=pa.array(x))
+    np.testing.assert_allclose(numbers[:, 0], expected, rtol=1e-6)
+
+
+def test_several_numbers_per_row():
+    feature = RawFeature("x", dim=2, missing=7.0)
+    assert convert(feature, x=pa.array([[1.0, 2.0], None, [3.0, None]])).tolist() == [[1, 2], [7, 7], [3, 7]]
+    assert convert(RawFeature("x", dim=2, separator="|"), x=pa.array(["1|2", "3|4"])).tolist() == [[1, 2], [3, 4]]
+    assert first_problem(feature, x=pa.array([[1.0, 2.0], [1.0]])) == (
+        1,
+        "x",
+        "feature 'x' needs 2 numbers per row, got 1",
+    )
+
+
+def test_problems_with_numbers():
+    assert first_problem(RawFeature("x"), x=pa.array([1.0, float("inf")])) == (1, "x", "inf is not a finite number")
+    assert first_problem(RawFeature("x"), x=pa.array(["1", "two"])) == (1, "x", "'two' is not a number")
+    assert first_problem(RawFeature("x", missing=None), x=pa.array([1.0, None]))[0] == 1
+
+
+def test_boundaries_make_buckets():
+    feature = RawFeature("x", boundaries=[0.0, 10.0], embedding_dim=4)
+    assert convert(feature, x=pa.array([-1.0, 0.0, 9.9, 10.0, None])).tolist() == [0, 1, 1, 2, 1]
+    assert (feature.num_rows, feature.is_sparse, feature.width) == (3, True, 4)
+    assert not RawFeature("x", dim=3).is_sparse
+    assert RawFeature("x", dim=3).width == 3
+
+
+# --- crosses ---------------------------------------------------------------------------------------------------------
+
+
+def test_crosses():
+    feature = ComboFeature("x", cross=("a", "b"), hash_bucket_size=10**6, embedding_dim=4)
+    a, b = pa.array(["p", "p", "q", None]), pa.array([1, 2, 1, 1])
+    ids = convert(feature, a=a, b=b).tolist()
+    assert len(set(ids)) == 4
+    assert convert(feature, a=a.dictionary_encode(), b=b).tolist() == ids
+    assert convert(dataclasses.replace(feature, cross=("b", "a")), a=a, b=b).tolist() != ids
+
+
+# --- records ---------------------------------------------------------------------------------------------------------
+
+RECORDS = [
+    IdFeature("user", num_buckets=10, embedding_dim=4, pooling="mean", weight_column="w"),
+    IdFeature("tags", vocabulary=("a", "b"), embedding_dim=4, separator="|", unknown="empty"),
+    RawFeature("price", log=True, mean=1.0, std=2.0),
+    RawFeature("age", boundaries=(1.0, 2.0), embedding_dim=4, table="ages"),
+    ComboFeature("ab", cross=("a", "b"), hash_bucket_size=100, embedding_dim=4),
+    SequenceFeature("seen", hash_bucket_size=100, embedding_dim=4, max_length=5, keep="first"),
+]
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.name)
+def test_records_round_trip(record):
+    assert registry.from_dict(registry.to_dict(record)) == record
+    assert registry.from_json(registry.to_json(record)) == record
+    assert registry.from_yaml(registry.to_yaml(record)) == record
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: id_feature(),
+            "feature 'x': give exactly one of num_buckets, hash_bucket_size and vocabulary, got none",
+        ),
+        (lambda: id_feature(num_buckets=3, hash_bucket_size=3), "give exactly one of"),
+        (lambda: id_feature(num_buckets=0), "num_buckets must be a whole number from 1 to .*, got 0"),
+        (lambda: id_feature(hash_bucket_size=5, unknown="row"), "a hashed feature knows every id"),
+        (lambda: id_feature(num_buckets=5, unknown="rows"), "unknown unknown 'rows': did you mean 'row'"),
+        (lambda: id_feature(num_buckets=5, pooling="avg"), "feature 'x': unknown pooling 'avg'"),
+        (lambda: IdFeature("", num_buckets=5, embedding_dim=4), "name must be a non-empty text"),
+        (lambda: RawFeature("x", std=0.0), "feature 'x': std must be a finite number above 0, got 0.0"),
+        (lambda: RawFeature("x", boundaries=(2.0, 1.0), embedding_dim=4), "must increase, but 1 comes after 2"),
+        (lambda: RawFeature("x", boundaries=(2.0,)), "embedding_dim must be a whole number .*, got None"),
+        (lambda: RawFeature("x", embedding_dim=4), "embedding_dim and table belong to buckets"),
+        (lambda: ComboFeature("x", cross=("a",), hash_bucket_size=5, embedding_dim=4), "two columns or more"),
+        (lambda: SequenceFeature("x", num_buckets=5, embedding_dim=4, max_length=0), "max_length must be a whole"),
+        (lambda: Label("y", at_least=float("nan")), "label 'y': at_least must be a finite number, got nan"),
+        (lambda: registry.from_dict({"kind": "idd", "name": "x"}), "unknown feature 'idd': did you mean 'id'"),
+        (lambda: registry.from_dict({"kind": "id", "name": "x", "dims": 3}), "feature 'id' has no field 'dims'"),
+        (lambda: registry.from_dict({"name": "x"}), "a mapping with a 'kind' and a 'name'"),
+        (lambda: Vocabulary(["a", "b", "a"]), "holds the word 'a' twice"),
+        (lambda: Vocabulary([]), "holds no words"),
+    ],
+)
+def test_wrong_records(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+# --- with an Embedder ------------------------------------------------------------------------------------------------
+
+
+def test_feature_specs_share_tables_and_ignore_missing_ids():
+    features = [
+        IdFeature("item", num_buckets=10, embedding_dim=4, table="items"),
+        SequenceFeature("seen", num_buckets=10, embedding_dim=4, table="items", max_length=3, pooling="mean"),
+        RawFeature("price"),
+        RawFeature("age", boundaries=(1.0,), embedding_dim=4),
+    ]
+    specs = feature_specs(features, lambda table: SGD({"items": 0.1, "age": 0.2}[table]))
+    assert [(spec.name, spec.table_spec.name, spec.table_spec.combiner) for spec in specs] == [
+        ("item", "items", "mean"),
+        ("seen", "items", "mean"),
+        ("age", "age", "sum"),
+    ]
+    ids = np.array([3, -1], np.int32)
+    packed = Embedder(specs).pack({"item": ids, "seen": Ragged([1, 2], [0, 2, 2]), "age": np.array([0, 1])})
+    assert packed.lookups  # a missing id (-1) is accepted
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (IdFeature("b", num_buckets=11, embedding_dim=4, table="t"), "differ in num_rows: 'a' has 10, 'b' has 11"),
+        (IdFeature("b", num_buckets=10, embedding_dim=8, table="t"), "differ in embedding_dim: 'a' has 4, 'b' has 8"),
+        (IdFeature("b", num_buckets=10, embedding_dim=4, table="t", pooling="mean"), "pool differently: 'a' by sum"),
+    ],
+)
+def test_features_that_cannot_share_a_table(other, message):
+    first = IdFeature("a", num_buckets=10, embedding_dim=4, table="t", pooling="sum")
+    with pytest.raises(ValueError, match=message):
+        feature_specs([first, other], SGD(0.1))
