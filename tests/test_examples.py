@@ -1,0 +1,28 @@
+"""The examples run as written, with few steps, and learn something even so."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "auc"),
+    [
+        ("plain_loop.py", ["--steps", "40", "--precision", "bfloat16"], 0.65),
+        ("custom_rule.py", ["--steps", "40"], 0.65),
+    ],
+)
+def test_example(name, options, auc):
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, str(ROOT / "examples" / name), *options]
+    result = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path})
+    assert result.returncode == 0, result.stderr
+    reached = [float(number) for number in re.findall(r"AUC (\d\.\d+)", result.stdout)]
+    assert reached
+    assert min(reached) > auc, result.stdout
