@@ -74,12 +74,13 @@ def take(values: Values, rows: npt.NDArray[np.integer[Any]]) -> Values:
     [[4], [3, 1]]
     """
     if not isinstance(values, Ragged):
-        return values[rows]
+        return np.take(values, rows, axis=0, mode="clip")  # all are in range: nothing is clipped, and no check is made
     lengths = np.diff(values.offsets)[rows]
     offsets = np.zeros(len(rows) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     at = np.repeat(values.offsets[rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
-    return Ragged(values.values[at], offsets, None if values.weights is None else values.weights[at])
+    weights = None if values.weights is None else np.take(values.weights, at, mode="clip")
+    return Ragged(np.take(values.values, at, mode="clip"), offsets, weights)
 
 
 def cut(values: Values, start: int, stop: int) -> Values:

@@ -156,7 +156,7 @@ class Pipeline(Generic[T]):
                     skipped += bad
                     chunk += 1
                 rows = concatenate(parts)
-                if self.shuffle_rows:
+                if self.shuffle_rows:  # column by column, which stays in the cache; batch by batch would not
                     rows = rows.take(shuffled(len(rows), self.seed, epoch, first))
                 at = dataclasses.replace(start, epoch=epoch, chunk=first, row=0, skipped=before)
                 yield Window(rows, at, skipped - before)
@@ -164,30 +164,28 @@ class Pipeline(Generic[T]):
 
     def _batches(self, windows: Iterator[Window], start: Position) -> Iterator[tuple[T, Position, int]]:
         """Batches, each with the position after it and the malformed rows up to there."""
-        size, count, drop = self.batch_size, start.batches, start.row
+        size, count, taken = self.batch_size, start.batches, start.row
         held: list[tuple[Batch, Position]] = []  # rows that wait for more, and where they start
         for window in windows:
-            rows, at = window.rows, dataclasses.replace(window.start, row=drop)
-            rows, drop = (rows.cut(drop, len(rows)), 0) if drop else (rows, 0)
+            rows, at, end = window.rows, window.start, len(window.rows)
             seen = window.start.skipped + window.skipped
             if held and held[0][1].epoch != at.epoch:
                 yield from self._rest(held, at, count, seen - window.skipped)
                 count += bool(held) and not self.drop_remainder
                 held = []
             waiting = sum(len(part) for part, _ in held)
-            taken = 0
-            while waiting + len(rows) - taken >= size:
+            while waiting + end - taken >= size:
                 more = size - waiting
                 parts = [part for part, _ in held] + [rows.cut(taken, taken + more)]
                 taken, waiting, held = taken + more, 0, []
                 count += 1
-                after = dataclasses.replace(at, row=at.row + taken, batches=count)
-                yield self._prepared(concatenate(parts)), after, seen
-            if taken < len(rows):
-                held.append((rows.cut(taken, len(rows)), dataclasses.replace(at, row=at.row + taken)))
+                yield self._prepared(concatenate(parts)), dataclasses.replace(at, row=taken, batches=count), seen
+            if taken < end:
+                held.append((rows.cut(taken, end), dataclasses.replace(at, row=taken)))
+            taken = 0
         if held:
-            end = dataclasses.replace(held[0][1], epoch=held[0][1].epoch + 1, chunk=0, row=0, skipped=seen)
-            yield from self._rest(held, end, count, seen)
+            last = dataclasses.replace(held[0][1], epoch=held[0][1].epoch + 1, chunk=0, row=0, skipped=seen)
+            yield from self._rest(held, last, count, seen)
 
     def _rest(
         self, held: Sequence[tuple[Batch, Position]], after: Position, count: int, seen: int

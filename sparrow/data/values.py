@@ -141,6 +141,8 @@ def numbers(entries: Any) -> Parsed:
             entries = entries.cast(pa.uint8() if pa.types.is_boolean(kind) else pa.float64())
         values = _filled(entries, 0).astype(np.float64)
         missing, bad, why = _missing(entries), None, str
+    if pa.types.is_integer(entries.type):
+        return Parsed(values, missing, bad, why)
     finite = np.isfinite(values)
     if finite.all():
         return Parsed(values, missing, bad, why)

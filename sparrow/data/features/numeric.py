@@ -136,21 +136,23 @@ class RawFeature(SparseFeature):
         if hasattr(column, "dictionary"):
             column = column.dictionary_decode()
         flat = flatten(column, self.separator)
-        counts = np.ones(len(column), np.int64) if flat.offsets is None else np.diff(flat.offsets)
-        absent = (counts == 0) & column.is_null().to_numpy(zero_copy_only=False)  # a missing list: dim missing numbers
-        wrong = np.flatnonzero((counts != dim) & ~absent)
-        if wrong.size:
-            problems.add(
-                name, wrong, lambda i: f"feature '{self.name}' needs {dim} numbers per row, got {counts[wrong[i]]}"
-            )
-            return np.zeros((len(column), dim))
+        absent = np.zeros(0, np.bool_)
+        if flat.offsets is not None or dim != 1:
+            counts = np.ones(len(column), np.int64) if flat.offsets is None else np.diff(flat.offsets)
+            absent = (counts == 0) & column.is_null().to_numpy(zero_copy_only=False)  # a missing list: all are missing
+            wrong = np.flatnonzero((counts != dim) & ~absent)
+            if wrong.size:
+                problems.add(
+                    name, wrong, lambda i: f"feature '{self.name}' needs {dim} numbers per row, got {counts[wrong[i]]}"
+                )
+                return np.zeros((len(column), dim))
         parsed = numbers(flat.entries)
         if parsed.bad is not None:
             at, why = np.flatnonzero(parsed.bad), parsed.why
             problems.add(name, flat.row_of(at), lambda i: why(int(at[i])))
         x = parsed.values
         lacking = parsed.missing
-        if flat.offsets is not None and absent.any():
+        if absent.any():
             full = np.zeros((len(column), dim))
             gaps = np.ones((len(column), dim), np.bool_)
             full[~absent] = x.reshape(-1, dim)
