@@ -1,7 +1,7 @@
 """Data: from files to batches. A source gives rows, features make inputs of columns, a pipeline makes batches."""
 
 from sparrow.data.batch import Batch
-from sparrow.data.counting import Counted, build_vocabularies
+from sparrow.data.counting import Counted, build_vocabularies, write_vocabularies
 from sparrow.data.errors import DataError
 from sparrow.data.features import (
     ComboFeature,
@@ -55,4 +55,5 @@ __all__ = [
     "register_feature",
     "register_source",
     "write_clicks",
+    "write_vocabularies",
 ]

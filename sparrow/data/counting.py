@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,35 @@ def build_vocabularies(
             for piece in table[column].chunks:
                 counters[column].add(flatten(piece, separator))
     return {column: counter.result(column, min_count, max_words) for column, counter in counters.items()}
+
+
+def write_vocabularies(
+    source: Source, columns: Sequence[str] | Mapping[str, str | None], folder: str | Path, **options: Any
+) -> dict[str, tuple[Path, Counted]]:
+    """`build_vocabularies`, each written to ``<column>.txt`` in ``folder``, one word a line.
+
+    Args:
+      source: as there.
+      columns: as there.
+      folder: made if it is not there.
+      **options: min_count, max_words and bad_rows, as there.
+
+    Returns:
+      By column: the file, to give to a feature as its vocabulary, and the counts.
+    """
+    for column in columns:
+        if Path(column).name != column:
+            raise ValueError(
+                f"column '{column}' cannot be the name of a file; build its vocabulary and save it yourself"
+            )
+    built = build_vocabularies(source, columns, **options)
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    written = {}
+    for column, counted in built.items():
+        path = Path(folder) / f"{column}.txt"
+        counted.vocabulary.save(path)
+        written[column] = (path, counted)
+    return written
 
 
 class _Counter:

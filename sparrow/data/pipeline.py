@@ -145,6 +145,7 @@ class Pipeline(Generic[T]):
         while self.epochs is None or epoch < self.epochs:
             count = self._reader.num_chunks
             order = shuffled(count, self.seed, epoch) if self.shuffle_rows else range(count)
+            is_whole, usable = chunk == 0, 0
             while chunk < count:
                 first, before = chunk, skipped
                 parts: list[Batch] = []
@@ -156,11 +157,22 @@ class Pipeline(Generic[T]):
                     skipped += bad
                     chunk += 1
                 rows = concatenate(parts)
+                usable += len(rows)
                 if self.shuffle_rows:  # column by column, which stays in the cache; batch by batch would not
                     rows = rows.take(shuffled(len(rows), self.seed, epoch, first))
                 at = dataclasses.replace(start, epoch=epoch, chunk=first, row=0, skipped=before)
                 yield Window(rows, at, skipped - before)
+            if is_whole and usable < (self.batch_size if self.drop_remainder else 1):
+                raise DataError(self._too_few(usable), self._reader.schemas[0][0])
             epoch, chunk = epoch + 1, 0
+
+    def _too_few(self, usable: int) -> str:
+        if not usable:
+            return "no row can be used: every one is malformed; set bad_rows to 'error' to see why"
+        return (
+            f"the {usable} rows that can be used do not fill a batch of {self.batch_size}, and drop_remainder leaves "
+            "them out; lower batch_size, or keep the remainder"
+        )
 
     def _batches(self, windows: Iterator[Window], start: Position) -> Iterator[tuple[T, Position, int]]:
         """Batches, each with the position after it and the malformed rows up to there."""

@@ -44,6 +44,7 @@ def id_feature(**fields):
         pa.array(["3", " 0 ", "9"]),
         pa.array(["3", "0", "9"], pa.large_string()),
         pa.array(["3", "0", "9"]).dictionary_encode(),
+        pa.array([3, 0, 9]).dictionary_encode(),
         pa.array([5, 3, 0, 9]).slice(1),
     ],
     ids=lambda column: str(column.type),

@@ -5,6 +5,8 @@ import json
 import threading
 import time
 
+import hypothesis
+import hypothesis.strategies as st
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -124,6 +126,47 @@ def test_restoring_any_position_gives_the_same_next_batches(options, batch_size)
         if i < len(batches):
             assert again.skipped == 4
         assert again.position() == whole.position()
+
+
+@hypothesis.given(
+    rows=st.integers(1, 40),
+    chunk_rows=st.integers(1, 15),
+    bad=st.sets(st.integers(0, 39)),
+    options=st.fixed_dictionaries(
+        {
+            "batch_size": st.integers(1, 12),
+            "shuffle_rows": st.integers(0, 20),
+            "epochs": st.integers(1, 3),
+            "seed": st.integers(0, 9),
+        }
+    ),
+    stop=st.integers(0, 30),
+)
+@hypothesis.settings(max_examples=60, deadline=None)
+def test_any_pipeline_visits_each_good_row_once_an_epoch_and_resumes(rows, chunk_rows, bad, options, stop):
+    values = np.array([-1 if i in bad else i for i in range(rows)])
+    hypothesis.assume((values >= 0).any())
+    good = values[values >= 0].tolist()
+
+    def make():
+        source = Tables({"item": values}, chunk_rows=chunk_rows)
+        return Pipeline(source, [ITEM], bad_rows="skip", ahead=0, **options)
+
+    whole = make()
+    batches = [batch.ids["item"].tolist() for batch in whole]
+    found = [item for batch in batches for item in batch]
+    for epoch in range(options["epochs"]):
+        own = found[epoch * len(good) : (epoch + 1) * len(good)]
+        assert sorted(own) == good
+        assert options["shuffle_rows"] or own == good
+    assert whole.skipped == options["epochs"] * (rows - len(good))
+    first = make()
+    for _ in zip(range(stop), first, strict=False):
+        pass
+    second = make()
+    second.restore(first.position())
+    rest = [batch.ids["item"].tolist() for batch in second]
+    assert rest == batches[min(first.position()["batches"], len(batches)) :]
 
 
 def test_position_with_background_threads_is_that_of_the_batch_in_hand():

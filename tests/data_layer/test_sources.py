@@ -20,6 +20,7 @@ from sparrow.data import (
     Vocabulary,
     build_vocabularies,
     write_clicks,
+    write_vocabularies,
 )
 from sparrow.data.hashing import hash_texts, modulo
 from sparrow.data.sources import registry
@@ -223,10 +224,11 @@ def test_vocabularies_count_all_columns_in_one_pass(tmp_path):
 
 def test_a_built_vocabulary_serves_a_feature(tmp_path):
     source = Tables({"city": ["Oslo", "Rome", "Rome", None, "Bern"]})
-    built = build_vocabularies(source, ["city"], min_count=2)["city"]
-    built.vocabulary.save(tmp_path / "city.txt")
-    assert Vocabulary.load(tmp_path / "city.txt").words == ("Rome",)
-    feature = IdFeature("city", vocabulary=str(tmp_path / "city.txt"), embedding_dim=4)
+    path, counted = write_vocabularies(source, ["city"], tmp_path / "words", min_count=2)["city"]
+    assert path == tmp_path / "words" / "city.txt"
+    assert (counted.counts, counted.distinct, counted.missing) == ((2,), 3, 1)
+    assert Vocabulary.load(path).words == ("Rome",)
+    feature = IdFeature("city", vocabulary=str(path), embedding_dim=4)
     (batch,) = Pipeline(source, [feature], batch_size=5)
     assert batch.ids["city"].tolist() == [1, 0, 0, -1, 1]
 

@@ -207,6 +207,18 @@ def unknown_word(folder):
     run(Parquet(str(folder)), [IdFeature("item", vocabulary=("Rome",), unknown="error", embedding_dim=4)])
 
 
+@case(r"^.*/t\.parquet: no row can be used: every one is malformed; set bad_rows to 'error' to see why$")
+def bad_rows_only(folder):
+    parquet(folder, item=[-1, 99], click=[0, 1])
+    run(Parquet(str(folder)), bad_rows="skip", epochs=None)
+
+
+@case(r"^.*/t\.parquet: the 2 rows that can be used do not fill a batch of 4, and drop_remainder leaves them out")
+def fewer_rows_than_a_batch(folder):
+    good(folder)
+    run(Parquet(str(folder)), drop_remainder=True, epochs=None)
+
+
 @case(r"^.*/t\.csv: there are no rows$")
 def csv_of_a_header_only(folder):
     (folder / "t.csv").write_text("item,click\n\n")

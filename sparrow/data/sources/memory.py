@@ -32,6 +32,9 @@ class Tables(Source):
             raise TypeError(f"Tables takes an Arrow table or columns by name, got {type(table).__name__}")
         if chunk_rows < 1:
             raise ValueError(f"Tables: chunk_rows must be at least 1, got {chunk_rows}")
+        for i, field in enumerate(table.schema):  # views are for tables in memory only; files never hold them
+            if pa.types.is_string_view(field.type):
+                table = table.set_column(i, field.name, table[i].cast(pa.large_string()))
         self.table = table
         self.chunk_rows = chunk_rows
 

@@ -83,14 +83,17 @@ class ParquetReader(Reader):
         """One row group."""
         i, group = self._groups[chunk]
         footer, file = self._footers[i], str(self._files[i])
-        first = sum(footer.row_group(before).num_rows for before in range(group))
         try:
             with pq.ParquetFile(file, metadata=footer, read_dictionary=self._texts, memory_map=True) as opened:
                 # The loop computes at the same time: one thread decodes ahead, the other cores are the model's.
                 table = opened.read_row_group(group, self._columns, use_threads=False)
         except (OSError, pa.ArrowException) as error:
             raise DataError(f"cannot be read, it may be damaged: {error}", file, f"row group {group}") from None
-        return Rows(table, file, lambda row: f"row {first + row}")
+
+        def place(row: int) -> str:
+            return f"row {row + sum(footer.row_group(before).num_rows for before in range(group))}"
+
+        return Rows(table, file, place)
 
 
 def _footer(file: Path) -> Any:
