@@ -37,7 +37,7 @@ from sparrow.config.overrides import override
 from sparrow.config.rules import RULES, register_rule
 from sparrow.config.tasks import MetricUse, Task
 from sparrow.config.torcheasyrec import import_config
-from sparrow.config.train import Checkpoint, DenseOptimizer, DensePart, Evaluate, TableOptimizer, Train
+from sparrow.config.train import Checkpoint, DenseOptimizer, DensePart, EarlyStopping, Evaluate, TableOptimizer, Train
 
 __all__ = [
     "RULES",
@@ -48,6 +48,7 @@ __all__ = [
     "Data",
     "DenseOptimizer",
     "DensePart",
+    "EarlyStopping",
     "Evaluate",
     "MetricUse",
     "Model",

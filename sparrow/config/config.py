@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from sparrow.config.data import Data
 from sparrow.config.model import Model
@@ -45,3 +45,15 @@ class Config(Section):
     """How the model is evaluated."""
     model_dir: Name | None = None
     """The folder of checkpoints, logs and results."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Config:
+        if self.evaluate.use_ema and self.train.ema is None:
+            raise ValueError("evaluate.use_ema is true, but train.ema keeps no average; set it, to 0.999 say")
+        towers = getattr(self.model.architecture, "task_towers", None) if self.model else None
+        if towers is not None and {tower.task for tower in towers} != set(self.tasks):
+            of_model = ", ".join(tower.task for tower in towers)
+            raise ValueError(
+                f"the task_towers of the model are {of_model}, the tasks are {', '.join(self.tasks)}; make them alike"
+            )
+        return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -22,7 +23,6 @@ _SENTENCES: Final[Mapping[str, str]] = {
     "tuple_type": "must be a list",
     "list_type": "must be a list",
     "is_instance_of": "must be a list",
-    "too_short": "must have at least {min_length} in its list",
     "dict_type": "must be a mapping of names to values",
     "mapping_type": "must be a mapping of names to values",
     "model_type": "must be a mapping of names to values",
@@ -54,6 +54,10 @@ def problems(error: ValidationError, data: Mapping[str, Any], names: Iterable[st
             result.append(Problem(path, "is required"))
         elif item["type"] == "extra_forbidden":
             result.append(Problem(path, f"unknown field: {nearest(str(item['loc'][-1]), names)}"))
+        elif item["type"] == "too_short":
+            # Entries that are wrong do not count for pydantic, and are problems of their own.
+            if not _inside_at(data, path):
+                result.append(Problem(path, "must not be empty"))
         elif cause is not None:  # a check of ours, whose sentence is whole
             result.append(Problem(path, str(cause)))
         elif (sentence := _sentence(item["type"], item)) not in by_type.setdefault(path, []):
@@ -73,10 +77,12 @@ def _sentence(kind: str, item: Any) -> str:
 
 def _given(path: Path, data: Any) -> str:
     """The tail of the sentence: the value, where there is one and it is not the whole config."""
-    value = data
-    for key in path:
-        value = _inside(value, key)
+    value = _inside_at(data, path)
     return f", got {shown(value)}" if path and value is not _NOTHING else ""
+
+
+def _inside_at(data: Any, path: Path) -> Any:
+    return functools.reduce(_inside, path, data)
 
 
 def _resolve(loc: Sequence[str | int], data: Any, keep_last: bool) -> Path:

@@ -138,8 +138,28 @@ class Train(Section):
         return self
 
 
+class EarlyStopping(Section):
+    """When training ends before its last step: evaluations that bring nothing better."""
+
+    metric: Name
+    """What to watch, by the name that results show, such as auc; or loss."""
+    mode: Literal["max", "min"]
+    """Whether more is better, or less."""
+    patience: Count = 1
+    """How many evaluations in a row may bring nothing better before training ends."""
+    min_change: NotNegative = 0.0
+    """By how much a value must be better to count."""
+
+
 class Evaluate(Section):
-    """How the model is evaluated."""
+    """How the model is evaluated. The last step is always evaluated, where there is data for it."""
+
+    every_steps: Count | None = None
+    """Evaluate after so many optimizer steps."""
+    every_epochs: Count | None = None
+    """Evaluate after so many epochs, in place of steps."""
+    early_stopping: EarlyStopping | None = None
+    """When to end training early."""
 
     steps: Count | None = None
     """Batches to evaluate on; all, unless given."""
@@ -149,3 +169,13 @@ class Evaluate(Section):
     """Whether to evaluate the average of the dense parameters; where there is one, unless given."""
     log_every_steps: Count = 10
     """Batches between two lines of the log."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Evaluate:
+        if self.every_steps is not None and self.every_epochs is not None:
+            raise ValueError(
+                f"every_steps ({self.every_steps}) and every_epochs ({self.every_epochs}) exclude each other; keep one"
+            )
+        if self.early_stopping is not None and self.every_steps is None and self.every_epochs is None:
+            raise ValueError("early_stopping needs evaluations to watch; add every_steps or every_epochs")
+        return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 Kind = Literal["number", "whole", "flag", "text", "enum", "message", "refused"]
@@ -28,6 +29,10 @@ class FieldSpec:
     repeated: bool = False
     required: bool = False
     choice: str | None = None
+
+
+Fields = Mapping[str, FieldSpec]
+"""The fields of a message, by name."""
 
 
 def number(default: float | None = None) -> FieldSpec:

@@ -1,6 +1,7 @@
 """What TorchEasyRec's configs may hold: every message, field and default that is supported, and what is refused.
 
-The names and defaults are those of the protocol buffers of TorchEasyRec 1.3.
+`data_messages` has the part about data, features and models. The names and defaults are those of the protocol buffers
+of TorchEasyRec 1.3.
 """
 
 from __future__ import annotations
@@ -8,22 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from sparrow.config.torcheasyrec.fields import (
-    FieldSpec,
-    enum,
-    flag,
-    many,
-    message,
-    needed,
-    number,
-    refused,
-    text,
-    whole,
-)
-
-Fields = Mapping[str, FieldSpec]
+from sparrow.config.torcheasyrec.data_messages import ENUMS as DATA_ENUMS
+from sparrow.config.torcheasyrec.data_messages import FEATURES, MODELS, PIPELINE
+from sparrow.config.torcheasyrec.fields import Fields, enum, flag, many, message, needed, number, refused, text, whole
 
 ENUMS: Final[Mapping[str, tuple[str, ...]]] = {
+    **DATA_ENUMS,
     "WeightDecayMode": ("NONE", "L2", "DECOUPLE"),
 }
 
@@ -244,21 +235,11 @@ LOSSES_AND_METRICS: Final[Mapping[str, Fields]] = {
     "NormalizedEntropy": {"eta": number(1e-12)},
 }
 
-PIPELINE: Final[Mapping[str, Fields]] = {
-    "EasyRecConfig": {
-        "model_dir": text(),
-        "train_config": needed(message("TrainConfig")),
-        "eval_config": message("EvalConfig"),
-        "data_config": needed(message("DataConfig")),
-        "model_config": needed(message("ModelConfig")),
-    },
-    "DataConfig": {"batch_size": whole(1024), "eval_batch_size": whole(), "label_fields": many(text())},
-    "ModelConfig": {
-        "num_class": whole(1),
-        "losses": many(message("LossConfig")),
-        "metrics": many(message("MetricConfig")),
-        "train_metrics": many(message("TrainMetricConfig")),
-    },
+MESSAGES: Final[Mapping[str, Fields]] = {
+    **PIPELINE,
+    **MODELS,
+    **FEATURES,
+    **OPTIMIZERS,
+    **TRAINING,
+    **LOSSES_AND_METRICS,
 }
-
-MESSAGES: Final[Mapping[str, Fields]] = {**PIPELINE, **OPTIMIZERS, **TRAINING, **LOSSES_AND_METRICS}

@@ -54,14 +54,20 @@ def sparse_rule(block: Block, accumulate: int) -> rules.Rule:
 
 
 def dense_optimizer(block: Block, accumulate: int, clipping: Block | None) -> DenseOptimizer:
-    """The optimizer of the dense parameters, with its parts."""
+    """The optimizer of the dense parameters, with its parts.
+
+    TorchEasyRec gives a parameter to the first part whose pattern matches; here a parameter that two parts match is an
+    error when the parameters are known. Patterns are over our parameter paths, such as ``deep/layers/0/linear/kernel``.
+    """
     _, optimizer = block.choose("optimizer")
     _, rate = block.choose("learning_rate")
-    parts = {}
+    parts: dict[str, DensePart] = {}
     for index, part in enumerate(block["part_optimizers"]):
         _, part_optimizer = part.choose("optimizer")
         _, part_rate = part.chosen("learning_rate") or ("", rate)  # a part without one follows the main schedule
         fields = _dense_group(part_optimizer, part_rate, accumulate)
+        if any(part["regex_pattern"] in other.patterns for other in parts.values()):
+            part.fail("is the pattern of an earlier part, which would take all its parameters", "regex_pattern")
         with part.locating():
             parts[f"part_{index}"] = DensePart(patterns=(part["regex_pattern"],), **fields)
     fields = _dense_group(optimizer, rate, accumulate) | _clip(clipping)

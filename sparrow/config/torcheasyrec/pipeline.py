@@ -2,23 +2,92 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 from sparrow.config.config import Config
+from sparrow.config.data import Data
 from sparrow.config.torcheasyrec import text
-from sparrow.config.torcheasyrec.blocks import read
-from sparrow.config.torcheasyrec.tasks import task
+from sparrow.config.torcheasyrec.blocks import Block, read
+from sparrow.config.torcheasyrec.features import features
+from sparrow.config.torcheasyrec.models import model, poolings, tasks
 from sparrow.config.torcheasyrec.training import evaluate, train
+from sparrow.config.train import TableOptimizer, Train
+from sparrow.data import Csv, Feature, Parquet, Source, SparseFeature
+from sparrow.rules import SGD
 
 
 def import_config(source_text: str, source: str | None = None) -> Config:
-    """Reads a ``.config`` of TorchEasyRec. ``source`` is the file's name, for errors."""
+    """Reads a ``.config`` of TorchEasyRec. ``source`` is the file's name, for errors.
+
+    >>> import_config("train_config { num_step: 100 }")
+    Traceback (most recent call last):
+    sparrow.config.errors.ConfigError: line 1: train_config.num_step: unknown field: did you mean 'num_steps'? ...
+    """
     pipeline = read(text.parse(source_text, source), "EasyRecConfig", source)
-    data, model = pipeline["data_config"], pipeline["model_config"]
-    if not data["label_fields"]:
-        data.fail("is required: the column of the label", "label_fields")
-    label, *_ = data["label_fields"]
-    return Config(
-        train=train(pipeline["train_config"], data["batch_size"]),
-        evaluate=evaluate(pipeline["eval_config"], data["eval_batch_size"]),
-        tasks={label: task(model, label, model["num_class"], None)},
-        model_dir=pipeline["model_dir"],
-    )
+    data, model_config = pipeline["data_config"], pipeline["model_config"]
+    found = features(pipeline["feature_configs"], data, poolings(model_config))
+    with pipeline.locating():
+        return Config(
+            data=_data(pipeline, data, [feature for feature, _ in found]),
+            model=model(model_config),
+            tasks=tasks(model_config, data),
+            train=_with_frozen(train(pipeline["train_config"], data["batch_size"]), found),
+            evaluate=evaluate(pipeline["eval_config"], data["eval_batch_size"]),
+            model_dir=pipeline["model_dir"],
+        )
+
+
+def _data(pipeline: Block, data: Block, found: list[Feature]) -> Data:
+    if data["dataset_type"] not in ("ParquetDataset", "CsvDataset"):
+        data.fail(
+            f"not supported: {data['dataset_type']}; export the data to Parquet (ParquetDataset) or CSV", "dataset_type"
+        )
+    if "shuffle_buffer_size" in data and not data["shuffle"]:
+        data.fail("has no effect without shuffle: true; remove it, or add that", "shuffle_buffer_size")
+    has_eval = "eval_input_path" in pipeline
+    with data.locating():
+        return Data(
+            train=_source(pipeline, "train_input_path", data),
+            evaluate=_source(pipeline, "eval_input_path", data) if has_eval else None,
+            features=tuple(found),
+            # TorchEasyRec's buffer counts batches.
+            shuffle_rows=data["shuffle_buffer_size"] * data["batch_size"] if data["shuffle"] else 0,
+            drop_remainder=data["drop_remainder"],
+        )
+
+
+def _source(pipeline: Block, field: str, data: Block) -> Source:
+    paths = tuple(part.strip() for part in pipeline[field].split(",") if part.strip())
+    if not paths:
+        pipeline.fail("must name a file, a folder or a pattern such as 'clicks/*.parquet'", field)
+    path: Any = paths[0] if len(paths) == 1 else paths
+    csv = data["dataset_type"] == "CsvDataset"
+    for only_csv in ("delimiter", "with_header"):
+        if only_csv in data and not csv:
+            data.fail("belongs to CsvDataset", only_csv)
+    if not csv:
+        return Parquet(path)  # which knows its columns
+    columns = tuple(entry["input_name"] for entry in data["input_fields"])
+    header = data["with_header"]
+    if not columns and not header:
+        data.fail("is required for CSV files without a header", "input_fields")
+    return Csv(path, columns=None if header else columns, separator=data["delimiter"], header=header)
+
+
+def _with_frozen(section: Train, found: list[tuple[Feature, Block]]) -> Train:
+    """Tables that are not trainable get the learning rate 0."""
+    trainable: dict[str, tuple[bool, Block]] = {}
+    for feature, block in found:
+        if not isinstance(feature, SparseFeature) or not feature.is_sparse:
+            if "trainable" in block and not block["trainable"]:
+                block.fail("has no effect on a feature without a table; remove it", "trainable")
+            continue
+        before, _ = trainable.setdefault(feature.table_name, (block["trainable"], block))
+        if before != block["trainable"]:
+            block.fail(f"differs between features that share the table '{feature.table_name}'", "trainable")
+
+    frozen = tuple(re.escape(table) for table, (trains, _) in trainable.items() if not trains)
+    if not frozen:
+        return section
+    return section.model_copy(update={"table_optimizers": (TableOptimizer(tables=frozen, optimizer=SGD(0.0)),)})

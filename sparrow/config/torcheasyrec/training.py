@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from sparrow.config.torcheasyrec.blocks import Block
 from sparrow.config.torcheasyrec.optimizers import dense_optimizer, sparse_rule
 from sparrow.config.torcheasyrec.rates import in_steps
-from sparrow.config.train import Checkpoint, Evaluate, Train
+from sparrow.config.train import Checkpoint, Evaluate, Summary, Train
+from sparrow.registry import nearest
 from sparrow.training import LossScale
 
 _PRECISIONS: Final[dict[str, Any]] = {"": "float32", "BF16": "bfloat16", "FP16": "float16"}
@@ -96,5 +97,8 @@ def _checkpoint(block: Block, accumulate: int) -> Checkpoint:
 
 def _summaries(block: Block) -> dict[str, Any]:
     """TorchEasyRec shows the loss and the learning rate always, and adds what is asked for."""
-    asked = block["tensorboard_summaries"]
+    asked, known = block["tensorboard_summaries"], get_args(Summary)
+    for summary in asked:
+        if summary not in known:
+            block.fail(f"unknown summary '{summary}': {nearest(summary, known)}", "tensorboard_summaries")
     return {"summaries": tuple(dict.fromkeys(("loss", "learning_rate", *asked)))} if asked else {}
