@@ -24,6 +24,7 @@ from sparrow.data.sources import (
     Tables,
     register_source,
     write_clicks,
+    write_criteo,
 )
 from sparrow.data.specs import feature_specs
 from sparrow.data.synthetic import Clicks
@@ -55,5 +56,6 @@ __all__ = [
     "register_feature",
     "register_source",
     "write_clicks",
+    "write_criteo",
     "write_vocabularies",
 ]

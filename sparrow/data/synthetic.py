@@ -15,8 +15,9 @@ class Clicks:
     """Endless impressions whose click probability is known: a factorisation machine over Zipf-distributed ids.
 
     Every id of every field has a weight and a short vector, drawn once from the seed. An impression draws one id per
-    field, its true log-odds are ``bias + Σ weight + scale * Σ_{i<j} <vector_i, vector_j>``, and its label is a coin
-    thrown with that probability. No model can rank better than the true probability does.
+    field and some counts ``x``, its true log-odds are
+    ``bias + Σ weight + Σ_{i<j} <vector_i, vector_j> + Σ slope * log(1 + x)``, and its label is a coin thrown with that
+    probability. No model can rank better than the true probability does.
 
     >>> batch = Clicks(fields=3, rows=100).batch(0, 4)
     >>> batch.ids.shape, batch.labels.shape, batch.probabilities.shape
@@ -29,6 +30,7 @@ class Clicks:
       exponent: of the Zipf distribution of ids.
       bias: log-odds of an average impression.
       seed: of everything.
+      counts: numeric columns per impression, whole numbers of 0 or more.
     """
 
     fields: int = 8
@@ -37,14 +39,16 @@ class Clicks:
     exponent: float = 1.05
     bias: float = -1.0
     seed: int = 0
+    counts: int = 0
 
     @dataclasses.dataclass(frozen=True)
     class Batch:
-        """Impressions: ids (batch, fields), labels and true probabilities (batch,)."""
+        """Impressions: ids (batch, fields), labels and true probabilities (batch,), counts (batch, counts)."""
 
         ids: npt.NDArray[np.int32]
         labels: npt.NDArray[np.float32]
         probabilities: npt.NDArray[np.float64]
+        counts: npt.NDArray[np.int64]
 
     @functools.cached_property
     def _truth(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
@@ -64,10 +68,17 @@ class Clicks:
         field = np.arange(self.fields)
         chosen = vectors[field, ids]  # (size, fields, factors)
         pairs = 0.5 * (np.square(chosen.sum(axis=1)) - np.square(chosen).sum(axis=1)).sum(axis=1)
-        log_odds = self.bias + weights[field, ids].sum(axis=1) + pairs
+        counts, slopes = self._counts(index, size)
+        log_odds = self.bias + weights[field, ids].sum(axis=1) + pairs + np.log1p(counts) @ slopes
         probabilities = 1.0 / (1.0 + np.exp(-log_odds))
         labels = (rng.random(size) < probabilities).astype(np.float32)
-        return self.Batch(ids, labels, probabilities)
+        return self.Batch(ids, labels, probabilities, counts)
+
+    def _counts(self, index: int, size: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        """Counts with a long tail, and the true slopes of their logarithms. They leave the other draws as they are."""
+        slopes = np.random.default_rng([self.seed, 3]).normal(0.0, 0.6 / np.sqrt(max(self.counts, 1)), self.counts)
+        drawn = np.random.default_rng([self.seed, 4, index]).normal(1.0, 1.5, (size, self.counts))
+        return np.exp(drawn).astype(np.int64), slopes
 
     def batches(self, count: int, size: int, start: int = 0) -> Iterator[Batch]:
         """``count`` batches, the ``start``-th first."""

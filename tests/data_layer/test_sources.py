@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import sklearn.metrics
 
 from sparrow.data import (
     ClickLog,
@@ -20,6 +21,7 @@ from sparrow.data import (
     Vocabulary,
     build_vocabularies,
     write_clicks,
+    write_criteo,
     write_vocabularies,
 )
 from sparrow.data.hashing import hash_texts, modulo
@@ -188,7 +190,7 @@ def test_movielens_rating_of_an_unknown_movie(tmp_path):
 
 
 def test_click_log_and_its_parquet_file_are_the_same(tmp_path):
-    log = ClickLog(impressions=250, fields=3, ids=50, chunk_rows=100)
+    log = ClickLog(impressions=250, fields=3, ids=50, chunk_rows=100, counts=2)
     write_clicks(log, tmp_path / "clicks.parquet")
     generated, _ = read_all(log)
     assert read_all(Parquet(str(tmp_path / "clicks.parquet")))[0] == generated
@@ -196,8 +198,40 @@ def test_click_log_and_its_parquet_file_are_the_same(tmp_path):
     truth = log.truth.batch(1, 100)
     assert generated["id_2"][100:200] == truth.ids[:, 2].tolist()
     assert generated["label"][100:200] == truth.labels.tolist()
+    assert generated["count_1"][100:200] == truth.counts[:, 1].tolist()
     other, _ = read_all(ClickLog(impressions=250, fields=3, ids=50, chunk_rows=100, start=3))
     assert other["id_0"] != generated["id_0"]
+
+
+def test_no_ranking_beats_the_truth():
+    log = ClickLog(impressions=20_000, fields=4, ids=50, counts=3, chunk_rows=8192)
+    columns, _ = read_all(log)
+    labels, truth = np.array(columns["label"]), np.array(columns["probability"])
+    best = sklearn.metrics.roc_auc_score(labels, truth)
+    assert log.best_auc() == pytest.approx(best, abs=1e-12)
+    assert 0.6 < best < 0.95
+    assert abs(truth.mean() - labels.mean()) < 0.01  # the coin is thrown with the true probability
+    for seed in range(3):
+        noisy = truth + np.random.default_rng(seed).normal(0, 0.1, len(truth))
+        assert sklearn.metrics.roc_auc_score(labels, noisy) < best
+    without = ClickLog(impressions=20_000, fields=4, ids=50, chunk_rows=8192)
+    assert read_all(without, ["id_0"])[0]["id_0"] == columns["id_0"]  # counts change no other draw
+
+
+def test_clicks_in_criteos_format(tmp_path):
+    log = ClickLog(impressions=30, fields=26, counts=13, ids=50, chunk_rows=20)
+    write_criteo(log, tmp_path / "train.txt")
+    source = Criteo(str(tmp_path))
+    (batch,) = Pipeline(source, source.features(10**6, 4), labels=["label"], batch_size=30)
+    (truth,) = Pipeline(log, log.features(4), labels=["label"], batch_size=30)
+    assert batch.labels["label"].tolist() == truth.labels["label"].tolist()
+    for i in range(13):
+        np.testing.assert_array_equal(batch.numbers[f"count_{i + 1}"], truth.numbers[f"count_{i}"])
+    for i in range(26):
+        ids, hashed = truth.ids[f"id_{i}"].tolist(), batch.ids[f"category_{i + 1}"].tolist()
+        assert len(set(zip(ids, hashed, strict=True))) == len(set(ids)) == len(set(hashed))
+    with pytest.raises(ValueError, match="Criteo's format has 13 counts and 26 fields, got 0 and 8"):
+        write_criteo(ClickLog(impressions=5), tmp_path / "x.txt")
 
 
 # --- vocabularies ----------------------------------------------------------------------------------------------------

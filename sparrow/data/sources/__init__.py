@@ -1,7 +1,7 @@
 """Sources: where rows come from, in chunks that can be read in any order."""
 
 from sparrow.data.sources.base import Reader, Source, register_source, registry
-from sparrow.data.sources.clicks import ClickLog, write_clicks
+from sparrow.data.sources.clicks import ClickLog, write_clicks, write_criteo
 from sparrow.data.sources.criteo import Criteo
 from sparrow.data.sources.memory import Tables
 from sparrow.data.sources.movielens import MovieLens
@@ -20,4 +20,5 @@ __all__ = [
     "register_source",
     "registry",
     "write_clicks",
+    "write_criteo",
 ]

@@ -7,24 +7,32 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sparrow.data.features import Feature, IdFeature, RawFeature, checks
+from sparrow.data.hashing import hash_integers
 from sparrow.data.sources.base import BadRows, Reader, Rows, Source, check_columns, register_source
 from sparrow.data.synthetic import Clicks
+from sparrow.metrics import ExactAUC
 
 
 @register_source("clicks")
 @dataclasses.dataclass(frozen=True)
 class ClickLog(Source):
-    """Generated impressions with a known click probability: columns label, probability, id_0, id_1, ...
+    """Generated impressions with a known click probability.
 
-    >>> ClickLog(impressions=100, fields=2).column_names()
-    ['label', 'probability', 'id_0', 'id_1']
+    >>> log = ClickLog(impressions=5000, fields=2, counts=1)
+    >>> log.column_names()
+    ['label', 'probability', 'count_0', 'id_0', 'id_1']
+    >>> 0.5 < log.best_auc() < 1.0
+    True
 
     Attributes:
       impressions: how many rows there are.
-      fields, ids, factors, exponent, bias, seed: as in `Clicks`, whose ``rows`` are called ids here.
+      fields, ids, factors, exponent, bias, counts, seed: as in `Clicks`, whose ``rows`` are called ids here.
       start: number of the first chunk; another start gives other impressions of the same truth, to evaluate on.
       chunk_rows: rows made at a time, and the unit of shuffling.
     """
@@ -35,24 +43,49 @@ class ClickLog(Source):
     factors: int = 4
     exponent: float = 1.05
     bias: float = -1.0
+    counts: int = 0
     seed: int = 0
     start: int = 0
     chunk_rows: int = 16384
 
     def __post_init__(self) -> None:
         for field in ("impressions", "fields", "ids", "factors", "chunk_rows"):
-            value = getattr(self, field)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"source 'clicks': {field} must be a whole number of at least 1, got {value!r}")
+            checks.whole("source 'clicks'", field, getattr(self, field))
+        for field in ("counts", "seed", "start"):
+            checks.whole("source 'clicks'", field, getattr(self, field), low=0)
 
     @property
     def truth(self) -> Clicks:
         """The generator."""
-        return Clicks(self.fields, self.ids, self.factors, self.exponent, self.bias, self.seed)
+        return Clicks(
+            fields=self.fields,
+            rows=self.ids,
+            factors=self.factors,
+            exponent=self.exponent,
+            bias=self.bias,
+            seed=self.seed,
+            counts=self.counts,
+        )
+
+    def best_auc(self) -> float:
+        """The AUC of the true probabilities on these very impressions: what no model beats but by luck."""
+        metric = ExactAUC()
+        reader, state = self.open(["label", "probability"]), metric.init()
+        for chunk in range(reader.num_chunks):
+            table = reader.read(chunk, "error").table
+            state = metric.update(state, table["probability"].to_numpy(), table["label"].to_numpy())
+        return float(metric.compute(state))
+
+    def features(self, embedding_dim: int = 16) -> list[Feature]:
+        """The counts' logarithms, and the ids as they stand."""
+        counts: list[Feature] = [RawFeature(f"count_{i}", log=True) for i in range(self.counts)]
+        ids = (f"id_{i}" for i in range(self.fields))
+        return counts + [IdFeature(name, num_buckets=self.ids, embedding_dim=embedding_dim) for name in ids]
 
     def column_names(self) -> list[str]:
-        """Label, true probability, and the ids."""
-        return ["label", "probability", *(f"id_{i}" for i in range(self.fields))]
+        """Label, true probability, counts and ids."""
+        counts = [f"count_{i}" for i in range(self.counts)]
+        return ["label", "probability", *counts, *(f"id_{i}" for i in range(self.fields))]
 
     def open(self, columns: Sequence[str]) -> Reader:
         """Checks the columns."""
@@ -80,9 +113,9 @@ class ClickReader(Reader):
 
     @property
     def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
-        """Float labels and probabilities, integer ids."""
-        kinds = {"label": pa.float32(), "probability": pa.float64()}
-        return [("generated clicks", {column: kinds.get(column, pa.int32()) for column in self._columns})]
+        """Float labels and probabilities, whole numbers else."""
+        kinds = {"label": pa.float32(), "probability": pa.float64(), "count": pa.int64(), "id": pa.int32()}
+        return [("generated clicks", {column: kinds[column.partition("_")[0]] for column in self._columns})]
 
     def read(self, chunk: int, bad_rows: BadRows) -> Rows:
         """One batch of the generator."""
@@ -100,6 +133,28 @@ def write_clicks(log: ClickLog, path: str | Path) -> None:
             writer.write_table(reader.read(chunk, "error").table)
 
 
+def write_criteo(log: ClickLog, path: str | Path) -> None:
+    """Writes generated impressions in Criteo's format, which needs 13 counts and 26 fields. Zeros are left out.
+
+    An id is written as 8 hexadecimal digits of the hash of its field and itself.
+    """
+    if (log.counts, log.fields) != (13, 26):
+        raise ValueError(f"Criteo's format has 13 counts and 26 fields, got {log.counts} and {log.fields}")
+    reader = log.open(log.column_names())
+    with Path(path).open("w", newline="\n") as file:
+        for chunk in range(reader.num_chunks):
+            table = reader.read(chunk, "error").table
+            columns = [table["label"].to_numpy().astype(np.int64).tolist()]
+            columns += [[x or "" for x in table[f"count_{i}"].to_pylist()] for i in range(13)]
+            columns += [_hexadecimal(i, table[f"id_{i}"].to_numpy()) for i in range(26)]
+            file.writelines("\t".join(map(str, row)) + "\n" for row in zip(*columns, strict=True))
+
+
+def _hexadecimal(field: int, ids: npt.NDArray[Any]) -> list[str]:
+    return [f"{value & 0xFFFFFFFF:08x}" for value in hash_integers(ids.astype(np.int64) + (field << 40)).tolist()]
+
+
 def _table(batch: Clicks.Batch) -> Any:
-    columns = {"label": batch.labels, "probability": batch.probabilities}
+    columns: dict[str, Any] = {"label": batch.labels, "probability": batch.probabilities}
+    columns |= {f"count_{i}": batch.counts[:, i].copy() for i in range(batch.counts.shape[1])}
     return pa.table(columns | {f"id_{i}": batch.ids[:, i].copy() for i in range(batch.ids.shape[1])})
