@@ -49,6 +49,7 @@ __all__ = [
     "DenseOptimizer",
     "DensePart",
     "EarlyStopping",
+    "EarlyStopping",
     "Evaluate",
     "MetricUse",
     "Model",

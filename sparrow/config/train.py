@@ -169,6 +169,10 @@ class Evaluate(Section):
     """Whether to evaluate the average of the dense parameters; where there is one, unless given."""
     log_every_steps: Count = 10
     """Batches between two lines of the log."""
+    every_steps: Count | None = None
+    """Evaluate after so many optimizer steps; whenever a checkpoint is saved, unless given."""
+    early_stopping: EarlyStopping | None = None
+    """When training ends early; never, unless given."""
 
     @model_validator(mode="after")
     def _check(self) -> Evaluate:

@@ -103,6 +103,10 @@ WRONG = {
         valid(model__architecture={"name": "deepfm", "deep": {"hidden_unit": [8]}}),
         "model.architecture.deep.hidden_units: is required",
     ),
+    "early stopping without a direction": (
+        valid(evaluate={"early_stopping": {"metric": "auc", "mode": "up"}}),
+        "evaluate.early_stopping.mode: must be 'max' or 'min', got 'up'",
+    ),
     "average that is not kept": (
         valid(evaluate={"use_ema": True}),
         "evaluate.use_ema is true, but train.ema keeps no average; set it, to 0.999 say",
