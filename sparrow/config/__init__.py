@@ -49,7 +49,6 @@ __all__ = [
     "DenseOptimizer",
     "DensePart",
     "EarlyStopping",
-    "EarlyStopping",
     "Evaluate",
     "MetricUse",
     "Model",

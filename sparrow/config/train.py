@@ -160,7 +160,6 @@ class Evaluate(Section):
     """Evaluate after so many epochs, in place of steps."""
     early_stopping: EarlyStopping | None = None
     """When to end training early."""
-
     steps: Count | None = None
     """Batches to evaluate on; all, unless given."""
     batch_size: Count | None = None
@@ -169,10 +168,6 @@ class Evaluate(Section):
     """Whether to evaluate the average of the dense parameters; where there is one, unless given."""
     log_every_steps: Count = 10
     """Batches between two lines of the log."""
-    every_steps: Count | None = None
-    """Evaluate after so many optimizer steps; whenever a checkpoint is saved, unless given."""
-    early_stopping: EarlyStopping | None = None
-    """When training ends early; never, unless given."""
 
     @model_validator(mode="after")
     def _check(self) -> Evaluate:

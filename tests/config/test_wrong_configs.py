@@ -107,6 +107,14 @@ WRONG = {
         valid(evaluate={"early_stopping": {"metric": "auc", "mode": "up"}}),
         "evaluate.early_stopping.mode: must be 'max' or 'min', got 'up'",
     ),
+    "early stopping without evaluations": (
+        valid(evaluate={"early_stopping": {"metric": "auc", "mode": "max"}}),
+        "evaluate: early_stopping needs evaluations to watch; add every_steps or every_epochs",
+    ),
+    "two evaluation policies": (
+        valid(evaluate={"every_steps": 1, "every_epochs": 1}),
+        "evaluate: every_steps (1) and every_epochs (1) exclude each other; keep one",
+    ),
     "average that is not kept": (
         valid(evaluate={"use_ema": True}),
         "evaluate.use_ema is true, but train.ema keeps no average; set it, to 0.999 say",
