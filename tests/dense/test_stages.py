@@ -31,7 +31,7 @@ def run_on_four_devices(*cases):
 
 
 GROUPS = [
-    ("sgd", "adagrad", "adadelta", "rmsprop", "lion", "muon"),
+    ("control", "sgd", "adagrad", "adadelta", "rmsprop", "lion", "muon"),
     ("adam", "adamw", "adafactor", "mars", "parts", "apply_if_finite", "moved"),
     ("quad", "skew"),
 ]
@@ -39,8 +39,14 @@ GROUPS = [
 
 @pytest.mark.parametrize("cases", GROUPS, ids="+".join)
 def test_stages_give_the_numbers_of_one_device(cases):
-    """With clipping, a decay mask and accumulation; ``moved`` goes to sharded stages on other devices half-way."""
+    """With clipping, a decay mask and accumulation; ``moved`` goes to sharded stages on other devices half-way.
+
+    ``control`` shows that the comparison can fail: stages that clip by their own norms end far off.
+    """
     for case, found in run_on_four_devices(*cases).items():
+        if case == "control":
+            assert found["params"] > 0.01
+            continue
         assert found["moved"] > 0.05, case
         assert found["params"] < 1e-6, case
         assert found["state"] < 1e-6, case
@@ -48,11 +54,6 @@ def test_stages_give_the_numbers_of_one_device(cases):
 
 def test_no_optimizer_is_left_out():
     assert set(dense.names()) <= {case for group in GROUPS for case in group}
-
-
-def test_stages_that_do_not_talk_give_other_numbers():
-    """Shows that the comparison above can fail: clipping by each stage's own norm is far off."""
-    assert run_on_four_devices("control")["control"]["params"] > 0.01
 
 
 PARAMS = {"a": {"w": jnp.arange(6.0).reshape(3, 2)}, "b": {"w": jnp.ones(4), "s": jnp.ones(())}}
