@@ -103,9 +103,9 @@ class Mars(DenseOptimizer):
     >>> import jax, jax.numpy as jnp, optax
     >>> tx = Mars().build(optax.constant_schedule(0.1))
     >>> params = jnp.array([1.0, -2.0])
-    >>> state = tx.init(params)
+    >>> state, update = tx.init(params), jax.jit(tx.update)
     >>> for _ in range(100):
-    ...     updates, state = tx.update(2 * params, state, params)
+    ...     updates, state = update(2 * params, state)
     ...     params = optax.apply_updates(params, updates)
     >>> bool(jnp.abs(params).max() < 0.1)
     True

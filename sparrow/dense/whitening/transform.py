@@ -14,6 +14,7 @@ from sparrow.dense.paths import path_names
 from sparrow.dense.whitening.factors import FactorRule, balance, initial_factor, move_side, precondition
 from sparrow.dense.whitening.layout import Layout, layout_of
 from sparrow.dense.whitening.options import Whitening
+from sparrow.schedules.fields import is_zero
 
 _BALANCE_EVERY = 100
 _ANNEAL_STEPS = 10_000
@@ -98,7 +99,8 @@ def _key(seed: int, name: str, step: jax.Array) -> jax.Array:
     Made of its two words directly: to fold the name and the step in would be compiled anew for every parameter.
     """
     words = jnp.stack([np.uint32(zlib.crc32(f"{seed}/{name}".encode())), step.astype(jnp.uint32)])
-    return jax.random.wrap_key_data(words, impl="threefry2x32")
+    key: jax.Array = jax.random.wrap_key_data(words, impl="threefry2x32")
+    return key
 
 
 def _update_leaf(
@@ -128,7 +130,7 @@ def _update_leaf(
         )
 
     seen = momentum
-    if not (isinstance(options.noise_scale, int | float) and options.noise_scale == 0):
+    if not is_zero(options.noise_scale):
         # Drawn as a vector: XLA compiles that many times faster than a draw over several axes.
         seen = seen + options.noise_scale * jax.random.normal(key, (seen.size,)).reshape(seen.shape)
     whitened = precondition(left, right, layout.split(seen), dtype)
