@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from sparrow.config.config import Config
 from sparrow.config.records import PLACEHOLDER, REGISTRIES, inlined, key_of, model_of
+from sparrow.config.tasks import METRIC_USE
+from sparrow.metrics import registry as METRICS
 from sparrow.registry import Registry
 
 
@@ -22,17 +26,18 @@ def json_schema() -> dict[str, Any]:
     definitions = schema.setdefault("$defs", {})
     for registry in REGISTRIES:
         definitions[registry.kind] = _records(registry)
+    definitions[METRIC_USE] = _records(METRICS, {"group_by": {"type": "string", "minLength": 1}})
     resolved: dict[str, Any] = _resolved(schema)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **resolved}
 
 
-def _records(registry: Registry[Any]) -> dict[str, Any]:
-    """Any record of a registry: its name alone where no field is required, or a mapping."""
+def _records(registry: Registry[Any], beside: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+    """Any record of a registry: its name alone where no field is required, or a mapping; and what may stand beside."""
     forms: list[dict[str, Any]] = []
     alone = []
     for name in registry.names():
         form = inlined(model_of(registry[name]).model_json_schema())
-        properties = {key_of(registry): {"const": name}, **form.pop("properties", {})}
+        properties = {key_of(registry): {"const": name}, **form.pop("properties", {}), **beside}
         required = form.pop("required", [])
         forms.append({**form, "properties": properties, "required": [key_of(registry), *required]})
         if not required:

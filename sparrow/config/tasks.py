@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import Field, model_validator
 
-from sparrow.config.records import LossRecord, MetricRecord
+from sparrow.config.records import PLACEHOLDER, LossRecord, MetricRecord
 from sparrow.config.section import Section
 from sparrow.config.train import Name, NotNegative
 from sparrow.losses import TaskWeights
+
+METRIC_USE: Final = "metric_use"
+"""What the JSON schema calls a metric with its column to group by."""
 
 
 class MetricUse(Section):
@@ -34,6 +37,10 @@ class MetricUse(Section):
             metric = {key: item for key, item in value.items() if key != "group_by"}
             return {"metric": metric, **{key: value[key] for key in value.keys() & {"group_by"}}}
         return {"metric": value}
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> dict[str, Any]:
+        return {PLACEHOLDER: METRIC_USE}
 
     def written(self, fields: dict[str, Any]) -> Any:
         """The inverse of what a config may hold: the metric's own form, with group_by beside its options."""

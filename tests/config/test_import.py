@@ -63,7 +63,10 @@ def test_training(everything):
     assert train.summaries == ("loss", "learning_rate", "gradient_norm", "global_gradient_norm")
     assert train.checkpoint == config.Checkpoint(every_steps=250, keep=3)
     assert train.table_optimizers == (config.TableOptimizer(tables=["shop"], optimizer=rules.SGD(0.0)),)
-    assert everything.evaluate == config.Evaluate(steps=7, batch_size=128, use_ema=False, log_every_steps=3)
+    # Evaluated at every checkpoint.
+    assert everything.evaluate == config.Evaluate(
+        steps=7, batch_size=128, use_ema=False, log_every_steps=3, every_steps=250
+    )
     assert everything.model_dir == "experiments/everything"
 
 
@@ -296,6 +299,9 @@ def test_mmoe():
     )
     assert loaded.data.features[2] == IdFeature("p", num_buckets=3, embedding_dim=4, separator="\x03", pooling="sum")
     assert len(config.assemble(loaded).specs) == 3
+    # Without data to evaluate on there is no evaluation.
+    assert loaded.evaluate == config.Evaluate()
+    assert loaded.train.checkpoint == config.Checkpoint(every_steps=1000)
 
 
 def test_dssm_and_multi_tower():

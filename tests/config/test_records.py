@@ -1,6 +1,9 @@
 """Every record that has a name can stand in a config: read, written, in the JSON schema, and refused when wrong."""
 
 import dataclasses
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -119,3 +122,10 @@ def references(node):
     elif isinstance(node, list):
         for item in node:
             yield from references(item)
+
+
+def test_the_schema_file_is_up_to_date():
+    """In a process of its own, where no test has registered anything."""
+    written = Path(config.__file__).with_name("schema.json").read_text()
+    printed = subprocess.run([sys.executable, "-m", "sparrow.config"], capture_output=True, text=True, check=True)
+    assert printed.stdout == written, "python -m sparrow.config > sparrow/config/schema.json"

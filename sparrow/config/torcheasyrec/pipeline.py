@@ -27,13 +27,15 @@ def import_config(source_text: str, source: str | None = None) -> Config:
     pipeline = read(text.parse(source_text, source), "EasyRecConfig", source)
     data, model_config = pipeline["data_config"], pipeline["model_config"]
     found = features(pipeline["feature_configs"], data, poolings(model_config))
+    training = _with_frozen(train(pipeline["train_config"], data["batch_size"]), found)
+    checkpoint = training.checkpoint if "eval_input_path" in pipeline else None
     with pipeline.locating():
         return Config(
             data=_data(pipeline, data, [feature for feature, _ in found]),
             model=model(model_config),
             tasks=tasks(model_config, data),
-            train=_with_frozen(train(pipeline["train_config"], data["batch_size"]), found),
-            evaluate=evaluate(pipeline["eval_config"], data["eval_batch_size"]),
+            train=training,
+            evaluate=evaluate(pipeline["eval_config"], data["eval_batch_size"], checkpoint),
             model_dir=pipeline["model_dir"],
         )
 

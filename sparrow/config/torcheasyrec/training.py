@@ -38,12 +38,16 @@ def train(block: Block, batch_size: int) -> Train:
         )
 
 
-def evaluate(block: Block | None, batch_size: int | None) -> Evaluate:
-    """``eval_config``."""
+def evaluate(block: Block | None, batch_size: int | None, checkpoint: Checkpoint | None) -> Evaluate:
+    """``eval_config``. Where there is data for it, TorchEasyRec evaluates at every ``checkpoint``."""
+    when: dict[str, Any] = {}
+    if checkpoint is not None:
+        when = {"every_steps": checkpoint.every_steps, "every_epochs": checkpoint.every_epochs}
     if block is None:
-        return Evaluate(batch_size=batch_size)
+        return Evaluate(batch_size=batch_size, **when)
     with block.locating():
         return Evaluate(
+            **when,
             steps=block["num_steps"],
             batch_size=batch_size,
             use_ema=block["use_dense_ema"],
