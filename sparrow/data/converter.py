@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from sparrow.data.batch import Batch, concatenate
 from sparrow.data.errors import DataError, Problems
@@ -84,6 +85,4 @@ class Converter:
 
 
 def _empty(schema: Any) -> Any:
-    import pyarrow as pa
-
     return pa.RecordBatch.from_pylist([], schema=schema)

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from sparrow.data.errors import DataError
 from sparrow.data.sources.base import BadRows, Source
-from sparrow.data.values import Flat, element_type, flatten, is_text
+from sparrow.data.values import Flat, element_type, flatten, is_text, plain
 from sparrow.data.vocabulary import Vocabulary
 
 _MERGE_ROWS = 2**20  # counts are merged when this many have gathered, so that memory follows the distinct words
@@ -126,9 +126,7 @@ class _Counter:
         entries = flat.entries
         if flat.offsets is not None:
             self._missing += int((np.diff(flat.offsets) == 0).sum())
-        if hasattr(entries, "dictionary"):
-            entries = entries.dictionary_decode()
-        counted = pc.value_counts(entries.cast(pa.large_string()))
+        counted = pc.value_counts(plain(entries).cast(pa.large_string()))
         self._parts.append(pa.table({"word": counted.field("values"), "count": counted.field("counts")}))
         self._gathered += len(counted)
         if self._gathered > max(_MERGE_ROWS, 2 * self._merged):

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from sparrow.data.errors import Problems
 from sparrow.data.features import checks
 from sparrow.data.keys import hashed
-from sparrow.data.values import Parsed, is_number, is_text, numbers
+from sparrow.data.values import Parsed, element_type, integers, is_list, is_number, is_text, numbers, plain
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,12 +62,8 @@ def sample_weights(columns: Any, column: str, problems: Problems) -> npt.NDArray
 def keys(columns: Any, column: str, problems: Problems) -> npt.NDArray[np.int64]:
     """(batch,) int64: whole numbers as they stand, texts by their hash; missing ones are malformed rows."""
     entries = columns.column(column)
-    if not is_text(entries.type) and not hasattr(entries, "dictionary"):
-        from sparrow.data.values import integers
-
-        parsed = integers(entries)
-    else:
-        parsed = hashed(entries)
+    is_words = is_text(element_type(entries.type))
+    parsed = hashed(entries) if is_words else integers(plain(entries))
     _refuse(column, parsed, "the key", problems)
     values: npt.NDArray[Any] = parsed.values
     return values.view(np.int64) if values.dtype == np.uint64 else values.astype(np.int64)
@@ -75,14 +71,14 @@ def keys(columns: Any, column: str, problems: Problems) -> npt.NDArray[np.int64]
 
 def refuse_single(what: str, kind: Any) -> str | None:
     """What is wrong with a column of Arrow type ``kind`` that must hold one number or text per row; None: nothing."""
-    element = kind.value_type if hasattr(kind, "index_type") else kind
-    return None if is_number(element) or is_text(element) else f"{what} needs one number per row, it holds {kind}"
+    element = element_type(kind)
+    is_single = not is_list(kind) and (is_number(element) or is_text(element))
+    return None if is_single else f"{what} needs one number per row, it holds {kind}"
 
 
 def required_numbers(columns: Any, column: str, what: str, problems: Problems) -> npt.NDArray[np.float64]:
     """One number per row, each of which must be there."""
-    entries = columns.column(column)
-    parsed = numbers(entries.dictionary_decode() if hasattr(entries, "dictionary") else entries)
+    parsed = numbers(plain(columns.column(column)))
     _refuse(column, parsed, what, problems)
     values: npt.NDArray[np.float64] = parsed.values
     return values

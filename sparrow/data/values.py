@@ -73,6 +73,11 @@ def element_type(kind: Any) -> Any:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
+def plain(column: Any) -> Any:
+    """The column without a dictionary."""
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
 def flatten(column: Any, separator: str | None) -> Flat:
     """The entries of a column of single values, of lists, or of texts that hold several values between separators.
 
@@ -82,8 +87,8 @@ def flatten(column: Any, separator: str | None) -> Flat:
     >>> flat.entries.to_pylist(), flat.offsets.tolist()
     (['a', 'b', 'c'], [0, 2, 2, 2, 3])
     """
-    if pa.types.is_dictionary(column.type) and separator is not None:
-        column = column.dictionary_decode()
+    if separator is not None:
+        column = plain(column)
     kind = column.type
     if separator is not None and is_text(kind):
         column = pc.split_pattern(pc.if_else(_is_empty(column), None, column), separator)

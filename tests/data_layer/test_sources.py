@@ -1,5 +1,7 @@
 """Sources: text files cut into chunks, the published layouts, generated clicks, vocabularies."""
 
+import hypothesis
+import hypothesis.strategies as st
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -78,6 +80,46 @@ def test_a_bad_value_after_a_skipped_line_has_its_own_line_number(tmp_path):
     pipeline = Pipeline(Csv(str(tmp_path / "t.csv")), [RawFeature("a")], labels=["y"], batch_size=9, bad_rows="skip")
     assert [batch.numbers["a"].tolist() for batch in pipeline] == [[[1.0], [2.0]]]
     assert pipeline.skipped == 2
+
+
+def test_a_position_in_text_files_with_bad_lines_is_exact(tmp_path):
+    lines = [f"{i},{i % 2}" if i % 7 else f"{i}" for i in range(100)]
+    for name, part in (("a.csv", lines[:60]), ("b.csv", lines[60:])):
+        (tmp_path / name).write_text("\n".join(["item,click", *part]) + "\n")
+
+    def make():
+        source, item = Csv(str(tmp_path), chunk_bytes=50), IdFeature("item", num_buckets=100, embedding_dim=4)
+        return Pipeline(source, [item], labels=["click"], batch_size=9, shuffle_rows=20, bad_rows="skip", ahead=0)
+
+    whole = make()
+    positions, batches = [whole.position()], []
+    for batch in whole:
+        positions.append(whole.position())
+        batches.append(batch.ids["item"].tolist())
+    assert sorted(item for batch in batches for item in batch) == [i for i in range(100) if i % 7]
+    assert whole.skipped == 15
+    for i, position in enumerate(positions):
+        again = make()
+        again.restore(position)
+        assert [batch.ids["item"].tolist() for batch in again] == batches[i:]
+
+
+@hypothesis.given(st.lists(st.sampled_from([b"1", b",", b"\n", b"\r", b'"', b"x", b"\xff", b"-7", b"1.5", b"\x00"])))
+@hypothesis.settings(max_examples=150, deadline=None)
+def test_any_bytes_give_rows_or_one_line(tmp_path_factory, pieces):
+    file = tmp_path_factory.mktemp("fuzz") / "t.csv"
+    file.write_bytes(b"item,click\n" + b"".join(pieces))
+    item = IdFeature("item", num_buckets=5, embedding_dim=4)
+    for bad_rows in ("error", "skip"):
+        said = str(file)
+        try:
+            source = Csv(str(file), chunk_bytes=7)
+            for batch in Pipeline(source, [item], labels=["click"], batch_size=3, bad_rows=bad_rows, ahead=0):
+                assert ((batch.ids["item"] >= -1) & (batch.ids["item"] < 5)).all()
+        except DataError as error:
+            said = str(error)
+        assert said.startswith(str(file))
+        assert "\n" not in said
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from sparrow.data.errors import Problems, shown
 from sparrow.data.features import checks
@@ -110,8 +111,6 @@ class MappedIds(SparseFeature):
         """The row of a missing id; -1: none."""
         if self.default is None:
             return -1
-        import pyarrow as pa
-
         row = self._rows(pa.array([self.default]))
         if row.bad is not None and row.bad[0]:
             raise ValueError(f"feature '{self.name}': default {self.default!r} is no valid id: {row.why(0)}")
@@ -119,7 +118,7 @@ class MappedIds(SparseFeature):
 
     def _rows(self, entries: Any) -> Parsed:
         """Row numbers (int32) of entries; -1 where there is none."""
-        if hasattr(entries, "dictionary"):
+        if pa.types.is_dictionary(entries.type):
             return through_dictionary(entries, self._rows)
         if self.num_buckets is not None:
             parsed = integers(entries)

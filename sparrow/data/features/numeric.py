@@ -13,7 +13,7 @@ from sparrow.data.batch import Values
 from sparrow.data.errors import Problems
 from sparrow.data.features import checks
 from sparrow.data.features.base import SparseFeature, register_feature
-from sparrow.data.values import element_type, flatten, is_number, is_text, numbers
+from sparrow.data.values import element_type, flatten, is_number, is_text, numbers, plain
 
 
 @register_feature("raw")
@@ -132,9 +132,7 @@ class RawFeature(SparseFeature):
 
     def _read(self, columns: Any, problems: Problems, dim: int) -> npt.NDArray[np.float64]:
         (name,) = self.columns
-        column = columns.column(name)
-        if hasattr(column, "dictionary"):
-            column = column.dictionary_decode()
+        column = plain(columns.column(name))
         flat = flatten(column, self.separator)
         absent = np.zeros(0, np.bool_)
         if flat.offsets is not None or dim != 1:

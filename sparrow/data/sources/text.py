@@ -27,6 +27,8 @@ _UNIT = "\x1f"  # stands in for a separator of several characters, which Arrow's
 class Csv(Source):
     """Text files of one line per row. Columns come as texts, which features read as ids or numbers.
 
+    A line break always ends a row, within quotes too: so a file can be cut at any line, and read in any order.
+
     Attributes:
       path: a file, a folder, a pattern such as "logs/*.csv", or several of these.
       columns: names, for files that have none in their first line.
@@ -198,6 +200,7 @@ class TextReader(Reader):
             include_columns=self._columns,
             null_values=list(source.missing),
             strings_can_be_null=True,
+            check_utf8=False,  # done, line by line
         )
         try:
             table = csv.read_csv(
