@@ -106,7 +106,7 @@ def test_data(everything):
         "user_shop": ComboFeature("user_shop", cross=("uid", "shop"), hash_bucket_size=50, embedding_dim=8),
         "seen__item": SequenceFeature(
             "seen__item",
-            column="seen__item",
+            column="seen__iid",
             table="seen_items",
             hash_bucket_size=1000,
             embedding_dim=8,
@@ -302,6 +302,37 @@ def test_mmoe():
     # Without data to evaluate on there is no evaluation.
     assert loaded.evaluate == config.Evaluate()
     assert loaded.train.checkpoint == config.Checkpoint(every_steps=1000)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("hash_bucket_size: 8", 'hash_bucket_size: 8 fg_encoded_default_value: "3"', 3),
+        (
+            "hash_bucket_size: 8",
+            'hash_bucket_size: 8 fg_encoded_default_value: "x"',
+            "must be a whole number in quotes",
+        ),
+        ("hash_bucket_size: 8", 'vocab_list: "a"', "not supported with fg_mode FG_NONE"),
+        ("hash_bucket_size: 8", "", "give one of num_buckets, hash_bucket_size, vocab_list and vocab_file, got none"),
+        ("hash_bucket_size: 8", "hash_bucket_size: 8 value_dim: 2", "not supported: ids may be one or any number"),
+        ("with_header: true", "", "is required for CSV files without a header"),
+        ("dataset_type: CsvDataset", "dataset_type: ParquetDataset", "belongs to CsvDataset"),
+        ("CsvDataset", "CsvDataset fg_mode: FG_DAG", "is required: the column that the feature is made from"),
+        ("CsvDataset", "CsvDataset shuffle_buffer_size: 3", "has no effect without shuffle: true"),
+        ('"clk"]', '"clk", "buy"]', "one is used, got 2: clk, buy; remove the others"),
+    ],
+)
+def test_encoded_columns(old, new, expected):
+    groups = 'feature_groups { group_name: "a" feature_names: ["u", "i", "p"] }'
+    model = f'{groups} multi_tower {{ towers {{ input: "a" }} final {{ hidden_units: 2 }} }} losses {{ l2_loss {{}} }}'
+    text = minimal(model).replace(old, new)
+    assert text != minimal(model)
+    if isinstance(expected, int):
+        assert config.import_config(text).data.features[1].default == expected
+    else:
+        with pytest.raises(ConfigError, match=f": {re.escape(expected)}"):
+            config.import_config(text)
 
 
 def test_dssm_and_multi_tower():

@@ -45,13 +45,16 @@ def _of_kind(
             case "sequence_id_feature":
                 if "sequence_length" not in block:
                     block.fail("is required", "sequence_length")
-                yield _sequence(block, block["feature_name"], block, encoded, poolings), block
+                name = block["feature_name"]
+                yield _sequence(block, name, name if encoded else _column(block), block, poolings, encoded), block
             case _:
                 for entry in block["features"]:
                     _, chosen = entry.choose("feature")
-                    name = f"{block['sequence_name']}__{chosen['feature_name']}"
+                    prefix = f"{block['sequence_name']}__"
+                    name = prefix + chosen["feature_name"]
+                    column = name if encoded else prefix + _column(chosen)
                     with chosen.locating():
-                        yield _sequence(chosen, name, block, encoded, poolings), chosen
+                        yield _sequence(chosen, name, column, block, poolings, encoded), chosen
 
 
 def _id(block: Block, data: Block, encoded: bool) -> IdFeature:
@@ -64,14 +67,17 @@ def _id(block: Block, data: Block, encoded: bool) -> IdFeature:
     )
 
 
-def _sequence(block: Block, name: str, sequence: Block, encoded: bool, poolings: Mapping[str, str]) -> SequenceFeature:
+def _sequence(
+    block: Block, name: str, column: str, sequence: Block, poolings: Mapping[str, str], encoded: bool
+) -> SequenceFeature:
+    """The ids of a sequence. Where a row holds more than ``sequence_length``, the first ones are kept."""
     return SequenceFeature(
         name,
         max_length=sequence["sequence_length"],
         separator=sequence["sequence_delim"],
         keep="first",
         pooling=poolings.get(name),
-        **{**_ids(block, name, encoded), "column": name},
+        **{**_ids(block, name, encoded), "column": column},
     )
 
 
@@ -138,11 +144,17 @@ def _column(block: Block) -> str:
 
 
 def _default(block: Block, encoded: bool) -> int | str | None:
-    given: str | None = block["fg_encoded_default_value"] if encoded else block["default_value"]
+    """The id that stands in for a missing one: a number where ids are numbers."""
+    field = "fg_encoded_default_value" if encoded else "default_value"
+    given: str | None = block[field]
     if not given:
         return None
-    whole = encoded or "num_buckets" in block
-    return int(_number(block, "fg_encoded_default_value" if encoded else "default_value") or 0) if whole else given
+    if not encoded and "num_buckets" not in block:
+        return given
+    try:
+        return int(given)
+    except ValueError:
+        block.fail(f"must be a whole number in quotes, got {given!r}", field)
 
 
 def _number(block: Block, field: str) -> float | None:
