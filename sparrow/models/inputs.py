@@ -80,6 +80,9 @@ class Inputs:
     groups: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            if not isinstance(getattr(self, field.name), Mapping):
+                raise ValueError(f"Inputs.{field.name} must be a mapping by name, got {getattr(self, field.name)!r}")
         for kind, dims in (("acts", self.acts), ("numbers", self.numbers)):
             for feature, dim in dims.items():
                 if not isinstance(dim, int) or dim < 1:

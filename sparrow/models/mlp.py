@@ -38,19 +38,20 @@ class MLP:
     use_ln: bool = False
 
     def __post_init__(self) -> None:
-        units = (self.hidden_units,) if isinstance(self.hidden_units, int) else tuple(self.hidden_units)
+        units = tuple(self.hidden_units) if isinstance(self.hidden_units, list | tuple) else ()
         if not units or any(not isinstance(unit, int) or isinstance(unit, bool) or unit < 1 for unit in units):
             raise ValueError(f"MLP.hidden_units must be whole numbers of at least 1, got {self.hidden_units!r}")
         object.__setattr__(self, "hidden_units", units)
-        if not isinstance(self.dropout_ratio, int | float):
+        if isinstance(self.dropout_ratio, list):
             object.__setattr__(self, "dropout_ratio", tuple(self.dropout_ratio))
+        ratios = self.dropout_ratio if isinstance(self.dropout_ratio, tuple) else (self.dropout_ratio,)
+        if any(not isinstance(ratio, int | float) or not 0 <= ratio < 1 for ratio in ratios):
+            raise ValueError(f"MLP.dropout_ratio must be at least 0 and below 1, got {self.dropout_ratio!r}")
         if len(self.dropouts) != len(units):
             raise ValueError(
                 f"MLP.dropout_ratio must be one number or one for each of the {len(units)} layers, "
                 f"got {self.dropout_ratio!r}"
             )
-        if any(not isinstance(ratio, int | float) or not 0 <= ratio < 1 for ratio in self.dropouts):
-            raise ValueError(f"MLP.dropout_ratio must be at least 0 and below 1, got {self.dropout_ratio!r}")
         check_activation(self.activation, "MLP.activation")
         if self.use_bn and self.use_ln:
             raise ValueError("MLP.use_bn and MLP.use_ln do not go together; choose one")
@@ -58,9 +59,9 @@ class MLP:
     @property
     def dropouts(self) -> tuple[float, ...]:
         """The dropout of each layer."""
-        if isinstance(self.dropout_ratio, int | float):
-            return (self.dropout_ratio,) * len(self.hidden_units)
-        return self.dropout_ratio
+        if isinstance(self.dropout_ratio, tuple):
+            return self.dropout_ratio
+        return (self.dropout_ratio,) * len(self.hidden_units)
 
     @property
     def dim(self) -> int:

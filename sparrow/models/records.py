@@ -7,7 +7,7 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from flax import nnx
 
@@ -15,6 +15,14 @@ from sparrow.models.inputs import Inputs
 from sparrow.registry import Registry, nearest
 
 M = TypeVar("M", bound=type[nnx.Module])
+
+SCALARS: Final[dict[Any, tuple[tuple[type, ...], str]]] = {
+    bool: ((bool,), "true or false"),
+    int: ((int,), "a whole number"),
+    float: ((int, float), "a number"),
+    str: ((str,), "a name"),
+}
+"""By annotation: the types that a value may have, and the words for them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +120,7 @@ def _record_class(name: str, cls: type[nnx.Module]) -> type[ModelRecord]:
 
 
 def read(annotation: Any, value: Any, where: str) -> Any:
-    """``value`` as the annotation wants it: a mapping becomes the dataclass, a list the tuple.
+    """``value`` as the annotation wants it: a mapping becomes the dataclass, a list the tuple; ``where`` is its name.
 
     >>> from sparrow.models.mlp import MLP
     >>> read(MLP | None, {"hidden_units": [8]}, "DeepFM.final").hidden_units
@@ -126,9 +134,16 @@ def read(annotation: Any, value: Any, where: str) -> Any:
         if value is None and len(inner) < len(typing.get_args(annotation)):
             return None
         return read(inner[0], value, where) if len(inner) == 1 else value
-    if typing.get_origin(annotation) is tuple and isinstance(value, list | tuple):
+    if typing.get_origin(annotation) is tuple:
+        if not isinstance(value, list | tuple):
+            raise ValueError(f"{where} must be a list, got {value!r}")
         item, *rest = typing.get_args(annotation)
         return tuple(read(item, part, f"{where}[{i}]") for i, part in enumerate(value)) if rest == [...] else value
+    if annotation in SCALARS:
+        allowed, words = SCALARS[annotation]
+        if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
+            raise ValueError(f"{where} must be {words}, got {value!r}")
+        return value
     if not dataclasses.is_dataclass(annotation) or isinstance(value, typing.cast("type[Any]", annotation)):
         return value
     kind = typing.cast("type[Any]", annotation)

@@ -15,6 +15,7 @@ ACTS = {"user": 4, "item": 4, "tag": 2, "item_wide": 1}
     ("arguments", "message"),
     [
         ({"groups": {"deep": ["itm"]}}, r"group 'deep' names the feature 'itm': did you mean 'item'\?"),
+        ({"groups": ["item"]}, r"Inputs.groups must be a mapping by name, got \['item'\]"),
         ({"groups": {"deep": []}}, r"group 'deep' must be a list of at least one feature name, got \[\]"),
         ({"groups": {"deep": "item"}}, r"group 'deep' must be a list of at least one feature name, got 'item'"),
         ({"groups": {"deep": ["item", "item"]}}, r"group 'deep' names the feature 'item' more than once"),
@@ -95,6 +96,7 @@ TASK = TaskTower("click")
         ("dlrm", {"sparse": ["user"]}, {"final": UNITS, "arch_with_sparse": False}, "DLRM has one vector"),
         ("multi_tower", TWO, {"towers": (WHO,)}, "MultiTower reads no group 'what'"),
         ("multi_tower", TWO, {"towers": (WHO, WHO)}, "each over its own group, got ['who', 'who']"),
+        ("multi_tower", TWO, {"towers": {"input": "who"}}, "MultiTower.towers must be a list, got {'input': 'who'}"),
         ("multi_tower", TWO, {"towers": ()}, "MultiTower.towers must be at least one tower"),
         ("dssm", TWO, {"user_tower": WHO, "item_tower": WHO}, "both towers read the group 'who'"),
         (
@@ -132,8 +134,19 @@ TASK = TaskTower("click")
             {"deep": {"hidden_units": [8], "dropout": 0.1}},
             "DeepFM.deep: MLP has no field 'dropout': did you mean 'dropout_ratio'?",
         ),
+        ("deepfm", FM, {"deep": UNITS, "num_classes": "2"}, "DeepFM.num_classes must be a whole number, got '2'"),
+        ("deepfm", FM, {"deep": UNITS, "num_classes": True}, "DeepFM.num_classes must be a whole number, got True"),
+        (
+            "deepfm",
+            FM,
+            {"deep": {"hidden_units": [8], "use_bn": "no"}},
+            "DeepFM.deep.use_bn must be true or false, got 'no'",
+        ),
+        ("dlrm", {"sparse": ["user"]}, {"final": UNITS, "arch_with_sparse": 1}, "must be true or false, got 1"),
+        ("multi_tower", TWO, {"towers": [{"input": 3}]}, "MultiTower.towers[0].input must be a name, got 3"),
         ("deepfm", FM, {"deep": {}}, "DeepFM.deep: MLP needs the field hidden_units"),
         ("deepfm", FM, {"deep": [8, 4]}, "DeepFM.deep must be MLP fields (hidden_units, "),
+        ("deepfm", FM, {"deep": {"hidden_units": 8}}, "DeepFM.deep.hidden_units must be a list, got 8"),
         ("deepfm", FM, {"deep": {"hidden_units": [0]}}, "DeepFM.deep: MLP.hidden_units must be whole numbers"),
         (
             "mmoe",
