@@ -67,15 +67,24 @@ def running_before(values: NDArray[Any], first: NDArray[np.int64]) -> NDArray[An
     >>> running_before(np.array([1, 2, 3, 10, 20]), np.array([0, 3]))
     array([ 0,  1,  3,  0, 10])
     """
-    restarted = values
-    if values.dtype.kind == "f":
-        # Each run begins by taking the one before it away again. A total over all runs would grow so large
-        # that its rounding drowns a small run; this one stays as small as the runs are.
-        restarted = values.copy()
-        restarted[first[1:]] -= np.add.reduceat(values, first)[:-1]
+    sizes = np.diff(first, append=values.size)
+    if values.dtype.kind != "f":
+        running = np.cumsum(values)
+        running -= values
+        running -= np.repeat(running[first], sizes)
+        return running
+    # One total over all runs would grow so large that its rounding drowns a small run. So every run is scaled by a
+    # power of two to a sum near 1, which is exact, and begins by taking the run before it away again.
+    totals = np.add.reduceat(values, first)
+    exponents = np.frexp(totals)[1]
+    exponent = np.repeat(exponents, sizes)
+    scaled = np.ldexp(values, -exponent)
+    restarted = scaled.copy()
+    restarted[first[1:]] -= np.ldexp(totals, -exponents)[:-1]
     running = np.cumsum(restarted)
-    running -= values
-    running -= np.repeat(running[first], np.diff(first, append=values.size))
+    running -= scaled
+    running -= np.repeat(running[first], sizes)
+    np.ldexp(running, exponent, out=running)
     return running
 
 

@@ -38,10 +38,11 @@ class Thread:
     """One simulated process."""
 
     def __init__(self, room, rank):
-        self.room, self.rank, self.size, self.sent = room, rank, room.size, 0
+        self.room, self.rank, self.size = room, rank, room.size
+        self.sent = self.gathered = 0  # bytes
 
     def all_gather(self, data):
-        assert isinstance(data, bytes)
+        self.gathered += len(data)
         return self.room.swap(self.rank, data)
 
     def all_to_all(self, data):
@@ -104,11 +105,15 @@ def test_a_row_travels_once_and_every_group_has_one_owner():
 
     def route(state, exchange):
         routed = metrics.route_groups(metric, state, exchange)
-        return set(np.concatenate([chunk["key_low"] for chunk in routed.chunks]).tolist()), exchange.sent
+        keys = set(np.concatenate([chunk["key_low"] for chunk in routed.chunks]).tolist())
+        sent = exchange.sent
+        metrics.compute_across_processes(metric, state, exchange)
+        return keys, sent, exchange.gathered
 
-    owned, sent = zip(*on_every_process(route, states), strict=True)
+    owned, sent, gathered = zip(*on_every_process(route, states), strict=True)
     assert sum(len(keys) for keys in owned) == len(set.union(*owned)) == 50
     assert all(size < 3000 * 20 + 10_000 for size in sent)  # prediction 8, label 1, key 8 bytes a row
+    assert all(size < 1000 for size in gathered)  # sums only
 
 
 def test_faults_of_any_process_reach_all():

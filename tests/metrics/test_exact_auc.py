@@ -159,10 +159,10 @@ def test_small_groups_do_not_drown_among_large_ones():
     rng = np.random.default_rng(6)
     p, y = rows("random", 2000, rng)
     groups = np.arange(2000) % 2
-    w = (rng.random(2000) + 0.1) * np.where(groups, 1e9, 1e-9)
+    w = (rng.random(2000) + 0.1) * np.where(groups, 1e-9, 1e9)  # the large one is summed first
     expected = by_hand(p, y, w, groups, "uniform")[0]
     assert compute(metrics.GroupedAUC(), p, y, w, groups) == pytest.approx(expected, abs=1e-13)
-    small = groups == 0
+    small = groups == 1
     alone = compute(metrics.XAUC(), p[small], p[small] + y[small], w[small])
     pair = [
         compute(metrics.GroupedXAUC("uniform"), p[rows], (p + y)[rows], w[rows], groups[rows])
