@@ -59,6 +59,18 @@ class Converter:
 
     def convert(self, rows: Rows, bad_rows: BadRows) -> tuple[Batch, int]:
         """All rows of a chunk that can be used, and how many could not."""
+        try:
+            return self._convert(rows, bad_rows)
+        except DataError:
+            raise
+        except Exception:  # a damaged file may hold what no good file does: look closer, only now
+            try:
+                rows.table.validate(full=True)
+            except pa.ArrowInvalid as damage:
+                raise DataError(f"cannot be read, it may be damaged: {damage}", rows.file, rows.place(0)) from None
+            raise
+
+    def _convert(self, rows: Rows, bad_rows: BadRows) -> tuple[Batch, int]:
         parts, skipped, first = [], rows.skipped, 0
         for piece in rows.table.to_batches() or [_empty(rows.table.schema)]:
             batch, problems = self._attempt(piece)

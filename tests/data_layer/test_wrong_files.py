@@ -19,6 +19,7 @@ from sparrow.data import (
     Pipeline,
     RawFeature,
     SequenceFeature,
+    Tables,
     Vocabulary,
     build_vocabularies,
 )
@@ -95,6 +96,14 @@ def damaged_pages(folder):
     data[4:60] = b"\xff" * 56  # the first pages; the footer stays
     (folder / "t.parquet").write_bytes(data)
     run(Parquet(str(folder)))
+
+
+@case(r"^table in memory, row 0: cannot be read, it may be damaged: .*indices.* out of bounds")
+def words_beyond_the_dictionary(folder):
+    indices = pa.array([0, 9], pa.int32())
+    words = pa.DictionaryArray.from_arrays(indices, pa.array(["a", "b"]), safe=False)
+    item = IdFeature("item", hash_bucket_size=10, embedding_dim=4)
+    run(Tables({"item": words, "click": [0, 1]}), [item])
 
 
 @case(r"^.*/t\.parquet: there are no rows$")

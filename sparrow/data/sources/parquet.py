@@ -36,7 +36,8 @@ class Parquet(Source):
 
     def column_names(self) -> list[str]:
         """The columns of the first file."""
-        return list(_footer(find_files(self.path, (".parquet", ".pq"))[0]).schema.to_arrow_schema().names)
+        _, fields = _footer(find_files(self.path, (".parquet", ".pq"))[0])
+        return [name for name, _ in fields]
 
 
 class ParquetReader(Reader):
@@ -45,7 +46,8 @@ class ParquetReader(Reader):
     def __init__(self, files: Sequence[Path], columns: Sequence[str]) -> None:
         self._columns = list(columns)
         self._files = list(files)
-        self._footers = [_footer(file) for file in files]
+        footers = [_footer(file) for file in files]
+        self._footers = [footer for footer, _ in footers]
         self._groups = [
             (i, group)
             for i, footer in enumerate(self._footers)
@@ -53,10 +55,10 @@ class ParquetReader(Reader):
             if footer.row_group(group).num_rows
         ]
         self._schemas: list[tuple[str, dict[str, Any]]] = []
-        for file, footer in zip(files, self._footers, strict=True):
-            schema = footer.schema.to_arrow_schema()
-            check_columns(str(file), columns, schema.names)
-            self._schemas.append((str(file), {column: schema.field(column).type for column in columns}))
+        for file, (_, fields) in zip(files, footers, strict=True):
+            check_columns(str(file), columns, [name for name, _ in fields])
+            kinds = dict(fields)
+            self._schemas.append((str(file), {column: kinds[column] for column in columns}))
         # Texts come as dictionaries: most columns are written so, and each distinct text is hashed once per group.
         self._texts = [column for column in columns if is_text(self._schemas[0][1][column])]
 
@@ -96,8 +98,10 @@ class ParquetReader(Reader):
         return Rows(table, file, place)
 
 
-def _footer(file: Path) -> Any:
+def _footer(file: Path) -> tuple[Any, list[tuple[str, Any]]]:
+    """A file's metadata, and the name and type of each column."""
     try:
-        return pq.read_metadata(str(file))
-    except (OSError, pa.ArrowException) as error:
+        footer = pq.read_metadata(str(file))
+        return footer, [(field.name, field.type) for field in footer.schema.to_arrow_schema()]
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise DataError(f"is not a Parquet file, or was cut off: {error}", str(file)) from None
