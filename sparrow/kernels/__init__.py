@@ -12,7 +12,7 @@ from typing import Protocol
 
 import jax
 
-from sparrow.kernels import native, xla
+from sparrow.kernels import native, pallas, xla
 from sparrow.kernels.types import Lookups, RowGradients, RowStep, StepScalars
 from sparrow.registry import nearest
 
@@ -42,7 +42,7 @@ class Backend(Protocol):
         """Applies ``step`` once to every row that ``grads`` touches."""
 
 
-BACKENDS: dict[str, Backend] = {"xla": xla, "native": native}
+BACKENDS: dict[str, Backend] = {"xla": xla, "native": native, "pallas": pallas}
 
 _warned: set[str] = set()
 

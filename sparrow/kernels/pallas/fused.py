@@ -1,0 +1,184 @@
+"""The fused update: sum the gradients of each touched row, step the row, write it back, in one pass over memory.
+
+1. Sort the entries by row, and cut the segments into pieces (`order`).
+2. Each program takes a few pieces at a time: it fetches their rows, sums their gradients in registers, and steps and
+   writes each row whose segment is whole. The pieces of a cut segment leave their sums. Pieces of one entry, of which
+   there are many, go first: they need no sum, and more of them fit in a program's hands.
+3. The sums that the pieces of one segment left lie side by side: folding them is the same problem with far fewer
+   entries. The levels go on until a program can walk through what is left of any segment.
+
+Every row is written once and every sum has a fixed order: the same bits every time. The work is balanced whether each
+row is touched once or one row takes the whole batch.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+
+from sparrow.kernels.pallas.blocks import Entries, Place, Tile, call, gather, like
+from sparrow.kernels.pallas.memory import RowRefs, RowValues
+from sparrow.kernels.pallas.order import Pieces, Sorted, pieces, sort
+from sparrow.kernels.pallas.tuning import Tuning
+from sparrow.kernels.types import RowGradients, RowStep, StepScalars
+
+
+def update(
+    step: RowStep,
+    table: jax.Array,
+    slots: tuple[jax.Array, ...],
+    grads: RowGradients,
+    scalars: StepScalars,
+    tuning: Tuning,
+) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+    """Applies ``step`` once to every row that ``grads`` touches. With table and slots donated, in place."""
+    if grads.ids.shape[0] == 0 or grads.bag_grads.shape[0] == 0:
+        return table, slots
+    num_rows = table.shape[0]
+    entries = sort(grads, num_rows)
+    rows, chunk = entries.rows, tuning.chunk
+    summands, reader = _entry_gradients(entries, grads)
+    state = (table, *slots)
+    tile, first_level = tuning.tile, True
+    while True:
+        last = rows.shape[0] <= (chunk if first_level else tuning.last_level)
+        work = pieces(rows, num_rows, rows.shape[0] if last else chunk, scalars.first_rows)
+        run = functools.partial(_step_pieces, step, work=work, summands=summands, reader=reader, scalars=scalars)
+        if first_level:
+            _, state = run(state, tile=tuning.singles, programs=tuning.programs, singles=True)
+        sums = None if last else jax.ShapeDtypeStruct((-(-rows.shape[0] // chunk), step.dim), jnp.float32)
+        partials, state = run(state, tile=tile, programs=tuning.programs, sums=sums, chunk=chunk)
+        if partials is None:
+            new_table, *new_slots = state
+            return new_table, tuple(new_slots)
+        # The piece that ends at position p left its sum at (p - 1) // chunk; the sums belong together where the rows
+        # at the multiples of chunk are equal. A row that stands alone there was not cut.
+        rows, chunk = rows[::chunk], tuning.fold_chunk
+        tile, first_level = tuning.fold, False
+        summands, reader = (partials,), _side_by_side
+
+
+def _entry_gradients(entries: Sorted, grads: RowGradients) -> tuple[tuple[jax.Array, ...], Callable[..., Entries]]:
+    """What the first level sums, each entry's gain times its bag's gradient: arrays, and how a kernel reads them."""
+    through_entries = () if entries.by_bag else (grads.bags,)
+    gains = () if grads.gains is None else (grads.gains,)
+
+    def reader(sources_ref: Any, *refs: Any) -> Entries:
+        bags_ref = refs[0] if through_entries else None
+        gains_ref = refs[len(through_entries)] if gains else None
+
+        def locate(position: jax.Array, mask: jax.Array) -> Place:
+            source = gather(sources_ref, position, mask, 0)
+            bag = source if bags_ref is None else gather(bags_ref, source, mask, 0)
+            # With gains the source is the entry: `Sorted.by_bag` only where there are none, or where entry i is bag i.
+            return Place(bag, None if gains_ref is None else gather(gains_ref, source, mask, 0))
+
+        return Entries(refs[-1], locate)
+
+    return (entries.sources, *through_entries, *gains, grads.bag_grads), reader
+
+
+def _side_by_side(sums_ref: Any) -> Entries:
+    """What the other levels sum: the sums that the level before has left."""
+    return Entries(sums_ref, lambda position, mask: Place(position))
+
+
+class _Taken(NamedTuple):
+    """The pieces of a tile, as `Pieces` has them; start -1 and stop 0 where there is none."""
+
+    start: jax.Array
+    stop: jax.Array
+    row: jax.Array
+    table: jax.Array
+
+    def bounds(self) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Where each piece starts, its length (0: no piece), and whether it is a whole segment."""
+        start, stop = (jnp.where(x < 0, ~x, x) for x in (self.start, self.stop))
+        return start, stop - start, (self.start >= 0) & (self.stop > 0)
+
+
+def _step_pieces(
+    step: RowStep,
+    state: tuple[jax.Array, ...],
+    *,
+    work: Pieces,
+    summands: tuple[jax.Array, ...],
+    reader: Callable[..., Entries],
+    scalars: StepScalars,
+    tile: Tile,
+    programs: int,
+    singles: bool = False,
+    sums: jax.ShapeDtypeStruct | None = None,
+    chunk: int = 1,
+) -> tuple[jax.Array | None, tuple[jax.Array, ...]]:
+    """Sums the pieces of several entries, or the ``singles``, and steps the rows of those that are whole segments.
+
+    Returns:
+      The sums of the pieces of cut segments, where ``sums`` says how many there can be; table and slots.
+    """
+    inputs = (*work, *summands, *scalars, *state)
+    outputs = (*(() if sums is None else (sums,)), *map(like, state))
+    first_state, num_sums = len(inputs) - len(state), len(outputs) - len(state)
+    most = work.starts.shape[0]
+    # A program for every tile that could be needed is far too many where rows repeat: some per core go round.
+    programs = min(-(-most // tile.rows), programs)
+
+    def kernel(*refs: Any) -> None:
+        pieces = Pieces(*refs[: len(work)])
+        refs = refs[len(work) :]
+        entries = reader(*refs[: len(summands)])
+        hyper_ref, seeds_ref, first_rows_ref = refs[len(summands) : len(summands) + len(scalars)]
+        table_ref, *slot_refs = refs[len(refs) - len(state) :]
+        rows = RowRefs(table_ref, tuple(slot_refs), hyper_ref, seeds_ref, first_rows_ref)
+        program, num_pieces = pl.program_id(0), (pieces.singles if singles else pieces.count)[0]
+
+        def take(i: jax.Array) -> _Taken:
+            piece = (program + i * programs) * tile.rows + tile.lanes()
+            valid = piece < num_pieces
+            piece = most - 1 - piece if singles else piece
+            start = gather(pieces.starts, piece, valid, -1)
+            stop = start + 1 if singles else gather(pieces.stops, piece, valid, 0)
+            row = gather(pieces.rows, piece, valid, 0)
+            table = gather(pieces.tables, piece, valid, 0) if first_rows_ref.shape[0] > 1 else jnp.zeros_like(row)
+            return _Taken(start, stop, row, table)
+
+        def locate(taken: _Taken) -> tuple[Place, list[Place]]:
+            start, length, _ = taken.bounds()
+            return entries.locate(start, length > 0), tile.locate(start, length, entries, 1)
+
+        def fetch(taken: _Taken, first: Place) -> tuple[RowValues, jax.Array]:
+            _, length, whole = taken.bounds()
+            return rows.load(tile, taken.row, whole), tile.fetch(entries.values, first, length > 0)
+
+        def finish(taken: _Taken, places: list[Place], values: RowValues, first: jax.Array) -> None:
+            start, length, whole = taken.bounds()
+            grad = tile.ragged_sum(start, length, entries, first, places)
+            values = rows.apply(step, tile, taken.row, taken.table, whole, values, grad)
+            rows.store(tile, taken.row, whole, values)
+            if sums is not None:
+                sums_ref = refs[len(refs) - len(outputs)]
+                tile.store(sums_ref, lax.div(start + length - 1, chunk), ~whole & (length > 0), grad)
+
+        # Memory answers late: while this round is finished, the next is located, and the one after taken up.
+        def one_round(i: jax.Array, carry: tuple[Any, ...]) -> tuple[Any, ...]:
+            now, (first, places), following = carry
+            after = take(i + 2)
+            fetched = fetch(now, first)
+            located = locate(following)
+            finish(now, places, *fetched)
+            return following, located, after
+
+        tiles = lax.div(num_pieces + (tile.rows - 1), tile.rows)
+        rounds = lax.div(tiles - program + (programs - 1), programs)
+        now, following = take(jnp.int32(0)), take(jnp.int32(1))
+        lax.fori_loop(0, rounds, one_round, (now, locate(now), following))
+
+    aliases = {first_state + i: num_sums + i for i in range(len(state))}
+    results = call(kernel, programs, inputs, outputs, tile.warps, aliases)
+    return (None if sums is None else results[0]), results[num_sums:]
