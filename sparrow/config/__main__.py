@@ -5,4 +5,4 @@ import json
 from sparrow.config import json_schema
 
 if __name__ == "__main__":
-    print(json.dumps(json_schema(), indent=1))
+    print(json.dumps(json_schema(), indent=1, sort_keys=True))

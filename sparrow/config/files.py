@@ -12,7 +12,7 @@ from sparrow.config.config import Config
 from sparrow.config.errors import ConfigError, Problem, shown
 from sparrow.config.errors import Path as FieldPath
 from sparrow.config.overrides import override, parse_override
-from sparrow.config.records import freeze, plain
+from sparrow.config.plain import freeze, plain
 from sparrow.config.torcheasyrec import import_config
 from sparrow.registry import load_yaml, nearest
 

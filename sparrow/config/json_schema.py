@@ -7,9 +7,9 @@ from types import MappingProxyType
 from typing import Any
 
 from sparrow.config.config import Config
-from sparrow.config.records import PLACEHOLDER, REGISTRIES, inlined, key_of, model_of
+from sparrow.config.records import PLACEHOLDER, inlined, model_of
+from sparrow.config.registries import METRICS, REGISTRIES, key_of
 from sparrow.config.tasks import METRIC_USE
-from sparrow.metrics import registry as METRICS
 from sparrow.registry import Registry
 
 

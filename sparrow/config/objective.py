@@ -11,7 +11,7 @@ from typing import Any
 import jax
 
 from sparrow import losses
-from sparrow.config.records import plain
+from sparrow.config.plain import plain
 from sparrow.config.tasks import Task
 from sparrow.metrics import Metric
 from sparrow.registry import nearest

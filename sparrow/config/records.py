@@ -19,23 +19,28 @@ from pydantic import BaseModel, ConfigDict
 from pydantic_core import core_schema
 
 from sparrow.config.errors import ConfigError, Problem, shown
+from sparrow.config.plain import freeze
 from sparrow.config.problems import problems
+from sparrow.config.registries import (
+    BASES,
+    FEATURES,
+    LOSSES,
+    METRICS,
+    MODELS,
+    OPTIMIZERS,
+    SCHEDULES,
+    SOURCES,
+    is_record,
+    key_of,
+)
 from sparrow.config.rules import RULES
-from sparrow.data.features import Feature
-from sparrow.data.features import registry as FEATURES
-from sparrow.data.labels import Label
-from sparrow.data.sources import Source
-from sparrow.data.sources import registry as SOURCES
-from sparrow.dense import OPTIMIZERS, DenseOptimizer
+from sparrow.data import Feature, Label, Source
+from sparrow.dense import DenseOptimizer
 from sparrow.losses import Loss
-from sparrow.losses import registry as LOSSES
 from sparrow.metrics import Metric
-from sparrow.metrics import registry as METRICS
 from sparrow.models import ModelRecord
-from sparrow.models import registry as MODELS
 from sparrow.registry import Registry, nearest
 from sparrow.rules import Rule
-from sparrow.schedules import SCHEDULES
 from sparrow.training import LossScale
 
 STRICT: Final = ConfigDict(
@@ -49,23 +54,8 @@ STRICT: Final = ConfigDict(
 )
 """Unknown fields are refused, and nothing is converted in silence: "3" is not a number, 1 is not true."""
 
-REGISTRIES: Final[tuple[Registry[Any], ...]] = (
-    RULES,
-    SCHEDULES,
-    OPTIMIZERS,
-    LOSSES,
-    METRICS,
-    FEATURES,
-    SOURCES,
-    MODELS,
-)
 PLACEHOLDER: Final = "x-sparrow-record"
 """Stands for the kind of a record in a JSON schema, until `sparrow.config.json_schema` writes all kinds down once."""
-
-
-def key_of(registry: Registry[Any]) -> str:
-    """The field that says which record it is: a feature has a ``kind``, for its ``name`` is its own."""
-    return "kind" if registry is FEATURES else "name"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +63,8 @@ class RecordField:
     """The type of a field that holds a record of ``registry``.
 
     A record is written as a mapping with a ``name``, or as its name alone where the defaults will do. With
-    ``or_number`` a plain number is taken too, as for a learning rate.
+    ``or_number`` a plain number is taken too, as for a learning rate. From Python a record may stand there itself, also
+    one without a name (an optax schedule, a table in memory): such a config runs, and cannot be written.
     """
 
     registry: Registry[Any]
@@ -88,7 +79,7 @@ class RecordField:
             value = {key: value}
         if isinstance(value, Mapping):
             return _from_mapping(self.registry, freeze(value))
-        if any(type(value) is self.registry[name] for name in self.registry.names()):
+        if is_record(self.registry, value):
             return value
         alone = "a number" if self.or_number else f"the name of a {self.registry.kind}"
         raise ConfigError(f"must be {alone}, or a {self.registry.kind} as a mapping with a '{key}', got {shown(value)}")
@@ -130,15 +121,6 @@ class DataclassField:
         return {"anyOf": [{"type": "boolean"}, {"type": "null"}, mapping]} if self.optional else mapping
 
 
-_BASES: Final[tuple[tuple[type[Any], Registry[Any]], ...]] = (
-    (Metric, METRICS),
-    (Loss, LOSSES),
-    (Rule, RULES),
-    (DenseOptimizer, OPTIMIZERS),
-    (Feature, FEATURES),
-    (Source, SOURCES),
-    (ModelRecord, MODELS),
-)
 RuleRecord = Annotated[Rule, RecordField(RULES)]
 OptimizerRecord = Annotated[DenseOptimizer, RecordField(OPTIMIZERS)]
 LossRecord = Annotated[Loss, RecordField(LOSSES)]
@@ -232,58 +214,7 @@ def field_type(hint: Any) -> Any:
     cls = origin or hint
     if not isinstance(cls, type):
         return hint
-    for base, registry in _BASES:
+    for base, registry in BASES:
         if issubclass(cls, base):
             return Annotated[Any, RecordField(registry)]
     return Annotated[Any, DataclassField(cls)] if dataclasses.is_dataclass(cls) else hint
-
-
-def freeze(value: Any, path: tuple[str | int, ...] = ()) -> Any:
-    """The value with tuples for lists and plain dicts for mappings, whose keys must be texts."""
-    if isinstance(value, list | tuple):
-        return tuple(freeze(item, (*path, index)) for index, item in enumerate(value))
-    if isinstance(value, Mapping):
-        for key in value:
-            if not isinstance(key, str):
-                raise ConfigError([Problem(path, f"a field's name must be a text, got {shown(key)}; put it in quotes")])
-        return {key: freeze(item, (*path, key)) for key, item in value.items()}
-    return value
-
-
-def plain(value: Any, defaults: bool = False, where: str = "config") -> Any:
-    """A section, a record or a value as mappings, lists, texts and numbers: what a file holds.
-
-    Fields that have their default value are left out, unless ``defaults``; a record of defaults alone is its name.
-    """
-    if isinstance(value, bool | int | float | str) or value is None:
-        return value
-    if isinstance(value, BaseModel):
-        kept = [
-            name
-            for name, field in type(value).model_fields.items()
-            if defaults or field.is_required() or getattr(value, name) != field.get_default(call_default_factory=True)
-        ]
-        fields = {name: plain(getattr(value, name), defaults, f"{where}.{name}") for name in kept}
-        return value.written(fields) if hasattr(value, "written") else fields
-    if isinstance(value, Mapping):
-        return {str(key): plain(item, defaults, f"{where}.{key}") for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item, defaults, where) for item in value]
-    for registry in REGISTRIES:
-        for name in registry.names():
-            if type(value) is registry[name]:
-                fields = _plain_fields(value, defaults, where)
-                return {key_of(registry): name, **fields} if fields else name
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return _plain_fields(value, defaults, where) or (True if isinstance(value, LossScale) else {})
-    raise ConfigError(f"{where} is {shown(value)}, which has no name that a config could hold; register it")
-
-
-def _plain_fields(record: Any, defaults: bool, where: str) -> dict[str, Any]:
-    fields = {}
-    for field in dataclasses.fields(record):
-        value = getattr(record, field.name)
-        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-        if field.init and (defaults or value != default):
-            fields[field.name] = plain(value, defaults, f"{where}.{field.name}")
-    return fields

@@ -8,8 +8,9 @@ import pydantic
 from pydantic import BaseModel
 
 from sparrow.config.errors import ConfigError
+from sparrow.config.plain import freeze
 from sparrow.config.problems import problems
-from sparrow.config.records import STRICT, freeze
+from sparrow.config.records import STRICT
 
 
 class Section(BaseModel):

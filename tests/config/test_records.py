@@ -9,9 +9,13 @@ import pytest
 
 from sparrow import config, metrics, rules, schedules
 from sparrow.config import ConfigError, json_schema
-from sparrow.config.records import REGISTRIES, RecordField, key_of, model_of, plain
+from sparrow.config.plain import plain
+from sparrow.config.records import RecordField, model_of
+from sparrow.config.registries import REGISTRIES, key_of
 from sparrow.config.rules import RULES
+from sparrow.data import Tables
 from sparrow.models import MLP, TaskTower, Tower
+from tests.config.examples import valid
 
 REQUIRED = {
     "lr": 0.1,
@@ -79,6 +83,18 @@ def test_schedules_inside_rules():
     rule = RecordField(RULES).read(written)
     assert rule == rules.Adam(learning_rate=schedules.linear(0.1, 0.0, 5), beta1=0.8)
     assert plain(rule) == written
+
+
+def test_records_without_a_name_work_from_python():
+    def schedule(step):
+        return 0.1
+
+    table = Tables({"id_0": [1], "id_1": [2], "probability": [0.5]})
+    made = config.from_mapping(valid(train__dense_optimizer__learning_rate=schedule, data__train=table))
+    assert made.train.dense_optimizer.learning_rate is schedule
+    assert made.data.train is table
+    with pytest.raises(ConfigError, match=r"^config.train.dense_optimizer.learning_rate is <function .* has no name"):
+        config.dumps(made)
 
 
 def test_what_has_no_name_cannot_be_written():
