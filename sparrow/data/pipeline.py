@@ -89,6 +89,9 @@ class Pipeline(Generic[T]):
             raise ValueError(f"bad_rows must be 'error' or 'skip', got {bad_rows!r}")
         self.bad_rows: BadRows = bad_rows
         self.prepare = prepare
+        for field, names in (("labels", labels), ("weights", weights), ("keys", keys)):
+            if isinstance(names, str):
+                raise ValueError(f"{field} must be a list of columns, got the text {names!r}; write [{names!r}]")
         self.features = tuple(features)
         as_labels = [label if isinstance(label, Label) else Label(label) for label in labels]
         self._converter = Converter(self.features, as_labels, weights, keys)

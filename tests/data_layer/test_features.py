@@ -65,6 +65,14 @@ def test_missing_ids_are_minus_one_or_the_default():
     assert convert(id_feature(hash_bucket_size=10), x=nothing).tolist() == [-1, -1]
 
 
+def test_a_default_is_an_id_of_the_columns_own_type():
+    feature = id_feature(hash_bucket_size=10**6, default=17)
+    assert len(set(convert(feature, x=pa.array(["17", None])).tolist())) == 1
+    assert len(set(convert(feature, x=pa.array(["17", None]).dictionary_encode()).tolist())) == 1
+    assert len(set(convert(feature, x=pa.array([17, None])).tolist())) == 1
+    assert len(set(convert(dataclasses.replace(feature, default="17"), x=pa.array([17, None])).tolist())) == 1
+
+
 def test_a_default_outside_the_table_is_refused():
     with pytest.raises(ValueError, match="feature 'x': default 12 is no valid id: id 12 is outside 0 to 9"):
         convert(id_feature(num_buckets=10, default=12), x=pa.array([None, 1]))
@@ -270,8 +278,8 @@ def test_records_round_trip(record):
         (lambda: id_feature(num_buckets=3, hash_bucket_size=3), "give exactly one of"),
         (lambda: id_feature(num_buckets=0), "num_buckets must be a whole number from 1 to .*, got 0"),
         (lambda: id_feature(hash_bucket_size=5, unknown="row"), "a hashed feature knows every id"),
-        (lambda: id_feature(num_buckets=5, unknown="rows"), "unknown unknown 'rows': did you mean 'row'"),
-        (lambda: id_feature(num_buckets=5, pooling="avg"), "feature 'x': unknown pooling 'avg'"),
+        (lambda: id_feature(num_buckets=5, unknown="rows"), "unknown cannot be 'rows': did you mean 'row'"),
+        (lambda: id_feature(num_buckets=5, pooling="avg"), "feature 'x': pooling cannot be 'avg'"),
         (lambda: IdFeature("", num_buckets=5, embedding_dim=4), "name must be a non-empty text"),
         (lambda: RawFeature("x", std=0.0), "feature 'x': std must be a finite number above 0, got 0.0"),
         (lambda: RawFeature("x", boundaries=(2.0, 1.0), embedding_dim=4), "must increase, but 1 comes after 2"),

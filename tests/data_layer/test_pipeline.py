@@ -281,6 +281,11 @@ def test_prefetch_makes_items_ahead():
     assert list(ahead) == list(range(1, 10))
 
 
+def test_what_is_no_feature_is_refused():
+    with pytest.raises(TypeError, match=r"features must be records such as sparrow.data.IdFeature, got 'item'"):
+        pipeline(features=["item"])
+
+
 def test_labels_and_keys():
     source = Tables({"item": [1, 2], "rating": ["3", "4.5"], "user": [2**40, -1]})
     made = list(
@@ -297,6 +302,7 @@ def test_labels_and_keys():
         ({"batch_size": 0}, "batch_size must be a whole number of at least 1, got 0"),
         ({"epochs": 0}, "epochs must be a whole number of at least 1, got 0"),
         ({"bad_rows": "ignore"}, "bad_rows must be 'error' or 'skip', got 'ignore'"),
+        ({"labels": "click"}, "labels must be a list of columns, got the text 'click'"),
         ({"features": [ITEM, ITEM]}, "two features are called 'item'"),
         ({"labels": ["click", Label("click", "price")]}, "two labels are called 'click'"),
     ],

@@ -31,4 +31,4 @@ def number(where: str, field: str, value: Any, above: float = -math.inf) -> None
 def choice(where: str, field: str, value: Any, allowed: Sequence[str]) -> None:
     """Refuses what is not one of ``allowed``."""
     if value not in allowed:
-        raise ValueError(f"{where}: unknown {field} {value!r}: {nearest(str(value), allowed)}")
+        raise ValueError(f"{where}: {field} cannot be {value!r}: {nearest(str(value), allowed)}")

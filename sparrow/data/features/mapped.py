@@ -106,12 +106,16 @@ class MappedIds(SparseFeature):
             return None
         return f"feature '{self.name}' needs ids (whole numbers, texts, or lists of them), the column holds {kind}"
 
-    @functools.cached_property
-    def _default_row(self) -> int:
-        """The row of a missing id; -1: none."""
-        if self.default is None:
+    def _default_row(self, kind: Any) -> int:
+        """The row of a missing id in a column of entries of type ``kind``; -1: none."""
+        value = self.default
+        if value is None:
             return -1
-        row = self._rows(pa.array([self.default]))
+        if is_text(kind):
+            value = str(value)  # as the column would hold it: 17 and "17" are not the same id
+        elif isinstance(value, str) and value.removeprefix("-").isdecimal():
+            value = int(value)
+        row = self._rows(pa.array([value]))
         if row.bad is not None and row.bad[0]:
             raise ValueError(f"feature '{self.name}': default {self.default!r} is no valid id: {row.why(0)}")
         return int(row.values[0])
@@ -163,7 +167,7 @@ class MappedIds(SparseFeature):
         parsed = self._rows(flat.entries)
         rows = parsed.values
         if parsed.missing is not None:
-            rows = np.where(parsed.missing, np.int32(self._default_row), rows)
+            rows = np.where(parsed.missing, np.int32(self._default_row(element_type(flat.entries.type))), rows)
         if parsed.bad is not None:
             at = np.flatnonzero(parsed.bad)
             problems.add(self.id_column, flat.row_of(at), lambda i: parsed.why(int(at[i])))
