@@ -21,6 +21,7 @@ ORDER = [
     "data",
     "models",
     "config",
+    "runs",
     "cli",
 ]
 

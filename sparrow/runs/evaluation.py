@@ -1,0 +1,67 @@
+"""Evaluation: the metrics of all tasks over the data to evaluate on."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from sparrow.config import evaluate_pipeline, total_loss
+from sparrow.runs.feed import Feed
+from sparrow.runs.program import Program, TrainState
+from sparrow.runs.scores import Scores, States
+from sparrow.training import OptimizerState
+
+LOSS = "loss"
+
+
+class Evaluator:
+    """Evaluates states of one program, as often as asked: opened, checked and compiled once."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.scores = Scores(program.config.tasks)
+        self.pipeline = evaluate_pipeline(program.config, program.prepare)
+        self._use_ema = program.config.train.ema is not None and program.config.evaluate.use_ema is not False
+        self._checked = False
+
+    @property
+    def names(self) -> list[str]:
+        """What results hold."""
+        return [LOSS, *self.scores.metrics]
+
+    def __call__(self, state: TrainState) -> dict[str, float]:
+        """The mean loss and the metrics, by name."""
+        optimizer = averaged(state.optimizer) if self._use_ema else state.optimizer
+        device, host = self.scores.init(), self.scores.init_host()
+        total, examples = jnp.zeros(()), 0
+        with contextlib.closing(iter(self.pipeline)) as batches:  # type: ignore[type-var]
+            for prepared in itertools.islice(batches, self.program.config.evaluate.steps):
+                if not self._checked:
+                    self.program.check(state, prepared.feed, self.scores)
+                    self._checked = True
+                device, total, arrays = self._update(device, total, optimizer, state.rest, prepared.feed)
+                host = self.scores.update_host(host, arrays, prepared.keys)
+                examples += prepared.feed.size
+        results = {LOSS: float(total) / max(examples, 1)}
+        return results | self.scores.compute({**device, **host})
+
+    @functools.cached_property
+    def _update(self) -> Any:
+        def update(states: States, total: jax.Array, state: OptimizerState, rest: Any, feed: Feed) -> Any:
+            outputs = self.program.outputs(state, rest, feed)
+            loss, _ = total_loss(self.program.config.tasks, outputs, feed.columns)
+            states = self.scores.update(states, outputs, feed.columns)
+            return states, total + feed.size * loss, self.scores.for_host(outputs, feed.columns)
+
+        return jax.jit(update, donate_argnums=(0, 1))
+
+
+def averaged(state: OptimizerState) -> OptimizerState:
+    """The state with the average of the dense parameters in their place."""
+    return state if state.ema is None else dataclasses.replace(state, params=state.ema.params)

@@ -1,0 +1,73 @@
+"""`Feed`: a batch as the jitted functions take it, made ahead of time in the pipeline's thread."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import numpy.typing as npt
+
+from sparrow.config import Assembly, Task
+from sparrow.data import Batch, DataError
+from sparrow.embedding import Embedder, PackedBatch
+from sparrow.losses import JRC, SoftmaxCrossEntropy
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Feed:
+    """A batch on the device.
+
+    Attributes:
+      packed: what the tables are looked up with.
+      numbers: dense features, (size, dim) float32.
+      columns: labels, sample weights and sessions, (size,), by column.
+      size: how many examples it holds.
+    """
+
+    packed: PackedBatch
+    numbers: dict[str, jax.Array]
+    columns: dict[str, jax.Array]
+    size: int = dataclasses.field(metadata={"static": True})
+
+
+class Prepared(NamedTuple):
+    """A batch on the device, and what only the host can use: the keys that metrics group by, 64 bits wide."""
+
+    feed: Feed
+    keys: dict[str, npt.NDArray[np.int64]]
+
+
+class Preparer:
+    """Packs batches and copies them to the device. Called by the pipeline's thread while the device computes."""
+
+    def __init__(self, embedder: Embedder, assembly: Assembly, tasks: Mapping[str, Task]) -> None:
+        self._embedder, self._assembly = embedder, assembly
+        losses = [(task, loss) for task in tasks.values() for loss in task.losses]
+        self._sessions = {loss.session_name for _, loss in losses if isinstance(loss, JRC)}
+        self._classes = {task.label for task, loss in losses if isinstance(loss, JRC | SoftmaxCrossEntropy)}
+
+    def __call__(self, batch: Batch) -> Prepared:
+        """The batch, ready for a step. Copies are started, not waited for."""
+        columns: dict[str, Any] = {name: _numbered(batch.keys[name]) for name in self._sessions & batch.keys.keys()}
+        columns |= batch.weights
+        columns |= {name: _classes(name, x) if name in self._classes else x for name, x in batch.labels.items()}
+        packed = self._embedder.pack(self._assembly.lookups(batch.ids))
+        numbers: dict[str, Any] = dict(batch.numbers)
+        return Prepared(jax.device_put(Feed(packed, numbers, columns, len(batch))), batch.keys)
+
+
+def _numbered(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+    """The keys of one batch as 0, 1, ...: devices compute with 32 bits, and only equality within the batch counts."""
+    return np.unique(keys, return_inverse=True)[1].astype(np.int32)
+
+
+def _classes(name: str, labels: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]:
+    whole = labels.astype(np.int32)
+    if (whole != labels).any():
+        wrong = labels[whole != labels][0]
+        raise DataError(f"the loss needs whole numbers as labels, got {wrong:g}", column=name)
+    return whole

@@ -1,0 +1,118 @@
+"""`Log`: where the numbers of a run go: the terminal, a file of JSON lines, TensorBoard."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from sparrow.runs.tensorboard import EventFile
+
+
+class Log:
+    """Shows and keeps what a run reports. A context manager: leaving it closes files and the progress bar.
+
+    With a model folder: ``metrics.jsonl`` holds everything, ``tensorboard/`` the curves. On a terminal there is a
+    progress bar; elsewhere a line per report.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None = None,
+        *,
+        total: int | None = None,
+        tensorboard: bool = True,
+        stream: TextIO | None = None,
+    ) -> None:
+        """``total``: optimizer steps, where known. ``stream``: where lines go; the standard output unless given."""
+        self._lines: TextIO | None = None
+        self._events: EventFile | None = None
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lines = (folder / "metrics.jsonl").open("w", encoding="utf-8")
+            self._events = EventFile(folder / "tensorboard") if tensorboard else None
+        self._stream = stream
+        self._bar = _Bar(total) if stream is None and sys.stdout.isatty() else None
+        self._total = total
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self._bar is not None:
+            self._bar.close()
+        if self._lines is not None:
+            self._lines.close()
+        if self._events is not None:
+            self._events.close()
+
+    def advance(self) -> None:
+        """One more step was started."""
+        if self._bar is not None:
+            self._bar.advance()
+
+    def report(self, kind: str, step: int, values: Mapping[str, float]) -> None:
+        """Numbers of a step: ``kind`` is "train" or "eval"."""
+        if self._lines is not None:
+            # JSON has no NaN: a metric that is not defined is null.
+            plain = {name: value if math.isfinite(value) else None for name, value in values.items()}
+            entry = {"kind": kind, "step": step, "time": round(time.time(), 3), **plain}
+            self._lines.write(json.dumps(entry) + "\n")
+            self._lines.flush()
+        if self._events is not None:
+            self._events.write(step, {f"{kind}/{name}": value for name, value in values.items()})
+        shown = "  ".join(f"{name} {formatted(name, value)}" for name, value in values.items() if _is_short(name))
+        if self._bar is not None and kind == "train":
+            self._bar.show(shown)
+        else:
+            of = f"/{self._total}" if self._total else ""
+            self.say(f"{kind:5}  step {step}{of}  {shown}")
+
+    def say(self, text: str) -> None:
+        """One line."""
+        if self._bar is not None:
+            self._bar.say(text)
+        else:
+            print(text, file=self._stream or sys.stdout, flush=True)
+
+
+def formatted(name: str, value: float) -> str:
+    """A number as people read it.
+
+    >>> formatted("auc", 0.71239), formatted("examples_per_second", 123456.7), formatted("learning_rate/dense", 1e-5)
+    ('0.7124', '123,457', '1e-05')
+    """
+    return f"{value:,.0f}" if name == "examples_per_second" else f"{value:.4g}"
+
+
+def _is_short(name: str) -> bool:
+    """Whether a number is worth its place on a line; norms by parameter are for TensorBoard."""
+    return not name.startswith(("gradient_norm/", "learning_rate/"))
+
+
+class _Bar:
+    """A progress bar of rich."""
+
+    def __init__(self, total: int | None) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[values]}"))
+        self._progress = Progress(TextColumn("train"), *columns)
+        self._task = self._progress.add_task("", total=total, values="")
+        self._progress.start()
+
+    def advance(self) -> None:
+        self._progress.advance(self._task)
+
+    def show(self, values: str) -> None:
+        self._progress.update(self._task, values=values)
+
+    def say(self, text: str) -> None:
+        self._progress.console.print(text, highlight=False, markup=False)
+
+    def close(self) -> None:
+        self._progress.stop()

@@ -1,0 +1,241 @@
+"""The training loop: batches in, steps out, the device never kept waiting."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import time
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+import jax
+
+from sparrow.config import Config, ConfigError, Problem, train_pipeline
+from sparrow.data import Pipeline
+from sparrow.runs.evaluation import Evaluator
+from sparrow.runs.feed import Feed, Prepared
+from sparrow.runs.log import Log
+from sparrow.runs.program import Program, TrainState
+from sparrow.runs.rates import Rates
+from sparrow.runs.saving import save
+from sparrow.runs.step import Report, train_step
+from sparrow.runs.stopping import Watch
+
+IN_FLIGHT: Final = 4
+"""Steps that may be queued on the device: enough that it is never idle, few enough that batches do not pile up."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """What a training run gives.
+
+    Attributes:
+      program: what was trained.
+      state: as it is after the last step.
+      results: of the last evaluation; empty where there is no data to evaluate on.
+      steps: how many were made.
+      examples_per_second: over all steps but the first, which compiles; evaluations do not count.
+    """
+
+    program: Program
+    state: TrainState
+    results: dict[str, float]
+    steps: int
+    examples_per_second: float
+
+
+def train(config: Config, model_dir: str | Path | None = None, *, stream: TextIO | None = None) -> Trained:
+    """Trains what the config describes and evaluates it.
+
+    Args:
+      config: with the sections ``data`` and ``model``.
+      model_dir: where logs and the trained model go; ``config.model_dir`` unless given; nothing is kept without one.
+      stream: where lines go; the standard output unless given.
+    """
+    _refuse_histograms(config)
+    folder = model_dir if model_dir is not None else config.model_dir
+    folder = None if folder is None else Path(folder)
+    program = Program.of(config)
+    has_data = config.data is not None and config.data.evaluate is not None
+    evaluator = Evaluator(program) if has_data else None
+    pipeline = train_pipeline(config, program.prepare)
+    with Log(folder, total=config.train.steps, tensorboard=config.train.tensorboard, stream=stream) as log:
+        return _Loop(program, pipeline, evaluator, log).run(folder)
+
+
+class _Loop:
+    """One run: the state, the clock and the counts."""
+
+    def __init__(self, program: Program, pipeline: Pipeline[Prepared], evaluator: Evaluator | None, log: Log) -> None:
+        self.program, self.pipeline, self.evaluator, self.log = program, pipeline, evaluator, log
+        self.config = program.config
+        self.rates = Rates(program)
+        self.watch = Watch(self.config.evaluate.early_stopping, evaluator.names if evaluator else [])
+        self.state = program.init()
+        self.steps = 0
+        self.results: dict[str, float] = {}
+        self.evaluated_at = -1
+        self.clock = Clock()
+
+    def run(self, folder: Path | None) -> Trained:
+        step = train_step(self.program)
+        running: deque[Report] = deque()
+        report: Report | None = None
+        epoch = 0
+        for feeds in self._groups():
+            if self._epochs_begun() > epoch:
+                epoch = self._epochs_begun()
+                every = self.config.evaluate.every_epochs
+                if every and epoch % every == 0 and self._evaluate_says_stop():
+                    break
+            if self.steps == 0:
+                self.program.check(self.state, feeds[0], self.program.train_scores)
+            self.state, report = step(self.state, feeds)
+            self.steps += 1
+            self.clock.count(sum(feed.size for feed in feeds))
+            self.log.advance()
+            running.append(report)
+            if self.steps == 1:
+                wait(report)
+                self.clock.restart()
+            elif len(running) > IN_FLIGHT:
+                wait(running.popleft())
+            if self.steps % self.config.train.log_every_steps == 0:
+                self._show(report)
+            every = self.config.evaluate.every_steps
+            if every and self.steps % every == 0 and self._evaluate_says_stop():
+                break
+        return self._finish(report, folder)
+
+    def _groups(self) -> Iterator[tuple[Feed, ...]]:
+        """The micro-batches of each optimizer step; the last step of the data may have fewer."""
+        accumulate, steps = self.config.train.accumulate, self.config.train.steps
+        with contextlib.closing(iter(self.pipeline)) as batches:  # type: ignore[type-var]
+            made = 0
+            while steps is None or made < steps:
+                feeds = tuple(prepared.feed for prepared in itertools.islice(batches, accumulate))
+                if not feeds:
+                    return
+                made += 1
+                yield feeds
+
+    def _epochs_begun(self) -> int:
+        """How many epochs were complete when the last batch began."""
+        position = self.pipeline.position()
+        # After the last rows of an epoch that fill no batch, the position is already the start of the next one.
+        epoch: int = position["epoch"] - (position["row"] == 0)
+        return epoch
+
+    def _show(self, report: Report) -> None:
+        fetched, metrics = jax.device_get((report, self.state.metrics))  # waits for the step
+        speed = self.clock.lap()
+        summaries = self.config.train.summaries
+        values = {}
+        if "loss" in summaries:
+            values["loss"] = float(fetched.loss)
+            if len(fetched.terms) > 1:
+                values |= {f"loss/{task}": float(term) for task, term in fetched.terms.items()}
+        values |= self.program.train_scores.compute(metrics)
+        if "learning_rate" in summaries:
+            values |= self.rates.at(self.steps)
+        if fetched.gradient_norm is not None:
+            values["gradient_norm"] = float(fetched.gradient_norm)
+        values |= {f"gradient_norm/{path}": float(norm) for path, norm in fetched.gradient_norms.items()}
+        self.log.report("train", self.steps, values | {"examples_per_second": speed})
+
+    def _evaluate_says_stop(self) -> bool:
+        self._evaluate()
+        stop = self.watch.says_stop(self.results)
+        if stop:
+            self.log.say(f"stopped early at step {self.steps}: {self.watch.reason}")
+        return stop
+
+    def _evaluate(self) -> None:
+        if self.evaluator is None or self.evaluated_at == self.steps:
+            return
+        wait(self.state.optimizer.step)
+        with self.clock.paused():
+            self.results = self.evaluator(self.state)
+        self.evaluated_at = self.steps
+        self.log.report("eval", self.steps, self.results)
+
+    def _finish(self, report: Report | None, folder: Path | None) -> Trained:
+        if report is None:
+            problem = "the data fill no batch; lower train.batch_size, or set data.drop_remainder to false"
+            raise ConfigError([Problem(("data", "train"), problem)])
+        wait(report)
+        self.clock.stop()
+        if self.steps % self.config.train.log_every_steps:
+            self._show(report)
+        if self.pipeline.skipped:
+            self.log.say(f"{self.pipeline.skipped} malformed rows were left out")
+        if skipped := int(self.state.optimizer.skipped):
+            self.log.say(f"{skipped} of {self.steps} steps were skipped: a gradient was not finite")
+        self._evaluate()
+        if folder is not None:
+            path = save(folder, self.program, self.state, self.pipeline.position())
+            self.log.say(f"saved {path}")
+        return Trained(self.program, self.state, self.results, self.steps, self.clock.speed)
+
+
+class Clock:
+    """Examples a second: since the last lap, and over the whole run. Pauses do not count."""
+
+    def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """Forgets everything before now."""
+        self._seconds, self._examples = 0.0, 0
+        self._lap = (0.0, 0)
+        self._since: float | None = time.perf_counter()
+
+    def count(self, examples: int) -> None:
+        """So many more."""
+        self._examples += examples
+
+    def stop(self) -> None:
+        """Stands still until `start`."""
+        self._seconds, self._since = self._now(), None
+
+    def start(self) -> None:
+        """Runs on."""
+        self._since = time.perf_counter()
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Stands still inside the block, and after it where it stood before."""
+        ran = self._since is not None
+        self.stop()
+        yield
+        if ran:
+            self.start()
+
+    def lap(self) -> float:
+        """Examples a second since the last call."""
+        seconds, examples = self._now() - self._lap[0], self._examples - self._lap[1]
+        self._lap = (self._now(), self._examples)
+        return examples / seconds if examples and seconds > 0 else 0.0
+
+    @property
+    def speed(self) -> float:
+        """Examples a second."""
+        return self._examples / self._now() if self._examples else 0.0
+
+    def _now(self) -> float:
+        return self._seconds + (0.0 if self._since is None else time.perf_counter() - self._since)
+
+
+def wait(values: Any) -> None:
+    """Until the device has computed them."""
+    jax.block_until_ready(values)  # type: ignore[no-untyped-call]
+
+
+def _refuse_histograms(config: Config) -> None:
+    for index, summary in enumerate(config.train.summaries):
+        if summary in ("parameter", "gradient"):
+            problem = f"'{summary}' would be a histogram, and only scalars are written; use gradient_norm or remove it"
+            raise ConfigError([Problem(("train", "summaries", index), problem)])
