@@ -11,7 +11,7 @@ import numpy as np
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from sparrow import dense
+from sparrow import dense, rules
 from sparrow.dense.stages import StagedOptimizer
 
 STEPS = 20
@@ -19,7 +19,7 @@ SHAPES = {
     "in": {"embedding": (4, 2)},
     "hidden": {"kernel": (4, 3), "bias": (3,)},
     "norm": {"scale": ()},
-    "out": {"kernel": (3, 2)},
+    "out": {"bias": (2,)},
 }
 HYPER = {  # exact norms compile faster; noise that can be seen must be the same on a stage as on the whole
     "quad": {"max_size_dense": 2, "norm": "exact", "noise_scale": 0.01},
@@ -115,7 +115,7 @@ def each_on_its_own(tx):
 
 def with_a_nan():
     spoilt = [jax.tree.map(np.copy, grad) for grad in GRADS]
-    spoilt[7]["out"]["kernel"][1, 1] = np.nan
+    spoilt[7]["out"]["bias"][1] = np.nan
     return spoilt
 
 
@@ -139,6 +139,8 @@ def main():
 def run(case):
     if case in dense.names():
         return compare(build(case, accumulate=2))
+    if case == "rule":
+        return compare(dense.build(rules.FTRL(l1=0.01), 0.05, clip_norm=1.0, accumulate=2)[0])
     if case == "parts":
         groups = {"top": dense.part(r"out/.*", "sgd", 0.1, momentum=0.9), "frozen": dense.part(r"in/.*")}
         return compare(dense.build_parts(dense.build("adam", 0.05), groups, clip_norm=1.0, accumulate=2)[0])

@@ -1,9 +1,11 @@
 """Stages: the same numbers as on one device, for every optimizer; what travels; what is refused."""
 
+import gc
 import json
 import os
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import jax
@@ -31,7 +33,7 @@ def run_on_four_devices(*cases):
 
 
 GROUPS = [
-    ("control", "sgd", "adagrad", "adadelta", "rmsprop", "lion", "muon"),
+    ("control", "sgd", "adagrad", "adadelta", "rmsprop", "lion", "muon", "rule"),
     ("adam", "adamw", "adafactor", "mars", "parts", "apply_if_finite", "moved"),
     ("quad", "skew"),
 ]
@@ -109,6 +111,16 @@ def test_a_step_is_traced_once():
     for _ in range(3):
         _, state = staged.update(GRADS, state, PARAMS)
     assert len(traces) == 2  # once for the owners of the state, once for the update
+
+
+def test_parameters_are_not_kept_alive():
+    staged = StagedOptimizer(dense.build("adam", 0.1, clip_norm=1.0)[0], first_part)
+    params = jax.tree.map(jnp.copy, PARAMS)
+    last = weakref.ref(params["a"]["w"])
+    staged.update(GRADS, staged.init(params), params)
+    del params
+    gc.collect()
+    assert last() is None
 
 
 def test_arrays_that_meet_are_refused():

@@ -22,19 +22,22 @@ class Layout:
         for name, leaf in zip(names, leaves, strict=True):
             _require_on_devices(f"parameter '{name}'", leaf)
         stages = [
-            _devices(leaf) if stage_of is None else stage_of(name) for name, leaf in zip(names, leaves, strict=True)
+            _ids(leaf.sharding) if stage_of is None else stage_of(name)
+            for name, leaf in zip(names, leaves, strict=True)
         ]
         self.places = [OnStage(stage, name) for stage, name in zip(stages, names, strict=True)]
         self.stages = list(dict.fromkeys(stages))
         self.scalars: dict[Stage, Sharding] = {}
-        self._params = dict(zip(names, leaves, strict=True))
+        # Not the arrays themselves, which a layout would otherwise keep alive.
+        self._shapes = {name: leaf.shape for name, leaf in zip(names, leaves, strict=True)}
+        self._shardings: dict[str, Sharding] = {name: leaf.sharding for name, leaf in zip(names, leaves, strict=True)}
         for here, leaf in zip(self.places, leaves, strict=True):
             scalars = self.scalars.setdefault(here.stage, replicated(leaf.sharding, here.parameter))
             if scalars.device_set != leaf.sharding.device_set:
                 other = next(place.parameter for place in self.places if place.stage == here.stage)
                 raise ValueError(
                     f"'{other}' and '{here.parameter}' are both of stage {here.stage!r} but lie on different devices, "
-                    f"{_devices(self._params[other])} and {_devices(leaf)}; put them on the same"
+                    f"{_ids(self._shardings[other])} and {_ids(leaf.sharding)}; put them on the same"
                 )
 
     def require_here(self, grads: Any) -> None:
@@ -43,15 +46,14 @@ class Layout:
             _require_on_devices(f"gradient of '{here.parameter}'", leaf)
             if leaf.sharding.device_set != self.scalars[here.stage].device_set:
                 raise ValueError(
-                    f"the gradient of '{here.parameter}' lies on devices {_devices(leaf)}, its parameter on "
-                    f"{_devices(self._params[here.parameter])}; move it to its stage (jax.device_put)"
+                    f"the gradient of '{here.parameter}' lies on devices {_ids(leaf.sharding)}, its parameter on "
+                    f"{_ids(self._shardings[here.parameter])}; move it to its stage (jax.device_put)"
                 )
 
     def sharding(self, stage: Stage, owner: OnStage | None, leaf: Any) -> Sharding:
         """Where a stage keeps a leaf of the state: as its parameter lies, if it has the parameter's shape."""
-        if owner is not None and leaf.shape == self._params[owner.parameter].shape:
-            sharding: Sharding = self._params[owner.parameter].sharding
-            return sharding
+        if owner is not None and leaf.shape == self._shapes[owner.parameter]:
+            return self._shardings[owner.parameter]
         return self.scalars[stage]
 
     def by_stage(self, values: Sequence[Value], leaves: Sequence[jax.Array]) -> dict[Stage, dict[Value, jax.Array]]:
@@ -62,8 +64,8 @@ class Layout:
         return found
 
 
-def _devices(leaf: Any) -> tuple[int, ...]:
-    return tuple(sorted(device.id for device in leaf.sharding.device_set))
+def _ids(sharding: Any) -> tuple[int, ...]:
+    return tuple(sorted(device.id for device in sharding.device_set))
 
 
 def _require_on_devices(what: str, leaf: Any) -> None:

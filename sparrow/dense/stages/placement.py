@@ -35,9 +35,9 @@ class OnStage:
 
 @dataclasses.dataclass(frozen=True)
 class Mixed:
-    """The place of a value that comes from scalars of several stages, and from last one of them if that is known."""
+    """The place of a value that comes from scalars of several stages."""
 
-    last: OnStage | None
+    last: OnStage | None  # of them, the one that joined last; a leaf of the state that comes out mixed is kept there
 
 
 EVERYWHERE = None
