@@ -15,7 +15,7 @@ from sparrow.kernels import backends
 from sparrow.rules import Rule
 
 if TYPE_CHECKING:
-    from sparrow import dense, losses, metrics, schedules
+    from sparrow import config, data, dense, losses, metrics, models, schedules
     from sparrow.embedding import linen, nnx
     from sparrow.training import Optimizer
 
@@ -23,10 +23,13 @@ __version__ = "0.1.0"
 
 _LAZY = {
     "Optimizer": "sparrow.training:Optimizer",
+    "config": "sparrow.config",
+    "data": "sparrow.data",
     "dense": "sparrow.dense",
     "linen": "sparrow.embedding.linen",
     "losses": "sparrow.losses",
     "metrics": "sparrow.metrics",
+    "models": "sparrow.models",
     "nnx": "sparrow.embedding.nnx",
     "schedules": "sparrow.schedules",
 }
@@ -56,10 +59,13 @@ __all__ = [
     "TableSpec",
     "__version__",
     "backends",
+    "config",
+    "data",
     "dense",
     "linen",
     "losses",
     "metrics",
+    "models",
     "nnx",
     "rules",
     "schedules",

@@ -115,7 +115,8 @@ class Embedder:
 
     def apply(self, state: EmbeddingState, grads: RowGrads) -> EmbeddingState:
         """One optimizer step: each table's rule, once per touched row."""
-        tables, slots = {}, {}
+        tables: dict[str, jax.Array] = {}
+        slots: dict[str, dict[str, jax.Array]] = {}
         for stack in self.stacks:
             names = [name for name, _ in stack.step.slots]
             if stack.frozen:
