@@ -82,11 +82,13 @@ def check_devices(params, state, where):
 
 
 def distance(found, expected):
-    """The largest absolute difference of two trees; they must have the same structure and be finite."""
-    differences = jax.tree.map(
-        lambda a, b: np.max(np.abs(np.asarray(a, np.float64) - np.asarray(b, np.float64)), initial=0.0), found, expected
-    )
-    return float(np.max(jax.tree.leaves(differences)))
+    """The largest difference of two trees of the same structure, relative where numbers are above 1."""
+
+    def largest(a, b):
+        a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+        return np.max(np.abs(a - b) / np.maximum(np.abs(b), 1), initial=0.0)
+
+    return float(np.max(jax.tree.leaves(jax.tree.map(largest, found, expected))))
 
 
 def compare(tx, grads=GRADS, **stages):
