@@ -15,7 +15,7 @@ from sparrow.kernels import backends
 from sparrow.rules import Rule
 
 if TYPE_CHECKING:
-    from sparrow import config, data, dense, losses, metrics, models, schedules
+    from sparrow import config, data, dense, losses, metrics, models, runs, schedules
     from sparrow.embedding import linen, nnx
     from sparrow.training import Optimizer
 
@@ -31,6 +31,7 @@ _LAZY = {
     "metrics": "sparrow.metrics",
     "models": "sparrow.models",
     "nnx": "sparrow.embedding.nnx",
+    "runs": "sparrow.runs",
     "schedules": "sparrow.schedules",
 }
 
@@ -68,5 +69,6 @@ __all__ = [
     "models",
     "nnx",
     "rules",
+    "runs",
     "schedules",
 ]

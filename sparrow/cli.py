@@ -1,0 +1,198 @@
+"""The command line: ``sparrow train|eval|predict|import-config|vocab``.
+
+A user's mistake gives one line on the standard error for each thing that is wrong, and exit code 2; never a traceback.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import runpy
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+USER_ERROR: Final = 2
+INTERRUPTED: Final = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command and gives its exit code: 0, 2 for a user's mistake, 130 where it was interrupted."""
+    options = _parser().parse_args(arguments)
+    # Imported here, so that `sparrow --help` is quick.
+    from sparrow.config import ConfigError
+    from sparrow.data import DataError
+
+    try:
+        for file in options.imports or ():
+            _run_file(file)
+        options.command(options)
+    except (ConfigError, DataError, _Mistake) as error:
+        for line in str(error).splitlines():
+            print(f"sparrow: {line}", file=sys.stderr)
+        return USER_ERROR
+    except KeyboardInterrupt:
+        print("sparrow: interrupted; the model was not saved", file=sys.stderr)
+        return INTERRUPTED
+    return 0
+
+
+class _Mistake(ValueError):
+    """A mistake in how the command was called."""
+
+
+def _train(options: argparse.Namespace) -> None:
+    from sparrow import config, runs
+
+    loaded = config.load(options.config, options.overrides)
+    folder = options.model_dir or loaded.model_dir
+    if folder is None:
+        raise _Mistake("where shall the model go? Add --model-dir FOLDER, or model_dir to the config")
+    if (Path(folder) / "model.npz").exists() and not options.overwrite:
+        raise _Mistake(f"{folder} already holds a model; choose another folder, or add --overwrite")
+    _make_folder(Path(folder))
+    runs.train(loaded, folder)
+
+
+def _eval(options: argparse.Namespace) -> None:
+    from sparrow import runs
+
+    program, state = _loaded(options)
+    results = runs.Evaluator(program)(state)
+    if options.json:
+        print(json.dumps({name: value if value == value else None for name, value in results.items()}))
+        return
+    width = max(map(len, results))
+    for name, value in results.items():
+        print(f"{name:{width}}  {value:.6g}")
+
+
+def _predict(options: argparse.Namespace) -> None:
+    from sparrow import runs
+
+    program, state = _loaded(options)
+    _make_folder(Path(options.output).parent)
+    columns = [column for column in options.columns.split(",") if column]
+    rows = runs.predict(program, state, options.input, options.output, columns=columns, batch_size=options.batch_size)
+    print(f"{rows} rows to {options.output}")
+
+
+def _import_config(options: argparse.Namespace) -> None:
+    from sparrow import config
+
+    sys.stdout.write(config.dumps(config.load(options.config, options.overrides), options.form))
+
+
+def _vocab(options: argparse.Namespace) -> None:
+    from sparrow import data
+
+    source: data.Source = (
+        data.Parquet(options.data)
+        if options.separator is None
+        else data.Csv(options.data, separator=options.separator.replace("\\t", "\t"))
+    )
+    columns = dict(_column_and_separator(text) for text in options.columns)
+    built = data.build_vocabularies(source, columns, min_count=options.min_count, max_words=options.max_words)
+    folder = Path(options.output)
+    _make_folder(folder)
+    for column, counted in built.items():
+        path = folder / f"{column}.txt"
+        counted.vocabulary.save(path)
+        print(f"{path}: {len(counted.vocabulary)} of {counted.distinct} words, {counted.missing} missing")
+
+
+def _loaded(options: argparse.Namespace) -> Any:
+    """The saved model, with overrides to its config."""
+    from sparrow import config, runs
+
+    saved = runs.saved_config(options.model_dir)
+    if not options.overrides:
+        return runs.load(options.model_dir, saved)
+    return runs.load(options.model_dir, config.loads(config.dumps(saved), overrides=options.overrides))
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _Mistake(f"{folder}: cannot be made: {error.strerror}") from None
+
+
+def _run_file(file: str) -> None:
+    if not Path(file).is_file():
+        raise _Mistake(f"--import {file}: there is no such file")
+    runpy.run_path(file)
+
+
+def _column_and_separator(text: str) -> tuple[str, str | None]:
+    """``genres:|`` is the column genres, whose texts hold words with | between them."""
+    column, colon, separator = text.partition(":")
+    if not column or (colon and not separator):
+        raise _Mistake(f"a column is written NAME or NAME:SEPARATOR, got {text!r}")
+    return column, separator or None
+
+
+def _at_least_one(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError(text)
+    return value
+
+
+_at_least_one.__name__ = "whole number of at least 1"  # what argparse calls it in errors
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="sparrow", description="Trains recommendation models from a config.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, function: Any, text: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=text, description=text)
+        added.set_defaults(command=function)
+        added.add_argument(
+            "--import", dest="imports", action="append", metavar="FILE", help="Python file with one's own models, rules"
+        )
+        return added
+
+    def overrides(added: argparse.ArgumentParser) -> None:
+        added.add_argument("overrides", nargs="*", metavar="FIELD=VALUE", help="such as train.batch_size=4096")
+
+    added = command("train", _train, "Train what a config describes (.yaml, .json, .py, or TorchEasyRec's .config).")
+    added.add_argument("config")
+    overrides(added)
+    added.add_argument("--model-dir", help="where the model and its logs go; the config's model_dir unless given")
+    added.add_argument("--overwrite", action="store_true", help="replace a model that is there already")
+
+    added = command("eval", _eval, "Evaluate a trained model.")
+    added.add_argument("model_dir")
+    overrides(added)
+    added.add_argument("--json", action="store_true", help="print one JSON object")
+
+    added = command("predict", _predict, "Predict every row of Parquet files, into a Parquet file.")
+    added.add_argument("model_dir")
+    added.add_argument("input", help="a file, a folder, or a pattern in quotes")
+    added.add_argument("output")
+    overrides(added)
+    added.add_argument("--columns", default="", metavar="A,B", help="columns of the input to keep")
+    added.add_argument("--batch-size", type=_at_least_one, help="rows at a time; as in evaluation unless given")
+
+    added = command("import-config", _import_config, "Write a config, such as one of TorchEasyRec, as YAML.")
+    added.add_argument("config")
+    overrides(added)
+    added.add_argument("--form", choices=("yaml", "json"), default="yaml", help="yaml unless given")
+
+    added = command("vocab", _vocab, "Build vocabularies of columns in one pass, one file of words each.")
+    added.add_argument("data", help="Parquet files; text files with --separator")
+    added.add_argument(
+        "columns", nargs="+", metavar="COLUMN", help="NAME, or NAME:SEPARATOR where a text holds several"
+    )
+    added.add_argument("--output", default=".", metavar="FOLDER", help="where the files go; here unless given")
+    added.add_argument("--separator", help="the data are text files with this between columns, a first line names them")
+    added.add_argument("--min-count", type=_at_least_one, default=1, help="leave words out that are rarer")
+    added.add_argument("--max-words", type=_at_least_one, help="keep the most frequent ones")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""The command line, from a config to predictions, and one clear line for every mistake."""
+
+import json
+import subprocess
+import sys
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sparrow import config
+from sparrow.cli import main
+from sparrow.data import ClickLog, write_clicks
+from tests.runs.cases import FIELDS, IDS, case
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A config, data, and a model trained by the command line."""
+    folder = tmp_path_factory.mktemp("cli")
+    (folder / "tiny.yaml").write_text(config.dumps(case("train.steps=2")))
+    write_clicks(ClickLog(impressions=50, fields=FIELDS, ids=IDS), folder / "rows.parquet")
+    assert main(["train", str(folder / "tiny.yaml"), "train.steps=3", "--model-dir", str(folder / "model")]) == 0
+    return folder
+
+
+def test_from_config_to_predictions(folder, capsys):
+    last = json.loads((folder / "model" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert (last["kind"], last["step"]) == ("eval", 3)
+    assert main(["eval", str(folder / "model"), "--json"]) == 0
+    results = json.loads(capsys.readouterr().out)
+    assert results == {name: last[name] for name in ("loss", "auc", "exact_auc")}
+    out = folder / "made" / "out.parquet"
+    assert main(["predict", str(folder / "model"), str(folder / "rows.parquet"), str(out), "--columns", "id_0"]) == 0
+    assert pq.read_table(out).column_names == ["id_0", "prediction"]
+    assert "50 rows" in capsys.readouterr().out
+
+
+def test_import_config_writes_what_loads(folder, capsys):
+    assert main(["import-config", str(folder / "tiny.yaml"), "train.batch_size=7"]) == 0
+    assert config.loads(capsys.readouterr().out) == case("train.steps=2", "train.batch_size=7")
+
+
+def test_vocab(folder, capsys):
+    pq.write_table(pa.table({"genres": ["a|b", "b", None], "year": [2000, 1999, 1999]}), folder / "films.parquet")
+    arguments = ["vocab", str(folder / "films.parquet"), "genres:|", "year", "--output", str(folder / "words")]
+    assert main([*arguments, "--max-words", "1"]) == 0
+    assert (folder / "words" / "genres.txt").read_text().split() == ["b"]
+    assert (folder / "words" / "year.txt").read_text().split() == ["1999"]
+    assert "1 of 2 words" in capsys.readouterr().out
+
+
+MISTAKES = {
+    "no such config": (["train", "nowhere.yaml", "--model-dir", "x"], "nowhere.yaml: "),
+    "no model folder": (["train", "{tiny}"], "add --model-dir"),
+    "a model is there": (["train", "{tiny}", "--model-dir", "{model}"], "already holds a model"),
+    "unknown field": (["train", "{tiny}", "train.batch_siz=1", "--model-dir", "x"], "did you mean 'batch_size'"),
+    "not an override": (["train", "{tiny}", "train.batch_size", "--model-dir", "x"], "an override is written"),
+    "no data": (["eval", "{model}", "data.evaluate={{name: parquet, path: none}}"], "none"),
+    "no model": (["eval", "{folder}"], "there is no saved model"),
+    "no column": (["predict", "{model}", "{folder}/films.parquet", "out.parquet"], "id_0"),
+    "not Parquet": (["predict", "{model}", "{tiny}", "out.parquet"], "Parquet"),
+    "another shape": (["eval", "{model}", "data.features[0].num_buckets=30"], "does not fit the model"),
+    "no import": (["import-config", "{tiny}", "--import", "none.py"], "none.py: there is no such file"),
+    "column of nothing": (["vocab", "{folder}/films.parquet", "genre"], "did you mean 'genres'"),
+    "empty separator": (["vocab", "{folder}/films.parquet", "genres:"], "NAME:SEPARATOR"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_are_one_line(name, folder, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+    pq.write_table(pa.table({"genres": ["a"]}), folder / "films.parquet")
+    arguments, message = MISTAKES[name]
+    places = {"tiny": folder / "tiny.yaml", "model": folder / "model", "folder": folder}
+    capsys.readouterr()
+    assert main([argument.format(**places) for argument in arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("sparrow: ")
+    assert message.lower() in error.lower()
+    assert len(error.splitlines()) == 1
+
+
+def test_help_needs_no_libraries():
+    code = "import sys, sparrow.cli; print([m for m in ('flax', 'pyarrow', 'pydantic') if m in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+def test_options_are_checked():
+    with pytest.raises(SystemExit) as stop:
+        main(["predict", "a", "b", "c", "--batch-size", "0"])
+    assert stop.value.code == 2
