@@ -3,80 +3,80 @@
 
 #include <algorithm>
 
-#include "half.h"
 #include "parallel.h"
 #include "prefetch.h"
+#include "sum_rows.h"
 
 namespace sparrow {
 namespace {
 
-constexpr int64_t kRowsAhead = 12;  // entries between asking for a row and reading it
+constexpr int64_t kRowsAhead = 16;  // entries between asking for a row and reading it
 constexpr int64_t kPiecesPerThread = 16;
 constexpr int64_t kSmallestPiece = 32;  // bags
 
-template <class Type>
-class Rows {
+template <class Type, bool kWithGains>
+class TableRows {
   using Storage = typename Type::Storage;
 
  public:
-  explicit Rows(const LookupCall& call) : call_(call), table_(static_cast<const Storage*>(call.table)) {}
+  static constexpr bool kGains = kWithGains;
 
-  // Bags [begin, end) into `out`.
-  void pool(int64_t begin, int64_t end) const {
-    const int64_t last = entries_end(end - 1);
-    for (int64_t i = entries_begin(begin); i < std::min(entries_begin(begin) + kRowsAhead, last); ++i) fetch(i);
-    for (int64_t bag = begin; bag < end; ++bag) {
-      float* __restrict out = call_.out + bag * call_.dim;
-      bool empty = true;
-      const int64_t bag_end = entries_end(bag);
-      for (int64_t i = entries_begin(bag); i < bag_end; ++i) {
-        if (i + kRowsAhead < last) fetch(i + kRowsAhead);
-        if (!in_range(i)) continue;
-        const Storage* __restrict row = table_ + int64_t(call_.ids[i]) * call_.dim;
-        if (call_.gains != nullptr) {
-          empty ? add<true, true>(out, row, call_.gains[i]) : add<false, true>(out, row, call_.gains[i]);
-        } else {
-          empty ? add<true, false>(out, row, 1.0f) : add<false, false>(out, row, 1.0f);
-        }
-        empty = false;
-      }
-      if (empty) std::fill(out, out + call_.dim, 0.0f);
-    }
+  // Rows are fetched ahead up to entry `last`.
+  TableRows(const LookupCall& call, int64_t last)
+      : table_(static_cast<const Storage*>(call.table)),
+        num_rows_(static_cast<uint64_t>(call.num_rows)),
+        dim_(call.dim),
+        ids_(call.ids),
+        gains_(call.gains),
+        last_(last) {}
+
+  const Storage* row(int64_t i) const {
+    const auto id = static_cast<uint32_t>(ids_[i]);  // a negative id is a huge unsigned one
+    return id < num_rows_ ? table_ + int64_t(id) * dim_ : nullptr;
+  }
+  float gain(int64_t i) const { return gains_[i]; }
+  void fetch(int64_t i) const {
+    if (const Storage* next = row(i)) prefetch<false>(next, dim_ * sizeof(Storage));
+  }
+  void fetch_ahead(int64_t i) const {
+    if (i + kRowsAhead < last_) fetch(i + kRowsAhead);
   }
 
  private:
-  template <bool kFirst, bool kGain>
-  void add(float* __restrict out, const Storage* __restrict row, float gain) const {
-    for (int32_t c = 0; c < call_.dim; ++c) {
-      const float value = kGain ? gain * Type::load(row[c]) : Type::load(row[c]);
-      out[c] = kFirst ? value : out[c] + value;
-    }
-  }
-
-  bool in_range(int64_t i) const { return static_cast<uint32_t>(call_.ids[i]) < static_cast<uint64_t>(call_.num_rows); }
-
-  void fetch(int64_t i) const {
-    if (in_range(i)) prefetch<false>(table_ + int64_t(call_.ids[i]) * call_.dim, call_.dim * sizeof(Storage));
-  }
-
-  // Whatever the offsets hold, entries stay within [0, count).
-  int64_t entries_begin(int64_t bag) const {
-    return call_.offsets == nullptr ? bag : std::clamp<int64_t>(call_.offsets[bag], 0, call_.count);
-  }
-  int64_t entries_end(int64_t bag) const { return call_.offsets == nullptr ? bag + 1 : entries_begin(bag + 1); }
-
-  const LookupCall& call_;
   const Storage* table_;
+  uint64_t num_rows_;
+  int64_t dim_;
+  const int32_t* ids_;
+  const float* gains_;
+  int64_t last_;
 };
 
+// Where a bag's entries begin. Whatever the offsets hold, entries stay within [0, count).
+int64_t bag_begin(const LookupCall& call, int64_t bag) {
+  return call.offsets == nullptr ? bag : std::clamp<int64_t>(call.offsets[bag], 0, call.count);
+}
+
+template <class Type, bool kWithGains>
+void pool_bags(const LookupCall& call, int64_t begin, int64_t end) {
+  const int64_t first = bag_begin(call, begin), last = bag_begin(call, end);
+  const TableRows<Type, kWithGains> rows(call, last);
+  for (int64_t i = first; i < std::min(first + kRowsAhead, last); ++i) rows.fetch(i);
+  for (int64_t bag = begin; bag < end; ++bag) {
+    sum_rows<Type>(rows, bag_begin(call, bag), bag_begin(call, bag + 1), call.dim, call.out + bag * call.dim);
+  }
+}
+
 template <class Type>
-void lookup_rows(const LookupCall& call, const Parallel& parallel) {
-  const Rows<Type> rows(call);
+void pool_all(const LookupCall& call, const Parallel& parallel) {
   const int64_t wanted = parallel.threads > 1 ? parallel.threads * kPiecesPerThread : 1;
   const int64_t pieces = std::clamp<int64_t>(call.num_bags / kSmallestPiece, 1, wanted);
   for_each(parallel, pieces, [&](int64_t piece) {
     const int64_t begin = part_begin(call.num_bags, pieces, piece), end = part_begin(call.num_bags, pieces, piece + 1);
-    if (begin < end) rows.pool(begin, end);
+    if (call.gains != nullptr) {
+      pool_bags<Type, true>(call, begin, end);
+    } else {
+      pool_bags<Type, false>(call, begin, end);
+    }
   });
 }
 
@@ -86,11 +86,11 @@ void lookup(const LookupCall& call, const Parallel& parallel) {
   if (call.num_bags == 0 || call.dim == 0) return;
   switch (call.type) {
     case TableType::kFloat32:
-      return lookup_rows<Float32>(call, parallel);
+      return pool_all<Float32>(call, parallel);
     case TableType::kBfloat16:
-      return lookup_rows<Bfloat16>(call, parallel);
+      return pool_all<Bfloat16>(call, parallel);
     case TableType::kFloat16:
-      return lookup_rows<Float16>(call, parallel);
+      return pool_all<Float16>(call, parallel);
   }
 }
 

@@ -15,6 +15,8 @@ inline void prefetch(const void* address, int64_t bytes) {
   for (uintptr_t line = begin & ~uintptr_t(kCacheLine - 1); line < end; line += kCacheLine) {
     __builtin_prefetch(reinterpret_cast<const void*>(line), kWrite ? 1 : 0, 3);
   }
+  // GCC takes a function that only prefetches for one without effect, and drops its calls. This line it cannot drop.
+  asm volatile("");
 }
 
 }  // namespace sparrow

@@ -5,6 +5,7 @@
 
 #include "prefetch.h"
 #include "sort.h"
+#include "sum_rows.h"
 
 namespace sparrow {
 namespace {
@@ -18,13 +19,10 @@ constexpr int64_t kSmallestPiece = 64;  // entries
 class Piece {
  public:
   Piece(const UpdateCall& call, const Entry* entries, int64_t begin, int64_t end, float* memory)
-      : call_(call), entries_(entries), begin_(begin), end_(end), sum_(memory), scratch_(memory + 2 * stride()) {
-    zeros_ = memory + stride();
-    std::fill(zeros_, zeros_ + call.dim, 0.0f);
-  }
+      : call_(call), entries_(entries), begin_(begin), end_(end), sum_(memory), scratch_(memory + scratch_stride(call.dim)) {}
 
   // Numbers of float that `memory` must hold.
-  static int64_t memory(const UpdateCall& call) { return (2 + call.buffers) * scratch_stride(call.dim); }
+  static int64_t memory(const UpdateCall& call) { return (1 + call.buffers) * scratch_stride(call.dim); }
 
   void run() {
     for (int64_t i = begin_; i < std::min(begin_ + kRowsAhead, end_); ++i) prefetch_row(i);
@@ -42,8 +40,6 @@ class Piece {
   }
 
  private:
-  int64_t stride() const { return scratch_stride(call_.dim); }
-
   void prefetch_row(int64_t i) const {
     const int64_t row = entries_[i].row();
     if (i > begin_ && entries_[i - 1].row() == row) return;
@@ -55,51 +51,38 @@ class Piece {
   }
 
   void prefetch_grad(int64_t i) const {
-    const float* grad = bag_grad(entries_[i]);
-    prefetch<false>(grad, call_.dim * sizeof(float));
+    if (const float* grad = bag_grad(entries_[i])) prefetch<false>(grad, call_.dim * sizeof(float));
   }
 
-  // The gradient of the entry's bag; zeros for a bag that does not exist.
+  // The gradient of the entry's bag; null for a bag that does not exist.
   const float* bag_grad(const Entry& entry) const {
     int64_t bag = entry.source();
     if (call_.gains != nullptr && call_.bags != nullptr) bag = static_cast<uint32_t>(call_.bags[bag]);
-    return bag < call_.num_bags ? call_.bag_grads + bag * call_.dim : zeros_;
+    return bag < call_.num_bags ? call_.bag_grads + bag * call_.dim : nullptr;
   }
+
+  // A row's entries, as `sum_rows` reads them.
+  template <bool kWithGains>
+  struct Grads {
+    static constexpr bool kGains = kWithGains;
+    const Piece& piece;
+
+    const float* row(int64_t i) const { return piece.bag_grad(piece.entries_[i]); }
+    float gain(int64_t i) const { return piece.call_.gains[piece.entries_[i].source()]; }
+    void fetch_ahead(int64_t) const {}  // the walk over the entries has done it
+  };
 
   // The row's gradient: its entries' in the order they came, one after the other.
   const float* sum(int64_t first, int64_t last) {
-    const int32_t dim = call_.dim;
-    float* __restrict sum = sum_;
     if (call_.gains != nullptr) {
-      scale(sum, bag_grad(entries_[first]), call_.gains[entries_[first].source()]);
-      for (int64_t i = first + 1; i < last; ++i) {
-        const float gain = call_.gains[entries_[i].source()];
-        const float* __restrict grad = bag_grad(entries_[i]);
-        for (int32_t c = 0; c < dim; ++c) sum[c] += gain * grad[c];
-      }
-      return sum;
+      sum_rows<Float32>(Grads<true>{*this}, first, last, call_.dim, sum_);
+      return sum_;
     }
-    if (last - first == 1) return bag_grad(entries_[first]);
-    const float* __restrict a = bag_grad(entries_[first]);
-    const float* __restrict b = bag_grad(entries_[first + 1]);
-    for (int32_t c = 0; c < dim; ++c) sum[c] = a[c] + b[c];
-    int64_t i = first + 2;
-    for (; i + 4 <= last; i += 4) {  // the running sum is loaded and stored once for four
-      const float* __restrict p = bag_grad(entries_[i]);
-      const float* __restrict q = bag_grad(entries_[i + 1]);
-      const float* __restrict r = bag_grad(entries_[i + 2]);
-      const float* __restrict s = bag_grad(entries_[i + 3]);
-      for (int32_t c = 0; c < dim; ++c) sum[c] = sum[c] + p[c] + q[c] + r[c] + s[c];
+    if (last - first == 1) {
+      if (const float* only = bag_grad(entries_[first])) return only;
     }
-    for (; i < last; ++i) {
-      const float* __restrict grad = bag_grad(entries_[i]);
-      for (int32_t c = 0; c < dim; ++c) sum[c] += grad[c];
-    }
-    return sum;
-  }
-
-  void scale(float* __restrict to, const float* __restrict from, float gain) const {
-    for (int32_t c = 0; c < call_.dim; ++c) to[c] = gain * from[c];
+    sum_rows<Float32>(Grads<false>{*this}, first, last, call_.dim, sum_);
+    return sum_;
   }
 
   void apply(int64_t row, const float* grad) {
@@ -114,7 +97,6 @@ class Piece {
   const Entry* entries_;
   const int64_t begin_, end_;
   float* sum_;
-  float* zeros_;
   float* scratch_;
   int32_t table_ = 0;
 };

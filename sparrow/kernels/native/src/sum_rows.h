@@ -1,0 +1,78 @@
+// The sum of many rows: what a lookup does with a bag's rows, and an update with a row's gradients.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "half.h"
+
+namespace sparrow {
+
+// Eight numbers at once, in whatever registers the processor has.
+constexpr int32_t kLanes = 8;
+typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float))));
+
+template <class Type>
+inline __attribute__((always_inline)) void load_lanes(const typename Type::Storage* from, Lanes* to) {
+  if constexpr (sizeof(typename Type::Storage) == sizeof(float)) {
+    std::memcpy(to, from, sizeof(Lanes));
+  } else {
+    float numbers[kLanes];
+    for (int32_t lane = 0; lane < kLanes; ++lane) numbers[lane] = Type::load(from[lane]);
+    std::memcpy(to, numbers, sizeof(Lanes));
+  }
+}
+
+// kCount * 8 columns from `column` on, kept in registers while the rows go by.
+template <int kCount, class Type, class Source>
+inline void sum_columns(const Source& source, int64_t begin, int64_t end, int32_t column, float* out) {
+  Lanes sums[kCount];
+#pragma GCC unroll 8
+  for (int k = 0; k < kCount; ++k) sums[k] = Lanes{};
+  for (int64_t i = begin; i < end; ++i) {
+    if (column == 0) source.fetch_ahead(i);
+    const typename Type::Storage* row = source.row(i);
+    if (row == nullptr) continue;
+    const float gain = Source::kGains ? source.gain(i) : 1.0f;
+#pragma GCC unroll 8
+    for (int k = 0; k < kCount; ++k) {
+      Lanes numbers;
+      load_lanes<Type>(row + column + k * kLanes, &numbers);
+      if constexpr (Source::kGains) numbers = gain * numbers;
+      sums[k] += numbers;
+    }
+  }
+#pragma GCC unroll 8
+  for (int k = 0; k < kCount; ++k) std::memcpy(out + column + k * kLanes, &sums[k], sizeof(Lanes));
+}
+
+template <class Type, class Source>
+inline void sum_column(const Source& source, int64_t begin, int64_t end, int32_t column, float* out) {
+  float sum = 0.0f;
+  for (int64_t i = begin; i < end; ++i) {
+    if (column == 0) source.fetch_ahead(i);
+    const typename Type::Storage* row = source.row(i);
+    if (row != nullptr) sum += Source::kGains ? source.gain(i) * Type::load(row[column]) : Type::load(row[column]);
+  }
+  out[column] = sum;
+}
+
+// out = the sum of rows [begin, end) of `source`, times their gains, added in that order in every column.
+//
+// A source has `kGains`, `row(i)` (null: no such row), `gain(i)`, and `fetch_ahead(i)`, called once for each i.
+template <class Type, class Source>
+inline void sum_rows(const Source& source, int64_t begin, int64_t end, int32_t dim, float* out) {
+  int32_t column = 0;
+  for (; dim - column >= 64; column += 64) sum_columns<8, Type>(source, begin, end, column, out);
+  if (dim - column >= 32) sum_columns<4, Type>(source, begin, end, column, out), column += 32;
+  if (dim - column >= 16) sum_columns<2, Type>(source, begin, end, column, out), column += 16;
+  if (dim - column >= 8) sum_columns<1, Type>(source, begin, end, column, out), column += 8;
+  if (column == dim) return;
+  if (dim >= 8) {
+    sum_columns<1, Type>(source, begin, end, dim - 8, out);  // some columns once more: the same numbers again
+  } else {
+    for (; column < dim; ++column) sum_column<Type>(source, begin, end, column, out);
+  }
+}
+
+}  // namespace sparrow
