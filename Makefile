@@ -40,7 +40,7 @@ bench-peers: .venv-peers/.ready
 
 .venv-peers/.ready:
 	test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
-	.venv-peers/bin/python -m pip install --quiet torch==2.13.0 numpy
+	.venv-peers/bin/python -m pip install --quiet torch==2.13.0 numpy pyarrow
 	.venv-peers/bin/python -m pip install --quiet --no-deps fbgemm-gpu-cpu==1.8.0
 	touch $@
 
