@@ -23,15 +23,33 @@ inline __attribute__((always_inline)) void load_lanes(const typename Type::Stora
   }
 }
 
-// kCount * 8 columns from `column` on, kept in registers while the rows go by.
+template <class Source>
+inline __attribute__((always_inline)) const auto* fetch_row(const Source& source, int64_t i, int32_t column) {
+  if (column == 0) source.fetch_ahead(i);
+  return source.row(i);
+}
+
+// kCount * 8 columns from `column` on, kept in registers while the rows go by. The first row is taken as it is, not
+// added to zero: a lookup of one row gives its bits.
 template <int kCount, class Type, class Source>
 inline void sum_columns(const Source& source, int64_t begin, int64_t end, int32_t column, float* out) {
   Lanes sums[kCount];
 #pragma GCC unroll 8
   for (int k = 0; k < kCount; ++k) sums[k] = Lanes{};
-  for (int64_t i = begin; i < end; ++i) {
-    if (column == 0) source.fetch_ahead(i);
-    const typename Type::Storage* row = source.row(i);
+  int64_t i = begin;
+  for (bool found = false; i < end && !found; ++i) {
+    const typename Type::Storage* row = fetch_row(source, i, column);
+    if (row == nullptr) continue;
+    found = true;
+    const float gain = Source::kGains ? source.gain(i) : 1.0f;
+#pragma GCC unroll 8
+    for (int k = 0; k < kCount; ++k) {
+      load_lanes<Type>(row + column + k * kLanes, &sums[k]);
+      if constexpr (Source::kGains) sums[k] = gain * sums[k];
+    }
+  }
+  for (; i < end; ++i) {
+    const typename Type::Storage* row = fetch_row(source, i, column);
     if (row == nullptr) continue;
     const float gain = Source::kGains ? source.gain(i) : 1.0f;
 #pragma GCC unroll 8
@@ -46,13 +64,17 @@ inline void sum_columns(const Source& source, int64_t begin, int64_t end, int32_
   for (int k = 0; k < kCount; ++k) std::memcpy(out + column + k * kLanes, &sums[k], sizeof(Lanes));
 }
 
+// One column, where there are fewer than eight.
 template <class Type, class Source>
 inline void sum_column(const Source& source, int64_t begin, int64_t end, int32_t column, float* out) {
   float sum = 0.0f;
+  bool first = true;
   for (int64_t i = begin; i < end; ++i) {
-    if (column == 0) source.fetch_ahead(i);
-    const typename Type::Storage* row = source.row(i);
-    if (row != nullptr) sum += Source::kGains ? source.gain(i) * Type::load(row[column]) : Type::load(row[column]);
+    const typename Type::Storage* row = fetch_row(source, i, column);
+    if (row == nullptr) continue;
+    const float number = Source::kGains ? source.gain(i) * Type::load(row[column]) : Type::load(row[column]);
+    sum = first ? number : sum + number;
+    first = false;
   }
   out[column] = sum;
 }
