@@ -31,7 +31,7 @@ test: lint types
 test-asan: $(READY)
 	LD_PRELOAD="$$(c++ -print-file-name=libasan.so) $$(c++ -print-file-name=libstdc++.so)" \
 	ASAN_OPTIONS=detect_leaks=0 SPARROW_CACHE_DIR=build/asan \
-	SPARROW_CXXFLAGS="-fsanitize=address -fno-omit-frame-pointer -g" \
+	SPARROW_CXXFLAGS="-fsanitize=address -fno-omit-frame-pointer -g -O1" \
 	$(BIN)/python -m pytest tests/kernels/native --ignore tests/kernels/native/test_memory.py \
 		--ignore tests/kernels/native/test_compiler.py
 
