@@ -1,0 +1,42 @@
+"""The configs in examples/ run as written, on small generated data of their layouts."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sparrow import config
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)
+def test_config_loads(path):
+    loaded = config.load(path)
+    assert config.loads(config.dumps(loaded)) == loaded
+    config.assemble(loaded)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "result"),
+    [
+        (["criteo.py", "{folder}", "--rows", "8000", "train.batch_size=1024"], "the best possible is"),
+        (["sessions.py", "dssm.yaml", "{folder}", "--rows", "4000", "train.epochs=1"], "recall_at_k"),
+        (["sessions.py", "mmoe.yaml", "{folder}", "--rows", "4000", "train.epochs=1"], "buy/auc"),
+    ],
+    ids=["deepfm", "dssm", "mmoe"],
+)
+def test_example_runs(arguments, result, tmp_path):
+    script, *rest = [argument.format(folder=tmp_path) for argument in arguments]
+    path = os.pathsep.join(filter(None, [str(EXAMPLES.parent), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / script), *rest],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert done.returncode == 0, done.stderr
+    assert result in done.stdout.splitlines()[-1]
+    assert (tmp_path / "model" / "model.npz").is_file()
