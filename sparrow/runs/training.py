@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-import time
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ import jax
 
 from sparrow.config import Config, ConfigError, Problem, train_pipeline
 from sparrow.data import Pipeline
+from sparrow.runs.clock import Clock
 from sparrow.runs.evaluation import Evaluator
 from sparrow.runs.feed import Feed, Prepared
 from sparrow.runs.log import Log
@@ -63,24 +63,36 @@ def train(config: Config, model_dir: str | Path | None = None, *, stream: TextIO
     evaluator = Evaluator(program) if has_data else None
     pipeline = train_pipeline(config, program.prepare)
     with Log(folder, total=config.train.steps, tensorboard=config.train.tensorboard, stream=stream) as log:
-        return _Loop(program, pipeline, evaluator, log).run(folder)
+        log.say(f"training {program.embedder}")
+        if config.train.checkpoint.keep not in (None, 1):
+            log.say("train.checkpoint.keep: one model is kept, the last that was saved")
+        return _Loop(program, pipeline, evaluator, log, folder).run()
 
 
 class _Loop:
     """One run: the state, the clock and the counts."""
 
-    def __init__(self, program: Program, pipeline: Pipeline[Prepared], evaluator: Evaluator | None, log: Log) -> None:
+    def __init__(
+        self,
+        program: Program,
+        pipeline: Pipeline[Prepared],
+        evaluator: Evaluator | None,
+        log: Log,
+        folder: Path | None,
+    ) -> None:
         self.program, self.pipeline, self.evaluator, self.log = program, pipeline, evaluator, log
+        self.folder = folder
+        self.position = pipeline.position()  # after the batches of the last step
         self.config = program.config
         self.rates = Rates(program)
         self.watch = Watch(self.config.evaluate.early_stopping, evaluator.names if evaluator else [])
         self.state = program.init()
         self.steps = 0
         self.results: dict[str, float] = {}
-        self.evaluated_at = -1
+        self.evaluated_at = self.saved_at = -1
         self.clock = Clock()
 
-    def run(self, folder: Path | None) -> Trained:
+    def run(self) -> Trained:
         step = train_step(self.program)
         running: deque[Report] = deque()
         report: Report | None = None
@@ -88,13 +100,15 @@ class _Loop:
         for feeds in self._groups():
             if self._epochs_begun() > epoch:
                 epoch = self._epochs_begun()
-                every = self.config.evaluate.every_epochs
-                if every and epoch % every == 0 and self._evaluate_says_stop():
+                if is_due(epoch, self.config.train.checkpoint.every_epochs):
+                    self._save()
+                if is_due(epoch, self.config.evaluate.every_epochs) and self._evaluate_says_stop():
                     break
             if self.steps == 0:
                 self.program.check(self.state, feeds[0], self.program.train_scores)
             self.state, report = step(self.state, feeds)
             self.steps += 1
+            self.position = self.pipeline.position()
             self.clock.count(sum(feed.size for feed in feeds))
             self.log.advance()
             running.append(report)
@@ -103,12 +117,13 @@ class _Loop:
                 self.clock.restart()
             elif len(running) > IN_FLIGHT:
                 wait(running.popleft())
-            if self.steps % self.config.train.log_every_steps == 0:
+            if is_due(self.steps, self.config.train.log_every_steps):
                 self._show(report)
-            every = self.config.evaluate.every_steps
-            if every and self.steps % every == 0 and self._evaluate_says_stop():
+            if is_due(self.steps, self.config.train.checkpoint.every_steps):
+                self._save()
+            if is_due(self.steps, self.config.evaluate.every_steps) and self._evaluate_says_stop():
                 break
-        return self._finish(report, folder)
+        return self._finish(report)
 
     def _groups(self) -> Iterator[tuple[Feed, ...]]:
         """The micro-batches of each optimizer step; the last step of the data may have fewer."""
@@ -162,7 +177,16 @@ class _Loop:
         self.evaluated_at = self.steps
         self.log.report("eval", self.steps, self.results)
 
-    def _finish(self, report: Report | None, folder: Path | None) -> Trained:
+    def _save(self) -> None:
+        if self.folder is None or self.saved_at == self.steps:
+            return
+        wait(self.state.optimizer.step)
+        with self.clock.paused():
+            path = save(self.folder, self.program, self.state, self.position)
+        self.saved_at = self.steps
+        self.log.say(f"saved  step {self.steps}  {path}")
+
+    def _finish(self, report: Report | None) -> Trained:
         if report is None:
             problem = "the data fill no batch; lower train.batch_size, or set data.drop_remainder to false"
             raise ConfigError([Problem(("data", "train"), problem)])
@@ -175,58 +199,17 @@ class _Loop:
         if skipped := int(self.state.optimizer.skipped):
             self.log.say(f"{skipped} of {self.steps} steps were skipped: a gradient was not finite")
         self._evaluate()
-        if folder is not None:
-            path = save(folder, self.program, self.state, self.pipeline.position())
-            self.log.say(f"saved {path}")
+        self._save()
         return Trained(self.program, self.state, self.results, self.steps, self.clock.speed)
 
 
-class Clock:
-    """Examples a second: since the last lap, and over the whole run. Pauses do not count."""
+def is_due(count: int, every: int | None) -> bool:
+    """Whether something that happens every so many times happens now.
 
-    def __init__(self) -> None:
-        self.restart()
-
-    def restart(self) -> None:
-        """Forgets everything before now."""
-        self._seconds, self._examples = 0.0, 0
-        self._lap = (0.0, 0)
-        self._since: float | None = time.perf_counter()
-
-    def count(self, examples: int) -> None:
-        """So many more."""
-        self._examples += examples
-
-    def stop(self) -> None:
-        """Stands still until `start`."""
-        self._seconds, self._since = self._now(), None
-
-    def start(self) -> None:
-        """Runs on."""
-        self._since = time.perf_counter()
-
-    @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        """Stands still inside the block, and after it where it stood before."""
-        ran = self._since is not None
-        self.stop()
-        yield
-        if ran:
-            self.start()
-
-    def lap(self) -> float:
-        """Examples a second since the last call."""
-        seconds, examples = self._now() - self._lap[0], self._examples - self._lap[1]
-        self._lap = (self._now(), self._examples)
-        return examples / seconds if examples and seconds > 0 else 0.0
-
-    @property
-    def speed(self) -> float:
-        """Examples a second."""
-        return self._examples / self._now() if self._examples else 0.0
-
-    def _now(self) -> float:
-        return self._seconds + (0.0 if self._since is None else time.perf_counter() - self._since)
+    >>> is_due(6, 3), is_due(7, 3), is_due(7, None)
+    (True, False, False)
+    """
+    return every is not None and count % every == 0
 
 
 def wait(values: Any) -> None:

@@ -161,13 +161,17 @@ def test_early_stopping_and_the_log(tmp_path):
     config = case(
         "train.steps=50",
         "train.log_every_steps=2",
+        "train.checkpoint={every_steps: 4}",
         "train.summaries=[loss, learning_rate, global_gradient_norm, gradient_norm]",
         "train.sparse_optimizer.learning_rate=0",
         "train.dense_optimizer.learning_rate=0",
         "evaluate={every_steps: 2, early_stopping: {metric: auc, mode: max, patience: 2}}",
     )
-    trained = quiet(config, tmp_path)
+    stream = io.StringIO()
+    trained = runs.train(config, tmp_path, stream=stream)
     assert trained.steps == 6  # the first evaluation, and two that were no better
+    saved = [line.split()[2] for line in stream.getvalue().splitlines() if line.startswith("saved")]
+    assert saved == ["4", "6"]
     entries = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [(e["kind"], e["step"]) for e in entries] == [
         (kind, step) for step in (2, 4, 6) for kind in ("train", "eval")
