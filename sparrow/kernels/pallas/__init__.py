@@ -1,4 +1,4 @@
-"""The GPU backend: fused kernels in Pallas that trace the rule itself. NVIDIA GPUs; elsewhere interpreted, for tests."""
+"""The GPU backend: fused kernels in Pallas that trace the rule itself. On CPUs they are interpreted, for tests."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ WHOLE = pl.BlockSpec(memory_space=pl.ANY)  # the kernels index into whole arrays
 class Place(NamedTuple):
     """Where the entries of a tile's rows lie, one for every row."""
 
-    index: jax.Array  # (rows,) the row of `Entries.values`
+    at: jax.Array  # (rows,) the row of `Entries.values`
     gain: jax.Array | None = None  # (rows,) what it is multiplied by
 
 
@@ -66,8 +66,8 @@ class Tile:
 
     def fetch(self, ref: Any, place: Place, mask: jax.Array) -> jax.Array:
         """(rows, columns) float32: what lies at ``place``, times its gain; zeros where masked or out of range."""
-        inside = mask & (place.index >= 0) & (place.index < ref.shape[0])
-        value = self.load(ref, place.index, inside).astype(jnp.float32)
+        inside = mask & (place.at >= 0) & (place.at < ref.shape[0])
+        value = self.load(ref, place.at, inside).astype(jnp.float32)
         return value if place.gain is None else value * place.gain[:, None]
 
     def _view(self, ref: Any, at: jax.Array, mask: jax.Array) -> tuple[Any, jax.Array]:
@@ -78,7 +78,7 @@ class Tile:
         return ref.at[jnp.broadcast_to(at[:, None], (self.rows, self.columns)), columns], inside
 
     def locate(self, starts: jax.Array, lengths: jax.Array, entries: Entries, done: jax.Array | int) -> list[Place]:
-        """Where the next ``unroll`` entries of every row lie, of ``lengths`` from ``starts``, after ``done`` of them."""
+        """Where the next ``unroll`` of every row's ``lengths`` entries from ``starts`` lie, after ``done`` of them."""
         return [entries.locate(starts + (done + i), done + i < lengths) for i in range(self.unroll)]
 
     def ragged_sum(
@@ -150,9 +150,9 @@ def interpreted() -> bool:
     return jax.default_backend() != "gpu"
 
 
-def like(array: jax.Array) -> jax.ShapeDtypeStruct:
-    """The shape and dtype of an output that takes the place of ``array``."""
-    return jax.ShapeDtypeStruct(array.shape, array.dtype)
+def struct(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
+    """An array that is not there yet."""
+    return jax.ShapeDtypeStruct(shape, dtype)  # type: ignore[no-untyped-call]
 
 
 def power_of_two(n: int) -> int:

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 
-from sparrow.kernels.pallas.blocks import Entries, Place, Tile, call, gather, like
+from sparrow.kernels.pallas.blocks import Entries, Place, Tile, call, gather, struct
 from sparrow.kernels.pallas.memory import RowRefs, RowValues
 from sparrow.kernels.pallas.order import Pieces, Sorted, pieces, sort
 from sparrow.kernels.pallas.tuning import Tuning
@@ -52,7 +52,7 @@ def update(
         run = functools.partial(_step_pieces, step, work=work, summands=summands, reader=reader, scalars=scalars)
         if first_level:
             _, state = run(state, tile=tuning.singles, programs=tuning.programs, singles=True)
-        sums = None if last else jax.ShapeDtypeStruct((-(-rows.shape[0] // chunk), step.dim), jnp.float32)
+        sums = None if last else struct((-(-rows.shape[0] // chunk), step.dim), jnp.float32)
         partials, state = run(state, tile=tile, programs=tuning.programs, sums=sums, chunk=chunk)
         if partials is None:
             new_table, *new_slots = state
@@ -123,7 +123,7 @@ def _step_pieces(
       The sums of the pieces of cut segments, where ``sums`` says how many there can be; table and slots.
     """
     inputs = (*work, *summands, *scalars, *state)
-    outputs = (*(() if sums is None else (sums,)), *map(like, state))
+    outputs = (*(() if sums is None else (sums,)), *(struct(x.shape, x.dtype) for x in state))
     first_state, num_sums = len(inputs) - len(state), len(outputs) - len(state)
     most = work.starts.shape[0]
     # A program for every tile that could be needed is far too many where rows repeat: some per core go round.
@@ -136,7 +136,7 @@ def _step_pieces(
         hyper_ref, seeds_ref, first_rows_ref = refs[len(summands) : len(summands) + len(scalars)]
         table_ref, *slot_refs = refs[len(refs) - len(state) :]
         rows = RowRefs(table_ref, tuple(slot_refs), hyper_ref, seeds_ref, first_rows_ref)
-        program, num_pieces = pl.program_id(0), (pieces.singles if singles else pieces.count)[0]
+        program, num_pieces = pl.program_id(0), (pieces.singles if singles else pieces.several)[0]
 
         def take(i: jax.Array) -> _Taken:
             piece = (program + i * programs) * tile.rows + tile.lanes()

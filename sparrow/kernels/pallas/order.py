@@ -1,7 +1,7 @@
 """Entries in the order of their rows, and the pieces that the update works on.
 
-The entries of one row lie together after the sort: a segment. A segment is one piece of work, unless it is long: then it
-is cut where the position is a multiple of ``chunk`` and at least ``chunk`` entries of it lie before. So a piece has
+The entries of one row lie together after the sort: a segment. A segment is one piece of work, unless it is long: then
+it is cut where the position is a multiple of ``chunk`` and at least ``chunk`` entries of it lie before. So a piece has
 fewer than ``2 * chunk`` entries, and a segment of up to ``chunk`` entries is never cut.
 """
 
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 
-from sparrow.kernels.pallas.blocks import call, gather, interpreted, power_of_two, scatter
+from sparrow.kernels.pallas.blocks import call, gather, interpreted, power_of_two, scatter, struct
 from sparrow.kernels.types import RowGradients
 
 MOST_COUNTS = 4096  # how many programs' counts one program adds up
@@ -36,7 +36,7 @@ class Pieces(NamedTuple):
     stops: jax.Array  # (N,) int32: past its end; ~position where its segment was cut there; not given for one entry
     rows: jax.Array  # (N,) int32
     tables: jax.Array  # (N,) int32: the row's table in the stack; (1,) and of no meaning where there is but one
-    count: jax.Array  # (1,) int32: how many pieces of several entries
+    several: jax.Array  # (1,) int32: how many pieces of several entries
     singles: jax.Array  # (1,) int32: how many of one
 
 
@@ -63,8 +63,8 @@ def pieces(rows: jax.Array, num_rows: int, chunk: int, first_rows: jax.Array) ->
     programs = -(-count // tile)
     stacked = first_rows.shape[0] > 1
     ends = functools.partial(_ends, num_rows=num_rows, chunk=chunk, tile=tile)
-    one, vector = jax.ShapeDtypeStruct((1,), jnp.int32), jax.ShapeDtypeStruct((count,), jnp.int32)
-    per_program = jax.ShapeDtypeStruct((programs,), jnp.int32)
+    one, vector = struct((1,), jnp.int32), struct((count,), jnp.int32)
+    per_program = struct((programs,), jnp.int32)
 
     def count_kernel(rows_ref: Any, counts_ref: Any, single_counts_ref: Any) -> None:
         found = ends(rows_ref)
@@ -99,7 +99,8 @@ def pieces(rows: jax.Array, num_rows: int, chunk: int, first_rows: jax.Array) ->
             scatter(tables_ref, to, starts | single, _table_of(first_rows_ref, found.row, starts | single))
 
     outputs = (vector, vector, vector, vector if stacked else one)
-    return Pieces(*call(write_kernel, programs, (rows, *before, first_rows), outputs, warps=8), total, total_singles)
+    starts, stops, piece_rows, tables = call(write_kernel, programs, (rows, *before, first_rows), outputs, warps=8)
+    return Pieces(starts, stops, piece_rows, tables, total, total_singles)
 
 
 def _count_both(a: jax.Array, b: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:

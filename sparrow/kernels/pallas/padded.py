@@ -16,14 +16,16 @@ import numpy as np
 from jax import lax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 
+from sparrow.kernels.pallas.blocks import struct
 from sparrow.kernels.types import RowStep
 
-ELEMENTWISE = frozenset(
-    "abs acos acosh add add_any and asin asinh atan atan2 atanh bitcast_convert_type cbrt ceil clamp convert_element_type "
-    "copy copy_p cos cosh div eq exp exp2 expm1 floor ge gt integer_pow is_finite le log log1p logistic lt max min mul ne neg "
-    "nextafter not or pow rem rsqrt select_n shift_left shift_right_arithmetic shift_right_logical sign sin sinh "
-    "sqrt square stop_gradient sub tan tanh xor".split()
-)
+_NAMES = """
+abs acos acosh add add_any and asin asinh atan atan2 atanh bitcast_convert_type cbrt ceil clamp convert_element_type
+copy cos cosh div eq exp exp2 expm1 floor ge gt integer_pow is_finite le log log1p logistic lt max min mul ne neg
+nextafter not or pow rem rsqrt select_n shift_left shift_right_arithmetic shift_right_logical sign sin sinh sqrt square
+sub tan tanh xor
+"""
+ELEMENTWISE = frozenset(_NAMES.split())
 RESHAPING = {"broadcast_in_dim": "shape", "iota": "shape", "reshape": "new_sizes", "squeeze": None}
 CALLS = frozenset(
     {"closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "jit", "pjit", "remat2", "checkpoint"}
@@ -37,7 +39,6 @@ def padded(step: RowStep, block: int) -> Callable[..., tuple[jax.Array, tuple[ja
       A function like `RowStep.__call__`.
     """
     closed = trace(step)
-    inside = lambda: lax.iota(jnp.int32, block) < step.dim  # noqa: E731
 
     def run(
         row: jax.Array,
@@ -47,7 +48,7 @@ def padded(step: RowStep, block: int) -> Callable[..., tuple[jax.Array, tuple[ja
         noise: jax.Array | None = None,
     ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
         args = [row, grad, *slots, *scalars, *([] if noise is None else [noise])]
-        new_row, *new_slots = _Replay(step.dim, block, inside).closed(closed, args)
+        new_row, *new_slots = _Replay(step.dim, block).closed(closed, args)
         return new_row, tuple(new_slots)
 
     return run
@@ -55,11 +56,11 @@ def padded(step: RowStep, block: int) -> Callable[..., tuple[jax.Array, tuple[ja
 
 def trace(step: RowStep) -> ClosedJaxpr:
     """The step's jaxpr at its true length: (row, grad, *slots, *scalars, noise where stochastic) -> (row, *slots)."""
-    row = jax.ShapeDtypeStruct((step.dim,), step.dtype)
-    grad = jax.ShapeDtypeStruct((step.dim,), jnp.float32)
-    slots = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in step.slot_shapes]
-    scalars = [jax.ShapeDtypeStruct((), jnp.float32) for _ in step.scalars]
-    noise = [jax.ShapeDtypeStruct((step.dim,), jnp.uint32)] if step.stochastic else []
+    row = struct((step.dim,), step.dtype)
+    grad = struct((step.dim,), jnp.float32)
+    slots = [struct(shape, jnp.float32) for shape in step.slot_shapes]
+    scalars = [struct((), jnp.float32) for _ in step.scalars]
+    noise = [struct((step.dim,), jnp.uint32)] if step.stochastic else []
 
     def flat(*args: jax.Array) -> list[jax.Array]:
         row, grad, *rest = args
@@ -100,18 +101,18 @@ def _refused(jaxpr: Jaxpr, dim: int) -> str | None:
                 return reason
             continue
         known = name in ELEMENTWISE or name in RESHAPING or name in _REDUCE_IDENTITY or _is_vector_dot(eqn)
-        shapes = [variable.aval.shape for variable in (*eqn.invars, *eqn.outvars)]
+        shapes = [_aval(variable).shape for variable in (*eqn.invars, *eqn.outvars)]
         if not known or any(shape not in ((), (1,), (dim,)) for shape in shapes):
             return f"it uses '{name}' on shapes {', '.join(map(str, shapes[: len(eqn.invars)]))}"
     return None
 
 
 def _largest(dtype: Any) -> Any:
-    return np.inf if jnp.issubdtype(dtype, jnp.floating) else jnp.iinfo(dtype).max
+    return np.inf if jnp.issubdtype(dtype, jnp.floating) else np.iinfo(dtype).max
 
 
 def _smallest(dtype: Any) -> Any:
-    return -np.inf if jnp.issubdtype(dtype, jnp.floating) else jnp.iinfo(dtype).min
+    return -np.inf if jnp.issubdtype(dtype, jnp.floating) else np.iinfo(dtype).min
 
 
 _REDUCE_IDENTITY: dict[str, Callable[[Any], Any]] = {
@@ -124,10 +125,13 @@ _REDUCE_IDENTITY: dict[str, Callable[[Any], Any]] = {
 class _Replay:
     """Runs a jaxpr traced at length ``dim`` on values of length ``block``."""
 
-    def __init__(self, dim: int, block: int, inside: Callable[[], jax.Array]) -> None:
+    def __init__(self, dim: int, block: int) -> None:
         self.dim = dim
         self.block = block
-        self.inside = inside  # which elements of a block belong to the row
+
+    def inside(self) -> jax.Array:
+        """Which elements of a block belong to the row."""
+        return lax.iota(jnp.int32, self.block) < self.dim
 
     def closed(self, closed: ClosedJaxpr, args: Sequence[Any]) -> list[Any]:
         values: dict[Var, Any] = {}
@@ -137,7 +141,7 @@ class _Replay:
 
         # Constants are scalars (`first_refused`); made here, they become literals of the kernel.
         for variable, const in zip(closed.jaxpr.constvars, closed.consts, strict=True):
-            values[variable] = lax.full((), np.asarray(const).item(), variable.aval.dtype)
+            values[variable] = lax.full((), np.asarray(const).item(), _aval(variable).dtype)
         values.update(zip(closed.jaxpr.invars, args, strict=True))
         for eqn in closed.jaxpr.eqns:
             results = self.equation(eqn, [read(atom) for atom in eqn.invars])
@@ -148,25 +152,31 @@ class _Replay:
         name = eqn.primitive.name
         if name in CALLS:
             return self.closed(_called(eqn), args)
-        if name in ("max", "min") and jnp.issubdtype(eqn.outvars[0].aval.dtype, jnp.floating):
+        if name == "copy":
+            return args
+        if name in ("max", "min") and jnp.issubdtype(_aval(eqn.outvars[0]).dtype, jnp.floating):
             return [_propagating_nan(eqn, *args)]
         if _is_vector_dot(eqn):
-            left, right = (x.astype(eqn.outvars[0].aval.dtype) for x in args)
+            left, right = (x.astype(_aval(eqn.outvars[0]).dtype) for x in args)
             return [jnp.sum(jnp.where(self.inside(), left * right, 0))]
-        if name in _REDUCE_IDENTITY and eqn.invars[0].aval.shape == (self.dim,):
+        if name in _REDUCE_IDENTITY and _aval(eqn.invars[0]).shape == (self.dim,):
             identity = _REDUCE_IDENTITY[name](args[0].dtype)
             args = [jnp.where(self.inside(), args[0], jnp.asarray(identity, args[0].dtype))]
         params = eqn.params
         if shape := RESHAPING.get(name):
             params = params | {shape: tuple(self.block if n == self.dim else n for n in params[shape])}
-        return [eqn.primitive.bind(*args, **params)]
+        return [eqn.primitive.bind(*args, **params)]  # type: ignore[no-untyped-call]
 
 
 def _propagating_nan(eqn: JaxprEqn, x: Any, y: Any) -> jax.Array:
-    """Maximum and minimum as XLA has them: NaN where either is NaN. A GPU's own instruction returns the other operand."""
-    result = eqn.primitive.bind(x, y)
+    """Maximum and minimum as XLA has them: NaN where either is NaN. A GPU's own instruction drops it."""
+    result = eqn.primitive.bind(x, y)  # type: ignore[no-untyped-call]
     result = result if isinstance(eqn.invars[0], Literal) else jnp.where(x != x, x, result)
     return result if isinstance(eqn.invars[1], Literal) else jnp.where(y != y, y, result)
+
+
+def _aval(variable: Any) -> Any:
+    return variable.aval
 
 
 def _called(eqn: JaxprEqn) -> ClosedJaxpr:

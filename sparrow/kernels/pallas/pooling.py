@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
 from sparrow.kernels import xla
-from sparrow.kernels.pallas.blocks import Entries, Place, Tile, call, gather
+from sparrow.kernels.pallas.blocks import Entries, Place, Tile, call, gather, struct
 from sparrow.kernels.types import Lookups
 
 
@@ -39,7 +39,7 @@ def lookup(table: jax.Array, lookups: Lookups, tile: Tile) -> jax.Array:
         total = tile.ragged_sum(start, length, entries, first, tile.locate(start, length, entries, 1))
         tile.store(out_ref, bag, valid, total)
 
-    output = jax.ShapeDtypeStruct((lookups.num_bags, dim), jnp.float32)
+    output = struct((lookups.num_bags, dim), jnp.float32)
     inputs = (lookups.offsets, lookups.ids, table, *gains)
     (pooled,) = call(kernel, -(-lookups.num_bags // tile.rows), inputs, (output,), tile.warps)
     return pooled

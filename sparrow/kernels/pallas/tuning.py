@@ -21,7 +21,7 @@ class Tuning:
       fold: of the sums that cut segments left.
       chunk: a piece has fewer than twice as many entries.
       fold_chunk: the same for the levels that fold the sums of cut segments.
-      programs: how many programs go round over the pieces.
+      programs: how many programs go round over the pieces of a kind.
       last_level: with so few sums left, no segment is cut any more.
     """
 
