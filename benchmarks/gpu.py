@@ -1,0 +1,271 @@
+"""python benchmarks/gpu.py [--fbgemm PATH] [--out DIR]: the GPU backend on an NVIDIA GPU, beside FBGEMM where it is.
+
+Checks first (numbers against float64 and xla, same bits twice, peak memory, the kernels' tests), then times lookup and
+update on the workloads of `gpu_workloads`, in turns with FBGEMM, then a DLRM training step. Writes gpu.md and gpu.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import functools
+import json
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # the card is shared with torch
+sys.path.insert(1, str(pathlib.Path(__file__).resolve().parent.parent))
+
+import gpu_checks
+import gpu_dlrm
+import gpu_fbgemm
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gpu_workloads import WORKLOADS, Batch, Workload, draw_ids, floor_bytes, make_batch, make_state, make_step
+
+from sparrow import rules
+from sparrow.kernels import pallas
+
+RULES = (rules.SGD(), rules.RowwiseAdagrad(), rules.Adam(), rules.PartialRowwiseAdam())
+ROUNDS, CALLS = 5, 10  # turns, and calls within one
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--fbgemm", help="where fbgemm_gpu lies, if it is not installed")
+    parser.add_argument("--out", default="benchmarks/results", help="where gpu.md and gpu.json go")
+    parser.add_argument("--only", default="checks,memory,bandwidth,kernels,dlrm,tests", help="parts to run")
+    parser.add_argument("--memory", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.memory:
+        print(json.dumps(gpu_checks.memory()))
+        return
+    parts = args.only.split(",")
+    missing = gpu_fbgemm.available(args.fbgemm)
+    report: dict[str, Any] = {"environment": environment(missing)}
+    out = pathlib.Path(args.out)
+    out.mkdir(parents=True, exist_ok=True)
+
+    def part(name: str, run: Callable[[], Any]) -> None:
+        if name in parts:
+            begin = time.time()
+            report[name] = run()
+            print(f"{name}: {time.time() - begin:.0f} s", flush=True)
+            (out / "gpu.json").write_text(json.dumps(report, indent=1))
+            (out / "gpu.md").write_text(markdown(report))
+
+    part(
+        "checks",
+        lambda: [
+            gpu_checks.check(rule, name, with_xla=i == j)
+            for i, name in enumerate(WORKLOADS)
+            for j, rule in enumerate(RULES)
+        ],
+    )
+    part("memory", lambda: json.loads(subprocess.check_output([sys.executable, __file__, "--memory"])))
+    part("bandwidth", copy_bandwidth)
+    part("kernels", lambda: [row for w in WORKLOADS.values() for row in time_workload(w, not missing)])
+    part("dlrm", lambda: [gpu_dlrm.time_steps(batch, not missing) for batch in (8192, 65536)])
+    part("tests", kernel_tests)
+    print((out / "gpu.md").read_text())
+
+
+def environment(fbgemm_missing: str | None) -> dict[str, str]:
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    gpu, driver = subprocess.check_output(query, text=True).strip().split("\n")[0].split(", ")
+    versions = {"jax": jax.__version__, "python": platform.python_version()}
+    versions |= {"fbgemm_gpu": f"not here ({fbgemm_missing})"} if fbgemm_missing else gpu_fbgemm.versions()
+    return {"date": datetime.date.today().isoformat(), "gpu": gpu, "driver": driver} | versions
+
+
+def kernel_tests() -> dict[str, str]:
+    """The kernels' tests, on this GPU."""
+    root = pathlib.Path(__file__).resolve().parent.parent
+    tests = [str(path.relative_to(root)) for path in sorted((root / "tests" / "kernels").glob("test_pallas*.py"))]
+    command = [sys.executable, "-m", "pytest", "--override-ini=addopts=", "-p", "no:cacheprovider", *tests]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=root)
+    print(run.stdout[-3000:], flush=True)
+    outcome = run.stdout.strip().split("\n")[-1].strip("= ")
+    return {"command": f"pytest {' '.join(tests)}", "outcome": outcome, "exit": str(run.returncode)}
+
+
+def copy_bandwidth() -> float:
+    """Bytes read and written per second by x + 1 over 4 GB."""
+    x = jnp.ones(2**30, jnp.float32)
+    add = jax.jit(lambda x: x + 1.0)
+    return 2 * x.nbytes / (1e-3 * statistics.median(time_turn(add, x) for _ in range(5)))
+
+
+def time_turn(step: Callable[[Any], Any], state: Any) -> float:
+    """Times one call of ``step`` in ms, which takes its own result; the device's queue never runs dry."""
+    state = step(state)
+    jax.block_until_ready(state)
+    begin = time.perf_counter()
+    for _ in range(CALLS):
+        state = step(state)
+    jax.block_until_ready(state)
+    return 1e3 * (time.perf_counter() - begin) / CALLS
+
+
+def time_workload(workload: Workload, with_fbgemm: bool) -> list[dict[str, Any]]:
+    """Lookup, update and whole step of every rule, medians over turns."""
+    ids = draw_ids(workload, np.random.default_rng())
+    batch = make_batch(workload, ids)
+    return [time_rule(workload, rule, ids, batch, with_fbgemm) for rule in RULES]
+
+
+def time_rule(workload: Workload, rule: rules.Rule, ids: np.ndarray, batch: Batch, with_fbgemm: bool) -> dict[str, Any]:
+    """One row of the table."""
+    bag_grads = jax.random.normal(jax.random.key(1), (batch.lookups.num_bags, workload.dim))
+    grads = batch.row_gradients(bag_grads)
+    step, scalars = make_step(rule, workload)
+    state = make_state(step, workload.num_rows, 0)
+    look = jax.jit(pallas.lookup)
+    update = jax.jit(functools.partial(pallas.update, step), donate_argnums=(0, 1))
+
+    @functools.partial(jax.jit, donate_argnums=(0, 1))
+    def both(table: Any, slots: Any, lookups: Any, grads: Any) -> Any:
+        pooled = pallas.lookup(table, lookups)
+        # The gradient waits for the activations, as in training.
+        table, pooled = jax.lax.optimization_barrier((table, pooled))
+        return *pallas.update(step, table, slots, grads, scalars), pooled
+
+    times: dict[str, list[float]] = {"lookup": [], "update": [], "step": []}
+    theirs: dict[str, list[float]] = {"lookup": [], "update": [], "called": []}
+    peer = gpu_fbgemm.make_tables(workload, rule.name) if with_fbgemm else None
+    peer_inputs = gpu_fbgemm.make_inputs(workload, ids) if with_fbgemm else None
+    for _ in range(ROUNDS):
+        times["lookup"].append(time_turn(lambda _, table=state[0]: look(table, batch.lookups), None))
+        state, ms = _chain(lambda s: update(*s, grads, scalars), state)
+        times["update"].append(ms)
+        state, ms = _chain(lambda s: both(*s, batch.lookups, grads)[:2], state)
+        times["step"].append(ms)
+        if peer is not None:
+            lookups, updates = gpu_fbgemm.time_steps(peer, peer_inputs, CALLS)
+            theirs["lookup"] += lookups
+            theirs["update"] += updates
+            theirs["called"].append(gpu_fbgemm.time_calls(peer, peer_inputs, CALLS))
+    result = {
+        "workload": workload.name,
+        "shape": str(workload),
+        "rule": rule.name,
+        "touched": batch.touched,
+        "ms": {k: statistics.median(v) for k, v in times.items()},
+        "fbgemm": {k: statistics.median(v) for k, v in theirs.items()} if peer is not None else None,
+        "floor bytes": {
+            "lookup": floor_bytes(workload, None, batch.touched),
+            "update": floor_bytes(workload, step, batch.touched),
+        },
+    }
+    print(result, flush=True)
+    if peer is not None:
+        import torch
+
+        del peer
+        torch.cuda.empty_cache()
+    return result
+
+
+def _chain(step: Callable[[Any], Any], state: Any) -> tuple[Any, float]:
+    """Like `time_turn`, for state that is donated: returns the last state as well."""
+    state = jax.block_until_ready(step(state))
+    begin = time.perf_counter()
+    for _ in range(CALLS):
+        state = step(state)
+    jax.block_until_ready(state)
+    return state, 1e3 * (time.perf_counter() - begin) / CALLS
+
+
+def markdown(report: dict[str, Any]) -> str:
+    """The report for people."""
+    e = report["environment"]
+    lines = [
+        f"# GPU: {e['gpu']}, {e['date']}",
+        "",
+        ", ".join(f"{k} {v}" for k, v in e.items() if k not in ("gpu", "date")),
+    ]
+    if "note" in report:
+        lines += ["", report["note"]]
+    if "tests" in report:
+        lines += ["", f"Kernel tests on this GPU (`{report['tests']['command']}`): {report['tests']['outcome']}"]
+    if "memory" in report:
+        m = report["memory"]
+        sizes = f"{m['table and slots, GB']:.1f} GB of table and slots"
+        lines += ["", f"Peak device memory of a donated update of {sizes}: {m['peak, GB']:.1f} GB."]
+    if "checks" in report:
+        lines += [
+            "",
+            "## Numbers",
+            "",
+            "Relative errors ‖found − expected‖ / ‖expected‖ of the change, fresh random inputs.",
+            "",
+        ]
+        lines += table(list(report["checks"][0]), [[_short(v) for v in row.values()] for row in report["checks"]])
+    if "kernels" in report:
+        bandwidth = report["bandwidth"]
+        lines += ["", "## Lookup and update", "", f"ms, float32, medians; copy bandwidth {bandwidth / 1e12:.2f} TB/s."]
+        lines += ["In brackets: multiples of the byte floor. FBGEMM's times are device times with its queue kept full;"]
+        lines += ["“as called” has its Python in it.", ""]
+        head = [
+            "",
+            "rule",
+            "lookup",
+            "update",
+            "step",
+            "FBGEMM lookup",
+            "update",
+            "as called",
+            "ratio",
+            "ratio as called",
+        ]
+        rows = []
+        for r in report["kernels"]:
+            floor = {k: 1e3 * v / bandwidth for k, v in r["floor bytes"].items()}
+            ours, theirs = r["ms"], r["fbgemm"]
+            row = [r["workload"], r["rule"]]
+            row += [f"{ours[k]:.3f} ({ours[k] / floor[k]:.1f}×)" for k in ("lookup", "update")]
+            row += [f"{ours['step']:.3f}"]
+            if theirs:
+                row += [f"{theirs[k]:.3f}" for k in ("lookup", "update", "called")]
+                row += [f"{(theirs['lookup'] + theirs['update']) / (ours['lookup'] + ours['update']):.2f}"]
+                row += [f"{theirs['called'] / ours['step']:.2f}"]
+            else:
+                row += ["–"] * 5
+            rows.append(row)
+        lines += table(head, rows)
+        lines += [""] + [f"* {name}: {w}" for name, w in WORKLOADS.items()]
+    if "dlrm" in report:
+        lines += [
+            "",
+            "## DLRM training step",
+            "",
+            "26 × 1M rows, dim 128, row-wise Adagrad, bfloat16 matrix work; ms per step.",
+            "",
+        ]
+        names = list(report["dlrm"][0]["ms"])
+        rows = [
+            [str(r["batch"])] + [f"{r['ms'][n]:.2f} ({r['ms'][n] / r['ms']['sparrow']:.2f}×)" for n in names]
+            for r in report["dlrm"]
+        ]
+        lines += table(["batch", *names], rows)
+    return "\n".join(lines) + "\n"
+
+
+def table(head: list[str], rows: list[list[str]]) -> list[str]:
+    return ["| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *rows)]
+
+
+def _short(value: Any) -> str:
+    return f"{value:.1e}" if isinstance(value, float) else str(value)
+
+
+if __name__ == "__main__":
+    main()
