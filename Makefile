@@ -15,7 +15,7 @@ $(READY): pyproject.toml
 	touch $(READY)
 
 demo: $(READY)
-	$(BIN)/python examples/click_model.py
+	$(BIN)/python examples/criteo.py
 
 lint: $(READY)
 	$(BIN)/ruff check .

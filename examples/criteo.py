@@ -1,6 +1,6 @@
 """Trains examples/deepfm_criteo.yaml on generated files of Criteo's layout, and compares with the best possible AUC.
 
-python examples/criteo.py [FOLDER] [--rows 600000] [FIELD=VALUE ...]
+python examples/criteo.py [FOLDER] [--rows 1000000] [FIELD=VALUE ...]
 """
 
 import argparse
@@ -16,7 +16,7 @@ from sparrow import config, runs
 from sparrow.data import Clicks
 
 COUNTS, CATEGORIES, CHUNK = 13, 26, 50_000
-INTERACTING, WORDS = 8, 100  # the first categories act in pairs too, the others and the counts each by itself
+INTERACTING, WORDS = 8, 40  # the first categories act in pairs too, the others and the counts each by itself
 TRUTH = Clicks(fields=INTERACTING, rows=WORDS, bias=-1.5)
 SLOPES = np.random.default_rng(1).normal(0.0, 0.1, COUNTS)
 EFFECTS = np.random.default_rng(2).normal(0.0, 0.1, (CATEGORIES - INTERACTING, WORDS))
@@ -50,7 +50,7 @@ def generate(file: Path, rows: int, start: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", nargs="?", default="build/criteo", help="where files go; build/criteo unless given")
-    parser.add_argument("--rows", type=int, default=600_000)
+    parser.add_argument("--rows", type=int, default=1_000_000)
     options, overrides = parser.parse_known_args()
     began = time.perf_counter()
     folder = Path(options.folder)

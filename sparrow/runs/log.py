@@ -67,7 +67,8 @@ class Log:
             self._events.write(step, {f"{kind}/{name}": value for name, value in values.items()})
         shown = "  ".join(f"{name} {formatted(name, value)}" for name, value in values.items() if _is_short(name))
         if self._bar is not None and kind == "train":
-            self._bar.show(shown)
+            speed = f"{values['examples_per_second']:,.0f}/s  " if "examples_per_second" in values else ""
+            self._bar.show(speed + shown.partition("  examples_per_second")[0])
         else:
             of = f"/{self._total}" if self._total else ""
             self.say(f"{kind:5}  step {step}{of}  {shown}")
@@ -99,9 +100,13 @@ class _Bar:
 
     def __init__(self, total: int | None) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.table import Column
 
-        columns = (BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[values]}"))
-        self._progress = Progress(TextColumn("train"), *columns)
+        # The numbers get the room that is left: on a narrow terminal the last of them are cut, never the bar.
+        rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")
+        values = TextColumn("{task.fields[values]}", table_column=rest)
+        columns = (TextColumn("train"), BarColumn(12), MofNCompleteColumn(), TimeRemainingColumn(), values)
+        self._progress = Progress(*columns, expand=True)
         self._task = self._progress.add_task("", total=total, values="")
         self._progress.start()
 
