@@ -187,12 +187,9 @@ class _Loop:
         self.log.say(f"saved  step {self.steps}  {path}")
 
     def _finish(self, report: Report | None) -> Trained:
-        if report is None:
-            problem = "the data fill no batch; lower train.batch_size, or set data.drop_remainder to false"
-            raise ConfigError([Problem(("data", "train"), problem)])
         wait(report)
         self.clock.stop()
-        if self.steps % self.config.train.log_every_steps:
+        if report is not None and not is_due(self.steps, self.config.train.log_every_steps):
             self._show(report)
         if self.pipeline.skipped:
             self.log.say(f"{self.pipeline.skipped} malformed rows were left out")
