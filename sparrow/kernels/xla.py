@@ -25,7 +25,8 @@ def unsupported(step: RowStep) -> str | None:
 
 def lookup(table: jax.Array, lookups: Lookups) -> jax.Array:
     """(num_bags, dim) float32: each bag's rows, times their gains, summed."""
-    rows = table.at[lookups.ids].get(mode="fill", fill_value=0).astype(jnp.float32)  # (N, dim)
+    ids = _in_range(lookups.ids, table.shape[0])
+    rows = table.at[ids].get(mode="fill", fill_value=0).astype(jnp.float32)  # (N, dim)
     if lookups.gains is not None:
         rows = rows * lookups.gains[:, None]
     return rows if lookups.bags is None else _segment_sum(rows, lookups.bags, lookups.num_bags)
@@ -65,7 +66,7 @@ def sum_by_row(grads: RowGradients, num_rows: int) -> tuple[jax.Array, jax.Array
     """
     count = grads.ids.shape[0]
     bags = jnp.arange(count, dtype=jnp.int32) if grads.bags is None else grads.bags
-    ids = jnp.minimum(grads.ids, num_rows)
+    ids = _in_range(grads.ids, num_rows)
     order = jnp.argsort(ids, stable=True)  # stable: the order of a row's sum does not depend on the other rows
     ids, bags = ids[order], bags[order]
     entry_grads = grads.bag_grads.at[bags].get(mode="fill", fill_value=0)  # (N, dim)
@@ -97,6 +98,11 @@ def _segment_sum_by_scan(values: jax.Array, segments: jax.Array, num_segments: i
     last = jnp.concatenate([segments[1:] != segments[:-1], jnp.ones(min(len(segments), 1), bool)])
     where = jnp.where(last, segments, num_segments)
     return jnp.zeros((num_segments, values.shape[1]), values.dtype).at[where].set(sums, mode="drop")
+
+
+def _in_range(ids: jax.Array, num_rows: int) -> jax.Array:
+    """The ids, with ``num_rows`` for every one that is no row: JAX would count negative ones from the end."""
+    return jnp.where((ids >= 0) & (ids < num_rows), ids, num_rows)
 
 
 def _take(rows: jax.Array, array: jax.Array) -> jax.Array:
