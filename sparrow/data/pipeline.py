@@ -130,8 +130,13 @@ class Pipeline(Generic[T]):
         self._start = dataclasses.replace(start, epoch=0, chunk=0, row=0, batches=0, skipped=0)
         self._at, self._skipped = start, start.skipped
 
+        skipped_in_all = start.skipped  # of every window read: those after the last batch count too
+
         def windows() -> Generator[Window, None, None]:
-            return self._windows(start)
+            nonlocal skipped_in_all
+            for window in self._windows(start):
+                skipped_in_all = window.start.skipped + window.skipped
+                yield window
 
         def batches() -> Generator[tuple[T, Position, int], None, None]:
             with contextlib.closing(prefetch(windows, 1) if self.ahead else windows()) as made:
@@ -141,6 +146,7 @@ class Pipeline(Generic[T]):
             for batch, after, skipped in made:
                 self._at, self._skipped = after, skipped
                 yield batch
+        self._skipped = skipped_in_all
 
     def _windows(self, start: Position) -> Generator[Window, None, None]:
         """Windows of converted rows, from the one that ``start`` is in."""

@@ -37,7 +37,11 @@ def tree(seed):
 
 PARAMS = tree(0)
 GRADS = [tree(1 + step) for step in range(STEPS)]
-ONE_EACH = dict(zip(SHAPES, jax.devices(), strict=True))
+
+
+def one_each():
+    """A device for every stage; called, not kept: whoever imports this file may have fewer."""
+    return dict(zip(SHAPES, jax.devices(), strict=True))
 
 
 def put(values, where):
@@ -54,8 +58,9 @@ def on_one_device(tx, grads, params=PARAMS):
     return jax.jit(lambda params: jax.lax.scan(step, (params, tx.init(params)), stacked)[0])(params)
 
 
-def on_stages(tx, grads, where=ONE_EACH, moved_to=None):
+def on_stages(tx, grads, moved_to=None):
     """Parameters and whole state after all steps; half-way the stages may move to other devices."""
+    where = one_each()
     staged = StagedOptimizer(tx)
     params = put(PARAMS, where)
     state = staged.init(params)
