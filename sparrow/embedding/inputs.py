@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from sparrow.embedding.hashing import hash_integers
 from sparrow.embedding.specs import FeatureSpec, TableSpec
 
 Ints: TypeAlias = npt.NDArray[np.integer[Any]]
@@ -155,13 +156,7 @@ def _in_range(
 
 def hash_ids(values: Ints, table: TableSpec) -> npt.NDArray[np.int64]:
     """Sends any 64-bit id to a row of ``table``, the same one always and everywhere (splitmix64, then modulo)."""
-    x = values.astype(np.int64).view(np.uint64) if values.dtype.kind == "i" else values.astype(np.uint64)
-    with np.errstate(over="ignore"):
-        x = x + np.uint64(0x9E3779B97F4A7C15)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        x = x ^ (x >> np.uint64(31))
-    return (x % np.uint64(table.vocabulary_size)).astype(np.int64)
+    return (hash_integers(values) % np.uint64(table.vocabulary_size)).astype(np.int64)
 
 
 def _gains(
