@@ -120,6 +120,14 @@ class Pipeline(Generic[T]):
         self._start = self._at = wanted
         self._skipped = wanted.skipped
 
+    def batches_per_epoch(self) -> int | None:
+        """How many batches one pass over the data gives, if no row is malformed; None: only reading it would tell.
+
+        The rows of text files are counted, which takes a look at every byte.
+        """
+        rows = self._reader.num_rows
+        return None if rows is None else rows // self.batch_size if self.drop_remainder else -(-rows // self.batch_size)
+
     @property
     def skipped(self) -> int:
         """Malformed rows that were left out so far, in all epochs."""

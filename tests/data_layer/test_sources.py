@@ -1,5 +1,9 @@
 """Sources: text files cut into chunks, the published layouts, generated clicks, vocabularies."""
 
+import gc
+import itertools
+import tempfile
+
 import hypothesis
 import hypothesis.strategies as st
 import numpy as np
@@ -51,6 +55,59 @@ def test_chunks_hold_every_line_once(tmp_path, chunk_bytes, ending, last):
     assert columns["b"] == ["x" * (i % 7) or None for i in range(50)]
     places = [row.place(i) for row in rows for i in range(row.table.num_rows)]
     assert places == [f"line {i + 2}" for i in range(50)]
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 10, 57, 10**6])
+@pytest.mark.parametrize("last", ["", "\n"])
+def test_line_breaks_in_quotes(tmp_path, chunk_bytes, last):
+    """Rows of several lines, cut between rows only; the line of a row is where it begins."""
+    values = [str(i) + "\n" * (i % 3) + ', ""quoted""' for i in range(30)]
+    text = "\n".join(['a,"b\nb"', *(f'{i},"{value}"' for i, value in enumerate(values))]) + last
+    (tmp_path / "t.csv").write_text(text)
+    source = Csv(str(tmp_path / "t.csv"), chunk_bytes=chunk_bytes, newlines_in_values=True)
+    columns, rows = read_all(source)
+    assert columns["a"] == [str(i) for i in range(30)]
+    assert columns["b\nb"] == [value.replace('""', '"') for value in values]
+    lines = [3 + sum(1 + j % 3 for j in range(i)) for i in range(30)]
+    assert [row.place(i) for row in rows for i in range(row.table.num_rows)] == [f"line {line}" for line in lines]
+    assert source.open(["a"]).num_rows == 30
+
+
+def test_a_bad_row_among_rows_of_several_lines(tmp_path):
+    (tmp_path / "t.csv").write_bytes(b'a,b\n1,"x\ny"\n2\n3,"\xff\n"\n\n4,"\n\n"\n')
+    source = Csv(str(tmp_path / "t.csv"), newlines_in_values=True)
+    columns, (rows,) = read_all(source, bad_rows="skip")
+    assert columns == {"a": ["1", "4"], "b": ["x\ny", "\n\n"]}
+    assert (rows.skipped, rows.place(0), rows.place(1)) == (3, "line 2", "line 8")
+    with pytest.raises(DataError, match="line 5: byte 0xff is not utf8 text"):
+        read_all(source)
+
+
+@pytest.mark.parametrize("name", ["t.csv.gz", "t.csv.bz2", "t.csv.zst"])
+def test_packed_files(tmp_path, name, monkeypatch):
+    """They are read as if they were not packed, and leave nothing behind."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    (tmp_path / "data").mkdir()
+    with pa.output_stream(str(tmp_path / "data" / name), compression="detect") as packed:
+        packed.write(b"a,b\n" + b"".join(b"%d,x\n" % i for i in range(50)))
+    source = Csv(str(tmp_path / "data"), chunk_bytes=20)
+    columns, rows = read_all(source)
+    assert columns["a"] == [str(i) for i in range(50)]
+    assert rows[-1].place(0).startswith("line ")
+    del rows
+    gc.collect()
+    assert not list((tmp_path / "temporary").iterdir())
+
+
+def test_rows_are_counted(tmp_path):
+    for text in ("a\n1\n2", "a\n1\n2\n", "a\n1\n2\n\n"):
+        (tmp_path / "t.csv").write_text(text)
+        assert Csv(str(tmp_path / "t.csv"), chunk_bytes=1).open(["a"]).num_rows == 2
+    pq.write_table(pa.table({"a": range(7)}), tmp_path / "t.parquet", row_group_size=3)
+    assert Parquet(str(tmp_path / "t.parquet")).open(["a"]).num_rows == 7
+    assert Tables({"a": [1, 2, 3]}).open(["a"]).num_rows == 3
+    assert ClickLog(impressions=9, fields=1, ids=2).open(["label"]).num_rows == 9
 
 
 def test_quotes_encodings_separators_and_marks(tmp_path):
@@ -110,10 +167,10 @@ def test_any_bytes_give_rows_or_one_line(tmp_path_factory, pieces):
     file = tmp_path_factory.mktemp("fuzz") / "t.csv"
     file.write_bytes(b"item,click\n" + b"".join(pieces))
     item = IdFeature("item", num_buckets=5, embedding_dim=4)
-    for bad_rows in ("error", "skip"):
+    for bad_rows, newlines in itertools.product(("error", "skip"), (False, True)):
         said = str(file)
         try:
-            source = Csv(str(file), chunk_bytes=7)
+            source = Csv(str(file), chunk_bytes=7, newlines_in_values=newlines)
             for batch in Pipeline(source, [item], labels=["click"], batch_size=3, bad_rows=bad_rows, ahead=0):
                 assert ((batch.ids["item"] >= -1) & (batch.ids["item"] < 5)).all()
         except DataError as error:
@@ -146,10 +203,11 @@ CRITEO = [
 ]
 
 
-@pytest.mark.parametrize("names", [("train.txt",), ("day_0", "day_1")])
+@pytest.mark.parametrize("names", [("train.txt",), ("day_0", "day_1"), ("day_0", "day_1.gz")])
 def test_criteo(tmp_path, names):
     for name, line in zip(names, CRITEO if len(names) == 2 else ["\n".join(CRITEO)], strict=True):
-        (tmp_path / name).write_text(line + "\n")
+        with pa.output_stream(str(tmp_path / name), compression="detect") as file:
+            file.write(f"{line}\n".encode())
     source = Criteo(str(tmp_path))
     (batch,) = Pipeline(source, source.features(1000, 8), labels=["label"], batch_size=2)
     assert batch.labels["label"].tolist() == [0.0, 1.0]

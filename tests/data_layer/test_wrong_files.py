@@ -276,10 +276,36 @@ def csv_column_twice(folder):
     run(Csv(str(folder)))
 
 
-@case(r"^.*/t\.csv\.gz: the file is compressed; unpack it first")
+@case(r"^.*/t\.csv\.xz: the file is compressed; unpack it first")
 def compressed_csv(folder):
-    (folder / "t.csv.gz").write_bytes(gzip.compress(b"item,click\n1,0\n"))
+    (folder / "t.csv.xz").write_bytes(b"?")
+    run(Csv(str(folder / "t.csv.xz")))
+
+
+@case(r"^.*/t\.parquet\.gz: the file is compressed; unpack it first")
+def compressed_parquet(folder):
+    (folder / "t.parquet.gz").write_bytes(b"?")
+    run(Parquet(str(folder / "t.parquet.gz")))
+
+
+@case(r"^.*/t\.csv\.gz: cannot be unpacked: ")
+def damaged_compressed_csv(folder):
+    text = b"item,click\n" + b"".join(b"%d,%d\n" % (i * i % 10, i % 2) for i in range(400_000))
+    packed = gzip.compress(text)
+    (folder / "t.csv.gz").write_bytes(packed[: len(packed) // 2] + b"\0" * (len(packed) // 2))
     run(Csv(str(folder / "t.csv.gz")))
+
+
+@case(r"^.*/t\.csv\.gz: cannot be read: ")
+def csv_that_is_not_compressed(folder):
+    (folder / "t.csv.gz").write_bytes(b"item,click\n1,0\n")
+    run(Csv(str(folder / "t.csv.gz")))
+
+
+@case(r"^.*/t\.csv, line 5: needs 2 columns, got 1: ")
+def csv_with_quotes_left_open(folder):
+    (folder / "t.csv").write_text('item,click\n1,"0"\n"2\n",1\n"3,1\n4,0\n')
+    run(Csv(str(folder / "t.csv"), newlines_in_values=True), bad_rows="error")
 
 
 @case(r"^.*: the folder holds neither train\.txt nor day_0; name the folder of Criteo's files$")

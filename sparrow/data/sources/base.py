@@ -50,6 +50,11 @@ class Reader(abc.ABC):
     def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
         """By file: the Arrow type of each column that is read."""
 
+    @property
+    def num_rows(self) -> int | None:
+        """How many rows there are, malformed ones included; None where only reading them all would tell."""
+        return None
+
     @abc.abstractmethod
     def read(self, chunk: int, bad_rows: BadRows) -> Rows:
         """The rows of one chunk."""

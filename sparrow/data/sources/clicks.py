@@ -107,6 +107,11 @@ class ClickReader(Reader):
         return -(-self._log.impressions // self._log.chunk_rows)
 
     @property
+    def num_rows(self) -> int:
+        """As many as are asked for."""
+        return self._log.impressions
+
+    @property
     def fingerprint(self) -> str:
         """All that the impressions depend on."""
         return repr(self._log)

@@ -24,7 +24,8 @@ class Criteo(Source):
     Columns: label, count_1 to count_13, category_1 to category_26.
 
     Attributes:
-      path: the folder of train.txt and test.txt (Kaggle) or of day_0 to day_23 (terabyte), or a file of that form.
+      path: the folder of train.txt and test.txt (Kaggle) or of day_0 to day_23 (terabyte), each as it is or
+        with .gz, or a file of that form.
       part: "train", or "test" (Kaggle's, which has no labels).
       days: which days of the terabyte logs; None: all that are there.
       chunk_bytes: how much is converted at a time, and the unit of shuffling.
@@ -38,6 +39,8 @@ class Criteo(Source):
     def __post_init__(self) -> None:
         if self.part not in ("train", "test"):
             raise ValueError(f"source 'criteo': part must be 'train' or 'test', got {self.part!r}")
+        if self.part == "test" and self.days is not None:
+            raise ValueError("source 'criteo': days are of the terabyte logs, which have no part 'test'")
 
     def column_names(self) -> list[str]:
         """Those of the published layout."""
@@ -57,18 +60,14 @@ class Criteo(Source):
         folder = Path(self.path)
         if not folder.is_dir():
             return self.path
-        kaggle = folder / f"{self.part}.txt"
-        if kaggle.is_file():
+        if self.days is not None:
+            return tuple(str(_published(folder / f"day_{day}") or folder / f"day_{day}") for day in self.days)
+        kaggle = _published(folder / f"{self.part}.txt")
+        if kaggle is not None:
             return str(kaggle)
-        if self.part == "train":
-            if self.days is not None:
-                return tuple(str(folder / f"day_{day}") for day in self.days)
-            days = sorted(folder.glob("day_*"), key=lambda file: (len(file.name), file.name))
-            plain = [str(file) for file in days if file.suffix == ""]
-            if plain:
-                return tuple(plain)
-            if days:
-                return str(days[0])  # compressed: refused by name
+        days = [str(file) for day in range(24) if (file := _published(folder / f"day_{day}")) is not None]
+        if days and self.part == "train":
+            return tuple(days)
         raise DataError(
             f"the folder holds neither {self.part}.txt nor day_0; name the folder of Criteo's files", self.path
         )
@@ -80,3 +79,8 @@ class Criteo(Source):
         return counts + [
             IdFeature(name, hash_bucket_size=hash_bucket_size, embedding_dim=embedding_dim) for name in CATEGORIES
         ]
+
+
+def _published(file: Path) -> Path | None:
+    """The file, or that which it is published in; None where there is neither."""
+    return next((found for found in (file, file.with_name(f"{file.name}.gz")) if found.is_file()), None)

@@ -1,41 +1,170 @@
-"""Lines of a text file by their bytes: where chunks of them start and end, and their numbers."""
+"""Rows of a text file by their bytes: where chunks of them start and end, how many there are, on which lines.
+
+A row is a line; where quotes may hold line breaks, it ends at the first line break outside of quotes, which is one
+that an even number of quotes stands before.
+"""
 
 from __future__ import annotations
 
+import itertools
 import os
+import tempfile
+import weakref
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sparrow.data.errors import DataError
+from sparrow.data.sources.files import is_packed
+
+MARK: Final = b"\xef\xbb\xbf"
+"""What some tools put before UTF-8."""
+BLOCK: Final = 2**24
+"""How much is looked at, at a time."""
 
 
-def line_chunks(file: Path, header: bool, size: int) -> list[tuple[int, int]]:
-    """Where stretches of about ``size`` bytes of whole lines start and end."""
-    with file.open("rb") as opened:
-        total = end_of_lines(opened)
-        if header:
-            opened.readline()
-        elif opened.read(3) != b"\xef\xbb\xbf":  # the mark that some tools put before UTF-8
-            opened.seek(0)
-        starts = [opened.tell()]
-        while starts[-1] + size < total:
-            opened.seek(starts[-1] + size - 1)
-            opened.readline()
-            starts.append(opened.tell())
-    ends = [*starts[1:], total]
-    return [(start, end) for start, end in zip(starts, ends, strict=True) if start < end]
+class TextFile:
+    """The rows of one file. A packed file is unpacked once, to a temporary file that goes with this object."""
+
+    def __init__(self, path: Path, quote: str | None = None) -> None:
+        """``quote`` is given where texts between two of them may hold line breaks."""
+        self._path = self._stored = path
+        self._quote = None if quote is None else quote.encode()
+        if is_packed(path):
+            self._stored = _unpacked(path)
+            weakref.finalize(self, self._stored.unlink, missing_ok=True)
+        with self._stored.open("rb") as opened:
+            self._begin = len(MARK) if opened.read(len(MARK)) == MARK else 0
+            self._end = _end_of_rows(opened)
+
+    def chunks(self, header: bool, size: int) -> list[tuple[int, int]]:
+        """Where stretches of about ``size`` bytes of whole rows start and end; ``header``: not with the first row."""
+        begin = self._first_end() if header else self._begin
+        starts = [begin, *(self._cuts_in_quotes(begin, size) if self._quote else self._cuts(begin, size))]
+        return [(start, end) for start, end in zip(starts, [*starts[1:], self._end], strict=True) if start < end]
+
+    def read(self, start: int, end: int) -> bytes:
+        """The rows of a stretch; the last of a file may lack its line break, and gets it."""
+        with self._stored.open("rb") as opened:
+            opened.seek(start)
+            data = opened.read(end - start)
+        return data if data.endswith(b"\n") else data + b"\n"
+
+    def rows(self, data: bytes) -> list[bytes]:
+        """The rows of a stretch, one by one, without the line breaks that end them."""
+        if self._quote is None:
+            return data.split(b"\n")[:-1]
+        ends = [0, *_row_ends(data, self._quote, 0)[0].tolist()]
+        if ends[-1] < len(data):  # quotes that nothing closes
+            ends.append(len(data))
+        return [data[a : b - data.endswith(b"\n", a, b)] for a, b in itertools.pairwise(ends)]
+
+    def count(self, start: int, end: int) -> int:
+        """How many rows a stretch holds."""
+        count, last = 0, start
+        for ends in self._row_ends(start, end):
+            count += len(ends)
+            last = int(ends[-1]) if len(ends) else last
+        return count + (last < end)
+
+    def line(self, start: int, row: int) -> int:
+        """The number in the file, from 1, of the line on which the row-th row from byte ``start`` begins."""
+        before = row
+        if self._quote is not None and row:
+            ends = itertools.chain.from_iterable(self._row_ends(start, self._end))
+            end = next(itertools.islice(ends, row - 1, None), self._end)
+            before = self.read(start, int(end)).count(b"\n")
+        with self._stored.open("rb") as opened:
+            left = start
+            while left > 0:
+                block = opened.read(min(left, BLOCK))
+                before += block.count(b"\n")
+                left -= len(block)
+        return before + 1
+
+    def _first_end(self) -> int:
+        return next((int(ends[0]) for ends in self._row_ends(self._begin, self._end) if len(ends)), self._end)
+
+    def _cuts(self, begin: int, size: int) -> Iterator[int]:
+        with self._stored.open("rb") as opened:
+            at = begin
+            while at + size < self._end:
+                opened.seek(at + size - 1)
+                opened.readline()
+                at = opened.tell()
+                yield at
+
+    def _cuts_in_quotes(self, begin: int, size: int) -> Iterator[int]:
+        at = begin
+        for ends in self._row_ends(begin, self._end):
+            while len(ends) and ends[-1] >= at + size:
+                at = int(ends[np.searchsorted(ends, at + size)])
+                if at < self._end:
+                    yield at
+
+    def _row_ends(self, start: int, end: int) -> Iterator[npt.NDArray[np.int64]]:
+        """Block by block: the bytes after the line breaks in it that end a row."""
+        parity = 0
+        with self._stored.open("rb") as opened:
+            opened.seek(start)
+            while start < end:
+                block = opened.read(min(BLOCK, end - start))
+                if not block:  # cut off since it was opened
+                    return
+                ends, parity = _row_ends(block, self._quote, parity)
+                yield ends + start
+                start += len(block)
 
 
-def end_of_lines(opened: BinaryIO) -> int:
-    """Where the last line ends: empty lines at the end of a file are no rows."""
+def _row_ends(data: bytes, quote: bytes | None, parity: int) -> tuple[npt.NDArray[np.int64], int]:
+    """The bytes after the line breaks that end a row, and whether quotes are open after it all."""
+    block = np.frombuffer(data, np.uint8)
+    ends = np.flatnonzero(block == ord(b"\n"))
+    if quote is not None:
+        quotes = np.flatnonzero(block == ord(quote))
+        ends = ends[(np.searchsorted(quotes, ends) + parity) % 2 == 0]
+        parity = (len(quotes) + parity) % 2
+    return ends + 1, parity
+
+
+def first_row(path: Path, quote: str | None = None) -> bytes:
+    """The first row of a file, packed or not, with its line break."""
+    try:
+        with pa.input_stream(str(path), compression="detect") as opened:
+            data: bytes = opened.read(2**20).removeprefix(MARK)
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"cannot be read: {error}", str(path)) from None
+    ends, _ = _row_ends(data, None if quote is None else quote.encode(), 0)
+    return data[: ends[0]] if len(ends) else data
+
+
+def _unpacked(path: Path) -> Path:
+    descriptor, name = tempfile.mkstemp(prefix="sparrow-", suffix=".txt")
+    try:
+        with os.fdopen(descriptor, "wb") as out, pa.input_stream(str(path), compression="detect") as packed:
+            while block := packed.read(BLOCK):
+                out.write(block)
+    except (OSError, pa.ArrowException) as error:
+        Path(name).unlink(missing_ok=True)
+        room = "" if getattr(error, "errno", None) is None else f" to {tempfile.gettempdir()} (set TMPDIR for another)"
+        raise DataError(f"cannot be unpacked{room}: {error}", str(path)) from None
+    return Path(name)
+
+
+def _end_of_rows(opened: BinaryIO) -> int:
+    """Where the last row ends: empty lines at the end of a file are no rows."""
     end = opened.seek(0, os.SEEK_END)
     while end:
         size = min(end, 4096)
         opened.seek(end - size)
         left = len(opened.read(size).rstrip(b"\r\n"))
         if left:
-            end += left - size
-            break
+            return end + left - size
         end -= size
-    opened.seek(0)
     return end
 
 
@@ -48,20 +177,8 @@ def why_not(data: bytes, encoding: str) -> str | None:
     return None
 
 
-def original_line(row: int, left_out: Any) -> int:
-    """The line of the chunk that the row-th line after leaving some out was."""
+def original_row(row: int, left_out: Any) -> int:
+    """The row of the chunk that the row-th one after leaving some out was."""
     for line in left_out:
         row += line <= row
     return int(row)
-
-
-def line_number(file: Path, start: int, line: int) -> int:
-    """The number in the file, from 1, of the line-th line of the chunk that starts at byte ``start``."""
-    before = 0
-    with file.open("rb") as opened:
-        left = start
-        while left > 0:
-            block = opened.read(min(left, 2**24))
-            before += block.count(b"\n")
-            left -= len(block)
-    return before + line + 1

@@ -61,6 +61,11 @@ class TableReader(Reader):
         return -(-int(self._table.num_rows) // self._chunk_rows)
 
     @property
+    def num_rows(self) -> int:
+        """The table's."""
+        return int(self._table.num_rows)
+
+    @property
     def fingerprint(self) -> str:
         """The table's shape: its values are not looked at."""
         facts = (self._table.num_rows, self._chunk_rows, str(self._table.schema))

@@ -161,6 +161,11 @@ class JoinedReader(Reader):
         return self._ratings.num_chunks
 
     @property
+    def num_rows(self) -> int | None:
+        """That of the ratings."""
+        return self._ratings.num_rows
+
+    @property
     def fingerprint(self) -> str:
         """That of the ratings."""
         return self._ratings.fingerprint

@@ -68,6 +68,11 @@ class ParquetReader(Reader):
         return len(self._groups)
 
     @property
+    def num_rows(self) -> int:
+        """As the footers say."""
+        return sum(footer.num_rows for footer in self._footers)
+
+    @property
     def fingerprint(self) -> str:
         """Names, sizes and row groups of the files."""
         facts = [

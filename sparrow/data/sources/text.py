@@ -17,7 +17,7 @@ import pyarrow.csv as csv
 from sparrow.data.errors import DataError, shown
 from sparrow.data.sources.base import BadRows, Reader, Rows, Source, check_columns, register_source
 from sparrow.data.sources.files import find_files
-from sparrow.data.sources.lines import line_chunks, line_number, original_line, why_not
+from sparrow.data.sources.lines import TextFile, first_row, original_row, why_not
 
 _UNIT = "\x1f"  # stands in for a separator of several characters, which Arrow's parser does not know
 
@@ -27,7 +27,8 @@ _UNIT = "\x1f"  # stands in for a separator of several characters, which Arrow's
 class Csv(Source):
     """Text files of one line per row. Columns come as texts, which features read as ids or numbers.
 
-    A line break always ends a row, within quotes too: so a file can be cut at any line, and read in any order.
+    Files that end in .gz, .bz2 or .zst are unpacked into the folder for temporary files when they are opened (TMPDIR
+    says which), so that they can be read in any order.
 
     Attributes:
       path: a file, a folder, a pattern such as "logs/*.csv", or several of these.
@@ -35,6 +36,8 @@ class Csv(Source):
       separator: between columns, of one or more characters.
       header: whether the first line of each file names the columns; None: it does where ``columns`` is not given.
       quote: the character around texts that hold separators; None: quotes mean nothing.
+      newlines_in_values: whether texts in quotes may hold line breaks. If not, a line break always ends a row, and
+        files are opened without a look at every byte.
       encoding: of the files.
       missing: the texts that stand for a missing value.
       chunk_bytes: how much is converted at a time, and the unit of shuffling.
@@ -47,13 +50,16 @@ class Csv(Source):
     quote: str | None = '"'
     encoding: str = "utf8"
     missing: tuple[str, ...] = ("",)
+    newlines_in_values: bool = False
     chunk_bytes: int = 8 * 2**20
 
     def __post_init__(self) -> None:
         if not isinstance(self.separator, str) or not self.separator or "\n" in self.separator:
             raise ValueError(f"source 'csv': separator must be one or more characters, got {self.separator!r}")
-        if self.quote is not None and (not isinstance(self.quote, str) or len(self.quote) != 1):
-            raise ValueError(f"source 'csv': quote must be one character or None, got {self.quote!r}")
+        if self.quote is not None and (not isinstance(self.quote, str) or len(self.quote) != 1 or self.quote > "\x7f"):
+            raise ValueError(f"source 'csv': quote must be one character of ASCII or None, got {self.quote!r}")
+        if self.newlines_in_values and self.quote is None:
+            raise ValueError("source 'csv': newlines_in_values goes with a quote, which tells such a line break")
         if self.quote is not None and len(self.separator) > 1:
             raise ValueError("source 'csv': a separator of several characters goes with quote None only")
         if self.header is False and self.columns is None:
@@ -71,13 +77,18 @@ class Csv(Source):
             raise ValueError(f"source 'csv': files in {self.encoding} cannot be cut at lines; convert them to utf8")
 
     @property
+    def row_quote(self) -> str | None:
+        """The quote, where it decides which line breaks end a row."""
+        return self.quote if self.newlines_in_values else None
+
+    @property
     def has_header(self) -> bool:
         """Whether the first line of a file names its columns."""
         return self.columns is None if self.header is None else self.header
 
     def files(self) -> list[Path]:
         """The files."""
-        return find_files(self.path, (".csv", ".tsv", ".txt", ".dat", ".data"))
+        return find_files(self.path, (".csv", ".tsv", ".txt", ".dat", ".data"), may_be_packed=True)
 
     def open(self, columns: Sequence[str]) -> Reader:
         """Reads the first lines, and finds where chunks start."""
@@ -91,8 +102,7 @@ class Csv(Source):
         """The columns of one file."""
         if self.columns is not None:
             return list(self.columns)
-        with file.open("rb") as opened:
-            line = opened.readline().removeprefix(b"\xef\xbb\xbf")
+        line = first_row(file, self.row_quote)
         try:
             table = csv.read_csv(io.BytesIO(self.plain(line)), self.read_options(len(line)), self.parse_options())
         except (pa.ArrowException, UnicodeDecodeError) as error:
@@ -118,6 +128,7 @@ class Csv(Source):
             delimiter=self.separator if len(self.separator) == 1 else _UNIT,
             quote_char=False if self.quote is None else self.quote,
             ignore_empty_lines=False,
+            newlines_in_values=self.newlines_in_values,
             invalid_row_handler=on_invalid_row,
         )
 
@@ -128,18 +139,26 @@ class TextReader(Reader):
     def __init__(self, source: Csv, files: Sequence[Path], columns: Sequence[str]) -> None:
         self._source = source
         self._files = list(files)
+        self._texts: list[TextFile] = []
         self._columns = list(columns)
         self._names: list[list[str]] = []
         self._chunks: list[tuple[int, int, int]] = []  # file, first byte, end
         for i, file in enumerate(files):
             self._names.append(source.names_in(file))
             check_columns(str(file), columns, self._names[-1])
-            self._chunks += [(i, start, end) for start, end in line_chunks(file, source.has_header, source.chunk_bytes)]
+            self._texts.append(TextFile(file, source.row_quote))
+            chunks = self._texts[-1].chunks(source.has_header, source.chunk_bytes)
+            self._chunks += [(i, start, end) for start, end in chunks]
 
     @property
     def num_chunks(self) -> int:
         """Stretches."""
         return len(self._chunks)
+
+    @functools.cached_property
+    def num_rows(self) -> int:  # type: ignore[override]
+        """Counted, by one look at every byte."""
+        return sum(self._texts[i].count(start, end) for i, start, end in self._chunks)
 
     @property
     def fingerprint(self) -> str:
@@ -155,25 +174,21 @@ class TextReader(Reader):
     def read(self, chunk: int, bad_rows: BadRows) -> Rows:
         """One stretch of lines."""
         i, start, end = self._chunks[chunk]
-        file = self._files[i]
-        with file.open("rb") as opened:
-            opened.seek(start)
-            data = opened.read(end - start)
-        data = data if data.endswith(b"\n") else data + b"\n"
-        lines = functools.partial(line_number, file, start)
-        data, left_out = self._whole_lines(data, i, lines, bad_rows)
+        lines = functools.partial(self._texts[i].line, start)
+        data, left_out = self._readable(self._texts[i].read(start, end), i, lines, bad_rows)
         table, left_out = self._parse(i, data, left_out, lines, bad_rows)
-        return Rows(table, str(file), lambda row: f"line {lines(original_line(row, left_out))}", len(left_out))
+        place = lambda row: f"line {lines(original_row(row, left_out))}"  # noqa: E731
+        return Rows(table, str(self._files[i]), place, len(left_out))
 
-    def _whole_lines(self, data: bytes, i: int, lines: Any, bad_rows: BadRows) -> tuple[bytes, Any]:
-        """The lines that hold text of the right encoding, and the numbers of the others."""
+    def _readable(self, data: bytes, i: int, lines: Any, bad_rows: BadRows) -> tuple[bytes, Any]:
+        """The rows that hold text of the right encoding, and the numbers of the others."""
         encoding = self._source.encoding
         may_be_blank = len(self._names[i]) == 1  # where it is a missing value
         has_blank = not may_be_blank and (b"\n\n" in data or b"\n\r\n" in data or data[:1] in b"\r\n")
         if not has_blank and why_not(data, encoding) is None:
             return data, np.zeros(0, np.int64)
         good, bad = [], []
-        for k, line in enumerate(data.split(b"\n")[:-1]):
+        for k, line in enumerate(self._texts[i].rows(data)):
             is_blank = has_blank and not line.rstrip(b"\r")
             why = "the line is empty" if is_blank else why_not(line, encoding)
             if why is None:
@@ -213,7 +228,7 @@ class TextReader(Reader):
             if not invalid:
                 raise DataError(f"cannot be split into columns: {error}", file) from None
             row = invalid[0]
-            at = original_line(row.number - 1, left_out)
+            at = original_row(row.number - 1, left_out)
             raise DataError(
                 f"needs {row.expected_columns} columns, got {row.actual_columns}: {shown(row.text)}",
                 file,
@@ -221,5 +236,5 @@ class TextReader(Reader):
             ) from None
         if not invalid:
             return table, left_out
-        more = np.array([original_line(row.number - 1, left_out) for row in invalid], np.int64)
+        more = np.array([original_row(row.number - 1, left_out) for row in invalid], np.int64)
         return table, np.sort(np.concatenate([left_out, more]))
