@@ -21,13 +21,14 @@ sparrow.config.errors.ConfigError: train.batch_siz: unknown field: did you mean 
 
 `load` reads a file: YAML, JSON, Python, or a config of TorchEasyRec. `json_schema` is for editors. `assemble`,
 `train_pipeline`, `evaluate_pipeline`, `table_rules`, `dense_optimizer`, `optimizer`, `total_loss` and `named_metrics`
-build what the config describes.
+build what the config describes; `epochs_in_steps` tells schedules that count epochs how long one is.
 """
 
 from sparrow.config.assemble import Assembly, assemble, evaluate_pipeline, train_pipeline
 from sparrow.config.build import dense_optimizer, optimizer, table_rules
 from sparrow.config.config import Config
 from sparrow.config.data import Data
+from sparrow.config.epochs import counts_epochs, epochs_in_steps
 from sparrow.config.errors import ConfigError, Problem
 from sparrow.config.files import dumps, from_mapping, load, loads
 from sparrow.config.json_schema import json_schema
@@ -58,8 +59,10 @@ __all__ = [
     "TaskMetric",
     "Train",
     "assemble",
+    "counts_epochs",
     "dense_optimizer",
     "dumps",
+    "epochs_in_steps",
     "evaluate_pipeline",
     "from_mapping",
     "import_config",

@@ -43,8 +43,8 @@ class Assembly:
         return {lookup: ids[feature] for lookup, feature in self.ids_of.items()}
 
 
-def assemble(config: Config, steps_per_epoch: int | None = None) -> Assembly:
-    """Tables, lookups and model inputs of a config. ``steps_per_epoch`` is for schedules that count epochs."""
+def assemble(config: Config) -> Assembly:
+    """Tables, lookups and model inputs of a config."""
     data, model = need(config.data, "data"), need(config.model, "model")
     features = {feature.name: feature for feature in data.features}
     groups = _groups(model, features)
@@ -58,7 +58,7 @@ def assemble(config: Config, steps_per_epoch: int | None = None) -> Assembly:
                 ids_of[lookup] = name
     try:
         tables = [feature.table_name for feature in looked_up.values()]
-        rules = table_rules(config.train, dict.fromkeys(tables), steps_per_epoch)
+        rules = table_rules(config.train, dict.fromkeys(tables))
         specs = feature_specs(list(looked_up.values()), rules.__getitem__)
     except ConfigError:
         raise

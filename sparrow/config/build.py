@@ -13,23 +13,20 @@ from sparrow.config.errors import ConfigError, Path, Problem
 from sparrow.config.train import DenseGroup, DenseOptimizer, Train
 from sparrow.embedding import Embedder
 from sparrow.rules import Rule
-from sparrow.schedules import Schedule, with_steps_per_epoch
+from sparrow.schedules import Schedule
 from sparrow.training import Optimizer
 
-Rate = float | Callable[[Any], Any]
 
-
-def table_rules(train: Train, tables: Iterable[str], steps_per_epoch: int | None = None) -> dict[str, Rule]:
+def table_rules(train: Train, tables: Iterable[str]) -> dict[str, Rule]:
     """The rule of each table: the first of ``table_optimizers`` whose pattern matches its whole name, or the default.
 
     A pattern that matches no table, and a table that two entries match, are errors that list the tables.
     """
     entries = train.table_optimizers
     rules = [
-        _rule(entry.optimizer, steps_per_epoch, ("train", "table_optimizers", index, "optimizer"))
-        for index, entry in enumerate(entries)
+        _rule(entry.optimizer, ("train", "table_optimizers", index, "optimizer")) for index, entry in enumerate(entries)
     ]
-    default = _rule(train.sparse_optimizer, steps_per_epoch, ("train", "sparse_optimizer"))
+    default = _rule(train.sparse_optimizer, ("train", "sparse_optimizer"))
     try:
         assigned = dense.assign([entry.tables for entry in entries], tables)
     except ValueError as error:
@@ -38,25 +35,25 @@ def table_rules(train: Train, tables: Iterable[str], steps_per_epoch: int | None
 
 
 def dense_optimizer(
-    section: DenseOptimizer, steps_per_epoch: int | None = None
+    section: DenseOptimizer,
 ) -> tuple[optax.GradientTransformationExtraArgs, dict[str, Callable[[Any], Any]]]:
     """The transformation of the dense parameters, and the schedule of each part; ``"main"`` is the rest."""
     where: Path = ("train", "dense_optimizer")
     clip: dict[str, Any] = {"clip_norm": section.clip_norm, "clip_value": section.clip_value}
     if not section.parts:
-        tx, schedule = dense.build(section.optimizer, **_group(section, steps_per_epoch, where), **clip)
+        tx, schedule = dense.build(section.optimizer, **_group(section, where), **clip)
         return tx, {"main": schedule}
     parts = {
-        name: dense.part(part.patterns, part.optimizer, **_group(part, steps_per_epoch, (*where, "parts", name)))
+        name: dense.part(part.patterns, part.optimizer, **_group(part, (*where, "parts", name)))
         for name, part in section.parts.items()
     }
-    main = dense.build(section.optimizer, **_group(section, steps_per_epoch, where))
+    main = dense.build(section.optimizer, **_group(section, where))
     return dense.build_parts(main, parts, **clip)
 
 
-def optimizer(train: Train, embedder: Embedder, steps_per_epoch: int | None = None) -> Optimizer:
+def optimizer(train: Train, embedder: Embedder) -> Optimizer:
     """The optimizer of tables and dense parameters together. The embedder's tables already have their rules."""
-    tx, _ = dense_optimizer(train.dense_optimizer, steps_per_epoch)
+    tx, _ = dense_optimizer(train.dense_optimizer)
     return Optimizer(
         embedder,
         tx,
@@ -68,34 +65,24 @@ def optimizer(train: Train, embedder: Embedder, steps_per_epoch: int | None = No
     )
 
 
-def _group(group: DenseGroup, steps_per_epoch: int | None, where: Path) -> dict[str, Any]:
+def _group(group: DenseGroup, where: Path) -> dict[str, Any]:
+    _check_rate(group.learning_rate, (*where, "learning_rate"))
     return {
-        "learning_rate": _timed(group.learning_rate, steps_per_epoch, (*where, "learning_rate")),
+        "learning_rate": group.learning_rate,
         "weight_decay": group.weight_decay,
         "l2": group.l2,
         "weight_decay_mask": group.weight_decay_mask,
     }
 
 
-def _rule(rule: Rule, steps_per_epoch: int | None, where: Path) -> Rule:
-    scheduled: dict[str, Any] = {
-        field.name: _timed(getattr(rule, field.name), steps_per_epoch, (*where, field.name))
-        for field in dataclasses.fields(rule)
-        if callable(getattr(rule, field.name))
-    }
-    return dataclasses.replace(rule, **scheduled) if scheduled else rule
+def _rule(rule: Rule, where: Path) -> Rule:
+    for field in dataclasses.fields(rule):
+        _check_rate(getattr(rule, field.name), (*where, field.name))
+    return rule
 
 
-def _timed(rate: Rate, steps_per_epoch: int | None, where: Path) -> Rate:
-    """The rate; a schedule that counts epochs is told how long one is."""
-    if not isinstance(rate, Schedule) or not rate.by_epoch or rate.steps_per_epoch is not None:
-        return rate
-    if steps_per_epoch is None:
-        raise ConfigError(
-            [
-                Problem(
-                    where, "counts epochs (by_epoch), and how many steps an epoch has is not known; add steps_per_epoch"
-                )
-            ]
-        )
-    return with_steps_per_epoch(rate, steps_per_epoch)
+def _check_rate(rate: Any, where: Path) -> None:
+    """Refuses a schedule that counts epochs and was not told how long one is."""
+    if isinstance(rate, Schedule) and rate.by_epoch and rate.steps_per_epoch is None:
+        problem = "counts epochs (by_epoch), and how many steps an epoch has is not known; add steps_per_epoch"
+        raise ConfigError([Problem(where, problem)])

@@ -17,6 +17,7 @@ from sparrow.data import Pipeline
 from sparrow.runs.clock import Clock
 from sparrow.runs.evaluation import Evaluator
 from sparrow.runs.feed import Feed, Prepared
+from sparrow.runs.length import length
 from sparrow.runs.log import Log
 from sparrow.runs.program import Program, TrainState
 from sparrow.runs.rates import Rates
@@ -58,12 +59,16 @@ def train(config: Config, model_dir: str | Path | None = None, *, stream: TextIO
     _refuse_histograms(config)
     folder = model_dir if model_dir is not None else config.model_dir
     folder = None if folder is None else Path(folder)
+    pipeline = train_pipeline(config)
+    config, steps, note = length(config, pipeline)
     program = Program.of(config)
+    pipeline.prepare = program.prepare
     has_data = config.data is not None and config.data.evaluate is not None
     evaluator = Evaluator(program) if has_data else None
-    pipeline = train_pipeline(config, program.prepare)
-    with Log(folder, total=config.train.steps, tensorboard=config.train.tensorboard, stream=stream) as log:
+    with Log(folder, total=steps, tensorboard=config.train.tensorboard, stream=stream) as log:
         log.say(f"training {program.embedder}")
+        if note:
+            log.say(note)
         if config.train.checkpoint.keep not in (None, 1):
             log.say("train.checkpoint.keep: one model is kept, the last that was saved")
         return _Loop(program, pipeline, evaluator, log, folder).run()

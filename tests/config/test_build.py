@@ -109,19 +109,27 @@ def test_rules_by_table():
 
 def test_epochs_become_steps():
     by_epoch = {"name": "exponential_decay", "lr": 1.0, "decay_size": 2, "decay_factor": 0.5, "by_epoch": True}
-    train = config.from_mapping(
+    part = {"patterns": [".*"], "optimizer": "sgd", "learning_rate": by_epoch}
+    loaded = config.from_mapping(
         valid(
-            train__dense_optimizer__learning_rate=by_epoch,
+            train__dense_optimizer={"optimizer": "adam", "learning_rate": by_epoch, "parts": {"all": part}},
             train__sparse_optimizer={"name": "sgd", "learning_rate": by_epoch},
+            train__table_optimizers=[{"tables": ["t"], "optimizer": {"name": "adam", "learning_rate": by_epoch}}],
         )
-    ).train
+    )
+    assert config.counts_epochs(loaded)
+    told = config.epochs_in_steps(loaded, 10)
+    assert not config.counts_epochs(told)
+    assert config.loads(config.dumps(told)) == told
     expected = schedules.exponential_decay(1.0, 2, 0.5, steps_per_epoch=10)
-    _, by_name = config.dense_optimizer(train.dense_optimizer, steps_per_epoch=10)
-    assert by_name == {"main": expected}
-    assert config.table_rules(train, ["t"], steps_per_epoch=10)["t"].learning_rate == expected
-    with pytest.raises(ConfigError, match=r"^train.dense_optimizer.learning_rate: counts epochs"):
+    _, by_name = config.dense_optimizer(told.train.dense_optimizer)
+    assert by_name == {"main": expected, "all": expected}
+    rules = config.table_rules(told.train, ["t", "u"])
+    assert (rules["t"], rules["u"]) == (sp.rules.Adam(expected), sp.rules.SGD(expected))
+    train = loaded.train
+    with pytest.raises(ConfigError, match=r"^train.dense_optimizer.parts.all.learning_rate: counts epochs"):
         config.dense_optimizer(train.dense_optimizer)
-    with pytest.raises(ConfigError, match=r"^train.sparse_optimizer.learning_rate: counts epochs"):
+    with pytest.raises(ConfigError, match=r"^train.table_optimizers\[0\].optimizer.learning_rate: counts epochs"):
         config.table_rules(train, ["t"])
 
 

@@ -13,6 +13,7 @@ import pytest
 from sparrow import runs
 from sparrow.config import ConfigError
 from sparrow.data import DataError
+from sparrow.runs.rates import Rates
 from tests.runs.cases import IDS, NAMES, case
 
 GROUP = {"all": NAMES}
@@ -188,11 +189,27 @@ def test_evaluation_by_epochs_uses_the_average():
     stream = io.StringIO()
     runs.train(case(*options, "train.ema=0.9", "evaluate={every_epochs: 1}"), stream=stream)
     lines = [line for line in stream.getvalue().splitlines() if line.startswith("eval")]
-    assert [line.split()[2] for line in lines] == ["2", "4"]
+    assert [line.split()[2] for line in lines] == ["2/4", "4/4"]
     plain = quiet(case(*options, "train.ema=0.9", "evaluate={use_ema: false}"))
     averaged = quiet(case(*options, "train.ema=0.9"))
     assert_same_bits(plain.state, averaged.state)
     assert plain.results != averaged.results
+
+
+def test_rates_that_count_epochs():
+    """600 examples in batches of 128 are 5 batches, two of which make a step: an epoch is 3 steps."""
+    rate = "{name: exponential_decay, lr: 0.1, decay_size: 1, decay_factor: 0.5, by_epoch: true}"
+    options = ["train.batch_size=128", "train.accumulate=2", "train.log_every_steps=1", "data.train.impressions=600"]
+    stream = io.StringIO()
+    trained = runs.train(
+        case(*options, f"train.sparse_optimizer.learning_rate={rate}", "train.steps=null", "train.epochs=2"),
+        stream=stream,
+    )
+    assert trained.steps == 5  # of the 10 batches of two epochs
+    assert "an epoch is 3 steps" in stream.getvalue()
+    assert "step 5/5" in stream.getvalue()
+    assert trained.program.embedder.tables["id_0"].optimizer.learning_rate.steps_per_epoch == 3
+    assert Rates(trained.program).at(4)["learning_rate/sparse"] == pytest.approx(0.05)
 
 
 @pytest.mark.parametrize(
