@@ -92,8 +92,12 @@ class Embedder:
             start = 0
             for group in groups:
                 size = len(group.features) * group.num_bags
-                block = rows[start : start + size].reshape(group.num_bags, len(group.features), stack.dim)
-                activations |= {name: block[:, i] for i, name in enumerate(group.features)}
+                # Slices of columns: a model that puts its features side by side again gets this very array, because XLA
+                # joins neighbouring slices to one. It does not see through slices of a middle axis.
+                block = rows[start : start + size].reshape(group.num_bags, len(group.features) * stack.dim)
+                activations |= {
+                    name: block[:, i * stack.dim : (i + 1) * stack.dim] for i, name in enumerate(group.features)
+                }
                 start += size
         return {feature.name: activations[feature.name] for feature in self.features}
 
@@ -103,7 +107,7 @@ class Embedder:
         stacks = {}
         for stack, groups in self._stacks_of(batch):
             blocks = [
-                jnp.stack([self._clamped(name, act_grads[name]) for name in group.features], axis=1).reshape(
+                jnp.concatenate([self._clamped(name, act_grads[name]) for name in group.features], axis=1).reshape(
                     -1, stack.dim
                 )
                 for group in groups

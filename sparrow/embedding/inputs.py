@@ -41,11 +41,12 @@ class Ragged:
 
 @dataclasses.dataclass(frozen=True)
 class Bags:
-    """One feature's checked input. An id of ``vocabulary_size`` stands for an id to ignore."""
+    """One feature's checked input."""
 
     ids: npt.NDArray[np.int32]  # (N,)
     lengths: npt.NDArray[np.int32] | None  # (batch,); None: every bag holds exactly one id
     gains: Floats | None  # (N,); None: all 1
+    valid: npt.NDArray[np.bool_] | None  # (N,); the other ids are to be ignored; None: all are valid
     steady: bool  # whether every batch of this size has the same number of ids: such shapes need no padding
 
     @property
@@ -59,10 +60,10 @@ def to_bags(feature: FeatureSpec, given: Any) -> Bags:
     values, offsets, weights, missing, steady = _read(feature.name, given)
     ids, valid = _in_range(feature, values, offsets)
     if missing is not None:
-        ids[missing] = feature.table_spec.vocabulary_size
         valid = ~missing if valid is None else valid & ~missing
     lengths = None if offsets is None else np.diff(offsets).astype(np.int32)
-    return Bags(ids, lengths, _gains(feature.table_spec.combiner, lengths, weights, valid), steady)
+    gains = _gains(feature.table_spec.combiner, lengths, weights, valid)
+    return Bags(ids, lengths, gains, valid, steady)
 
 
 def _read(name: str, given: Any) -> tuple[Ints, Ints | None, Floats | None, npt.NDArray[np.bool_] | None, bool]:
@@ -93,7 +94,7 @@ def _integers(name: str, given: Any) -> Ints:
     array = np.asarray(given)
     if array.size == 0 and array.ndim <= 1:
         return np.zeros(0, np.int64)
-    if not np.issubdtype(array.dtype, np.integer):
+    if array.dtype.kind not in "iu":
         raise TypeError(f"feature '{name}': ids must be whole numbers, got {array.dtype}; hash or convert them first")
     if array.ndim != 1:
         raise ValueError(f"feature '{name}': ids must be 1-D (or 2-D for bags of one length), got {array.ndim}-D")
@@ -139,7 +140,8 @@ def _in_range(
     """Row numbers as a fresh int32 array, and the mask of those that count (None: all)."""
     table = feature.table_spec
     rows = table.vocabulary_size
-    if values.size == 0 or (values.min() >= 0 and values.max() < rows):
+    # Read as unsigned, a negative id is a huge one: one pass over the ids is enough.
+    if values.size == 0 or values.view(f"u{values.dtype.itemsize}").max() < rows:
         return values.astype(np.int32), None
     invalid = (values < 0) | (values >= rows)
     if feature.invalid_ids == "error":
@@ -149,7 +151,7 @@ def _in_range(
             f"feature '{feature.name}': id {values[at]} in row {row} is outside table '{table.name}', whose ids are "
             f"0 to {rows - 1}; correct the data, or set FeatureSpec.invalid_ids to 'ignore' or 'hash'"
         )
-    replacement = np.int64(rows) if feature.invalid_ids == "ignore" else hash_ids(values, table)
+    replacement = np.int64(0) if feature.invalid_ids == "ignore" else hash_ids(values, table)
     ids = np.where(invalid, replacement, values).astype(np.int32)
     return ids, (~invalid if feature.invalid_ids == "ignore" else None)
 

@@ -43,9 +43,11 @@ def pack(features: Sequence[FeatureSpec], stacks: Sequence[Stack], inputs: Mappi
             raise ValueError(f"unknown feature '{given}': {nearest(str(given), names)}")
     if missing := sorted(names - set(inputs)):
         raise ValueError(f"the batch lacks the feature{'s' * (len(missing) > 1)} {', '.join(missing)}")
-    bags = {feature.name: to_bags(feature, inputs[feature.name]) for feature in features}
+    bags = _bags(features, inputs)
 
-    lookups, groups = {}, []
+    lookups: dict[str, Lookups] = {}
+    groups = []
+    made: dict[Any, Lookups] = {}
     for stack in stacks:
         tables = {table.name for table in stack.tables}
         members = [feature for feature in features if feature.table_spec.name in tables]
@@ -53,10 +55,27 @@ def pack(features: Sequence[FeatureSpec], stacks: Sequence[Stack], inputs: Mappi
         for feature in members:
             by_size.setdefault(bags[feature.name].num_bags, []).append(feature.name)
         stack_groups = tuple(Group(tuple(names), size) for size, names in by_size.items())
-        in_stack = {feature.name: _in_stack(stack, feature, bags[feature.name]) for feature in members}
-        lookups[stack.name] = _lookups(stack, stack_groups, in_stack)
+        # Stacks that are read with the same ids at the same places, as those of a wide and a deep part, share them.
+        starts = {feature.name: stack.rows_of(feature.table_spec.name).start for feature in members}
+        alike = (stack.num_rows, tuple((id(bags[name]), starts[name]) for group in stack_groups for name in group[0]))
+        if alike not in made:
+            made[alike] = _lookups(stack, stack_groups, bags, starts)
+        lookups[stack.name] = made[alike]
         groups.append((stack.name, stack_groups))
     return PackedBatch(lookups, tuple(groups))
+
+
+def _bags(features: Sequence[FeatureSpec], inputs: Mapping[str, Any]) -> dict[str, Bags]:
+    """Every feature's bags, by name. Features that are given the same thing to read in the same way share them."""
+    made: dict[Any, Bags] = {}
+    bags = {}
+    for feature in features:
+        given, table = inputs[feature.name], feature.table_spec
+        alike = (id(given), table.vocabulary_size, table.combiner, feature.invalid_ids)
+        if alike not in made:
+            made[alike] = to_bags(feature, given)
+        bags[feature.name] = made[alike]
+    return bags
 
 
 def size_class(count: int) -> int:
@@ -71,37 +90,42 @@ def size_class(count: int) -> int:
     return -(-count // step) * step
 
 
-def _in_stack(stack: Stack, feature: FeatureSpec, bags: Bags) -> Bags:
-    """The same bags with rows of the stack's array instead of rows of the table."""
-    first = stack.rows_of(feature.table_spec.name).start
-    rows = feature.table_spec.vocabulary_size
-    if first == 0 and rows == stack.num_rows:
-        return bags
-    return dataclasses.replace(
-        bags, ids=np.where(bags.ids < rows, bags.ids + np.int32(first), np.int32(stack.num_rows))
-    )
+def _in_stack(stack: Stack, bags: Bags, start: int, out: Any = None) -> npt.NDArray[np.int32]:
+    """The ids as rows of the stack's array, in which their table begins at row ``start``."""
+    rows: npt.NDArray[np.int32] = np.add(bags.ids, np.int32(start), out=out)
+    if bags.valid is not None:
+        rows[~bags.valid] = stack.num_rows  # no row: it reads zeros and is not updated
+    return rows
 
 
-def _lookups(stack: Stack, groups: Sequence[Group], bags: Mapping[str, Bags]) -> Lookups:
+def _lookups(stack: Stack, groups: Sequence[Group], bags: Mapping[str, Bags], starts: Mapping[str, int]) -> Lookups:
+    """What one stack is read with. ``starts``: the first row of each feature's table."""
     num_bags = sum(len(group.features) * group.num_bags for group in groups)
-    weighted = any(feature.gains is not None for feature in bags.values())
-    if all(feature.lengths is None for feature in bags.values()):
-        by_group = [np.stack([bags[name].ids for name in group.features], axis=1).reshape(-1) for group in groups]
-        return Lookups(_join(by_group), None, None, None, num_bags)
+    held = [bags[name] for group in groups for name in group.features]
+    weighted = any(feature.gains is not None for feature in held)
+    if all(feature.lengths is None for feature in held):
+        blocks = []
+        for group in groups:
+            block = np.empty((group.num_bags, len(group.features)), np.int32)
+            for i, name in enumerate(group.features):
+                _in_stack(stack, bags[name], starts[name], out=block[:, i])
+            blocks.append(block.reshape(-1))
+        return Lookups(_join(blocks), None, None, None, num_bags)
 
     lengths, entries = [], []
     for group in groups:
         members = [bags[name] for name in group.features]
         table = np.stack([_lengths(member) for member in members], axis=1)  # (batch, features)
         lengths.append(table.reshape(-1))
-        entries.append(_interleave(members, table, weighted))
+        rows = [_in_stack(stack, bags[name], starts[name]) for name in group.features]
+        entries.append(_interleave(members, rows, table, weighted))
     all_lengths = _join(lengths)
     offsets: Any = np.zeros(num_bags + 1, np.int32)
     np.cumsum(all_lengths, out=offsets[1:])
     ids = _join([ids for ids, _ in entries])
     if len(ids) > MAX_ENTRIES:
         raise ValueError(f"a batch holds at most {MAX_ENTRIES} ids for tables of one kind, got {len(ids)}; split it")
-    size = len(ids) if all(feature.steady for feature in bags.values()) else size_class(len(ids))
+    size = len(ids) if all(feature.steady for feature in held) else size_class(len(ids))
     return Lookups(
         ids=_pad(ids, size, stack.num_rows),
         bags=_pad(np.repeat(np.arange(num_bags, dtype=np.int32), all_lengths), size, num_bags),
@@ -116,20 +140,20 @@ def _lengths(bags: Bags) -> npt.NDArray[np.int32]:
 
 
 def _interleave(
-    members: Sequence[Bags], lengths: npt.NDArray[np.int32], weighted: bool
+    members: Sequence[Bags], rows: Sequence[npt.NDArray[np.int32]], lengths: npt.NDArray[np.int32], weighted: bool
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
     """Entries in bag order, example by example, from features that come one after the other."""
     starts = np.cumsum(lengths.reshape(-1)).reshape(lengths.shape) - lengths  # (batch, features) in the result
     total = int(lengths.sum())
     ids = np.empty(total, np.int32)
     gains = np.ones(total if weighted else 0, np.float32)
-    for i, member in enumerate(members):
+    for i, (member, of_member) in enumerate(zip(members, rows, strict=True)):
         own = lengths[:, i]
         if len(members) == 1:
             at: Any = slice(None)
         else:
-            at = np.repeat(starts[:, i] - (np.cumsum(own) - own), own) + np.arange(len(member.ids))
-        ids[at] = member.ids
+            at = np.repeat(starts[:, i] - (np.cumsum(own) - own), own) + np.arange(len(of_member))
+        ids[at] = of_member
         if member.gains is not None:
             gains[at] = member.gains
     return ids, gains

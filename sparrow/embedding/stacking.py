@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import zlib
 from collections.abc import Sequence
@@ -32,7 +33,7 @@ class Stack:
         """Whether its tables are never updated."""
         return self.tables[0].optimizer.frozen
 
-    @property
+    @functools.cached_property
     def num_rows(self) -> int:
         """Rows of all tables together."""
         return sum(table.vocabulary_size for table in self.tables)
@@ -42,7 +43,7 @@ class Stack:
         """The length of a row."""
         return self.step.dim
 
-    @property
+    @functools.cached_property
     def first_rows(self) -> tuple[int, ...]:
         """Where each table begins."""
         starts = [0]
@@ -52,10 +53,12 @@ class Stack:
 
     def rows_of(self, table: str) -> slice:
         """The rows of ``table`` in the array."""
-        for spec, start in zip(self.tables, self.first_rows, strict=True):
-            if spec.name == table:
-                return slice(start, start + spec.vocabulary_size)
-        raise KeyError(table)
+        return self._rows[table]
+
+    @functools.cached_property
+    def _rows(self) -> dict[str, slice]:
+        starts = zip(self.tables, self.first_rows, strict=True)
+        return {table.name: slice(start, start + table.vocabulary_size) for table, start in starts}
 
     def slot_shape(self, layout: str) -> tuple[int, ...]:
         """The shape of a slot's array."""
