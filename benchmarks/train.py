@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import itertools
 import json
 import os
 import pathlib
@@ -33,8 +32,6 @@ HERE = pathlib.Path(__file__).parent
 PEERS_PYTHON = HERE.parent / ".venv-peers" / "bin" / "python"
 FIELDS, DIM, BATCH = 26, 16, 4096
 NAMES = [f"id_{i}" for i in range(FIELDS)]
-READY = 8
-"""Distinct batches that the bare step goes round: more than any cache holds the rows of."""
 
 
 def config(path: pathlib.Path, rows: int, hidden: list[int]) -> configs.Config:
@@ -62,13 +59,13 @@ def config(path: pathlib.Path, rows: int, hidden: list[int]) -> configs.Config:
 
 
 class BareStep:
-    """The trainer's own step, on batches that are ready."""
+    """The trainer's own step, on the same batches, all ready before it begins."""
 
     def __init__(self, config: configs.Config) -> None:
         self.program = runs.Program.of(config)
         self.state = self.program.init()
         pipeline = configs.train_pipeline(config, self.program.prepare)
-        self.feeds = [prepared.feed for prepared in itertools.islice(pipeline, READY)]
+        self.feeds = [prepared.feed for prepared in pipeline]
         self.step = train_step(self.program)
         self.run(2)
 
