@@ -126,7 +126,7 @@ class Train(Section):
     tensorboard: bool = True
     """Whether to write scalars for TensorBoard."""
     summaries: tuple[Summary, ...] = ("loss", "learning_rate")
-    """What TensorBoard shows beside the metrics."""
+    """What is shown beside the metrics; parameter and gradient are histograms of the dense ones, in TensorBoard."""
 
     @model_validator(mode="after")
     def _check(self) -> Train:

@@ -55,8 +55,10 @@ class Log:
         if self._bar is not None:
             self._bar.advance()
 
-    def report(self, kind: str, step: int, values: Mapping[str, float]) -> None:
-        """Numbers of a step: ``kind`` is "train" or "eval"."""
+    def report(
+        self, kind: str, step: int, values: Mapping[str, float], histograms: Mapping[str, Any] | None = None
+    ) -> None:
+        """Numbers of a step: ``kind`` is "train" or "eval". ``histograms`` are arrays, for TensorBoard alone."""
         if self._lines is not None:
             # JSON has no NaN: a metric that is not defined is null.
             plain = {name: value if math.isfinite(value) else None for name, value in values.items()}
@@ -64,7 +66,8 @@ class Log:
             self._lines.write(json.dumps(entry) + "\n")
             self._lines.flush()
         if self._events is not None:
-            self._events.write(step, {f"{kind}/{name}": value for name, value in values.items()})
+            arrays = {f"{kind}/{name}": array for name, array in (histograms or {}).items()}
+            self._events.write(step, {f"{kind}/{name}": value for name, value in values.items()}, arrays)
         shown = "  ".join(f"{name} {formatted(name, value)}" for name, value in values.items() if _is_short(name))
         if self._bar is not None and kind == "train":
             speed = f"{values['examples_per_second']:,.0f}/s  " if "examples_per_second" in values else ""

@@ -22,12 +22,14 @@ class Report(NamedTuple):
       terms: its part of each task.
       gradient_norm: of tables and dense parameters together, or None.
       gradient_norms: of each dense parameter by its path; empty unless asked for.
+      gradients: of each dense parameter by its path; empty unless asked for.
     """
 
     loss: jax.Array
     terms: dict[str, jax.Array]
     gradient_norm: jax.Array | None
     gradient_norms: dict[str, jax.Array]
+    gradients: dict[str, jax.Array]
 
 
 TrainStep = Callable[[TrainState, tuple[Feed, ...]], tuple[TrainState, Report]]
@@ -57,8 +59,10 @@ def train_step(program: Program) -> TrainStep:
         new, info = optimizer.apply(state.optimizer, gradients, grad_norm="global_gradient_norm" in summaries)
         if optimizer.skip_nonfinite:
             rest = jax.tree.map(lambda old, new: jnp.where(info.applied, new, old), state.rest, rest)
-        norms = _norms(gradients.dense) if "gradient_norm" in summaries else {}
-        return TrainState(new, rest, metrics), Report(info.loss, _sum(terms), info.grad_norm, norms)
+        dense = by_path(gradients.dense)
+        norms = {path: jnp.linalg.norm(x) for path, x in dense.items()} if "gradient_norm" in summaries else {}
+        kept = dense if "gradient" in summaries else {}
+        return TrainState(new, rest, metrics), Report(info.loss, _sum(terms), info.grad_norm, norms, kept)
 
     compiled: TrainStep = jax.jit(step, donate_argnums=0)
     return compiled
@@ -68,6 +72,7 @@ def _sum(terms: Sequence[dict[str, jax.Array]]) -> dict[str, jax.Array]:
     return {task: functools.reduce(operator.add, (part[task] for part in terms)) for task in terms[0]}
 
 
-def _norms(dense: Any) -> dict[str, jax.Array]:
+def by_path(dense: Any) -> dict[str, jax.Array]:
+    """The leaves of dense parameters, or of their gradients, by paths such as ``deep/layers/0/linear/kernel``."""
     leaves = jax.tree_util.tree_leaves_with_path(dense)
-    return {jax.tree_util.keystr(path, simple=True, separator="/"): jnp.linalg.norm(leaf) for path, leaf in leaves}
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}

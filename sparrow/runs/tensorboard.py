@@ -1,11 +1,12 @@
-"""TensorBoard's event files, scalars only. Written here: the format is two small messages in checked records.
+"""TensorBoard's event files: scalars and histograms. Written here: the format is small messages in checked records.
 
 A file is a sequence of records::
 
     length (8 bytes, little endian), masked CRC of these, data, masked CRC of the data
 
 and the data of each is a protocol buffer ``Event {1: wall_time, 2: step, 3: file_version, 5: Summary {1: Value
-{1: tag, 2: simple_value}}}``.
+{1: tag, 2: simple_value, 5: Histogram}}}``, with ``Histogram {1: min, 2: max, 3: num, 4: sum, 5: sum_squares,
+6: bucket_limit, 7: bucket}``: a bucket counts the values up to its limit that are above the limit before it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+
+import numpy as np
+import numpy.typing as npt
 
 
 def _table() -> tuple[int, ...]:
@@ -70,8 +74,23 @@ def _event(step: int, body: bytes) -> bytes:
     return b"\x09" + struct.pack("<d", time.time()) + b"\x10" + _varint(step) + body
 
 
+def histogram(array: npt.ArrayLike, buckets: int = 30) -> bytes | None:
+    """The histogram of an array's finite values as a message; None where there is none."""
+    values = np.asarray(array, np.float64).reshape(-1)
+    values = values[np.isfinite(values)]
+    if not values.size:
+        return None
+    low, high = float(values.min()), float(values.max())
+    edges = np.array([low, high]) if low == high else np.linspace(low, high, buckets + 1)
+    # A value on a limit belongs to the bucket below it; the smallest values have the first bucket.
+    counts = np.bincount(np.searchsorted(edges[1:-1], values), minlength=len(edges) - 1)
+    facts = (low, high, float(values.size), float(values.sum()), float(np.square(values).sum()))
+    scalars = b"".join(_varint(field << 3 | 1) + struct.pack("<d", x) for field, x in enumerate(facts, 1))
+    return scalars + _bytes(6, edges[1:].astype("<f8").tobytes()) + _bytes(7, counts.astype("<f8").tobytes())
+
+
 class EventFile:
-    """Scalars for TensorBoard, in one event file of a folder."""
+    """Curves and histograms for TensorBoard, in one event file of a folder."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -80,12 +99,15 @@ class EventFile:
         self._file = (folder / name).open("xb")
         self._file.write(record(_event(0, _bytes(3, b"brain.Event:2"))))
 
-    def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Adds one point to each of the named curves."""
-        scalars = [
-            _bytes(1, _bytes(1, tag.encode()) + b"\x15" + struct.pack("<f", value)) for tag, value in values.items()
-        ]
-        self._file.write(record(_event(step, _bytes(5, b"".join(scalars)))))
+    def write(self, step: int, values: Mapping[str, float], arrays: Mapping[str, npt.ArrayLike] | None = None) -> None:
+        """Adds one point to each of the named curves, and a histogram of each array."""
+        entries = [(tag, b"\x15" + struct.pack("<f", value)) for tag, value in values.items()]
+        for tag, array in (arrays or {}).items():
+            message = histogram(array)
+            if message is not None:
+                entries.append((tag, _bytes(5, message)))
+        summary = b"".join(_bytes(1, _bytes(1, tag.encode()) + entry) for tag, entry in entries)
+        self._file.write(record(_event(step, _bytes(5, summary))))
         self._file.flush()
 
     def close(self) -> None:

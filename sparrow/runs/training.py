@@ -12,7 +12,7 @@ from typing import Any, Final, TextIO
 
 import jax
 
-from sparrow.config import Config, ConfigError, Problem, train_pipeline
+from sparrow.config import Config, train_pipeline
 from sparrow.data import Pipeline
 from sparrow.runs.clock import Clock
 from sparrow.runs.evaluation import Evaluator
@@ -22,7 +22,7 @@ from sparrow.runs.log import Log
 from sparrow.runs.program import Program, TrainState
 from sparrow.runs.rates import Rates
 from sparrow.runs.saving import save
-from sparrow.runs.step import Report, train_step
+from sparrow.runs.step import Report, by_path, train_step
 from sparrow.runs.stopping import Watch
 
 IN_FLIGHT: Final = 4
@@ -56,7 +56,6 @@ def train(config: Config, model_dir: str | Path | None = None, *, stream: TextIO
       model_dir: where logs and the trained model go; ``config.model_dir`` unless given; nothing is kept without one.
       stream: where lines go; the standard output unless given.
     """
-    _refuse_histograms(config)
     folder = model_dir if model_dir is not None else config.model_dir
     folder = None if folder is None else Path(folder)
     pipeline = train_pipeline(config)
@@ -164,7 +163,11 @@ class _Loop:
         if fetched.gradient_norm is not None:
             values["gradient_norm"] = float(fetched.gradient_norm)
         values |= {f"gradient_norm/{path}": float(norm) for path, norm in fetched.gradient_norms.items()}
-        self.log.report("train", self.steps, values | {"examples_per_second": speed})
+        histograms = {f"gradient/{path}": x for path, x in fetched.gradients.items()}
+        if "parameter" in summaries:
+            params = jax.device_get(by_path(self.state.optimizer.params))
+            histograms |= {f"parameter/{path}": x for path, x in params.items()}
+        self.log.report("train", self.steps, values | {"examples_per_second": speed}, histograms)
 
     def _evaluate_says_stop(self) -> bool:
         self._evaluate()
@@ -217,10 +220,3 @@ def is_due(count: int, every: int | None) -> bool:
 def wait(values: Any) -> None:
     """Until the device has computed them."""
     jax.block_until_ready(values)  # type: ignore[no-untyped-call]
-
-
-def _refuse_histograms(config: Config) -> None:
-    for index, summary in enumerate(config.train.summaries):
-        if summary in ("parameter", "gradient"):
-            problem = f"'{summary}' would be a histogram, and only scalars are written; use gradient_norm or remove it"
-            raise ConfigError([Problem(("train", "summaries", index), problem)])

@@ -3,6 +3,9 @@
 import binascii
 import struct
 
+import numpy as np
+import pytest
+
 from sparrow.runs.tensorboard import EventFile, crc32c
 
 
@@ -57,3 +60,30 @@ def test_checksum_is_castagnolis():
     assert crc32c(bytes([0xFF] * 32)) == 0x62A8AB43
     assert crc32c(bytes(range(32))) == 0x46DD794E
     assert crc32c(b"a") != binascii.crc32(b"a")
+
+
+def read_histogram(data):
+    got = dict(fields(data))
+    numbers = {i: struct.unpack("<d", got[i])[0] for i in range(1, 6)}
+    return numbers, np.frombuffer(got[6], "<f8"), np.frombuffer(got[7], "<f8")
+
+
+def test_histograms_read_back(tmp_path):
+    values = np.random.default_rng(0).normal(size=(40, 50)).astype(np.float32)
+    values[0, 0] = np.nan
+    file = EventFile(tmp_path)
+    file.write(7, {"loss": 0.5}, {"kernel": values, "nothing": np.full(3, np.inf), "constant": np.ones(4)})
+    file.close()
+    (path,) = tmp_path.glob("*tfevents*")
+    _, event = events(path.read_bytes())
+    entries = {v[1].decode(): v for v in (dict(fields(value)) for _, value in fields(event[5]))}
+    assert entries.keys() == {"loss", "kernel", "constant"}
+    numbers, limits, counts = read_histogram(entries["kernel"][5])
+    good = values[np.isfinite(values)].astype(np.float64)
+    assert numbers == {1: good.min(), 2: good.max(), 3: 1999, 4: good.sum(), 5: pytest.approx((good**2).sum())}
+    assert len(limits) == len(counts) == 30
+    assert counts.sum() == 1999
+    expected = np.diff([0, *((good <= limit).sum() for limit in limits)])
+    np.testing.assert_array_equal(counts, expected)
+    _, limits, counts = read_histogram(entries["constant"][5])
+    assert (limits.tolist(), counts.tolist()) == ([1.0], [4.0])
