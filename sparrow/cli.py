@@ -59,7 +59,7 @@ def _eval(options: argparse.Namespace) -> None:
     from sparrow import runs
 
     program, state = _loaded(options)
-    results = runs.Evaluator(program)(state)
+    results = runs.Evaluator(program)(state, lambda line: print(line, file=sys.stderr))
     if options.json:
         print(json.dumps({name: value if value == value else None for name, value in results.items()}))
         return

@@ -166,8 +166,8 @@ class Evaluate(Section):
     """Examples in a batch; that of train, unless given."""
     use_ema: bool | None = None
     """Whether to evaluate the average of the dense parameters; where there is one, unless given."""
-    log_every_steps: Count = 10
-    """Batches between two lines of the log."""
+    log_every_steps: Count | None = None
+    """Batches between two lines of the log about how far an evaluation is; no such lines, unless given."""
 
     @model_validator(mode="after")
     def _check(self) -> Evaluate:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -28,6 +29,7 @@ class Evaluator:
         self.scores = Scores(program.config.tasks)
         self.pipeline = evaluate_pipeline(program.config, program.prepare)
         self._use_ema = program.config.train.ema is not None and program.config.evaluate.use_ema is not False
+        self._every = program.config.evaluate.log_every_steps
         self._checked = False
 
     @property
@@ -35,19 +37,21 @@ class Evaluator:
         """What results hold."""
         return [LOSS, *self.scores.metrics]
 
-    def __call__(self, state: TrainState) -> dict[str, float]:
-        """The mean loss and the metrics, by name."""
+    def __call__(self, state: TrainState, say: Callable[[str], None] | None = None) -> dict[str, float]:
+        """The mean loss and the metrics, by name. ``say`` gets a line every ``evaluate.log_every_steps`` batches."""
         optimizer = averaged(state.optimizer) if self._use_ema else state.optimizer
         device, host = self.scores.init(), self.scores.init_host()
         total, examples = jnp.zeros(()), 0
         with contextlib.closing(iter(self.pipeline)) as batches:  # type: ignore[type-var]
-            for prepared in itertools.islice(batches, self.program.config.evaluate.steps):
+            for count, prepared in enumerate(itertools.islice(batches, self.program.config.evaluate.steps), 1):
                 if not self._checked:
                     self.program.check(state, prepared.feed, self.scores)
                     self._checked = True
                 device, total, arrays = self._update(device, total, optimizer, state.rest, prepared.feed)
                 host = self.scores.update_host(host, arrays, prepared.keys)
                 examples += prepared.feed.size
+                if say is not None and self._every is not None and count % self._every == 0:
+                    say(f"eval   batch {count}  examples {examples:,}  loss {float(total) / examples:.4g}")
         results = {LOSS: float(total) / max(examples, 1)}
         return results | self.scores.compute({**device, **host})
 

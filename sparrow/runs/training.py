@@ -181,7 +181,7 @@ class _Loop:
             return
         wait(self.state.optimizer.step)
         with self.clock.paused():
-            self.results = self.evaluator(self.state)
+            self.results = self.evaluator(self.state, self.log.say)
         self.evaluated_at = self.steps
         self.log.report("eval", self.steps, self.results)
 

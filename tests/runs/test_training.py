@@ -190,8 +190,10 @@ def test_early_stopping_and_the_log(tmp_path):
 def test_evaluation_by_epochs_uses_the_average():
     options = ["train.steps=null", "train.epochs=2", "data.train.impressions=512", "data.train.chunk_rows=512"]
     stream = io.StringIO()
-    runs.train(case(*options, "train.ema=0.9", "evaluate={every_epochs: 1}"), stream=stream)
-    lines = [line for line in stream.getvalue().splitlines() if line.startswith("eval")]
+    runs.train(case(*options, "train.ema=0.9", "evaluate={every_epochs: 1, log_every_steps: 3}"), stream=stream)
+    batches = [line.split()[:3] for line in stream.getvalue().splitlines() if line.startswith("eval   batch")]
+    assert batches == [["eval", "batch", str(n)] for n in (3, 6, 3, 6)]  # of 8 batches, twice
+    lines = [line for line in stream.getvalue().splitlines() if line.startswith("eval   step")]
     assert [line.split()[2] for line in lines] == ["2/4", "4/4"]
     plain = quiet(case(*options, "train.ema=0.9", "evaluate={use_ema: false}"))
     averaged = quiet(case(*options, "train.ema=0.9"))

@@ -181,7 +181,7 @@ TRAINING: Final[Mapping[str, Fields]] = {
     },
     "EvalConfig": {
         "num_steps": whole(),
-        "log_step_count_steps": whole(10),
+        "log_step_count_steps": whole(),  # 10 in TorchEasyRec: more lines than anybody asked for
         "use_dense_ema": flag(),
     },
 }

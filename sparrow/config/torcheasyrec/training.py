@@ -51,7 +51,7 @@ def evaluate(block: Block | None, batch_size: int | None, checkpoint: Checkpoint
             steps=block["num_steps"],
             batch_size=batch_size,
             use_ema=block["use_dense_ema"],
-            log_every_steps=block["log_step_count_steps"],
+            log_every_steps=block["log_step_count_steps"] or None,
         )
 
 
