@@ -1,4 +1,4 @@
-"""The command line: ``sparrow train|eval|predict|import-config|vocab``.
+"""The command line: ``sparrow train|eval|predict|export|import-config|vocab``.
 
 A user's mistake gives one line on the standard error for each thing that is wrong, and exit code 2; never a traceback.
 """
@@ -6,6 +6,7 @@ A user's mistake gives one line on the standard error for each thing that is wro
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import runpy
 import sys
@@ -20,26 +21,30 @@ INTERRUPTED: Final = 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and gives its exit code: 0, 2 for a user's mistake, 130 where it was interrupted."""
     options = _parser().parse_args(arguments)
-    # Imported here, so that `sparrow --help` is quick.
-    from sparrow.config import ConfigError
-    from sparrow.data import DataError
-
     try:
         for file in options.imports or ():
             _run_file(file)
         options.command(options)
-    except (ConfigError, DataError, _Mistake) as error:
-        for line in str(error).splitlines():
-            print(f"sparrow: {line}", file=sys.stderr)
-        return USER_ERROR
     except KeyboardInterrupt:
         print("sparrow: interrupted; the model was not saved", file=sys.stderr)
         return INTERRUPTED
+    except _mistakes() as error:
+        for line in str(error).splitlines():
+            print(f"sparrow: {line}", file=sys.stderr)
+        return USER_ERROR
     return 0
 
 
 class _Mistake(ValueError):
     """A mistake in how the command was called."""
+
+
+def _mistakes() -> tuple[type[Exception], ...]:
+    """What is a user's mistake. Imported when there is one: predicting from an export needs no config."""
+    from sparrow.config import ConfigError
+    from sparrow.data import DataError
+
+    return ConfigError, DataError, _Mistake
 
 
 def _train(options: argparse.Namespace) -> None:
@@ -69,13 +74,32 @@ def _eval(options: argparse.Namespace) -> None:
 
 
 def _predict(options: argparse.Namespace) -> None:
-    from sparrow import runs
+    from sparrow import serving
 
-    program, state = _loaded(options)
+    predict: Any
+    if serving.is_export(options.model_dir):
+        if options.overrides:
+            raise _Mistake(f"an export has no config that {options.overrides[0]} could change; leave it out")
+        predict = functools.partial(serving.predict, serving.load(options.model_dir, verify=options.verify))
+    else:
+        from sparrow import runs
+
+        predict = functools.partial(runs.predict, *_loaded(options))
     _make_folder(Path(options.output).parent)
     columns = [column for column in options.columns.split(",") if column]
-    rows = runs.predict(program, state, options.input, options.output, columns=columns, batch_size=options.batch_size)
+    rows = predict(options.input, options.output, columns=columns, batch_size=options.batch_size)
     print(f"{rows} rows to {options.output}")
+
+
+def _export(options: argparse.Namespace) -> None:
+    from sparrow import exports, runs
+
+    exports.refuse(options.output, options.overwrite)  # before the model is read, which takes a while
+    program, state = runs.load(options.model_dir)
+    made = exports.export(program, state, options.output, ema=options.ema, overwrite=options.overwrite)
+    size, platforms = sum(file.bytes for file in made.files.values()), ", ".join(made.platforms)
+    average = ", the average of its parameters" * made.ema
+    print(f"{made.model} of step {made.step}{average}: {size:,} bytes to {options.output}, for {platforms}")
 
 
 def _import_config(options: argparse.Namespace) -> None:
@@ -170,12 +194,27 @@ def _parser() -> argparse.ArgumentParser:
     added.add_argument("--json", action="store_true", help="print one JSON object")
 
     added = command("predict", _predict, "Predict every row of Parquet files, into a Parquet file.")
-    added.add_argument("model_dir")
+    added.add_argument("model_dir", help="the folder of a run, or an export")
     added.add_argument("input", help="a file, a folder, or a pattern in quotes")
     added.add_argument("output")
     overrides(added)
     added.add_argument("--columns", default="", metavar="A,B", help="columns of the input to keep")
     added.add_argument("--batch-size", type=_at_least_one, help="rows at a time; as in evaluation unless given")
+    added.add_argument(
+        "--no-verify", dest="verify", action="store_false", help="do not read an export's tables through for a checksum"
+    )
+
+    added = command(
+        "export", _export, "Write a trained model as StableHLO and safetensors, to predict without its code."
+    )
+    added.add_argument("model_dir", help="the folder of a run")
+    added.add_argument("output", help="the folder to write")
+    added.add_argument(
+        "--ema",
+        action=argparse.BooleanOptionalAction,
+        help="the average of the parameters, or the last ones; as in evaluation unless given",
+    )
+    added.add_argument("--overwrite", action="store_true", help="replace an export that is there already")
 
     added = command("import-config", _import_config, "Write a config, such as one of TorchEasyRec, as YAML.")
     added.add_argument("config")

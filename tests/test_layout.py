@@ -19,9 +19,11 @@ ORDER = [
     "metrics",
     "training",
     "data",
+    "serving",
     "models",
     "config",
     "runs",
+    "exports",
     "cli",
 ]
 
