@@ -15,13 +15,12 @@ def pooled(table: npt.NDArray[Any], bags: Bags) -> npt.NDArray[np.float32]:
 
     >>> table = np.array([[1.0, 2.0], [10.0, 20.0]], np.float32)
     >>> ids, lengths = np.array([0, 1, 1], np.int32), np.array([2, 0, 1], np.int32)
-    >>> pooled(table, Bags(ids, lengths, gains=None, steady=False)).tolist()
+    >>> pooled(table, Bags(ids, lengths, gains=None, valid=None, steady=False)).tolist()
     [[11.0, 22.0], [0.0, 0.0], [10.0, 20.0]]
     """
-    known = bags.ids < len(table)  # an id of the number of rows is one to ignore
     rows = np.take(table, bags.ids, axis=0, mode="clip").astype(np.float32)
-    if not known.all():
-        rows[~known] = 0.0
+    if bags.valid is not None:
+        rows[~bags.valid] = 0.0
     if bags.gains is not None:
         rows *= bags.gains[:, None]
     if bags.lengths is None:
