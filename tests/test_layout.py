@@ -22,8 +22,10 @@ ORDER = [
     "serving",
     "models",
     "config",
+    "reports",
     "runs",
     "exports",
+    "plan",
     "cli",
 ]
 
