@@ -1,4 +1,4 @@
-"""The command line: ``sparrow train|eval|predict|export|import-config|vocab``.
+"""The command line: ``sparrow train|eval|predict|export|report|plan|import-config|vocab``.
 
 A user's mistake gives one line on the standard error for each thing that is wrong, and exit code 2; never a traceback.
 """
@@ -100,6 +100,14 @@ def _export(options: argparse.Namespace) -> None:
     size, platforms = sum(file.bytes for file in made.files.values()), ", ".join(made.platforms)
     average = ", the average of its parameters" * made.ema
     print(f"{made.model} of step {made.step}{average}: {size:,} bytes to {options.output}, for {platforms}")
+
+
+def _report(options: argparse.Namespace) -> None:
+    from sparrow.reports import unshared, write_report
+
+    for line in unshared(options.runs):
+        print(f"sparrow: {line}", file=sys.stderr)
+    print(write_report(options.runs, options.output))
 
 
 def _import_config(options: argparse.Namespace) -> None:
@@ -215,6 +223,10 @@ def _parser() -> argparse.ArgumentParser:
         help="the average of the parameters, or the last ones; as in evaluation unless given",
     )
     added.add_argument("--overwrite", action="store_true", help="replace an export that is there already")
+
+    added = command("report", _report, "Write the report of a run, or of several compared, as one HTML file.")
+    added.add_argument("runs", nargs="+", metavar="RUN", help="the folder of a run, finished or not")
+    added.add_argument("--output", metavar="FILE", help="RUN/report.html unless given; for several runs, report.html")
 
     added = command("import-config", _import_config, "Write a config, such as one of TorchEasyRec, as YAML.")
     added.add_argument("config")

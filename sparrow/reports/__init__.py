@@ -5,7 +5,7 @@ rates, speed, memory), `curves` (ROC, precision-recall, calibration), `traffic` 
 (config, versions). Charts are SVG made here (`chart`, `axis`, `thinning`); a small script adds hover values.
 """
 
-from sparrow.reports.page import write_report
+from sparrow.reports.page import unshared, write_report
 from sparrow.reports.recorded import CURVES, ENVIRONMENT, REPORT, TRAFFIC, RecordedRun, write_json
 
-__all__ = ["CURVES", "ENVIRONMENT", "REPORT", "TRAFFIC", "RecordedRun", "write_json", "write_report"]
+__all__ = ["CURVES", "ENVIRONMENT", "REPORT", "TRAFFIC", "RecordedRun", "unshared", "write_json", "write_report"]

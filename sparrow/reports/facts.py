@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from sparrow.reports.learning import metric_names
 from sparrow.reports.recorded import RecordedRun
 from sparrow.reports.words import date, duration, precise
 
@@ -68,22 +69,9 @@ def comparison_html(runs: Sequence[RecordedRun]) -> str:
 
 def last_values(run: RecordedRun) -> dict[str, float]:
     """The numbers of the last evaluation; of the last line of training where there is none."""
-    from sparrow.reports.learning import metric_names
-
     kind, entries = ("eval", run.evaluations) if run.evaluations else ("train", run.train)
     names = metric_names(run, kind)
     return {name: value for name, value in entries[-1].values.items() if name in names} if entries else {}
-
-
-def unshared(runs: Sequence[RecordedRun]) -> list[str]:
-    """What to say of numbers that only some of the runs have."""
-    final = [last_values(run) for run in runs]
-    said = []
-    for name in dict.fromkeys(name for values in final for name in values):
-        having = [run.name for run, values in zip(runs, final, strict=True) if name in values]
-        if len(having) < len(runs):
-            said.append(f"{name} is in {', '.join(having)} only")
-    return said
 
 
 def config_html(runs: Sequence[RecordedRun]) -> str:

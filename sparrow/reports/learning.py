@@ -39,7 +39,7 @@ def learning_charts(runs: Sequence[RecordedRun]) -> list[Chart]:
 
 def rate_charts(runs: Sequence[RecordedRun]) -> list[Chart]:
     """Learning rates of the dense parameters and of the tables; tables with the same rate share a line."""
-    series = []
+    series: list[Series] = []
     for run in runs:
         alike: dict[tuple[float, ...], list[str]] = {}
         steps: dict[tuple[float, ...], list[int]] = {}

@@ -12,7 +12,7 @@ from typing import Final
 from sparrow.data import DataError
 from sparrow.reports.chart import Chart
 from sparrow.reports.curves import curve_charts
-from sparrow.reports.facts import comparison_html, config_html, environment_html, last_values, unshared
+from sparrow.reports.facts import comparison_html, config_html, environment_html, last_values
 from sparrow.reports.learning import MEMORY, SPEED, gradient_charts, learning_charts, rate_charts, speed_charts
 from sparrow.reports.recorded import REPORT, RecordedRun, read_all
 from sparrow.reports.traffic import traffic_html
@@ -39,6 +39,11 @@ def write_report(folders: Sequence[str | Path], output: str | Path | None = None
     except OSError as error:
         raise DataError(f"cannot be written: {error.strerror or error}", str(path)) from None
     return path
+
+
+def unshared(folders: Sequence[str | Path]) -> list[str]:
+    """What to say of numbers that only some of the runs have: one line, or none."""
+    return _unshared(read_all(folders))
 
 
 def page(runs: Sequence[RecordedRun]) -> str:
@@ -103,9 +108,18 @@ def _notes(runs: Sequence[RecordedRun]) -> str:
     notes = []
     if not any(run.evaluations for run in runs):
         notes.append("There is no evaluation yet." if len(runs) == 1 else "No run has an evaluation yet.")
-    if len(runs) > 1 and (said := unshared(runs)):
-        notes.append(f"Not every run has every number: {'; '.join(said)}.")
+    notes += _unshared(runs)
     return " ".join(notes)
+
+
+def _unshared(runs: Sequence[RecordedRun]) -> list[str]:
+    final = [last_values(run) for run in runs]
+    said = []
+    for name in dict.fromkeys(name for values in final for name in values):
+        having = [run.name for run, values in zip(runs, final, strict=True) if name in values]
+        if len(having) < len(runs):
+            said.append(f"{name} is in {', '.join(having)} only")
+    return [f"Not every run has every number: {'; '.join(said)}."] if said else []
 
 
 def _charts(title: str, charts: Sequence[Chart], text: str = "") -> str:
