@@ -39,4 +39,4 @@ def test_example_runs(arguments, result, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert result in done.stdout.splitlines()[-1]
-    assert (tmp_path / "model" / "model.npz").is_file()
+    assert list((tmp_path / "model" / "checkpoints").iterdir())

@@ -19,13 +19,9 @@ ORDER = [
     "metrics",
     "training",
     "data",
-    "serving",
     "models",
     "config",
-    "reports",
     "runs",
-    "exports",
-    "plan",
     "cli",
 ]
 

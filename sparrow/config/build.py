@@ -60,7 +60,7 @@ def optimizer(train: Train, embedder: Embedder) -> Optimizer:
         clip_global_norm=train.clip_global_norm,
         precision=train.precision,
         loss_scale=train.loss_scale,
-        skip_nonfinite=train.skip_nonfinite,
+        skip_nonfinite=True,  # a step that is not finite never changes anything; train.non_finite says what follows
         ema=train.ema,
     )
 

@@ -71,15 +71,28 @@ class DenseOptimizer(DenseGroup):
         return self
 
 
+class BestBy(Section):
+    """What makes a checkpoint the best one."""
+
+    metric: Name
+    """What to compare, by the name that results show, such as auc; or loss."""
+    mode: Literal["max", "min"]
+    """Whether more is better, or less."""
+
+
 class Checkpoint(Section):
-    """When the state is saved. The last step is always saved."""
+    """When the state is saved, and what is kept. The last step is always saved."""
 
     every_steps: Count | None = None
     """Save after so many optimizer steps."""
     every_epochs: Count | None = None
     """Save after so many epochs, in place of steps."""
-    keep: Count | None = None
-    """How many checkpoints to keep; all, unless given."""
+    every_minutes: Positive | None = None
+    """Save after so many minutes, beside steps or epochs; 10 where neither is given."""
+    keep: Count | None = 3
+    """How many of the newest checkpoints to keep; null: all."""
+    best_by: BestBy | None = None
+    """Also save, and keep, the checkpoint of the best evaluation."""
 
     @model_validator(mode="after")
     def _check(self) -> Checkpoint:
@@ -111,8 +124,9 @@ class Train(Section):
     """What the model computes in; parameters and tables keep their own precision."""
     loss_scale: LossScaleRecord = None
     """Dynamic loss scaling, for float16: true, or a mapping of its numbers."""
-    skip_nonfinite: bool | None = None
-    """Whether a step with a gradient that is not finite changes nothing; where a loss scale is used, unless given."""
+    non_finite: Literal["stop", "skip"] = "stop"
+    """What a loss or gradient that is not finite does: it stops the run, or the step is left out and counted. Gradients
+    that overflow under a loss scale are always left out."""
     clip_global_norm: Positive | None = None
     """The largest norm of the gradients of tables and dense parameters together."""
     ema: Annotated[float, Field(ge=0, lt=1)] | None = None
@@ -127,16 +141,12 @@ class Train(Section):
     """Whether to write scalars for TensorBoard."""
     summaries: tuple[Summary, ...] = ("loss", "learning_rate")
     """What is shown beside the metrics; parameter and gradient are histograms of the dense ones, in TensorBoard."""
-    traffic: Annotated[float, Field(ge=0, le=1)] = 0.01
-    """The share of the time that counting looked-up rows may take, for the report; 0: none, 1: count every batch."""
 
     @model_validator(mode="after")
     def _check(self) -> Train:
         if (self.steps is None) == (self.epochs is None):
             given = "both" if self.steps is not None else "neither"
             raise ValueError(f"give either steps or epochs, got {given}")
-        if self.loss_scale is not None and self.skip_nonfinite is False:
-            raise ValueError("skip_nonfinite: false does not go with loss_scale, which works by skipping")
         return self
 
 

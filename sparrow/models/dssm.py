@@ -85,13 +85,13 @@ class DSSM(nnx.Module):
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
         """``{"query": (batch, dim), "item": (items, dim)}``, and "negatives" where they are sampled."""
         query, items = self.query(acts, numbers), self.item(acts, numbers)
-        batch = query.shape[0]  # not len: an exported model has no number here
+        batch = len(query)
         if self.negatives == "in_batch":
             return {"query": query, "item": items}
-        if items.shape[0] <= batch:
+        if len(items) <= batch:
             raise ValueError(
                 f"DSSM with sampled negatives needs item features of more rows than the {batch} users: "
-                f"the items chosen, then the negatives; got {items.shape[0]}"
+                f"the items chosen, then the negatives; got {len(items)}"
             )
         return {"query": query, "item": items[:batch], "negatives": items[batch:]}
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from types import MappingProxyType
+from typing import Any, Final, TextIO
 
 from sparrow.runs.tensorboard import EventFile
+
+METRICS: Final = "metrics.jsonl"
+TENSORBOARD: Final = "tensorboard"
 
 
 class Log:
@@ -27,16 +32,29 @@ class Log:
         total: int | None = None,
         tensorboard: bool = True,
         stream: TextIO | None = None,
+        done: int = 0,
+        lengths: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """``total``: optimizer steps, where known. ``stream``: where lines go; the standard output unless given."""
+        """Opens the files.
+
+        Args:
+          folder: of the run; None: nothing is kept.
+          total: optimizer steps, where known.
+          tensorboard: whether to write scalars for it.
+          stream: where lines go; the standard output unless given.
+          done: steps that a run made before it was resumed.
+          lengths: what `lengths` gave when that run was saved; what was written afterwards is cut off.
+        """
+        self._folder = folder
         self._lines: TextIO | None = None
         self._events: EventFile | None = None
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
-            self._lines = (folder / "metrics.jsonl").open("w", encoding="utf-8")
-            self._events = EventFile(folder / "tensorboard") if tensorboard else None
+            _cut_off(folder, lengths)
+            self._lines = (folder / METRICS).open("a", encoding="utf-8")
+            self._events = EventFile(folder / TENSORBOARD) if tensorboard else None
         self._stream = stream
-        self._bar = _Bar(total) if stream is None and sys.stdout.isatty() else None
+        self._bar = _Bar(total, done) if stream is None and sys.stdout.isatty() else None
         self._total = total
 
     def __enter__(self) -> Log:
@@ -76,12 +94,32 @@ class Log:
             of = f"/{self._total}" if self._total else ""
             self.say(f"{kind:5}  step {step}{of}  {shown}")
 
+    def lengths(self) -> dict[str, int]:
+        """How long the files are, for a checkpoint: a run that is resumed writes on from there."""
+        if self._folder is None:
+            return {}
+        return {path.relative_to(self._folder).as_posix(): path.stat().st_size for path in _files(self._folder)}
+
     def say(self, text: str) -> None:
         """One line."""
         if self._bar is not None:
             self._bar.say(text)
         else:
             print(text, file=self._stream or sys.stdout, flush=True)
+
+
+def _files(folder: Path) -> list[Path]:
+    return [path for path in (folder / METRICS, *sorted((folder / TENSORBOARD).glob("*tfevents*"))) if path.is_file()]
+
+
+def _cut_off(folder: Path, lengths: Mapping[str, int]) -> None:
+    """Makes the files as long as they were; those that were not there yet are removed."""
+    for path in _files(folder):
+        length = lengths.get(path.relative_to(folder).as_posix())
+        if length is None:
+            path.unlink()
+        elif length < path.stat().st_size:
+            os.truncate(path, length)
 
 
 def formatted(name: str, value: float) -> str:
@@ -101,7 +139,7 @@ def _is_short(name: str) -> bool:
 class _Bar:
     """A progress bar of rich."""
 
-    def __init__(self, total: int | None) -> None:
+    def __init__(self, total: int | None, done: int) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
         from rich.table import Column
 
@@ -110,7 +148,7 @@ class _Bar:
         values = TextColumn("{task.fields[values]}", table_column=rest)
         columns = (TextColumn("train"), BarColumn(12), MofNCompleteColumn(), TimeRemainingColumn(), values)
         self._progress = Progress(*columns, expand=True)
-        self._task = self._progress.add_task("", total=total, values="")
+        self._task = self._progress.add_task("", total=total, completed=done, values="")
         self._progress.start()
 
     def advance(self) -> None:

@@ -1,154 +1,185 @@
-"""A trained model in one file: tables and slots by name, dense parameters, everything else that training needs.
-
-The file is NumPy's ``.npz``: named arrays, and a JSON text under ``about``. It is written beside its final name and
-then renamed, so that a model folder holds a whole model or none.
-"""
+"""The checkpoints of a run: saved while it trains, and loaded again."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import os
-import zipfile
-from collections.abc import Mapping
+import contextlib
+import platform
+import time
+import warnings
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Literal, Protocol
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from sparrow.config import Config, ConfigError, dumps, loads
+import sparrow
+from sparrow.config import Config, ConfigError, Problem, dumps, loads
 from sparrow.data import DataError
+from sparrow.runs.differences import differences
 from sparrow.runs.program import Program, TrainState
+from sparrow.runs.progress import Progress
+from sparrow.runs.restoring import Say, arrays_of, restored
+from sparrow.runs.run_folder import RunFolder, replace
+from sparrow.training.checkpoint import CheckpointError, Checkpoints, Damaged, Saved, rows_of, whole
 
-NAME: Final = "model.npz"
-CONFIG_NAME: Final = "config.yaml"
-VERSION: Final = 1
-
-
-def save(folder: Path, program: Program, state: TrainState, position: Mapping[str, Any]) -> Path:
-    """Writes the model, and its config beside it for people to read. Gives the file's path."""
-    arrays = _to_arrays(program, state)
-    text = dumps(program.config)
-    about = {
-        "version": VERSION,
-        "step": int(state.optimizer.step),
-        "config": text,
-        "position": dict(position),
-        # NumPy's format does not know bfloat16 and the like: they are kept as raw bytes.
-        "dtypes": {name: array.dtype.name for name, array in arrays.items()},
-    }
-    raw = {name: _raw(array) for name, array in arrays.items()}
-    path, partial = folder / NAME, folder / f".{NAME}.partial"
-    with partial.open("wb") as file:
-        np.savez(file, allow_pickle=False, about=np.array(json.dumps(about)), **raw)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-    (folder / CONFIG_NAME).write_text(text, encoding="utf-8")
-    return path
+Step = int | Literal["best"] | None
 
 
-def saved_config(folder: str | Path) -> Config:
-    """The config of a saved model."""
-    with _opened(folder) as file:
-        return loads(_about(folder, file)["config"], source=str(Path(folder) / NAME))
+class Extra(Protocol):
+    """Something else that a checkpoint holds, such as counts that a report shows."""
+
+    def state(self) -> Mapping[str, np.ndarray[Any, Any]]:
+        """Arrays by name; they must not change afterwards."""
+
+    def restore(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Goes on from what `state` gave; without any, from the start."""
 
 
-def load(folder: str | Path, config: Config | None = None) -> tuple[Program, TrainState]:
-    """A saved model. ``config`` stands in for its own, such as to read other data; tables and model must agree."""
-    with _opened(folder) as file:
-        about = _about(folder, file)
-        config = config or loads(about["config"], source=str(Path(folder) / NAME))
-        program = Program.of(config)
+class Saver:
+    """Saves the states of one run."""
+
+    def __init__(self, folder: RunFolder, program: Program, extras: Mapping[str, Extra]) -> None:
+        self._folder, self._program, self._extras = folder, program, extras
+        self._config = dumps(program.config)
+        self._checkpoints = Checkpoints(folder.checkpoints, program.config.train.checkpoint.keep)
+
+    @property
+    def steps(self) -> list[int]:
+        """The steps that are saved, the newest first."""
+        return self._folder.steps
+
+    def begin(self, progress: Progress) -> None:
+        """Writes the config where people look for it, and moves checkpoints after ``progress``, all damaged, aside."""
+        for step in self.steps:
+            if step > progress.steps:
+                self._checkpoints.set_aside(step)
+        replace(self._folder.config, self._config)
+        self.set_status(progress)
+
+    def save(self, state: TrainState, progress: Progress) -> Path:
+        """Copies the state, or writes it where it is large, and goes on in the background. Gives the folder to be."""
+        about = {
+            "step": int(state.optimizer.step),
+            "progress": progress.to_dict(),
+            "config": self._config,
+            "time": round(time.time(), 3),
+            "versions": versions(),
+        }
+        tables = rows_of(self._program.embedder, state.optimizer.embedding)
+        arrays = arrays_of(state, self._extras)
+        best = None if progress.best is None else progress.best.step
+        return self._checkpoints.save(progress.steps, tables, arrays, about, best)
+
+    def wait(self) -> None:
+        """Until the last one is whole."""
+        self._checkpoints.wait()
+
+    def finish(self, progress: Progress) -> None:
+        """The run is complete."""
+        self.wait()
+        self.set_status(progress, finished=True)
+
+    def set_status(self, progress: Progress, finished: bool = False) -> None:
+        """Says in the folder whether the run is finished, and which step was the best."""
+        self._folder.set_status({"finished": finished, "best": progress.best})
+
+    @contextlib.contextmanager
+    def closing(self) -> Iterator[None]:
+        """Leaves with nothing in work. What ended the run is told, not what follows from it."""
         try:
-            state = _from_arrays(program, file, about["dtypes"])
-        except (KeyError, ValueError) as error:
-            raise ConfigError(f"does not fit the model saved in {folder}: {_sentence(error)}") from None
-    return program, state
+            yield
+        except BaseException:
+            with contextlib.suppress(CheckpointError, OSError):
+                self._checkpoints.close()
+            raise
+        self._checkpoints.close()
 
 
-def _opened(folder: str | Path) -> Any:
-    path = Path(folder) / NAME
-    try:
-        return np.load(path, allow_pickle=False)
-    except FileNotFoundError:
-        raise DataError("there is no saved model; train one into this folder first", str(path)) from None
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise DataError(f"is not a saved model, or was cut off: {error}", str(path)) from None
+def versions() -> dict[str, str]:
+    """What a checkpoint was made with."""
+    return {
+        "sparrow": sparrow.__version__,
+        "jax": jax.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "device": jax.devices()[0].device_kind,
+    }
 
 
-def _about(folder: str | Path, file: Any) -> dict[str, Any]:
-    path = str(Path(folder) / NAME)
-    if "about" not in file:
-        raise DataError("is not a saved model", path)
-    about: dict[str, Any] = json.loads(str(file["about"]))
-    if about["version"] != VERSION:
-        raise DataError(f"was saved in form {about['version']}, and this version reads form {VERSION}", path)
-    return about
+def opened(folder: str | Path, step: Step = None, say: Say | None = None) -> Iterator[Saved]:
+    """The checkpoints to try, in order: the newest that is whole, those before it; or just the one asked for."""
+    run = RunFolder(folder)
+    if not run.steps:
+        raise DataError("there is no saved model; train one into this folder first", str(folder))
+    if step is None:
+        yield from whole(run.checkpoints, say or warn)
+        return
+    if step == "best":
+        step = best_step(run, say or warn)
+    if step not in run.steps:
+        saved = ", ".join(map(str, sorted(run.steps)))
+        raise DataError(f"step {step} is not saved; there are {saved}", str(run.checkpoints))
+    yield Saved(run.checkpoints / str(step))
 
 
-def _to_arrays(program: Program, state: TrainState) -> dict[str, np.ndarray[Any, Any]]:
-    embedder, embedding = program.embedder, state.optimizer.embedding
-    arrays: dict[str, Any] = {}
-    for table in embedder.tables:
-        arrays[f"tables/{table}"] = embedder.table(embedding, table)
-        arrays |= {f"slots/{table}/{slot}": array for slot, array in embedder.slots(embedding, table).items()}
-    arrays |= dict(_named(_without_tables(state)))
-    return {name: np.asarray(_plain(array)) for name, array in arrays.items()}
+def best_step(run: RunFolder, say: Say) -> int:
+    """The step of the best checkpoint."""
+    best = run.status.get("best")
+    if best is None:
+        best = next((saved.about["progress"]["best"] for saved in whole(run.checkpoints, say)), None)
+    if best is None:
+        raise DataError("no best step is known: train with train.checkpoint.best_by, or load another", str(run))
+    return int(best[0])
 
 
-def _from_arrays(program: Program, file: Any, dtypes: Mapping[str, str]) -> TrainState:
-    def read(name: str) -> Any:
-        array = file[name]
-        return array.view(jnp.dtype(dtypes[name])) if array.dtype.kind == "V" else array
-
-    fresh = program.init()
-    embedder, embedding = program.embedder, fresh.optimizer.embedding
-    for table in embedder.tables:
-        embedding = embedder.with_table(embedding, table, read(f"tables/{table}"))
-        slots = {slot: read(f"slots/{table}/{slot}") for slot in embedder.slots(embedding, table)}
-        embedding = embedder.with_slots(embedding, table, slots)
-    others = _without_tables(fresh)
-    leaves = [_like(name, read(name), leaf) for name, leaf in _named(others)]
-    step, seed, optimizer, rest = jax.tree.unflatten(jax.tree.structure(others), leaves)
-    embedding = dataclasses.replace(embedding, step=step, seed=seed)
-    return TrainState(dataclasses.replace(optimizer, embedding=embedding), rest, fresh.metrics)
+def saved_config(folder: str | Path, step: Step = None) -> Config:
+    """The config of a saved model."""
+    for saved in opened(folder, step, say=lambda _: None):
+        return config_of(saved)
+    raise all_damaged(folder)
 
 
-def _without_tables(state: TrainState) -> Any:
-    """What is saved by its place in the state. The metrics of training are not: they start anew."""
-    embedding = state.optimizer.embedding
-    optimizer: Any = dataclasses.replace(state.optimizer, embedding=None)  # type: ignore[arg-type]
-    return embedding.step, embedding.seed, optimizer, state.rest
+def load(
+    folder: str | Path, config: Config | None = None, step: Step = None, *, say: Say | None = None
+) -> tuple[Program, TrainState]:
+    """A saved model: of the newest checkpoint that is whole, of a step, or of the ``"best"`` one.
+
+    Args:
+      folder: of the run.
+      config: stands in for the saved one, such as to read other data; tables and model must agree.
+      step: which checkpoint.
+      say: gets a line for everything that is worth knowing; a warning, unless given.
+    """
+    for saved in opened(folder, step, say):
+        program = Program.of(config or config_of(saved))
+        try:
+            return program, restored(program, saved, say or warn)
+        except Damaged as error:
+            if step is not None:
+                raise
+            (say or warn)(f"checkpoint {saved.step} is damaged and was passed over: {error}")
+        except CheckpointError as error:
+            raise does_not_fit(saved, program.config, error) from None
+    raise all_damaged(folder)
 
 
-def _named(tree: Any) -> list[tuple[str, Any]]:
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return [("state/" + jax.tree_util.keystr(path, simple=True, separator="/"), leaf) for path, leaf in leaves]
+def config_of(saved: Saved) -> Config:
+    """The config that a checkpoint was made with."""
+    return loads(saved.about["config"], source=str(saved.path))
 
 
-def _is_key(array: Any) -> bool:
-    return bool(jnp.issubdtype(array.dtype, jax.dtypes.prng_key))
+def does_not_fit(saved: Saved, config: Config, error: CheckpointError) -> ConfigError:
+    """One line, and one for each field that differs from the saved config."""
+    changed = [Problem(change.field, change.sentence) for change in differences(config_of(saved), config)]
+    return ConfigError([Problem((), f"does not fit the model saved in {saved.path}: {error}"), *changed])
 
 
-def _plain(array: Any) -> Any:
-    return jax.random.key_data(array) if _is_key(array) else array
+def all_damaged(folder: str | Path) -> CheckpointError:
+    """When nothing is left to fall back on."""
+    return CheckpointError(f"{folder}: every checkpoint is damaged; start anew, or bring a copy of one back")
 
 
-def _raw(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    return array if array.dtype.kind in "biufc" else array.view(f"V{array.dtype.itemsize}")
-
-
-def _like(name: str, array: Any, leaf: Any) -> Any:
-    """The array as the state holds it; one of another shape is refused."""
-    expected = _plain(leaf).shape
-    if array.shape != expected:
-        raise ValueError(f"{name} has the shape {array.shape}, the config's model needs {expected}")
-    value = jnp.asarray(array)
-    return jax.random.wrap_key_data(value, impl=jax.random.key_impl(leaf)) if _is_key(leaf) else value
-
-
-def _sentence(error: KeyError | ValueError) -> str:
-    return f"it lacks {error.args[0]}" if isinstance(error, KeyError) else str(error)
+def warn(text: str) -> None:
+    """What is worth knowing, where nobody listens."""
+    warnings.warn(text, stacklevel=3)

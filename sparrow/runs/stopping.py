@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from sparrow.config import ConfigError, EarlyStopping, Problem
+from sparrow.config.errors import Path
 from sparrow.registry import nearest
 
 
@@ -21,9 +22,8 @@ class Watch:
 
     def __init__(self, policy: EarlyStopping | None, names: Sequence[str]) -> None:
         self.policy = policy
-        if policy is not None and policy.metric not in names:
-            problem = f"evaluation has no such result: {nearest(policy.metric, names)}"
-            raise ConfigError([Problem(("evaluate", "early_stopping", "metric"), problem)])
+        if policy is not None:
+            check_metric(policy.metric, names, ("evaluate", "early_stopping", "metric"))
         self.best = math.nan
         self.without_gain = 0
 
@@ -32,13 +32,16 @@ class Watch:
         if self.policy is None:
             return False
         value = results[self.policy.metric]
-        gain = value - self.best if self.policy.mode == "max" else self.best - value
-        is_better = not math.isnan(value) and (math.isnan(self.best) or gain > self.policy.min_change)
-        if is_better:
+        if is_better(value, self.best, self.policy.mode, self.policy.min_change):
             self.best, self.without_gain = value, 0
         else:
             self.without_gain += 1
-        return self.without_gain >= self.policy.patience
+        return self.is_over
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there were enough evaluations without a gain."""
+        return self.policy is not None and self.without_gain >= self.policy.patience
 
     @property
     def reason(self) -> str:
@@ -47,3 +50,19 @@ class Watch:
             return ""
         times = f"{self.without_gain} evaluation{'s' * (self.without_gain > 1)}"
         return f"no better {self.policy.metric} than {self.best:.6g} in {times}"
+
+
+def is_better(value: float, best: float, mode: str, min_change: float = 0.0) -> bool:
+    """Whether ``value`` beats ``best`` by more than ``min_change``; anything beats NaN, which beats nothing.
+
+    >>> is_better(0.7, 0.6, "max"), is_better(0.7, 0.6, "min"), is_better(0.7, math.nan, "min")
+    (True, False, True)
+    """
+    gain = value - best if mode == "max" else best - value
+    return not math.isnan(value) and (math.isnan(best) or gain > min_change)
+
+
+def check_metric(metric: str, names: Sequence[str], field: Path) -> None:
+    """Refuses a metric that evaluations do not give."""
+    if metric not in names:
+        raise ConfigError([Problem(field, f"evaluation has no such result: {nearest(metric, names)}")])

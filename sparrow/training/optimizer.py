@@ -110,8 +110,8 @@ class Optimizer:
       precision: what the model computes in: "float32", "bfloat16" or "float16". Parameters and tables keep their
         own dtype.
       loss_scale: dynamic loss scaling, for float16; True: `LossScale` with its defaults.
-      skip_nonfinite: whether a step with a gradient that is not finite changes nothing at all; None: where a loss
-        scale is used.
+      skip_nonfinite: whether a step with a loss or gradient that is not finite changes nothing at all; None: where a
+        loss scale is used.
       ema: the decay of an average of the dense parameters; None: no average.
     """
 
@@ -214,15 +214,32 @@ class Optimizer:
         grads, act_grads = jax.tree.map(lambda g: g.astype(jnp.float32) * factor, (grads, act_grads))
         return Gradients(grads, self.embedder.row_grads(batch, act_grads), weight * loss), aux
 
+    def all_finite(self, grads: Gradients) -> jax.Array:
+        """Whether the loss and every gradient are finite."""
+        leaves = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(grads.dense)]
+        return jnp.stack([jnp.isfinite(grads.loss), grads.rows.all_finite(), *leaves]).all()
+
     def apply(
-        self, state: OptimizerState, grads: Gradients, *, aux: Any = None, grad_norm: bool = False
+        self,
+        state: OptimizerState,
+        grads: Gradients,
+        *,
+        aux: Any = None,
+        grad_norm: bool = False,
+        when: jax.Array | None = None,
     ) -> tuple[OptimizerState, StepInfo]:
-        """One update of everything from accumulated gradients, or none of anything where they are not finite."""
+        """One update of everything from accumulated gradients, or none of anything where they are not finite.
+
+        With ``when``, which needs ``skip_nonfinite``, nothing changes either where that is false, and such a step does
+        not count as skipped.
+        """
+        if when is not None and not self.skip_nonfinite:
+            raise ValueError("Optimizer.apply takes when= only with skip_nonfinite=True")
         dense, rows = grads.dense, grads.rows
+        when = jnp.array(True) if when is None else when
         finite = jnp.array(True)
         if self.skip_nonfinite:
-            leaves = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(dense)]
-            finite = jnp.stack([rows.all_finite(), *leaves]).all()
+            finite = self.all_finite(grads) & when
         norm = None
         if grad_norm or self.clip_global_norm is not None:
             norm = jnp.sqrt(squared_norm(dense) + jnp.square(rows.global_norm()))
@@ -239,8 +256,10 @@ class Optimizer:
         new = OptimizerState(embedding, params, dense_state, ema, state.loss_scale, state.skipped)
         if self.skip_nonfinite:
             new = _keep_unless(finite, state, new)
+            new = dataclasses.replace(new, skipped=state.skipped + (when & ~finite).astype(jnp.int32))
         if isinstance(self.loss_scale, LossScale) and state.loss_scale is not None:
-            new = dataclasses.replace(new, loss_scale=self.loss_scale.update(state.loss_scale, finite))
+            scale = self.loss_scale.update(state.loss_scale, finite)
+            new = dataclasses.replace(new, loss_scale=_chosen(when, scale, state.loss_scale))
         return new, StepInfo(grads.loss, finite, norm, aux)
 
     def swap_ema(self, state: OptimizerState) -> OptimizerState:
@@ -256,10 +275,10 @@ def _accumulates(state: Any) -> bool:
 
 def _keep_unless(finite: jax.Array, old: OptimizerState, new: OptimizerState) -> OptimizerState:
     """``new`` where the step was finite. The tables are left alone: no row of theirs was touched."""
-    params, dense, ema, step = jax.tree.map(
-        lambda before, after: jnp.where(finite, after, before),
-        (old.params, old.dense, old.ema, old.embedding.step),
+    params, dense, ema, step = _chosen(
+        finite,
         (new.params, new.dense, new.ema, new.embedding.step),
+        (old.params, old.dense, old.ema, old.embedding.step),
     )
     return dataclasses.replace(
         new,
@@ -267,5 +286,8 @@ def _keep_unless(finite: jax.Array, old: OptimizerState, new: OptimizerState) ->
         params=params,
         dense=dense,
         ema=ema,
-        skipped=old.skipped + (~finite).astype(jnp.int32),
     )
+
+
+def _chosen(condition: jax.Array, yes: Any, no: Any) -> Any:
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)

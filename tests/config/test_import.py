@@ -301,7 +301,7 @@ def test_mmoe():
     assert len(config.assemble(loaded).specs) == 3
     # Without data to evaluate on there is no evaluation.
     assert loaded.evaluate == config.Evaluate()
-    assert loaded.train.checkpoint == config.Checkpoint(every_steps=1000)
+    assert loaded.train.checkpoint == config.Checkpoint(every_steps=1000, keep=None)
 
 
 @pytest.mark.parametrize(

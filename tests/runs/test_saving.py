@@ -1,6 +1,7 @@
 """Saved models: everything comes back to the bit, and what cannot be read is one clear line."""
 
 import io
+import shutil
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -9,6 +10,7 @@ import pytest
 from sparrow import runs
 from sparrow.config import ConfigError
 from sparrow.data import ClickLog, DataError, write_clicks
+from sparrow.training.checkpoint import CheckpointError
 from tests.runs.cases import FIELDS, IDS, case
 from tests.runs.test_training import assert_same_bits
 
@@ -60,9 +62,72 @@ def test_what_cannot_be_read(trained, tmp_path):
     folder, _ = trained
     with pytest.raises(DataError, match="there is no saved model"):
         runs.load(tmp_path)
-    whole = (folder / "model.npz").read_bytes()
-    (tmp_path / "model.npz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(DataError, match="is not a saved model, or was cut off"):
-        runs.load(tmp_path)
-    with pytest.raises(ConfigError, match="does not fit the model saved in"):
-        runs.load(folder, case(*OPTIONS, "model.architecture.deep={hidden_units: [9]}"))
+    with pytest.raises(DataError, match="step 7 is not saved; there are 3"):
+        runs.load(folder, step=7)
+    with pytest.raises(ConfigError) as error:
+        runs.load(folder, case(*OPTIONS, "model.architecture.deep.hidden_units=[9]"))
+    first, *others = str(error.value).splitlines()
+    assert "does not fit the model saved in" in first
+    assert "has the shape" in first
+    assert "model.architecture.deep.hidden_units[0]: was 8, is now 9" in others
+
+
+FILES = 12  # of a checkpoint of this model, at least
+
+
+def damaged(path, how):
+    """Damages one file in one way."""
+    data = bytearray(path.read_bytes())
+    if how == "missing":
+        path.unlink()
+    elif how == "truncated":
+        path.write_bytes(data[: len(data) // 2])
+    else:
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+
+
+@pytest.fixture(scope="module")
+def two_saved(tmp_path_factory):
+    """A run with checkpoints of steps 2 and 4, and their states."""
+    folder = tmp_path_factory.mktemp("two")
+    runs.train(case("train.steps=4", "train.checkpoint.every_steps=2"), folder, stream=io.StringIO())
+    states = {step: runs.load(folder, step=step)[1] for step in (2, 4)}
+    return folder, states
+
+
+@pytest.mark.parametrize("how", ["missing", "truncated", "flipped"])
+def test_every_file_is_guarded(two_saved, tmp_path, how):
+    """Whatever happens to one file: the whole checkpoint is loaded, or the one before it, and that is said."""
+    folder, states = two_saved
+    files = sorted(path.relative_to(folder) for path in (folder / "checkpoints" / "4").rglob("*") if path.is_file())
+    assert len(files) >= FILES
+    program = runs.load(folder)[0]
+    passed_over = 0
+    for index, file in enumerate(files):
+        copy = tmp_path / str(index)
+        shutil.copytree(folder / "checkpoints", copy / "checkpoints")
+        damaged(copy / file, how)
+        said = []
+        _, state = runs.load(copy, program.config, say=said.append)
+        if said:
+            passed_over += 1
+            assert len(said) == 1
+            assert "checkpoint 4 is damaged and was passed over" in said[0]
+            assert file.name in said[0]
+            assert_same_bits(states[2], state)
+        else:
+            assert file.name in ("_CHECKPOINT_METADATA", "commit_success.txt")  # which nobody reads
+            assert_same_bits(states[4], state)
+    assert passed_over == len(files) - 2
+
+
+def test_when_all_are_damaged(two_saved, tmp_path):
+    folder, _ = two_saved
+    shutil.copytree(folder / "checkpoints", tmp_path / "checkpoints")
+    for step in (2, 4):
+        (tmp_path / "checkpoints" / str(step) / "manifest.json").unlink()
+    with pytest.raises(CheckpointError, match="every checkpoint is damaged"):
+        runs.load(tmp_path, say=lambda _: None)
+    with pytest.raises(CheckpointError, match=r"manifest.json: it is missing"):
+        runs.load(tmp_path, step=4)

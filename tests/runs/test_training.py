@@ -172,7 +172,7 @@ def test_early_stopping_and_the_log(tmp_path):
     stream = io.StringIO()
     trained = runs.train(config, tmp_path, stream=stream)
     assert trained.steps == 6  # the first evaluation, and two that were no better
-    saved = [line.split()[2] for line in stream.getvalue().splitlines() if line.startswith("saved")]
+    saved = [line.split()[2] for line in stream.getvalue().splitlines() if line.startswith("save ")]
     assert saved == ["4", "6"]
     entries = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [(e["kind"], e["step"]) for e in entries] == [

@@ -1,0 +1,65 @@
+"""`Progress`: where a run stands, beside the state that steps change."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+
+class Best(NamedTuple):
+    """The best evaluation so far: after which step, and its value."""
+
+    step: int
+    value: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """Plain values that a checkpoint holds, so that a run goes on as if it had never stopped.
+
+    Attributes:
+      steps: optimizer steps made, those that were skipped included.
+      epoch: epochs whose end was acted upon.
+      position: in the data, after the last step.
+      evaluated_at: the step of the last evaluation, or -1.
+      results: what it gave.
+      evaluation_due: whether an evaluation after the last step was broken off.
+      best: the best evaluation by ``train.checkpoint.best_by``.
+      watched: what early stopping remembers: the best value, and how many evaluations brought nothing better since.
+      log: how long the files of the log are.
+    """
+
+    steps: int = 0
+    epoch: int = 0
+    position: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    evaluated_at: int = -1
+    results: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    evaluation_due: bool = False
+    best: Best | None = None
+    watched: tuple[float, int] = (math.nan, 0)
+    log: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON, where a number that is not finite is null."""
+        fields: dict[str, Any] = dataclasses.asdict(self)
+        fields["results"] = {name: _to_json(value) for name, value in self.results.items()}
+        fields["watched"] = [_to_json(self.watched[0]), self.watched[1]]
+        return fields
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Progress:
+        """The inverse of `to_dict`."""
+        results = {name: _from_json(value) for name, value in fields["results"].items()}
+        best = None if fields["best"] is None else Best(*fields["best"])
+        watched = (_from_json(fields["watched"][0]), fields["watched"][1])
+        return cls(**{**fields, "results": results, "best": best, "watched": watched})
+
+
+def _to_json(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _from_json(value: float | None) -> float:
+    return math.nan if value is None else value

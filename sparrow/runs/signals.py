@@ -1,0 +1,36 @@
+"""Ctrl-C and SIGTERM while training: noted, and acted upon between two steps."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+
+class StopRequest:
+    """Whether somebody wants the run to stop. The second Ctrl-C stops it at once."""
+
+    def __init__(self) -> None:
+        self.received: signal.Signals | None = None
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Takes the signals over inside the block. Outside the main thread Python allows none, and nothing changes."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+
+    def _note(self, number: int, frame: FrameType | None) -> Any:
+        if self.received is not None and number == signal.SIGINT:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            raise KeyboardInterrupt
+        self.received = signal.Signals(number)
