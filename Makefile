@@ -25,7 +25,7 @@ types: $(READY)
 	$(BIN)/mypy
 
 test: lint types
-	$(BIN)/python -m pytest --numprocesses 2
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
 # The CPU kernels' tests once more, compiled with AddressSanitizer: a read or write outside an array ends the run.
 test-asan: $(READY)

@@ -15,7 +15,7 @@ from sparrow.kernels import backends
 from sparrow.rules import Rule
 
 if TYPE_CHECKING:
-    from sparrow import config, data, dense, losses, metrics, models, runs, schedules
+    from sparrow import config, data, dense, exports, losses, metrics, models, runs, schedules, serving
     from sparrow.embedding import linen, nnx
     from sparrow.training import Optimizer
 
@@ -26,6 +26,7 @@ _LAZY = {
     "config": "sparrow.config",
     "data": "sparrow.data",
     "dense": "sparrow.dense",
+    "exports": "sparrow.exports",
     "linen": "sparrow.embedding.linen",
     "losses": "sparrow.losses",
     "metrics": "sparrow.metrics",
@@ -33,6 +34,7 @@ _LAZY = {
     "nnx": "sparrow.embedding.nnx",
     "runs": "sparrow.runs",
     "schedules": "sparrow.schedules",
+    "serving": "sparrow.serving",
 }
 
 
@@ -63,6 +65,7 @@ __all__ = [
     "config",
     "data",
     "dense",
+    "exports",
     "linen",
     "losses",
     "metrics",
@@ -71,4 +74,5 @@ __all__ = [
     "rules",
     "runs",
     "schedules",
+    "serving",
 ]

@@ -1,4 +1,4 @@
-"""The command line: ``sparrow train|eval|predict|import-config|vocab``.
+"""The command line: ``sparrow train|eval|predict|export|report|plan|import-config|vocab``.
 
 A user's mistake gives one line on the standard error for each thing that is wrong, and exit code 2; never a traceback.
 """
@@ -6,6 +6,7 @@ A user's mistake gives one line on the standard error for each thing that is wro
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import runpy
 import sys
@@ -24,25 +25,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0; 1 for a run that could not go on; 2 for a user's mistake; 130 where Ctrl-C, 143 where SIGTERM stopped it.
     """
     options = _parser().parse_args(arguments)
-    # Imported here, so that `sparrow --help` is quick.
-    from sparrow.config import ConfigError
-    from sparrow.data import DataError
-    from sparrow.runs import FolderError, Interrupted, RunError
-    from sparrow.training.checkpoint import CheckpointError
-
     try:
         for file in options.imports or ():
             _run_file(file)
         options.command(options)
-    except (ConfigError, DataError, CheckpointError, FolderError, _Mistake) as error:
+    except KeyboardInterrupt as stop:
+        return _interrupted(stop)
+    except _mistakes() as error:
         return _say(error, USER_ERROR)
-    except RunError as error:
+    except _failures() as error:
         return _say(error, FAILED)
-    except Interrupted as stop:
-        how = "saved; add --resume to go on" if stop.step else "nothing was trained yet"
-        return _say(f"{stop}: {how}", 128 + stop.signal)
-    except KeyboardInterrupt:
-        return _say("interrupted; what was not saved before is lost", INTERRUPTED)
     return 0
 
 
@@ -54,6 +46,34 @@ def _say(text: object, code: int) -> int:
 
 class _Mistake(ValueError):
     """A mistake in how the command was called."""
+
+
+def _mistakes() -> tuple[type[Exception], ...]:
+    """What is a user's mistake. Imported when there is one: predicting from an export needs no config."""
+    from sparrow.config import ConfigError
+    from sparrow.data import DataError
+    from sparrow.runs import FolderError
+    from sparrow.training.checkpoint import CheckpointError
+
+    return ConfigError, DataError, CheckpointError, FolderError, _Mistake
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """What ends a run that was started rightly."""
+    from sparrow.runs import RunError
+
+    return (RunError,)
+
+
+def _interrupted(stop: KeyboardInterrupt) -> int:
+    """Says what was saved; 130 after Ctrl-C, 143 after SIGTERM."""
+    from sparrow.runs import Interrupted
+
+    if not isinstance(stop, Interrupted):
+        return _say("interrupted at once; what was not saved before is lost", INTERRUPTED)
+    return _say(
+        f"{stop}: {'saved; add --resume to go on' if stop.step else 'nothing was trained yet'}", 128 + stop.signal
+    )
 
 
 def _train(options: argparse.Namespace) -> None:
@@ -82,13 +102,40 @@ def _eval(options: argparse.Namespace) -> None:
 
 
 def _predict(options: argparse.Namespace) -> None:
-    from sparrow import runs
+    from sparrow import serving
 
-    program, state = _loaded(options)
+    predict: Any
+    if serving.is_export(options.model_dir):
+        if options.overrides:
+            raise _Mistake(f"an export has no config that {options.overrides[0]} could change; leave it out")
+        predict = functools.partial(serving.predict, serving.load(options.model_dir, verify=options.verify))
+    else:
+        from sparrow import runs
+
+        predict = functools.partial(runs.predict, *_loaded(options))
     _make_folder(Path(options.output).parent)
     columns = [column for column in options.columns.split(",") if column]
-    rows = runs.predict(program, state, options.input, options.output, columns=columns, batch_size=options.batch_size)
+    rows = predict(options.input, options.output, columns=columns, batch_size=options.batch_size)
     print(f"{rows} rows to {options.output}")
+
+
+def _export(options: argparse.Namespace) -> None:
+    from sparrow import exports, runs
+
+    exports.refuse(options.output, options.overwrite)  # before the model is read, which takes a while
+    program, state = runs.load(options.model_dir)
+    made = exports.export(program, state, options.output, ema=options.ema, overwrite=options.overwrite)
+    size, platforms = sum(file.bytes for file in made.files.values()), ", ".join(made.platforms)
+    average = ", the average of its parameters" * made.ema
+    print(f"{made.model} of step {made.step}{average}: {size:,} bytes to {options.output}, for {platforms}")
+
+
+def _report(options: argparse.Namespace) -> None:
+    from sparrow.reports import unshared, write_report
+
+    for line in unshared(options.runs):
+        print(f"sparrow: {line}", file=sys.stderr)
+    print(write_report(options.runs, options.output))
 
 
 def _import_config(options: argparse.Namespace) -> None:
@@ -186,12 +233,31 @@ def _parser() -> argparse.ArgumentParser:
     added.add_argument("--json", action="store_true", help="print one JSON object")
 
     added = command("predict", _predict, "Predict every row of Parquet files, into a Parquet file.")
-    added.add_argument("model_dir")
+    added.add_argument("model_dir", help="the folder of a run, or an export")
     added.add_argument("input", help="a file, a folder, or a pattern in quotes")
     added.add_argument("output")
     overrides(added)
     added.add_argument("--columns", default="", metavar="A,B", help="columns of the input to keep")
     added.add_argument("--batch-size", type=_at_least_one, help="rows at a time; as in evaluation unless given")
+    added.add_argument(
+        "--no-verify", dest="verify", action="store_false", help="do not read an export's tables through for a checksum"
+    )
+
+    added = command(
+        "export", _export, "Write a trained model as StableHLO and safetensors, to predict without its code."
+    )
+    added.add_argument("model_dir", help="the folder of a run")
+    added.add_argument("output", help="the folder to write")
+    added.add_argument(
+        "--ema",
+        action=argparse.BooleanOptionalAction,
+        help="the average of the parameters, or the last ones; as in evaluation unless given",
+    )
+    added.add_argument("--overwrite", action="store_true", help="replace an export that is there already")
+
+    added = command("report", _report, "Write the report of a run, or of several compared, as one HTML file.")
+    added.add_argument("runs", nargs="+", metavar="RUN", help="the folder of a run, finished or not")
+    added.add_argument("--output", metavar="FILE", help="RUN/report.html unless given; for several runs, report.html")
 
     added = command("import-config", _import_config, "Write a config, such as one of TorchEasyRec, as YAML.")
     added.add_argument("config")

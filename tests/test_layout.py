@@ -19,9 +19,13 @@ ORDER = [
     "metrics",
     "training",
     "data",
+    "serving",
     "models",
     "config",
+    "reports",
     "runs",
+    "exports",
+    "plan",
     "cli",
 ]
 

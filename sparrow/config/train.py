@@ -141,6 +141,8 @@ class Train(Section):
     """Whether to write scalars for TensorBoard."""
     summaries: tuple[Summary, ...] = ("loss", "learning_rate")
     """What is shown beside the metrics; parameter and gradient are histograms of the dense ones, in TensorBoard."""
+    traffic: Annotated[float, Field(ge=0, le=1)] = 0.01
+    """The share of the time that counting looked-up rows may take, for the report; 0: none, 1: count every batch."""
 
     @model_validator(mode="after")
     def _check(self) -> Train:

@@ -61,6 +61,15 @@ def roc_area(total: Mapping[str, Any], xp: ModuleType, add_origin: bool) -> Any:
     return area + x[..., 0] * y[..., 0] / 2 if add_origin else area
 
 
+def average_precision(total: Mapping[str, Any], xp: ModuleType) -> Any:
+    """``sum_t (R(t) - R(t above)) * P(t)``: the area of the steps of the curve (recall, precision)."""
+    false_positives, true_positives = rates_from_the_top(total, xp)
+    called = false_positives + true_positives
+    precision = true_positives / xp.where(called > 0, called, 1)
+    found = xp.flip(total["positive"], -1)  # between this threshold and the one above
+    return ratio(xp, xp.sum(found * precision), true_positives[-1])
+
+
 def check_thresholds(name: str, thresholds: int) -> None:
     """A curve needs two points."""
     if thresholds < 2:
@@ -140,11 +149,7 @@ class PRAUC(HistogramMetric):
     from_logits: bool = False
 
     def _value(self, total: Mapping[str, Any], xp: ModuleType) -> Any:
-        false_positives, true_positives = rates_from_the_top(total, xp)
-        called = false_positives + true_positives
-        precision = true_positives / xp.where(called > 0, called, 1)
-        found = xp.flip(total["positive"], -1)  # between this threshold and the one above
-        return ratio(xp, xp.sum(found * precision), true_positives[-1])
+        return average_precision(total, xp)
 
     def _undefined(self, total: Mapping[str, Any]) -> str:
         return "no positive labels" if total["negative"].any() else super()._undefined(total)

@@ -85,13 +85,13 @@ class DSSM(nnx.Module):
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
         """``{"query": (batch, dim), "item": (items, dim)}``, and "negatives" where they are sampled."""
         query, items = self.query(acts, numbers), self.item(acts, numbers)
-        batch = len(query)
+        batch = query.shape[0]  # not len: an exported model has no number here
         if self.negatives == "in_batch":
             return {"query": query, "item": items}
-        if len(items) <= batch:
+        if items.shape[0] <= batch:
             raise ValueError(
                 f"DSSM with sampled negatives needs item features of more rows than the {batch} users: "
-                f"the items chosen, then the negatives; got {len(items)}"
+                f"the items chosen, then the negatives; got {items.shape[0]}"
             )
         return {"query": query, "item": items[:batch], "negatives": items[batch:]}
 

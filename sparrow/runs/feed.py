@@ -14,6 +14,7 @@ from sparrow.config import Assembly, Task
 from sparrow.data import Batch, DataError
 from sparrow.embedding import Embedder, PackedBatch
 from sparrow.losses import JRC, SoftmaxCrossEntropy
+from sparrow.runs.traffic import Counted, Traffic
 
 
 @jax.tree_util.register_dataclass
@@ -35,17 +36,26 @@ class Feed:
 
 
 class Prepared(NamedTuple):
-    """A batch on the device, and what only the host can use: the keys that metrics group by, 64 bits wide."""
+    """A batch on the device, and what only the host can use.
+
+    Attributes:
+      feed: for the jitted functions.
+      keys: what metrics group by, 64 bits wide.
+      counted: how often each row is looked up, where that was counted.
+    """
 
     feed: Feed
     keys: dict[str, npt.NDArray[np.int64]]
+    counted: Counted | None = None
 
 
 class Preparer:
     """Packs batches and copies them to the device. Called by the pipeline's thread while the device computes."""
 
-    def __init__(self, embedder: Embedder, assembly: Assembly, tasks: Mapping[str, Task]) -> None:
-        self._embedder, self._assembly = embedder, assembly
+    def __init__(
+        self, embedder: Embedder, assembly: Assembly, tasks: Mapping[str, Task], traffic: Traffic | None = None
+    ) -> None:
+        self._embedder, self._assembly, self._traffic = embedder, assembly, traffic
         losses = [(task, loss) for task in tasks.values() for loss in task.losses]
         self._sessions = {loss.session_name for _, loss in losses if isinstance(loss, JRC)}
         self._classes = {task.label for task, loss in losses if isinstance(loss, JRC | SoftmaxCrossEntropy)}
@@ -57,7 +67,8 @@ class Preparer:
         columns |= {name: _classes(name, x) if name in self._classes else x for name, x in batch.labels.items()}
         packed = self._embedder.pack(self._assembly.lookups(batch.ids))
         numbers: dict[str, Any] = dict(batch.numbers)
-        return Prepared(jax.device_put(Feed(packed, numbers, columns, len(batch))), batch.keys)
+        counted = None if self._traffic is None else self._traffic.sample(packed)
+        return Prepared(jax.device_put(Feed(packed, numbers, columns, len(batch))), batch.keys, counted)
 
 
 def _numbered(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:

@@ -14,13 +14,17 @@ in_batch_softmax, sampled_softmax                inner products of the query wit
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
 
 from sparrow import losses
 from sparrow.config import Task
+
+PREFIX: Final = "prediction"
+VECTORS: Final = ("query", "item")
+"""What two towers give beside their score."""
 
 Arrays = Mapping[str, Any]
 _MATCHING = (losses.InBatchSoftmax, losses.SampledSoftmax)
@@ -40,7 +44,7 @@ def predicted(name: str, task: Task, outputs: Arrays) -> jax.Array:
     """
     if is_matching(task):
         query = outputs["query"]
-        return jnp.einsum("bd,bd->b", query, outputs["item"][: len(query)])
+        return jnp.einsum("bd,bd->b", query, outputs["item"][: query.shape[0]])
     loss, output = task.losses[0], outputs[name if name in outputs else "logits"]
     if isinstance(loss, losses.BinaryCrossEntropy | losses.BinaryFocal):
         return jax.nn.sigmoid(output)
@@ -51,6 +55,32 @@ def predicted(name: str, task: Task, outputs: Arrays) -> jax.Array:
     own = getattr(loss, "prediction", None)
     prediction: jax.Array = output if own is None else own(output)
     return prediction
+
+
+def columns_of(tasks: Mapping[str, Task]) -> dict[str, str]:
+    """The name of each task's prediction in files: ``prediction``, or ``prediction_<task>`` where there are several."""
+    return {name: PREFIX if len(tasks) == 1 else f"{PREFIX}_{name}" for name in tasks}
+
+
+def predictions(tasks: Mapping[str, Task], outputs: Arrays) -> dict[str, jax.Array]:
+    """All that a user gets, by column: the prediction of each task and, of two towers, their vectors."""
+    made = {}
+    for name, column in columns_of(tasks).items():
+        made[column] = predicted(name, tasks[name], outputs)
+        if is_matching(tasks[name]):
+            made |= {vector: outputs[vector][: outputs["query"].shape[0]] for vector in VECTORS}
+    return made
+
+
+def meaning(task: Task) -> str:
+    """What the numbers of `predicted` are, in words."""
+    if is_matching(task):
+        return "score: the inner product of query and item"
+    if isinstance(task.losses[0], losses.BinaryCrossEntropy | losses.BinaryFocal | losses.JRC):
+        return "probability"
+    if isinstance(task.losses[0], losses.SoftmaxCrossEntropy):
+        return "probability of each class"
+    return "value"
 
 
 def judged(name: str, task: Task, outputs: Arrays, columns: Arrays) -> tuple[jax.Array, jax.Array]:

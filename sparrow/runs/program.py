@@ -110,8 +110,12 @@ class Program:
     def outputs(self, state: OptimizerState, rest: Any, feed: Feed) -> Mapping[str, jax.Array]:
         """The model's outputs for a batch, without dropout, in the precision that it is trained in."""
         acts = self.embedder.lookup(state.embedding, feed.packed)
+        return self.forward(state.params, rest, acts, feed.numbers)
+
+    def forward(self, params: Any, rest: Any, acts: Any, numbers: Any) -> Mapping[str, jax.Array]:
+        """What comes after the lookup in `outputs`."""
         precision = self.optimizer.precision
-        return self.apply.predict(cast(state.params, precision), rest, cast(acts, precision), feed.numbers)
+        return self.apply.predict(cast(params, precision), rest, cast(acts, precision), numbers)
 
     def check(self, state: TrainState, feed: Feed, scores: Scores) -> None:
         """Traces losses and metrics on a batch: outputs, labels and metrics that do not fit are a `ConfigError`."""

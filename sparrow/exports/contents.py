@@ -1,0 +1,94 @@
+"""What of a run goes into an export: parameters by name, tables in blocks of rows, features with their words."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import jax
+import numpy as np
+
+from sparrow.config import ConfigError, Problem
+from sparrow.data import Feature
+from sparrow.data.features import registry
+from sparrow.embedding import Embedder, EmbeddingState
+from sparrow.serving.tensors import Array, Streamed
+
+VOCABULARIES: Final = "vocabularies"
+BLOCK_BYTES: Final = 1 << 24
+"""How much of a table is in memory a second time while it is written."""
+
+
+class Parameters:
+    """Dense parameters and what else a model holds, as arrays by name and back.
+
+    >>> parameters = Parameters({"params": {"kernel": np.ones(2)}, "rest": {}})
+    >>> parameters.arrays
+    {'params/kernel': array([1., 1.])}
+    >>> parameters.tree(parameters.arrays)
+    {'params': {'kernel': array([1., 1.])}, 'rest': {}}
+    """
+
+    def __init__(self, tree: Any) -> None:
+        leaves, self._structure = jax.tree_util.tree_flatten_with_path(tree)
+        names = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in leaves]
+        # Keys of random numbers are arrays of bits in a file.
+        self._keys = {
+            name: jax.random.key_impl(leaf) for name, (_, leaf) in zip(names, leaves, strict=True) if _is_key(leaf)
+        }
+        self.arrays: dict[str, Any] = {
+            name: jax.random.key_data(leaf) if name in self._keys else leaf
+            for name, (_, leaf) in zip(names, leaves, strict=True)
+        }
+
+    def tree(self, arrays: dict[str, Any]) -> Any:
+        """The parameters as the model takes them."""
+        leaves = [
+            jax.random.wrap_key_data(arrays[name], impl=self._keys[name]) if name in self._keys else arrays[name]
+            for name in self.arrays
+        ]
+        return jax.tree.unflatten(self._structure, leaves)
+
+
+def streamed_tables(embedder: Embedder, state: EmbeddingState) -> list[Streamed]:
+    """The logical tables, whatever their stacking; a block at a time leaves the device."""
+    return [
+        Streamed(name, (table.vocabulary_size, table.embedding_dim), table.dtype, _blocks(embedder, state, name))
+        for name, table in embedder.tables.items()
+    ]
+
+
+def _blocks(embedder: Embedder, state: EmbeddingState, name: str) -> Iterator[Array]:
+    stack = next(stack for stack in embedder.stacks if any(table.name == name for table in stack.tables))
+    array, span = state.tables[stack.name], stack.rows_of(name)
+    size = max(1, BLOCK_BYTES // (stack.dim * array.dtype.itemsize))
+    for start in range(span.start, span.stop, size):
+        # The start is an argument of the compiled slice: one program for all blocks but the last.
+        yield np.asarray(jax.lax.dynamic_slice_in_dim(array, start, min(size, span.stop - start)))
+
+
+def described_features(features: Sequence[Feature], folder: Path) -> list[dict[str, Any]]:
+    """The features as plain values; files of words are copied into ``folder``."""
+    copied: dict[str, str] = {}
+    described = []
+    for feature in features:
+        try:
+            fields = registry.to_dict(feature)
+        except TypeError as error:
+            raise ConfigError([Problem(("data", "features"), f"cannot be exported: {error}")]) from None
+        if isinstance(file := fields.get("vocabulary"), str):
+            if file not in copied:
+                name = re.sub(r"[^\w.-]", "_", feature.name)
+                copied[file] = f"{VOCABULARIES}/{len(copied)}_{name}.txt"
+                (folder / VOCABULARIES).mkdir(exist_ok=True)
+                shutil.copyfile(file, folder / copied[file])
+            fields["vocabulary"] = copied[file]
+        described.append(fields)
+    return described
+
+
+def _is_key(leaf: Any) -> bool:
+    return bool(jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key))

@@ -1,0 +1,135 @@
+"""`export`: a trained model as files that predict without its code."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+import sparrow
+from sparrow.config.assemble import need
+from sparrow.exports import signature
+from sparrow.exports.contents import Parameters, described_features, streamed_tables
+from sparrow.exports.folder import whole
+from sparrow.exports.functions import Arguments, Arrays, Exported, Function, exported, rows_are_independent
+from sparrow.models import registry as models
+from sparrow.runs import Program, TrainState
+from sparrow.runs.prediction import prediction_batch_size, used_in_evaluation
+from sparrow.runs.predictions import VECTORS, columns_of, is_matching, predictions
+from sparrow.serving.description import NAME, Description, FunctionEntry, LookupEntry, TableEntry
+from sparrow.serving.model import PARAMETERS, PREDICT, TABLES
+from sparrow.serving.tensors import Fingerprint, fingerprint, write
+
+
+def export(
+    program: Program, state: TrainState, folder: str | Path, *, ema: bool | None = None, overwrite: bool = False
+) -> Description:
+    """Writes a trained model as StableHLO, safetensors and a description; `sparrow.serving.load` opens it.
+
+    The folder appears when all of it is written. ``program, state`` are what `sparrow.runs.load` gives. Tables are
+    written in blocks, so that memory holds no second copy of one.
+
+    Args:
+      program: what was trained.
+      state: its state.
+      folder: where it goes.
+      ema: whether to take the average of the dense parameters; None: as evaluation does.
+      overwrite: whether to replace an export that is there.
+    """
+    optimizer = used_in_evaluation(program.config, state.optimizer, ema)
+    with whole(Path(folder), overwrite) as partial:
+        parameters = Parameters({"params": optimizer.params, "rest": state.rest})
+        arguments = Arguments(
+            parameters=jax.eval_shape(lambda: parameters.arrays),
+            acts=program.assembly.inputs.acts,
+            numbers=program.assembly.inputs.numbers,
+        )
+        functions = _functions(program, parameters)
+        made = {name: exported(function, arguments) for name, function in functions.items()}
+        features = described_features(program.assembly.features, partial)
+        files = {
+            path.relative_to(partial).as_posix(): fingerprint(path) for path in partial.rglob("*") if path.is_file()
+        }
+        for name, function in made.items():
+            files[_file(name)] = _written(partial / _file(name), function.artifact)
+        files[PARAMETERS] = _written(partial / PARAMETERS, _parameters(parameters.arrays, made))
+        files[TABLES] = write(partial / TABLES, streamed_tables(program.embedder, optimizer.embedding))
+        description = Description(
+            model=models.name_of(need(program.config.model, "model").architecture),
+            step=int(state.optimizer.step),
+            ema=optimizer is not state.optimizer,
+            created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            versions={"sparrow": sparrow.__version__, "jax": jax.__version__, "numpy": np.__version__},
+            platforms=[
+                p for p in made[PREDICT].platforms if all(p in function.platforms for function in made.values())
+            ],
+            batch_size=prediction_batch_size(program.config),
+            independent_rows=rows_are_independent(functions[PREDICT], arguments, parameters.arrays),
+            tasks={
+                name: {"label": program.config.tasks[name].label, "output": column}
+                for name, column in columns_of(program.config.tasks).items()
+            },
+            functions={name: _entry(program, name, function) for name, function in made.items()},
+            features=features,
+            tables={
+                name: TableEntry(table.vocabulary_size, table.embedding_dim, table.dtype, table.combiner)
+                for name, table in program.embedder.tables.items()
+            },
+            lookups={
+                spec.name: LookupEntry(program.assembly.ids_of[spec.name], spec.table_spec.name, spec.invalid_ids)
+                for spec in program.embedder.features
+            },
+            files=dict(sorted(files.items())),
+        )
+        _written(partial / NAME, description.to_json().encode())
+    return description
+
+
+def _functions(program: Program, parameters: Parameters) -> dict[str, Function]:
+    """The function that predicts and, of two towers, one for each."""
+    tasks = program.config.tasks
+
+    def predict(arrays: Arrays, acts: Arrays, numbers: Arrays) -> Arrays:
+        tree = parameters.tree(arrays)
+        return predictions(tasks, program.forward(tree["params"], tree["rest"], acts, numbers))
+
+    def tower(name: str) -> Function:
+        return lambda arrays, acts, numbers: {name: predict(arrays, acts, numbers)[name]}
+
+    functions: dict[str, Function] = {PREDICT: predict}
+    if any(is_matching(task) for task in tasks.values()):
+        functions |= {name: tower(name) for name in VECTORS}
+    return functions
+
+
+def _entry(program: Program, name: str, made: Exported) -> FunctionEntry:
+    arguments = made.arguments
+    read = {*(program.assembly.ids_of[lookup] for lookup in arguments.acts), *arguments.numbers}
+    return FunctionEntry(
+        file=_file(name),
+        inputs=signature.inputs([feature for feature in program.assembly.features if feature.name in read]),
+        outputs=signature.outputs(program.config.tasks, made),
+        parameters=list(arguments.parameters),
+        lookups=list(arguments.acts),
+        numbers=list(arguments.numbers),
+    )
+
+
+def _file(function: str) -> str:
+    return f"{function}.stablehlo"
+
+
+def _written(path: Path, data: bytes) -> Fingerprint:
+    path.write_bytes(data)
+    return fingerprint(path)
+
+
+def _parameters(arrays: dict[str, Any], made: dict[str, Exported]) -> bytes:
+    """Those that some function takes: keys of dropout, say, are for training."""
+    from safetensors.numpy import save
+
+    taken = {name for function in made.values() for name in function.arguments.parameters}
+    return save({name: np.asarray(arrays[name], order="C") for name in arrays if name in taken})

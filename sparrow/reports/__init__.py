@@ -1,0 +1,11 @@
+"""Reports: one HTML file that shows a run, or compares several. Everything is inside it; it needs no network.
+
+`write_report` reads what runs left in their folders (`recorded` says which files) and draws it: `learning` (metrics,
+rates, speed, memory), `curves` (ROC, precision-recall, calibration), `traffic` (which rows were looked up), `facts`
+(config, versions). Charts are SVG made here (`chart`, `axis`, `thinning`); a small script adds hover values.
+"""
+
+from sparrow.reports.page import unshared, write_report
+from sparrow.reports.recorded import CURVES, ENVIRONMENT, REPORT, TRAFFIC, RecordedRun, write_json
+
+__all__ = ["CURVES", "ENVIRONMENT", "REPORT", "TRAFFIC", "RecordedRun", "unshared", "write_json", "write_report"]

@@ -1,0 +1,119 @@
+"""What a run is: its configuration, its versions, its machine; and what tells several runs apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+import yaml
+
+from sparrow.reports.learning import metric_names
+from sparrow.reports.recorded import RecordedRun
+from sparrow.reports.words import date, duration, precise
+
+MISSING = "—"
+
+
+def flat(values: Any, path: str = "") -> dict[str, str]:
+    """Every value of a config by its path, as overrides write it.
+
+    >>> flat({"train": {"steps": 5, "summaries": ["loss"]}})
+    {'train.steps': '5', 'train.summaries[0]': 'loss'}
+    """
+    if isinstance(values, Mapping):
+        found: dict[str, str] = {}
+        for key, value in values.items():
+            found |= flat(value, f"{path}.{key}" if path else str(key))
+        return found
+    if isinstance(values, list):
+        found = {}
+        for index, value in enumerate(values):
+            named = value.get("name") if isinstance(value, Mapping) else None
+            found |= flat(value, f"{path}[{named if isinstance(named, str) else index}]")
+        return found
+    return {path: str(values)}
+
+
+def differences(configs: Sequence[str]) -> dict[str, list[str]]:
+    """The fields in which configs differ, and the value of each; fields at their default are not in the texts.
+
+    >>> differences(["a: 1\\nb: 2", "a: 1\\nb: 3\\nc: x"])
+    {'b': ['2', '3'], 'c': ['—', 'x']}
+    """
+    flats = [flat(_parsed(text)) for text in configs]
+    paths = dict.fromkeys(path for values in flats for path in values)
+    found = {path: [values.get(path, MISSING) for values in flats] for path in paths}
+    return {path: values for path, values in found.items() if len(set(values)) > 1}
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return yaml.safe_load(text) or {}
+    except yaml.YAMLError:
+        return {}
+
+
+def comparison_html(runs: Sequence[RecordedRun]) -> str:
+    """Two tables: the last numbers of each run, and the fields in which the configs differ."""
+    final = [last_values(run) for run in runs]
+    names = dict.fromkeys(name for values in final for name in values)
+    numbers = {name: [precise(v[name]) if name in v else MISSING for v in final] for name in names}
+    steps = {"last step": [f"{run.last_step:,}" for run in runs]}
+    differing = differences([run.config for run in runs])
+    parts = ["<h3>Last numbers</h3>", _table(runs, "number", {**steps, **numbers})]
+    parts.append("<h3>Fields of the config that differ</h3>")
+    parts.append(_table(runs, "field", differing) if differing else "<p>None: the configs are the same.</p>")
+    return "".join(parts)
+
+
+def last_values(run: RecordedRun) -> dict[str, float]:
+    """The numbers of the last evaluation; of the last line of training where there is none."""
+    kind, entries = ("eval", run.evaluations) if run.evaluations else ("train", run.train)
+    names = metric_names(run, kind)
+    return {name: value for name, value in entries[-1].values.items() if name in names} if entries else {}
+
+
+def config_html(runs: Sequence[RecordedRun]) -> str:
+    """The configs, folded."""
+    return "".join(
+        f"<details><summary>{escape(run.name)} <small>config.yaml</small></summary>"
+        f"<pre>{escape(run.config)}</pre></details>"
+        for run in runs
+        if run.config
+    )
+
+
+def environment_html(runs: Sequence[RecordedRun]) -> str:
+    """Versions, machine and dates, a column a run."""
+    facts = [environment_facts(run) for run in runs]
+    names = dict.fromkeys(name for values in facts for name in values)
+    return _table(runs, "", {name: [values.get(name, MISSING) for values in facts] for name in names})
+
+
+def environment_facts(run: RecordedRun) -> dict[str, str]:
+    """In words."""
+    held = run.environment
+    facts: dict[str, str] = {}
+    sittings = held.get("sittings", [])
+    times = [entry.time for entry in (*run.train, *run.evaluations)]
+    began = sittings[0].get("began") if sittings else run.began
+    if began is not None and times:
+        facts["began"] = date(began)
+        facts["last line"] = f"{date(max(times))}, {duration(max(max(times) - began, 0.0))} later"
+    if len(sittings) > 1:
+        at = ", ".join(f"{sitting.get('step', 0):,}" for sitting in sittings[1:])
+        facts["went on"] = f"{len(sittings) - 1} times, from step {at}"
+    facts |= {str(name): str(value) for name, value in held.get("machine", {}).items()}
+    facts |= {str(name): str(value) for name, value in held.get("versions", {}).items()}
+    return facts
+
+
+def _table(runs: Sequence[RecordedRun], corner: str, rows: Mapping[str, Sequence[str]]) -> str:
+    head = "".join(f'<th scope="col">{escape(run.name)}</th>' for run in runs)
+    body = "".join(
+        f'<tr><th scope="row">{escape(name)}</th>{"".join(f"<td>{escape(value)}</td>" for value in values)}</tr>'
+        for name, values in rows.items()
+    )
+    top = f"<thead><tr><th>{corner}</th>{head}</tr></thead>" if len(runs) > 1 else ""
+    return f'<div class="scroll"><table class="facts">{top}<tbody>{body}</tbody></table></div>'

@@ -1,0 +1,152 @@
+"""Charts by step and by time: metrics, learning rates and gradient norms; speed and memory."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from sparrow.reports.axis import Axis, is_wide
+from sparrow.reports.chart import Chart, Series
+from sparrow.reports.recorded import Points, RecordedRun
+
+STEP: Final = "optimizer step"
+SPEED: Final = "examples_per_second"
+RATE: Final = "learning_rate/"
+NORM: Final = "gradient_norm"
+MEMORY: Final = {"device_memory": "device memory", "host_memory": "memory of the process"}
+KINDS: Final = {"train": "training", "eval": "evaluation"}
+UNITS: Final = ((86400, "days"), (3600, "hours"), (60, "minutes"), (1, "seconds"))
+
+
+def metric_names(run: RecordedRun, kind: str) -> list[str]:
+    """Loss and metrics: what learning curves show."""
+    return [
+        name
+        for name in run.names(kind)
+        if name != SPEED and name not in MEMORY and not name.startswith((RATE, f"{NORM}/")) and name != NORM
+    ]
+
+
+def learning_charts(runs: Sequence[RecordedRun]) -> list[Chart]:
+    """One chart a metric: training and evaluations of every run that has it."""
+    names = dict.fromkeys(
+        name for run in runs for name in itertools.chain.from_iterable(metric_names(run, kind) for kind in KINDS)
+    )
+    return [_by_step(runs, name, name) for name in names]
+
+
+def rate_charts(runs: Sequence[RecordedRun]) -> list[Chart]:
+    """Learning rates of the dense parameters and of the tables; tables with the same rate share a line."""
+    series: list[Series] = []
+    for run in runs:
+        alike: dict[tuple[float, ...], list[str]] = {}
+        steps: dict[tuple[float, ...], list[int]] = {}
+        for name in run.names("train"):
+            if name.startswith(RATE):
+                points = run.points("train", name)
+                key = (*points.steps, *points.values)
+                alike.setdefault(key, []).append(name.removeprefix(RATE))
+                steps[key] = points.steps
+        for key, names in alike.items():
+            label = _joined([_readable_rate(name) for name in names])
+            label = label if len(runs) == 1 else f"{run.name}: {label}"
+            values = list(key[len(steps[key]) :])
+            series.append(Series(label, steps[key], values, color=len(series)))
+    if not series:
+        return []
+    values = [y for line in series for y in line.y]
+    # A schedule that falls to 0 is a straight line on a plain axis; rates of different size need the other one.
+    log = min(values) > 0 and is_wide([max(line.y) for line in series])
+    y = Axis.around(values, "learning rate", log=log, from_zero=True)
+    return [Chart("Learning rate", series, _steps(series), y, legend=True, id="learning-rate")]
+
+
+def gradient_charts(runs: Sequence[RecordedRun]) -> list[Chart]:
+    """Norms of the gradients, where a run has them."""
+    charts = []
+    if any(NORM in run.names("train") for run in runs):
+        charts.append(_by_step(runs, NORM, "Norm of all gradients"))
+    for run in runs:
+        names = [name for name in run.names("train") if name.startswith(f"{NORM}/")]
+        series = [
+            Series(name.removeprefix(f"{NORM}/"), points.steps, points.values, color=index)
+            for index, name in enumerate(names)
+            for points in [run.points("train", name)]
+        ]
+        if series:
+            title = "Norms by parameter" if len(runs) == 1 else f"Norms by parameter, {run.name}"
+            values = [y for line in series for y in line.y]
+            axis = Axis.around(values, "gradient norm", log=is_wide(values), from_zero=True)
+            charts.append(Chart(title, series, _steps(series), axis))
+    return charts
+
+
+def speed_charts(runs: Sequence[RecordedRun]) -> list[Chart]:
+    """Throughput and memory over time."""
+    charts = []
+    for name, title in {SPEED: "Examples a second", **MEMORY}.items():
+        found = [(index, run, run.points("train", name)) for index, run in enumerate(runs)]
+        found = [(index, run, points) for index, run, points in found if points.values]
+        if not found:
+            continue
+        is_memory = name in MEMORY
+        scale, unit = _bytes_unit(found[0][2].values) if is_memory else (1.0, "")
+        longest = max(points.times[-1] - (run.began or 0.0) for _, run, points in found)
+        per, clock = next(((per, word) for per, word in UNITS if longest >= 2 * per), (1, "seconds"))
+        series = [
+            Series(
+                run.name if len(runs) > 1 else title,
+                [(time - (run.began or 0.0)) / per for time in points.times],
+                [value / scale for value in points.values],
+                color=index,
+                about=[f"step {step:,}" for step in points.steps],
+            )
+            for index, run, points in found
+        ]
+        y = Axis.around((v for line in series for v in line.y), unit or "examples a second", from_zero=True)
+        x = Axis.around((v for line in series for v in line.x), f"{clock} since the first line", tight=True, count=5)
+        shown = f"{title[0].upper()}{title[1:]}{f', {unit}' if unit else ''}"
+        charts.append(Chart(shown, series, x, y, id=name.replace("_", "-")))
+    return charts
+
+
+def _by_step(runs: Sequence[RecordedRun], name: str, title: str) -> Chart:
+    series = []
+    several = len(runs) > 1
+    for index, run in enumerate(runs):
+        points: dict[str, Points] = {kind: run.points(kind, name) for kind in KINDS}
+        for kind, word in KINDS.items():
+            if points[kind].values:
+                is_eval = kind == "eval"
+                label = f"{run.name}, {word}" if several else word
+                color = index if several else int(is_eval)
+                faint = several and not is_eval and bool(points["eval"].values)
+                held = points[kind]
+                series.append(Series(label, held.steps, held.values, color=color, points=is_eval, faint=faint))
+    y = Axis.around((value for line in series for value in line.y), name)
+    note = ""
+    gaps = sum(not math.isfinite(value) for line in series for value in line.y)
+    if gaps:
+        note = f"{gaps} point{'s' * (gaps > 1)} without a value (the metric was not defined, or not finite)"
+    return Chart(title, series, _steps(series), y, note=note, legend=True, id=f"metric-{name}")
+
+
+def _steps(series: Iterable[Series]) -> Axis:
+    return Axis.around((x for line in series for x in line.x), STEP, from_zero=True, tight=True, count=5)
+
+
+def _readable_rate(name: str) -> str:
+    if name == "sparse":
+        return "tables"
+    return name.removeprefix("sparse/")
+
+
+def _joined(names: Sequence[str], most: int = 3) -> str:
+    return ", ".join(names) if len(names) <= most else f"{', '.join(names[:2])} and {len(names) - 2} more"
+
+
+def _bytes_unit(values: Sequence[float]) -> tuple[float, str]:
+    largest = max((value for value in values if math.isfinite(value)), default=0.0)
+    return (1e9, "GB") if largest >= 1e9 else (1e6, "MB")

@@ -1,0 +1,133 @@
+"""The page: one HTML file with everything in it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from html import escape
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+from sparrow.data import DataError
+from sparrow.reports.chart import Chart
+from sparrow.reports.curves import curve_charts
+from sparrow.reports.facts import comparison_html, config_html, environment_html, last_values
+from sparrow.reports.learning import MEMORY, SPEED, gradient_charts, learning_charts, rate_charts, speed_charts
+from sparrow.reports.recorded import REPORT, RecordedRun, read_all
+from sparrow.reports.traffic import traffic_html
+from sparrow.reports.words import date, duration, precise, size
+
+POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+"""What the page may do: nothing that is not in it. A browser that opens it asks the network for nothing."""
+
+
+def write_report(folders: Sequence[str | Path], output: str | Path | None = None) -> Path:
+    """Writes the report of one run, or of several compared. Gives its path.
+
+    Args:
+      folders: of the runs.
+      output: the file; ``report.html`` in the run's folder, or here where there are several.
+    """
+    runs = read_all(folders)
+    path = Path(output) if output is not None else (runs[0].folder if len(runs) == 1 else Path()) / REPORT
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(page(runs), encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        raise DataError(f"cannot be written: {error.strerror or error}", str(path)) from None
+    return path
+
+
+def unshared(folders: Sequence[str | Path]) -> list[str]:
+    """What to say of numbers that only some of the runs have: one line, or none."""
+    return _unshared(read_all(folders))
+
+
+def page(runs: Sequence[RecordedRun]) -> str:
+    """The whole document."""
+    curves = curve_charts(runs)
+    at = "; ".join(f"{run.name} at step {run.curves['step']:,}" for run in runs if "step" in run.curves)
+    of_steps = f"Of the last evaluation: {at}." if len(runs) > 1 else "Of the last evaluation."
+    sections = [
+        _section("Comparison", comparison_html(runs)) if len(runs) > 1 else "",
+        _charts("Learning curves", learning_charts(runs), _notes(runs)),
+        _charts("Learning rates", [*rate_charts(runs), *gradient_charts(runs)]),
+        _charts("Quality of the predictions", curves, of_steps),
+        _section("Tables", traffic_html(runs)),
+        _charts("Speed and memory", speed_charts(runs)),
+        _section("Configuration", config_html(runs)),
+        _section("Versions and machine", environment_html(runs)),
+    ]
+    title = escape(" · ".join(run.name for run in runs))
+    assets = resources.files("sparrow.reports") / "assets"
+    style, script = ((assets / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
+    return "\n".join(
+        [
+            "<!doctype html>",
+            '<html lang="en"><head><meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{title}</title><style>{style}</style></head><body>",
+            f'<header><p class="over">Sparrow</p><h1>{title}</h1>{_summary(runs)}</header>',
+            f"<main>{''.join(sections)}</main>",
+            f"<script>{script}</script></body></html>\n",
+        ]
+    )
+
+
+def _summary(runs: Sequence[RecordedRun]) -> str:
+    if len(runs) > 1:
+        return f"<p>{len(runs)} runs compared</p>"
+    run = runs[0]
+    tiles = [(name, precise(value)) for name, value in last_values(run).items()][:8]
+    speeds = sorted(value for value in run.points("train", SPEED).values if math.isfinite(value) and value > 0)
+    if speeds:
+        tiles.append(("examples a second", f"{speeds[len(speeds) // 2]:,.0f}"))
+    for name, title in MEMORY.items():
+        if values := [value for value in run.points("train", name).values if math.isfinite(value)]:
+            tiles.append((title, size(max(values))))
+    shown = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in tiles)
+    return f"<p>{escape(_status(run))}</p><dl class=tiles>{shown}</dl>"
+
+
+def _status(run: RecordedRun) -> str:
+    sittings = run.environment.get("sittings", [])
+    last = sittings[-1] if sittings else {}
+    times = [entry.time for entry in (*run.train, *run.evaluations)]
+    began = sittings[0].get("began", run.began) if sittings else run.began
+    how = last.get("ended")
+    state = f"{how[0].upper()}{how[1:]}" if how else "Not finished: the last line is"
+    took = f", {duration(max(max(times) - began, 0.0))}" if began is not None and how else ""
+    return f"{state} at step {run.last_step:,} on {date(max(times))}{took}"
+
+
+def _notes(runs: Sequence[RecordedRun]) -> str:
+    notes = []
+    if not any(run.evaluations for run in runs):
+        notes.append("There is no evaluation yet." if len(runs) == 1 else "No run has an evaluation yet.")
+    notes += _unshared(runs)
+    return " ".join(notes)
+
+
+def _unshared(runs: Sequence[RecordedRun]) -> list[str]:
+    final = [last_values(run) for run in runs]
+    said = []
+    for name in dict.fromkeys(name for values in final for name in values):
+        having = [run.name for run, values in zip(runs, final, strict=True) if name in values]
+        if len(having) < len(runs):
+            said.append(f"{name} is in {', '.join(having)} only")
+    return [f"Not every run has every number: {'; '.join(said)}."] if said else []
+
+
+def _charts(title: str, charts: Sequence[Chart], text: str = "") -> str:
+    if not charts:
+        return ""
+    words = f"<p>{escape(text)}</p>" if text else ""
+    return _section(title, f'{words}<div class="grid">{"".join(chart.html() for chart in charts)}</div>')
+
+
+def _section(title: str, html: str) -> str:
+    return f"<section><h2>{escape(title)}</h2>{html}</section>" if html else ""

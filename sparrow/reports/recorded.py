@@ -1,0 +1,200 @@
+"""`RecordedRun`: what a run left behind, read for the report.
+
+=====================  ===============================================================================================
+``metrics.jsonl``      the numbers of training and evaluation, a line each
+``config.yaml``        what was asked for
+``curves.json``        rows by score of the last evaluation, for ROC, precision-recall and calibration curves
+``traffic.json``       which rows of the tables were looked up
+``environment.json``   versions, machine, dates
+=====================  ===============================================================================================
+
+Only the first is needed: a report of an unfinished run shows what there is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from sparrow.data import DataError
+
+METRICS: Final = "metrics.jsonl"
+CONFIG: Final = "config.yaml"
+CURVES: Final = "curves.json"
+TRAFFIC: Final = "traffic.json"
+ENVIRONMENT: Final = "environment.json"
+REPORT: Final = "report.html"
+
+
+class Entry(NamedTuple):
+    """The numbers of one step; NaN where a metric is not defined."""
+
+    step: int
+    time: float
+    values: dict[str, float]
+
+
+class Points(NamedTuple):
+    """One number over the steps."""
+
+    steps: list[int]
+    times: list[float]
+    values: list[float]
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordedRun:
+    """A run, as its folder tells it.
+
+    Attributes:
+      name: what the report calls it.
+      folder: where it is.
+      train, evaluations: its numbers, by step.
+      config: the text of its config; empty where there is none.
+      curves, traffic, environment: as in their files; empty where there is none.
+    """
+
+    name: str
+    folder: Path
+    train: tuple[Entry, ...]
+    evaluations: tuple[Entry, ...]
+    config: str
+    curves: dict[str, Any]
+    traffic: dict[str, Any]
+    environment: dict[str, Any]
+
+    @classmethod
+    def read(cls, folder: str | Path, name: str | None = None) -> RecordedRun:
+        """Reads a folder; one that holds no run, or a damaged file, is a `DataError`."""
+        folder = Path(folder)
+        if not folder.is_dir():
+            raise DataError("there is no such folder", str(folder))
+        by_kind = _read_metrics(folder / METRICS)
+        config = folder / CONFIG
+        return cls(
+            name=name or folder.resolve().name,
+            folder=folder,
+            train=tuple(by_kind["train"]),
+            evaluations=tuple(by_kind["eval"]),
+            config=_text(config) if config.is_file() else "",
+            curves=_read_json(folder / CURVES),
+            traffic=_read_json(folder / TRAFFIC),
+            environment=_read_json(folder / ENVIRONMENT),
+        )
+
+    def points(self, kind: str, name: str) -> Points:
+        """One number over the steps of training ("train") or of the evaluations ("eval")."""
+        entries = [entry for entry in (self.train if kind == "train" else self.evaluations) if name in entry.values]
+        return Points(
+            [entry.step for entry in entries],
+            [entry.time for entry in entries],
+            [entry.values[name] for entry in entries],
+        )
+
+    def names(self, kind: str) -> list[str]:
+        """The numbers that its lines hold, in the order in which they came up."""
+        entries = self.train if kind == "train" else self.evaluations
+        return list(dict.fromkeys(name for entry in entries for name in entry.values))
+
+    @property
+    def began(self) -> float | None:
+        """When its first line was written, in seconds since 1970."""
+        times = [entry.time for entry in (*self.train[:1], *self.evaluations[:1])]
+        return min(times, default=None)
+
+    @property
+    def last_step(self) -> int:
+        """The last step with a line."""
+        return max((entry.step for entry in (*self.train[-1:], *self.evaluations[-1:])), default=0)
+
+
+def read_all(folders: Sequence[str | Path]) -> list[RecordedRun]:
+    """Several runs, each with a name that tells it from the others.
+
+    >>> _names([Path("runs/a/first"), Path("runs/b/first")])
+    ['a/first', 'b/first']
+    """
+    paths = [Path(folder) for folder in folders]
+    resolved = [path.resolve() for path in paths]
+    for path in paths:
+        if resolved.count(path.resolve()) > 1:
+            raise DataError("is given twice; name each run once", str(path))
+    return [RecordedRun.read(path, name) for path, name in zip(paths, _names(resolved), strict=True)]
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """The shortest ends of the paths that differ."""
+    for length in range(1, max(len(path.parts) for path in paths) + 1):
+        names = ["/".join(path.parts[-length:]) for path in paths]
+        if len(set(names)) == len(names):
+            return names
+    return [str(path) for path in paths]
+
+
+def _read_metrics(path: Path) -> dict[str, list[Entry]]:
+    if not path.is_file():
+        raise DataError(f"there is no run: the file {METRICS} is missing", str(path.parent))
+    entries: dict[str, list[Entry]] = {"train": [], "eval": []}
+    lines = _text(path).split("\n")
+    for number, line in enumerate(lines, 1):
+        is_last = number == len(lines)  # no newline after it: the run was stopped, or is about to write the rest
+        if not line.strip():
+            continue
+        try:
+            kind, entry = _entry(line)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            if is_last:
+                continue
+            raise DataError("is not a line of metrics; repair or remove it", str(path), f"line {number}") from None
+        if kind in entries:
+            of_kind = entries[kind]
+            while of_kind and of_kind[-1].step >= entry.step:  # a run that went on from a checkpoint before it
+                of_kind.pop()
+            of_kind.append(entry)
+    if not entries["train"] and not entries["eval"]:
+        raise DataError("holds no numbers yet; train some steps first", str(path))
+    return entries
+
+
+def _entry(line: str) -> tuple[str, Entry]:
+    held = json.loads(line)
+    kind, step, time = held.pop("kind"), int(held.pop("step")), float(held.pop("time"))
+    values = {
+        str(name): math.nan if value is None else float(value)
+        for name, value in held.items()
+        if value is None or isinstance(value, int | float)
+    }
+    return str(kind), Entry(step, time, values)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        held = json.loads(_text(path))
+    except ValueError as error:
+        raise DataError(f"is not JSON: {error}; remove it to leave that part of the report out", str(path)) from None
+    if not isinstance(held, dict):
+        raise DataError("must hold a JSON object; remove it to leave that part of the report out", str(path))
+    return held
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise DataError(error.strerror or str(error), str(path)) from None
+    except UnicodeDecodeError:
+        raise DataError("is not a text file in UTF-8", str(path)) from None
+
+
+def write_json(path: Path, values: Any) -> None:
+    """Writes a file that holds the old values or the new, never half of them."""
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(json.dumps(values), encoding="utf-8")
+    os.replace(partial, path)

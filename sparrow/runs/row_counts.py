@@ -1,0 +1,180 @@
+"""How often each row of a table was looked up, in bounded memory.
+
+A table of up to `EXACT_ROWS` rows has one count per row. A larger one has a bit per row, which says exactly whether it
+was ever looked up, and counts of its hottest rows alone: a Misra-Gries summary of `CAPACITY` rows, whose counts are low
+by at most ``error``, itself at most lookups / CAPACITY.
+
+Reference: J. Misra, D. Gries, "Finding repeated elements", 1982; summaries of batches are merged as in P. Agarwal et
+al., "Mergeable summaries", 2013: add the counts, then take the (CAPACITY + 1)-th largest away from all.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+EXACT_ROWS: Final = 2**18
+CAPACITY: Final = 2**14
+
+Integers = npt.NDArray[np.int64]
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+
+class RowCounts(abc.ABC):
+    """Counts of the rows of one table.
+
+    Attributes:
+      num_rows: of the table.
+      lookups: counted so far.
+      error: by how much a count may be too low.
+    """
+
+    def __init__(self, num_rows: int) -> None:
+        self.num_rows = num_rows
+        self.lookups = 0
+        self.error = 0
+
+    def add(self, rows: Integers, counts: Integers) -> None:
+        """One batch: distinct rows, ascending, and how often each was looked up."""
+        self.lookups += int(counts.sum())
+        self._add(rows, counts)
+
+    @property
+    @abc.abstractmethod
+    def touched(self) -> int:
+        """Rows that were looked up at least once: exact."""
+
+    @abc.abstractmethod
+    def hottest(self) -> tuple[Integers, Integers]:
+        """Rows that were looked up and their counts, the largest first: all of them, or those that are kept."""
+
+    @abc.abstractmethod
+    def _add(self, rows: Integers, counts: Integers) -> None: ...
+
+    @abc.abstractmethod
+    def state(self) -> dict[str, npt.NDArray[Any]]:
+        """Arrays by name, for a checkpoint."""
+
+    @abc.abstractmethod
+    def restore(self, state: Arrays) -> None:
+        """The inverse of `state`."""
+
+    @abc.abstractmethod
+    def fits(self, state: Arrays) -> bool:
+        """Whether ``state`` is of a table like this one."""
+
+
+def rows_counted(num_rows: int) -> RowCounts:
+    """Counts for a table of so many rows."""
+    return ExactCounts(num_rows) if num_rows <= EXACT_ROWS else HottestCounts(num_rows)
+
+
+class ExactCounts(RowCounts):
+    """One count per row.
+
+    >>> counts = ExactCounts(5)
+    >>> counts.add(np.array([1, 4]), np.array([2, 7]))
+    >>> counts.touched, [array.tolist() for array in counts.hottest()]
+    (2, [[4, 1], [7, 2]])
+    """
+
+    def __init__(self, num_rows: int) -> None:
+        super().__init__(num_rows)
+        self._counts = np.zeros(num_rows, np.int64)
+
+    def _add(self, rows: Integers, counts: Integers) -> None:
+        self._counts[rows] += counts
+
+    @property
+    def touched(self) -> int:
+        """Rows with a count."""
+        return int(np.count_nonzero(self._counts))
+
+    def hottest(self) -> tuple[Integers, Integers]:
+        """All of them."""
+        return _descending(np.flatnonzero(self._counts), self._counts[self._counts > 0])
+
+    def state(self) -> dict[str, npt.NDArray[Any]]:
+        """The counts."""
+        return {"counts": self._counts.copy()}
+
+    def restore(self, state: Arrays) -> None:
+        """From the counts."""
+        self._counts = np.array(state["counts"], np.int64)
+        self.lookups = int(self._counts.sum())
+
+    def fits(self, state: Arrays) -> bool:
+        """Whether it has as many rows."""
+        return "counts" in state and state["counts"].shape == (self.num_rows,)
+
+
+class HottestCounts(RowCounts):
+    """A bit per row, and counts of the hottest.
+
+    >>> counts = HottestCounts(100, capacity=2)
+    >>> counts.add(np.array([1, 4, 70]), np.array([2, 7, 3]))
+    >>> counts.touched, counts.error, [array.tolist() for array in counts.hottest()]
+    (3, 2, [[4, 70], [5, 1]])
+    """
+
+    def __init__(self, num_rows: int, capacity: int = CAPACITY) -> None:
+        super().__init__(num_rows)
+        self.capacity = capacity
+        self._bits = np.zeros(-(-num_rows // 8), np.uint8)
+        self._rows = np.zeros(0, np.int64)  # ascending
+        self._counts = np.zeros(0, np.int64)
+
+    def _add(self, rows: Integers, counts: Integers) -> None:
+        if not len(rows):
+            return
+        self._mark(rows)
+        merged, where = np.unique(np.concatenate([self._rows, rows]), return_inverse=True)
+        total = np.zeros(len(merged), np.int64)
+        total[where[: len(self._rows)]] = self._counts
+        total[where[len(self._rows) :]] += counts
+        if len(merged) > self.capacity:
+            cut = int(np.partition(total, -self.capacity - 1)[-self.capacity - 1])
+            total -= cut
+            self.error += cut
+            kept = total > 0
+            merged, total = merged[kept], total[kept]
+        self._rows, self._counts = merged, total
+
+    def _mark(self, rows: Integers) -> None:
+        """Sets the bits of rows that are ascending: those of one byte together."""
+        byte, bit = rows >> 3, (1 << (rows & 7)).astype(np.uint8)
+        first = np.flatnonzero(np.concatenate([[True], byte[1:] != byte[:-1]]))
+        self._bits[byte[first]] |= np.bitwise_or.reduceat(bit, first)
+
+    @property
+    def touched(self) -> int:
+        """Bits that are set."""
+        return int(np.bitwise_count(self._bits).sum(dtype=np.int64))
+
+    def hottest(self) -> tuple[Integers, Integers]:
+        """Those that are kept."""
+        return _descending(self._rows, self._counts)
+
+    def state(self) -> dict[str, npt.NDArray[Any]]:
+        """Bits, rows, counts and totals."""
+        totals = np.array([self.lookups, self.error], np.int64)
+        return {"bits": self._bits.copy(), "rows": self._rows, "row_counts": self._counts, "totals": totals}
+
+    def restore(self, state: Arrays) -> None:
+        """From all of them."""
+        self._bits = np.array(state["bits"], np.uint8)
+        self._rows, self._counts = np.array(state["rows"], np.int64), np.array(state["row_counts"], np.int64)
+        self.lookups, self.error = (int(value) for value in state["totals"])
+
+    def fits(self, state: Arrays) -> bool:
+        """Whether it has as many rows."""
+        return "bits" in state and state["bits"].shape == self._bits.shape
+
+
+def _descending(rows: Integers, counts: Integers) -> tuple[Integers, Integers]:
+    order = np.argsort(-counts, kind="stable")
+    return rows[order], counts[order]

@@ -1,0 +1,15 @@
+"""Serving: exported models, and the predictions of any model for files. Needs no model's code.
+
+`load` opens what `sparrow export` wrote::
+
+    model = sparrow.serving.load("exported")
+    model.signature                                             # what it reads and gives, in words
+    model.predict({"user": [1, 2], "item": [30, 31]})           # {"click": array([0.12, 0.48])}
+    model.vectors("item", items)                                # of two towers: what an index holds
+    sparrow.serving.predict(model, "rows.parquet", "scores.parquet")
+"""
+
+from sparrow.serving.files import predict
+from sparrow.serving.model import ExportedModel, is_export, load
+
+__all__ = ["ExportedModel", "is_export", "load", "predict"]

@@ -1,0 +1,174 @@
+"""`Description`: what ``export.json`` says about an export, for the loader and for people."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from sparrow.data import DataError
+from sparrow.serving.tensors import Fingerprint
+
+NAME: Final = "export.json"
+FORM: Final = 1
+"""The form of an export. It changes when an older loader could not read, or would misread, what is written."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TableEntry:
+    """A table: its shape, and how the rows of a bag become one."""
+
+    rows: int
+    dim: int
+    dtype: str
+    combiner: str
+
+
+@dataclasses.dataclass(frozen=True)
+class LookupEntry:
+    """One activation: which feature's ids are looked up in which table."""
+
+    feature: str
+    table: str
+    invalid_ids: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Input:
+    """A column that rows must have: what it holds, and the features that are made from it."""
+
+    holds: str
+    features: list[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Output:
+    """What a function gives by that name, also the name of its column in a file.
+
+    Attributes:
+      shape: "batch" stands for the number of rows.
+      dtype: of the array.
+      meaning: in words.
+      task: whose prediction it is; None: it is no prediction.
+    """
+
+    shape: list[str | int]
+    dtype: str
+    meaning: str
+    task: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class FunctionEntry:
+    """A function of StableHLO: ``function(parameters, activations, numbers)``, each a dict of arrays by name.
+
+    Attributes:
+      file: what `jax.export.deserialize` reads.
+      inputs: the columns it needs, by name.
+      outputs: the arrays it gives, by name.
+      parameters: the arrays of the parameters' file that it takes.
+      lookups: the activations that it takes, (batch, dim) float32.
+      numbers: the dense features that it takes, (batch, dim) float32.
+    """
+
+    file: str
+    inputs: dict[str, Input]
+    outputs: dict[str, Output]
+    parameters: list[str]
+    lookups: list[str]
+    numbers: list[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Description:
+    """All that the loader needs beside the files it names.
+
+    Attributes:
+      model: the model's name in its config.
+      step: the optimizer steps it was trained for.
+      ema: whether the parameters are the average over the steps.
+      created: when it was exported, UTC.
+      versions: of the libraries that wrote it.
+      platforms: the devices that its functions run on.
+      batch_size: how many rows are computed at a time, unless told otherwise.
+      independent_rows: whether a row's outputs depend on that row alone, so that rows may be added to fill a batch.
+      tasks: the label of each task, and the output that predicts it.
+      features: as `sparrow.data` writes them; files of words are relative to the export.
+      tables: by name, all in ``tables.safetensors``.
+      lookups: by the name of the activation.
+      functions: "predict", and one for each tower where there are two.
+      files: by path in the export.
+    """
+
+    model: str
+    step: int
+    ema: bool
+    created: str
+    versions: dict[str, str]
+    platforms: list[str]
+    batch_size: int
+    independent_rows: bool
+    tasks: dict[str, dict[str, str]]
+    functions: dict[str, FunctionEntry]
+    features: list[dict[str, Any]]
+    tables: dict[str, TableEntry]
+    lookups: dict[str, LookupEntry]
+    files: dict[str, Fingerprint]
+
+    def to_json(self) -> str:
+        """The text of ``export.json``."""
+        fields = {"form": FORM, **dataclasses.asdict(self)}
+        return json.dumps({**fields, "checksum": _checksum(fields)}, indent=1, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def read(cls, folder: Path) -> Description:
+        """The description of the export in ``folder``; what is wrong with it is one `DataError`."""
+        path = folder / NAME
+        if not folder.is_dir():
+            raise DataError("there is no such folder", str(folder))
+        try:
+            fields = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise DataError(f"is not an export: it holds no {NAME}", str(folder)) from None
+        except (OSError, ValueError) as error:
+            raise DataError(f"cannot be read, it may be damaged: {error}; export again", str(path)) from None
+        if not isinstance(fields, dict) or "form" not in fields:
+            raise DataError("does not describe an export of Sparrow", str(path))
+        if (form := fields.pop("form")) != FORM:
+            version = (fields.get("versions") or {}).get("sparrow", "another version")
+            why = f"was written in form {form} (sparrow {version}), and this version reads form {FORM}; export again"
+            raise DataError(why, str(path))
+        if fields.pop("checksum", None) != _checksum({"form": FORM, **fields}):
+            raise DataError(
+                "was changed or damaged after it was written: its checksum differs; export again", str(path)
+            )
+        return _from_fields(fields)
+
+
+def _from_fields(fields: dict[str, Any]) -> Description:
+    """The inverse of `dataclasses.asdict`; the checksum says that the fields are those of this form."""
+    functions = {
+        name: FunctionEntry(
+            **{
+                **entry,
+                "inputs": {key: Input(**value) for key, value in entry["inputs"].items()},
+                "outputs": {key: Output(**value) for key, value in entry["outputs"].items()},
+            }
+        )
+        for name, entry in fields["functions"].items()
+    }
+    return Description(
+        **{
+            **fields,
+            "functions": functions,
+            "tables": {name: TableEntry(**entry) for name, entry in fields["tables"].items()},
+            "lookups": {name: LookupEntry(**entry) for name, entry in fields["lookups"].items()},
+            "files": {path: Fingerprint(**entry) for path, entry in fields["files"].items()},
+        }
+    )
+
+
+def _checksum(fields: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()

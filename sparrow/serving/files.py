@@ -1,0 +1,142 @@
+"""Predictions for files: Parquet in, Parquet out."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sparrow.data import Batch, DataError, Feature, Parquet, Pipeline, Source
+from sparrow.data.converter import Converter
+from sparrow.data.sources.base import Reader, Rows
+from sparrow.serving.model import PREDICT, ExportedModel
+
+T = TypeVar("T")
+
+
+def predict(
+    model: ExportedModel,
+    source: str | Source,
+    output: str | Path,
+    *,
+    columns: Sequence[str] = (),
+    batch_size: int | None = None,
+) -> int:
+    """Predicts every row of a source, in its order, into one Parquet file. Gives the number of rows.
+
+    The file is the one that `sparrow.runs.predict` writes for the model that was exported.
+
+    Args:
+      model: an export.
+      source: Parquet files, as `sparrow.data.Parquet` takes them, or any source.
+      output: the file to write.
+      columns: of the source, to keep beside the predictions.
+      batch_size: rows at a time; as in evaluation, unless given.
+    """
+    function = model.function(PREDICT)
+    return write_predictions(
+        source,
+        output,
+        features=function.features,
+        prepare=function.prepare,
+        compute=function.compute,
+        columns=columns,
+        batch_size=batch_size or model.description.batch_size,
+    )
+
+
+def write_predictions(
+    source: str | Source,
+    output: str | Path,
+    *,
+    features: Sequence[Feature],
+    prepare: Callable[[Batch], T],
+    compute: Callable[[T], Mapping[str, np.ndarray[Any, Any]]],
+    columns: Sequence[str],
+    batch_size: int,
+) -> int:
+    """Writes what ``compute(prepare(batch))`` gives, row by row, beside ``columns`` of the source.
+
+    ``prepare`` runs ahead in a thread of its own. The file appears when it is whole; of no rows it has its columns.
+    """
+    source = Parquet(source) if isinstance(source, str) else source
+    path, partial = Path(output), Path(output).with_name(f".{Path(output).name}.partial")
+    rows = 0
+    with contextlib.ExitStack() as stack:
+        stack.callback(partial.unlink, missing_ok=True)  # where something goes wrong
+        kept = _Columns(source, columns)
+        batches: Iterator[T] = stack.enter_context(
+            contextlib.closing(_batches(source, features, batch_size, prepare))  # type: ignore[type-var]
+        )
+        writer: Any = None
+        for prepared in batches:
+            made = compute(prepared)
+            size = len(next(iter(made.values())))
+            for name in made.keys() & set(columns):
+                raise DataError("the predictions have a column of this name; do not keep it", column=name)
+            table = pa.table(kept.take(size) | {name: _arrow(values) for name, values in made.items()})
+            try:
+                if writer is None:
+                    writer = stack.enter_context(pq.ParquetWriter(partial, table.schema))
+                writer.write_table(table)
+            except OSError as error:
+                raise DataError(f"cannot be written: {error.strerror or error}", str(path)) from None
+            rows += size
+        try:
+            writer.close()
+            partial.replace(path)
+        except OSError as error:
+            raise DataError(f"cannot be written: {error.strerror or error}", str(path)) from None
+    return rows
+
+
+def _batches(
+    source: Source, features: Sequence[Feature], batch_size: int, prepare: Callable[[Batch], T]
+) -> Iterator[T]:
+    converter = Converter(features, (), (), ())
+    reader = source.open(converter.columns)
+    if reader.num_chunks:
+        yield from Pipeline(source, features, batch_size=batch_size, prepare=prepare)
+        return
+    converter.check(reader)
+    nothing = Rows(_empty(reader), reader.schemas[0][0], lambda row: f"row {row}")
+    yield prepare(converter.convert(nothing, "error")[0])
+
+
+def _empty(reader: Reader) -> Any:
+    return pa.schema(list(reader.schemas[0][1].items())).empty_table()
+
+
+def _arrow(values: np.ndarray[Any, Any]) -> Any:
+    if values.ndim == 1:
+        return pa.array(values)
+    return pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), values.shape[1])
+
+
+class _Columns:
+    """Some columns of a source, in its order, as many rows at a time as asked for."""
+
+    def __init__(self, source: Source, columns: Sequence[str]) -> None:
+        self._reader = source.open(list(columns)) if columns else None
+        self._chunk = 0
+        self._held: Any = None
+
+    def take(self, rows: int) -> dict[str, Any]:
+        if self._reader is None:
+            return {}
+        if self._held is None:
+            self._held = _empty(self._reader) if not self._reader.num_chunks else self._next()
+        while self._held.num_rows < rows:
+            self._held = pa.concat_tables([self._held, self._next()])
+        taken, self._held = self._held.slice(0, rows), self._held.slice(rows)
+        return {name: taken[name] for name in taken.column_names}
+
+    def _next(self) -> Any:
+        assert self._reader is not None
+        self._chunk += 1
+        return self._reader.read(self._chunk - 1, "error").table

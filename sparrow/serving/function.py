@@ -1,0 +1,134 @@
+"""`Function`: one exported function, from rows to its outputs."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import numpy.typing as npt
+
+from sparrow.data import Batch, DataError, Feature, Tables
+from sparrow.data.converter import Converter
+from sparrow.embedding import FeatureSpec
+from sparrow.embedding.inputs import to_bags
+from sparrow.embedding.packing import size_class
+from sparrow.serving.description import Description, FunctionEntry
+from sparrow.serving.lookup import pooled
+from sparrow.serving.untyped import with_types
+
+Array = npt.NDArray[Any]
+Arrays = dict[str, Array]
+
+
+class Prepared(NamedTuple):
+    """A batch as the function takes it: activations and numbers, filled up to a size that was compiled before."""
+
+    acts: Arrays
+    numbers: Arrays
+    size: int  # rows that count
+
+
+class Function:
+    """Calls one function of an export. It reads the features, rows of tables and parameters that it needs, no others.
+
+    Attributes:
+      entry: what the description says of it.
+      features: what it reads.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        description: Description,
+        name: str,
+        features: Sequence[Feature],
+        specs: Mapping[str, FeatureSpec],
+        tables: Mapping[str, Array],
+        parameters: Mapping[str, Array],
+    ) -> None:
+        self.entry: FunctionEntry = description.functions[name]
+        self._ids_of = {lookup: description.lookups[lookup].feature for lookup in self.entry.lookups}
+        read = {*self._ids_of.values(), *self.entry.numbers}
+        self.features = tuple(feature for feature in features if feature.name in read)
+        self._specs = {lookup: specs[lookup] for lookup in self.entry.lookups}
+        self._tables = {lookup: tables[spec.table_spec.name] for lookup, spec in self._specs.items()}
+        self._parameters = jax.device_put({key: parameters[key] for key in self.entry.parameters})
+        self._fill = description.independent_rows
+        self._call = _deserialized(folder / self.entry.file, description)
+
+    @functools.cached_property
+    def _converter(self) -> Converter:
+        return Converter(self.features, (), (), ())
+
+    def read(self, rows: Any) -> Batch:
+        """A batch from an Arrow table, a record batch, or columns by name; a `Batch` is taken as it is."""
+        if isinstance(rows, Batch):
+            return rows
+        if not (isinstance(rows, Mapping) or type(rows).__module__.startswith("pyarrow")):
+            raise TypeError(
+                f"rows must be an Arrow table, columns by name, or a sparrow.data.Batch, got {type(rows).__name__}"
+            )
+        table = with_types(Tables(rows).table, self.features)
+        reader = Tables(table, max(table.num_rows, 1)).open(self._converter.columns)
+        self._converter.check(reader)
+        return self._converter.convert(reader.read(0, "error"), "error")[0]
+
+    def prepare(self, batch: Batch) -> Prepared:
+        """Looks a batch up, on the host."""
+        acts = {
+            lookup: pooled(self._tables[lookup], to_bags(spec, _part(batch.ids, self._ids_of[lookup])))
+            for lookup, spec in self._specs.items()
+        }
+        numbers = {name: _part(batch.numbers, name) for name in self.entry.numbers}
+        size = len(next(iter({**acts, **numbers}.values())))
+        # A function is compiled for each number of rows: of all the sizes that a service sees, only a few remain.
+        filled = size_class(size) if self._fill and size else size
+        return Prepared(_filled(acts, filled), _filled(numbers, filled), size)
+
+    def compute(self, prepared: Prepared) -> Arrays:
+        """The outputs by name."""
+        if not prepared.size:  # StableHLO's sizes begin at 1
+            return {
+                name: np.zeros((0, *(int(size) for size in output.shape[1:])), output.dtype)
+                for name, output in self.entry.outputs.items()
+            }
+        made = jax.device_get(self._call(self._parameters, prepared.acts, prepared.numbers))
+        return {name: np.asarray(made[name])[: prepared.size] for name in self.entry.outputs}
+
+    def __call__(self, rows: Any, batch_size: int) -> Arrays:
+        """The outputs for any number of rows, ``batch_size`` of them at a time."""
+        batch = self.read(rows)
+        starts = range(0, max(len(batch), 1), batch_size)
+        parts = [self.compute(self.prepare(batch.cut(start, min(start + batch_size, len(batch))))) for start in starts]
+        return parts[0] if len(parts) == 1 else {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+
+
+def _deserialized(path: Path, description: Description) -> Any:
+    from jax import export
+
+    try:
+        exported = export.deserialize(bytearray(path.read_bytes()))
+    except Exception as error:  # whatever a reader of flatbuffers makes of bytes that another version wrote
+        why = (
+            f"jax {jax.__version__} cannot read what jax {description.versions['jax']} wrote "
+            f"({type(error).__name__}: {error}); export again"
+        )
+        raise DataError(why, str(path)) from None
+    if export.default_export_platform() not in exported.platforms:
+        allowed = ", ".join(exported.platforms)
+        raise DataError(f"runs on {allowed}, not on {export.default_export_platform()}", str(path))
+    return jax.jit(exported.call)
+
+
+def _part(values: Mapping[str, Any], name: str) -> Any:
+    if name not in values:
+        raise ValueError(f"the batch lacks the feature '{name}'; read it with this export's features")
+    return values[name]
+
+
+def _filled(arrays: Arrays, size: int) -> Arrays:
+    return {name: np.pad(array, ((0, size - len(array)), (0, 0))) for name, array in arrays.items()}

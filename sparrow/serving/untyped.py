@@ -1,0 +1,37 @@
+"""Columns of a few rows may hold nothing at all, and so have no type: a service sees that every day, a file never."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from sparrow.data import ComboFeature, Feature
+
+
+def with_types(table: Any, features: Sequence[Feature]) -> Any:
+    """The table with a type for each column of missing values or empty lists: texts, which every feature reads.
+
+    >>> from sparrow.data import IdFeature
+    >>> table = pa.table({"item": [None], "seen": [[]]})
+    >>> features = [IdFeature(name, num_buckets=9, embedding_dim=4) for name in ("item", "seen")]
+    >>> [str(field.type) for field in with_types(table, features).schema]
+    ['list<item: string>', 'list<item: string>']
+    """
+    single = {
+        column
+        for feature in features
+        for column in feature.columns
+        # A default stands in for a missing id, not for a missing list; and what is crossed is no list.
+        if isinstance(feature, ComboFeature) or getattr(feature, "default", None) is not None
+    }
+    for index, field in enumerate(table.schema):
+        if pa.types.is_null(field.type):
+            kind = pa.string() if field.name in single else pa.list_(pa.string())
+        elif pa.types.is_list(field.type) and pa.types.is_null(field.type.value_type):
+            kind = pa.list_(pa.string())
+        else:
+            continue
+        table = table.set_column(index, field.name, table[index].cast(kind))
+    return table
