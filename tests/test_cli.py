@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -36,6 +37,21 @@ def test_from_config_to_predictions(folder, capsys):
     assert "50 rows" in capsys.readouterr().out
 
 
+def test_export_predicts_the_same_file(folder, capsys):
+    rows, run, exported = (str(folder / name) for name in ("rows.parquet", "model", "exported"))
+    assert main(["export", run, exported]) == 0
+    assert "deepfm of step 3: " in capsys.readouterr().out
+    for model in (run, exported):
+        assert main(["predict", model, rows, f"{model}.parquet", "--columns", "label,id_2", "--batch-size", "7"]) == 0
+    made, expected = (pq.read_table(f"{model}.parquet") for model in (exported, run))
+    assert made.schema == expected.schema
+    np.testing.assert_allclose(made["prediction"], expected["prediction"], rtol=0, atol=1e-6)
+    code = f"import sys, sparrow.cli; sparrow.cli.main(['predict', {exported!r}, {rows!r}, {exported + '.2'!r}]); "
+    code += "print([m for m in ('flax', 'pydantic', 'sparrow.models', 'sparrow.config') if m in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "[]"
+
+
 def test_import_config_writes_what_loads(folder, capsys):
     assert main(["import-config", str(folder / "tiny.yaml"), "train.batch_size=7"]) == 0
     assert config.loads(capsys.readouterr().out) == case("train.steps=2", "train.batch_size=7")
@@ -61,6 +77,11 @@ MISTAKES = {
     "no column": (["predict", "{model}", "{folder}/films.parquet", "out.parquet"], "id_0"),
     "not Parquet": (["predict", "{model}", "{tiny}", "out.parquet"], "Parquet"),
     "another shape": (["eval", "{model}", "data.features[0].num_buckets=30"], "does not fit the model"),
+    "no run to export": (["export", "{folder}", "out"], "there is no saved model"),
+    "no average": (["export", "{model}", "out", "--ema"], "keeps no average"),
+    "an export is there": (["export", "{model}", "{exported}"], "is an export already"),
+    "a folder is there": (["export", "{model}", "{model}", "--overwrite"], "is not an export"),
+    "export with overrides": (["predict", "{exported}", "{tiny}", "out", "train.steps=1"], "an export has no config"),
     "no import": (["import-config", "{tiny}", "--import", "none.py"], "none.py: there is no such file"),
     "column of nothing": (["vocab", "{folder}/films.parquet", "genre"], "did you mean 'genres'"),
     "empty separator": (["vocab", "{folder}/films.parquet", "genres:"], "NAME:SEPARATOR"),
@@ -72,7 +93,12 @@ def test_mistakes_are_one_line(name, folder, capsys, monkeypatch):
     monkeypatch.chdir(folder)
     pq.write_table(pa.table({"genres": ["a"]}), folder / "films.parquet")
     arguments, message = MISTAKES[name]
-    places = {"tiny": folder / "tiny.yaml", "model": folder / "model", "folder": folder}
+    places = {
+        "tiny": folder / "tiny.yaml",
+        "model": folder / "model",
+        "folder": folder,
+        "exported": folder / "exported",
+    }
     capsys.readouterr()
     assert main([argument.format(**places) for argument in arguments]) == 2
     error = capsys.readouterr().err

@@ -79,5 +79,5 @@ class DLRM(nnx.Module):
             vectors = jnp.concatenate([dense[:, None], sparse], axis=1)
             beside.append(dense)
         if self.arch_with_sparse:
-            beside.append(sparse.reshape(sparse.shape[0], -1))
+            beside.append(sparse.reshape(-1, self.sparse.dim))
         return {"logits": self.logits(jnp.concatenate([pairwise_dots(vectors), *beside], axis=1))}

@@ -43,7 +43,7 @@ class Group:
         """Features of one dim as vectors, ``(batch, features, dim)``."""
         parts = [self._pick(name, dim, acts, {}) for name, dim in zip(self.names, self.dims, strict=True)]
         # As a concatenation, which costs nothing where the parts lie side by side already; `jnp.stack` would copy each.
-        return jnp.concatenate(parts, axis=1).reshape(parts[0].shape[0], len(parts), -1)
+        return jnp.concatenate(parts, axis=1).reshape(-1, len(parts), self.dims[0])
 
     def _pick(self, name: str, dim: int, acts: Arrays, numbers: Arrays) -> jax.Array:
         array = acts[name] if name in acts else numbers.get(name)

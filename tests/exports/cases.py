@@ -28,12 +28,13 @@ def rows(count, seed=0):
     def lists(make, longest):
         return [None if i % 11 == 0 else [make() for _ in range(rng.integers(0, longest))] for i in range(count)]
 
+    words = [*WORDS, "pink"]
     watched = lists(lambda: int(rng.integers(0, 60)), 6)
     return pa.table(
         {
             "user": pa.array(rng.integers(0, 50, count), mask=rng.random(count) < 0.1),
-            "item": [f"item {i}" for i in rng.integers(0, 500, count)],
-            "colors": ["|".join(rng.choice([*WORDS, "pink"], rng.integers(0, 4))) for _ in range(count)],
+            "item": pa.array([f"item {i}" for i in rng.integers(0, 500, count)], pa.string()),
+            "colors": pa.array(["|".join(words[a : a + b]) for a, b in rng.integers(0, 4, (count, 2))], pa.string()),
             "watched": pa.array(watched, pa.list_(pa.int64())),
             "shares": pa.array(
                 [None if w is None else rng.random(len(w)).tolist() for w in watched], pa.list_(pa.float64())
