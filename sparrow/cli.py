@@ -12,7 +12,7 @@ import runpy
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 FAILED: Final = 1
 USER_ERROR: Final = 2
@@ -123,7 +123,7 @@ def _export(options: argparse.Namespace) -> None:
     from sparrow import exports, runs
 
     exports.refuse(options.output, options.overwrite)  # before the model is read, which takes a while
-    program, state = runs.load(options.model_dir)
+    program, state = runs.load(options.model_dir, step=options.step, say=lambda line: print(line, file=sys.stderr))
     made = exports.export(program, state, options.output, ema=options.ema, overwrite=options.overwrite)
     size, platforms = sum(file.bytes for file in made.files.values()), ", ".join(made.platforms)
     average = ", the average of its parameters" * made.ema
@@ -193,6 +193,13 @@ def _column_and_separator(text: str) -> tuple[str, str | None]:
     return column, separator or None
 
 
+def _step(text: str) -> int | Literal["best"]:
+    return "best" if text == "best" else _at_least_one(text)
+
+
+_step.__name__ = "step: a whole number of at least 1, or best"
+
+
 def _at_least_one(text: str) -> int:
     value = int(text)
     if value < 1:
@@ -248,6 +255,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     added.add_argument("model_dir", help="the folder of a run")
     added.add_argument("output", help="the folder to write")
+    added.add_argument("--step", type=_step, metavar="N|best", help="which checkpoint; the newest unless given")
     added.add_argument(
         "--ema",
         action=argparse.BooleanOptionalAction,

@@ -39,7 +39,7 @@ def test_from_config_to_predictions(folder, capsys):
 
 def test_export_predicts_the_same_file(folder, capsys):
     rows, run, exported = (str(folder / name) for name in ("rows.parquet", "model", "exported"))
-    assert main(["export", run, exported]) == 0
+    assert main(["export", run, exported, "--step", "3"]) == 0
     assert "deepfm of step 3: " in capsys.readouterr().out
     for model in (run, exported):
         assert main(["predict", model, rows, f"{model}.parquet", "--columns", "label,id_2", "--batch-size", "7"]) == 0
@@ -78,6 +78,7 @@ MISTAKES = {
     "not Parquet": (["predict", "{model}", "{tiny}", "out.parquet"], "Parquet"),
     "another shape": (["eval", "{model}", "data.features[0].num_buckets=30"], "does not fit the model"),
     "no run to export": (["export", "{folder}", "out"], "there is no saved model"),
+    "no such step": (["export", "{model}", "out", "--step", "2"], "step 2 is not saved; there are 3"),
     "no average": (["export", "{model}", "out", "--ema"], "keeps no average"),
     "an export is there": (["export", "{model}", "{exported}"], "is an export already"),
     "a folder is there": (["export", "{model}", "{model}", "--overwrite"], "is not an export"),
