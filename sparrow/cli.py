@@ -197,7 +197,7 @@ def _step(text: str) -> int | Literal["best"]:
     return "best" if text == "best" else _at_least_one(text)
 
 
-_step.__name__ = "step: a whole number of at least 1, or best"
+_step.__name__ = "step (a whole number of at least 1, or best)"
 
 
 def _at_least_one(text: str) -> int:

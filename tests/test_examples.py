@@ -16,11 +16,12 @@ ROOT = Path(__file__).parent.parent
     [
         ("plain_loop.py", ["--steps", "40", "--precision", "bfloat16"], 0.65),
         ("custom_rule.py", ["--steps", "40"], 0.65),
+        ("custom_model.py", ["{folder}", "--steps", "60"], 0.65),
     ],
 )
-def test_example(name, options, auc):
+def test_example(name, options, auc, tmp_path):
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, str(ROOT / "examples" / name), *options]
+    command = [sys.executable, str(ROOT / "examples" / name), *(option.format(folder=tmp_path) for option in options)]
     result = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path})
     assert result.returncode == 0, result.stderr
     reached = [float(number) for number in re.findall(r"AUC (\d\.\d+)", result.stdout)]
