@@ -36,6 +36,7 @@ from sparrow.config.model import Model
 from sparrow.config.objective import TaskMetric, named_metrics, total_loss
 from sparrow.config.overrides import override
 from sparrow.config.rules import RULES, register_rule
+from sparrow.config.tables import TableOptions
 from sparrow.config.tasks import MetricUse, Task
 from sparrow.config.torcheasyrec import import_config
 from sparrow.config.train import Checkpoint, DenseOptimizer, DensePart, EarlyStopping, Evaluate, TableOptimizer, Train
@@ -55,6 +56,7 @@ __all__ = [
     "Model",
     "Problem",
     "TableOptimizer",
+    "TableOptions",
     "Task",
     "TaskMetric",
     "Train",

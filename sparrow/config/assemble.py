@@ -11,6 +11,7 @@ from sparrow.config.config import Config
 from sparrow.config.data import Data
 from sparrow.config.errors import ConfigError, Path, Problem
 from sparrow.config.model import Model
+from sparrow.config.tables import table_options
 from sparrow.data import Feature, Label, Pipeline, SparseFeature, feature_specs
 from sparrow.embedding import FeatureSpec
 from sparrow.losses import JRC
@@ -59,7 +60,8 @@ def assemble(config: Config) -> Assembly:
     try:
         tables = [feature.table_name for feature in looked_up.values()]
         rules = table_rules(config.train, dict.fromkeys(tables))
-        specs = feature_specs(list(looked_up.values()), rules.__getitem__)
+        options = table_options(model.tables, dict.fromkeys(tables))
+        specs = feature_specs(list(looked_up.values()), rules.__getitem__, options)
     except ConfigError:
         raise
     except ValueError as error:

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from sparrow.config.records import ArchitectureRecord
 from sparrow.config.section import Section
+from sparrow.config.tables import TableOptions
 from sparrow.config.train import Count, Name, Names
 
 
@@ -20,6 +21,9 @@ class Model(Section):
     """The names of the features in each group; the model says which groups it reads."""
     wide_dim: Count = 1
     """The embedding dim of features in a group of their own tables, such as the wide part of Wide & Deep."""
+
+    tables: tuple[TableOptions, ...] = ()
+    """Tables that start from other values, or are kept in another precision."""
 
     @model_validator(mode="after")
     def _check(self) -> Model:

@@ -24,6 +24,7 @@ from sparrow.config.problems import problems
 from sparrow.config.registries import (
     BASES,
     FEATURES,
+    INITIALIZERS,
     LOSSES,
     METRICS,
     MODELS,
@@ -36,6 +37,7 @@ from sparrow.config.registries import (
 from sparrow.config.rules import RULES
 from sparrow.data import Feature, Label, Source
 from sparrow.dense import DenseOptimizer
+from sparrow.embedding import Initializer
 from sparrow.losses import Loss
 from sparrow.metrics import Metric
 from sparrow.models import ModelRecord
@@ -129,6 +131,7 @@ LearningRate = Annotated[float | Callable[[Any], Any], RecordField(SCHEDULES, or
 FeatureRecord = Annotated[Feature, RecordField(FEATURES)]
 SourceRecord = Annotated[Source, RecordField(SOURCES)]
 ArchitectureRecord = Annotated[ModelRecord, RecordField(MODELS)]
+InitializerRecord = Annotated[Initializer, RecordField(INITIALIZERS)]
 LabelRecord = Annotated[Label, DataclassField(Label)]
 LossScaleRecord = Annotated[LossScale | None, DataclassField(LossScale, optional=True)]
 

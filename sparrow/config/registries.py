@@ -10,6 +10,7 @@ from sparrow.data.features import registry as FEATURES
 from sparrow.data.sources import Source
 from sparrow.data.sources import registry as SOURCES
 from sparrow.dense import OPTIMIZERS, DenseOptimizer
+from sparrow.embedding import INITIALIZERS, Initializer
 from sparrow.losses import Loss
 from sparrow.losses import registry as LOSSES
 from sparrow.metrics import Metric
@@ -28,6 +29,7 @@ BASES: Final[tuple[tuple[type[Any], Registry[Any]], ...]] = (
     (Feature, FEATURES),
     (Source, SOURCES),
     (ModelRecord, MODELS),
+    (Initializer, INITIALIZERS),
 )
 """What the records of each registry derive from. A schedule is any function of the step."""
 
@@ -49,6 +51,7 @@ def is_record(registry: Registry[Any], value: Any) -> bool:
 __all__ = [
     "BASES",
     "FEATURES",
+    "INITIALIZERS",
     "LOSSES",
     "METRICS",
     "MODELS",

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from sparrow.data.features import Feature, SparseFeature
 from sparrow.embedding import FeatureSpec, TableSpec
 from sparrow.rules import Rule
 
 
-def feature_specs(features: Sequence[Feature], optimizer: Rule | Callable[[str], Rule]) -> list[FeatureSpec]:
+def feature_specs(
+    features: Sequence[Feature],
+    optimizer: Rule | Callable[[str], Rule],
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+) -> list[FeatureSpec]:
     """A `FeatureSpec` for every sparse feature; features that name the same table share it.
 
     >>> from sparrow.data import IdFeature, SequenceFeature
@@ -24,6 +29,7 @@ def feature_specs(features: Sequence[Feature], optimizer: Rule | Callable[[str],
     Args:
       features: dense ones are left out.
       optimizer: of all tables, or a function of the table's name.
+      options: other fields of `TableSpec`, such as ``dtype``, by the table's name.
     """
     sharing: dict[str, list[SparseFeature]] = {}
     for feature in features:
@@ -36,6 +42,7 @@ def feature_specs(features: Sequence[Feature], optimizer: Rule | Callable[[str],
             embedding_dim=_same(name, members, "embedding_dim"),
             optimizer=optimizer if isinstance(optimizer, Rule) else optimizer(name),
             combiner=_combiner(name, members),  # type: ignore[arg-type]
+            **(options or {}).get(name, {}),
         )
         for name, members in sharing.items()
     }

@@ -104,6 +104,23 @@ def flatten(column: Any, separator: str | None) -> Flat:
     return Flat(entries, offsets)
 
 
+def cut_at_last(texts: Any, separator: str) -> tuple[Any, Any]:
+    """What stands before the last separator of each text, and what stands after it; missing where there is none.
+
+    >>> before, after = cut_at_last(pa.array(["a:b:2", "c", None]), ":")
+    >>> before.to_pylist(), after.to_pylist()
+    (['a:b', 'c', None], ['2', None, None])
+    """
+    parts = pc.split_pattern(plain(texts), separator, max_splits=1, reverse=True)
+    lengths = pc.fill_null(pc.list_value_length(parts), 0).to_numpy(zero_copy_only=False)
+    first = np.cumsum(lengths) - lengths
+    words = parts.flatten()
+    return (
+        words.take(pa.array(first, pa.int64(), mask=lengths < 1)),
+        words.take(pa.array(first + 1, pa.int64(), mask=lengths < 2)),
+    )
+
+
 def integers(entries: Any) -> Parsed:
     """Whole numbers from integers, texts such as "17", and floats such as 17.0 (NaN is missing).
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from sparrow.config import ConfigError, Problem, Task, TaskMetric, named_metrics
 from sparrow.runs.predictions import judged
@@ -35,7 +36,8 @@ class Scores:
 
     def init(self) -> States:
         """The states of the metrics that run on the device."""
-        return {name: use.metric.init() for name, use in self.device.items()}
+        # Copied: steps are given the states for good, and one array may stand in a fresh state twice.
+        return {name: jax.tree.map(jnp.copy, use.metric.init()) for name, use in self.device.items()}
 
     def init_host(self) -> States:
         """The states of the others."""

@@ -74,7 +74,7 @@ train_config {
   keep_checkpoint_max: 3
   log_step_count_steps: 50
   use_tensorboard: true
-  tensorboard_summaries: "gradient_norm"
+  tensorboard_summaries: ["parameter", "gradient", "gradient_norm"]
   tensorboard_summaries: "global_gradient_norm"
   mixed_precision: "FP16"
   grad_scaler { init_scale: 1024 growth_factor: 3 backoff_factor: 0.25 growth_interval: 100 }
@@ -106,7 +106,8 @@ feature_configs {
   id_feature { feature_name: "friend" expression: "user:friend" embedding_name: "people" embedding_dim: 8
                num_buckets: 100 pooling: "mean" }
 }
-feature_configs { id_feature { feature_name: "item" expression: "item:iid" embedding_dim: 8 hash_bucket_size: 1000 } }
+feature_configs { id_feature { feature_name: "item" expression: "item:iid" embedding_dim: 8 hash_bucket_size: 1000
+                               init_fn: "nn.init.uniform_,a=-0.01,b=0.02" } }
 feature_configs {
   id_feature { feature_name: "shop" expression: "shop" embedding_dim: 8 vocab_list: ["a", "b"] trainable: false }
 }
@@ -116,6 +117,16 @@ feature_configs {
     feature_name: "price" expression: "item:price" value_dim: 2 separator: ","
     normalizer: "method=zscore,mean=1.5,standard_deviation=2.0" default_value: "0.5"
   }
+}
+feature_configs {
+  raw_feature { feature_name: "clicks" expression: "item:clicks" normalizer: "method=log10,threshold=1e-2,default=-3" }
+}
+feature_configs {
+  raw_feature { feature_name: "rank" expression: "item:rank" normalizer: "method=minmax,min=1,max=11" }
+}
+feature_configs {
+  id_feature { feature_name: "tags" expression: "item:tags" embedding_dim: 8 hash_bucket_size: 20 separator: "|"
+               weighted: true data_type: "FP16" }
 }
 feature_configs { raw_feature { feature_name: "age" expression: "user:age" boundaries: [18, 30.5] embedding_dim: 8 } }
 feature_configs {
@@ -138,7 +149,7 @@ model_config {
   feature_groups { group_name: "fm" feature_names: "user" feature_names: "friend" feature_names: "item" }
   feature_groups {
     group_name: "deep"
-    feature_names: ["user", "item", "shop", "city", "price", "age", "user_shop"]
+    feature_names: ["user", "item", "shop", "city", "price", "clicks", "rank", "tags", "age", "user_shop"]
     group_type: DEEP
     sequence_groups { group_name: "seen" feature_names: "seen__item" }
     sequence_groups { group_name: "bought" feature_names: "bought" }
@@ -149,6 +160,7 @@ model_config {
     deep { hidden_units: [32, 16] dropout_ratio: [0.1, 0.2] activation: "nn.GELU" use_bn: true bias: false }
     final { hidden_units: 8 dropout_ratio: 0.3 use_ln: true }
     wide_embedding_dim: 2
+    wide_init_fn: "nn.init.zeros_"
   }
   kernel: PYTORCH
   num_class: 1
@@ -158,7 +170,6 @@ model_config {
   metrics { accuracy { threshold: 0.4 top_k: 1 } }
   metrics { grouped_auc { grouping_key: "user_key" } }
   metrics { normalized_entropy { eta: 1e-6 } }
-  metrics { recall_at_k { top_k: 3 } }
   metrics { mean_absolute_error {} }
   metrics { mean_squared_error {} }
   metrics { xauc { sample_ratio: 0.5 } }

@@ -9,8 +9,10 @@ from sparrow.config import ConfigError
 from sparrow.config.torcheasyrec.blocks import read
 from sparrow.config.torcheasyrec.messages import ENUMS, MESSAGES
 from sparrow.config.torcheasyrec.optimizers import dense_optimizer, sparse_rule
+from sparrow.config.torcheasyrec.tables import initializer
 from sparrow.config.torcheasyrec.text import parse
 from sparrow.data import ComboFeature, IdFeature, Parquet, RawFeature, SequenceFeature
+from sparrow.embedding.initializers import Constant, Normal, Uniform
 from sparrow.models import MLP, registry
 from sparrow.training import LossScale
 from tests.config.examples import EVERYTHING
@@ -60,7 +62,9 @@ def test_training(everything):
     assert (train.steps, train.epochs, train.batch_size, train.accumulate) == (500, None, 64, 2)
     assert (train.precision, train.loss_scale) == ("float16", LossScale(1024.0, 3.0, 0.25, 100))
     assert (train.ema, train.log_every_steps, train.tensorboard) == (0.99, 25, True)
-    assert train.summaries == ("loss", "learning_rate", "gradient_norm", "global_gradient_norm")
+    assert train.summaries == (
+        *("loss", "learning_rate", "parameter", "gradient", "gradient_norm", "global_gradient_norm"),
+    )
     assert train.checkpoint == config.Checkpoint(every_steps=250, keep=3)
     assert train.table_optimizers == (config.TableOptimizer(tables=["shop"], optimizer=rules.SGD(0.0)),)
     # Evaluated at every checkpoint.
@@ -102,6 +106,17 @@ def test_data(everything):
         ),
         "city": IdFeature("city", column="city", vocabulary="c.txt", embedding_dim=8, separator="\x1d", pooling="sum"),
         "price": RawFeature("price", column="price", dim=2, separator=",", mean=1.5, std=2.0, missing=0.5),
+        "clicks": RawFeature("clicks", column="clicks", separator="\x1d", log10_above=0.01, log10_default=-3.0),
+        "rank": RawFeature("rank", column="rank", separator="\x1d", mean=1.0, std=10.0),
+        "tags": IdFeature(
+            "tags",
+            column="tags",
+            hash_bucket_size=20,
+            embedding_dim=8,
+            separator="|",
+            weight_separator=":",
+            pooling="sum",
+        ),
         "age": RawFeature("age", column="age", boundaries=(18.0, 30.5), embedding_dim=8, separator="\x1d"),
         "user_shop": ComboFeature("user_shop", cross=("uid", "shop"), hash_bucket_size=50, embedding_dim=8),
         "seen__item": SequenceFeature(
@@ -136,8 +151,26 @@ def test_model_and_tasks(everything):
     assert everything.model.groups == {
         "wide": ("user", "item"),
         "fm": ("user", "friend", "item"),
-        "deep": ("user", "item", "shop", "city", "price", "age", "user_shop", "seen__item", "bought"),
+        "deep": (
+            "user",
+            "item",
+            "shop",
+            "city",
+            "price",
+            "clicks",
+            "rank",
+            "tags",
+            "age",
+            "user_shop",
+            "seen__item",
+            "bought",
+        ),
     }
+    assert everything.model.tables == (
+        config.TableOptions(tables=["people_wide", "item_wide"], initializer={"name": "constant", "value": 0.0}),
+        config.TableOptions(tables=["item"], initializer={"name": "uniform", "low": -0.01, "high": 0.02}),
+        config.TableOptions(tables=["tags"], dtype="float16"),
+    )
     (task,) = everything.tasks.values()
     assert (task.label, task.sample_weight) == ("clk", "weight")
     assert task.losses == (losses.BinaryCrossEntropy(label_smoothing=0.1), losses.BinaryFocal(gamma=1.0, alpha=0.25))
@@ -146,7 +179,6 @@ def test_model_and_tasks(everything):
         metrics.Accuracy(threshold=0.4),
         metrics.GroupedAUC(),
         metrics.NormalizedEntropy(eta=1e-6),
-        metrics.RecallAtK(top_k=3),
         metrics.MAE(),
         metrics.MSE(),
         metrics.XAUC(sample_ratio=0.5),
@@ -317,6 +349,11 @@ def test_mmoe():
         ("hash_bucket_size: 8", "", "give one of num_buckets, hash_bucket_size, vocab_list and vocab_file, got none"),
         ("hash_bucket_size: 8", "hash_bucket_size: 8 value_dim: 2", "not supported: ids may be one or any number"),
         ("with_header: true", "", "is required for CSV files without a header"),
+        (
+            "with_header: true",
+            'input_fields_str: "a:INT64" input_fields { input_name: "a" }',
+            "cannot stand beside input_fields; keep one",
+        ),
         ("dataset_type: CsvDataset", "dataset_type: ParquetDataset", "belongs to CsvDataset"),
         ("CsvDataset", "CsvDataset fg_mode: FG_DAG", "is required: the column that the feature is made from"),
         ("CsvDataset", "CsvDataset shuffle_buffer_size: 3", "has no effect without shuffle: true"),
@@ -419,7 +456,11 @@ REFUSED = {
         "enable_global_grad_clip: true",
         "train_config.grad_clipping.enable_global_grad_clip: not supported",
     ),
-    "precision": ('"FP16"', '"FP8"', "train_config.mixed_precision: must be 'BF16', 'FP16' or left out, got 'FP8'"),
+    "precision": (
+        'mixed_precision: "FP16"',
+        'mixed_precision: "FP8"',
+        "train_config.mixed_precision: must be 'BF16', 'FP16' or left out, got 'FP8'",
+    ),
     "steps that do not divide": (
         "num_steps: 1000",
         "num_steps: 1001",
@@ -447,10 +488,49 @@ REFUSED = {
     ),
     "init_fn": (
         "num_buckets: 9",
-        'num_buckets: 9 init_fn: "x"',
-        "feature_configs.sequence_id_feature.init_fn: not supported",
+        'num_buckets: 9 init_fn: "nn.init.orthogonal_"',
+        "feature_configs.sequence_id_feature.init_fn: not supported: 'nn.init.orthogonal_'; the functions are nn.init.",
     ),
-    "normalizer": ("method=zscore", "method=log10", "feature_configs.raw_feature.normalizer: only 'method=zscore"),
+    "init_fn with a wrong argument": (
+        "a=-0.01,b=0.02",
+        "low=-0.01",
+        "feature_configs.id_feature.init_fn: nn.init.uniform_ takes a, b, got 'low=-0.01'",
+    ),
+    "init_fn out of range": (
+        "a=-0.01,b=0.02",
+        "0.5,0.1",
+        "feature_configs.id_feature.init_fn: uniform: low 0.5 is above high 0.1",
+    ),
+    "precision of a table": (
+        '"FP16" }',
+        '"INT8" }',
+        "feature_configs.id_feature.data_type: not supported: 'INT8'; FP32",
+    ),
+    "a table of two minds": (
+        'pooling: "mean" }',
+        'pooling: "mean" data_type: "FP16" }',
+        "feature_configs.id_feature.data_type: differs between features that share the table 'people'",
+    ),
+    "weights of a sequence": (
+        "num_buckets: 9",
+        "num_buckets: 9 weighted: true",
+        "feature_configs.sequence_id_feature.weighted: not supported",
+    ),
+    "normalizer": (
+        "method=zscore",
+        "method=expression",
+        "feature_configs.raw_feature.normalizer: not supported: 'method=expression,",
+    ),
+    "normalizer of other numbers": (
+        "threshold=1e-2,",
+        "",
+        "feature_configs.raw_feature.normalizer: log10 takes threshold and default, got",
+    ),
+    "normalizer of nothing": (
+        "min=1,max=11",
+        "min=1,max=1",
+        "feature_configs.raw_feature.normalizer: min must be below max",
+    ),
     "message for a number": ("num_class: 1", "num_class {}", "model_config.num_class: must be a whole number"),
     "number for a message": (
         "eval_config {",
@@ -506,7 +586,7 @@ def test_the_table_names_only_what_it_has():
 
 EXCLUDED = {
     *("num_epochs", "save_checkpoints_epochs"),  # stand in for steps
-    *("delimiter", "with_header"),  # of CSV files
+    *("delimiter", "with_header", "input_fields_str"),  # of CSV files
     "fg_encoded_default_value",  # of encoded columns
 }
 
@@ -515,7 +595,7 @@ def test_the_example_holds_every_supported_field():
     """The example says what it claims; the kinds that exclude those it uses have tests of their own."""
     elsewhere = {
         *("DLRM", "WideAndDeep", "MultiTower", "Tower", "MMoE", "TaskTower", "DSSM", "MulticlassAUC", "JRCLoss"),
-        *("SoftmaxCrossEntropy", "L2Loss"),
+        *("SoftmaxCrossEntropy", "L2Loss", "RecallAtK"),
         *(kind for kind in MESSAGES if kind.startswith("Fused") and kind != "FusedRowWiseAdagradOptimizer"),
         *("AdagradOptimizer", "AdadeltaOptimizer", "RMSpropOptimizer", "ConstantLR", "CosineAnnealingWarmRestartsLR"),
     }
@@ -523,3 +603,25 @@ def test_the_example_holds_every_supported_field():
         for field, spec in MESSAGES[kind].items():
             if spec.kind != "refused" and not spec.choice and field not in EXCLUDED:
                 assert re.search(rf"\b{field}\b", EVERYTHING), (kind, field)
+
+
+def test_columns_in_one_text():
+    groups = 'feature_groups { group_name: "a" feature_names: ["u", "i", "p"] }'
+    model = f'{groups} multi_tower {{ towers {{ input: "a" }} final {{ hidden_units: 2 }} }} losses {{ l2_loss {{}} }}'
+    text = minimal(model).replace("with_header: true", 'input_fields_str: "u:INT64; i:BIGINT;p:FLOAT;clk:INT32;"')
+    assert config.import_config(text).data.train.columns == ("u", "i", "p", "clk")
+
+
+INITIALIZERS = {
+    "nn.init.uniform_": Uniform(0.0, 1.0),
+    "torch.nn.init.normal_, std=0.01": Normal(0.0, 0.01),
+    "nn.init.trunc_normal_,0,0.1,a=-0.2": Normal(0.0, 0.1, -0.2, 2.0),
+    "nn.init.constant_,val=0.5": Constant(0.5),
+    "nn.init.ones_": Constant(1.0),
+}
+
+
+@pytest.mark.parametrize("text", INITIALIZERS)
+def test_initializers(text):
+    made = initializer(read(parse(f'feature_name: "x" embedding_dim: 1 init_fn: "{text}"'), "IdFeature"), "init_fn")
+    assert made == INITIALIZERS[text]

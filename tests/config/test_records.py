@@ -35,6 +35,8 @@ REQUIRED = {
     "hash_bucket_size": 10,
     "path": "clicks.parquet",
     "impressions": 100,
+    "low": -0.5,
+    "high": 0.5,
     "final": MLP((8,)),
     "deep": MLP((8, 4), dropout_ratio=0.5),
     "expert_mlp": MLP((8,)),

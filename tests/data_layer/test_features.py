@@ -333,3 +333,22 @@ def test_features_that_cannot_share_a_table(other, message):
     first = IdFeature("a", num_buckets=10, embedding_dim=4, table="t", pooling="sum")
     with pytest.raises(ValueError, match=message):
         feature_specs([first, other], SGD(0.1))
+
+
+def test_weights_beside_the_ids():
+    feature = IdFeature("seen", num_buckets=9, embedding_dim=4, separator="|", weight_separator=":")
+    column = ["3:0.5|7:2", "", None, "1:1"]
+    bags = feature.convert(pa.RecordBatch.from_pydict({"seen": column}), Problems(4))
+    assert bags.to_lists() == [[3, 7], [], [], [1]]
+    np.testing.assert_array_equal(bags.weights, np.float32([0.5, 2, 1]))
+    problems = Problems(3)
+    feature.convert(pa.RecordBatch.from_pydict({"seen": ["1:1", "2", "3:x"]}), problems)
+    assert problems.rows.tolist() == [False, True, True]
+    assert problems.first == (1, "seen", "a weight is missing")
+    assert "needs texts of ids with weights, such as '7:0.5'" in feature.refuse("seen", pa.int64())
+
+
+def test_decimal_logarithm():
+    feature = RawFeature("x", log10_above=1e-3, log10_default=-4.0, mean=1.0, std=2.0)
+    x = feature.convert(pa.RecordBatch.from_pydict({"x": [1000.0, 1e-3, -5.0, None]}), Problems(4))
+    np.testing.assert_allclose(x[:, 0], [1.0, -2.5, -2.5, -2.5], rtol=1e-6)

@@ -62,7 +62,7 @@ PIPELINE: Final[Mapping[str, Fields]] = {
         "label_fields": needed(many(text())),
         "sample_weight_fields": many(text()),
         "input_fields": many(message("Field")),
-        "input_fields_str": refused("write input_fields instead"),
+        "input_fields_str": text(),
         "delimiter": text(","),
         "with_header": flag(False),
         "drop_remainder": flag(False),
@@ -101,10 +101,10 @@ _FEATURE: Fields = {
     "pooling": text("sum"),
     "trainable": flag(True),
     "fg_encoded_default_value": text(),
-    "init_fn": refused("tables start from uniform values in +-1/sqrt(rows), as in TorchEasyRec by default"),
+    "init_fn": text(),
     "use_mask": refused("masking of features is not supported; remove it"),
     "stub_type": refused(_GENERATOR),
-    "data_type": refused("tables of configs are float32; remove it"),
+    "data_type": text("FP32"),
     "embedding_constraints": refused("tables are placed by the embedder's mesh; remove it"),
     "sequence_fields": refused(_GENERATOR),
 }
@@ -163,7 +163,7 @@ FEATURES: Final[Mapping[str, Fields]] = {
         "num_buckets": whole(),
         "vocab_list": many(text()),
         "vocab_file": text(),
-        "weighted": refused("weights inside the ids are not supported; make them a column, and use weight_column"),
+        "weighted": flag(False),
         "fg_value_type": refused(_GENERATOR),
     },
     "RawFeature": {
@@ -204,7 +204,7 @@ def _wide_model() -> dict[str, FieldSpec]:
         "deep": needed(message("MLP")),
         "final": message("MLP"),
         "wide_embedding_dim": whole(4),
-        "wide_init_fn": refused("tables start from uniform values in +-1/sqrt(rows)"),
+        "wide_init_fn": text(),
     }
 
 

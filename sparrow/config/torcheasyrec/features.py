@@ -7,7 +7,7 @@ column that ``expression`` names, and is encoded here. Hashed ids then fall into
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from sparrow.config.torcheasyrec.blocks import Block
 from sparrow.data import ComboFeature, Feature, IdFeature, RawFeature, SequenceFeature
@@ -63,6 +63,7 @@ def _id(block: Block, data: Block, encoded: bool) -> IdFeature:
         # One id a row needs no pooling, and can share the table of features that pool in any way.
         pooling=None if block["value_dim"] == 1 and "pooling" not in block else block["pooling"],
         separator=data["fg_encoded_multival_sep"] if encoded else block["separator"],
+        weight_separator=":" if block["weighted"] else None,
         **_ids(block, block["feature_name"], encoded),
     )
 
@@ -71,6 +72,8 @@ def _sequence(
     block: Block, name: str, column: str, sequence: Block, poolings: Mapping[str, str], encoded: bool
 ) -> SequenceFeature:
     """The ids of a sequence. Where a row holds more than ``sequence_length``, the first ones are kept."""
+    if block["weighted"]:
+        block.fail("not supported: the ids of a sequence have no weights", "weighted")
     return SequenceFeature(
         name,
         max_length=sequence["sequence_length"],
@@ -167,15 +170,35 @@ def _number(block: Block, field: str) -> float | None:
         block.fail(f"must be a number in quotes, got {written!r}", field)
 
 
+_NORMALIZERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "zscore": ("mean", "standard_deviation"),
+    "minmax": ("min", "max"),
+    "log10": ("threshold", "default"),
+}
+
+
 def _normalizer(block: Block, encoded: bool) -> dict[str, Any]:
-    """``method=zscore,mean=1.5,standard_deviation=2.0``."""
+    """``method=zscore,mean=1.5,standard_deviation=2.0``, and the like."""
     written: str | None = block["normalizer"]
     if written is None or encoded:  # an encoded column is normalized already
         return {}
-    options = dict(part.strip().partition("=")[::2] for part in written.split(","))
-    if options.keys() == {"method", "mean", "standard_deviation"} and options["method"] == "zscore":
-        try:
-            return {"mean": float(options["mean"]), "std": float(options["standard_deviation"])}
-        except ValueError:
-            pass
-    block.fail(f"only 'method=zscore,mean=..,standard_deviation=..' is supported, got {written!r}", "normalizer")
+    given = dict(part.strip().partition("=")[::2] for part in written.split(","))
+    method = given.pop("method", "")
+    if method not in _NORMALIZERS:
+        known = (f"method={name},{names[0]}=..,{names[1]}=.." for name, names in _NORMALIZERS.items())
+        block.fail(f"not supported: {written!r}; write {' or '.join(known)}", "normalizer")
+    names = _NORMALIZERS[method]
+    if given.keys() != set(names):
+        block.fail(f"{method} takes {' and '.join(names)}, got {written!r}", "normalizer")
+    try:
+        first, second = (float(given[name]) for name in names)
+    except ValueError:
+        block.fail(f"{' and '.join(names)} must be numbers, got {written!r}", "normalizer")
+    match method:
+        case "zscore":
+            return {"mean": first, "std": second}
+        case "minmax":
+            if first >= second:
+                block.fail(f"min must be below max, got {written!r}", "normalizer")
+            return {"mean": first, "std": second - first}
+    return {"log10_above": first, "log10_default": second}

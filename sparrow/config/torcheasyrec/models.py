@@ -7,8 +7,10 @@ from typing import Any, Final
 from sparrow import losses
 from sparrow.config.model import Model
 from sparrow.config.tasks import Task
+from sparrow.config.torcheasyrec import tables
 from sparrow.config.torcheasyrec.blocks import Block
 from sparrow.config.torcheasyrec.tasks import task
+from sparrow.data import Feature, SparseFeature
 from sparrow.models import MLP, TaskTower, Tower, registry
 
 _ACTIVATIONS: Final = {
@@ -29,14 +31,18 @@ _ACTIVATIONS: Final = {
 }
 
 
-def model(block: Block) -> Model:
-    """The section ``model``."""
+def model(block: Block, found: list[tuple[Feature, Block]]) -> Model:
+    """The section ``model``, which also says how tables are kept; ``found`` are the features with their messages."""
     name, chosen = block.choose("model")
     with chosen.locating():
         architecture = registry.make(name, **_options(name, chosen, block["num_class"]))
     wide = {"wide_dim": chosen["wide_embedding_dim"]} if name in ("deepfm", "wide_and_deep") else {}
+    groups = _groups(block, architecture.wide_groups)
+    in_wide = {name for group in architecture.wide_groups for name in groups.get(group, ())}
+    twins = {f.table_name for f, _ in found if isinstance(f, SparseFeature) and f.is_sparse and f.name in in_wide}
+    kept = tables.options(tables.by_table(found), twins, chosen)
     with block.locating():
-        return Model(architecture=architecture, groups=_groups(block, architecture.wide_groups), **wide)
+        return Model(architecture=architecture, groups=groups, tables=kept, **wide)
 
 
 def tasks(block: Block, data: Block) -> dict[str, Task]:

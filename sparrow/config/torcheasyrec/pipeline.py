@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from sparrow.config.config import Config
 from sparrow.config.data import Data
-from sparrow.config.torcheasyrec import text
+from sparrow.config.torcheasyrec import tables, text
 from sparrow.config.torcheasyrec.blocks import Block, read
 from sparrow.config.torcheasyrec.features import features
 from sparrow.config.torcheasyrec.models import model, poolings, tasks
 from sparrow.config.torcheasyrec.training import evaluate, train
-from sparrow.config.train import TableOptimizer, Train
-from sparrow.data import Csv, Feature, Parquet, Source, SparseFeature
-from sparrow.rules import SGD
+from sparrow.data import Csv, Feature, Parquet, Source
 
 
 def import_config(source_text: str, source: str | None = None) -> Config:
@@ -27,12 +24,12 @@ def import_config(source_text: str, source: str | None = None) -> Config:
     pipeline = read(text.parse(source_text, source), "EasyRecConfig", source)
     data, model_config = pipeline["data_config"], pipeline["model_config"]
     found = features(pipeline["feature_configs"], data, poolings(model_config))
-    training = _with_frozen(train(pipeline["train_config"], data["batch_size"]), found)
+    training = train(pipeline["train_config"], data["batch_size"], tables.frozen(tables.by_table(found)))
     checkpoint = training.checkpoint if "eval_input_path" in pipeline else None
     with pipeline.locating():
         return Config(
             data=_data(pipeline, data, [feature for feature, _ in found]),
-            model=model(model_config),
+            model=model(model_config, found),
             tasks=tasks(model_config, data),
             train=training,
             evaluate=evaluate(pipeline["eval_config"], data["eval_batch_size"], checkpoint),
@@ -70,26 +67,18 @@ def _source(pipeline: Block, field: str, data: Block) -> Source:
             data.fail("belongs to CsvDataset", only_csv)
     if not csv:
         return Parquet(path)  # which knows its columns
-    columns = tuple(entry["input_name"] for entry in data["input_fields"])
+    columns = _columns(data)
     header = data["with_header"]
     if not columns and not header:
         data.fail("is required for CSV files without a header", "input_fields")
     return Csv(path, columns=None if header else columns, separator=data["delimiter"], header=header)
 
 
-def _with_frozen(section: Train, found: list[tuple[Feature, Block]]) -> Train:
-    """Tables that are not trainable get the learning rate 0."""
-    trainable: dict[str, tuple[bool, Block]] = {}
-    for feature, block in found:
-        if not isinstance(feature, SparseFeature) or not feature.is_sparse:
-            if "trainable" in block and not block["trainable"]:
-                block.fail("has no effect on a feature without a table; remove it", "trainable")
-            continue
-        before, _ = trainable.setdefault(feature.table_name, (block["trainable"], block))
-        if before != block["trainable"]:
-            block.fail(f"differs between features that share the table '{feature.table_name}'", "trainable")
-
-    frozen = tuple(re.escape(table) for table, (trains, _) in trainable.items() if not trains)
-    if not frozen:
-        return section
-    return section.model_copy(update={"table_optimizers": (TableOptimizer(tables=frozen, optimizer=SGD(0.0)),)})
+def _columns(data: Block) -> tuple[str, ...]:
+    """The columns of a file in order: ``input_fields``, or ``input_fields_str`` as "a:INT64;b:STRING"."""
+    if "input_fields_str" not in data:
+        return tuple(entry["input_name"] for entry in data["input_fields"])
+    if data["input_fields"]:
+        data.fail("cannot stand beside input_fields; keep one", "input_fields_str")
+    entries = [entry.strip() for entry in data["input_fields_str"].split(";") if entry.strip()]
+    return tuple(entry.rpartition(":")[0].strip() or entry for entry in entries)

@@ -7,14 +7,14 @@ from typing import Any, Final, get_args
 from sparrow.config.torcheasyrec.blocks import Block
 from sparrow.config.torcheasyrec.optimizers import dense_optimizer, sparse_rule
 from sparrow.config.torcheasyrec.rates import in_steps
-from sparrow.config.train import Checkpoint, Evaluate, Summary, Train
+from sparrow.config.train import Checkpoint, Evaluate, Summary, TableOptimizer, Train
 from sparrow.registry import nearest
 from sparrow.training import LossScale
 
 _PRECISIONS: Final[dict[str, Any]] = {"": "float32", "BF16": "bfloat16", "FP16": "float16"}
 
 
-def train(block: Block, batch_size: int) -> Train:
+def train(block: Block, batch_size: int, table_optimizers: tuple[TableOptimizer, ...] = ()) -> Train:
     """``train_config``. What TorchEasyRec counts in micro-batches is counted in optimizer steps here."""
     accumulate = block["gradient_accumulation_steps"] or 1
     precision = block["mixed_precision"]
@@ -24,6 +24,7 @@ def train(block: Block, batch_size: int) -> Train:
         return Train(
             sparse_optimizer=sparse_rule(block["sparse_optimizer"], accumulate),
             dense_optimizer=dense_optimizer(block["dense_optimizer"], accumulate, block["grad_clipping"]),
+            table_optimizers=table_optimizers,
             batch_size=batch_size,
             accumulate=accumulate,
             precision=_PRECISIONS[precision],

@@ -13,7 +13,7 @@ from sparrow.data.errors import Problems
 from sparrow.data.features import checks
 from sparrow.data.features.base import POOLINGS, register_feature
 from sparrow.data.features.mapped import MappedIds, without_missing
-from sparrow.data.values import element_type, flatten, is_number, is_text, numbers
+from sparrow.data.values import Flat, cut_at_last, element_type, flatten, is_number, is_text, numbers
 
 
 @register_feature("id")
@@ -40,6 +40,7 @@ class IdFeature(MappedIds):
       separator: between the ids of a text that holds several, such as "|".
       as_integer: texts are read as whole numbers before they are hashed, as they would be from a typed file.
       weight_column: a weight per id, in the same form as the ids.
+      weight_separator: between an id and its weight in one text, such as ":" in "7:0.5"; in place of weight_column.
       pooling: "sum", "mean" (divided by Σw) or "sqrtn" (divided by √Σw²); None: as the features do that share its
         table, or "sum".
       table: name of the table, to share it with other features; None: the feature's own.
@@ -47,6 +48,7 @@ class IdFeature(MappedIds):
 
     _: dataclasses.KW_ONLY
     weight_column: str | None = None
+    weight_separator: str | None = None
     pooling: str | None = None
 
     def __post_init__(self) -> None:
@@ -55,6 +57,12 @@ class IdFeature(MappedIds):
             checks.choice(f"feature '{self.name}'", "pooling", self.pooling, POOLINGS)
         if self.weight_column is not None:
             checks.text(f"feature '{self.name}'", "weight_column", self.weight_column)
+        if self.weight_separator is not None:
+            checks.text(f"feature '{self.name}'", "weight_separator", self.weight_separator)
+            if self.weight_column is not None:
+                raise ValueError(f"feature '{self.name}': weight_column and weight_separator exclude each other")
+            if self.weight_separator == self.separator:
+                raise ValueError(f"feature '{self.name}': separator and weight_separator must differ")
 
     @property
     def part(self) -> str:
@@ -73,9 +81,12 @@ class IdFeature(MappedIds):
 
     def refuse(self, column: str, kind: Any) -> str | None:
         """Ids are whole numbers or texts, weights are numbers."""
+        element = element_type(kind)
+        if self.weight_separator is not None and not is_text(element):
+            example = f"'7{self.weight_separator}0.5'"
+            return f"feature '{self.name}' needs texts of ids with weights, such as {example}, the column holds {kind}"
         if column != self.weight_column:
             return super().refuse(column, kind)
-        element = element_type(kind)
         if is_number(element) or is_text(element):
             return None
         return f"feature '{self.name}' needs weights (numbers, or lists of them), the column holds {kind}"
@@ -83,21 +94,35 @@ class IdFeature(MappedIds):
     def convert(self, columns: Any, problems: Problems) -> Values:
         """(batch,) int32 where a row holds one id, else `Ragged`."""
         rows, flat = self._read(columns, problems)
-        if self.weight_column is None and flat.offsets is None:
+        if not self._is_weighted and flat.offsets is None:
             return rows
         offsets = np.arange(len(rows) + 1) if flat.offsets is None else flat.offsets
-        weights = None if self.weight_column is None else self._weights(columns, offsets, problems)
+        weights = self._weights(columns, offsets, problems) if self._is_weighted else None
         return without_missing(rows, offsets, weights)
 
+    @property
+    def _is_weighted(self) -> bool:
+        return self.weight_column is not None or self.weight_separator is not None
+
+    def _entries(self, columns: Any) -> Flat:
+        flat = super()._entries(columns)
+        return (
+            flat
+            if self.weight_separator is None
+            else Flat(cut_at_last(flat.entries, self.weight_separator)[0], flat.offsets)
+        )
+
     def _weights(self, columns: Any, offsets: npt.NDArray[np.int64], problems: Problems) -> npt.NDArray[np.float32]:
-        assert self.weight_column is not None
-        flat = flatten(columns.column(self.weight_column), self.separator)
+        column = self.weight_column or self.id_column
+        flat = flatten(columns.column(column), self.separator)
+        if self.weight_separator is not None:
+            flat = Flat(cut_at_last(flat.entries, self.weight_separator)[1], flat.offsets)
         own = np.arange(len(flat.entries) + 1) if flat.offsets is None else flat.offsets
         ids, weights = np.diff(offsets), np.diff(own)
         differ = np.flatnonzero(ids != weights)
         if differ.size:
             problems.add(
-                self.weight_column,
+                column,
                 differ,
                 lambda i: (
                     f"{ids[differ[i]]} ids in column '{self.id_column}' need as many weights, got {weights[differ[i]]}"
@@ -111,7 +136,7 @@ class IdFeature(MappedIds):
         if bad is not None:
             at, missing = np.flatnonzero(bad), parsed.missing
             problems.add(
-                self.weight_column,
+                column,
                 flat.row_of(at),
                 lambda i: "a weight is missing" if missing is not None and missing[at[i]] else parsed.why(int(at[i])),
             )

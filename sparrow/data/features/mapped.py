@@ -161,9 +161,12 @@ class MappedIds(SparseFeature):
 
         return dataclasses.replace(parsed, bad=~known if unread is None else ~known | unread, why=why)
 
+    def _entries(self, columns: Any) -> Flat:
+        return flatten(columns.column(self.id_column), self.separator)
+
     def _read(self, columns: Any, problems: Problems) -> tuple[npt.NDArray[np.int32], Flat]:
         """Row numbers of all entries, -1 for none, and where they stand."""
-        flat = flatten(columns.column(self.id_column), self.separator)
+        flat = self._entries(columns)
         parsed = self._rows(flat.entries)
         rows = parsed.values
         if parsed.missing is not None:

@@ -19,7 +19,10 @@ from sparrow.data.values import element_type, flatten, is_number, is_text, numbe
 @register_feature("raw")
 @dataclasses.dataclass(frozen=True)
 class RawFeature(SparseFeature):
-    """Numbers: ``x`` is filled where missing, then ``log(1 + max(x, 0))`` if asked, then ``(x - mean) / std``.
+    """Numbers: ``x`` is filled where missing, then a logarithm if asked, then ``(x - mean) / std``.
+
+    With ``log`` that is ``log(1 + max(x, 0))``; with ``log10_above`` a, ``log10(x)`` where ``x > a``, else
+    ``log10_default``.
 
     With ``boundaries`` b it is sparse instead: the id of x is the number of boundaries that are <= x.
 
@@ -35,7 +38,9 @@ class RawFeature(SparseFeature):
       column: where the numbers are; None: the column of the feature's name.
       dim: how many numbers a row holds, in a list or a separated text.
       separator: between the numbers of a text that holds several.
-      log: whether to take the logarithm.
+      log: whether to take the logarithm of 1 + x.
+      log10_above: takes the decimal logarithm of numbers above this, which is at least 0; None: it is not taken.
+      log10_default: what other numbers become.
       mean, std: to standardise with, on the logarithm if there is one.
       missing: the number that stands in for a missing one (or NaN), before any transform; None: a malformed row.
       boundaries: increasing numbers that cut into buckets, before any transform; one number per row only.
@@ -49,6 +54,8 @@ class RawFeature(SparseFeature):
     dim: int = 1
     separator: str | None = None
     log: bool = False
+    log10_above: float | None = None
+    log10_default: float = -10.0
     mean: float = 0.0
     std: float = 1.0
     missing: float | None = 0.0
@@ -64,6 +71,7 @@ class RawFeature(SparseFeature):
         checks.number(where, "std", self.std, above=0.0)
         if self.missing is not None:
             checks.number(where, "missing", self.missing)
+        self._check_log10(where)
         for field in ("column", "separator", "table"):
             if getattr(self, field) is not None:
                 checks.text(where, field, getattr(self, field))
@@ -72,6 +80,16 @@ class RawFeature(SparseFeature):
                 raise ValueError(f"{where}: embedding_dim and table belong to buckets; give boundaries as well")
             return
         self._check_boundaries(where)
+
+    def _check_log10(self, where: str) -> None:
+        checks.number(where, "log10_default", self.log10_default)
+        if self.log10_above is None:
+            return
+        checks.number(where, "log10_above", self.log10_above)
+        if self.log10_above < 0:
+            raise ValueError(f"{where}: log10_above must be at least 0, got {self.log10_above:g}")
+        if self.log:
+            raise ValueError(f"{where}: log and log10_above are two logarithms; keep one")
 
     def _check_boundaries(self, where: str) -> None:
         object.__setattr__(self, "boundaries", tuple(self.boundaries or ()))
@@ -82,8 +100,8 @@ class RawFeature(SparseFeature):
         for a, b in itertools.pairwise(self.boundaries):
             if a >= b:
                 raise ValueError(f"{where}: boundaries must increase, but {b:g} comes after {a:g}")
-        if self.dim != 1 or self.log or self.mean != 0.0 or self.std != 1.0:
-            raise ValueError(f"{where}: boundaries cut one number as it stands; leave out dim, log, mean and std")
+        if self.dim != 1 or self.log or self.log10_above is not None or self.mean != 0.0 or self.std != 1.0:
+            raise ValueError(f"{where}: boundaries cut one number as it stands; leave out dim, logs, mean and std")
         checks.whole(where, "embedding_dim", self.embedding_dim)
 
     @property
@@ -126,6 +144,9 @@ class RawFeature(SparseFeature):
         x = self._read(columns, problems, self.dim)
         if self.log:
             x = np.log(np.maximum(x, 0.0) + 1.0)  # in float64, where this is as good as log1p is in float32
+        if self.log10_above is not None:
+            above = x > self.log10_above
+            x = np.where(above, np.log10(np.where(above, x, 1.0)), self.log10_default)
         if self.mean != 0.0 or self.std != 1.0:
             x = (x - self.mean) / self.std
         return x.astype(np.float32)
