@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     0; 1 for a run that could not go on; 2 for a user's mistake; 130 where Ctrl-C, 143 where SIGTERM stopped it.
     """
-    options = _parser().parse_args(arguments)
+    options = _parsed(arguments)
     try:
         for file in options.imports or ():
             _run_file(file)
@@ -208,6 +208,17 @@ def _at_least_one(text: str) -> int:
 
 
 _at_least_one.__name__ = "whole number of at least 1"  # what argparse calls it in errors
+
+
+def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The options. Overrides may stand anywhere; argparse by itself takes them in one piece only."""
+    parser = _parser()
+    options, others = parser.parse_known_args(arguments)
+    if others and (not hasattr(options, "overrides") or any(text.startswith("-") for text in others)):
+        parser.error(f"unrecognized arguments: {' '.join(others)}")
+    if others:
+        options.overrides = [*options.overrides, *others]
+    return options
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -39,7 +39,16 @@ from sparrow.config.rules import RULES, register_rule
 from sparrow.config.tables import TableOptions
 from sparrow.config.tasks import MetricUse, Task
 from sparrow.config.torcheasyrec import import_config
-from sparrow.config.train import Checkpoint, DenseOptimizer, DensePart, EarlyStopping, Evaluate, TableOptimizer, Train
+from sparrow.config.train import (
+    Checkpoint,
+    DenseOptimizer,
+    DensePart,
+    EarlyStopping,
+    Evaluate,
+    StartFrom,
+    TableOptimizer,
+    Train,
+)
 
 __all__ = [
     "RULES",
@@ -55,6 +64,7 @@ __all__ = [
     "MetricUse",
     "Model",
     "Problem",
+    "StartFrom",
     "TableOptimizer",
     "TableOptions",
     "Task",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -103,6 +104,37 @@ class Checkpoint(Section):
         return self
 
 
+class StartFrom(Section):
+    """Where the first weights come from: tables and dense parameters of another run's checkpoint, by name.
+
+    The optimizer and the count of steps start anew, unless told otherwise. What the checkpoint lacks, or has in another
+    shape, is an error that names it.
+    """
+
+    folder: Name
+    """Of the other run."""
+    step: Count | Literal["best"] | None = None
+    """Which checkpoint: of a step, the best, or the newest."""
+    tables: dict[Name, Name] = {}
+    """Tables that are called otherwise there: the name here, the name there."""
+    params: dict[Name, Name] = {}
+    """Dense parameters that are: a regular expression for whole paths here, the path there (\\1 is its first group)."""
+    skip: tuple[Name, ...] = ()
+    """Regular expressions for tables and paths of parameters that stay fresh."""
+    optimizer: bool = False
+    """Whether to take the state of the optimizer too, and to go on counting steps for its schedules."""
+
+    @model_validator(mode="after")
+    def _check(self) -> StartFrom:
+        for field, patterns in (("params", self.params), ("skip", self.skip)):
+            for pattern in patterns:
+                try:
+                    re.compile(pattern)
+                except re.error as error:
+                    raise ValueError(f"{field}: '{pattern}' is not a regular expression: {error}") from None
+        return self
+
+
 class Train(Section):
     """How the model is trained."""
 
@@ -133,6 +165,8 @@ class Train(Section):
     """The decay of an average of the dense parameters."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """What all random numbers come from."""
+    start_from: StartFrom | None = None
+    """Where the first weights come from; random numbers, unless given."""
     checkpoint: Checkpoint = Checkpoint()
     """When the state is saved."""
     log_every_steps: Count = 100

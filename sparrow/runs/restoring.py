@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from sparrow.runs.program import Program, TrainState
 from sparrow.training.checkpoint import CheckpointError, Key, Saved, named, placed, rows_of, unnamed
 from sparrow.training.checkpoint.tables import check_shape
@@ -87,5 +89,6 @@ def arrays_of(state: TrainState, extras: Mapping[str, Any]) -> dict[str, Any]:
     """All arrays of a checkpoint but the tables, on the host."""
     arrays = dict(named(parts(state)))
     for name, extra in extras.items():
-        arrays |= {f"extras/{name}/{key}": array for key, array in extra.state().items()}
+        # Copies, because the extra goes on counting while they are written.
+        arrays |= {f"extras/{name}/{key}": np.array(array) for key, array in extra.state().items()}
     return arrays

@@ -39,7 +39,8 @@ def resumed(
         try:
             pipeline.restore(progress.position)
         except ValueError as error:
-            raise ConfigError(f"cannot go on with {saved.path}: {error}") from None
+            hint = "train.start_from takes its weights to other data"
+            raise ConfigError(f"cannot go on with {saved.path}: {error}; {hint}") from None
         for name, extra in extras.items():
             extra.restore(extras_of(arrays, name))
         say(f"resumed at step {progress.steps} from {saved.path}")

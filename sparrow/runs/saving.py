@@ -30,7 +30,7 @@ class Extra(Protocol):
     """Something else that a checkpoint holds, such as counts that a report shows."""
 
     def state(self) -> Mapping[str, np.ndarray[Any, Any]]:
-        """Arrays by name; they must not change afterwards."""
+        """Arrays by name; they are copied."""
 
     def restore(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         """Goes on from what `state` gave; without any, from the start."""
@@ -172,7 +172,8 @@ def config_of(saved: Saved) -> Config:
 def does_not_fit(saved: Saved, config: Config, error: CheckpointError) -> ConfigError:
     """One line, and one for each field that differs from the saved config."""
     changed = [Problem(change.field, change.sentence) for change in differences(config_of(saved), config)]
-    return ConfigError([Problem((), f"does not fit the model saved in {saved.path}: {error}"), *changed])
+    hint = "train.start_from takes the weights that fit"
+    return ConfigError([Problem((), f"does not fit the model saved in {saved.path}: {error}; {hint}"), *changed])
 
 
 def all_damaged(folder: str | Path) -> CheckpointError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -22,7 +23,9 @@ class StopRequest:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
+        # What is ignored stays ignored, as under nohup.
+        numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not signal.SIG_IGN]
+        before = {number: signal.signal(number, self._note) for number in numbers}
         try:
             yield
         finally:
@@ -33,4 +36,7 @@ class StopRequest:
         if self.received is not None and number == signal.SIGINT:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             raise KeyboardInterrupt
-        self.received = signal.Signals(number)
+        if self.received is None:
+            # Not print: the signal may have come in the middle of one.
+            os.write(2, b"stopping after this step; Ctrl-C leaves at once\n")
+            self.received = signal.Signals(number)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TextIO
@@ -31,6 +31,7 @@ from sparrow.runs.run_folder import RunFolder
 from sparrow.runs.saving import Extra, Saver
 from sparrow.runs.schedule import SaveSchedule, is_due
 from sparrow.runs.signals import StopRequest
+from sparrow.runs.starting import started
 from sparrow.runs.step import Report, by_path, train_step
 from sparrow.runs.stopping import Watch, check_metric, is_better
 
@@ -92,7 +93,7 @@ def train(
             stack.enter_context(folder.locked(lines.append))
             folder.refuse_if_taken(resume, overwrite)  # somebody may have finished in the meantime
         start = resumed(folder, program, pipeline, extras, lines.append) if folder is not None and resume else None
-        state, progress = start or (program.init(), Progress(position=pipeline.position()))
+        state, progress = start or (_first(program, lines.append), Progress(position=pipeline.position()))
         _check_metrics(config, evaluator)
         saver = None
         if folder is not None:
@@ -252,7 +253,7 @@ class _Loop:
                 values |= {f"loss/{task}": float(term) for task, term in fetched.terms.items()}
         values |= self.program.train_scores.compute(metrics)
         if "learning_rate" in summaries:
-            values |= self.rates.at(self.steps)
+            values |= self.rates.at(int(self.state.optimizer.step))
         if fetched.gradient_norm is not None:
             values["gradient_norm"] = float(fetched.gradient_norm)
         values |= {f"gradient_norm/{path}": float(norm) for path, norm in fetched.gradient_norms.items()}
@@ -321,6 +322,11 @@ class _Loop:
 
     def _note(self, **fields: Any) -> None:
         self.progress = dataclasses.replace(self.progress, **fields)
+
+
+def _first(program: Program, say: Callable[[str], None]) -> TrainState:
+    start = program.config.train.start_from
+    return program.init() if start is None else started(program, start, say)
 
 
 def _check_metrics(config: Config, evaluator: Evaluator | None) -> None:

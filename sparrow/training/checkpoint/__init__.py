@@ -14,7 +14,7 @@ tables of an `Embedder`, `named` and `unnamed` everything else.
 from sparrow.training.checkpoint.blocks import Key, Rows
 from sparrow.training.checkpoint.errors import CheckpointError, Damaged
 from sparrow.training.checkpoint.folder import Checkpoints, saved_steps, whole
-from sparrow.training.checkpoint.leaves import named, unnamed
+from sparrow.training.checkpoint.leaves import named, paths, plain, unnamed
 from sparrow.training.checkpoint.saved import Saved
 from sparrow.training.checkpoint.tables import placed, rows_of
 
@@ -26,7 +26,9 @@ __all__ = [
     "Rows",
     "Saved",
     "named",
+    "paths",
     "placed",
+    "plain",
     "rows_of",
     "saved_steps",
     "unnamed",
