@@ -46,7 +46,7 @@ def count(embedder: Embedder, packed: PackedBatch) -> Counted:
     counted: Counted = {}
     for stack in embedder.stacks:
         ids = np.sort(np.asarray(packed.lookups[stack.name].ids))
-        ids = ids[: np.searchsorted(ids, stack.num_rows)]
+        ids = ids[slice(*np.searchsorted(ids, (0, stack.num_rows)))]  # the rest is padding, and ids to ignore
         first = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]])) if len(ids) else np.zeros(0, np.int64)
         rows, counts = ids[first].astype(np.int64), np.diff(first, append=len(ids))
         for table in stack.tables:
