@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test lint types setup clean test-asan bench-peers bench-cpu
+.PHONY: demo test lint types chromium setup clean test-asan bench-peers bench-cpu
 
 setup: $(READY)
 
@@ -24,8 +24,18 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/mypy
 
-test: lint types
+test: lint types chromium
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
+
+# The browser that the tests open reports with. Where it cannot be had, those tests are skipped.
+chromium:
+	@for name in chromium chromium-browser google-chrome google-chrome-stable; do \
+		if command -v $$name > /dev/null; then exit 0; fi; \
+	done; \
+	if [ "$$(id -u)" = 0 ]; then as_root=; else as_root="sudo -n"; fi; \
+	echo "installing Chromium, for the tests of reports"; \
+	($$as_root apt-get install -qq -y chromium || ($$as_root apt-get update -qq && $$as_root apt-get install -qq -y chromium)) \
+		> /dev/null 2>&1 || echo "Chromium cannot be installed here; the tests that need it are skipped"
 
 # The CPU kernels' tests once more, compiled with AddressSanitizer: a read or write outside an array ends the run.
 test-asan: $(READY)

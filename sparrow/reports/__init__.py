@@ -6,6 +6,16 @@ rates, speed, memory), `curves` (ROC, precision-recall, calibration), `traffic` 
 """
 
 from sparrow.reports.page import unshared, write_report
-from sparrow.reports.recorded import CURVES, ENVIRONMENT, REPORT, TRAFFIC, RecordedRun, write_json
+from sparrow.reports.recorded import CURVES, ENVIRONMENT, METRICS, REPORT, TRAFFIC, RecordedRun, write_json
 
-__all__ = ["CURVES", "ENVIRONMENT", "REPORT", "TRAFFIC", "RecordedRun", "unshared", "write_json", "write_report"]
+__all__ = [
+    "CURVES",
+    "ENVIRONMENT",
+    "METRICS",
+    "REPORT",
+    "TRAFFIC",
+    "RecordedRun",
+    "unshared",
+    "write_json",
+    "write_report",
+]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from collections.abc import Sequence
 from html import escape
 from typing import Any, Final
@@ -59,7 +60,7 @@ class Chart:
       bars: whether the series are bars that stand on the axis.
       legend: whether one line alone is named as well.
       value: a number that belongs to the title, such as an area.
-      id: of the HTML element.
+      id: of the HTML element; its title unless given.
     """
 
     title: str
@@ -85,7 +86,7 @@ class Chart:
         if len(left_out) > 1:
             notes[-1] = f"lines of more than {MOST} points are thinned out; peaks are kept"
         parts = [
-            f'<figure class="chart" id="{escape(self.id)}">',
+            f'<figure class="chart" id="{_slug(self.id or self.title)}">',
             f"<figcaption>{escape(self.title)}{f' <b>{escape(self.value)}</b>' if self.value else ''}</figcaption>",
             _legend(drawn) if self.legend or len(drawn) > 1 else "",
             self._svg(drawn),
@@ -203,6 +204,11 @@ def _legend(drawn: Sequence[Series]) -> str:
             f'<svg viewBox="0 0 18 8" aria-hidden="true"><path d="M1 4H17"/></svg>{escape(series.name)}</button>'
         )
     return f'<div class="legend">{"".join(keys)}</div>'
+
+
+def _slug(text: str) -> str:
+    """Letters, digits and dashes."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", text)
 
 
 def _xy(x: float, y: float) -> str:

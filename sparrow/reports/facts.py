@@ -103,7 +103,7 @@ def environment_facts(run: RecordedRun) -> dict[str, str]:
         facts["last line"] = f"{date(max(times))}, {duration(max(max(times) - began, 0.0))} later"
     if len(sittings) > 1:
         at = ", ".join(f"{sitting.get('step', 0):,}" for sitting in sittings[1:])
-        facts["went on"] = f"{len(sittings) - 1} times, from step {at}"
+        facts["went on"] = f"{'once' if len(sittings) == 2 else f'{len(sittings) - 1} times'}, from step {at}"
     facts |= {str(name): str(value) for name, value in held.get("machine", {}).items()}
     facts |= {str(name): str(value) for name, value in held.get("versions", {}).items()}
     return facts

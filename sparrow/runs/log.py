@@ -132,8 +132,8 @@ def formatted(name: str, value: float) -> str:
 
 
 def _is_short(name: str) -> bool:
-    """Whether a number is worth its place on a line; norms by parameter are for TensorBoard."""
-    return not name.startswith(("gradient_norm/", "learning_rate/"))
+    """Whether a number is worth its place on a line; norms by parameter and memory are for the report."""
+    return not name.startswith(("gradient_norm/", "learning_rate/")) and not name.endswith("_memory")
 
 
 class _Bar:

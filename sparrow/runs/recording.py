@@ -2,43 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from sparrow.data import DataError
-from sparrow.embedding import Embedder
-from sparrow.reports import CURVES, TRAFFIC, write_json, write_report
+from sparrow.reports import CURVES, ENVIRONMENT, METRICS, TRAFFIC, write_json, write_report
 from sparrow.runs.environment import Environment
+from sparrow.runs.feed import Prepared, Preparer
+from sparrow.runs.program import Program
 from sparrow.runs.traffic import Traffic
 
 
 class Recorder:
-    """Writes the files of one run folder. None of them is worth a run: what cannot be written is said, once."""
+    """Writes the files of one run folder. None of them is worth a run: what cannot be written is said, once.
 
-    def __init__(self, folder: Path, embedder: Embedder, traffic: Traffic | None, say: Callable[[str], None]) -> None:
-        self._folder, self._embedder, self._traffic, self._say = folder, embedder, traffic, say
-        self._environment: Environment | None = None
+    Attributes:
+      prepare: what the pipeline's thread does with each batch.
+      extras: what checkpoints hold for it.
+    """
+
+    def __init__(self, program: Program, folder: Path | None) -> None:
+        """``folder`` None: nothing is kept."""
+        self._program, self._folder = program, folder
+        share = program.config.train.traffic
+        self._traffic = Traffic(program.embedder, share) if folder is not None and share else None
+        self.extras = {} if self._traffic is None else {"traffic": self._traffic}
+        self.prepare = (
+            program.prepare
+            if self._traffic is None
+            else Preparer(program.embedder, program.assembly, program.config.tasks, self._traffic)
+        )
+        self._say: Callable[[str], None] = print
         self._failed = False
 
-    def begin(self, step: int) -> None:
-        """Work begins at ``step``."""
-        self._environment = self._tried(lambda: Environment(self._folder, self._embedder, step))
+    @contextlib.contextmanager
+    def recording(self, step: int, say: Callable[[str], None]) -> Iterator[None]:
+        """Work begins at ``step``; leaving the block ends it, however that happens, and writes the report."""
+        if self._folder is None:
+            yield
+            return
+        self._say, folder = say, self._folder
+        if not step:
+            for name in (CURVES, TRAFFIC, ENVIRONMENT):  # of a run that is being replaced
+                (folder / name).unlink(missing_ok=True)
+        environment = self._tried(lambda: Environment(folder, self._program.embedder, step))
+        how = "ended by an error"
+        try:
+            yield
+            how = "finished"
+        except KeyboardInterrupt:
+            how = "interrupted"
+            raise
+        finally:
+            self._end(folder, environment, how)
+
+    def took(self, batches: Sequence[Prepared]) -> None:
+        """A step takes these batches."""
+        if self._traffic is not None:
+            for batch in batches:
+                self._traffic.add(batch.counted)
 
     def evaluated(self, step: int, curves: dict[str, Any]) -> None:
         """An evaluation was made."""
-        self._tried(lambda: write_json(self._folder / CURVES, {"step": step, "tasks": curves}))
+        if self._folder is not None:
+            path = self._folder / CURVES
+            self._tried(lambda: write_json(path, {"step": step, "tasks": curves}))
 
-    def end(self, how: str) -> None:
-        """Work ended: "finished", "stopped early", "interrupted". Writes the report."""
-        environment, traffic = self._environment, self._traffic
+    def _end(self, folder: Path, environment: Environment | None, how: str) -> None:
+        traffic = self._traffic
         if environment is not None:
             self._tried(lambda: environment.end(how))
         if traffic is not None:
-            self._tried(lambda: write_json(self._folder / TRAFFIC, traffic.summary()))
-        path = self._tried(lambda: write_report([self._folder]))
-        if path is not None:
-            self._say(f"report {path}")
+            self._tried(lambda: write_json(folder / TRAFFIC, traffic.summary()))
+        metrics = folder / METRICS
+        if metrics.is_file() and metrics.stat().st_size:
+            path = self._tried(lambda: write_report([folder]))
+            if path is not None:
+                self._say(f"report {path}")
 
     def _tried(self, write: Callable[[], Any]) -> Any:
         try:

@@ -141,6 +141,8 @@ class Traffic:
 
     def restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
         """The inverse of `state`. Tables that it does not hold, or of another size, begin anew."""
+        if "batches" not in state:  # of a run that counted nothing
+            return
         self.batches, self.counted = (int(value) for value in state["batches"])
         for name, table in self._tables.items():
             held = {key.removeprefix(f"{name}/"): array for key, array in state.items() if key.startswith(f"{name}/")}

@@ -22,10 +22,12 @@ from sparrow.runs.feed import Feed, Prepared
 from sparrow.runs.in_flight import InFlight, Started
 from sparrow.runs.length import length
 from sparrow.runs.log import Log
+from sparrow.runs.memory import memory
 from sparrow.runs.non_finite import NonFinite, culprit
 from sparrow.runs.program import Program, TrainState
 from sparrow.runs.progress import Best, Progress
 from sparrow.runs.rates import Rates
+from sparrow.runs.recording import Recorder
 from sparrow.runs.resuming import resumed
 from sparrow.runs.run_folder import RunFolder
 from sparrow.runs.saving import Extra, Saver
@@ -84,7 +86,9 @@ def train(
     pipeline: Pipeline[Any] = train_pipeline(config)
     config, steps, note = length(config, pipeline)
     program = Program.of(config)
-    pipeline.prepare = program.prepare
+    recorder = Recorder(program, None if folder is None else folder.path)
+    pipeline.prepare = recorder.prepare
+    extras = {**recorder.extras, **extras}
     has_data = config.data is not None and config.data.evaluate is not None
     evaluator = Evaluator(program) if has_data else None
     lines = [note] if note else []  # what is to be said before there is a log
@@ -114,7 +118,8 @@ def train(
         log.say(f"training {program.embedder}")
         for line in lines:
             log.say(line)
-        return _Loop(program, pipeline, evaluator, log, saver, state, progress).run()
+        stack.enter_context(recorder.recording(progress.steps, log.say))
+        return _Loop(program, pipeline, evaluator, log, saver, recorder, state, progress).run()
 
 
 class _Loop:
@@ -127,10 +132,12 @@ class _Loop:
         evaluator: Evaluator | None,
         log: Log,
         saver: Saver | None,
+        recorder: Recorder,
         state: TrainState,
         progress: Progress,
     ) -> None:
         self.program, self.pipeline, self.evaluator, self.log, self.saver = program, pipeline, evaluator, log, saver
+        self.recorder = recorder
         self.config = program.config
         self.state, self.progress = state, progress
         self.saved_at = self.began_at = progress.steps
@@ -199,12 +206,13 @@ class _Loop:
         with contextlib.closing(iter(self.pipeline)) as batches:  # type: ignore[type-var]
             while steps is None or self.steps < steps:
                 try:
-                    feeds = tuple(prepared.feed for prepared in itertools.islice(batches, accumulate))
+                    taken = list(itertools.islice(batches, accumulate))
                 except (OSError, RuntimeError, MemoryError) as error:  # anything that a file system or a library does
                     raise DataError(f"reading the data failed: {error}") from error
-                if not feeds:
+                if not taken:
                     return
-                yield feeds
+                self.recorder.took(taken)
+                yield tuple(prepared.feed for prepared in taken)
 
     def _epochs_begun(self) -> int:
         """How many epochs were complete when the last batch began."""
@@ -261,7 +269,7 @@ class _Loop:
         if "parameter" in summaries:
             params = jax.device_get(by_path(self.state.optimizer.params))
             histograms |= {f"parameter/{path}": x for path, x in params.items()}
-        self.log.report("train", self.steps, values | {"examples_per_second": speed}, histograms)
+        self.log.report("train", self.steps, values | {"examples_per_second": speed} | memory(), histograms)
 
     def _evaluate_says_stop(self) -> bool:
         self._evaluate()
@@ -285,6 +293,7 @@ class _Loop:
                 return
         self._note(results=results, evaluated_at=self.steps, evaluation_due=False)
         self.log.report("eval", self.steps, results)
+        self.recorder.evaluated(self.steps, self.evaluator.curves)
         best_by, best = self.config.train.checkpoint.best_by, self.progress.best
         if best_by is not None and (best is None or is_better(results[best_by.metric], best.value, best_by.mode)):
             self._note(best=Best(self.steps, results[best_by.metric]))
