@@ -1,8 +1,8 @@
 """How often each row of a table was looked up, in bounded memory.
 
-A table of up to `EXACT_ROWS` rows has one count per row. A larger one has a bit per row, which says exactly whether it
-was ever looked up, and counts of its hottest rows alone: a Misra-Gries summary of `CAPACITY` rows, whose counts are low
-by at most ``error``, itself at most lookups / CAPACITY.
+A table of up to `EXACT_ROWS` rows has one count per row (4 bytes; it stops at 2**32 - 1). A larger one has a bit per
+row, which says exactly whether it was ever looked up, and counts of its hottest rows alone: a Misra-Gries summary of
+`CAPACITY` rows, whose counts are low by at most ``error``, itself at most lookups / CAPACITY.
 
 Reference: J. Misra, D. Gries, "Finding repeated elements", 1982; summaries of batches are merged as in P. Agarwal et
 al., "Mergeable summaries", 2013: add the counts, then take the (CAPACITY + 1)-th largest away from all.
@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 EXACT_ROWS: Final = 2**18
 CAPACITY: Final = 2**14
+MOST_COUNTED: Final = 2**32 - 1
 
 Integers = npt.NDArray[np.int64]
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -55,6 +56,11 @@ class RowCounts(abc.ABC):
     @abc.abstractmethod
     def _add(self, rows: Integers, counts: Integers) -> None: ...
 
+    @property
+    @abc.abstractmethod
+    def nbytes(self) -> int:
+        """The memory that it takes, at most."""
+
     @abc.abstractmethod
     def state(self) -> dict[str, npt.NDArray[Any]]:
         """Arrays by name, for a checkpoint."""
@@ -84,10 +90,10 @@ class ExactCounts(RowCounts):
 
     def __init__(self, num_rows: int) -> None:
         super().__init__(num_rows)
-        self._counts = np.zeros(num_rows, np.int64)
+        self._counts = np.zeros(num_rows, np.uint32)
 
     def _add(self, rows: Integers, counts: Integers) -> None:
-        self._counts[rows] += counts
+        self._counts[rows] = np.minimum(self._counts[rows] + counts, MOST_COUNTED)
 
     @property
     def touched(self) -> int:
@@ -96,16 +102,22 @@ class ExactCounts(RowCounts):
 
     def hottest(self) -> tuple[Integers, Integers]:
         """All of them."""
-        return _descending(np.flatnonzero(self._counts), self._counts[self._counts > 0])
+        rows = np.flatnonzero(self._counts)
+        return _descending(rows, self._counts[rows].astype(np.int64))
+
+    @property
+    def nbytes(self) -> int:
+        """That of the counts."""
+        return self._counts.nbytes
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
         """The counts."""
-        return {"counts": self._counts.copy()}
+        return {"counts": self._counts.copy(), "totals": np.array([self.lookups], np.int64)}
 
     def restore(self, state: Arrays) -> None:
         """From the counts."""
-        self._counts = np.array(state["counts"], np.int64)
-        self.lookups = int(self._counts.sum())
+        self._counts = np.array(state["counts"], np.uint32)
+        self.lookups = int(state["totals"][0])
 
     def fits(self, state: Arrays) -> bool:
         """Whether it has as many rows."""
@@ -158,6 +170,11 @@ class HottestCounts(RowCounts):
     def hottest(self) -> tuple[Integers, Integers]:
         """Those that are kept."""
         return _descending(self._rows, self._counts)
+
+    @property
+    def nbytes(self) -> int:
+        """That of the bits, and of as many counts as there may be."""
+        return self._bits.nbytes + 2 * self.capacity * np.dtype(np.int64).itemsize
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
         """Bits, rows, counts and totals."""
