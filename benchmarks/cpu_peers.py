@@ -1,13 +1,12 @@
 """FBGEMM and PyTorch, for benchmarks/cpu.py. Runs in an environment of its own and takes orders as JSON lines.
 
 ``{"make": [workload, peer, optimizer]}``   sets a peer up; answers {"ok": true} or {"error": why}
-``{"run": operation, "batch": i}``          runs "lookup" or "step" once; answers {"seconds": time}
-``{"drop": true}``                          frees it
+``{"run": operation, "batches": [i, ..], "threads": n}``
+                                            runs "lookup" or "step" on each; answers {"seconds": [time, ..]}
 """
 
 from __future__ import annotations
 
-import gc
 import json
 import sys
 import threading
@@ -23,9 +22,7 @@ LEARNING_RATE = 0.01
 
 
 class TorchBags:
-    """`torch.nn.EmbeddingBag(sparse=True)`, one per table, with torch's own sparse optimizer; two threads."""
-
-    threads = 2
+    """`torch.nn.EmbeddingBag(sparse=True)`, one per table, with torch's own sparse optimizer."""
 
     def __init__(self, workload: Workload, optimizer: str, data: list[Batch]) -> None:
         makers: dict[str, Callable[..., Any]] = {
@@ -58,9 +55,8 @@ class TorchBags:
 
 
 class Fbgemm:
-    """FBGEMM's fused table-batched bags as the wheel ships: effectively one thread."""
+    """FBGEMM's fused table-batched bags: whatever number of threads torch has, only the sort uses them."""
 
-    threads = 1
     parts = 1
 
     def __init__(self, workload: Workload, optimizer: str, data: list[Batch]) -> None:
@@ -131,8 +127,14 @@ class FbgemmTwice(Fbgemm):
 PEERS = {"torch": TorchBags, "fbgemm": Fbgemm, "fbgemm 2x1": FbgemmTwice}
 
 
+def timed(run: Callable[[int], None], batch: int) -> float:
+    """Seconds of one run."""
+    started = time.perf_counter()
+    run(batch)
+    return time.perf_counter() - started
+
+
 def main() -> None:
-    data: dict[str, list[Batch]] = {}
     peer: Any = None
     for line in sys.stdin:
         order = json.loads(line)
@@ -141,17 +143,10 @@ def main() -> None:
             if "make" in order:
                 name, kind, optimizer = order["make"]
                 workload = WORKLOADS[name]
-                data = data if name in data else {name: batches(workload)}
-                torch.set_num_threads(PEERS[kind].threads)
-                peer = PEERS[kind](workload, optimizer, data[name])
-            elif "drop" in order:
-                peer = None
-                gc.collect()
+                peer = PEERS[kind](workload, optimizer, batches(workload))
             else:
-                run = getattr(peer, order["run"])
-                started = time.perf_counter()
-                run(order["batch"])
-                answer = {"seconds": time.perf_counter() - started}
+                torch.set_num_threads(order["threads"])
+                answer = {"seconds": [timed(getattr(peer, order["run"]), batch) for batch in order["batches"]]}
         except Exception as error:  # the driver decides what a failure means
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), flush=True)

@@ -46,22 +46,25 @@ class Floor:
         self.rng = np.random.default_rng(1)
         self.samples: dict[str, list[float]] = {"gather": [], "modify": [], "line": [], "stream": []}
 
-    def measure(self) -> None:
-        """One sample of each rate; called between the contenders' runs."""
+    def measure(self, warm_up: int = 1, samples: int = 3) -> None:
+        """Some samples of each rate, after some that do not count; called between the contenders' blocks."""
+        for i in range(warm_up + samples):
+            self._measure_once(counts=i >= warm_up)
+
+    def _measure_once(self, counts: bool) -> None:
         library, threads = _library(self.level), ctypes.c_int(self.threads)
         array, sink, count = _pointer(self.array), _pointer(self.sink), ctypes.c_int64(ROWS_PER_PROBE)
         ids = self.rng.integers(0, self.num_rows, ROWS_PER_PROBE, dtype=np.int32)
         width = ctypes.c_int64(self.dim)
-        seconds = library.floor_gather(array, width, _pointer(ids), count, threads, sink)
-        self.samples["gather"].append(seconds / ROWS_PER_PROBE)
+        gather = library.floor_gather(array, width, _pointer(ids), count, threads, sink) / ROWS_PER_PROBE
         ids = np.sort(ids)  # the update goes through its rows in order
-        seconds = library.floor_modify(array, width, _pointer(ids), count, threads)
-        self.samples["modify"].append(seconds / ROWS_PER_PROBE)
+        modify = library.floor_modify(array, width, _pointer(ids), count, threads) / ROWS_PER_PROBE
         # One number per row lies in a line of its own: rows far apart, lines of a smaller array.
-        seconds = library.floor_modify(array, ctypes.c_int64(1), _pointer(ids), count, threads)
-        self.samples["line"].append(seconds / ROWS_PER_PROBE)
-        seconds = library.floor_stream(array, ctypes.c_int64(len(self.array)), threads, sink)
-        self.samples["stream"].append(seconds / self.array.nbytes)
+        line = library.floor_modify(array, ctypes.c_int64(1), _pointer(ids), count, threads) / ROWS_PER_PROBE
+        stream = library.floor_stream(array, ctypes.c_int64(len(self.array)), threads, sink) / self.array.nbytes
+        if counts:
+            for name, seconds in (("gather", gather), ("modify", modify), ("line", line), ("stream", stream)):
+                self.samples[name].append(seconds)
 
     def rate(self, name: str) -> float:
         """The median, in seconds per row (``stream``: per byte)."""
