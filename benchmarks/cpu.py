@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 from cpu_ours import BACKENDS, Ours
-from cpu_report import Result, report, table
+from cpu_report import Result, report, tables
 from floor import Floor
 from workloads import NUM_BATCHES, WORKLOADS, Batch, Workload, batches
 
@@ -42,11 +42,11 @@ PEERS = {
     "PartialRowwiseAdam": (),
 }
 BLOCK, WARM_UP = 8, 2  # runs of a block, and how many of them do not count
-SLOW_BLOCK, SLOW_ROUNDS = 3, 3  # xla has no bar to reach: shorter blocks, in every third round
+SLOW_BLOCK, SLOW_WARM_UP, SLOW_ROUNDS = 3, 1, 3  # xla has no bar to reach: shorter blocks, in every third round
 
 
 class PeerProcess:
-    """FBGEMM or torch in a process of its own, which times itself."""
+    """FBGEMM or torch in a process of its own, which times itself. Begins to set itself up; `receive` waits for it."""
 
     def __init__(self, workload: str, kind: str, optimizer: str) -> None:
         self.process = subprocess.Popen(
@@ -57,18 +57,20 @@ class PeerProcess:
             text=True,
             env=os.environ | {"PYTHONWARNINGS": "ignore"},
         )
-        self.order(make=[workload, kind, optimizer])
+        self.send(make=[workload, kind, optimizer])
 
-    def order(self, **order: Any) -> dict[str, Any]:
-        """Sends one order and waits for its answer."""
-        sent, received = self.process.stdin, self.process.stdout
-        assert sent is not None
-        assert received is not None
-        sent.write(json.dumps(order) + "\n")
-        sent.flush()
-        answer: dict[str, Any] = json.loads(received.readline())
+    def send(self, **order: Any) -> None:
+        """Gives one order."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(order) + "\n")
+        self.process.stdin.flush()
+
+    def receive(self) -> dict[str, Any]:
+        """Waits for the answer to the last order."""
+        assert self.process.stdout is not None
+        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
         if "error" in answer:
-            raise RuntimeError(f"the peer failed at {order}: {answer['error']}")
+            raise RuntimeError(f"a peer failed: {answer['error']}")
         return answer
 
     def close(self) -> None:
@@ -82,7 +84,6 @@ class Contenders:
     """All that run on one workload and optimizer, by name."""
 
     def __init__(self, workload: Workload, optimizer: str, data: list[Batch], with_xla: bool) -> None:
-        self.ours = Ours(workload, optimizer, data)
         self.names = [name for name in BACKENDS if with_xla or name != "xla"]
         self.processes: dict[str, PeerProcess] = {}
         for name in PEERS[optimizer] if PEERS_PYTHON.exists() else ():
@@ -91,6 +92,9 @@ class Contenders:
             self.names.append(name)
             if name != "fbgemm 1t":  # has the tables of "fbgemm"
                 self.processes[name] = PeerProcess(workload.name, name, optimizer)
+        self.ours = Ours(workload, optimizer, data)
+        for process in self.processes.values():
+            process.receive()
 
     def run(self, name: str, operation: str, block: list[int]) -> list[float]:
         """Seconds of each run of a block."""
@@ -98,7 +102,8 @@ class Contenders:
             return self.ours.run(name, operation, block)
         process = self.processes["fbgemm" if name == "fbgemm 1t" else name]
         threads = 1 if name in ("fbgemm 1t", "fbgemm 2x1") else os.cpu_count()
-        seconds: list[float] = process.order(run=operation, batches=block, threads=threads)["seconds"]
+        process.send(run=operation, batches=block, threads=threads)
+        seconds: list[float] = process.receive()["seconds"]
         return seconds
 
     def close(self) -> None:
@@ -113,30 +118,27 @@ def measure(workload: Workload, optimizer: str, rounds: int, with_lookup: bool, 
     contenders = Contenders(workload, optimizer, data, with_xla)
     library = load()
     level = library if isinstance(library, str) else library.level
-    floor = Floor(workload.tables * workload.rows, workload.dim, threads=os.cpu_count() or 1, level=level)
+    rows = [np.concatenate([ids + i * workload.rows for i, ids in enumerate(batch.ids)]) for batch in data]
+    floor = Floor(workload.tables * workload.rows, workload.dim, os.cpu_count() or 1, level, rows)
     operations = ("lookup", "step") if with_lookup else ("step",)
     times: dict[tuple[str, str], list[float]] = {}
     for round_number in range(rounds):
+        block = [(round_number * BLOCK + i) % NUM_BATCHES for i in range(BLOCK)]
         for operation in operations:
             for name in contenders.names:
-                if name == "xla" and round_number % SLOW_ROUNDS:
+                slow = name == "xla"
+                if slow and round_number % SLOW_ROUNDS:
                     continue
-                size = SLOW_BLOCK if name == "xla" else BLOCK
-                block = [(round_number * BLOCK + i) % NUM_BATCHES for i in range(size)]
-                seconds = contenders.run(name, operation, block)
-                times.setdefault((operation, name), []).extend(seconds[1 if name == "xla" else WARM_UP :])
-        floor.measure()
+                seconds = contenders.run(name, operation, block[:SLOW_BLOCK] if slow else block)
+                times.setdefault((operation, name), []).extend(seconds[SLOW_WARM_UP if slow else WARM_UP :])
+        floor.measure(block, WARM_UP)
     contenders.close()
 
-    lookups = statistics.mean(sum(map(len, batch.ids)) for batch in data)
-    touched = statistics.mean(sum(len(np.unique(ids)) for ids in batch.ids) for batch in data)
+    lookups = statistics.mean(map(len, rows))
+    touched = statistics.mean(map(len, floor.touched))
     bags = workload.tables * workload.batch
     shapes = contenders.ours.step_of_row.slot_shapes
     vectors = sum(shape != () for shape in shapes)
-    floors = {
-        "lookup": floor.lookup(lookups, bags),
-        "step": floor.step(lookups, touched, bags, vectors, len(shapes) - vectors),
-    }
     print(
         f"{workload.name} {optimizer}: {lookups:.0f} lookups, {touched:.0f} touched rows; ns per row: "
         f"gather {floor.rate('gather') * 1e9:.1f}, modify {floor.rate('modify') * 1e9:.1f}, "
@@ -146,9 +148,13 @@ def measure(workload: Workload, optimizer: str, rounds: int, with_lookup: bool, 
     for operation in operations:
         label = "lookup" if operation == "lookup" else optimizer
         medians = {name: statistics.median(times[operation, name]) for name in contenders.names}
-        results.append(
-            Result(workload.name, label, medians, floors[operation], samples=len(times[operation, "native"]))
-        )
+        floors = [
+            floor.lookup(lookups, bags, own)
+            if operation == "lookup"
+            else floor.step(lookups, touched, bags, vectors, len(shapes) - vectors, own)
+            for own in (False, True)
+        ]
+        results.append(Result(workload.name, label, medians, *floors, samples=len(times[operation, "native"])))
     return results
 
 
@@ -157,7 +163,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workloads", nargs="+", default=list(WORKLOADS), choices=list(WORKLOADS))
     parser.add_argument("--optimizers", nargs="+", default=list(OPTIMIZERS), choices=OPTIMIZERS)
-    parser.add_argument("--rounds", type=int, default=6, help="blocks of each contender")
+    parser.add_argument("--rounds", type=int, default=4, help="blocks of each contender")
     parser.add_argument("--no-xla", action="store_true")
     parser.add_argument("--no-write", action="store_true")
     options = parser.parse_args()
@@ -166,7 +172,7 @@ def main() -> None:
         for optimizer in options.optimizers:
             with_lookup = optimizer == options.optimizers[0]
             results += measure(WORKLOADS[name], optimizer, options.rounds, with_lookup, not options.no_xla)
-            print(table(results[-1 - with_lookup :]), flush=True)
+            print(tables(results[-1 - with_lookup :]), flush=True)
     text = report(results, BLOCK, WARM_UP)
     print(text)
     if not options.no_write:

@@ -49,9 +49,9 @@ class Ours:
         def step(table: jax.Array, slots: Any, lookups: Lookups, grads: jax.Array, scalars: StepScalars) -> Any:
             activations = backend.lookup(table, lookups)
             # As in training, the update comes after the activations: here one number of it depends on them.
-            is_nan = jnp.isnan(activations[0, 0]).astype(jnp.uint32)
+            is_nan = jnp.isnan(activations[0, 0]).astype(jnp.float32)
             row_grads = RowGradients(lookups.ids, lookups.bags, lookups.gains, grads)
-            scalars = scalars._replace(seeds=scalars.seeds + is_nan)
+            scalars = scalars._replace(hyper=scalars.hyper + is_nan)
             return activations, backend.update(self.step_of_row, table, slots, row_grads, scalars)
 
         return step

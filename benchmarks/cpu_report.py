@@ -12,6 +12,7 @@ from workloads import WORKLOADS
 
 from sparrow.kernels.native.library import load
 
+MULTIPLES = tuple(f"{name} / {floor}" for name in ("native", "fbgemm") for floor in ("floor", "own floor"))
 COLUMNS = ("native", "xla", "fbgemm", "fbgemm 1t", "fbgemm 2x1", "torch")
 
 
@@ -22,7 +23,7 @@ class Result:
     Attributes:
       workload, operation: which; the operation is "lookup", or an optimizer for the whole step.
       times: the median of each contender, in seconds.
-      floor: the seconds that memory alone takes.
+      floor, own_floor: the seconds that memory alone takes, see floor.py.
       samples: how many runs of ``native`` the median is of.
     """
 
@@ -30,25 +31,31 @@ class Result:
     operation: str
     times: dict[str, float]
     floor: float
+    own_floor: float
     samples: int
 
 
-def table(results: list[Result]) -> str:
-    """The Markdown table: milliseconds, ratios to the peers, multiples of the floor."""
-    header = [
-        *COLUMNS,
-        *(f"× {name}" for name in COLUMNS[1:]),
-        *("floor", "native / floor", "fbgemm / floor"),
-    ]
-    lines = ["| | " + " | ".join(header) + " |", "|---" * (len(header) + 1) + "|"]
+def tables(results: list[Result]) -> str:
+    """Two Markdown tables: milliseconds; how many times ``native``, and how many times the floor, that is."""
+    times = [["ms", *COLUMNS, "floor", "own floor"]]
+    ratios = [["times", *(f"{name} / native" for name in COLUMNS[1:]), *MULTIPLES]]
     for result in results:
-        times, ours = result.times, result.times["native"]
-        cells = [f"{times[name] * 1e3:.2f}" if name in times else "–" for name in COLUMNS]
-        cells += [f"{times[name] / ours:.1f}" if name in times else "–" for name in COLUMNS[1:]]
-        cells += [f"{result.floor * 1e3:.2f}", f"{ours / result.floor:.2f}"]
-        cells += [f"{times['fbgemm'] / result.floor:.1f}" if "fbgemm" in times else "–"]
-        lines.append(f"| {result.workload} {result.operation} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        label, measured = f"{result.workload} {result.operation}", result.times
+        floors = (result.floor, result.own_floor)
+        times.append([label, *(_number(measured.get(name), 1e-3) for name in COLUMNS)])
+        times[-1] += [_number(floor, 1e-3) for floor in floors]
+        ratios.append([label, *(_number(measured.get(name), measured["native"], 1) for name in COLUMNS[1:])])
+        ratios[-1] += [_number(measured.get(name), floor) for name in ("native", "fbgemm") for floor in floors]
+    return "\n\n".join(map(_markdown, (times, ratios)))
+
+
+def _number(value: float | None, unit: float, digits: int = 2) -> str:
+    return "–" if value is None else f"{value / unit:.{digits}f}"
+
+
+def _markdown(rows: list[list[str]]) -> str:
+    header, *body = [f"| {' | '.join(cells)} |" for cells in rows]
+    return "\n".join([header, "|---" * len(rows[0]) + "|", *body])
 
 
 def processor() -> str:
@@ -74,7 +81,7 @@ Written by `python benchmarks/cpu.py` in one run. The contenders take turns, {bl
 {processor()}, {os.cpu_count()} cores, {level}; jax {jax.__version__}; torch 2.13.0, fbgemm-gpu-cpu 1.8.0; float32.
 A row named after an optimizer is the whole step: lookup, backward and update.
 
-{table(results)}
+{tables(results)}
 
 * `fbgemm`: as the published wheel ships, with torch's own choice of threads, one per core. Only the sort of its
   backward uses them; the rest runs on one. `fbgemm 1t`: the same tables after `torch.set_num_threads(1)`.
@@ -85,7 +92,9 @@ A row named after an optimizer is the whole step: lookup, backward and update.
 * `native` and `xla` use {os.cpu_count()} threads. `xla` runs in shorter and fewer blocks.
 * The floor is the time that the step's reads and writes of memory take at rates measured in the same run, on as many
   threads: random rows gathered, sorted random rows read and written, activations in order (`floor.py`). Rows that stay
-  in the cache between steps make a kernel faster than its floor.
+  in the cache between steps make a kernel faster than this floor. The own floor has the workload's own rows instead
+  of random ones, and so has the cache too: nothing that touches these rows can be much faster. `fbgemm / floor` is
+  how many times faster than FBGEMM a kernel exactly at the floor would be.
 
 | | tables × rows | dim | batch | ids |
 |---|---|---|---|---|

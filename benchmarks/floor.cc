@@ -1,5 +1,9 @@
-// What memory allows: random rows read, random rows read and written, and a stream, on a number of threads.
+// What memory allows: rows read, rows read and written, and a stream, on a number of threads.
 // Built and called by floor.py. Each function returns seconds.
+//
+// Of each cache line one number is touched: memory moves whole lines, and arithmetic on all of their numbers could
+// take longer than that.
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <thread>
@@ -8,19 +12,30 @@
 namespace {
 
 constexpr int64_t kAhead = 16;
+constexpr int64_t kLine = 16;  // numbers
 
+// Runs work(begin, end) on parts of [0, count); the clock starts when all threads are there.
 template <class Work>
 double timed(int threads, int64_t count, Work work) {
-  const auto started = std::chrono::steady_clock::now();
+  std::atomic<int> waiting{threads};
+  auto part = [&](int t) {
+    waiting.fetch_sub(1);
+    while (waiting.load() > 0) {
+    }
+    work(count * t / threads, count * (t + 1) / threads);
+  };
   std::vector<std::thread> helpers;
-  for (int t = 1; t < threads; ++t) helpers.emplace_back(work, count * t / threads, count * (t + 1) / threads);
-  work(0, count / threads);
+  for (int t = 1; t < threads; ++t) helpers.emplace_back(part, t);
+  while (waiting.load() > 1) {
+  }
+  const auto started = std::chrono::steady_clock::now();
+  part(0);
   for (auto& helper : helpers) helper.join();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
 }
 
 void prefetch(const float* row, int64_t width) {
-  for (int64_t c = 0; c < width; c += 16) __builtin_prefetch(row + c, 1, 3);
+  for (int64_t c = 0; c < width; c += kLine) __builtin_prefetch(row + c, 1, 3);
 }
 
 }  // namespace
@@ -31,14 +46,13 @@ extern "C" {
 
 double floor_gather(const float* array, int64_t width, const int32_t* ids, int64_t count, int threads, float* sink) {
   return timed(threads, count, [=](int64_t begin, int64_t end) {
-    std::vector<float> sum(width, 0.0f);
-    float* __restrict to = sum.data();
+    float sum = 0.0f;
     for (int64_t i = begin; i < end; ++i) {
       if (i + kAhead < end) prefetch(array + ids[i + kAhead] * width, width);
-      const float* __restrict row = array + ids[i] * width;
-      for (int64_t c = 0; c < width; ++c) to[c] += row[c];
+      const float* row = array + ids[i] * width;
+      for (int64_t c = 0; c < width; c += kLine) sum += row[c];
     }
-    sink[begin == 0 ? 0 : 1] = to[0];
+    sink[begin == 0 ? 0 : 1] = sum;
   });
 }
 
@@ -46,19 +60,20 @@ double floor_modify(float* array, int64_t width, const int32_t* ids, int64_t cou
   return timed(threads, count, [=](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       if (i + kAhead < end) prefetch(array + ids[i + kAhead] * width, width);
-      float* __restrict row = array + ids[i] * width;
-      for (int64_t c = 0; c < width; ++c) row[c] += 1.0f;
+      float* row = array + ids[i] * width;
+      for (int64_t c = 0; c < width; c += kLine) row[c] += 1.0f;
     }
   });
 }
 
 double floor_stream(const float* array, int64_t count, int threads, float* sink) {
   return timed(threads, count, [=](int64_t begin, int64_t end) {
-    float sum[16] = {};
-    for (int64_t i = begin; i + 16 <= end; i += 16) {
-      for (int64_t c = 0; c < 16; ++c) sum[c] += array[i + c];
+    float sum[4] = {};
+    int64_t i = begin;
+    for (; i + 4 * kLine <= end; i += 4 * kLine) {
+      for (int64_t c = 0; c < 4; ++c) sum[c] += array[i + c * kLine];
     }
-    sink[begin == 0 ? 0 : 1] = sum[0];
+    sink[begin == 0 ? 0 : 1] = sum[0] + sum[1] + sum[2] + sum[3];
   });
 }
 

@@ -3,6 +3,9 @@
 A lookup reads each looked-up row once and writes each activation. A step does that, reads each activation gradient,
 and reads and writes each touched row and each of its slots. Rows lie at random, so that their rate, in nanoseconds per
 row of so many bytes, is measured on random rows of an array as large as the table; activations lie in order.
+
+A workload that looks some rows up more often than others finds those in the cache, and can be faster than that. The
+"own" floor therefore reads and writes the rows of the workload's own batches.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import dataclasses
 import functools
 import pathlib
 import statistics
+from typing import Any
 
 import numpy as np
 
@@ -33,64 +37,98 @@ def _library(level: str) -> ctypes.CDLL:
 
 @dataclasses.dataclass
 class Floor:
-    """Measures rates on an array of ``num_rows`` rows of ``dim`` float32."""
+    """Measures rates on an array of ``num_rows`` rows of ``dim`` float32, which nobody else uses.
+
+    Attributes:
+      batches: of each batch, the rows that it looks up, in its order.
+    """
 
     num_rows: int
     dim: int
     threads: int
     level: str
+    batches: list[np.ndarray]
 
     def __post_init__(self) -> None:
-        self.array = huge_pages(np.zeros(self.num_rows * self.dim, np.float32))
+        self.array = _on_huge_pages(self.num_rows * self.dim)
         self.sink = np.zeros(16, np.float32)
         self.rng = np.random.default_rng(1)
-        self.samples: dict[str, list[float]] = {"gather": [], "modify": [], "line": [], "stream": []}
+        self.touched = [np.unique(ids) for ids in self.batches]
+        self.samples: dict[str, list[float]] = {}
 
-    def measure(self, warm_up: int = 1, samples: int = 3) -> None:
-        """Some samples of each rate, after some that do not count; called between the contenders' blocks."""
-        for i in range(warm_up + samples):
-            self._measure_once(counts=i >= warm_up)
+    def measure(self, block: list[int], warm_up: int) -> None:
+        """Samples of each rate; called between the contenders' blocks, with the batches that those ran."""
+        for i, batch in enumerate(block):
+            own = {
+                "own gather": self._gather(self.batches[batch]),
+                "own modify": self._modify(self.touched[batch], self.dim),  # as the lookup left them in the cache
+                "own slots": self._modify(self.touched[batch - len(self.batches) // 2], self.dim),  # and as not
+            }
+            self._keep(own if i >= warm_up else {})
+        for i in range(3):
+            rates = self._random_rates()
+            self._keep(rates if i > 0 else {})
 
-    def _measure_once(self, counts: bool) -> None:
-        library, threads = _library(self.level), ctypes.c_int(self.threads)
-        array, sink, count = _pointer(self.array), _pointer(self.sink), ctypes.c_int64(ROWS_PER_PROBE)
-        ids = self.rng.integers(0, self.num_rows, ROWS_PER_PROBE, dtype=np.int32)
-        width = ctypes.c_int64(self.dim)
-        gather = library.floor_gather(array, width, _pointer(ids), count, threads, sink) / ROWS_PER_PROBE
-        ids = np.sort(ids)  # the update goes through its rows in order
-        modify = library.floor_modify(array, width, _pointer(ids), count, threads) / ROWS_PER_PROBE
-        # One number per row lies in a line of its own: rows far apart, lines of a smaller array.
-        line = library.floor_modify(array, ctypes.c_int64(1), _pointer(ids), count, threads) / ROWS_PER_PROBE
-        stream = library.floor_stream(array, ctypes.c_int64(len(self.array)), threads, sink) / self.array.nbytes
-        if counts:
-            for name, seconds in (("gather", gather), ("modify", modify), ("line", line), ("stream", stream)):
-                self.samples[name].append(seconds)
+    def _keep(self, seconds: dict[str, float]) -> None:
+        for name, sample in seconds.items():
+            self.samples.setdefault(name, []).append(sample)
+
+    def _random_rates(self) -> dict[str, float]:
+        random = self.rng.integers(0, self.num_rows, ROWS_PER_PROBE, dtype=np.int32)
+        in_order = np.sort(random)  # the update goes through its rows in order
+        bytes_read = self.array.nbytes
+        return {
+            "gather": self._gather(random) / len(random),
+            "modify": self._modify(in_order, self.dim) / len(in_order),
+            # One number per row lies in a line of its own: rows far apart, lines of a smaller array.
+            "line": self._modify(in_order, 1) / len(in_order),
+            "stream": self._call("floor_stream", ctypes.c_int64(self.array.size), self.threads, self.sink) / bytes_read,
+        }
+
+    def _gather(self, ids: np.ndarray) -> float:
+        return self._call("floor_gather", ctypes.c_int64(self.dim), ids, _count(ids), self.threads, self.sink)
+
+    def _modify(self, ids: np.ndarray, width: int) -> float:
+        return self._call("floor_modify", ctypes.c_int64(width), ids, _count(ids), self.threads)
+
+    def _call(self, name: str, *arguments: Any) -> float:
+        pointers = [_pointer(a) if isinstance(a, np.ndarray) else a for a in (self.array, *arguments)]
+        seconds: float = getattr(_library(self.level), name)(*pointers)
+        return seconds
 
     def rate(self, name: str) -> float:
-        """The median, in seconds per row (``stream``: per byte)."""
+        """The median, in seconds per row (``stream``: per byte; ``own``: per batch)."""
         return statistics.median(self.samples[name])
 
-    def lookup(self, lookups: float, bags: int) -> float:
-        """Seconds that a lookup must take."""
-        return lookups * self.rate("gather") + bags * self.dim * 4 * self.rate("stream")
+    def lookup(self, lookups: float, bags: int, own: bool = False) -> float:
+        """Seconds that a lookup must take; ``own``: with this workload's rows rather than with random ones."""
+        rows = self.rate("own gather") if own else lookups * self.rate("gather")
+        return rows + bags * self.dim * 4 * self.rate("stream")
 
-    def step(self, lookups: float, touched: float, bags: int, vectors: int, numbers: int) -> float:
+    def step(self, lookups: float, touched: float, bags: int, vectors: int, numbers: int, own: bool = False) -> float:
         """Seconds that a step must take with so many slot vectors and slot numbers per row."""
-        update = touched * ((1 + vectors) * self.rate("modify") + numbers * self.rate("line"))
-        return self.lookup(lookups, bags) + bags * self.dim * 4 * self.rate("stream") + update
+        random = touched * self.rate("modify")
+        rows, slots = (self.rate("own modify"), self.rate("own slots")) if own else (random, random)
+        update = rows + vectors * slots + numbers * touched * self.rate("line")
+        return self.lookup(lookups, bags, own) + bags * self.dim * 4 * self.rate("stream") + update
+
+
+def _count(ids: np.ndarray) -> ctypes.c_int64:
+    return ctypes.c_int64(len(ids))
 
 
 def _pointer(array: np.ndarray) -> ctypes.c_void_p:
     return ctypes.c_void_p(array.ctypes.data)
 
 
-def huge_pages(array: np.ndarray) -> np.ndarray:
-    """The same array on 2 MB pages where the system gives them, as the kernels ask for their tables."""
+def _on_huge_pages(size: int) -> np.ndarray:
+    """``size`` numbers, all written once, on 2 MB pages where the system gives them, as the kernels ask for them."""
+    array = np.empty(size, np.float32)
     page = 2 << 20
     begin = -(-array.ctypes.data // page) * page
     end = (array.ctypes.data + array.nbytes) // page * page
-    if end > begin:
-        libc = ctypes.CDLL(None, use_errno=True)
-        for advice in (14, 25):  # MADV_HUGEPAGE, MADV_COLLAPSE
-            libc.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), ctypes.c_int(advice))
+    if end > begin and hasattr(ctypes.CDLL(None), "madvise"):
+        madvise = ctypes.CDLL(None).madvise
+        madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), ctypes.c_int(14))  # MADV_HUGEPAGE
+    array.fill(0.01)
     return array
