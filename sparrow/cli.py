@@ -138,6 +138,16 @@ def _report(options: argparse.Namespace) -> None:
     print(write_report(options.runs, options.output))
 
 
+def _plan(options: argparse.Namespace) -> None:
+    from sparrow import config, plan
+
+    made = plan.plan(config.load(options.config, options.overrides))
+    if options.json:
+        print(json.dumps(made.to_dict(), indent=1))
+    else:
+        plan.show(made)
+
+
 def _import_config(options: argparse.Namespace) -> None:
     from sparrow import config
 
@@ -277,6 +287,11 @@ def _parser() -> argparse.ArgumentParser:
     added = command("report", _report, "Write the report of a run, or of several compared, as one HTML file.")
     added.add_argument("runs", nargs="+", metavar="RUN", help="the folder of a run, finished or not")
     added.add_argument("--output", metavar="FILE", help="RUN/report.html unless given; for several runs, report.html")
+
+    added = command("plan", _plan, "Say what a config needs, where it fits and how fast it can be, without training.")
+    added.add_argument("config")
+    overrides(added)
+    added.add_argument("--json", action="store_true", help="print one JSON object")
 
     added = command("import-config", _import_config, "Write a config, such as one of TorchEasyRec, as YAML.")
     added.add_argument("config")

@@ -72,8 +72,10 @@ def duration(seconds: float) -> str:
     """A length of time.
 
     >>> [duration(s) for s in (0.25, 42.3, 75, 7300, 200_000)]
-    ['0.25 s', '42 s', '1 min 15 s', '2 h 1 min', '2 d 7 h']
+    ['250 ms', '42 s', '1 min 15 s', '2 h 1 min', '2 d 7 h']
     """
+    if seconds < 1:
+        return f"{1000 * seconds:.2g} ms"
     if seconds < 10:
         return f"{seconds:.2g} s"
     whole = round(seconds)

@@ -1,0 +1,158 @@
+"""`plan`: what a config needs and how fast it can be here, before it runs."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+from typing import Any
+
+import jax
+
+from sparrow.config import Config, train_pipeline
+from sparrow.plan.advice import advice
+from sparrow.plan.machine import Machine, machine
+from sparrow.plan.movement import Movement, movement
+from sparrow.plan.sizes import TableSize, size_of, startup_peak, step_memory, table_sizes
+from sparrow.reports.words import size
+from sparrow.runs import Program
+from sparrow.runs.in_flight import MOST
+from sparrow.runs.length import length
+from sparrow.runs.memory import status_bytes
+from sparrow.runs.traffic import Traffic
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What a run needs.
+
+    Attributes:
+      tables: each with its slots.
+      backends: by stack.
+      state: bytes of everything else that a step changes, by what it is.
+      work: bytes of activations, gradients and work space of a step.
+      batch: bytes of a packed batch.
+      batches: how many of them are held at once.
+      startup: bytes at the peak of drawing the tables' first values.
+      counters: bytes on the host that counting lookups takes.
+      process: bytes of this process now, which has loaded and compiled all that a run loads and compiles, and holds
+        no table: what a run takes beside all of the above.
+      moved: what a step moves.
+      machine: where it was planned.
+      steps: that the run makes; None: not known.
+      advice: what would make it smaller.
+    """
+
+    tables: tuple[TableSize, ...]
+    backends: dict[str, str]
+    state: dict[str, int]
+    work: int
+    batch: int
+    batches: int
+    startup: int
+    counters: int
+    process: int
+    moved: Movement
+    machine: Machine
+    steps: int | None
+    advice: tuple[str, ...]
+
+    @property
+    def held(self) -> int:
+        """Bytes of tables, slots, parameters and the rest of the state: what is held all the time."""
+        return sum(table.total for table in self.tables) + sum(self.state.values())
+
+    @property
+    def training(self) -> int:
+        """Bytes on the device at the peak of a step."""
+        return self.held + self.work + self.batches * self.batch
+
+    @property
+    def peak(self) -> int:
+        """Bytes on the device at the peak of the run: of a step, or of drawing the first values."""
+        return max(self.training, self.startup)
+
+    @property
+    def host(self) -> int:
+        """Bytes of the process at its peak; on a CPU the tables are part of it."""
+        beside = self.process + self.counters
+        return beside + (self.peak if not self.machine.devices else self.batches * self.batch)
+
+    @property
+    def seconds(self) -> float:
+        """What the movement of a step takes at this machine's rates."""
+        rate = self.machine.row_seconds
+        scattered = sum(
+            table.lookups * rate[table.row]
+            + 2 * table.touched * (rate[table.row] + sum(rate[slot] for slot in table.slots))
+            for table in self.moved.tables.values()
+        )
+        return scattered + self.moved.ordered / self.machine.copy_rate
+
+    def fits(self) -> list[str]:
+        """Where it fits, and where not: a line a place."""
+        places = [(place, self.peak) for place in self.machine.devices] + [(self.machine.host, self.host)]
+        lines = []
+        for place, needed in places:
+            if place.free is None:
+                lines.append(f"{place.name}: {size(needed)} needed; how much there is is not known")
+                continue
+            verdict = "fits" if needed <= place.free else f"does not fit: {size(needed - place.free)} too much"
+            lines.append(f"{place.name}: {size(needed)} of {size(place.free)} free, {verdict}")
+        return lines
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            **dataclasses.asdict(self),
+            "held": self.held,
+            "training": self.training,
+            "peak": self.peak,
+            "host": self.host,
+            "bytes_per_step": self.moved.total,
+            "seconds_per_step": self.seconds,
+            "fits": self.fits(),
+        }
+
+
+def plan(config: Config) -> Plan:
+    """Plans a run: reads one step's batches of its data, compiles its step, measures this machine. No table is made."""
+    pipeline = train_pipeline(config)
+    config, steps, _ = length(config, pipeline)
+    program = Program.of(config)
+    pipeline.prepare = program.prepare
+    state = jax.eval_shape(program.init)
+    with contextlib.closing(iter(pipeline)) as batches:  # type: ignore[type-var]
+        feeds = tuple(prepared.feed for prepared in itertools.islice(batches, config.train.accumulate))
+    embedding, optimizer = state.optimizer.embedding, state.optimizer
+    tables = table_sizes(program.embedder, embedding)
+    memory = step_memory(program, state, feeds)
+    startup = startup_peak(program, embedding)
+    moved = movement(program, state, feeds, {table.name: table for table in tables})
+    rows = {size for table in moved.tables.values() for size in (table.row, *table.slots)}
+    process = status_bytes("VmRSS") or 0  # before measuring, which takes memory that a run does not
+    parts = {
+        "dense parameters": optimizer.params,
+        "optimizer state of dense parameters": optimizer.dense,
+        "average of dense parameters": optimizer.ema,
+        "rest of the model": state.rest,
+        "metrics of training": state.metrics,
+    }
+    others = {name: size_of(part) for name, part in parts.items()}
+    counters = Traffic(program.embedder, config.train.traffic).nbytes if config.train.traffic else 0
+    held = sum(table.total for table in tables) + sum(others.values())
+    return Plan(
+        tables=tuple(tables),
+        backends={stack.name: program.embedder.backend_of(stack.tables[0].name) for stack in program.embedder.stacks},
+        state={name: count for name, count in others.items() if count},
+        work=memory.work,
+        batch=memory.batch,
+        batches=MOST + 1 + (config.data.ahead if config.data else 0),
+        startup=startup,
+        counters=counters,
+        process=process,
+        moved=moved,
+        machine=machine(rows),
+        steps=steps,
+        advice=tuple(advice(list(program.embedder.tables.values()), held, moved, steps)),
+    )

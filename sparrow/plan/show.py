@@ -1,0 +1,99 @@
+"""A plan as people read it."""
+
+from __future__ import annotations
+
+from rich.box import SIMPLE
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from sparrow.plan.planning import Plan
+from sparrow.reports.words import duration, size
+
+
+def show(plan: Plan, console: Console | None = None) -> None:
+    """Prints it."""
+    parts: list[RenderableType] = [
+        _tables(plan),
+        _stacks(plan),
+        _memory(plan),
+        _step(plan),
+        _lines("What fits", plan.fits()),
+    ]
+    if plan.advice:
+        parts.append(_lines("Advice", plan.advice))
+    (console or Console()).print(Group(*parts))
+
+
+def _tables(plan: Plan) -> Table:
+    table = _new("Tables", "table", "shape", "rule and slots", "values", "slots", "total")
+    for one in plan.tables:
+        rule = f"{one.rule} ({', '.join(one.slots)})" if one.slots else one.rule
+        slots = sum(one.slots.values())
+        shape = f"{one.rows:,} x {one.dim} {one.dtype}"
+        table.add_row(one.name, shape, rule, size(one.values), size(slots), size(one.total))
+    if len(plan.tables) > 1:
+        values, total = (sum(getattr(one, field) for one in plan.tables) for field in ("values", "total"))
+        table.add_section()
+        cells = (f"{sum(one.rows for one in plan.tables):,} rows", "", size(values), size(total - values))
+        table.add_row(f"all {len(plan.tables)}", *cells, size(total), style="bold")
+    return table
+
+
+def _stacks(plan: Plan) -> Table:
+    """The arrays that tables live in."""
+    table = _new("Stacks", "stack", "tables", "shape", "kernels", "total")
+    for name, backend in plan.backends.items():
+        members = [one for one in plan.tables if one.stack == name]
+        shape = f"{sum(one.rows for one in members):,} x {members[0].dim} {members[0].dtype}"
+        table.add_row(name, str(len(members)), shape, backend, size(sum(one.total for one in members)))
+    return table
+
+
+def _memory(plan: Plan) -> Table:
+    table = _new("Memory", "what", "bytes")
+    table.add_row("tables and their slots", size(sum(one.total for one in plan.tables)))
+    for name, count in plan.state.items():
+        table.add_row(name, size(count))
+    table.add_row("a step's activations, gradients and work space", size(plan.work))
+    table.add_row(f"{plan.batches} packed batches of {size(plan.batch)}", size(plan.batches * plan.batch))
+    table.add_section()
+    table.add_row("peak of a step", size(plan.training), style="bold")
+    table.add_row("peak while tables get their first values", size(plan.startup), style="bold")
+    table.add_section()
+    table.add_row("program and libraries, as in this process", size(plan.process))
+    if plan.counters:
+        table.add_row("counting lookups (train.traffic)", size(plan.counters))
+    table.add_row("peak of the process on the host", size(plan.host), style="bold")
+    return table
+
+
+def _step(plan: Plan) -> Table:
+    moved, machine = plan.moved, plan.machine
+    table = _new("A step", "what", "")
+    lookups = sum(one.lookups for one in moved.tables.values())
+    touched = sum(one.touched for one in moved.tables.values())
+    table.add_row("rows looked up, and different ones among them", f"{lookups:,}, {touched:,}")
+    table.add_row("bytes of rows and slots to move", size(moved.scattered))
+    table.add_row("other bytes to move", size(moved.ordered))
+    table.add_row("time that moving takes here", duration(plan.seconds), style="bold")
+    if plan.steps:
+        table.add_row(f"the same for {plan.steps:,} steps", duration(plan.steps * plan.seconds))
+    table.add_section()
+    table.add_row(f"measured: copying on {machine.platform}", f"{size(machine.copy_rate)}/s")
+    for count, seconds in machine.row_seconds.items():
+        table.add_row(f"measured: random rows of {size(count)}", f"{seconds * 1e9:.3g} ns each")
+    return table
+
+
+def _new(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", header_style="dim", box=SIMPLE, pad_edge=False)
+    for index, column in enumerate(columns):
+        is_number = bool(index) and column in ("tables", "values", "slots", "total", "bytes", "")
+        table.add_column(column, justify="right" if is_number else "left", overflow="fold")
+    return table
+
+
+def _lines(title: str, lines: list[str] | tuple[str, ...]) -> Group:
+    return Group(Text(f"\n{title}", style="bold"), *(Padding(Text(line), (0, 0, 0, 2)) for line in lines))

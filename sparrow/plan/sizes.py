@@ -1,0 +1,111 @@
+"""How much memory a run needs, before it has any: shapes from the code that allocates, work space from the compiler."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sparrow.embedding import Embedder, EmbeddingState, FeatureSpec, TableSpec
+from sparrow.runs import Program, TrainState
+from sparrow.runs.feed import Feed
+from sparrow.runs.step import train_step
+
+
+def size_of(tree: Any) -> int:
+    """Bytes of all arrays in a tree of arrays, or of shapes.
+
+    >>> size_of({"a": np.zeros((2, 3), np.float32), "b": jax.ShapeDtypeStruct((5,), jnp.bfloat16)})
+    34
+    """
+    return sum(int(np.prod(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+@dataclasses.dataclass(frozen=True)
+class TableSize:
+    """One table.
+
+    Attributes:
+      name: its own.
+      stack: of the array that it lives in.
+      rows, dim, dtype: of the table.
+      rule: the name of its rule.
+      values: bytes of its rows.
+      slots: bytes of its optimizer state, by slot.
+    """
+
+    name: str
+    stack: str
+    rows: int
+    dim: int
+    dtype: str
+    rule: str
+    values: int
+    slots: dict[str, int]
+
+    @property
+    def total(self) -> int:
+        """Bytes of rows and slots."""
+        return self.values + sum(self.slots.values())
+
+
+def table_sizes(embedder: Embedder, state: EmbeddingState) -> list[TableSize]:
+    """Each table with its slots. ``state``: shapes are enough."""
+
+    def one(name: str, spec: TableSpec, stack: str) -> TableSize:
+        values, slots = jax.eval_shape(lambda s: (embedder.table(s, name), embedder.slots(s, name)), state)
+        by_slot = {slot: size_of(array) for slot, array in slots.items()}
+        rule = type(spec.optimizer).__name__
+        rows, dim = values.shape
+        return TableSize(name, stack, rows, dim, spec.dtype, rule, size_of(values), by_slot)
+
+    return [one(spec.name, spec, stack.name) for stack in embedder.stacks for spec in stack.tables]
+
+
+def table_bytes(spec: TableSpec) -> int:
+    """Rows and slots of a table as it would be, alone."""
+    embedder = Embedder([FeatureSpec(name=spec.name, table_spec=spec)])
+    state = jax.eval_shape(embedder.init, jax.random.key(0))
+    return size_of((state.tables, state.slots))
+
+
+@dataclasses.dataclass(frozen=True)
+class StepMemory:
+    """What a step needs beside the state.
+
+    Attributes:
+      work: bytes of activations, gradients and work space, as the compiler lays them out.
+      batch: bytes of one packed batch on the device.
+    """
+
+    work: int
+    batch: int
+
+
+def step_memory(program: Program, state: TrainState, feeds: tuple[Feed, ...]) -> StepMemory:
+    """Compiles the step for shapes, and asks the compiler."""
+    step = jax.jit(train_step(program), donate_argnums=0)
+    compiled = step.lower(state, feeds, jnp.array(True)).compile()
+    analysis: Any = compiled.memory_analysis()
+    fresh = analysis.output_size_in_bytes - analysis.alias_size_in_bytes  # results that do not replace the state
+    return StepMemory(int(analysis.temp_size_in_bytes + max(fresh, 0)), size_of(feeds))
+
+
+def startup_peak(program: Program, state: EmbeddingState) -> int:
+    """The most bytes held while tables get their first values: stack by stack, each table drawn beside its stack.
+
+    Drawing takes work space of its own, as the compiler lays it out; the largest table of a stack needs the most.
+    """
+    held = peak = 0
+    for stack in program.embedder.stacks:
+        largest = max(stack.tables, key=lambda table: table.vocabulary_size)
+        drawing: Any = jax.jit(largest.initial_values).lower(jax.random.key(0)).compile().memory_analysis()
+        drawn = int(drawing.temp_size_in_bytes + drawing.output_size_in_bytes)
+        array = size_of(state.tables[stack.name])
+        alone = len(stack.tables) == 1  # then what is drawn is the stack
+        peak = max(peak, held + drawn + (0 if alone else array))
+        held += array + size_of(state.slots[stack.name])
+    return max(peak, held)
