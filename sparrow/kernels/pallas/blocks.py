@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -38,8 +40,7 @@ class Tile:
       columns: the length of a row in the block: ``dim``, or the next power of two.
       dim: the length of a row in memory.
       warps: how many warps share the tile.
-      unroll: how many entries of every row are on their way from memory before the first is added; 0 where rows
-        have but one.
+      unroll: how many entries of every row are on their way from memory before the first is added.
     """
 
     rows: int
@@ -48,9 +49,22 @@ class Tile:
     warps: int
     unroll: int
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of a block of values. One row is a vector, and what belongs to it a scalar that all threads share."""
+        return (self.columns,) if self.rows == 1 else (self.rows, self.columns)
+
     def lanes(self) -> jax.Array:
-        """(rows,) 0, 1, 2, ..."""
-        return lax.iota(jnp.int32, self.rows)
+        """(rows,) 0, 1, 2, ...; where there is one row, 0."""
+        return jnp.int32(0) if self.rows == 1 else lax.iota(jnp.int32, self.rows)
+
+    def spread(self, x: jax.Array) -> jax.Array:
+        """One value per row as a block."""
+        return jnp.broadcast_to(x if self.rows == 1 else x[:, None], self.shape)
+
+    def over_rows(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of a row's values as one of a block."""
+        return function if self.rows == 1 else jax.vmap(function)
 
     def load(self, ref: Any, at: jax.Array, mask: jax.Array, **how: Any) -> jax.Array:
         """(rows, columns): row ``at[k]`` of ``ref`` where ``mask[k]``, and zeros elsewhere."""
@@ -59,57 +73,52 @@ class Tile:
 
     def store(self, ref: Any, at: jax.Array, mask: jax.Array, value: jax.Array, **how: Any) -> None:
         """Row ``at[k]`` of ``ref`` becomes ``value[k]`` where ``mask[k]``."""
-        # In interpret mode a store writes the old value where it is masked out, so it must not hit a row that another
-        # lane writes: past the end nothing is written.
-        view, inside = self._view(ref, jnp.where(mask, at, ref.shape[0]), mask)
+        view, inside = self._view(ref, _past_the_end(ref, at, mask), mask)
         triton.store(view, value, mask=inside, **how)
 
     def fetch(self, ref: Any, place: Place, mask: jax.Array) -> jax.Array:
         """(rows, columns) float32: what lies at ``place``, times its gain; zeros where masked or out of range."""
         inside = mask & (place.at >= 0) & (place.at < ref.shape[0])
         value = self.load(ref, place.at, inside).astype(jnp.float32)
-        return value if place.gain is None else value * place.gain[:, None]
+        return value if place.gain is None else value * self.spread(place.gain)
 
     def _view(self, ref: Any, at: jax.Array, mask: jax.Array) -> tuple[Any, jax.Array]:
-        columns = lax.broadcasted_iota(jnp.int32, (self.rows, self.columns), 1)
-        inside = jnp.broadcast_to(mask[:, None], (self.rows, self.columns))
+        columns = lax.broadcasted_iota(jnp.int32, self.shape, len(self.shape) - 1)
+        inside = self.spread(mask)
         if self.columns != self.dim:
             inside = inside & (columns < self.dim)
-        return ref.at[jnp.broadcast_to(at[:, None], (self.rows, self.columns)), columns], inside
+        return ref.at[self.spread(at), columns], inside
 
     def locate(self, starts: jax.Array, lengths: jax.Array, entries: Entries, done: jax.Array | int) -> list[Place]:
         """Where the next ``unroll`` of every row's ``lengths`` entries from ``starts`` lie, after ``done`` of them."""
         return [entries.locate(starts + (done + i), done + i < lengths) for i in range(self.unroll)]
 
-    def ragged_sum(
-        self, starts: jax.Array, lengths: jax.Array, entries: Entries, total: jax.Array, places: list[Place]
-    ) -> jax.Array:
+    def ragged_sum(self, starts: jax.Array, lengths: jax.Array, entries: Entries, places: list[Place]) -> jax.Array:
         """(rows, columns) float32: for each k, the sum of entries ``starts[k]`` to ``starts[k] + lengths[k]``.
 
         Memory answers late, so every round fetches ``unroll`` entries, and locates those of the next round, before
-        it adds the first.
+        it adds the first. What the caller has asked of memory before is on its way at the same time.
 
         Args:
           starts: (rows,) int32.
           lengths: (rows,) int32, 0 for rows that are not in use.
           entries: how entries are found and read.
-          total: the first entries, fetched already: most runs are short, and cost no loop.
-          places: where the next ones lie, from `locate`.
+          places: where the first ones lie, from `locate`.
         """
+
+        def fetch(done: jax.Array | int, places: list[Place]) -> tuple[list[jax.Array], list[Place]]:
+            values = [self.fetch(entries.values, place, done + j < lengths) for j, place in enumerate(places)]
+            return values, self.locate(starts, lengths, entries, done + self.unroll)
 
         def body(i: jax.Array, carry: tuple[jax.Array, list[Place]]) -> tuple[jax.Array, list[Place]]:
             total, places = carry
-            done = 1 + i * self.unroll
-            values = [self.fetch(entries.values, place, done + j < lengths) for j, place in enumerate(places)]
-            places = self.locate(starts, lengths, entries, done + self.unroll)
-            for value in values:
-                total = total + value
-            return total, places
+            values, places = fetch(i * self.unroll, places)
+            return functools.reduce(operator.add, values, total), places
 
-        if not places:
-            return total
-        rounds = lax.div(jnp.max(lengths) + (self.unroll - 2), self.unroll)
-        total, _ = lax.fori_loop(0, rounds, body, (total, places))
+        values, places = fetch(0, places)
+        total: jax.Array = functools.reduce(operator.add, values)
+        rounds = lax.div(jnp.max(lengths) + (self.unroll - 1), self.unroll)
+        total, _ = lax.fori_loop(1, rounds, body, (total, places))
         return total
 
 
@@ -119,8 +128,15 @@ def gather(ref: Any, at: jax.Array, mask: jax.Array, other: Any) -> jax.Array:
 
 
 def scatter(ref: Any, at: jax.Array, mask: jax.Array, value: jax.Array) -> None:
-    """``ref[at] = value`` where ``mask``; ``ref`` is a vector. Past-the-end indices for the reason in `Tile.store`."""
-    triton.store(ref.at[jnp.where(mask, at, ref.shape[0])], value, mask=mask)
+    """``ref[at] = value`` where ``mask``; ``ref`` is a vector."""
+    triton.store(ref.at[_past_the_end(ref, at, mask)], value, mask=mask)
+
+
+def _past_the_end(ref: Any, at: jax.Array, mask: jax.Array) -> jax.Array:
+    """Where to store: in interpret mode a store writes the old value where it is masked out, so it must not hit what
+    another lane writes. Past the end nothing is written.
+    """
+    return jnp.where(mask, at, ref.shape[0]) if interpreted() else at
 
 
 def call(

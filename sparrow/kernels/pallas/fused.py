@@ -1,10 +1,10 @@
 """The fused update: sum the gradients of each touched row, step the row, write it back, in one pass over memory.
 
 1. Sort the entries by row, and cut the segments into pieces (`order`).
-2. Each program takes a few pieces at a time: it fetches their rows, sums their gradients in registers, and steps and
-   writes each row whose segment is whole. The pieces of a cut segment leave their sums. Pieces of one entry, of which
-   there are many, go first: they need no sum, and more of them fit in a program's hands.
-3. The sums that the pieces of one segment left lie side by side: folding them is the same problem with far fewer
+2. Pieces of one entry need no sum, and more of them fit in a program's hands: they go first (`singles`).
+3. Each program takes one or a few of the other pieces at a time: it fetches their rows, sums their gradients in
+   registers, and steps and writes each row whose segment is whole. The pieces of a cut segment leave their sums.
+4. The sums that the pieces of one segment left lie side by side: folding them is the same problem with far fewer
    entries. The levels go on until a program can walk through what is left of any segment.
 
 Every row is written once and every sum has a fixed order: the same bits every time. The work is balanced whether each
@@ -13,7 +13,6 @@ row is touched once or one row takes the whole batch.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -23,8 +22,9 @@ from jax import lax
 from jax.experimental import pallas as pl
 
 from sparrow.kernels.pallas.blocks import Entries, Place, Tile, call, gather, struct
-from sparrow.kernels.pallas.memory import RowRefs, RowValues
+from sparrow.kernels.pallas.memory import RowRefs
 from sparrow.kernels.pallas.order import Pieces, Sorted, pieces, sort
+from sparrow.kernels.pallas.singles import step_singles
 from sparrow.kernels.pallas.tuning import Tuning
 from sparrow.kernels.types import RowGradients, RowStep, StepScalars
 
@@ -40,27 +40,30 @@ def update(
     """Applies ``step`` once to every row that ``grads`` touches. With table and slots donated, in place."""
     if grads.ids.shape[0] == 0 or grads.bag_grads.shape[0] == 0:
         return table, slots
-    num_rows = table.shape[0]
+    num_rows, programs = table.shape[0], tuning.programs
     entries = sort(grads, num_rows)
-    rows, chunk = entries.rows, tuning.chunk
+    rows = entries.rows
     summands, reader = _entry_gradients(entries, grads)
-    state = (table, *slots)
-    tile, first_level = tuning.tile, True
+
+    count, stride, chunk = rows.shape[0], 1, tuning.chunk
+    last = count <= chunk
+    work = pieces(rows, num_rows, count if last else chunk, scalars.first_rows)
+    state = step_singles(step, (table, *slots), work, rows, summands, reader, scalars, tuning.singles, programs)
+    tile = tuning.tile
     while True:
-        last = rows.shape[0] <= (chunk if first_level else tuning.last_level)
-        work = pieces(rows, num_rows, rows.shape[0] if last else chunk, scalars.first_rows)
-        run = functools.partial(_step_pieces, step, work=work, summands=summands, reader=reader, scalars=scalars)
-        if first_level:
-            _, state = run(state, tile=tuning.singles, programs=tuning.programs, singles=True)
-        sums = None if last else struct((-(-rows.shape[0] // chunk), step.dim), jnp.float32)
-        partials, state = run(state, tile=tile, programs=tuning.programs, sums=sums, chunk=chunk)
+        sums = None if last else struct((-(-count // chunk), step.dim), jnp.float32)
+        partials, state = _step_pieces(
+            step, state, work, rows, stride, summands, reader, scalars, tile, programs, sums, chunk
+        )
         if partials is None:
             new_table, *new_slots = state
             return new_table, tuple(new_slots)
         # The piece that ends at position p left its sum at (p - 1) // chunk; the sums belong together where the rows
         # at the multiples of chunk are equal. A row that stands alone there was not cut.
-        rows, chunk = rows[::chunk], tuning.fold_chunk
-        tile, first_level = tuning.fold, False
+        count, stride = partials.shape[0], stride * chunk
+        chunk, tile = tuning.fold_chunk, tuning.fold
+        last = count <= tuning.last_level
+        work = pieces(rows, num_rows, count if last else chunk, scalars.first_rows, stride)
         summands, reader = (partials,), _side_by_side
 
 
@@ -94,8 +97,7 @@ class _Taken(NamedTuple):
 
     start: jax.Array
     stop: jax.Array
-    row: jax.Array
-    table: jax.Array
+    table: jax.Array | None  # None where there is but one
 
     def bounds(self) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Where each piece starts, its length (0: no piece), and whether it is a whole segment."""
@@ -106,72 +108,58 @@ class _Taken(NamedTuple):
 def _step_pieces(
     step: RowStep,
     state: tuple[jax.Array, ...],
-    *,
     work: Pieces,
+    rows: jax.Array,
+    stride: int,
     summands: tuple[jax.Array, ...],
     reader: Callable[..., Entries],
     scalars: StepScalars,
     tile: Tile,
     programs: int,
-    singles: bool = False,
-    sums: jax.ShapeDtypeStruct | None = None,
-    chunk: int = 1,
+    sums: jax.ShapeDtypeStruct | None,
+    chunk: int,
 ) -> tuple[jax.Array | None, tuple[jax.Array, ...]]:
-    """Sums the pieces of several entries, or the ``singles``, and steps the rows of those that are whole segments.
+    """Sums the pieces of several entries, and steps the rows of those that are whole segments.
+
+    Position p of ``summands`` belongs to row ``rows[p * stride]``.
 
     Returns:
       The sums of the pieces of cut segments, where ``sums`` says how many there can be; table and slots.
     """
-    inputs = (*work, *summands, *scalars, *state)
+    inputs = (*work, rows, *summands, *scalars, *state)
     outputs = (*(() if sums is None else (sums,)), *(struct(x.shape, x.dtype) for x in state))
     first_state, num_sums = len(inputs) - len(state), len(outputs) - len(state)
-    most = work.starts.shape[0]
     # A program for every tile that could be needed is far too many where rows repeat: some per core go round.
-    programs = min(-(-most // tile.rows), programs)
+    programs = min(-(-work.starts.shape[0] // tile.rows), programs)
 
     def kernel(*refs: Any) -> None:
         pieces = Pieces(*refs[: len(work)])
-        refs = refs[len(work) :]
+        sums_ref, rows_ref, refs = refs[len(refs) - len(outputs)], refs[len(work)], refs[len(work) + 1 :]
         entries = reader(*refs[: len(summands)])
-        hyper_ref, seeds_ref, first_rows_ref = refs[len(summands) : len(summands) + len(scalars)]
-        table_ref, *slot_refs = refs[len(refs) - len(state) :]
-        rows = RowRefs(table_ref, tuple(slot_refs), hyper_ref, seeds_ref, first_rows_ref)
-        program, num_pieces = pl.program_id(0), (pieces.singles if singles else pieces.several)[0]
+        state_rows = RowRefs.of(refs[len(summands) :], len(state))
+        program, num_pieces = pl.program_id(0), pieces.several[0]
 
         def take(i: jax.Array) -> _Taken:
             piece = (program + i * programs) * tile.rows + tile.lanes()
             valid = piece < num_pieces
-            piece = most - 1 - piece if singles else piece
-            start = gather(pieces.starts, piece, valid, -1)
-            stop = start + 1 if singles else gather(pieces.stops, piece, valid, 0)
-            row = gather(pieces.rows, piece, valid, 0)
-            table = gather(pieces.tables, piece, valid, 0) if first_rows_ref.shape[0] > 1 else jnp.zeros_like(row)
-            return _Taken(start, stop, row, table)
+            table = gather(pieces.tables, piece, valid, 0) if state_rows.stacked else None
+            return _Taken(gather(pieces.starts, piece, valid, -1), gather(pieces.stops, piece, valid, 0), table)
 
-        def locate(taken: _Taken) -> tuple[Place, list[Place]]:
+        def locate(taken: _Taken) -> tuple[jax.Array, list[Place]]:
             start, length, _ = taken.bounds()
-            return entries.locate(start, length > 0), tile.locate(start, length, entries, 1)
-
-        def fetch(taken: _Taken, first: Place) -> tuple[RowValues, jax.Array]:
-            _, length, whole = taken.bounds()
-            return rows.load(tile, taken.row, whole), tile.fetch(entries.values, first, length > 0)
-
-        def finish(taken: _Taken, places: list[Place], values: RowValues, first: jax.Array) -> None:
-            start, length, whole = taken.bounds()
-            grad = tile.ragged_sum(start, length, entries, first, places)
-            values = rows.apply(step, tile, taken.row, taken.table, whole, values, grad)
-            rows.store(tile, taken.row, whole, values)
-            if sums is not None:
-                sums_ref = refs[len(refs) - len(outputs)]
-                tile.store(sums_ref, lax.div(start + length - 1, chunk), ~whole & (length > 0), grad)
+            return gather(rows_ref, start * stride, length > 0, 0), tile.locate(start, length, entries, 0)
 
         # Memory answers late: while this round is finished, the next is located, and the one after taken up.
         def one_round(i: jax.Array, carry: tuple[Any, ...]) -> tuple[Any, ...]:
-            now, (first, places), following = carry
-            after = take(i + 2)
-            fetched = fetch(now, first)
-            located = locate(following)
-            finish(now, places, *fetched)
+            now, (row, places), following = carry
+            start, length, whole = now.bounds()
+            located, after = locate(following), take(i + 2)
+            values = state_rows.load(tile, row, whole)
+            grad = tile.ragged_sum(start, length, entries, places)
+            values = state_rows.apply(step, tile, row, now.table, whole, values, grad)
+            state_rows.store(tile, row, whole, values)
+            if sums is not None:
+                tile.store(sums_ref, lax.div(start + length - 1, chunk), ~whole & (length > 0), grad)
             return following, located, after
 
         tiles = lax.div(num_pieces + (tile.rows - 1), tile.rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -33,6 +34,18 @@ class RowRefs(NamedTuple):
     seeds: Any
     first_rows: Any
 
+    @classmethod
+    def of(cls, refs: Sequence[Any], num_state: int) -> RowRefs:
+        """From a kernel's last arguments, `StepScalars` first; table and slots are the last ``num_state`` of them."""
+        hyper, seeds, first_rows, *_ = refs
+        table, *slots = refs[len(refs) - num_state :]
+        return cls(table, tuple(slots), hyper, seeds, first_rows)
+
+    @property
+    def stacked(self) -> bool:
+        """Whether the stack holds more than one table."""
+        return bool(self.first_rows.shape[0] > 1)
+
     def load(self, tile: Tile, row: jax.Array, mask: jax.Array) -> RowValues:
         """Rows ``row[k]`` where ``mask[k]``."""
         slots = (
@@ -55,27 +68,27 @@ class RowRefs(NamedTuple):
         step: RowStep,
         tile: Tile,
         row: jax.Array,
-        table: jax.Array,
+        table: jax.Array | None,
         mask: jax.Array,
         values: RowValues,
         grad: jax.Array,
     ) -> RowValues:
-        """One step of every row of the tile, in its table; what it gives where ``mask`` is False has no meaning."""
-        scalars = [_scalar(self.hyper, table, mask, i) for i in range(len(step.scalars))]
+        """One step of every row of the tile; what it gives where ``mask`` is False has no meaning.
+
+        ``table``: of the stack, which each row belongs to; None where there is but one.
+        """
+
+        def of_table(ref: Any, *column: int) -> jax.Array:
+            if table is None:
+                return jnp.broadcast_to(ref[(0, *column)], row.shape)
+            at = ref.at[(table, *(jnp.full_like(table, i) for i in column))]
+            return triton.load(at, mask=mask, other=jnp.ones((), ref.dtype))
+
+        scalars = [of_table(self.hyper, i) for i in range(len(step.scalars))]
         bits = None
         if step.stochastic:
-            row_in_table = row - gather(self.first_rows, table, mask, 0)
-            bits = jax.vmap(functools.partial(noise, dim=tile.columns))(
-                gather(self.seeds, table, mask, 0), row_in_table
-            )
+            draw = tile.over_rows(functools.partial(noise, dim=tile.columns))
+            bits = draw(of_table(self.seeds), row - of_table(self.first_rows))
         one = padded(step, tile.columns)
-        new_table, new_slots = jax.vmap(one)(values.table, grad, values.slots, scalars, bits)
+        new_table, new_slots = tile.over_rows(one)(values.table, grad, values.slots, scalars, bits)
         return RowValues(new_table, new_slots)
-
-
-def _scalar(hyper: Any, table: jax.Array, mask: jax.Array, column: int) -> jax.Array:
-    """(rows,) one hyper-parameter of each row's table."""
-    if hyper.shape[0] == 1:  # one number for all
-        return jnp.broadcast_to(hyper[0, column], table.shape)
-    at = hyper.at[table, jnp.full_like(table, column)]
-    return triton.load(at, mask=mask, other=jnp.float32(1))

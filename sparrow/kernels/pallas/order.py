@@ -18,13 +18,14 @@ from jax.experimental import pallas as pl
 from sparrow.kernels.pallas.blocks import call, gather, interpreted, power_of_two, scatter, struct
 from sparrow.kernels.types import RowGradients
 
-MOST_COUNTS = 4096  # how many programs' counts one program adds up
+MOST_COUNTS = 8192  # how many programs' counts one program adds up
+POSITIONS, WARPS = 1024, 8  # a program's share of the entries, and its warps
 
 
 class Sorted(NamedTuple):
     """The entries of a step in the order of their rows; entries of one row keep their order."""
 
-    rows: jax.Array  # (N,) int32, ascending; num_rows for entries to ignore
+    rows: jax.Array  # (N,) int32, ascending as unsigned numbers: entries to ignore come last
     sources: jax.Array  # (N,) int32, the entry, or its bag where nothing else is wanted of it
     by_bag: bool  # whether sources are bags
 
@@ -34,7 +35,6 @@ class Pieces(NamedTuple):
 
     starts: jax.Array  # (N,) int32: where a piece starts; ~position where its segment was cut there
     stops: jax.Array  # (N,) int32: past its end; ~position where its segment was cut there; not given for one entry
-    rows: jax.Array  # (N,) int32
     tables: jax.Array  # (N,) int32: the row's table in the stack; (1,) and of no meaning where there is but one
     several: jax.Array  # (1,) int32: how many pieces of several entries
     singles: jax.Array  # (1,) int32: how many of one
@@ -42,27 +42,31 @@ class Pieces(NamedTuple):
 
 def sort(grads: RowGradients, num_rows: int) -> Sorted:
     """Sorts the entries by row, stably, so that a row's sum has one order whatever the other rows."""
-    ids = jnp.where(grads.ids < 0, num_rows, jnp.minimum(grads.ids, num_rows)).astype(jnp.int32)
+    ids = grads.ids
+    if ids.dtype != jnp.int32:
+        ids = jnp.where((ids < 0) | (ids >= num_rows), num_rows, ids).astype(jnp.int32)
     by_bag = grads.bags is None or grads.gains is None
     sources = lax.iota(jnp.int32, ids.shape[0]) if grads.bags is None or not by_bag else grads.bags.astype(jnp.int32)
-    rows, sources = lax.sort((ids, sources), num_keys=1, is_stable=True)
-    return Sorted(rows, sources, by_bag)
+    # Without a sign, what is below the table sorts behind it, with what is above.
+    keys, sources = lax.sort((lax.bitcast_convert_type(ids, jnp.uint32), sources), num_keys=1, is_stable=True)
+    return Sorted(lax.bitcast_convert_type(keys, jnp.int32), sources, by_bag)
 
 
-def pieces(rows: jax.Array, num_rows: int, chunk: int, first_rows: jax.Array) -> Pieces:
-    """Cuts the sorted ``rows`` (N,) into pieces.
+def pieces(rows: jax.Array, num_rows: int, chunk: int, first_rows: jax.Array, stride: int = 1) -> Pieces:
+    """Cuts the sorted ``rows`` (N,), or every ``stride``-th of them, into pieces.
 
     Args:
-      rows: (N,) ascending.
-      num_rows: entries of this row and beyond are to be ignored: they are in no piece.
+      rows: (N,) ascending as unsigned numbers.
+      num_rows: other entries than of rows 0 to num_rows - 1 are to be ignored: they are in no piece.
       chunk: see above.
       first_rows: where each table of the stack begins.
+      stride: position p is entry ``p * stride``.
     """
-    count = rows.shape[0]
-    tile = 64 if interpreted() else max(2048, power_of_two(-(-count // MOST_COUNTS)))
+    count = -(-rows.shape[0] // stride)
+    tile = 64 if interpreted() else max(POSITIONS, power_of_two(-(-count // MOST_COUNTS)))
     programs = -(-count // tile)
     stacked = first_rows.shape[0] > 1
-    ends = functools.partial(_ends, num_rows=num_rows, chunk=chunk, tile=tile)
+    ends = functools.partial(_ends, count=count, stride=stride, num_rows=num_rows, chunk=chunk, tile=tile)
     one, vector = struct((1,), jnp.int32), struct((count,), jnp.int32)
     per_program = struct((programs,), jnp.int32)
 
@@ -71,7 +75,7 @@ def pieces(rows: jax.Array, num_rows: int, chunk: int, first_rows: jax.Array) ->
         counts_ref[pl.program_id(0)] = jnp.sum((found.starts != 0).astype(jnp.int32))
         single_counts_ref[pl.program_id(0)] = jnp.sum(found.single.astype(jnp.int32))
 
-    counts = call(count_kernel, programs, (rows,), (per_program, per_program), warps=8)
+    counts = call(count_kernel, programs, (rows,), (per_program, per_program), warps=WARPS)
 
     def scan_kernel(counts_ref: Any, single_counts_ref: Any, *refs: Any) -> None:
         at = lax.iota(jnp.int32, power_of_two(programs))
@@ -81,10 +85,10 @@ def pieces(rows: jax.Array, num_rows: int, chunk: int, first_rows: jax.Array) ->
             scatter(before_ref, at, at < programs, through - found)
             total_ref[0] = jnp.max(through)
 
-    *before, total, total_singles = call(scan_kernel, 1, counts, (per_program, per_program, one, one), warps=8)
+    *before, total, total_singles = call(scan_kernel, 1, counts, (per_program, per_program, one, one), warps=WARPS)
 
     def write_kernel(rows_ref: Any, before_ref: Any, singles_before_ref: Any, first_rows_ref: Any, *refs: Any) -> None:
-        starts_ref, stops_ref, piece_rows_ref, tables_ref = refs
+        starts_ref, stops_ref, tables_ref = refs
         program = pl.program_id(0)
         found = ends(rows_ref)
         starts, single, here = found.starts != 0, found.single, found.position
@@ -94,13 +98,12 @@ def pieces(rows: jax.Array, num_rows: int, chunk: int, first_rows: jax.Array) ->
         to = jnp.where(single, single_at, at)
         scatter(starts_ref, to, starts | single, jnp.where(found.starts == CUT, ~here, here))
         scatter(stops_ref, at, found.stops != 0, jnp.where(found.stops == CUT, ~(here + 1), here + 1))
-        scatter(piece_rows_ref, to, starts | single, found.row)
         if stacked:
             scatter(tables_ref, to, starts | single, _table_of(first_rows_ref, found.row, starts | single))
 
-    outputs = (vector, vector, vector, vector if stacked else one)
-    starts, stops, piece_rows, tables = call(write_kernel, programs, (rows, *before, first_rows), outputs, warps=8)
-    return Pieces(starts, stops, piece_rows, tables, total, total_singles)
+    outputs = (vector, vector, vector if stacked else one)
+    starts, stops, tables = call(write_kernel, programs, (rows, *before, first_rows), outputs, warps=WARPS)
+    return Pieces(starts, stops, tables, total, total_singles)
 
 
 def _count_both(a: jax.Array, b: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
@@ -124,18 +127,20 @@ class _Ends(NamedTuple):
     single: jax.Array  # whether this is a segment of one entry
 
 
-def _ends(rows_ref: Any, num_rows: int, chunk: int, tile: int) -> _Ends:
-    count = rows_ref.shape[0]
+def _ends(rows_ref: Any, count: int, stride: int, num_rows: int, chunk: int, tile: int) -> _Ends:
+    def rows(position: jax.Array, mask: jax.Array, other: int) -> jax.Array:
+        return gather(rows_ref, position * stride, mask, other)
+
     position = pl.program_id(0) * tile + lax.iota(jnp.int32, tile)
-    row = gather(rows_ref, position, position < count, num_rows)
-    begins = gather(rows_ref, position - 1, (position > 0) & (position < count), -1) != row
-    ends = gather(rows_ref, position + 1, position + 1 < count, -1) != row
+    row = rows(position, position < count, num_rows)
+    begins = rows(position - 1, (position > 0) & (position < count), -1) != row
+    ends = rows(position + 1, position + 1 < count, -1) != row
 
     def cut(at: jax.Array) -> jax.Array:
         aligned = (lax.rem(at, chunk) == 0) & (at >= chunk) & (at < count)
-        return ~begins & (gather(rows_ref, at - chunk, aligned, -1) == row)
+        return ~begins & (rows(at - chunk, aligned, -1) == row)
 
-    live = row < num_rows
+    live = (row >= 0) & (row < num_rows)
     several = live & ~(begins & ends)
     starts = jnp.where(begins, WHOLE, jnp.where(cut(position), CUT, 0))
     stops = jnp.where(ends, WHOLE, jnp.where(cut(position + 1), CUT, 0))

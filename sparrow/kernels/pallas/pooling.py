@@ -35,8 +35,7 @@ def lookup(table: jax.Array, lookups: Lookups, tile: Tile) -> jax.Array:
             return Place(gather(ids_ref, position, mask, -1), gain)
 
         length, entries = stop - start, Entries(table_ref, locate)
-        first = tile.fetch(table_ref, locate(start, length > 0), length > 0)
-        total = tile.ragged_sum(start, length, entries, first, tile.locate(start, length, entries, 1))
+        total = tile.ragged_sum(start, length, entries, tile.locate(start, length, entries, 0))
         tile.store(out_ref, bag, valid, total)
 
     output = struct((lookups.num_bags, dim), jnp.float32)

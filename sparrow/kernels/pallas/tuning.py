@@ -39,11 +39,11 @@ def for_update(step: RowStep) -> Tuning:
     dim = step.dim
     tile = functools.partial(Tile, columns=power_of_two(dim), dim=dim, warps=1)
     if interpreted():  # programs run one after the other, and small numbers reach every branch with little data
-        return Tuning(tile(4, unroll=2), tile(4, unroll=0), tile(2, unroll=2), 4, 4, programs=3, last_level=64)
+        return Tuning(tile(1, unroll=2), tile(4, unroll=1), tile(2, unroll=2), 4, 4, programs=3, last_level=64)
     heavy = any(step.slot_shapes)  # a slot per element: with the row and the gradient, it fills a thread's registers
     return Tuning(
-        _tile(dim, 128, unroll=4),
-        _tile(dim, 128 if heavy else 256, unroll=0),
+        _tile(dim, min(128, 2 * power_of_two(dim)), unroll=4),
+        _tile(dim, 128 if heavy else 256, unroll=1),
         _tile(dim, 128, unroll=16),
         chunk=32,
         fold_chunk=64,
@@ -56,7 +56,7 @@ def for_lookup(dim: int) -> Tile:
     """The tile of a lookup of rows of length ``dim``."""
     if interpreted():
         return Tile(4, power_of_two(dim), dim, warps=1, unroll=2)
-    return _tile(dim, 512, unroll=2)
+    return _tile(dim, 256, unroll=4)
 
 
 def _tile(dim: int, elements: int, unroll: int) -> Tile:
