@@ -1,6 +1,6 @@
 """python benchmarks/gpu.py [--fbgemm PATH] [--out DIR]: the GPU backend on an NVIDIA GPU, beside FBGEMM where it is.
 
-Checks first (numbers against float64 and xla, same bits twice, peak memory, the kernels' tests), then times lookup and
+Checks first (numbers against float64 and xla, same bits twice, peak memory, the contract suite), then times lookup and
 update on the workloads of `gpu_workloads`, in turns with FBGEMM, then a DLRM training step. Writes gpu.md and gpu.json.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import functools
+import importlib.util
 import json
 import os
 import pathlib
@@ -87,14 +88,16 @@ def environment(fbgemm_missing: str | None) -> dict[str, str]:
 
 
 def kernel_tests() -> dict[str, str]:
-    """The kernels' tests, on this GPU."""
+    """The kernels' own tests and the contract suite with this backend, on this GPU."""
     root = pathlib.Path(__file__).resolve().parent.parent
     tests = [str(path.relative_to(root)) for path in sorted((root / "tests" / "kernels").glob("test_pallas*.py"))]
-    command = [sys.executable, "-m", "pytest", "--override-ini=addopts=", "-p", "no:cacheprovider", *tests]
-    run = subprocess.run(command, capture_output=True, text=True, cwd=root)
+    arguments = [*tests, "tests/test_contract.py", "-k", "pallas"]
+    workers = ["-n", "12"] if importlib.util.find_spec("xdist") else []
+    command = [sys.executable, "-m", "pytest", "--override-ini=addopts=", "-p", "no:cacheprovider", "-W", "ignore"]
+    run = subprocess.run([*command, *workers, *arguments], capture_output=True, text=True, cwd=root)
     print(run.stdout[-3000:], flush=True)
     outcome = run.stdout.strip().split("\n")[-1].strip("= ")
-    return {"command": f"pytest {' '.join(tests)}", "outcome": outcome, "exit": str(run.returncode)}
+    return {"command": f"pytest {' '.join(arguments)}", "outcome": outcome, "exit": str(run.returncode)}
 
 
 def copy_bandwidth() -> float:
@@ -195,11 +198,14 @@ def markdown(report: dict[str, Any]) -> str:
     if "note" in report:
         lines += ["", report["note"]]
     if "tests" in report:
-        lines += ["", f"Kernel tests on this GPU (`{report['tests']['command']}`): {report['tests']['outcome']}"]
+        tests = report["tests"]
+        what = f"The kernels' tests and the contract suite on this GPU, {e['date']} (`{tests['command']}`)"
+        lines += ["", f"{what}: {tests['outcome']}."]
     if "memory" in report:
         m = report["memory"]
         sizes = f"{m['table and slots, GB']:.1f} GB of table and slots"
-        lines += ["", f"Peak device memory of a donated update of {sizes}: {m['peak, GB']:.1f} GB."]
+        change = f"relative error of the change {m['error of the change']:.1e}"
+        lines += ["", f"Peak device memory of a donated update of {sizes}: {m['peak, GB']:.1f} GB ({change})."]
     if "checks" in report:
         lines += [
             "",
@@ -247,7 +253,8 @@ def markdown(report: dict[str, Any]) -> str:
             "",
             "## DLRM training step",
             "",
-            "26 × 1M rows, dim 128, row-wise Adagrad, bfloat16 matrix work; ms per step.",
+            "26 × 1M rows, dim 128, row-wise Adagrad, bfloat16 matrix work; ms per step, as a training loop sees them.",
+            "“Own backward”: the interaction's backward pass written out in PyTorch as it is in JAX.",
             "",
         ]
         names = list(report["dlrm"][0]["ms"])

@@ -1,4 +1,5 @@
-"""One DLRM training step on a GPU: Sparrow's kernels under one jit, and the same model in PyTorch with FBGEMM's tables.
+"""One DLRM training step on a GPU: Sparrow as a user writes it, under one jit, and the same model in PyTorch with
+FBGEMM's tables.
 
 26 tables of one million rows, dim 128, one id a bag, row-wise Adagrad; bottom 512-256-128, dot interaction, top
 1024-1024-512-256-1, matrix work in bfloat16, dense Adam. Inputs lie on the device. Times are as a training
@@ -17,29 +18,58 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from gpu_workloads import Workload, draw_ids, make_batch, make_state, make_step
+from gpu_workloads import Workload, draw_ids
 
-from sparrow.kernels import pallas
-from sparrow.rules import RowwiseAdagrad
+import sparrow as sp
 
 NUM_DENSE = 13
 BOTTOM = (512, 256, 128)
 TOP = (1024, 1024, 512, 256, 1)
 TABLES, ROWS, DIM = 26, 1_000_000, 128
-PAIRS = np.tril_indices(TABLES + 1, -1)
+VECTORS = TABLES + 1  # one of each table, and the bottom network's
+PAIRS = np.tril_indices(VECTORS, -1)
+NUM_PAIRS = len(PAIRS[0])
+PAIR_OF = np.full((VECTORS, VECTORS), NUM_PAIRS)  # which pair two vectors make; NUM_PAIRS: none
+PAIR_OF[PAIRS] = PAIR_OF[PAIRS[::-1]] = np.arange(NUM_PAIRS)
 
 
 def workload(batch: int) -> Workload:
     return Workload(f"DLRM {batch}", TABLES, ROWS, DIM, batch, 1, 1.05)
 
 
-def jax_step(batch: int, ids: np.ndarray, dense: np.ndarray, labels: np.ndarray) -> Callable[[], Any]:
-    """A function that enqueues one training step, state donated, and returns its loss."""
-    load = workload(batch)
-    tables = make_batch(load, ids).lookups
-    step, scalars = make_step(RowwiseAdagrad(learning_rate=0.01), load)
-    optimizer = optax.adam(1e-3)
-    keys = iter(jax.random.split(jax.random.key(0), 16))
+@jax.custom_vjp
+def pairwise_dots(vectors: jax.Array) -> jax.Array:
+    """(batch, pairs): the dot product of every pair of ``vectors`` (batch, vectors, dim)."""
+    return jnp.einsum("bid,bjd->bij", vectors, vectors)[:, *PAIRS]
+
+
+def _pairwise_dots_backward(vectors: jax.Array, grad: jax.Array) -> tuple[jax.Array]:
+    """One matrix product, of a symmetric matrix that is read from ``grad``; JAX would scatter, and make two."""
+    symmetric = jnp.pad(grad, ((0, 0), (0, 1)))[:, PAIR_OF]
+    return (jnp.einsum("bij,bjd->bid", symmetric, vectors),)
+
+
+pairwise_dots.defvjp(lambda vectors: (pairwise_dots(vectors), vectors), _pairwise_dots_backward)
+
+
+def mlp(layers: Any, x: jax.Array, last_is_linear: bool) -> jax.Array:
+    for i, (w, b) in enumerate(layers):
+        x = x @ w + b
+        if not (last_is_linear and i == len(layers) - 1):
+            x = jax.nn.relu(x)
+    return x
+
+
+def loss_fn(params: Any, acts: dict[str, jax.Array], dense: jax.Array, labels: jax.Array) -> jax.Array:
+    bottom = mlp(params["bottom"], dense.astype(jnp.bfloat16), last_is_linear=False)  # (batch, dim)
+    vectors = jnp.concatenate([bottom, *acts.values()], axis=1).reshape(-1, VECTORS, DIM)
+    x = jnp.concatenate([bottom, pairwise_dots(vectors)], axis=1)
+    logits = mlp(params["top"], x, last_is_linear=True)[:, 0].astype(jnp.float32)
+    return optax.sigmoid_binary_cross_entropy(logits, labels).mean()
+
+
+def init_params(key: jax.Array) -> Any:
+    keys = iter(jax.random.split(key, 16))
 
     def layers(sizes: tuple[int, ...]) -> list[tuple[jax.Array, jax.Array]]:
         return [
@@ -47,49 +77,43 @@ def jax_step(batch: int, ids: np.ndarray, dense: np.ndarray, labels: np.ndarray)
             for i, o in itertools.pairwise(sizes)
         ]
 
-    interactions = len(PAIRS[0]) + DIM
-    params = {"bottom": layers((NUM_DENSE, *BOTTOM)), "top": layers((interactions, *TOP))}
+    return {"bottom": layers((NUM_DENSE, *BOTTOM)), "top": layers((NUM_PAIRS + DIM, *TOP))}
 
-    def mlp(layers: Any, x: jax.Array, last_is_linear: bool) -> jax.Array:
-        for i, (w, b) in enumerate(layers):
-            x = x.astype(jnp.bfloat16) @ w.astype(jnp.bfloat16) + b.astype(jnp.bfloat16)
-            if not (last_is_linear and i == len(layers) - 1):
-                x = jax.nn.relu(x)
-        return x
 
-    def loss_of(params: Any, pooled: jax.Array, dense: jax.Array, labels: jax.Array) -> jax.Array:
-        bottom = mlp(params["bottom"], dense, last_is_linear=False)  # (batch, dim)
-        rows = pooled.reshape(TABLES, batch, DIM).astype(jnp.bfloat16).transpose(1, 0, 2)
-        features = jnp.concatenate([bottom[:, None], rows], axis=1)  # (batch, 27, dim)
-        products = jnp.einsum("bid,bjd->bij", features, features)
-        x = jnp.concatenate([bottom, products[:, PAIRS[0], PAIRS[1]]], axis=1)
-        logits = mlp(params["top"], x, last_is_linear=True)[:, 0].astype(jnp.float32)
-        return optax.sigmoid_binary_cross_entropy(logits, labels).mean()
+def jax_step(batch: int, ids: np.ndarray, dense: np.ndarray, labels: np.ndarray) -> Callable[[], Any]:
+    """A function that enqueues one training step, state donated, and returns its loss."""
+    rule = sp.rules.RowwiseAdagrad(learning_rate=0.01)
+    tables = [
+        sp.TableSpec(name=f"table{i}", vocabulary_size=ROWS, embedding_dim=DIM, optimizer=rule) for i in range(TABLES)
+    ]
+    embedder = sp.Embedder([sp.FeatureSpec(name=f"feature{i}", table_spec=table) for i, table in enumerate(tables)])
+    optimizer = sp.Optimizer(embedder, optax.adam(1e-3), precision="bfloat16")
 
-    @functools.partial(jax.jit, donate_argnums=(0,))
-    def train(state: Any, tables: Any, dense: jax.Array, labels: jax.Array) -> tuple[Any, jax.Array]:
-        params, opt_state, table, slots = state
-        pooled = pallas.lookup(table, tables)
-        loss, (grads, pooled_grads) = jax.value_and_grad(loss_of, argnums=(0, 1))(params, pooled, dense, labels)
-        updates, opt_state = optimizer.update(grads, opt_state, params)
-        row_grads = pallas.RowGradients(tables.ids, tables.bags, tables.gains, pooled_grads)
-        table, slots = pallas.update(step, table, slots, row_grads, scalars)
-        return (optax.apply_updates(params, updates), opt_state, table, slots), loss
+    @functools.partial(jax.jit, donate_argnums=0)
+    def train(state: Any, inputs: Any, dense: jax.Array, labels: jax.Array) -> tuple[Any, jax.Array]:
+        state, info = optimizer.step(state, loss_fn, inputs, dense, labels)
+        return state, info.loss
 
-    table, slots = make_state(step, load.num_rows, 0)
-    state = (params, optimizer.init(params), table * 0.05, jax.tree.map(jnp.zeros_like, slots))
-    dense_on_device, labels_on_device = jnp.asarray(dense), jnp.asarray(labels)
+    state = optimizer.init(embedder.init(jax.random.key(0)), init_params(jax.random.key(1)))
+    inputs = embedder.pack({f"feature{i}": column for i, column in enumerate(ids)})
+    on_device = jax.device_put((inputs, dense, labels))
 
     def run() -> Any:
         nonlocal state
-        state, loss = train(state, tables, dense_on_device, labels_on_device)
+        state, loss = train(state, *on_device)
         return loss
 
     return run
 
 
-def torch_step(batch: int, ids: np.ndarray, dense: np.ndarray, labels: np.ndarray, compiled: bool) -> Callable[[], Any]:
-    """The same in PyTorch; ``compiled``: the dense part under torch.compile."""
+def torch_step(
+    batch: int, ids: np.ndarray, dense: np.ndarray, labels: np.ndarray, compiled: bool, own_backward: bool
+) -> Callable[[], Any]:
+    """The same in PyTorch.
+
+    ``compiled``: the dense part under torch.compile. ``own_backward``: the interaction's backward pass written out, as
+    in `pairwise_dots`, instead of what autograd makes of it.
+    """
     import gpu_fbgemm
     import torch
     from torch import nn
@@ -106,20 +130,39 @@ def torch_step(batch: int, ids: np.ndarray, dense: np.ndarray, labels: np.ndarra
                 parts.append(nn.ReLU())
         return nn.Sequential(*parts)
 
+    class PairwiseDots(torch.autograd.Function):
+        """As `pairwise_dots`."""
+
+        @staticmethod
+        def forward(ctx: Any, vectors: Any, pairs: Any, pair_of: Any) -> Any:
+            ctx.save_for_backward(vectors, pair_of)
+            return torch.bmm(vectors, vectors.transpose(1, 2))[:, pairs[0], pairs[1]]
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            vectors, pair_of = ctx.saved_tensors
+            symmetric = nn.functional.pad(grad, (0, 1))[:, pair_of]
+            return torch.bmm(symmetric, vectors), None, None
+
     class Dense(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.bottom = mlp((NUM_DENSE, *BOTTOM), last_is_linear=False)
-            self.top = mlp((len(PAIRS[0]) + DIM, *TOP), last_is_linear=True)
+            self.top = mlp((NUM_PAIRS + DIM, *TOP), last_is_linear=True)
             self.register_buffer("pairs", torch.from_numpy(np.stack(PAIRS)))
+            self.register_buffer("pair_of", torch.from_numpy(PAIR_OF))
+
+        def interact(self, vectors: Any) -> Any:
+            if own_backward:
+                return PairwiseDots.apply(vectors, self.pairs, self.pair_of)
+            return torch.bmm(vectors, vectors.transpose(1, 2))[:, self.pairs[0], self.pairs[1]]
 
         def forward(self, pooled: Any, dense: Any, labels: Any) -> Any:
             with torch.autocast("cuda", dtype=torch.bfloat16):
                 bottom = self.bottom(dense)
                 rows = pooled.view(-1, TABLES, DIM).to(torch.bfloat16)
-                features = torch.cat([bottom[:, None], rows], dim=1)
-                products = torch.bmm(features, features.transpose(1, 2))
-                x = torch.cat([bottom, products[:, self.pairs[0], self.pairs[1]]], dim=1)
+                vectors = torch.cat([bottom[:, None], rows], dim=1)
+                x = torch.cat([bottom, self.interact(vectors)], dim=1)
                 logits = self.top(x)[:, 0]
             return nn.functional.binary_cross_entropy_with_logits(logits.float(), labels)
 
@@ -152,8 +195,9 @@ def time_steps(batch: int, with_torch: bool, rounds: int = 7, steps: int = 20) -
     )
     runs = {"sparrow": jax_step(batch, *data)}
     if with_torch:
-        runs["torch eager + FBGEMM"] = torch_step(batch, *data, compiled=False)
-        runs["torch.compile + FBGEMM"] = torch_step(batch, *data, compiled=True)
+        for name, compiled in (("torch eager + FBGEMM", False), ("torch.compile + FBGEMM", True)):
+            runs[name] = torch_step(batch, *data, compiled, own_backward=False)
+            runs[f"{name}, own backward"] = torch_step(batch, *data, compiled, own_backward=True)
     losses = {name: [_value(run()) for _ in range(3)] for name, run in runs.items()}
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds):
