@@ -75,7 +75,7 @@ def duration(seconds: float) -> str:
     ['250 ms', '42 s', '1 min 15 s', '2 h 1 min', '2 d 7 h']
     """
     if seconds < 1:
-        return f"{1000 * seconds:.2g} ms"
+        return f"{1000 * seconds:.3g} ms"
     if seconds < 10:
         return f"{seconds:.2g} s"
     whole = round(seconds)
