@@ -5,7 +5,8 @@
 
 A training job runs its own step again and again, and finds the processor's caches as its last step left them. So the
 contenders take turns in blocks of consecutive runs, and the first runs of a block, which find the caches as another
-contender left them, do not count. Blocks are short, so that all contenders see the same weather on the machine. (One
+contender left them, do not count. Blocks are short, so that all contenders see the same weather on the machine, and
+begin when nothing else runs on it: two threads that wait for each other suffer more from a third than one does. (One
 run at a time, turn by turn, measures each with the others' rows in the last-level cache: SGD then seems slower than
 row-wise Adagrad, which does more, only because more contenders know SGD.)
 
@@ -20,6 +21,7 @@ import os
 import pathlib
 import statistics
 import subprocess
+import time
 from typing import Any
 
 import numpy as np
@@ -43,6 +45,20 @@ PEERS = {
 }
 BLOCK, WARM_UP = 8, 2  # runs of a block, and how many of them do not count
 SLOW_BLOCK, SLOW_WARM_UP, SLOW_ROUNDS = 3, 1, 3  # xla has no bar to reach: shorter blocks, in every third round
+
+
+def wait_until_idle(limit: float = 20.0) -> bool:
+    """Waits until no other process runs, at most ``limit`` seconds; whether there was such a moment."""
+    try:
+        load = pathlib.Path("/proc/loadavg")
+        idle, end = 0, time.monotonic() + limit
+        while idle < 5 and time.monotonic() < end:
+            time.sleep(0.01)
+            running = int(load.read_text().split()[3].split("/")[0])  # this process included
+            idle = idle + 1 if running <= 1 else 0
+    except OSError:
+        return True  # not Linux: nobody to ask
+    return idle >= 5
 
 
 class PeerProcess:
@@ -122,6 +138,7 @@ def measure(workload: Workload, optimizer: str, rounds: int, with_lookup: bool, 
     floor = Floor(workload.tables * workload.rows, workload.dim, os.cpu_count() or 1, level, rows)
     operations = ("lookup", "step") if with_lookup else ("step",)
     times: dict[tuple[str, str], list[float]] = {}
+    disturbed = 0
     for round_number in range(rounds):
         block = [(round_number * BLOCK + i) % NUM_BATCHES for i in range(BLOCK)]
         for operation in operations:
@@ -129,8 +146,10 @@ def measure(workload: Workload, optimizer: str, rounds: int, with_lookup: bool, 
                 slow = name == "xla"
                 if slow and round_number % SLOW_ROUNDS:
                     continue
+                disturbed += not wait_until_idle()
                 seconds = contenders.run(name, operation, block[:SLOW_BLOCK] if slow else block)
                 times.setdefault((operation, name), []).extend(seconds[SLOW_WARM_UP if slow else WARM_UP :])
+        disturbed += not wait_until_idle()
         floor.measure(block, WARM_UP)
     contenders.close()
 
@@ -142,7 +161,8 @@ def measure(workload: Workload, optimizer: str, rounds: int, with_lookup: bool, 
     print(
         f"{workload.name} {optimizer}: {lookups:.0f} lookups, {touched:.0f} touched rows; ns per row: "
         f"gather {floor.rate('gather') * 1e9:.1f}, modify {floor.rate('modify') * 1e9:.1f}, "
-        f"number {floor.rate('line') * 1e9:.1f}; stream {1e-9 / floor.rate('stream'):.1f} GB/s"
+        f"number {floor.rate('line') * 1e9:.1f}; stream {1e-9 / floor.rate('stream'):.1f} GB/s; "
+        f"{disturbed} blocks began while something else ran"
     )
     results = []
     for operation in operations:
