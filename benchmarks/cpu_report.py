@@ -93,8 +93,8 @@ A row named after an optimizer is the whole step: lookup, backward and update.
 * The floor is the time that the step's reads and writes of memory take at rates measured in the same run, on as many
   threads: random rows gathered, sorted random rows read and written, activations in order (`floor.py`). Rows that stay
   in the cache between steps make a kernel faster than this floor. The own floor has the workload's own rows instead
-  of random ones, and so has the cache too: nothing that touches these rows can be much faster. `fbgemm / floor` is
-  how many times faster than FBGEMM a kernel exactly at the floor would be.
+  of random ones, and so has the cache too. `fbgemm / floor` is how many times faster than FBGEMM a kernel exactly at
+  the floor would be.
 
 | | tables × rows | dim | batch | ids |
 |---|---|---|---|---|
