@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
     [
         ("plain_loop.py", ["--steps", "40", "--precision", "bfloat16"], 0.65),
         ("custom_rule.py", ["--steps", "40"], 0.65),
-        ("custom_model.py", ["{folder}", "--steps", "60"], 0.65),
+        ("custom_model.py", ["{folder}", "--steps", "40"], 0.65),
     ],
 )
 def test_example(name, options, auc, tmp_path):

@@ -70,7 +70,9 @@ def exported(function: Function, arguments: Arguments) -> Exported:
         # A model asks for all of its features; of those that no output depends on, nothing remains.
         return function(*(_completed(part, shapes) for part, shapes in zip(given, everything, strict=True)))
 
-    made = _for_platforms(reduced, arguments.shapes(batch))
+    # GPUs and TPUs would round float32 to fewer bits before they multiply: an export predicts the same everywhere.
+    with jax.default_matmul_precision("highest"):
+        made = _for_platforms(reduced, arguments.shapes(batch))
     outputs = {
         name: ([BATCH if size == batch else int(size) for size in aval.shape], str(aval.dtype))
         for name, aval in jax.tree.unflatten(made.out_tree, made.out_avals).items()

@@ -14,15 +14,15 @@ from sparrow.serving.description import Input, Output
 def inputs(features: Sequence[Feature]) -> dict[str, Input]:
     """The columns that the features are made from."""
     made: dict[str, Input] = {}
-    for feature in features:
+    for feature in sorted(features, key=lambda feature: isinstance(feature, ComboFeature)):
         for column in feature.columns:
-            words = holds(feature, column)
-            if column in made:
-                before = made[column]
-                words = before.holds if words in before.holds else f"{before.holds}; {words}"
-                made[column] = Input(words, [*before.features, feature.name])
-            else:
-                made[column] = Input(words, [feature.name])
+            words, users = holds(feature, column), [feature.name]
+            if before := made.get(column):
+                users = [*before.features, feature.name]
+                # What can be crossed is what any id may be: the other feature says it more exactly.
+                known = isinstance(feature, ComboFeature) or words in before.holds
+                words = before.holds if known else f"{before.holds}; {words}"
+            made[column] = Input(words, users)
     return made
 
 

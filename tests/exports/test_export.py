@@ -34,7 +34,7 @@ table = pq.read_table(folder + "/rows.parquet")
 for name in names:
     model = sparrow.serving.load(folder + "/" + name)
     sparrow.serving.predict(model, folder + "/rows.parquet", folder + "/" + name + ".served.parquet", columns=["user"])
-    np.savez(folder + "/" + name + ".npz", **model.predict(table, batch_size=4096))
+    np.savez(folder + "/" + name + ".npz", **model.predict(table))
 print(json.dumps([module for module in {NO_MODEL_CODE!r} if module in sys.modules]))
 """
 
@@ -71,7 +71,7 @@ def test_predictions_are_the_models(name, folder):
         a, b = flat(expected[output]), flat(made[output])
         np.testing.assert_allclose(b, a, rtol=0, atol=1e-6)
         assert np.std(a) > 1e-3
-    # In memory, in batches of another size: the same by task.
+    # In memory: the same by task.
     arrays = np.load(folder / f"{name}.npz")
     tasks = MODELS[name][2]
     assert set(arrays.files) == set(tasks)
@@ -143,10 +143,7 @@ def test_signature_is_for_strangers(folder):
         signature["inputs"]["colors"] == "words of a vocabulary of 3; lists, or texts with '|' between; may be missing"
     )
     assert signature["inputs"]["shares"] == "as many weights as ids of 'watched'"
-    assert (
-        signature["inputs"]["user"]
-        == "whole numbers from 0 to 49; may be missing; whole numbers or texts; may be missing"
-    )
+    assert signature["inputs"]["user"] == "whole numbers from 0 to 49; may be missing"
     assert signature["outputs"]["prediction_buy"] == {"shape": ("batch",), "dtype": "float32", "meaning": "probability"}
     described = json.loads((folder / "dlrm" / "export.json").read_text())
     assert described["platforms"] == ["cpu", "cuda", "rocm", "tpu"]
