@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sparrow.kernels import BACKENDS, Lookups, xla
+from sparrow.embedding import Embedder, FeatureSpec, TableSpec
+from sparrow.rules import SGD
 
 PROBE_BYTES: Final = 256 * 2**20
 PROBE_ROWS: Final = 200_000
@@ -83,14 +84,13 @@ def row_seconds(row_bytes: int, probe: int) -> float:
     """
     dim = max(row_bytes // 4, 1)
     rows = max(probe // (4 * dim), 1)
-    ids = np.random.default_rng(0).integers(0, rows, PROBE_ROWS).astype(np.int32)
-    preferred = BACKENDS.get({"cpu": "native", "gpu": "pallas"}.get(jax.default_backend(), "xla"), xla)
-    backend = xla if preferred.unavailable() else preferred
-    bags = np.repeat(np.arange(PROBE_ROWS // BAG, dtype=np.int32), BAG)
-    offsets = np.arange(0, PROBE_ROWS + 1, BAG, dtype=np.int32)
-    lookups = Lookups(jnp.asarray(ids), jnp.asarray(bags), jnp.asarray(offsets), None, PROBE_ROWS // BAG)
-    table = jnp.zeros((rows, dim), jnp.float32)
-    return _best(jax.jit(backend.lookup), table, lookups) / PROBE_ROWS
+    spec = TableSpec(name="probe", vocabulary_size=rows, embedding_dim=dim, optimizer=SGD(0.0))
+    embedder = Embedder([FeatureSpec(name="probe", table_spec=spec)])
+    shapes = jax.eval_shape(embedder.init, jax.random.key(0))
+    state = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
+    ids = np.random.default_rng(0).integers(0, rows, (PROBE_ROWS // BAG, BAG))
+    batch = jax.device_put(embedder.pack({"probe": ids}))
+    return _best(jax.jit(embedder.lookup), state, batch) / ids.size
 
 
 def _best(function: Callable[..., Any], *arguments: Any) -> float:

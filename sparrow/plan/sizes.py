@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -67,6 +68,11 @@ def table_sizes(embedder: Embedder, state: EmbeddingState) -> list[TableSize]:
 
 def table_bytes(spec: TableSpec) -> int:
     """Rows and slots of a table as it would be, alone."""
+    return _table_bytes(dataclasses.replace(spec, name="table"))
+
+
+@functools.cache  # a config has many tables of few kinds
+def _table_bytes(spec: TableSpec) -> int:
     embedder = Embedder([FeatureSpec(name=spec.name, table_spec=spec)])
     state = jax.eval_shape(embedder.init, jax.random.key(0))
     return size_of((state.tables, state.slots))

@@ -103,7 +103,7 @@ def _charts_of(runs: Sequence[RecordedRun], task: str, suffix: str, scored: Mapp
     several = len(runs) > 1
 
     def name(index: int, alone: str, value: float) -> str:
-        return f"{runs[index].name} {value:.4f}" if several else alone
+        return f"{runs[index].name} {_area(value)}" if several else alone
 
     unit = Axis.around([0.0, 1.0], "", tight=True, count=5)
     only = next(iter(scored.values()))
@@ -125,7 +125,7 @@ def _charts_of(runs: Sequence[RecordedRun], task: str, suffix: str, scored: Mapp
             _named(unit, "false positive rate"),
             _named(unit, "true positive rate"),
             diagonal=True,
-            value="" if several else f"area {only.roc_area:.4f}",
+            value="" if several else f"area {_area(only.roc_area)}",
             id=f"roc-{task}",
         ),
         Chart(
@@ -133,7 +133,7 @@ def _charts_of(runs: Sequence[RecordedRun], task: str, suffix: str, scored: Mapp
             precision,
             _named(unit, "recall"),
             _named(unit, "precision"),
-            value="" if several else f"area {only.average_precision:.4f}",
+            value="" if several else f"area {_area(only.average_precision)}",
             id=f"pr-{task}",
         ),
         Chart(
@@ -147,7 +147,7 @@ def _charts_of(runs: Sequence[RecordedRun], task: str, suffix: str, scored: Mapp
         ),
     ]
     if not several:
-        x, negative, positive = rows.by_score()
+        x, negative, positive = only.by_score()
         bars = [
             Series("negative rows", *_lists(x, negative), color=0),
             Series("positive rows", *_lists(x, positive), color=1),
@@ -160,6 +160,10 @@ def _charts_of(runs: Sequence[RecordedRun], task: str, suffix: str, scored: Mapp
 
 def _named(axis: Axis, title: str) -> Axis:
     return dataclasses.replace(axis, title=title)
+
+
+def _area(value: float) -> str:
+    return f"{value:.4f}" if np.isfinite(value) else "not defined"
 
 
 def _lists(x: Floats, y: Floats) -> tuple[list[float], list[float]]:

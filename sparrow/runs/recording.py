@@ -69,13 +69,17 @@ class Recorder:
         if self._folder is not None:
             path = self._folder / CURVES
             self._tried(lambda: write_json(path, {"step": step, "tasks": curves}))
+            self._write_traffic(self._folder)
 
-    def _end(self, folder: Path, environment: Environment | None, how: str) -> None:
+    def _write_traffic(self, folder: Path) -> None:
         traffic = self._traffic
-        if environment is not None:
-            self._tried(lambda: environment.end(how))
         if traffic is not None:
             self._tried(lambda: write_json(folder / TRAFFIC, traffic.summary()))
+
+    def _end(self, folder: Path, environment: Environment | None, how: str) -> None:
+        if environment is not None:
+            self._tried(lambda: environment.end(how))
+        self._write_traffic(folder)
         metrics = folder / METRICS
         if metrics.is_file() and metrics.stat().st_size:
             path = self._tried(lambda: write_report([folder]))

@@ -133,7 +133,9 @@ class Traffic:
 
     def summary(self) -> dict[str, Any]:
         """Plain values, for JSON: what the report shows."""
+        began = self._clock()
         tables = {name: table.summary(self.counted) for name, table in self._tables.items()}
+        self._adding += self._clock() - began
         return {"batches": self.batches, "counted": self.counted, "tables": tables}
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
