@@ -53,8 +53,7 @@ def page(runs: Sequence[RecordedRun]) -> str:
     of_steps = f"Of the last evaluation: {at}." if len(runs) > 1 else "Of the last evaluation."
     sections = [
         _section("Comparison", comparison_html(runs)) if len(runs) > 1 else "",
-        _charts("Learning curves", learning_charts(runs), _notes(runs)),
-        _charts("Learning rates", [*rate_charts(runs), *gradient_charts(runs)]),
+        _charts("Learning", [*learning_charts(runs), *rate_charts(runs), *gradient_charts(runs)], _notes(runs)),
         _charts("Quality of the predictions", curves, of_steps),
         _section("Tables", traffic_html(runs)),
         _charts("Speed and memory", speed_charts(runs)),
