@@ -27,7 +27,7 @@ build what the config describes; `epochs_in_steps` tells schedules that count ep
 from sparrow.config.assemble import Assembly, assemble, evaluate_pipeline, train_pipeline
 from sparrow.config.build import dense_optimizer, optimizer, table_rules
 from sparrow.config.config import Config
-from sparrow.config.data import Data
+from sparrow.config.data import Data, Negatives
 from sparrow.config.epochs import counts_epochs, epochs_in_steps
 from sparrow.config.errors import ConfigError, Problem
 from sparrow.config.files import dumps, from_mapping, load, loads
@@ -63,6 +63,7 @@ __all__ = [
     "Evaluate",
     "MetricUse",
     "Model",
+    "Negatives",
     "Problem",
     "StartFrom",
     "TableOptimizer",

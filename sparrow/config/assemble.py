@@ -12,7 +12,8 @@ from sparrow.config.data import Data
 from sparrow.config.errors import ConfigError, Path, Problem
 from sparrow.config.model import Model
 from sparrow.config.tables import table_options
-from sparrow.data import Feature, Label, Pipeline, SparseFeature, feature_specs
+from sparrow.data import Feature, Label, NegativeSampler, Pipeline, SparseFeature, feature_specs
+from sparrow.data.sources import Reader
 from sparrow.embedding import FeatureSpec
 from sparrow.losses import JRC
 from sparrow.models import Inputs
@@ -82,13 +83,49 @@ def train_pipeline(config: Config, prepare: Callable[[Any], Any] | None = None) 
         epochs=config.train.epochs,
         shuffle_rows=data.shuffle_rows,
         drop_remainder=data.drop_remainder,
+        negatives=_negatives(config, data.negatives.count if data.negatives else None),
     )
 
 
 def evaluate_pipeline(config: Config, prepare: Callable[[Any], Any] | None = None) -> Pipeline[Any]:
     """One pass over the data to evaluate on, in its own order."""
     source = need(need(config.data, "data").evaluate, "data", "evaluate")
-    return _pipeline(config, source, prepare, batch_size=config.evaluate.batch_size or config.train.batch_size)
+    negatives = need(config.data, "data").negatives
+    count = None if negatives is None else negatives.evaluate_count or negatives.count
+    size = config.evaluate.batch_size or config.train.batch_size
+    return _pipeline(config, source, prepare, batch_size=size, negatives=_negatives(config, count))
+
+
+def _negatives(config: Config, count: int | None) -> Callable[[Reader], NegativeSampler] | None:
+    """What makes the sampler of a pipeline, once the examples are open; None: there is none."""
+    data, model = need(config.data, "data"), need(config.model, "model")
+    section = data.negatives
+    if section is None or count is None:
+        return None
+    where: Path = ("data", "negatives", "group")
+    if section.group not in model.groups:
+        raise ConfigError([Problem(where, f"unknown group '{section.group}': {nearest(section.group, model.groups)}")])
+    names = set(model.groups[section.group])
+    for group, others in model.groups.items():
+        if group != section.group and (shared := names & set(others)):
+            problem = f"the feature '{min(shared)}' is in the group '{group}' too, whose examples draw no negatives"
+            raise ConfigError([Problem(where, problem)])
+    items_id = section.items_id_column or section.id_column
+
+    def make(examples: Reader) -> NegativeSampler:
+        _, kinds = examples.schemas[0]
+        return NegativeSampler(
+            section.items,
+            [feature for feature in data.features if feature.name in names],
+            id_column=items_id,
+            count=count,
+            weight_column=section.weight_column,
+            seed=config.train.seed,
+            like={**kinds, items_id: kinds[section.id_column]},
+            bad_rows=data.bad_rows,
+        )
+
+    return make
 
 
 def _pipeline(config: Config, source: Any, prepare: Any, **options: Any) -> Pipeline[Any]:
@@ -97,6 +134,7 @@ def _pipeline(config: Config, source: Any, prepare: Any, **options: Any) -> Pipe
     made = {label.name: label for label in data.labels}
     labels = dict.fromkeys(name for task in tasks for name in (task.label, task.task_space_label) if name)
     keys = [loss.session_name for task in tasks for loss in task.losses if isinstance(loss, JRC)]
+    keys += [data.negatives.id_column] if options.get("negatives") is not None else []
     keys += [use.group_by for task in tasks for use in (*task.metrics, *task.train_metrics) if use.group_by]
     return Pipeline(
         source,

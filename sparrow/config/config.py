@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import Field, model_validator
@@ -11,6 +12,7 @@ from sparrow.config.model import Model
 from sparrow.config.section import Section
 from sparrow.config.tasks import Task
 from sparrow.config.train import Evaluate, Name, Train
+from sparrow.losses import Loss, SampledSoftmax
 
 
 class Config(Section):
@@ -50,6 +52,7 @@ class Config(Section):
     def _check(self) -> Config:
         if self.evaluate.use_ema and self.train.ema is None:
             raise ValueError("evaluate.use_ema is true, but train.ema keeps no average; set it, to 0.999 say")
+        self._check_negatives()
         towers = getattr(self.model.architecture, "task_towers", None) if self.model else None
         if towers is not None and {tower.task for tower in towers} != set(self.tasks):
             of_model = ", ".join(tower.task for tower in towers)
@@ -57,3 +60,17 @@ class Config(Section):
                 f"the task_towers of the model are {of_model}, the tasks are {', '.join(self.tasks)}; make them alike"
             )
         return self
+
+    def _check_negatives(self) -> None:
+        if self.data is None or self.model is None:
+            return
+        wanted = getattr(self.model.architecture, "negatives", None)
+        drawn = self.data.negatives is not None
+        if drawn and wanted == "in_batch":
+            raise ValueError("data.negatives draws items, which model.architecture.negatives 'in_batch' has no use for")
+        if not drawn and (wanted == "sampled" or _losses(self.tasks, SampledSoftmax)):
+            raise ValueError("sampled negatives need data.negatives, which says what they are drawn from")
+
+
+def _losses(tasks: Mapping[str, Task], kind: type[Loss]) -> bool:
+    return any(isinstance(loss, kind) for task in tasks.values() for loss in task.losses)

@@ -9,6 +9,26 @@ from pydantic import Field, model_validator
 
 from sparrow.config.records import FeatureRecord, LabelRecord, SourceRecord
 from sparrow.config.section import Section
+from sparrow.config.train import Count, Name
+
+
+class Negatives(Section):
+    """Items that are drawn as negatives for each batch, for a model with two towers."""
+
+    items: SourceRecord
+    """A row per item, with the columns that its features need."""
+    group: Name
+    """The group of features, in model.groups, that describe an item."""
+    id_column: Name
+    """The column of the item's id in the examples: a drawn item that an example chose is none of its negatives."""
+    items_id_column: Name | None = None
+    """The column of the id in the items; that of the examples, unless given."""
+    weight_column: Name | None = None
+    """The column of the items that says how often each is drawn, in proportion; all as often, unless given."""
+    count: Count
+    """How many are drawn for a batch of training."""
+    evaluate_count: Count | None = None
+    """How many are drawn for a batch of evaluation; as many as in training, unless given."""
 
 
 class Data(Section):
@@ -22,6 +42,8 @@ class Data(Section):
     """What to evaluate on."""
     labels: tuple[LabelRecord, ...] = ()
     """Labels that are made from a column, such as "a rating of at least 4"; others are columns as they stand."""
+    negatives: Negatives | None = None
+    """What negatives are drawn from, for the losses sampled_softmax and bpr."""
     shuffle_rows: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Rows that are shuffled among each other, at least; 0: rows come in the source's order."""
     drop_remainder: bool = False

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import operator
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import jax
 
@@ -17,6 +17,10 @@ from sparrow.metrics import Metric
 from sparrow.registry import nearest
 
 Arrays = Mapping[str, Any]
+
+POSITIVE_IDS: Final = "<ids of the items chosen>"
+NEGATIVE_IDS: Final = "<ids of the items drawn>"
+"""Beside the columns of a batch with negatives; no column has such names."""
 
 
 def total_loss(tasks: Mapping[str, Task], outputs: Arrays, columns: Arrays) -> tuple[jax.Array, dict[str, jax.Array]]:
@@ -51,7 +55,9 @@ def _values(name: str, task: Task, loss: losses.Loss, outputs: Arrays, columns: 
     if isinstance(loss, losses.InBatchSoftmax):
         return loss(_named("output", outputs, "query"), _named("output", outputs, "item"))
     if isinstance(loss, losses.SampledSoftmax):
-        return loss(*(_named("output", outputs, part) for part in ("query", "item", "negatives")))
+        towers = (_named("output", outputs, part) for part in ("query", "item", "negatives"))
+        ids = {"positive_ids": columns.get(POSITIVE_IDS), "negative_ids": columns.get(NEGATIVE_IDS)}
+        return loss(*towers, **ids)
     logits = _named("output", outputs, name if name in outputs else "logits")
     labels = _named("column", columns, task.label)
     if isinstance(loss, losses.JRC):

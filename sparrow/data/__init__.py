@@ -13,6 +13,7 @@ from sparrow.data.features import (
     register_feature,
 )
 from sparrow.data.labels import Label
+from sparrow.data.negatives import NegativeSampler
 from sparrow.data.pipeline import Pipeline
 from sparrow.data.sources import (
     ClickLog,
@@ -43,6 +44,7 @@ __all__ = [
     "IdFeature",
     "Label",
     "MovieLens",
+    "NegativeSampler",
     "Parquet",
     "Pipeline",
     "RawFeature",

@@ -16,7 +16,7 @@ Values = Any  # an array whose first axis is the batch, or a `Ragged`
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """Converted rows, by name. All parts have the same number of rows.
+    """Converted rows, by name. All parts have the same number of rows; negatives have a number of their own.
 
     Attributes:
       ids: (batch,) int32, -1 where there is no id, or `Ragged` where a row holds several; what `Embedder.pack` takes.
@@ -25,6 +25,7 @@ class Batch:
       labels: (batch,) float32.
       weights: (batch,) float32 sample weights.
       keys: (batch,) int64; texts are hashed.
+      negatives: items that were drawn for these rows, if any.
     """
 
     ids: dict[str, Values] = dataclasses.field(default_factory=dict)
@@ -33,6 +34,7 @@ class Batch:
     labels: dict[str, npt.NDArray[np.float32]] = dataclasses.field(default_factory=dict)
     weights: dict[str, npt.NDArray[np.float32]] = dataclasses.field(default_factory=dict)
     keys: dict[str, npt.NDArray[np.int64]] = dataclasses.field(default_factory=dict)
+    negatives: Batch | None = None
 
     def __len__(self) -> int:
         for part in PARTS:
@@ -52,7 +54,7 @@ class Batch:
         return Batch(*({name: function(v) for name, v in getattr(self, part).items()} for part in PARTS))
 
 
-PARTS = tuple(field.name for field in dataclasses.fields(Batch))
+PARTS = tuple(field.name for field in dataclasses.fields(Batch) if field.name != "negatives")
 
 
 def concatenate(batches: Sequence[Batch]) -> Batch:
@@ -61,7 +63,7 @@ def concatenate(batches: Sequence[Batch]) -> Batch:
         return batches[0]
     return Batch(
         *(
-            {name: _join([getattr(batch, part)[name] for batch in batches]) for name in getattr(batches[0], part)}
+            {name: join([getattr(batch, part)[name] for batch in batches]) for name in getattr(batches[0], part)}
             for part in PARTS
         )
     )
@@ -92,7 +94,8 @@ def cut(values: Values, start: int, stop: int) -> Values:
     return Ragged(values.values[a:b], values.offsets[start : stop + 1] - a, weights)
 
 
-def _join(parts: Sequence[Values]) -> Values:
+def join(parts: Sequence[Values]) -> Values:
+    """All rows of some columns, one after the other."""
     if not isinstance(parts[0], Ragged):
         return np.concatenate(parts)
     ends = np.cumsum([0, *(part.offsets[-1] for part in parts)])

@@ -19,9 +19,10 @@ from sparrow.data.errors import DataError
 from sparrow.data.features import Feature
 from sparrow.data.hashing import shuffled
 from sparrow.data.labels import Label
+from sparrow.data.negatives import NegativeSampler
 from sparrow.data.position import Position
 from sparrow.data.prefetch import prefetch
-from sparrow.data.sources.base import BadRows, Source
+from sparrow.data.sources.base import BadRows, Reader, Source
 
 T = TypeVar("T")
 
@@ -61,6 +62,7 @@ class Pipeline(Generic[T]):
         bad_rows: BadRows = "error",
         ahead: int = 2,
         prepare: Callable[[Batch], T] | None = None,
+        negatives: Callable[[Reader], NegativeSampler] | None = None,
     ) -> None:
         """Opens the source and checks its columns; rows are read by iterating.
 
@@ -78,6 +80,7 @@ class Pipeline(Generic[T]):
           bad_rows: a malformed row is an "error", or is left out and counted ("skip", see `skipped`).
           ahead: batches that are made early, in a thread of their own; 0: everything is done when asked for.
           prepare: called on each batch in that thread, such as to pack it; its result is what iterating gives.
+          negatives: makes what draws negatives for each batch, from the opened source.
         """
         self.batch_size = _whole("batch_size", batch_size, 1)
         self.epochs = None if epochs is None else _whole("epochs", epochs, 1)
@@ -99,9 +102,11 @@ class Pipeline(Generic[T]):
         if not self._reader.num_chunks:
             raise DataError("there are no rows", self._reader.schemas[0][0])
         self._converter.check(self._reader)
-        self._start = self._at = Position(
-            source=self._reader.fingerprint, seed=self.seed, shuffle_rows=self.shuffle_rows
-        )
+        self._negatives = None if negatives is None else negatives(self._reader)
+        fingerprint = self._reader.fingerprint
+        if self._negatives is not None:
+            fingerprint += f" with negatives {self._negatives.fingerprint}"
+        self._start = self._at = Position(source=fingerprint, seed=self.seed, shuffle_rows=self.shuffle_rows)
         self._skipped = 0
 
     def position(self) -> dict[str, Any]:
@@ -208,7 +213,7 @@ class Pipeline(Generic[T]):
                 parts = [part for part, _ in held] + [rows.cut(taken, taken + more)]
                 taken, waiting, held = taken + more, 0, []
                 count += 1
-                yield self._prepared(concatenate(parts)), dataclasses.replace(at, row=taken, batches=count), seen
+                yield self._prepared(concatenate(parts), count), dataclasses.replace(at, row=taken, batches=count), seen
             if taken < end:
                 held.append((rows.cut(taken, end), dataclasses.replace(at, row=taken)))
             taken = 0
@@ -222,9 +227,11 @@ class Pipeline(Generic[T]):
         """The last rows of an epoch."""
         if held and not self.drop_remainder:
             rows = concatenate([part for part, _ in held])
-            yield self._prepared(rows), dataclasses.replace(after, row=0, batches=count + 1), seen
+            yield self._prepared(rows, count + 1), dataclasses.replace(after, row=0, batches=count + 1), seen
 
-    def _prepared(self, batch: Batch) -> T:
+    def _prepared(self, batch: Batch, number: int) -> T:
+        if self._negatives is not None:
+            batch = dataclasses.replace(batch, negatives=self._negatives.draw(number))
         return cast("T", batch) if self.prepare is None else self.prepare(batch)
 
 

@@ -86,9 +86,9 @@ class DSSM(nnx.Module):
         """``{"query": (batch, dim), "item": (items, dim)}``, and "negatives" where they are sampled."""
         query, items = self.query(acts, numbers), self.item(acts, numbers)
         batch = query.shape[0]  # not len: an exported model has no number here
-        if self.negatives == "in_batch":
+        if self.negatives == "in_batch" or items.shape[0] == batch:  # none are drawn to predict
             return {"query": query, "item": items}
-        if items.shape[0] <= batch:
+        if items.shape[0] < batch:
             raise ValueError(
                 f"DSSM with sampled negatives needs item features of more rows than the {batch} users: "
                 f"the items chosen, then the negatives; got {items.shape[0]}"

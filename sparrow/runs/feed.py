@@ -11,7 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.config import Assembly, Task
+from sparrow.config.objective import NEGATIVE_IDS, POSITIVE_IDS
 from sparrow.data import Batch, DataError
+from sparrow.data.batch import join
+from sparrow.data.negatives import ID
 from sparrow.embedding import Embedder, PackedBatch
 from sparrow.losses import JRC, SoftmaxCrossEntropy
 from sparrow.runs.traffic import Counted, Traffic
@@ -53,8 +56,15 @@ class Preparer:
     """Packs batches and copies them to the device. Called by the pipeline's thread while the device computes."""
 
     def __init__(
-        self, embedder: Embedder, assembly: Assembly, tasks: Mapping[str, Task], traffic: Traffic | None = None
+        self,
+        embedder: Embedder,
+        assembly: Assembly,
+        tasks: Mapping[str, Task],
+        traffic: Traffic | None = None,
+        id_column: str | None = None,
     ) -> None:
+        """``id_column`` is the key of the items that examples chose, where negatives are drawn."""
+        self._id_column = id_column
         self._embedder, self._assembly, self._traffic = embedder, assembly, traffic
         losses = [(task, loss) for task in tasks.values() for loss in task.losses]
         self._sessions = {loss.session_name for _, loss in losses if isinstance(loss, JRC)}
@@ -65,10 +75,19 @@ class Preparer:
         columns: dict[str, Any] = {name: _numbered(batch.keys[name]) for name in self._sessions & batch.keys.keys()}
         columns |= batch.weights
         columns |= {name: _classes(name, x) if name in self._classes else x for name, x in batch.labels.items()}
-        packed = self._embedder.pack(self._assembly.lookups(batch.ids))
-        numbers: dict[str, Any] = dict(batch.numbers)
+        ids, numbers = dict(batch.ids), dict(batch.numbers)
+        if batch.negatives is not None:  # the features of items hold the items chosen, then those drawn
+            ids |= {name: join([ids[name], drawn]) for name, drawn in batch.negatives.ids.items()}
+            numbers |= {name: join([numbers[name], drawn]) for name, drawn in batch.negatives.numbers.items()}
+            columns |= self._item_ids(batch, batch.negatives)
+        packed = self._embedder.pack(self._assembly.lookups(ids))
         counted = None if self._traffic is None else self._traffic.sample(packed)
         return Prepared(jax.device_put(Feed(packed, numbers, columns, len(batch))), batch.keys, counted)
+
+    def _item_ids(self, batch: Batch, drawn: Batch) -> dict[str, npt.NDArray[np.int32]]:
+        chosen = batch.keys[self._id_column or ""]
+        numbers = _numbered(np.concatenate([chosen, drawn.keys[ID]]))
+        return {POSITIVE_IDS: numbers[: len(chosen)], NEGATIVE_IDS: numbers[len(chosen) :]}
 
 
 def _numbered(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 
 from sparrow import losses
 from sparrow.config import Task
+from sparrow.config.objective import NEGATIVE_IDS, POSITIVE_IDS
 
 PREFIX: Final = "prediction"
 VECTORS: Final = ("query", "item")
@@ -98,5 +99,8 @@ def judged(name: str, task: Task, outputs: Arrays, columns: Arrays) -> tuple[jax
     query, item = outputs["query"], outputs["item"]
     if "negatives" not in outputs:
         return query @ item.T, jnp.arange(len(query))
-    scores = jnp.concatenate([predicted(name, task, outputs)[:, None], query @ outputs["negatives"].T], axis=1)
+    others = query @ outputs["negatives"].T
+    if POSITIVE_IDS in columns:  # what a query chose is none of its negatives
+        others = jnp.where(columns[POSITIVE_IDS][:, None] == columns[NEGATIVE_IDS], -jnp.inf, others)
+    scores = jnp.concatenate([predicted(name, task, outputs)[:, None], others], axis=1)
     return scores, jnp.zeros(len(query), jnp.int32)

@@ -124,6 +124,34 @@ def test_dssm_learns_and_predicts_vectors(tmp_path):
     np.testing.assert_allclose((query * item).sum(1), table["prediction"].to_numpy(), rtol=1e-4, atol=1e-4)
 
 
+def sampled(tmp_path, *overrides):
+    """The two towers, with negatives from a table of items. Ids are texts there, and numbers in the examples."""
+    items = {"item": [str(i) for i in range(IDS)], "count": [1.0 + i % 2 for i in range(IDS)]}
+    pq.write_table(pa.table(items), tmp_path / "items.parquet")
+    return two_towers(
+        tmp_path,
+        f"data.negatives={{items: {{name: parquet, path: {tmp_path}/items.parquet}}, group: items, id_column: item,"
+        " weight_column: count, count: 16, evaluate_count: 40}",
+        "model.architecture.negatives=sampled",
+        "tasks.match.losses=[sampled_softmax]",
+        "tasks.match.metrics=[{name: recall_at_k, top_k: 1}, {name: hit_rate_at_k, top_k: 1}]",
+        "train.batch_size=64",
+        *overrides,
+    )
+
+
+def test_dssm_learns_from_sampled_negatives(tmp_path):
+    trained = quiet(sampled(tmp_path, "train.steps=100"))
+    metric = "recall_at_k(top_k=1)"
+    before = untrained(trained)
+    assert before[metric] < 0.3
+    assert trained.results[metric] > 0.8  # nine of ten choices can be known
+    assert trained.results[metric] == trained.results["hit_rate_at_k(top_k=1)"]
+    out = tmp_path / "out.parquet"
+    runs.predict(trained.program, trained.state, str(tmp_path / "evaluate.parquet"), out)
+    assert pq.read_table(out).num_rows == 512
+
+
 def test_same_seed_same_bits_and_another_seed_others():
     config = case("train.steps=5", "model.architecture.deep={hidden_units: [8], dropout_ratio: 0.5, use_bn: true}")
     first, second = quiet(config), quiet(config)
