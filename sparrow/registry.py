@@ -95,7 +95,12 @@ class Registry(Generic[T]):
         ]
         if missing:
             raise ValueError(f"{self.kind} '{name}' needs the field{'s' * (len(missing) > 1)} {', '.join(missing)}")
-        return cls(**{key: _freeze(value) for key, value in fields.items()})
+        return cls(**{key: self._revived(_freeze(value)) for key, value in fields.items()})
+
+    def _revived(self, value: Any) -> Any:
+        """The value; a mapping that names a record of this registry becomes that record."""
+        is_record = isinstance(value, Mapping) and value.get("name") in self._records
+        return self.from_dict(value) if is_record else value
 
     def name_of(self, record: T) -> str:
         """The name that ``record``'s class is registered under."""
@@ -105,12 +110,25 @@ class Registry(Generic[T]):
         raise TypeError(f"{type(record).__name__} is not a registered {self.kind}")
 
     def to_dict(self, record: T) -> dict[str, Any]:
-        """``{"name": ..., **fields}``, of plain values only."""
-        fields = {
-            field.name: _plain(getattr(record, field.name), f"{self.kind} '{self.name_of(record)}'.{field.name}")
-            for field in dataclasses.fields(record)  # type: ignore[arg-type]
-        }
-        return {"name": self.name_of(record), **fields}
+        """``{"name": ..., **fields}``, of plain values only; records inside of it are mappings too."""
+        return {"name": self.name_of(record), **self._fields(record, f"{self.kind} '{self.name_of(record)}'")}
+
+    def _fields(self, record: Any, where: str) -> dict[str, Any]:
+        names = [field.name for field in dataclasses.fields(record)]
+        return {name: self._plain(getattr(record, name), f"{where}.{name}") for name in names}
+
+    def _plain(self, value: Any, where: str) -> Any:
+        if isinstance(value, bool | int | float | str) or value is None:
+            return value
+        if isinstance(value, list | tuple):
+            return [self._plain(item, where) for item in value]
+        if isinstance(value, Mapping):
+            return {str(key): self._plain(item, where) for key, item in value.items()}
+        if type(value) in self._records.values():
+            return self.to_dict(value)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return self._fields(value, where)
+        raise TypeError(f"{where} is {value!r}, which cannot be written to a config; use numbers, names or lists")
 
     def from_dict(self, data: Mapping[str, Any]) -> T:
         """The inverse of `to_dict`."""
@@ -157,13 +175,3 @@ def load_yaml(text: str) -> Any:
 def _freeze(value: Any) -> Any:
     """Lists from a file become tuples: a record stays hashable and equal to the one written by hand."""
     return tuple(map(_freeze, value)) if isinstance(value, list | tuple) else value
-
-
-def _plain(value: Any, where: str) -> Any:
-    if isinstance(value, bool | int | float | str) or value is None:
-        return value
-    if isinstance(value, list | tuple):
-        return [_plain(item, where) for item in value]
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item, where) for key, item in value.items()}
-    raise TypeError(f"{where} is {value!r}, which cannot be written to a config; use numbers, names or lists")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from sparrow.metrics.protocol import Metric
@@ -11,28 +10,7 @@ from sparrow.registry import Registry
 
 MetricClass = TypeVar("MetricClass", bound=type[Any])
 
-
-class MetricRegistry(Registry[Metric[Any]]):
-    """A registry whose records may hold other records, as ``Decayed(metric=MAE())`` does."""
-
-    def to_dict(self, record: Metric[Any]) -> dict[str, Any]:
-        """``{"name": ..., **fields}``; a metric inside the record becomes a mapping of its own."""
-        fields = {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}  # type: ignore[arg-type]
-        if not any(isinstance(value, Metric) for value in fields.values()):
-            return super().to_dict(record)
-        plain = {key: self.to_dict(v) if isinstance(v, Metric) else v for key, v in fields.items()}
-        return {"name": self.name_of(record), **plain}
-
-    def make(self, name: str, /, **fields: Any) -> Metric[Any]:
-        """Builds the record ``name``; a field that is written as a metric becomes that metric."""
-        built = {
-            key: self.from_dict(value) if isinstance(value, Mapping) and "name" in value else value
-            for key, value in fields.items()
-        }
-        return super().make(name, **built)
-
-
-registry = MetricRegistry("metric")
+registry: Registry[Metric[Any]] = Registry("metric")
 
 
 def register_metric(name: str) -> Callable[[MetricClass], MetricClass]:

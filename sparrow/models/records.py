@@ -52,15 +52,7 @@ class ModelRecord:
         return getattr(self.model, "wide_groups", ())
 
 
-class ModelRegistry(Registry[ModelRecord]):
-    """A `Registry` whose records hold records, such as an `MLP`: they are written as mappings of their fields."""
-
-    def to_dict(self, record: ModelRecord) -> dict[str, Any]:
-        """``{"name": ..., **fields}``, of plain values only."""
-        return {"name": self.name_of(record), **_lists(dataclasses.asdict(record))}
-
-
-registry = ModelRegistry("model")
+registry: Registry[ModelRecord] = Registry("model")
 
 
 def register_model(name: str) -> Callable[[M], M]:
@@ -161,10 +153,3 @@ def read(annotation: Any, value: Any, where: str) -> Any:
         return kind(**{name: read(hints[name], part, f"{where}.{name}") for name, part in value.items()})
     except (TypeError, ValueError) as error:
         raise ValueError(str(error) if str(error).startswith(where) else f"{where}: {error}") from None
-
-
-def _lists(value: Any) -> Any:
-    """Tuples as lists: what JSON and YAML have."""
-    if isinstance(value, Mapping):
-        return {key: _lists(item) for key, item in value.items()}
-    return [_lists(item) for item in value] if isinstance(value, tuple | list) else value

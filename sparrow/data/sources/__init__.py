@@ -6,6 +6,7 @@ from sparrow.data.sources.criteo import Criteo
 from sparrow.data.sources.memory import Tables
 from sparrow.data.sources.movielens import MovieLens
 from sparrow.data.sources.parquet import Parquet
+from sparrow.data.sources.split import Split
 from sparrow.data.sources.text import Csv
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Parquet",
     "Reader",
     "Source",
+    "Split",
     "Tables",
     "register_source",
     "registry",

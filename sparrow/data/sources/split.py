@@ -1,0 +1,114 @@
+"""A column of texts that hold several values, as columns of their own."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparrow.data.errors import DataError, shown
+from sparrow.data.sources.base import BadRows, Reader, Rows, Source, check_columns, register_source
+from sparrow.data.values import element_type, is_text, plain
+
+
+@register_source("split")
+@dataclasses.dataclass(frozen=True)
+class Split(Source):
+    """Another source, one of whose columns holds the values of several, joined by a separator.
+
+    >>> from sparrow.data import Tables
+    >>> source = Split(Tables({"id": [1, 2], "both": ["red:7", "blue:"]}), "both", ":", into=("color", "size"))
+    >>> source.open(["id", "size"]).read(0, "error").table.to_pydict()
+    {'id': [1, 2], 'size': ['7', None]}
+
+    Attributes:
+      source: the other source.
+      column: the column to split.
+      separator: between the values.
+      into: the names of the values, in order; an empty one is missing.
+    """
+
+    source: Source
+    column: str
+    separator: str
+    into: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.separator, str) or not self.separator:
+            raise ValueError(f"source 'split': separator must be one or more characters, got {self.separator!r}")
+        if isinstance(self.into, str) or not self.into or len(set(self.into)) < len(self.into):
+            raise ValueError(f"source 'split': into must be a list of different names, got {self.into!r}")
+
+    def column_names(self) -> list[str]:
+        """Those of the other source but the one that is split, and those that it is split into."""
+        return [*(name for name in self.source.column_names() if name != self.column), *self.into]
+
+    def open(self, columns: Sequence[str]) -> Reader:
+        """Opens the other source."""
+        check_columns(f"what '{self.column}' is split into", columns, self.column_names())
+        needed = [name for name in columns if name not in self.into]
+        if len(needed) < len(columns):
+            needed.append(self.column)
+        return SplitReader(self, self.source.open(needed), list(columns))
+
+
+class SplitReader(Reader):
+    """Chunks of the other source."""
+
+    def __init__(self, split: Split, reader: Reader, columns: list[str]) -> None:
+        self._split, self._reader, self._columns = split, reader, columns
+        for file, schema in reader.schemas:
+            kind = schema.get(split.column)
+            if kind is not None and not is_text(element_type(kind)):
+                raise DataError(f"only texts can be split, the column holds {kind}", file, column=split.column)
+
+    @property
+    def num_chunks(self) -> int:
+        """Those of the other source."""
+        return self._reader.num_chunks
+
+    @property
+    def num_rows(self) -> int | None:
+        """That of the other source."""
+        return self._reader.num_rows
+
+    @property
+    def fingerprint(self) -> str:
+        """That of the other source."""
+        return self._reader.fingerprint
+
+    @property
+    def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
+        """Texts, where the column is split."""
+        own = dict.fromkeys(self._split.into, pa.string())
+        return [
+            (file, {name: own[name] if name in own else kinds[name] for name in self._columns})
+            for file, kinds in self._reader.schemas
+        ]
+
+    def read(self, chunk: int, bad_rows: BadRows) -> Rows:
+        """One chunk, split; a text of more or fewer values is a malformed row."""
+        split, rows = self._split, self._reader.read(chunk, bad_rows)
+        if not set(split.into) & set(self._columns):
+            return rows
+        texts = plain(rows.table[split.column].combine_chunks()).cast(pa.string())
+        parts = pc.split_pattern(texts, split.separator)
+        counts = pc.fill_null(pc.list_value_length(parts), 0).to_numpy(zero_copy_only=False)
+        good = counts == len(split.into)
+        kept = np.flatnonzero(good)
+        if bad_rows == "error" and len(kept) < len(good):
+            row = int(np.argmin(good))
+            why = f"needs {len(split.into)} values between {split.separator!r}, got {shown(texts[row].as_py())}"
+            raise DataError(why, rows.file, rows.place(row), split.column)
+        values = parts.take(pa.array(kept)).flatten()
+        values = pc.if_else(pc.equal(values, ""), None, values)
+        table = rows.table.take(pa.array(kept)).drop_columns([split.column])
+        for i, name in enumerate(split.into):
+            at = np.arange(len(kept)) * len(split.into) + i
+            table = table.append_column(name, values.take(pa.array(at)))
+        skipped = rows.skipped + len(good) - len(kept)
+        return Rows(table.select(self._columns), rows.file, lambda row: rows.place(int(kept[row])), skipped)
