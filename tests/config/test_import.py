@@ -11,7 +11,7 @@ from sparrow.config.torcheasyrec.messages import ENUMS, MESSAGES
 from sparrow.config.torcheasyrec.optimizers import dense_optimizer, sparse_rule
 from sparrow.config.torcheasyrec.tables import initializer
 from sparrow.config.torcheasyrec.text import parse
-from sparrow.data import ComboFeature, IdFeature, Parquet, RawFeature, SequenceFeature
+from sparrow.data import ComboFeature, Csv, IdFeature, Parquet, RawFeature, SequenceFeature, Split
 from sparrow.embedding.initializers import Constant, Normal, Uniform
 from sparrow.models import MLP, registry
 from sparrow.training import LossScale
@@ -394,6 +394,57 @@ def test_dssm_and_multi_tower():
     assert [tower.input for tower in loaded.model.architecture.towers] == ["a", "b"]
 
 
+SAMPLED = """
+  negative_sampler {
+    input_path: "items.txt" num_sample: 8 num_eval_sample: 30 attr_fields: ["i", "p"] item_id_field: "i"
+    attr_delimiter: "\\x02"
+  }
+"""
+
+
+def sampled_dssm(sampler=SAMPLED, options="temperature: 0.5"):
+    groups = 'feature_groups { group_name: "a" feature_names: "u" } '
+    groups += 'feature_groups { group_name: "b" feature_names: ["i", "p"] } '
+    towers = 'user_tower { input: "a" mlp { hidden_units: 16 } } item_tower { input: "b" mlp { hidden_units: 16 } }'
+    model = f"{groups} dssm {{ {towers} output_dim: 8 {options} }} losses {{ softmax_cross_entropy {{}} }} "
+    text = minimal(model + "metrics { recall_at_k { top_k: 1 } }")
+    return text.replace("data_config {", f"data_config {{ {sampler}")
+
+
+def test_sampled_negatives():
+    loaded = config.import_config(sampled_dssm())
+    assert loaded.data.negatives == config.Negatives(
+        items=Split(Csv("items.txt", separator="\t", quote=None), "attrs:string", "\x02", ("i", "p")),
+        group="b",
+        id_column="i",
+        items_id_column="id:int64",
+        weight_column="weight:float",
+        count=8,
+        evaluate_count=30,
+    )
+    assert loaded.tasks["clk"].losses == (losses.SampledSoftmax(temperature=0.5),)
+    assert loaded.model.architecture.negatives == "sampled"
+    assert config.loads(config.dumps(loaded)) == loaded
+    in_parquet = config.import_config(sampled_dssm(SAMPLED.replace("items.txt", "items.parquet"))).data.negatives
+    assert (in_parquet.items.source, in_parquet.items_id_column) == (Parquet("items.parquet"), "id")
+
+
+@pytest.mark.parametrize(
+    ("sampler", "options", "message"),
+    [
+        ("", "", "model_config.dssm: needs a negative_sampler in data_config, or in_batch_negative: true"),
+        (SAMPLED, "in_batch_negative: true", "model_config.dssm.in_batch_negative: cannot stand beside the"),
+        (SAMPLED.replace('attr_fields: ["i", "p"]', ""), "", "data_config.negative_sampler.attr_fields: is required"),
+        (SAMPLED.replace("num_sample: 8", "num_sample: 0"), "", "data_config.negative_sampler: must be at least 1"),
+        ("hard_negative_sampler {}", "", "data_config.hard_negative_sampler: not supported: of the samplers only"),
+    ],
+)
+def test_wrong_samplers(sampler, options, message):
+    with pytest.raises(ConfigError) as error:
+        config.import_config(sampled_dssm(sampler, options))
+    assert re.sub(r"^line \d+: ", "", str(error.value)).startswith(message)
+
+
 def line_of(text, needle):
     return text[: text.index(needle)].count("\n") + 1
 
@@ -587,6 +638,7 @@ def test_the_table_names_only_what_it_has():
 EXCLUDED = {
     *("num_epochs", "save_checkpoints_epochs"),  # stand in for steps
     *("delimiter", "with_header", "input_fields_str"),  # of CSV files
+    "negative_sampler",  # of DSSM
     "fg_encoded_default_value",  # of encoded columns
 }
 
@@ -594,7 +646,18 @@ EXCLUDED = {
 def test_the_example_holds_every_supported_field():
     """The example says what it claims; the kinds that exclude those it uses have tests of their own."""
     elsewhere = {
-        *("DLRM", "WideAndDeep", "MultiTower", "Tower", "MMoE", "TaskTower", "DSSM", "MulticlassAUC", "JRCLoss"),
+        *(
+            "DLRM",
+            "WideAndDeep",
+            "MultiTower",
+            "Tower",
+            "MMoE",
+            "TaskTower",
+            "DSSM",
+            "NegativeSampler",
+            "MulticlassAUC",
+            "JRCLoss",
+        ),
         *("SoftmaxCrossEntropy", "L2Loss", "RecallAtK"),
         *(kind for kind in MESSAGES if kind.startswith("Fused") and kind != "FusedRowWiseAdagradOptimizer"),
         *("AdagradOptimizer", "AdadeltaOptimizer", "RMSpropOptimizer", "ConstantLR", "CosineAnnealingWarmRestartsLR"),

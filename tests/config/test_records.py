@@ -13,7 +13,7 @@ from sparrow.config.plain import plain
 from sparrow.config.records import RecordField, model_of
 from sparrow.config.registries import REGISTRIES, key_of
 from sparrow.config.rules import RULES
-from sparrow.data import Tables
+from sparrow.data import Parquet, Tables
 from sparrow.models import MLP, TaskTower, Tower
 from tests.config.examples import valid
 
@@ -36,6 +36,10 @@ REQUIRED = {
     "path": "clicks.parquet",
     "impressions": 100,
     "low": -0.5,
+    "source": Parquet("items.parquet"),
+    "column": "attributes",
+    "separator": ":",
+    "into": ("a", "b"),
     "high": 0.5,
     "final": MLP((8,)),
     "deep": MLP((8, 4), dropout_ratio=0.5),

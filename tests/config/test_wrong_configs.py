@@ -129,6 +129,52 @@ WRONG = {
         ),
         "the task_towers of the model are click, buy, the tasks are click; make them alike",
     ),
+    "negatives for nobody": (
+        valid(
+            model__architecture={"name": "dssm", "user_tower": {"input": "wide"}, "item_tower": {"input": "deep"}},
+            data__negatives={"items": {"name": "parquet", "path": "x"}, "group": "deep", "id_column": "i", "count": 4},
+        ),
+        "data.negatives draws items, which model.architecture.negatives 'in_batch' has no use for",
+    ),
+    "negatives from nowhere": (
+        valid(tasks__click__losses=["sampled_softmax"]),
+        "sampled negatives need data.negatives, which says what they are drawn from",
+    ),
+    "no negatives": (
+        valid(data__negatives={"items": {"name": "parquet", "path": "x"}, "group": "a", "id_column": "i", "count": 0}),
+        "data.negatives.count: must be at least 1, got 0",
+    ),
+    "table of another precision": (
+        valid(model__tables=[{"tables": ["id_0"], "dtype": "float64"}]),
+        "model.tables[0].dtype: must be 'float32', 'bfloat16' or 'float16', got 'float64'",
+    ),
+    "unknown initializer": (
+        valid(model__tables=[{"tables": ["id_0"], "initializer": "unifrom"}]),
+        "model.tables[0].initializer.name: unknown initializer 'unifrom': did you mean 'uniform'?",
+    ),
+    "limits the wrong way round": (
+        valid(model__tables=[{"tables": ["id_0"], "min_value": 1.0, "max_value": 0.0}]),
+        "model.tables[0]: min_value 1 is above max_value 0",
+    ),
+    "two logarithms": (
+        valid(data__features=[{"kind": "raw", "name": "x", "log": True, "log10_above": 0.0}]),
+        "data.features[0]: feature 'x': log and log10_above are two logarithms; keep one",
+    ),
+    "two kinds of weights": (
+        valid(
+            data__features=[
+                {
+                    **{"kind": "id", "name": "x", "num_buckets": 2, "embedding_dim": 4},
+                    **{"weight_column": "w", "weight_separator": ":"},
+                }
+            ]
+        ),
+        "data.features[0]: feature 'x': weight_column and weight_separator exclude each other",
+    ),
+    "line breaks without quotes": (
+        valid(data__train={"name": "csv", "path": "x", "quote": None, "newlines_in_values": True}),
+        "data.train: source 'csv': newlines_in_values goes with a quote, which tells such a line break",
+    ),
     "list for a mapping": (valid(tasks=[]), "tasks: must be a mapping of names to values, got ()"),
     "name that is a number": (valid(tasks={1: {}}), "tasks: a field's name must be a text, got 1; put it in quotes"),
 }

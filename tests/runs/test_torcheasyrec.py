@@ -11,6 +11,7 @@ import pytest
 
 from sparrow import config, runs
 from tests.config.examples import EVERYTHING
+from tests.config.test_import import sampled_dssm
 
 ROWS = 256
 
@@ -117,3 +118,24 @@ def test_the_optimizers_of_its_examples_learn(tmp_path, monkeypatch):
     assert trained.steps == 3 * 4096 // 32
     assert runs.Evaluator(trained.program)(trained.program.init())["auc"] < 0.6
     assert trained.results["auc"] > 0.8
+
+
+def test_dssm_with_a_negative_sampler_learns(tmp_path, monkeypatch):
+    """Each user chooses one item; the items are a table of TorchEasyRec's own form."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    user = rng.integers(0, 9, 2048)
+    chosen = (user * 5 + 2) % 8
+    table = pa.table({"u": user, "i": chosen, "p": chosen % 3, "clk": np.ones(2048, np.int64)})
+    pyarrow.csv.write_csv(table, "a.csv", pyarrow.csv.WriteOptions(delimiter="\t"))
+    lines = [f"{item}\t{1 + item % 2}.0\t{item}\x02{item % 3}\n" for item in range(8)]
+    (tmp_path / "items.txt").write_text("id:int64\tweight:float\tattrs:string\n" + "".join(lines))
+    (tmp_path / "dssm.config").write_text(
+        sampled_dssm().replace("train_config", 'eval_input_path: "a.csv" train_config')
+    )
+    fast = ["train.sparse_optimizer.learning_rate=0.1", "train.dense_optimizer.learning_rate=0.01"]
+    loaded = config.load("dssm.config", [*fast, "train.batch_size=64", "train.epochs=2"])
+    trained = runs.train(loaded, stream=io.StringIO())
+    metric = "recall_at_k(top_k=1)"
+    assert runs.Evaluator(trained.program)(trained.program.init())[metric] < 0.4
+    assert trained.results[metric] > 0.9

@@ -37,7 +37,7 @@ ENUMS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 _ODPS: Final = "MaxCompute tables are not read; export them to Parquet and remove it"
-_SAMPLER: Final = "negative samplers are not supported; use in_batch_negative in the model"
+_SAMPLER: Final = "of the samplers only negative_sampler is; use it, or in_batch_negative in the model"
 _MASK: Final = "masking of samples is not supported; remove it"
 
 PIPELINE: Final[Mapping[str, Fields]] = {
@@ -81,11 +81,21 @@ PIPELINE: Final[Mapping[str, Fields]] = {
         "force_base_data_group": refused("it is about several GPUs; remove it"),
         "sample_cost_field": refused("batches of equal cost are not supported; remove it"),
         "batch_cost_size": refused("batches of equal cost are not supported; remove it"),
-        "negative_sampler": refused(_SAMPLER),
+        "negative_sampler": message("NegativeSampler"),
         "negative_sampler_v2": refused(_SAMPLER),
         "hard_negative_sampler": refused(_SAMPLER),
         "hard_negative_sampler_v2": refused(_SAMPLER),
         "tdm_sampler": refused(_SAMPLER),
+    },
+    "NegativeSampler": {
+        "input_path": needed(text()),
+        "num_sample": needed(whole()),
+        "attr_fields": many(text()),
+        "item_id_field": needed(text()),
+        "attr_delimiter": text(":"),
+        "num_eval_sample": whole(),
+        "field_delimiter": text(),
+        "item_id_delim": refused("an example chooses one item; remove it"),
     },
     "Field": {"input_name": needed(text()), "input_type": enum("FieldType")},
 }

@@ -83,10 +83,11 @@ def _tower_task(tower: Block, labels: tuple[str, ...]) -> Task:
 
 
 def _with_candidates(made: Task, block: Block, dssm: Block) -> Task:
-    """DSSM's softmax is over the items of the batch, and its temperature belongs to the loss."""
+    """DSSM's softmax is over items, of the batch or drawn, and its temperature belongs to the loss."""
     if not all(isinstance(loss, losses.SoftmaxCrossEntropy) for loss in made.losses):
         block.fail("dssm takes softmax_cross_entropy", "losses")
-    loss = losses.InBatchSoftmax(
+    kind = losses.InBatchSoftmax if dssm["in_batch_negative"] else losses.SampledSoftmax
+    loss = kind(
         temperature=dssm["temperature"],
         label_smoothing=made.losses[0].label_smoothing,  # type: ignore[attr-defined]
     )
@@ -157,14 +158,12 @@ def _options(name: str, block: Block, num_class: int) -> dict[str, Any]:
             }
     if block["similarity"] == "EUCLID":
         block.fail("not supported: INNER_PRODUCT and COSINE are", "similarity")
-    if not block["in_batch_negative"]:
-        block.fail("must be true: negatives from a sampler are not supported", "in_batch_negative")
     return {
         "user_tower": _tower(block["user_tower"]),
         "item_tower": _tower(block["item_tower"]),
         "output_dim": block["output_dim"],
         "similarity": block["similarity"].lower(),
-        "negatives": "in_batch",
+        "negatives": "in_batch" if block["in_batch_negative"] else "sampled",
     }
 
 

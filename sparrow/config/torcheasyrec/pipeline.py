@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from sparrow.config.config import Config
-from sparrow.config.data import Data
+from sparrow.config.data import Data, Negatives
 from sparrow.config.torcheasyrec import tables, text
 from sparrow.config.torcheasyrec.blocks import Block, read
 from sparrow.config.torcheasyrec.features import features
 from sparrow.config.torcheasyrec.models import model, poolings, tasks
+from sparrow.config.torcheasyrec.negatives import negatives
 from sparrow.config.torcheasyrec.training import evaluate, train
 from sparrow.data import Csv, Feature, Parquet, Source
 
@@ -28,7 +29,7 @@ def import_config(source_text: str, source: str | None = None) -> Config:
     checkpoint = training.checkpoint if "eval_input_path" in pipeline else None
     with pipeline.locating():
         return Config(
-            data=_data(pipeline, data, [feature for feature, _ in found]),
+            data=_data(pipeline, data, [feature for feature, _ in found], negatives(data, model_config)),
             model=model(model_config, found),
             tasks=tasks(model_config, data),
             train=training,
@@ -37,7 +38,7 @@ def import_config(source_text: str, source: str | None = None) -> Config:
         )
 
 
-def _data(pipeline: Block, data: Block, found: list[Feature]) -> Data:
+def _data(pipeline: Block, data: Block, found: list[Feature], drawn: Negatives | None) -> Data:
     if data["dataset_type"] not in ("ParquetDataset", "CsvDataset"):
         data.fail(
             f"not supported: {data['dataset_type']}; export the data to Parquet (ParquetDataset) or CSV", "dataset_type"
@@ -50,6 +51,7 @@ def _data(pipeline: Block, data: Block, found: list[Feature]) -> Data:
             train=_source(pipeline, "train_input_path", data),
             evaluate=_source(pipeline, "eval_input_path", data) if has_eval else None,
             features=tuple(found),
+            negatives=drawn,
             # TorchEasyRec's buffer counts batches.
             shuffle_rows=data["shuffle_buffer_size"] * data["batch_size"] if data["shuffle"] else 0,
             drop_remainder=data["drop_remainder"],

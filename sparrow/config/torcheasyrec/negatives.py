@@ -1,0 +1,50 @@
+"""Negatives: TorchEasyRec's ``negative_sampler`` as ours.
+
+Its table of items holds ``id``, ``weight`` and ``attrs``, the values of the items' columns joined by a delimiter. As
+text it is separated by tabs, and its first line is ``id:int64<tab>weight:float<tab>attrs:string``.
+"""
+
+from __future__ import annotations
+
+from sparrow.config.data import Negatives
+from sparrow.config.torcheasyrec.blocks import Block
+from sparrow.data import Csv, Parquet, Source, Split
+
+
+def negatives(data: Block, model: Block) -> Negatives | None:
+    """What negatives are drawn from; None: those of the batch serve, or the model takes none."""
+    name, chosen = model.choose("model")
+    block: Block | None = data["negative_sampler"]
+    in_batch = name == "dssm" and chosen["in_batch_negative"]
+    if block is None:
+        if name == "dssm" and not in_batch:
+            chosen.fail("needs a negative_sampler in data_config, or in_batch_negative: true")
+        return None
+    if name != "dssm":
+        data.fail(f"{name} takes no negatives; remove it", "negative_sampler")
+    if in_batch:
+        chosen.fail("cannot stand beside the negative_sampler of data_config; keep one", "in_batch_negative")
+    if not block["attr_fields"]:
+        block.fail("is required: the columns that attrs holds, in order", "attr_fields")
+    items, identity, weight = _items(block)
+    with block.locating():
+        return Negatives(
+            items=items,
+            group=chosen["item_tower"]["input"],
+            id_column=block["item_id_field"],
+            items_id_column=identity,
+            weight_column=weight,
+            count=block["num_sample"],
+            evaluate_count=block["num_eval_sample"],
+        )
+
+
+def _items(block: Block) -> tuple[Source, str, str]:
+    """The table of items, and its columns of ids and of weights."""
+    path: str = block["input_path"]
+    attributes = tuple(block["attr_fields"])
+    with block.locating():
+        if path.endswith((".parquet", ".pq")):
+            return Split(Parquet(path), "attrs", block["attr_delimiter"], attributes), "id", "weight"
+        text = Csv(path, separator=block["field_delimiter"] or "\t", quote=None)
+        return Split(text, "attrs:string", block["attr_delimiter"], attributes), "id:int64", "weight:float"
