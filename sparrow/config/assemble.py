@@ -15,7 +15,7 @@ from sparrow.config.tables import table_options
 from sparrow.data import Feature, Label, NegativeSampler, Pipeline, SparseFeature, feature_specs
 from sparrow.data.sources import Reader
 from sparrow.embedding import FeatureSpec
-from sparrow.losses import JRC
+from sparrow.losses import BPR, JRC
 from sparrow.models import Inputs
 from sparrow.registry import nearest
 
@@ -133,8 +133,9 @@ def _pipeline(config: Config, source: Any, prepare: Any, **options: Any) -> Pipe
     tasks = config.tasks.values()
     made = {label.name: label for label in data.labels}
     labels = dict.fromkeys(name for task in tasks for name in (task.label, task.task_space_label) if name)
-    keys = [loss.session_name for task in tasks for loss in task.losses if isinstance(loss, JRC)]
-    keys += [data.negatives.id_column] if options.get("negatives") is not None else []
+    sessions = [loss.session_name for task in tasks for loss in task.losses if isinstance(loss, JRC | BPR)]
+    keys = [session for session in sessions if session is not None]
+    keys += [data.negatives.id_column] if data.negatives is not None else []
     keys += [use.group_by for task in tasks for use in (*task.metrics, *task.train_metrics) if use.group_by]
     return Pipeline(
         source,

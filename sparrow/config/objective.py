@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import jax
+import jax.numpy as jnp
 
 from sparrow import losses
 from sparrow.config.plain import plain
@@ -55,14 +56,30 @@ def _values(name: str, task: Task, loss: losses.Loss, outputs: Arrays, columns: 
     if isinstance(loss, losses.InBatchSoftmax):
         return loss(_named("output", outputs, "query"), _named("output", outputs, "item"))
     if isinstance(loss, losses.SampledSoftmax):
-        towers = (_named("output", outputs, part) for part in ("query", "item", "negatives"))
+        query, item, negatives = (_named("output", outputs, part) for part in ("query", "item", "negatives"))
         ids = {"positive_ids": columns.get(POSITIVE_IDS), "negative_ids": columns.get(NEGATIVE_IDS)}
-        return loss(*towers, **ids)
+        return loss(query, item, negatives, **ids)
+    if isinstance(loss, losses.BPR) and loss.session_name is None:
+        return _bpr_of_items(loss, outputs, columns)
     logits = _named("output", outputs, name if name in outputs else "logits")
     labels = _named("column", columns, task.label)
     if isinstance(loss, losses.JRC):
         return loss(logits, labels, _named("column", columns, loss.session_name))
+    if isinstance(loss, losses.BPR):
+        sessions = _named("column", columns, loss.session_name or "")
+        rivals = (sessions[:, None] == sessions) & (labels[:, None] > 0) & (labels <= 0)  # (batch, batch)
+        return loss(logits, jnp.broadcast_to(logits, rivals.shape), rivals)
     return loss(logits, labels)
+
+
+def _bpr_of_items(loss: losses.BPR, outputs: Arrays, columns: Arrays) -> jax.Array:
+    """The item that a query chose against those that were drawn, or against those of the other queries."""
+    query, item = _named("output", outputs, "query"), _named("output", outputs, "item")
+    chosen = jnp.einsum("id,id->i", query, item[: len(query)])
+    if "negatives" not in outputs:
+        return loss(chosen, query @ item.T, ~jnp.eye(len(query), len(item), dtype=bool))
+    where = columns[POSITIVE_IDS][:, None] != columns[NEGATIVE_IDS] if POSITIVE_IDS in columns else None
+    return loss(chosen, query @ outputs["negatives"].T, where)
 
 
 def _columns_of(tasks: Mapping[str, Task], field: str, columns: Arrays) -> dict[str, Any]:

@@ -51,7 +51,8 @@ class Batch:
         return self._map(lambda values: cut(values, start, stop))
 
     def _map(self, function: Callable[[Values], Values]) -> Batch:
-        return Batch(*({name: function(v) for name, v in getattr(self, part).items()} for part in PARTS))
+        parts: Any = {part: {name: function(v) for name, v in getattr(self, part).items()} for part in PARTS}
+        return Batch(**parts)
 
 
 PARTS = tuple(field.name for field in dataclasses.fields(Batch) if field.name != "negatives")
@@ -61,12 +62,11 @@ def concatenate(batches: Sequence[Batch]) -> Batch:
     """All rows of ``batches``, which hold the same names."""
     if len(batches) == 1:
         return batches[0]
-    return Batch(
-        *(
-            {name: join([getattr(batch, part)[name] for batch in batches]) for name in getattr(batches[0], part)}
-            for part in PARTS
-        )
-    )
+    parts: Any = {
+        part: {name: join([getattr(batch, part)[name] for batch in batches]) for name in getattr(batches[0], part)}
+        for part in PARTS
+    }
+    return Batch(**parts)
 
 
 def take(values: Values, rows: npt.NDArray[np.integer[Any]]) -> Values:

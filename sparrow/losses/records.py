@@ -137,7 +137,17 @@ class JRC(Loss):
 @register_loss("bpr")
 @dataclasses.dataclass(frozen=True)
 class BPR(Loss):
-    """`bpr`, as a record."""
+    """`bpr`, as a record.
+
+    With ``session_name``, the field of the batch that holds the session ids, an example with a label above 0 is to
+    score above those of its session without one. Without it, what a query chose is to score above other items.
+    """
+
+    session_name: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.session_name is not None and (not isinstance(self.session_name, str) or not self.session_name):
+            raise ValueError(f"bpr: session_name must be the name of a batch field, got {self.session_name!r}")
 
     def __call__(
         self, positive_logits: ArrayLike, negative_logits: ArrayLike, where: ArrayLike | None = None

@@ -16,7 +16,7 @@ from sparrow.data import Batch, DataError
 from sparrow.data.batch import join
 from sparrow.data.negatives import ID
 from sparrow.embedding import Embedder, PackedBatch
-from sparrow.losses import JRC, SoftmaxCrossEntropy
+from sparrow.losses import BPR, JRC, SoftmaxCrossEntropy
 from sparrow.runs.traffic import Counted, Traffic
 
 
@@ -67,7 +67,7 @@ class Preparer:
         self._id_column = id_column
         self._embedder, self._assembly, self._traffic = embedder, assembly, traffic
         losses = [(task, loss) for task in tasks.values() for loss in task.losses]
-        self._sessions = {loss.session_name for _, loss in losses if isinstance(loss, JRC)}
+        self._sessions = {loss.session_name for _, loss in losses if isinstance(loss, JRC | BPR)}
         self._classes = {task.label for task, loss in losses if isinstance(loss, JRC | SoftmaxCrossEntropy)}
 
     def __call__(self, batch: Batch) -> Prepared:
@@ -75,7 +75,8 @@ class Preparer:
         columns: dict[str, Any] = {name: _numbered(batch.keys[name]) for name in self._sessions & batch.keys.keys()}
         columns |= batch.weights
         columns |= {name: _classes(name, x) if name in self._classes else x for name, x in batch.labels.items()}
-        ids, numbers = dict(batch.ids), dict(batch.numbers)
+        ids: dict[str, Any] = dict(batch.ids)
+        numbers: dict[str, Any] = dict(batch.numbers)
         if batch.negatives is not None:  # the features of items hold the items chosen, then those drawn
             ids |= {name: join([ids[name], drawn]) for name, drawn in batch.negatives.ids.items()}
             numbers |= {name: join([numbers[name], drawn]) for name, drawn in batch.negatives.numbers.items()}

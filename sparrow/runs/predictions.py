@@ -7,7 +7,8 @@ binary_cross_entropy, binary_focal               sigmoid of the logits: the prob
 jrc                                              softmax of the two logits, its second entry: the same
 softmax_cross_entropy                            softmax of the logits: a probability per class
 l2, and one's own                                the output as it is; one's own loss may have ``prediction(output)``
-in_batch_softmax, sampled_softmax                inner products of the query with its item and with the others
+bpr with a session_name                          sigmoid of the logits, which keeps their order
+in_batch_softmax, sampled_softmax, other bpr     inner products of the query with its item and with the others
 ===============================================  ==================================================================
 """
 
@@ -33,7 +34,8 @@ _MATCHING = (losses.InBatchSoftmax, losses.SampledSoftmax)
 
 def is_matching(task: Task) -> bool:
     """Whether the task is learnt by two towers, whose outputs are vectors."""
-    return isinstance(task.losses[0], _MATCHING)
+    loss = task.losses[0]
+    return isinstance(loss, _MATCHING) or (isinstance(loss, losses.BPR) and loss.session_name is None)
 
 
 def predicted(name: str, task: Task, outputs: Arrays) -> jax.Array:
@@ -47,7 +49,7 @@ def predicted(name: str, task: Task, outputs: Arrays) -> jax.Array:
         query = outputs["query"]
         return jnp.einsum("bd,bd->b", query, outputs["item"][: query.shape[0]])
     loss, output = task.losses[0], outputs[name if name in outputs else "logits"]
-    if isinstance(loss, losses.BinaryCrossEntropy | losses.BinaryFocal):
+    if isinstance(loss, losses.BinaryCrossEntropy | losses.BinaryFocal | losses.BPR):
         return jax.nn.sigmoid(output)
     if isinstance(loss, losses.JRC):
         return jax.nn.softmax(output, axis=-1)[:, 1]

@@ -14,7 +14,6 @@ from flax import nnx
 from sparrow.config import Assembly, Config, ConfigError, Problem, assemble, optimizer, total_loss
 from sparrow.config.assemble import need
 from sparrow.embedding import Embedder
-from sparrow.losses import BPR
 from sparrow.models import Functional, functional
 from sparrow.registry import nearest
 from sparrow.runs.feed import Feed, Preparer
@@ -65,10 +64,6 @@ class Program:
         assembly = assemble(config)
         if not assembly.specs:
             raise ConfigError([Problem(("data", "features"), "none of them has a table; add an id feature")])
-        for name, task in config.tasks.items():
-            if any(isinstance(loss, BPR) for loss in task.losses):
-                problem = "bpr works on pairs of logits, which no model of a config gives; choose another loss"
-                raise ConfigError([Problem(("tasks", name, "losses"), problem)])
         try:
             model = need(config.model, "model").architecture.build(assembly.inputs, rngs=nnx.Rngs(config.train.seed))
         except ValueError as error:

@@ -268,3 +268,13 @@ def test_batches_of_a_config_train_its_model():
         assert np.isfinite(float(info.loss))
     assert int(state.step) == 3
     assert sum(len(batch.labels["label"]) for batch in config.evaluate_pipeline(loaded)) == 8
+
+
+def test_bpr_of_a_batch_is_that_of_its_pairs():
+    """Two sessions, one of them without a negative: three pairs, and only positives count."""
+    tasks = {"t": config.Task(label="y", losses=[{"name": "bpr", "session_name": "s"}])}
+    logits = jnp.array([1.0, 0.5, -0.5, 2.0])
+    columns = {"y": jnp.array([1.0, 0.0, 0.0, 1.0]), "s": jnp.array([0, 0, 0, 1])}
+    total, _ = config.total_loss(tasks, {"logits": logits}, columns)
+    pairs = np.log1p(np.exp(-np.array([1.0 - 0.5, 1.0 + 0.5]))).mean()
+    assert float(total) == pytest.approx(pairs / 4, rel=1e-6)

@@ -152,6 +152,20 @@ def test_dssm_learns_from_sampled_negatives(tmp_path):
     assert pq.read_table(out).num_rows == 512
 
 
+def test_bpr_learns_from_pairs_of_a_session():
+    trained = quiet(case("tasks.click.losses=[{name: bpr, session_name: id_0}]"))
+    assert untrained(trained)["auc"] < 0.6
+    assert trained.results["auc"] > 0.65
+
+
+@pytest.mark.parametrize("negatives", ["in_batch", "sampled"])
+def test_bpr_learns_from_pairs_of_items(tmp_path, negatives):
+    make, overrides = (sampled, []) if negatives == "sampled" else (two_towers, ["train.batch_size=64"])
+    trained = quiet(make(tmp_path, *overrides, "train.steps=60", "tasks.match.losses=[bpr]"))
+    metric = next(name for name in trained.results if name.startswith("recall"))
+    assert trained.results[metric] > untrained(trained)[metric] + 0.3
+
+
 def test_same_seed_same_bits_and_another_seed_others():
     config = case("train.steps=5", "model.architecture.deep={hidden_units: [8], dropout_ratio: 0.5, use_bn: true}")
     first, second = quiet(config), quiet(config)
@@ -249,7 +263,7 @@ def test_rates_that_count_epochs():
     ("overrides", "message"),
     [
         (["evaluate={every_steps: 1, early_stopping: {metric: acu, mode: max}}"], "did you mean 'auc'"),
-        (["tasks.click.losses=[bpr]"], "tasks.click.losses: bpr works on pairs"),
+        (["tasks.click.losses=[bpr]"], "tasks: the losses need the output 'query'"),
         (["tasks.click.train_metrics=[exact_auc]"], "tasks.click.train_metrics: exact_auc keeps every row"),
         (["model.groups={deep: [id_0, id_1, id_2]}"], "model: "),
         (["tasks.click.losses=[in_batch_softmax]"], "tasks: the losses need the output 'query'"),

@@ -105,7 +105,7 @@ class SplitReader(Reader):
             why = f"needs {len(split.into)} values between {split.separator!r}, got {shown(texts[row].as_py())}"
             raise DataError(why, rows.file, rows.place(row), split.column)
         values = parts.take(pa.array(kept)).flatten()
-        values = pc.if_else(pc.equal(values, ""), None, values)
+        values = pc.if_else(pc.equal(values, pa.scalar("", pa.string())), None, values)
         table = rows.table.take(pa.array(kept)).drop_columns([split.column])
         for i, name in enumerate(split.into):
             at = np.arange(len(kept)) * len(split.into) + i
