@@ -1,11 +1,15 @@
 """Reading and writing configs."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
 from sparrow import config
 from sparrow.config import ConfigError
+from sparrow.config.torcheasyrec.messages import MESSAGES
+from sparrow.registry import load_yaml
 from sparrow.rules import Adam
 from tests.config.examples import valid
 
@@ -78,3 +82,39 @@ def test_every_problem_is_told_at_once():
     with pytest.raises(ConfigError) as error:
         config.from_mapping(valid(train__steps="x", train__seed=-1, tasks__click__label=3))
     assert len(error.value.problems) == 3
+
+
+def test_the_config_of_the_documentation_loads():
+    text = (Path(__file__).parents[2] / "docs" / "config.md").read_text()
+    whole, negatives = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    loaded = config.loads(whole)
+    assert config.loads(config.dumps(loaded)) == loaded
+    added = load_yaml(negatives.replace(", ...", ""))["data"]["negatives"]
+    assert config.Negatives(**added).count == 1024
+
+
+def test_the_documentation_names_what_torcheasyrec_may_hold():
+    """Every supported field of the data and training messages stands in the table, and no other word does."""
+    text = (Path(__file__).parents[2] / "docs" / "config.md").read_text()
+    words = set(re.findall(r"`(\w+)`", text))
+    fields = {field for kind in ("TrainConfig", "DataConfig") for field in MESSAGES[kind]}
+    quiet = {
+        "sparse_optimizer",
+        "dense_optimizer",
+        "dataset_type",
+        "num_workers",
+        "pin_memory",
+        "fg_threads",
+        "in_order",
+    }
+    supported = {
+        field
+        for kind in ("TrainConfig", "DataConfig")
+        for field, spec in MESSAGES[kind].items()
+        if spec.kind != "refused"
+    }
+    assert supported - quiet <= words
+    assert {word for word in words if word.startswith(("save_", "fg_", "odps_", "input_"))} <= fields | {
+        "fg_encoded_default_value",
+        "input_fields",
+    }
