@@ -33,12 +33,14 @@ class Assembly:
       ids_of: for each lookup, the feature whose ids it takes. A feature with a table of its own for a wide group is
         looked up twice, and read once.
       inputs: what the model is built from.
+      item_id: the key that tells which item an example chose, where negatives are drawn.
     """
 
     features: tuple[Feature, ...]
     specs: tuple[FeatureSpec, ...]
     ids_of: Mapping[str, str]
     inputs: Inputs
+    item_id: str | None = None
 
     def lookups(self, ids: Mapping[str, Any]) -> dict[str, Any]:
         """The ids of a batch by lookup: what `sparrow.Embedder.pack` takes."""
@@ -69,7 +71,9 @@ def assemble(config: Config) -> Assembly:
         raise ConfigError([Problem(("data", "features"), str(error))]) from None
     numbers = {name: feature.width for name, feature in features.items() if not feature.is_sparse}
     acts = {lookup: feature.width for lookup, feature in looked_up.items()}
-    return Assembly(tuple(data.features), tuple(specs), ids_of, Inputs(acts=acts, numbers=numbers, groups=groups))
+    inputs = Inputs(acts=acts, numbers=numbers, groups=groups)
+    item_id = None if data.negatives is None else data.negatives.id_column
+    return Assembly(tuple(data.features), tuple(specs), ids_of, inputs, item_id)
 
 
 def train_pipeline(config: Config, prepare: Callable[[Any], Any] | None = None) -> Pipeline[Any]:

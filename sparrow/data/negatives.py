@@ -104,10 +104,11 @@ def _alike(rows: Rows, like: Mapping[str, Any]) -> Rows:
     table = rows.table
     for place, field in enumerate(table.schema):
         wanted = like.get(field.name)
-        if wanted is None or is_text(element_type(wanted)) == is_text(element_type(field.type)):
-            continue
-        if is_list(wanted) or is_list(field.type):
+        is_same = wanted is None or is_text(element_type(wanted)) == is_text(element_type(field.type))
+        if wanted is not None and (is_list(wanted) != is_list(field.type) or (is_list(wanted) and not is_same)):
             raise DataError(f"holds {field.type}, the examples {wanted}; make them alike", rows.file, column=field.name)
+        if is_same:
+            continue
         column = table[place]
         column = column.cast(element_type(field.type)) if pa.types.is_dictionary(field.type) else column
         try:

@@ -56,18 +56,12 @@ class Preparer:
     """Packs batches and copies them to the device. Called by the pipeline's thread while the device computes."""
 
     def __init__(
-        self,
-        embedder: Embedder,
-        assembly: Assembly,
-        tasks: Mapping[str, Task],
-        traffic: Traffic | None = None,
-        id_column: str | None = None,
+        self, embedder: Embedder, assembly: Assembly, tasks: Mapping[str, Task], traffic: Traffic | None = None
     ) -> None:
-        """``id_column`` is the key of the items that examples chose, where negatives are drawn."""
-        self._id_column = id_column
         self._embedder, self._assembly, self._traffic = embedder, assembly, traffic
         losses = [(task, loss) for task in tasks.values() for loss in task.losses]
-        self._sessions = {loss.session_name for _, loss in losses if isinstance(loss, JRC | BPR)}
+        sessions = [loss.session_name for _, loss in losses if isinstance(loss, JRC | BPR)]
+        self._sessions = {session for session in sessions if session is not None}
         self._classes = {task.label for task, loss in losses if isinstance(loss, JRC | SoftmaxCrossEntropy)}
 
     def __call__(self, batch: Batch) -> Prepared:
@@ -86,7 +80,7 @@ class Preparer:
         return Prepared(jax.device_put(Feed(packed, numbers, columns, len(batch))), batch.keys, counted)
 
     def _item_ids(self, batch: Batch, drawn: Batch) -> dict[str, npt.NDArray[np.int32]]:
-        chosen = batch.keys[self._id_column or ""]
+        chosen = batch.keys[self._assembly.item_id or ""]
         numbers = _numbered(np.concatenate([chosen, drawn.keys[ID]]))
         return {POSITIVE_IDS: numbers[: len(chosen)], NEGATIVE_IDS: numbers[len(chosen) :]}
 

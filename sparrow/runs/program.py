@@ -82,9 +82,7 @@ class Program:
     @functools.cached_property
     def prepare(self) -> Preparer:
         """What the pipeline's thread does with each batch."""
-        negatives = need(self.config.data, "data").negatives
-        id_column = None if negatives is None else negatives.id_column
-        return Preparer(self.embedder, self.assembly, self.config.tasks, id_column=id_column)
+        return Preparer(self.embedder, self.assembly, self.config.tasks)
 
     @functools.cached_property
     def train_scores(self) -> Scores:

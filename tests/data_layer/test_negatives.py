@@ -106,6 +106,7 @@ def test_negatives_of_a_pipeline_come_again_at_a_position():
             {"like": {"tags": pa.list_(pa.int64())}},
             "column 'tags': holds string, the examples list<item: int64>",
         ),
+        (ITEMS, {"like": {"price": pa.list_(pa.float64())}}, "column 'price': holds double, the examples list"),
         ({name: values[:0] for name, values in ITEMS.items()}, {}, "there are no items"),
     ],
 )

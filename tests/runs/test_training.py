@@ -141,7 +141,7 @@ def sampled(tmp_path, *overrides):
 
 
 def test_dssm_learns_from_sampled_negatives(tmp_path):
-    trained = quiet(sampled(tmp_path, "train.steps=100"))
+    trained = quiet(sampled(tmp_path, "train.steps=100"), tmp_path / "run")
     metric = "recall_at_k(top_k=1)"
     before = untrained(trained)
     assert before[metric] < 0.3
