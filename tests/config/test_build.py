@@ -8,6 +8,7 @@ import pytest
 import sparrow as sp
 from sparrow import config, dense, losses, metrics, models, schedules
 from sparrow.config import ConfigError, DenseOptimizer, MetricUse, Task
+from sparrow.config.objective import NEGATIVE_IDS, POSITIVE_IDS
 from sparrow.training import LossScale
 from tests.config.examples import valid
 
@@ -278,3 +279,19 @@ def test_bpr_of_a_batch_is_that_of_its_pairs():
     total, _ = config.total_loss(tasks, {"logits": logits}, columns)
     pairs = np.log1p(np.exp(-np.array([1.0 - 0.5, 1.0 + 0.5]))).mean()
     assert float(total) == pytest.approx(pairs / 4, rel=1e-6)
+
+
+def test_bpr_of_two_towers_compares_items():
+    tasks = {"t": config.Task(label="y", losses=["bpr"])}
+    query, item, negatives = jnp.eye(2), jnp.array([[2.0, 0.0], [0.0, 1.0]]), jnp.array([[1.0, 0.0], [0.0, 1.0]])
+    softplus = lambda x: np.log1p(np.exp(x))  # noqa: E731
+    total, _ = config.total_loss(tasks, {"query": query, "item": item}, {})
+    assert float(total) == pytest.approx((softplus(-2.0) + softplus(-1.0)) / 2, rel=1e-6)
+    outputs = {"query": query, "item": item, "negatives": negatives}
+    total, _ = config.total_loss(tasks, outputs, {})
+    rows = [(softplus(-1.0) + softplus(-2.0)) / 2, (softplus(-1.0) + softplus(0.0)) / 2]
+    assert float(total) == pytest.approx(np.mean(rows), rel=1e-6)
+    # The second drawn item is the one that the second query chose.
+    ids = {POSITIVE_IDS: jnp.array([7, 8]), NEGATIVE_IDS: jnp.array([9, 8])}
+    total, _ = config.total_loss(tasks, outputs, ids)
+    assert float(total) == pytest.approx((rows[0] + softplus(-1.0)) / 2, rel=1e-6)

@@ -158,14 +158,6 @@ def test_bpr_learns_from_pairs_of_a_session():
     assert trained.results["auc"] > 0.65
 
 
-@pytest.mark.parametrize("negatives", ["in_batch", "sampled"])
-def test_bpr_learns_from_pairs_of_items(tmp_path, negatives):
-    make, overrides = (sampled, []) if negatives == "sampled" else (two_towers, ["train.batch_size=64"])
-    trained = quiet(make(tmp_path, *overrides, "train.steps=60", "tasks.match.losses=[bpr]"))
-    metric = next(name for name in trained.results if name.startswith("recall"))
-    assert trained.results[metric] > untrained(trained)[metric] + 0.3
-
-
 def test_same_seed_same_bits_and_another_seed_others():
     config = case("train.steps=5", "model.architecture.deep={hidden_units: [8], dropout_ratio: 0.5, use_bn: true}")
     first, second = quiet(config), quiet(config)
@@ -244,9 +236,9 @@ def test_evaluation_by_epochs_uses_the_average():
 
 
 def test_rates_that_count_epochs():
-    """600 examples in batches of 128 are 5 batches, two of which make a step: an epoch is 3 steps."""
+    """640 examples in batches of 128 are 5 batches, two of which make a step: an epoch is 3 steps."""
     rate = "{name: exponential_decay, lr: 0.1, decay_size: 1, decay_factor: 0.5, by_epoch: true}"
-    options = ["train.batch_size=128", "train.accumulate=2", "train.log_every_steps=1", "data.train.impressions=600"]
+    options = ["train.batch_size=128", "train.accumulate=2", "train.log_every_steps=1", "data.train.impressions=640"]
     stream = io.StringIO()
     trained = runs.train(
         case(*options, f"train.sparse_optimizer.learning_rate={rate}", "train.steps=null", "train.epochs=2"),
