@@ -13,12 +13,12 @@ from sparrow.config import Config, train_pipeline
 from sparrow.plan.advice import advice
 from sparrow.plan.machine import Machine, machine
 from sparrow.plan.movement import Movement, movement
+from sparrow.plan.rehearsal import Rehearsal
 from sparrow.plan.sizes import TableSize, size_of, startup_peak, step_memory, table_sizes
 from sparrow.reports.words import size
 from sparrow.runs import Program
 from sparrow.runs.in_flight import MOST
 from sparrow.runs.length import length
-from sparrow.runs.memory import status_bytes
 from sparrow.runs.traffic import Traffic
 
 
@@ -35,8 +35,8 @@ class Plan:
       batches: how many of them are held at once.
       startup: bytes at the peak of drawing the tables' first values.
       counters: bytes on the host that counting lookups takes.
-      process: bytes of this process now, which has loaded and compiled all that a run loads and compiles, and holds
-        no table: what a run takes beside all of the above.
+      process: bytes that the process takes beside all of the above, seen in a rehearsal with small tables.
+      starting: the same when the first values are drawn, before there are batches and steps.
       moved: what a step moves.
       machine: where it was planned.
       steps: that the run makes; None: not known.
@@ -52,6 +52,7 @@ class Plan:
     startup: int
     counters: int
     process: int
+    starting: int
     moved: Movement
     machine: Machine
     steps: int | None
@@ -75,8 +76,9 @@ class Plan:
     @property
     def host(self) -> int:
         """Bytes of the process at its peak; on a CPU the tables are part of it."""
-        beside = self.process + self.counters
-        return beside + (self.peak if not self.machine.devices else self.batches * self.batch)
+        if self.machine.devices:
+            return self.process + self.counters + self.batches * self.batch
+        return self.counters + max(self.process + self.training, self.starting + self.startup)
 
     @property
     def seconds(self) -> float:
@@ -116,21 +118,22 @@ class Plan:
 
 
 def plan(config: Config) -> Plan:
-    """Plans a run: reads one step's batches of its data, compiles its step, measures this machine. No table is made."""
+    """Plans a run: reads one step's batches, rehearses it, measures this machine. No table is made in its size."""
     pipeline = train_pipeline(config)
     config, steps, _ = length(config, pipeline)
     program = Program.of(config)
     pipeline.prepare = program.prepare
+    rehearsal = Rehearsal(program)
     state = jax.eval_shape(program.init)
     with contextlib.closing(iter(pipeline)) as batches:  # type: ignore[type-var]
         feeds = tuple(prepared.feed for prepared in itertools.islice(batches, config.train.accumulate))
+        process = rehearsal.train(feeds)  # before all else, and while rows that were read ahead are held
     embedding, optimizer = state.optimizer.embedding, state.optimizer
     tables = table_sizes(program.embedder, embedding)
     memory = step_memory(program, state, feeds)
     startup = startup_peak(program, embedding)
     moved = movement(program, state, feeds, {table.name: table for table in tables})
     rows = {size for table in moved.tables.values() for size in (table.row, *table.slots)}
-    process = status_bytes("VmRSS") or 0  # before measuring, which takes memory that a run does not
     parts = {
         "dense parameters": optimizer.params,
         "optimizer state of dense parameters": optimizer.dense,
@@ -151,6 +154,7 @@ def plan(config: Config) -> Plan:
         startup=startup,
         counters=counters,
         process=process,
+        starting=rehearsal.starting,
         moved=moved,
         machine=machine(rows),
         steps=steps,

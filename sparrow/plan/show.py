@@ -62,7 +62,7 @@ def _memory(plan: Plan) -> Table:
     table.add_row("peak of a step", size(plan.training), style="bold")
     table.add_row("peak while tables get their first values", size(plan.startup), style="bold")
     table.add_section()
-    table.add_row("program and libraries, as in this process", size(plan.process))
+    table.add_row("program and libraries, in a rehearsal", size(plan.process))
     if plan.counters:
         table.add_row("counting lookups (train.traffic)", size(plan.counters))
     table.add_row("peak of the process on the host", size(plan.host), style="bold")
