@@ -75,6 +75,10 @@ class Saver:
         """Until the last one is whole."""
         self._checkpoints.wait()
 
+    def check(self) -> None:
+        """Raises what went wrong with the last one, if that is known by now."""
+        self._checkpoints.check()
+
     def finish(self, progress: Progress) -> None:
         """The run is complete."""
         self.wait()

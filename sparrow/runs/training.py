@@ -251,6 +251,8 @@ class _Loop:
 
     def _show(self) -> None:
         self._settle()
+        if self.saver is not None:
+            self.saver.check()
         fetched, metrics = jax.device_get((self.report, self.state.metrics))
         speed = self.clock.lap()
         summaries = self.config.train.summaries

@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import os
 import random
+import resource
 import signal
 import sys
 import time
@@ -69,6 +70,13 @@ def command(overrides, folder, cache, output, *options):
         sys.stdout.flush()
         sys.stderr.flush()
     sys.exit(code)
+
+
+def on_small_disk(limit, *arguments):
+    """`command`, where files may not become larger than ``limit`` bytes."""
+    if limit is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    command(*arguments)
 
 
 def slow_to_stop(overrides, folder, cache, output):
@@ -136,22 +144,32 @@ class Chain:
         self.random, self.context = random.Random(seed), context()
         self.kills = self.in_saves = self.starting = self.finished = 0
 
+    def __str__(self):
+        return (
+            f"{self.kills} kills ({self.starting} before the first step, {self.in_saves} in a save), "
+            f"{self.finished} runs came to their end"
+        )
+
     def go(self, kills):
         """Until so many kills are made and the last run is through."""
         while self.kills < kills or self.folder.exists():
-            process = self.context.Process(target=train, args=(self.overrides, self.folder, self.cache))
-            before = lines(self.folder)
-            process.start()
-            if self.kills < kills:
-                self._wait_for_a_moment(process, before)
-                if process.is_alive():
-                    self._kill(process, before)
-                    continue
-            process.join(120)
-            assert process.exitcode == 0
-            assert_same(self.folder, self.undisturbed)
-            self.finished += 1
-            self.folder.rename(self.folder.with_name(f"finished-{self.finished}"))
+            self.one(kills)
+
+    def one(self, kills):
+        """Starts the run, or resumes it. It is killed if that makes no more than ``kills``, and compared at its end."""
+        process = self.context.Process(target=train, args=(self.overrides, self.folder, self.cache))
+        before = lines(self.folder)
+        process.start()
+        if self.kills < kills:
+            self._wait_for_a_moment(process, before)
+            if process.is_alive():
+                self._kill(process, before)
+                return
+        process.join(120)
+        assert process.exitcode == 0
+        assert_same(self.folder, self.undisturbed)
+        self.finished += 1
+        self.folder.rename(self.folder.with_name(f"finished-{self.finished}"))
 
     def _wait_for_a_moment(self, process, before):
         """One in five dies while it starts, the others while they train; with many saves, often while saving."""

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from sparrow.training.checkpoint.errors import Damaged
 
-BLOCK_BYTES: Final = 8 << 20
+BLOCK_BYTES: Final = 4 << 20
 """What is copied off or onto the device at once: large enough for the disk, small beside everything else."""
 
 Array = npt.NDArray[Any]
@@ -76,7 +76,7 @@ def block_rows(row_bytes: int) -> int:
     """How many rows a block has: a power of two.
 
     >>> block_rows(256)
-    32768
+    16384
     """
     return 1 << (max(1, BLOCK_BYTES // max(1, row_bytes)).bit_length() - 1)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -19,7 +21,7 @@ from sparrow.training.checkpoint.saved import Saved
 # Orbax logs the errors of its background thread with a traceback, and raises them too; once is enough.
 logging.getLogger("absl").setLevel(logging.CRITICAL)
 
-_DELETED, _DAMAGED = ".deleted", ".damaged"
+_DELETED, _DAMAGED, _IN_WORK = ".deleted", ".damaged", ".orbax-checkpoint-tmp"
 
 
 class Checkpoints:
@@ -34,9 +36,7 @@ class Checkpoints:
         self.folder, self.keep = folder, keep
         self._best: int | None = None
         folder.mkdir(parents=True, exist_ok=True)
-        for path in folder.iterdir():  # what a writer that was killed left
-            if path.name.endswith(_DELETED) or ".orbax-checkpoint-tmp" in path.name:
-                shutil.rmtree(path, ignore_errors=True)
+        self._sweep()
         self._handler = StateHandler()
         self._checkpointer = ocp.AsyncCheckpointer(
             self._handler, async_options=ocp.options.AsyncOptions(create_directories_asynchronously=False)
@@ -62,6 +62,10 @@ class Checkpoints:
         """Until the checkpoint in work is whole."""
         self._guarded(self._checkpointer.wait_until_finished)
         sync(self.folder)
+
+    def check(self) -> None:
+        """Raises what went wrong in the background, without waiting."""
+        self._guarded(self._checkpointer.check_for_errors)
 
     def close(self) -> None:
         """Waits, removes old ones, and ends the background threads."""
@@ -89,12 +93,19 @@ class Checkpoints:
                 self._path(step).rename(doomed)
                 shutil.rmtree(doomed, ignore_errors=True)
 
+    def _sweep(self) -> None:
+        """Removes what a save that failed, or a writer that was killed, left."""
+        for path in self.folder.iterdir():
+            if path.name.endswith(_DELETED) or _IN_WORK in path.name:
+                shutil.rmtree(path, ignore_errors=True)
+
     def _guarded(self, work: Callable[[], Any]) -> None:
         try:
             work()
         except CheckpointError:
             raise
         except Exception as error:
+            self._sweep()  # which gives a full disk some room again
             raise CheckpointError(f"{self.folder}: a checkpoint could not be saved: {_sentence(error)}") from error
 
 
@@ -117,5 +128,7 @@ def whole(folder: Path, say: Callable[[str], None]) -> Iterator[Saved]:
 
 
 def _sentence(error: BaseException) -> str:
+    if os.strerror(errno.ENOSPC) in str(error):  # from the file system, or through Orbax's array store
+        return "the disk is full"
     lines = str(error).splitlines()
     return lines[0] if lines else type(error).__name__

@@ -19,7 +19,7 @@ FORM: Final = 1
 ABOUT: Final = "about.json"
 TABLES: Final = "tables"
 STATE: Final = "state"
-COPY_BYTES: Final = 64 << 20
+COPY_BYTES: Final = 32 << 20
 """Tables of up to so many bytes in all are copied, and written while training goes on."""
 
 ORBAX_OWN: Final = frozenset({"_CHECKPOINT_METADATA", "commit_success.txt"})
@@ -47,7 +47,7 @@ class StateHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
         for name in (TABLES, STATE):
             (folder / name).mkdir()
         self._written = {}
-        self._about = {"form": FORM, "tables": _entries(args.tables), **args.about}
+        self._about = {"form": FORM, "tables": _entries(args.tables), "arrays": len(args.arrays), **args.about}
         copied: list[tuple[str, Rows, list[Array]]] = []
         room = COPY_BYTES
         for index, (key, rows) in enumerate(args.tables.items()):
@@ -58,21 +58,25 @@ class StateHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
             else:
                 self._written[file] = write(folder / file, rows.shape, rows.array.dtype, rows.blocks())
         copies = [(file, rows.shape, rows.array.dtype, blocks) for file, rows, blocks in copied]
+        written = self._pool.submit(self._write_copies, folder, copies)
+        if not args.arrays:  # which Orbax refuses
+            return [written]
         in_work = await self._arrays.async_save(directory / STATE, args=ocp.args.PyTreeSave(dict(args.arrays)))
-        return [*(in_work or ()), self._pool.submit(self._write_copies, folder, copies)]
+        return [*(in_work or ()), written]
 
     def save(self, directory: Any, args: StateSave) -> None:
         """Not used: `AsyncCheckpointer` calls `async_save`."""
         raise NotImplementedError("checkpoints are written by ocp.AsyncCheckpointer")
 
     def restore(self, directory: Any, args: Any = None) -> Any:
-        """The arrays of the state, by name."""
-        return self._arrays.restore(directory / STATE)
+        """Not used: `Saved` reads checkpoints, and checks them."""
+        raise NotImplementedError("checkpoints are read by Saved")
 
     def finalize(self, directory: Any) -> None:
         """The last files, in the background; after it Orbax gives the folder its name."""
         folder = Path(directory)
-        self._arrays.finalize(directory / STATE)
+        if self._about["arrays"]:
+            self._arrays.finalize(directory / STATE)
         write_durably(folder / ABOUT, json.dumps(self._about, indent=1).encode())
         write_manifest(folder, self._written, leave_out=ORBAX_OWN)
         for name in (TABLES, STATE, "."):
@@ -90,7 +94,7 @@ class StateHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
             sync(folder / file)
 
 
-@ocp.args.register_with_handler(StateHandler, for_save=True)
+@ocp.args.register_with_handler(StateHandler, for_save=True, for_restore=True)  # Orbax wants both
 @dataclasses.dataclass
 class StateSave(ocp.args.CheckpointArgs):  # type: ignore[misc]
     """What to save: rows by logical name, other arrays on the host, and plain values for ``about.json``."""
@@ -98,12 +102,6 @@ class StateSave(ocp.args.CheckpointArgs):  # type: ignore[misc]
     tables: Mapping[Key, Rows]
     arrays: Mapping[str, Array]
     about: Mapping[str, Any]
-
-
-@ocp.args.register_with_handler(StateHandler, for_restore=True)
-@dataclasses.dataclass
-class StateRestore(ocp.args.CheckpointArgs):  # type: ignore[misc]
-    """Nothing to say: all arrays are read."""
 
 
 def _entries(tables: Mapping[Key, Rows]) -> list[dict[str, Any]]:

@@ -61,6 +61,8 @@ class Saved:
 
     def arrays(self) -> dict[str, Array]:
         """Every array that is no table, by name."""
+        if not self.about["arrays"]:
+            return {}
         handler = ocp.PyTreeCheckpointHandler(use_ocdbt=True, use_zarr3=True)
         try:
             restored: dict[str, Array] = handler.restore(epath.Path(self.path / STATE))
