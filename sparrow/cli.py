@@ -108,6 +108,8 @@ def _predict(options: argparse.Namespace) -> None:
     if serving.is_export(options.model_dir):
         if options.overrides:
             raise _Mistake(f"an export has no config that {options.overrides[0]} could change; leave it out")
+        if options.step is not None:
+            raise _Mistake("an export holds one model; leave --step out, or name the folder of the run")
         predict = functools.partial(serving.predict, serving.load(options.model_dir, verify=options.verify))
     else:
         from sparrow import runs
@@ -176,10 +178,11 @@ def _loaded(options: argparse.Namespace) -> Any:
     """The saved model, with overrides to its config."""
     from sparrow import config, runs
 
-    saved = runs.saved_config(options.model_dir)
-    if not options.overrides:
-        return runs.load(options.model_dir, saved)
-    return runs.load(options.model_dir, config.loads(config.dumps(saved), overrides=options.overrides))
+    changed = None
+    if options.overrides:
+        saved = runs.saved_config(options.model_dir, options.step)
+        changed = config.loads(config.dumps(saved), overrides=options.overrides)
+    return runs.load(options.model_dir, changed, options.step, say=lambda line: print(line, file=sys.stderr))
 
 
 def _make_folder(folder: Path) -> None:
@@ -258,6 +261,7 @@ def _parser() -> argparse.ArgumentParser:
     added = command("eval", _eval, "Evaluate a trained model.")
     added.add_argument("model_dir")
     overrides(added)
+    added.add_argument("--step", type=_step, metavar="N|best", help="which checkpoint; the newest unless given")
     added.add_argument("--json", action="store_true", help="print one JSON object")
 
     added = command("predict", _predict, "Predict every row of Parquet files, into a Parquet file.")
@@ -265,6 +269,7 @@ def _parser() -> argparse.ArgumentParser:
     added.add_argument("input", help="a file, a folder, or a pattern in quotes")
     added.add_argument("output")
     overrides(added)
+    added.add_argument("--step", type=_step, metavar="N|best", help="which checkpoint; the newest unless given")
     added.add_argument("--columns", default="", metavar="A,B", help="columns of the input to keep")
     added.add_argument("--batch-size", type=_at_least_one, help="rows at a time; as in evaluation unless given")
     added.add_argument(

@@ -68,6 +68,17 @@ class RunFolder:
             "or --overwrite to start anew"
         )
 
+    def refuse_if_used(self) -> None:
+        """A quick look, before anything is read or built; `locked` decides."""
+        with contextlib.suppress(FileNotFoundError), self._lock.open(encoding="utf-8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                raise self._in_use(file.read()) from None
+
+    def _in_use(self, owner: str) -> FolderError:
+        return FolderError(f"{self} is in use by {_owner(owner)}; wait for it, or choose another folder")
+
     def clear(self) -> None:
         """Removes what a run left here, and nothing else."""
         for folder in (self.checkpoints, self.tensorboard):
@@ -90,9 +101,7 @@ class RunFolder:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise FolderError(
-                    f"{self} is in use by {_owner(file.read())}; wait for it, or choose another folder"
-                ) from None
+                raise self._in_use(file.read()) from None
             if left := file.read():
                 say(f"{_owner(left)} left this folder without finishing; going on in its place")
             _write(file, json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": _now()}))

@@ -68,8 +68,7 @@ class Saver:
         }
         tables = rows_of(self._program.embedder, state.optimizer.embedding)
         arrays = arrays_of(state, self._extras)
-        best = None if progress.best is None else progress.best.step
-        return self._checkpoints.save(progress.steps, tables, arrays, about, best)
+        return self._checkpoints.save(progress.steps, tables, arrays, about)
 
     def wait(self) -> None:
         """Until the last one is whole."""
@@ -85,7 +84,8 @@ class Saver:
         self.set_status(progress, finished=True)
 
     def set_status(self, progress: Progress, finished: bool = False) -> None:
-        """Says in the folder whether the run is finished, and which step was the best."""
+        """Says in the folder whether the run is finished, and which step was the best, whose checkpoint stays."""
+        self._checkpoints.best = None if progress.best is None else progress.best.step
         self._folder.set_status({"finished": finished, "best": progress.best})
 
     @contextlib.contextmanager

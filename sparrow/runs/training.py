@@ -18,7 +18,7 @@ from sparrow.runs.clock import Clock
 from sparrow.runs.endings import ending
 from sparrow.runs.errors import Interrupted
 from sparrow.runs.evaluation import EvaluationInterrupted, Evaluator
-from sparrow.runs.feed import Feed, Prepared
+from sparrow.runs.feed import Prepared
 from sparrow.runs.in_flight import InFlight, Started
 from sparrow.runs.length import length
 from sparrow.runs.log import Log
@@ -82,6 +82,7 @@ def train(
     path = model_dir if model_dir is not None else config.model_dir
     folder = None if path is None else RunFolder(path)
     if folder is not None:
+        folder.refuse_if_used()
         folder.refuse_if_taken(resume, overwrite)
     pipeline: Pipeline[Any] = train_pipeline(config)
     config, steps, note = length(config, pipeline)
@@ -174,22 +175,23 @@ class _Loop:
     def _train(self) -> None:
         if self.watch.is_over or (self.progress.evaluation_due and self._evaluate_says_stop()):
             return
-        for feeds in self._groups():
+        for taken in self._groups():
             epoch = self._epochs_begun()
             if epoch > self.progress.epoch:
                 self._note(epoch=epoch)
                 if self._pause_says_stop(epochs=epoch):
                     return
             if self.steps == self.began_at:
-                self.program.check(self.state, feeds[0], self.program.train_scores)
-            self._step(feeds)
+                self.program.check(self.state, taken[0].feed, self.program.train_scores)
+            self._step(taken)
             if is_due(self.steps, self.config.train.log_every_steps):
                 self._show()
             if self._pause_says_stop(steps=self.steps):
                 return
 
-    def _step(self, feeds: tuple[Feed, ...]) -> None:
-        before = self.progress
+    def _step(self, taken: tuple[Prepared, ...]) -> None:
+        before, feeds = self.progress, tuple(prepared.feed for prepared in taken)
+        self.recorder.took(taken)
         go = None if self.report is None else self.report.go
         self.state, self.report = self.step(self.state, feeds, go)
         self._note(steps=before.steps + 1, position=self.pipeline.position(), evaluation_due=False)
@@ -200,7 +202,7 @@ class _Loop:
             self._settle()
             self.clock.restart()
 
-    def _groups(self) -> Iterator[tuple[Feed, ...]]:
+    def _groups(self) -> Iterator[tuple[Prepared, ...]]:
         """The micro-batches of each optimizer step; the last step of the data may have fewer."""
         accumulate, steps = self.config.train.accumulate, self.config.train.steps
         with contextlib.closing(iter(self.pipeline)) as batches:  # type: ignore[type-var]
@@ -211,8 +213,7 @@ class _Loop:
                     raise DataError(f"reading the data failed: {error}") from error
                 if not taken:
                     return
-                self.recorder.took(taken)
-                yield tuple(prepared.feed for prepared in taken)
+                yield tuple(taken)
 
     def _epochs_begun(self) -> int:
         """How many epochs were complete when the last batch began."""

@@ -131,3 +131,21 @@ def test_when_all_are_damaged(two_saved, tmp_path):
         runs.load(tmp_path, say=lambda _: None)
     with pytest.raises(CheckpointError, match=r"manifest.json: it is missing"):
         runs.load(tmp_path, step=4)
+
+
+def test_the_newest_and_the_best_are_kept(tmp_path):
+    """The first evaluation has the largest loss: its checkpoint outlives all but the newest."""
+    options = ["train.steps=8", "evaluate.every_steps=2", "train.log_every_steps=8"]
+    options.append("train.checkpoint={every_steps: 3, keep: 1, best_by: {metric: loss, mode: max}}")
+    trained = runs.train(case(*options), tmp_path, stream=io.StringIO())
+    folder = runs.RunFolder(tmp_path)
+    assert folder.steps == [8, 2]
+    assert folder.status == {"finished": True, "best": [2, pytest.approx(0.69, abs=0.05)]}
+    _, best = runs.load(tmp_path, step="best")
+    assert int(best.optimizer.step) == 2
+    again = runs.train(case(*options), tmp_path, resume=True, stream=io.StringIO())
+    assert_same_bits(trained.state, again.state)
+    assert again.results == trained.results
+    assert folder.steps == [8, 2]
+    with pytest.raises(ConfigError, match=r"train.checkpoint.best_by.metric: .*did you mean 'auc'"):
+        runs.train(case("train.checkpoint.best_by={metric: acu, mode: max}"), stream=io.StringIO())

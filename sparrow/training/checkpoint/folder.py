@@ -29,12 +29,15 @@ class Checkpoints:
 
     `save` returns when everything is copied or written; the rest happens in the background. What goes wrong there is
     raised by the next call.
+
+    Attributes:
+      best: the step of a checkpoint that stays, whatever its age; None: no such step.
     """
 
     def __init__(self, folder: Path, keep: int | None = None) -> None:
         """``keep``: how many of the newest stay; None: all."""
         self.folder, self.keep = folder, keep
-        self._best: int | None = None
+        self.best: int | None = None
         folder.mkdir(parents=True, exist_ok=True)
         self._sweep()
         self._handler = StateHandler()
@@ -48,11 +51,9 @@ class Checkpoints:
         tables: Mapping[Key, Rows],
         arrays: Mapping[str, Array],
         about: Mapping[str, Any],
-        best: int | None = None,
     ) -> Path:
-        """Starts to save, and gives the folder to be. ``best``: a step whose checkpoint stays, whatever its age."""
+        """Starts to save, and gives the folder to be."""
         self.wait()
-        self._best = best
         self._remove_old()
         path, args = self._path(step), StateSave(tables, arrays, about)
         self._guarded(lambda: self._checkpointer.save(path.absolute(), args=args))
@@ -87,7 +88,7 @@ class Checkpoints:
     def _remove_old(self) -> None:
         steps = saved_steps(self.folder)
         for step in steps[self.keep :] if self.keep is not None else ():
-            if step != self._best:
+            if step != self.best:
                 # Renamed first: a folder with a step's name is always whole.
                 doomed = self._path(step).with_name(f"{step}{_DELETED}")
                 self._path(step).rename(doomed)
