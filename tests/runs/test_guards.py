@@ -80,8 +80,6 @@ def test_a_loss_that_is_not_finite_stops(data, tmp_path):
     good = quiet(config(data, "train.steps=12"))
     _, state = runs.load(tmp_path / "stopped")
     assert_same_bits(good.state, state)
-    with pytest.raises(runs.NonFinite, match="step 13: the loss is nan"):  # it is still there
-        quiet(config(data), tmp_path / "stopped", resume=True)
     mended = quiet(config(data, "train.non_finite=skip"), tmp_path / "stopped", resume=True)
     assert (mended.steps, int(mended.state.optimizer.skipped), int(mended.state.optimizer.step)) == (18, 1, 17)
     skipped = quiet(config(data, "train.non_finite=skip"))

@@ -8,6 +8,7 @@ import pytest
 from tests.runs import victim
 
 KILLS = 20
+FEW = ("train.steps=5", "evaluate={}")
 OFTEN = ("train.steps=120", "train.checkpoint={every_steps: 3, keep: 2}")
 
 
@@ -84,7 +85,7 @@ def test_two_writers(undisturbed, tmp_path):
     first.start()
     assert victim.wait_until(lambda: victim.lines(folder) >= 3, first)
     for options in ((), ("--resume",), ("--overwrite",)):
-        second = victim.context().Process(target=victim.command, args=(OFTEN, folder, cache, output, *options))
+        second = victim.context().Process(target=victim.command, args=(FEW, folder, cache, output, *options))
         second.start()
         second.join(60)
         assert second.exitcode == 2
@@ -93,7 +94,7 @@ def test_two_writers(undisturbed, tmp_path):
     assert first.is_alive()
     os.kill(first.pid, signal.SIGKILL)
     first.join()
-    third = victim.context().Process(target=victim.command, args=(OFTEN, folder, cache, output, "--overwrite"))
+    third = victim.context().Process(target=victim.command, args=(FEW, folder, cache, output, "--overwrite"))
     third.start()
     third.join(60)
     assert third.exitcode == 0

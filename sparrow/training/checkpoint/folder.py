@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -40,10 +41,11 @@ class Checkpoints:
         self.best: int | None = None
         folder.mkdir(parents=True, exist_ok=True)
         self._sweep()
-        self._handler = StateHandler()
         self._checkpointer = ocp.AsyncCheckpointer(
-            self._handler, async_options=ocp.options.AsyncOptions(create_directories_asynchronously=False)
+            StateHandler(), async_options=ocp.options.AsyncOptions(create_directories_asynchronously=False)
         )
+        self._hook = sys.excepthook
+        sys.excepthook = self._without_echoes
 
     def save(
         self,
@@ -75,6 +77,7 @@ class Checkpoints:
             self._remove_old()
         finally:
             self._checkpointer.close()
+            sys.excepthook = self._hook
 
     def set_aside(self, step: int) -> None:
         """Renames a damaged checkpoint, so that its step can be saved again."""
@@ -99,6 +102,15 @@ class Checkpoints:
         for path in self.folder.iterdir():
             if path.name.endswith(_DELETED) or _IN_WORK in path.name:
                 shutil.rmtree(path, ignore_errors=True)
+
+    def _without_echoes(self, kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        """Prints errors as before, but for those that follow from one that is raised.
+
+        When a write fails, Orbax closes its event loop, and the array store prints a traceback for every other write
+        that then wants to tell that loop how it went.
+        """
+        if kind is not RuntimeError or str(error) != "Event loop is closed":
+            self._hook(kind, error, trace)
 
     def _guarded(self, work: Callable[[], Any]) -> None:
         try:
