@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparrow import config
-from sparrow.cli import main
+from sparrow.cli import _parsed, main
 from sparrow.data import ClickLog, write_clicks
 from tests.runs.cases import FIELDS, IDS, case
 
@@ -119,3 +119,12 @@ def test_options_are_checked():
     with pytest.raises(SystemExit) as stop:
         main(["predict", "a", "b", "c", "--batch-size", "0"])
     assert stop.value.code == 2
+
+
+def test_overrides_may_stand_anywhere():
+    options = _parsed(["train", "a.yaml", "train.steps=3", "--model-dir", "x", "--resume", "train.ema=0.9"])
+    assert options.overrides == ["train.steps=3", "train.ema=0.9"]
+    for wrong in (["train", "a.yaml", "--resum", "x", "--nonsense"], ["import-config", "a.yaml", "--model-dir", "x"]):
+        with pytest.raises(SystemExit) as stop:
+            _parsed(wrong)
+        assert stop.value.code == 2
