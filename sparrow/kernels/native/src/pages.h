@@ -1,6 +1,7 @@
 // Tables on 2 MB pages: random rows of a large array miss the processor's list of small pages nearly every time.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -15,10 +16,13 @@ namespace sparrow {
 #if defined(__linux__)
 
 // Asks for large pages under [data, data + bytes). An array seen once may be on its way out; one that is seen again is
-// trained or read in place, so that moving it to large pages (once, at about the speed of a copy) pays. A kernel that
-// refuses is no error: the pages stay small.
+// trained or read in place, so that moving it to large pages pays: a part at each call, round and round. Parts, because
+// moving takes about as long as copying, and nobody should wait for all of a huge table. Round and round, because a new
+// array often lies where an old one of its size was, and nothing here would tell them apart; asking for what is there
+// already takes microseconds. A kernel that refuses is no error: the pages stay small.
 inline void prefer_huge_pages(const void* data, int64_t bytes) {
   constexpr uintptr_t kHugePage = uintptr_t(2) << 20;
+  constexpr uintptr_t kPart = uintptr_t(256) << 20;
   constexpr int64_t kWorthwhile = int64_t(32) << 20;
   constexpr int kCollapse = 25;  // MADV_COLLAPSE, since Linux 6.1; older headers do not name it
   if (bytes < kWorthwhile) return;
@@ -27,26 +31,26 @@ inline void prefer_huge_pages(const void* data, int64_t bytes) {
 
   struct Seen {
     uintptr_t begin = 0, end = 0;
-    int times = 0;
+    uintptr_t next = 0;  // the part that is asked for next
   };
   static std::mutex* mutex = new std::mutex;
   static auto* recent = new std::array<Seen, 256>;
   static size_t oldest = 0;
-  int advice;
+  uintptr_t from = 0, to = 0;
   {
     std::lock_guard<std::mutex> lock(*mutex);
-    Seen* found = nullptr;
-    for (Seen& seen : *recent) {
-      if (seen.begin == begin && seen.end == end) found = &seen;
+    auto found = std::find_if(recent->begin(), recent->end(),
+                              [&](const Seen& seen) { return seen.begin == begin && seen.end == end; });
+    if (found == recent->end()) {
+      (*recent)[oldest++ % recent->size()] = {begin, end, begin};
+    } else {
+      from = found->next;
+      to = std::min(from + kPart, end);
+      found->next = to == end ? begin : to;
     }
-    if (found == nullptr) {
-      found = &(*recent)[oldest++ % recent->size()];
-      *found = {begin, end, 0};
-    }
-    if (++found->times > 2) return;
-    advice = found->times == 1 ? MADV_HUGEPAGE : kCollapse;
   }
-  madvise(reinterpret_cast<void*>(begin), end - begin, advice);
+  if (from == to || from == begin) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+  if (from != to) madvise(reinterpret_cast<void*>(from), to - from, kCollapse);
 }
 
 #else
