@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 import jax
+import jax.numpy as jnp
 
 from sparrow.registry import Registry
 
@@ -16,12 +18,21 @@ I = TypeVar("I", bound="type[Initializer]")
 
 
 class Initializer(abc.ABC):
-    """What a table starts from."""
+    """What a table starts from.
+
+    Attributes:
+      independent: whether each value is drawn by itself. A large table of such values is drawn block by block, which
+        takes little memory beside the table's own.
+    """
+
+    independent: ClassVar[bool] = False
 
     @abc.abstractmethod
     def __call__(self, key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
         """The values."""
 
+
+BLOCK_VALUES: Final = 1 << 20
 
 INITIALIZERS: Final[Registry[Initializer]] = Registry("initializer")
 
@@ -35,6 +46,8 @@ def register_initializer(name: str) -> Callable[[I], I]:
 @dataclasses.dataclass(frozen=True)
 class Uniform(Initializer):
     """Evenly from ``low`` up to ``high``."""
+
+    independent = True
 
     low: float
     high: float
@@ -57,6 +70,8 @@ class Normal(Initializer):
     >>> Normal(std=0.01, low=-0.02, high=0.02)(jax.random.key(0), (1000,), "float32").max() <= 0.02
     Array(True, dtype=bool)
     """
+
+    independent = True
 
     mean: float = 0.0
     std: float = 1.0
@@ -84,6 +99,8 @@ class Normal(Initializer):
 class Constant(Initializer):
     """The same value everywhere."""
 
+    independent = True
+
     value: float = 0.0
 
     def __post_init__(self) -> None:
@@ -91,7 +108,32 @@ class Constant(Initializer):
 
     def __call__(self, key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
         """The values."""
-        return jax.numpy.full(shape, self.value, dtype)
+        return jnp.full(shape, self.value, dtype)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def draw(
+    initializer: Callable[[jax.Array, tuple[int, int], Any], jax.Array],
+    shape: tuple[int, int],
+    dtype: str,
+    key: jax.Array,
+) -> jax.Array:
+    """A table's values. Drawn in one piece, a large table would take three times its memory beside its own."""
+    num_rows, dim = shape
+    size = 1 << max(0, (BLOCK_VALUES // dim).bit_length() - 1)
+
+    def block(key: jax.Array, count: int) -> jax.Array:
+        return initializer(key, (count, dim), jnp.float32).astype(dtype)
+
+    if num_rows <= size or not getattr(initializer, "independent", False):
+        return block(key, num_rows)
+
+    def place(table: jax.Array, index: Any, count: int) -> jax.Array:
+        return jax.lax.dynamic_update_slice(table, block(jax.random.fold_in(key, index), count), (index * size, 0))
+
+    whole, rest = divmod(num_rows, size)
+    table = jax.lax.fori_loop(0, whole, lambda index, table: place(table, index, size), jnp.zeros(shape, dtype))
+    return place(table, whole, rest) if rest else table
 
 
 def _check(record: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import numbers
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from typing import Any, Final, Literal, TypeAlias
 import jax
 import jax.numpy as jnp
 
+from sparrow.embedding.initializers import Uniform, draw
 from sparrow.rules import Rule
 
 Initializer: TypeAlias = Callable[..., jax.Array]
@@ -96,7 +96,8 @@ class TableSpec:
     def initial_values(self, key: jax.Array) -> jax.Array:
         """(vocabulary_size, embedding_dim) of the table's dtype."""
         shape = (self.vocabulary_size, self.embedding_dim)
-        values: jax.Array = _draw(self.initializer or _small_uniform, shape, self.dtype, key)
+        limit = self.vocabulary_size**-0.5
+        values: jax.Array = draw(self.initializer or Uniform(-limit, limit), shape, self.dtype, key)
         if values.shape != shape:
             raise ValueError(f"the initializer of table '{self.name}' returns {values.shape}, it must be {shape}")
         return values
@@ -122,16 +123,6 @@ class FeatureSpec:
         if not isinstance(self.table_spec, TableSpec):
             raise TypeError(f"FeatureSpec '{self.name}': table_spec must be a TableSpec, got {self.table_spec!r}")
         _check_choice(f"FeatureSpec '{self.name}'", "invalid_ids", self.invalid_ids, INVALID_IDS)
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _draw(initializer: Initializer, shape: tuple[int, int], dtype: str, key: jax.Array) -> jax.Array:
-    return initializer(key, shape, jnp.float32).astype(dtype)
-
-
-def _small_uniform(key: jax.Array, shape: tuple[int, int], dtype: Any) -> jax.Array:
-    limit = shape[0] ** -0.5
-    return jax.random.uniform(key, shape, dtype, -limit, limit)
 
 
 def _check_name(kind: str, name: Any) -> None:
