@@ -98,8 +98,8 @@ class Registry(Generic[T]):
         return cls(**{key: self._revived(_freeze(value)) for key, value in fields.items()})
 
     def _revived(self, value: Any) -> Any:
-        """The value; a mapping that names a record of this registry becomes that record."""
-        is_record = isinstance(value, Mapping) and value.get("name") in self._records
+        """The value; a mapping with a name becomes the record of that name."""
+        is_record = isinstance(value, Mapping) and isinstance(value.get("name"), str)
         return self.from_dict(value) if is_record else value
 
     def name_of(self, record: T) -> str:

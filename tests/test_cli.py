@@ -22,6 +22,7 @@ def folder(tmp_path_factory):
     (folder / "tiny.yaml").write_text(config.dumps(case("train.steps=2")))
     write_clicks(ClickLog(impressions=50, fields=FIELDS, ids=IDS), folder / "rows.parquet")
     assert main(["train", str(folder / "tiny.yaml"), "train.steps=3", "--model-dir", str(folder / "model")]) == 0
+    assert main(["export", str(folder / "model"), str(folder / "exported")]) == 0
     return folder
 
 
@@ -38,7 +39,7 @@ def test_from_config_to_predictions(folder, capsys):
 
 
 def test_export_predicts_the_same_file(folder, capsys):
-    rows, run, exported = (str(folder / name) for name in ("rows.parquet", "model", "exported"))
+    rows, run, exported = (str(folder / name) for name in ("rows.parquet", "model", "exported_again"))
     assert main(["export", run, exported, "--step", "3"]) == 0
     assert "deepfm of step 3: " in capsys.readouterr().out
     for model in (run, exported):

@@ -239,7 +239,8 @@ def _init_tables(stack: Stack, key: jax.Array) -> jax.Array:
         return values(stack.tables[0])
     array = jnp.zeros((stack.num_rows, stack.dim), stack.step.dtype)
     for table, start in zip(stack.tables, stack.first_rows, strict=True):
-        array = _place(array, values(table), start)
+        # Waited for, or the next table would be drawn while this one is still held twice.
+        array = jax.block_until_ready(_place(array, values(table), start))  # type: ignore[no-untyped-call]
     return array
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import logging
 import os
 import shutil
@@ -44,8 +45,7 @@ class Checkpoints:
         self._checkpointer = ocp.AsyncCheckpointer(
             StateHandler(), async_options=ocp.options.AsyncOptions(create_directories_asynchronously=False)
         )
-        self._hook = sys.excepthook
-        sys.excepthook = self._without_echoes
+        _mute_echoes()
 
     def save(
         self,
@@ -77,7 +77,6 @@ class Checkpoints:
             self._remove_old()
         finally:
             self._checkpointer.close()
-            sys.excepthook = self._hook
 
     def set_aside(self, step: int) -> None:
         """Renames a damaged checkpoint, so that its step can be saved again."""
@@ -103,15 +102,6 @@ class Checkpoints:
             if path.name.endswith(_DELETED) or _IN_WORK in path.name:
                 shutil.rmtree(path, ignore_errors=True)
 
-    def _without_echoes(self, kind: type[BaseException], error: BaseException, trace: Any) -> None:
-        """Prints errors as before, but for those that follow from one that is raised.
-
-        When a write fails, Orbax closes its event loop, and the array store prints a traceback for every other write
-        that then wants to tell that loop how it went.
-        """
-        if kind is not RuntimeError or str(error) != "Event loop is closed":
-            self._hook(kind, error, trace)
-
     def _guarded(self, work: Callable[[], Any]) -> None:
         try:
             work()
@@ -120,6 +110,22 @@ class Checkpoints:
         except Exception as error:
             self._sweep()  # which gives a full disk some room again
             raise CheckpointError(f"{self.folder}: a checkpoint could not be saved: {_sentence(error)}") from error
+
+
+@functools.cache
+def _mute_echoes() -> None:
+    """From now on, errors that follow from one that is raised are not printed.
+
+    When a write fails, Orbax closes its event loop, and the array store prints a traceback for every other write that
+    then wants to tell that loop how it went: soon, or when the process ends.
+    """
+    before = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        if kind is not RuntimeError or str(error) != "Event loop is closed":
+            before(kind, error, trace)
+
+    sys.excepthook = hook
 
 
 def saved_steps(folder: Path) -> list[int]:
