@@ -32,7 +32,9 @@ class Initializer(abc.ABC):
         """The values."""
 
 
-BLOCK_VALUES: Final = 1 << 20
+BLOCK_VALUES: Final = 1 << 22
+LARGE_VALUES: Final = 1 << 26
+"""A table of more values than this is drawn block by block; a smaller one is quicker in one piece."""
 
 INITIALIZERS: Final[Registry[Initializer]] = Registry("initializer")
 
@@ -125,7 +127,7 @@ def draw(
     def block(key: jax.Array, count: int) -> jax.Array:
         return initializer(key, (count, dim), jnp.float32).astype(dtype)
 
-    if num_rows <= size or not getattr(initializer, "independent", False):
+    if num_rows * dim <= LARGE_VALUES or not getattr(initializer, "independent", False):
         return block(key, num_rows)
 
     def place(table: jax.Array, index: Any, count: int) -> jax.Array:
