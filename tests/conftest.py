@@ -1,10 +1,27 @@
 """Shared fixtures."""
 
+import os
+import shutil
+import tempfile
+
 import pytest
 
-import sparrow as sp
+# What one test compiles serves all others, in both workers and in every process that a test starts. Set before JAX is
+# imported; the process that starts the workers makes the folder and removes it.
+CACHE = None
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    CACHE = tempfile.mkdtemp(prefix="sparrow-tests-")
+    os.environ |= {"JAX_COMPILATION_CACHE_DIR": CACHE, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2"}
+
+import sparrow as sp  # noqa: E402
 
 AVAILABLE = [name for name, state in sp.backends().items() if state == "available"]
+
+
+def pytest_unconfigure() -> None:
+    """Removes what was compiled."""
+    if CACHE is not None:
+        shutil.rmtree(CACHE, ignore_errors=True)
 
 
 @pytest.hookimpl(tryfirst=True)
