@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import jax
-import numpy as np
 
 from sparrow.config import ConfigError, Problem
 from sparrow.data import Feature
 from sparrow.data.features import registry
 from sparrow.embedding import Embedder, EmbeddingState
-from sparrow.serving.tensors import Array, Streamed
+from sparrow.serving.tensors import Streamed
+from sparrow.training.checkpoint import Key, rows_of
 
 VOCABULARIES: Final = "vocabularies"
-BLOCK_BYTES: Final = 1 << 24
-"""How much of a table is in memory a second time while it is written."""
 
 
 class Parameters:
@@ -55,19 +53,11 @@ class Parameters:
 
 def streamed_tables(embedder: Embedder, state: EmbeddingState) -> list[Streamed]:
     """The logical tables, whatever their stacking; a block at a time leaves the device."""
+    rows = rows_of(embedder, state)
     return [
-        Streamed(name, (table.vocabulary_size, table.embedding_dim), table.dtype, _blocks(embedder, state, name))
+        Streamed(name, rows[Key(name)].shape, table.dtype, rows[Key(name)].blocks())
         for name, table in embedder.tables.items()
     ]
-
-
-def _blocks(embedder: Embedder, state: EmbeddingState, name: str) -> Iterator[Array]:
-    stack = next(stack for stack in embedder.stacks if any(table.name == name for table in stack.tables))
-    array, span = state.tables[stack.name], stack.rows_of(name)
-    size = max(1, BLOCK_BYTES // (stack.dim * array.dtype.itemsize))
-    for start in range(span.start, span.stop, size):
-        # The start is an argument of the compiled slice: one program for all blocks but the last.
-        yield np.asarray(jax.lax.dynamic_slice_in_dim(array, start, min(size, span.stop - start)))
 
 
 def described_features(features: Sequence[Feature], folder: Path) -> list[dict[str, Any]]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 from sparrow.data import DataError
 from sparrow.serving.description import NAME
+from sparrow.training.checkpoint.manifest import sync
 
 
 def refuse(folder: str | Path, overwrite: bool) -> None:
@@ -61,7 +61,7 @@ def _locked(path: Path, folder: Path) -> Iterator[None]:
 
 
 def _replace(folder: Path, partial: Path) -> None:
-    _sync(partial)
+    sync(partial)
     old = folder.with_name(f".{folder.name}.old")
     shutil.rmtree(old, ignore_errors=True)
     if folder.exists():  # a folder cannot be replaced in one step: the old one steps aside, and comes back on an error
@@ -72,14 +72,5 @@ def _replace(folder: Path, partial: Path) -> None:
         if old.exists():
             old.rename(folder)
         raise
-    _sync(folder.parent)
+    sync(folder.parent)
     shutil.rmtree(old, ignore_errors=True)
-
-
-def _sync(folder: Path) -> None:
-    """Until the folder's entries are on the disk."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
