@@ -23,11 +23,11 @@ VOCABULARIES: Final = "vocabularies"
 class Parameters:
     """Dense parameters and what else a model holds, as arrays by name and back.
 
-    >>> parameters = Parameters({"params": {"kernel": np.ones(2)}, "rest": {}})
+    >>> parameters = Parameters({"params": {"kernel": jax.numpy.ones(2)}, "rest": {}})
     >>> parameters.arrays
-    {'params/kernel': array([1., 1.])}
+    {'params/kernel': Array([1., 1.], dtype=float32)}
     >>> parameters.tree(parameters.arrays)
-    {'params': {'kernel': array([1., 1.])}, 'rest': {}}
+    {'params': {'kernel': Array([1., 1.], dtype=float32)}, 'rest': {}}
     """
 
     def __init__(self, tree: Any) -> None:

@@ -143,7 +143,7 @@ def small_disk(tmp_path):
 
 
 def test_a_full_disk(small_disk, tmp_path):
-    """One line, exit code 1; the last whole checkpoint goes on where there is room."""
+    """One line, exit code 1, nothing half-written left; the last whole checkpoint goes on where there is room."""
     folder, limit = small_disk
     overrides = ("train.steps=100000", "train.checkpoint={every_steps: 5, keep: null}", "train.log_every_steps=10")
     output, cache = tmp_path / "output", tmp_path / "cache"
@@ -155,10 +155,12 @@ def test_a_full_disk(small_disk, tmp_path):
     assert process.exitcode == 1
     errors = [line for line in output.read_text().splitlines() if line.startswith("sparrow: ")]
     assert len(errors) == 1
+    assert "Traceback" not in output.read_text()
     steps = runs.RunFolder(folder / "run").steps
     assert f"the checkpoint of step {steps[0]} is whole; go on from it with --resume" in errors[0]
     if limit is None:
         assert "the disk is full" in errors[0]
+    assert not [path.name for path in (folder / "run" / "checkpoints").iterdir() if not path.name.isdecimal()]
     shutil.copytree(folder / "run", tmp_path / "roomy")
     more = (*overrides, f"train.steps={steps[0] + 3}")
     resumed = runs.train(victim.config(*more), tmp_path / "roomy", resume=True, stream=io.StringIO())

@@ -2,10 +2,10 @@
 
 A checkpoint is a folder, written through Orbax beside its final name and then renamed::
 
-    <step>/tables/      one .npy file per table and per slot, by logical name
-    <step>/state/       every other array by name, in Orbax's array store
-    <step>/about.json   what it is: the step, the files, and what the caller adds
-    <step>/manifest.json   size and checksum of every file above, written last
+    <step>/tables/            one .npy file per table and per slot, by logical name
+    <step>/state.safetensors  every other array, by name
+    <step>/about.json         what it is: the step, the files, and what the caller adds
+    <step>/manifest.json      size and checksum of every file above, written last
 
 Nothing here knows of configs: `Checkpoints` saves and finds them, `Saved` reads one, `rows_of` and `placed` name the
 tables of an `Embedder`, `named` and `unnamed` everything else.

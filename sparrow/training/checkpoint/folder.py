@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import errno
-import functools
 import logging
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -45,7 +43,6 @@ class Checkpoints:
         self._checkpointer = ocp.AsyncCheckpointer(
             StateHandler(), async_options=ocp.options.AsyncOptions(create_directories_asynchronously=False)
         )
-        _mute_echoes()
 
     def save(
         self,
@@ -112,22 +109,6 @@ class Checkpoints:
             raise CheckpointError(f"{self.folder}: a checkpoint could not be saved: {_sentence(error)}") from error
 
 
-@functools.cache
-def _mute_echoes() -> None:
-    """From now on, errors that follow from one that is raised are not printed.
-
-    When a write fails, Orbax closes its event loop, and the array store prints a traceback for every other write that
-    then wants to tell that loop how it went: soon, or when the process ends.
-    """
-    before = sys.excepthook
-
-    def hook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-        if kind is not RuntimeError or str(error) != "Event loop is closed":
-            before(kind, error, trace)
-
-    sys.excepthook = hook
-
-
 def saved_steps(folder: Path) -> list[int]:
     """The steps of all checkpoints, the newest first."""
     if not folder.is_dir():
@@ -147,7 +128,7 @@ def whole(folder: Path, say: Callable[[str], None]) -> Iterator[Saved]:
 
 
 def _sentence(error: BaseException) -> str:
-    if os.strerror(errno.ENOSPC) in str(error):  # from the file system, or through Orbax's array store
+    if os.strerror(errno.ENOSPC) in str(error):
         return "the disk is full"
     lines = str(error).splitlines()
     return lines[0] if lines else type(error).__name__

@@ -10,15 +10,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import orbax.checkpoint as ocp
+import safetensors.numpy
 
 from sparrow.training.checkpoint.blocks import Array, Key, Rows, Written, write
 from sparrow.training.checkpoint.manifest import sync, write_durably, write_manifest
 
-FORM: Final = 1
+FORM: Final = 2
 ABOUT: Final = "about.json"
 TABLES: Final = "tables"
-STATE: Final = "state"
+STATE: Final = "state.safetensors"
 COPY_BYTES: Final = 32 << 20
 """Tables of up to so many bytes in all are copied, and written while training goes on."""
 
@@ -27,7 +29,7 @@ ORBAX_OWN: Final = frozenset({"_CHECKPOINT_METADATA", "commit_success.txt"})
 
 
 class StateHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
-    """Writes tables in blocks of rows, and everything else through Orbax's array store.
+    """Writes tables in blocks of rows, and every other array into one file.
 
     What the caller waits for: small arrays and tables are copied; large tables, of which no second copy may be made,
     are written to their files straight away, because the next step changes them in place. What happens in the
@@ -36,7 +38,6 @@ class StateHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
     """
 
     def __init__(self) -> None:
-        self._arrays = ocp.PyTreeCheckpointHandler(use_ocdbt=True, use_zarr3=True)
         self._pool = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="sparrow-checkpoint")
         self._written: dict[str, Written] = {}
         self._about: dict[str, Any] = {}
@@ -44,10 +45,9 @@ class StateHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
     async def async_save(self, directory: Any, args: StateSave) -> list[Any]:
         """The part that the caller waits for; what it returns is waited for in the background."""
         folder = Path(directory)
-        for name in (TABLES, STATE):
-            (folder / name).mkdir()
+        (folder / TABLES).mkdir()
         self._written = {}
-        self._about = {"form": FORM, "tables": _entries(args.tables), "arrays": len(args.arrays), **args.about}
+        self._about = {"form": FORM, "tables": _entries(args.tables), **args.about}
         copied: list[tuple[str, Rows, list[Array]]] = []
         room = COPY_BYTES
         for index, (key, rows) in enumerate(args.tables.items()):
@@ -58,11 +58,7 @@ class StateHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
             else:
                 self._written[file] = write(folder / file, rows.shape, rows.array.dtype, rows.blocks())
         copies = [(file, rows.shape, rows.array.dtype, blocks) for file, rows, blocks in copied]
-        written = self._pool.submit(self._write_copies, folder, copies)
-        if not args.arrays:  # which Orbax refuses
-            return [written]
-        in_work = await self._arrays.async_save(directory / STATE, args=ocp.args.PyTreeSave(dict(args.arrays)))
-        return [*(in_work or ()), written]
+        return [self._pool.submit(self._write_copies, folder, copies, args.arrays)]
 
     def save(self, directory: Any, args: StateSave) -> None:
         """Not used: `AsyncCheckpointer` calls `async_save`."""
@@ -75,23 +71,24 @@ class StateHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
     def finalize(self, directory: Any) -> None:
         """The last files, in the background; after it Orbax gives the folder its name."""
         folder = Path(directory)
-        if self._about["arrays"]:
-            self._arrays.finalize(directory / STATE)
         write_durably(folder / ABOUT, json.dumps(self._about, indent=1).encode())
         write_manifest(folder, self._written, leave_out=ORBAX_OWN)
-        for name in (TABLES, STATE, "."):
+        for name in (TABLES, "."):
             sync(folder / name)
 
     def close(self) -> None:
         """Ends the background thread."""
         self._pool.shutdown()
-        self._arrays.close()
 
-    def _write_copies(self, folder: Path, copies: list[tuple[str, tuple[int, ...], Any, list[Array]]]) -> None:
+    def _write_copies(
+        self, folder: Path, copies: list[tuple[str, tuple[int, ...], Any, list[Array]]], arrays: Mapping[str, Array]
+    ) -> None:
         for file, shape, dtype, blocks in copies:
             self._written[file] = write(folder / file, shape, dtype, blocks)
         for file in self._written:
             sync(folder / file)
+        # Through bytes: the library's own way to a file does not tell that the disk is full.
+        write_durably(folder / STATE, safetensors.numpy.save({name: _contiguous(arrays[name]) for name in arrays}))
 
 
 @ocp.args.register_with_handler(StateHandler, for_save=True, for_restore=True)  # Orbax wants both
@@ -102,6 +99,11 @@ class StateSave(ocp.args.CheckpointArgs):  # type: ignore[misc]
     tables: Mapping[Key, Rows]
     arrays: Mapping[str, Array]
     about: Mapping[str, Any]
+
+
+def _contiguous(array: Array) -> Array:
+    """Row by row in memory: the library writes the memory as it lies."""
+    return np.require(array, requirements="C")
 
 
 def _entries(tables: Mapping[Key, Rows]) -> list[dict[str, Any]]:

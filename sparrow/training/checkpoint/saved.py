@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import orbax.checkpoint as ocp
-from etils import epath
+import safetensors.numpy
 
 from sparrow.training.checkpoint.blocks import Array, Key, read
 from sparrow.training.checkpoint.errors import CheckpointError, Damaged
@@ -36,8 +35,9 @@ class Saved:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._files = read_manifest(path)
-        if ABOUT not in self._files:
-            raise Damaged(f"{path / ABOUT}: the manifest does not list it")
+        for name in (ABOUT, STATE):
+            if name not in self._files:
+                raise Damaged(f"{path / name}: the manifest does not list it")
         check(path / ABOUT, self._files[ABOUT])
         self.about: dict[str, Any] = json.loads((path / ABOUT).read_text(encoding="utf-8"))
         if self.about["form"] != FORM:
@@ -61,14 +61,7 @@ class Saved:
 
     def arrays(self) -> dict[str, Array]:
         """Every array that is no table, by name."""
-        if not self.about["arrays"]:
-            return {}
-        handler = ocp.PyTreeCheckpointHandler(use_ocdbt=True, use_zarr3=True)
-        try:
-            restored: dict[str, Array] = handler.restore(epath.Path(self.path / STATE))
-        finally:
-            handler.close()
-        return restored
+        return safetensors.numpy.load_file(self.path / STATE)
 
     def rows(self, key: Key) -> Iterator[tuple[int, Array]]:
         """The rows of a table or slot in blocks, each with the number of its first; `Damaged` after the last."""
