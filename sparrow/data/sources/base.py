@@ -60,6 +60,28 @@ class Reader(abc.ABC):
         """The rows of one chunk."""
 
 
+class ReaderOver(Reader):
+    """A reader whose chunks are those of another one, with other columns."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.inner = reader
+
+    @property
+    def num_chunks(self) -> int:
+        """Those of the inner reader."""
+        return self.inner.num_chunks
+
+    @property
+    def num_rows(self) -> int | None:
+        """That of the inner reader."""
+        return self.inner.num_rows
+
+    @property
+    def fingerprint(self) -> str:
+        """That of the inner reader."""
+        return self.inner.fingerprint
+
+
 class Source(abc.ABC):
     """Where rows come from."""
 

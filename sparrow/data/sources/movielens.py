@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparrow.data.errors import DataError, Problems
-from sparrow.data.sources.base import BadRows, Reader, Rows, Source, check_columns, register_source
+from sparrow.data.sources.base import BadRows, Reader, ReaderOver, Rows, Source, check_columns, register_source
 from sparrow.data.sources.text import Csv
 
 # fmt: off
@@ -147,37 +147,22 @@ class Side:
     table: Any
 
 
-class JoinedReader(Reader):
+class JoinedReader(ReaderOver):
     """Ratings with the columns of their movies and users."""
 
     def __init__(self, ratings: Reader, sides: Sequence[Side], columns: list[str]) -> None:
-        self._ratings = ratings
+        super().__init__(ratings)
         self._sides = sides
         self._columns = columns
 
     @property
-    def num_chunks(self) -> int:
-        """Those of the ratings."""
-        return self._ratings.num_chunks
-
-    @property
-    def num_rows(self) -> int | None:
-        """That of the ratings."""
-        return self._ratings.num_rows
-
-    @property
-    def fingerprint(self) -> str:
-        """That of the ratings."""
-        return self._ratings.fingerprint
-
-    @property
     def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
         """Everything is text."""
-        return [(file, dict.fromkeys(self._columns, pa.string())) for file, _ in self._ratings.schemas]
+        return [(file, dict.fromkeys(self._columns, pa.string())) for file, _ in self.inner.schemas]
 
     def read(self, chunk: int, bad_rows: BadRows) -> Rows:
         """Ratings, joined; one of an unknown movie or user is a malformed row."""
-        rows = self._ratings.read(chunk, bad_rows)
+        rows = self.inner.read(chunk, bad_rows)
         table, problems = rows.table, Problems(rows.table.num_rows)
         for side in self._sides:
             at = pc.index_in(rows.table[side.key], value_set=side.table[side.key].combine_chunks())

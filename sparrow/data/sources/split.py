@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparrow.data.errors import DataError, shown
-from sparrow.data.sources.base import BadRows, Reader, Rows, Source, check_columns, register_source
+from sparrow.data.sources.base import BadRows, Reader, ReaderOver, Rows, Source, check_columns, register_source
 from sparrow.data.values import element_type, is_text, plain
 
 
@@ -56,30 +56,16 @@ class Split(Source):
         return SplitReader(self, self.source.open(needed), list(columns))
 
 
-class SplitReader(Reader):
+class SplitReader(ReaderOver):
     """Chunks of the other source."""
 
     def __init__(self, split: Split, reader: Reader, columns: list[str]) -> None:
-        self._split, self._reader, self._columns = split, reader, columns
+        super().__init__(reader)
+        self._split, self._columns = split, columns
         for file, schema in reader.schemas:
             kind = schema.get(split.column)
             if kind is not None and not is_text(element_type(kind)):
                 raise DataError(f"only texts can be split, the column holds {kind}", file, column=split.column)
-
-    @property
-    def num_chunks(self) -> int:
-        """Those of the other source."""
-        return self._reader.num_chunks
-
-    @property
-    def num_rows(self) -> int | None:
-        """That of the other source."""
-        return self._reader.num_rows
-
-    @property
-    def fingerprint(self) -> str:
-        """That of the other source."""
-        return self._reader.fingerprint
 
     @property
     def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
@@ -87,12 +73,12 @@ class SplitReader(Reader):
         own = dict.fromkeys(self._split.into, pa.string())
         return [
             (file, {name: own[name] if name in own else kinds[name] for name in self._columns})
-            for file, kinds in self._reader.schemas
+            for file, kinds in self.inner.schemas
         ]
 
     def read(self, chunk: int, bad_rows: BadRows) -> Rows:
         """One chunk, split; a text of more or fewer values is a malformed row."""
-        split, rows = self._split, self._reader.read(chunk, bad_rows)
+        split, rows = self._split, self.inner.read(chunk, bad_rows)
         if not set(split.into) & set(self._columns):
             return rows
         texts = plain(rows.table[split.column].combine_chunks()).cast(pa.string())
