@@ -180,3 +180,42 @@ model_config {
   train_metrics { mean_absolute_error {} }
 }
 """
+
+
+def edited(old, new):
+    assert EVERYTHING.count(old) == 1, old
+    return EVERYTHING.replace(old, new)
+
+
+def minimal(model, label_fields='"clk"'):
+    """The smallest config around a model_config."""
+    return f"""
+train_input_path: "a.csv"
+train_config {{
+  sparse_optimizer {{ adagrad_optimizer {{ lr: 0.001 }} constant_learning_rate {{}} }}
+  dense_optimizer {{ adam_optimizer {{ lr: 0.001 }} constant_learning_rate {{}} }}
+  num_epochs: 1
+}}
+data_config {{ dataset_type: CsvDataset with_header: true delimiter: "\\t" label_fields: [{label_fields}] }}
+feature_configs {{ id_feature {{ feature_name: "u" embedding_dim: 4 num_buckets: 9 }} }}
+feature_configs {{ id_feature {{ feature_name: "i" embedding_dim: 4 hash_bucket_size: 8 }} }}
+feature_configs {{ raw_feature {{ feature_name: "p" boundaries: [1, 2] embedding_dim: 4 }} }}
+model_config {{ {model} }}
+"""
+
+
+SAMPLED = """
+  negative_sampler {
+    input_path: "items.txt" num_sample: 8 num_eval_sample: 30 attr_fields: ["i", "p"] item_id_field: "i"
+    attr_delimiter: "\\x02"
+  }
+"""
+
+
+def sampled_dssm(sampler=SAMPLED, options="temperature: 0.5"):
+    groups = 'feature_groups { group_name: "a" feature_names: "u" } '
+    groups += 'feature_groups { group_name: "b" feature_names: ["i", "p"] } '
+    towers = 'user_tower { input: "a" mlp { hidden_units: 16 } } item_tower { input: "b" mlp { hidden_units: 16 } }'
+    model = f"{groups} dssm {{ {towers} output_dim: 8 {options} }} losses {{ softmax_cross_entropy {{}} }} "
+    text = minimal(model + "metrics { recall_at_k { top_k: 1 } }")
+    return text.replace("data_config {", f"data_config {{ {sampler}")

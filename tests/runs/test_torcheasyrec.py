@@ -10,8 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparrow import config, runs
-from tests.config.examples import EVERYTHING
-from tests.config.test_import import sampled_dssm
+from tests.config.examples import EVERYTHING, sampled_dssm
 
 ROWS = 256
 
