@@ -4,11 +4,10 @@
     python benchmarks/cpu.py --workloads W1 --optimizers SGD --rounds 10 --no-write
 
 A training job runs its own step again and again, and finds the processor's caches as its last step left them. So the
-contenders take turns in blocks of consecutive runs, and the first runs of a block, which find the caches as another
-contender left them, do not count. Blocks are short, so that all contenders see the same weather on the machine, and
-begin when nothing else runs on it: two threads that wait for each other suffer more from a third than one does. (One
-run at a time, turn by turn, measures each with the others' rows in the last-level cache: SGD then seems slower than
-row-wise Adagrad, which does more, only because more contenders know SGD.)
+contenders take turns in blocks of consecutive runs. A block begins when nothing else runs on the machine: two threads
+that wait for each other suffer more from a third than one does. Its first runs find the caches as another contender
+left them, and processors that just slept; they do not count, for the same stretch of time for all. (One run at a time,
+turn by turn, measures each with the others' rows in the last-level cache.)
 
 The peers (FBGEMM, PyTorch) run in their own environment, made by ``make bench-peers``; without it they are left out.
 """
@@ -43,8 +42,9 @@ PEERS = {
     "Adam": ("torch",),
     "PartialRowwiseAdam": (),
 }
-BLOCK, WARM_UP = 8, 2  # runs of a block, and how many of them do not count
-SLOW_BLOCK, SLOW_WARM_UP, SLOW_ROUNDS = 3, 1, 3  # xla has no bar to reach: shorter blocks, in every third round
+BLOCK = 8  # runs of a block that count
+WARM_UP = 0.15  # seconds of runs before them
+SLOW_BLOCK, SLOW_ROUNDS = 2, 3  # xla has no bar to reach: shorter blocks, in every third round
 
 
 def wait_until_idle(limit: float = 20.0) -> bool:
@@ -115,10 +115,10 @@ class Contenders:
     def run(self, name: str, operation: str, block: list[int]) -> list[float]:
         """Seconds of each run of a block."""
         if name in BACKENDS:
-            return self.ours.run(name, operation, block)
+            return self.ours.run(name, operation, block, WARM_UP)
         process = self.processes["fbgemm" if name == "fbgemm 1t" else name]
         threads = 1 if name in ("fbgemm 1t", "fbgemm 2x1") else os.cpu_count()
-        process.send(run=operation, batches=block, threads=threads)
+        process.send(run=operation, block=block, threads=threads, warm_up=WARM_UP)
         seconds: list[float] = process.receive()["seconds"]
         return seconds
 
@@ -148,7 +148,7 @@ def measure(workload: Workload, optimizer: str, rounds: int, with_lookup: bool, 
                     continue
                 disturbed += not wait_until_idle()
                 seconds = contenders.run(name, operation, block[:SLOW_BLOCK] if slow else block)
-                times.setdefault((operation, name), []).extend(seconds[SLOW_WARM_UP if slow else WARM_UP :])
+                times.setdefault((operation, name), []).extend(seconds)
         disturbed += not wait_until_idle()
         floor.measure(block, WARM_UP)
     contenders.close()

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from workloads import Batch, Workload
+from workloads import Batch, Workload, after_warm_up
 
 from sparrow import rules
 from sparrow.kernels import Backend, Lookups, RowGradients, RowStep, StepScalars, native, xla
@@ -56,9 +56,9 @@ class Ours:
 
         return step
 
-    def run(self, name: str, operation: str, batches: Sequence[int]) -> list[float]:
-        """Seconds of each of several runs, one after the other."""
-        return [self._run_once(name, operation, batch) for batch in batches]
+    def run(self, name: str, operation: str, block: Sequence[int], warm_up: float) -> list[float]:
+        """Seconds of each run of a block."""
+        return after_warm_up(lambda batch: self._run_once(name, operation, batch), block, warm_up)
 
     def _run_once(self, name: str, operation: str, batch: int) -> float:
         run = self.compiled[name, operation]

@@ -1,7 +1,7 @@
 """FBGEMM and PyTorch, for benchmarks/cpu.py. Runs in an environment of its own and takes orders as JSON lines.
 
 ``{"make": [workload, peer, optimizer]}``   sets a peer up; answers {"ok": true} or {"error": why}
-``{"run": operation, "batches": [i, ..], "threads": n}``
+``{"run": operation, "block": [i, ..], "threads": n, "warm_up": seconds}``
                                             runs "lookup" or "step" on each; answers {"seconds": [time, ..]}
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from workloads import WORKLOADS, Batch, Workload, batches
+from workloads import WORKLOADS, Batch, Workload, after_warm_up, batches
 
 LEARNING_RATE = 0.01
 
@@ -127,11 +127,15 @@ class FbgemmTwice(Fbgemm):
 PEERS = {"torch": TorchBags, "fbgemm": Fbgemm, "fbgemm 2x1": FbgemmTwice}
 
 
-def timed(run: Callable[[int], None], batch: int) -> float:
+def timed(run: Callable[[int], None]) -> Callable[[int], float]:
     """Seconds of one run."""
-    started = time.perf_counter()
-    run(batch)
-    return time.perf_counter() - started
+
+    def timed_run(batch: int) -> float:
+        started = time.perf_counter()
+        run(batch)
+        return time.perf_counter() - started
+
+    return timed_run
 
 
 def main() -> None:
@@ -146,7 +150,8 @@ def main() -> None:
                 peer = PEERS[kind](workload, optimizer, batches(workload))
             else:
                 torch.set_num_threads(order["threads"])
-                answer = {"seconds": [timed(getattr(peer, order["run"]), batch) for batch in order["batches"]]}
+                run = timed(getattr(peer, order["run"]))
+                answer = {"seconds": after_warm_up(run, order["block"], order["warm_up"])}
         except Exception as error:  # the driver decides what a failure means
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), flush=True)

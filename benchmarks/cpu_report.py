@@ -67,7 +67,7 @@ def processor() -> str:
         return platform.processor() or platform.machine()
 
 
-def report(results: list[Result], block: int, warm_up: int) -> str:
+def report(results: list[Result], block: int, warm_up: float) -> str:
     """The whole results file."""
     library = load()
     level = library if isinstance(library, str) else library.level
@@ -76,8 +76,8 @@ def report(results: list[Result], block: int, warm_up: int) -> str:
     )
     return f"""# CPU kernels against their peers
 
-Written by `python benchmarks/cpu.py` in one run. The contenders take turns, {block} runs at a time, of which the first
-{warm_up} do not count; medians of {min(result.samples for result in results)} runs or more, milliseconds.
+Written by `python benchmarks/cpu.py` in one run. The contenders take turns, {block} runs at a time after {warm_up} s of
+runs that do not count; medians of {min(result.samples for result in results)} runs or more, milliseconds.
 {processor()}, {os.cpu_count()} cores, {level}; jax {jax.__version__}; torch 2.13.0, fbgemm-gpu-cpu 1.8.0; float32.
 A row named after an optimizer is the whole step: lookup, backward and update.
 

@@ -18,6 +18,7 @@ import statistics
 from typing import Any
 
 import numpy as np
+from workloads import after_warm_up
 
 from sparrow.kernels.native import compiler
 
@@ -56,22 +57,21 @@ class Floor:
         self.touched = [np.unique(ids) for ids in self.batches]
         self.samples: dict[str, list[float]] = {}
 
-    def measure(self, block: list[int], warm_up: int) -> None:
+    def measure(self, block: list[int], warm_up: float) -> None:
         """Samples of each rate; called between the contenders' blocks, with the batches that those ran."""
-        for i, batch in enumerate(block):
-            own = {
-                "own gather": self._gather(self.batches[batch]),
-                "own modify": self._modify(self.touched[batch], self.dim),  # as the lookup left them in the cache
-                "own slots": self._modify(self.touched[batch - len(self.batches) // 2], self.dim),  # and as not
-            }
-            self._keep(own if i >= warm_up else {})
-        for i in range(3):
-            rates = self._random_rates()
-            self._keep(rates if i > 0 else {})
+        for rates in (
+            *after_warm_up(self._own_rates, block, warm_up),
+            *after_warm_up(lambda _: self._random_rates(), block[:2], 0),
+        ):
+            for name, sample in rates.items():
+                self.samples.setdefault(name, []).append(sample)
 
-    def _keep(self, seconds: dict[str, float]) -> None:
-        for name, sample in seconds.items():
-            self.samples.setdefault(name, []).append(sample)
+    def _own_rates(self, batch: int) -> dict[str, float]:
+        return {
+            "own gather": self._gather(self.batches[batch]),
+            "own modify": self._modify(self.touched[batch], self.dim),  # as the lookup left them in the cache
+            "own slots": self._modify(self.touched[batch - len(self.batches) // 2], self.dim),  # and as not
+        }
 
     def _random_rates(self) -> dict[str, float]:
         random = self.rng.integers(0, self.num_rows, ROWS_PER_PROBE, dtype=np.int32)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
+
+T = TypeVar("T")
 
 NUM_BATCHES = 32  # in rotation, so that no batch finds its rows in the cache
 
@@ -86,3 +90,12 @@ def batches(workload: Workload, count: int = NUM_BATCHES) -> list[Batch]:
             ids.append(draw(table, int(offsets[-1][-1])))
         result.append(Batch(ids, offsets))
     return result
+
+
+def after_warm_up(run: Callable[[int], T], block: Sequence[int], seconds: float) -> list[T]:
+    """``run`` on each batch of the block, after as many uncounted runs as fit into ``seconds``, two at least."""
+    end, i = time.perf_counter() + seconds, 0
+    while i < 2 or time.perf_counter() < end:
+        run((block[0] - 1 - i) % NUM_BATCHES)
+        i += 1
+    return [run(batch) for batch in block]
