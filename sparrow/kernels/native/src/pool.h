@@ -8,37 +8,53 @@
 #include <thread>
 
 #include "cpu.h"
+#include "parallel.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace sparrow {
 
-// Tasks are taken one by one from a shared counter by XLA's threads and by the caller, who therefore never waits for
-// a thread that has not begun: a busy pool makes it slower, but cannot stop it.
+// Each thread has a stretch of the tasks, the same one in every loop: what it worked on in the last loop, or in the last
+// step, is in its own cache and page table. A thread that is done takes what others have left. So the caller, who works
+// too, never waits for a thread that has not begun: a busy pool makes it slower, but cannot stop it.
 inline void run_on_pool(void* pool, int32_t threads, int64_t count, void (*task)(void*, int64_t), void* argument) {
+  struct alignas(64) Stretch {
+    std::atomic<int64_t> next;
+    int64_t end;
+  };
   struct Shared {
-    std::atomic<int64_t> next{0}, done{0};
-    int64_t count;
+    std::atomic<int64_t> done{0};
+    int64_t workers;
+    std::unique_ptr<Stretch[]> stretches;
     void (*task)(void*, int64_t);
     void* argument;
 
-    void work() {
+    void work(int64_t worker) {
       int64_t finished = 0;
-      for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < count; ++finished) task(argument, i);
+      for (int64_t k = 0; k < workers; ++k) {
+        Stretch& stretch = stretches[(worker + k) % workers];
+        for (int64_t i; (i = stretch.next.fetch_add(1, std::memory_order_relaxed)) < stretch.end; ++finished) {
+          task(argument, i);
+        }
+      }
       done.fetch_add(finished, std::memory_order_release);
     }
   };
-  auto shared = std::make_shared<Shared>();  // outlives this call: a thread that comes too late looks at the counter
-  shared->count = count;
+  auto shared = std::make_shared<Shared>();  // outlives this call: a thread that comes too late looks at the counters
+  shared->workers = std::min<int64_t>(threads, count);
+  shared->stretches = std::make_unique<Stretch[]>(shared->workers);
+  for (int64_t worker = 0; worker < shared->workers; ++worker) {
+    shared->stretches[worker].next = part_begin(count, shared->workers, worker);
+    shared->stretches[worker].end = part_begin(count, shared->workers, worker + 1);
+  }
   shared->task = task;
   shared->argument = argument;
-  const int64_t helpers = std::min<int64_t>(threads, count) - 1;
-  for (int64_t i = 0; i < helpers; ++i) {
-    static_cast<xla::ffi::ThreadPool*>(pool)->Schedule([shared] {
+  for (int64_t worker = 1; worker < shared->workers; ++worker) {
+    static_cast<xla::ffi::ThreadPool*>(pool)->Schedule([shared, worker] {
       const FlushDenormals flush;
-      shared->work();
+      shared->work(worker);
     });
   }
-  shared->work();
+  shared->work(0);
   for (int spins = 0; shared->done.load(std::memory_order_acquire) < count; ++spins) {
     if (spins > 4096) std::this_thread::yield();
   }
