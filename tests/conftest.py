@@ -13,6 +13,11 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     CACHE = tempfile.mkdtemp(prefix="sparrow-tests-")
     os.environ |= {"JAX_COMPILATION_CACHE_DIR": CACHE, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2"}
 
+# Most programs here take far longer to compile than to run: they are compiled without optimization, unless the caller
+# asks for flags of his own. `OPTIMIZED` brings it back for one program.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
+OPTIMIZED = {"xla_backend_optimization_level": 3, "xla_llvm_disable_expensive_passes": False}
+
 import sparrow as sp  # noqa: E402
 
 AVAILABLE = [name for name, state in sp.backends().items() if state == "available"]

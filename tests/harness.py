@@ -62,17 +62,10 @@ def problem(case: str, backend: str) -> Problem:
         BY_NAME[case],
         embedder,
         initial=state,
-        lookup=compiled(embedder.lookup, backend),
-        update=compiled(embedder.update, backend, donate_argnums=0),
-        apply=compiled(embedder.apply, backend, donate_argnums=0),
+        lookup=jax.jit(embedder.lookup),
+        update=jax.jit(embedder.update, donate_argnums=0),
+        apply=jax.jit(embedder.apply, donate_argnums=0),
     )
-
-
-def compiled(function: Callable[..., Any], backend: str, **options: Any) -> Any:
-    """``jax.jit``. An interpreted kernel takes far longer to compile than to run, so it is not optimized."""
-    if backend == "pallas" and not ON_GPU:
-        options["compiler_options"] = {"xla_backend_optimization_level": 0}
-    return jax.jit(function, **options)
 
 
 def random_inputs(rng: np.random.Generator) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Trajectories of a peer's MARS, quad and skew on given gradients, and how to ask for the same here."""
 
-import functools
 import json
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from sparrow import dense, schedules
 
 DATA = np.load(Path(__file__).parents[1] / "data" / "mars_quad_skew.npz")
 CASES = json.loads(bytes(DATA["meta"]))
-QUICK_TO_COMPILE = {"xla_backend_optimization_level": 0}
 
 
 def peer(case, kind=""):
@@ -58,7 +56,7 @@ def trajectory(tx, updates, stored):
         params = optax.apply_updates(params, updates)
         return (params, state), params
 
-    @functools.partial(jax.jit, compiler_options=QUICK_TO_COMPILE)
+    @jax.jit
     def run(params):
         return jax.lax.scan(step, (params, tx.init(params)), jnp.arange(updates))[1]
 

@@ -10,7 +10,6 @@ import pytest
 
 from sparrow import dense, rules, schedules
 
-QUICK_TO_COMPILE = {"xla_backend_optimization_level": 0}
 PARAMS = {"kernel": jnp.linspace(-1.0, 2.0, 6).reshape(2, 3), "bias": jnp.array([0.5, -0.5, 1.0])}
 
 
@@ -26,7 +25,7 @@ def run(tx, steps=6, scale=1.0):
     def train(params):
         return jax.lax.scan(step, (params, tx.init(params)), jnp.arange(steps))[0][0]
 
-    return jax.jit(train, compiler_options=QUICK_TO_COMPILE)(PARAMS)
+    return jax.jit(train)(PARAMS)
 
 
 def distance(a, b):
@@ -229,7 +228,7 @@ def test_muon_takes_hidden_matrices_only():
 
     def first_updates(name, **hyper):
         tx, _ = dense.build(name, 0.1, **hyper)
-        update = jax.jit(lambda grads: tx.update(grads, tx.init(params), params)[0], compiler_options=QUICK_TO_COMPILE)
+        update = jax.jit(lambda grads: tx.update(grads, tx.init(params), params)[0])
         return update(grads)
 
     adam = first_updates("adam", nesterov=True)

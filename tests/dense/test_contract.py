@@ -50,7 +50,6 @@ OPTIMIZERS = [
     Row("skew", 0.3),
 ]
 
-QUICK_TO_COMPILE = {"xla_backend_optimization_level": 0}
 STEPS = 400
 EVERY_ROW = pytest.mark.parametrize("row", OPTIMIZERS, ids=str)
 SHAPES = {"hidden": {"kernel": (4, 3), "bias": (3,)}, "scale": ()}
@@ -75,7 +74,7 @@ def compiled(index, **options):
     """The transformation of a row, and its compiled step; each trace leaves a mark in the list."""
     tx, traces = build(OPTIMIZERS[index], **options), []
 
-    @functools.partial(jax.jit, compiler_options=QUICK_TO_COMPILE)
+    @jax.jit
     def step(params, state, grads):
         traces.append(1)
         updates, state = tx.update(grads, state, params)
@@ -119,7 +118,7 @@ def test_converges(row):
         updates, state = tx.update(jax.grad(loss)(params), state, params)
         return (optax.apply_updates(params, updates), state), None
 
-    @functools.partial(jax.jit, compiler_options=QUICK_TO_COMPILE)
+    @jax.jit
     def train(params):
         return jax.lax.scan(step, (params, tx.init(params)), length=STEPS)[0][0]
 
@@ -237,7 +236,7 @@ def test_hyperparameters_can_be_injected(row):
     params, grads = normal(0), normal(1)
     expected, _ = step(params, tx.init(params), grads)
 
-    @functools.partial(jax.jit, compiler_options=QUICK_TO_COMPILE)
+    @jax.jit
     def injected_step(params, grads):
         updates, state = injected.update(grads, injected.init(params), params)
         return optax.apply_updates(params, updates), state

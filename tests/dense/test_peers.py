@@ -13,7 +13,6 @@ from sparrow import dense, schedules
 
 DATA = np.load(Path(__file__).parents[1] / "data" / "dense.npz")
 CASES = json.loads(bytes(DATA["meta"]))
-QUICK_TO_COMPILE = {"xla_backend_optimization_level": 0}
 TOLERANCE = 1e-5  # absolute, on parameters of order 1
 
 
@@ -28,7 +27,7 @@ def trajectory(tx, peer, updates, *, compiled=False):
         return optax.apply_updates(params, updates), state
 
     if compiled:
-        step = jax.jit(step, compiler_options=QUICK_TO_COMPILE)
+        step = jax.jit(step)
     params = {leaf: jnp.asarray(DATA[f"{peer}/inputs/param_{leaf}"]) for leaf in "wb"}
     grads = {leaf: DATA[f"{peer}/inputs/grad_{leaf}"] for leaf in "wb"}
     state, passed = tx.init(params), []

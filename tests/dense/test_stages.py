@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 
 def run_on_four_devices(*cases):
     """How far each case ends from the run on one device, after 20 steps."""
-    flags = "--xla_force_host_platform_device_count=4 --xla_backend_optimization_level=0"
+    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=4"
     environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
     program = [sys.executable, Path(__file__).with_name("four_stages.py"), *cases]
     done = subprocess.run(program, env=environment, capture_output=True, text=True)

@@ -13,7 +13,8 @@ from sparrow.dense.whitening.factors import balance, initial_factor, preconditio
 from sparrow.dense.whitening.layout import layout_of, merged_shape
 from sparrow.dense.whitening.skew import procrustes_step
 from sparrow.dense.whitening.spectral import spectral_norm
-from tests.dense.peer_runs import CASES, QUICK_TO_COMPILE, distance, ours, peer
+from tests.conftest import OPTIMIZED
+from tests.dense.peer_runs import CASES, distance, ours, peer
 
 BOTH = pytest.mark.parametrize("record", [Quad, Skew])
 
@@ -46,7 +47,7 @@ def repeat(tx, gradient_at, params, steps):
         return state, (direction, state)
 
     # A few steps are quicker compiled than run, many the other way round.
-    @functools.partial(jax.jit, compiler_options=QUICK_TO_COMPILE if steps < 500 else None)
+    @functools.partial(jax.jit, compiler_options=OPTIMIZED if steps >= 500 else None)
     def run(params):
         return jax.lax.scan(step, tx.init(params), jnp.arange(steps))[1]
 
@@ -111,7 +112,7 @@ def test_a_gradient_that_was_never_there(record, shape):
 def test_noise_belongs_to_the_path():
     gradient = jnp.ones((3, 2))
     tx = Quad(noise_scale=0.5, max_size_dense=1).direction()
-    update = jax.jit(tx.update, compiler_options=QUICK_TO_COMPILE)
+    update = jax.jit(tx.update)
 
     def factor(tree, *path):
         state = update(tree, tx.init(tree))[1].left

@@ -14,10 +14,6 @@ from sparrow.kernels.pallas import fused, order, tuning
 from sparrow.kernels.pallas.padded import padded
 from sparrow.kernels.types import Lookups, RowGradients, RowStep, StepScalars
 
-# Interpreted kernels are much code that runs once: the compiler need not try hard.
-OPTIONS = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else {}
-jitted = functools.partial(jax.jit, compiler_options=OPTIONS)
-
 
 def make_step(rule, dim, dtype="float32", **options):
     slots = tuple((name, slot.layout) for name, slot in rule.slots.items())
@@ -79,8 +75,8 @@ def assert_close(found, expected, rtol=2e-5):
 def test_update_agrees_with_xla(rule, case):
     step, *arguments = make_case(rule, **case)
     assert pallas.unsupported(step) is None
-    found = jitted(functools.partial(pallas.update, step))(*arguments)
-    expected = jitted(functools.partial(xla.update, step))(*arguments)
+    found = jax.jit(functools.partial(pallas.update, step))(*arguments)
+    expected = jax.jit(functools.partial(xla.update, step))(*arguments)
     # Where a row is rounded at random, a last bit of float32 may still tip one element over to its other neighbour.
     assert_close(found[1], expected[1])
     tipped = np.asarray(found[0], np.float64) != np.asarray(expected[0], np.float64)
@@ -93,7 +89,7 @@ def test_update_agrees_with_xla(rule, case):
 def test_update_sums_in_float64_precision_and_leaves_other_rows_alone():
     step, table, slots, grads, scalars = make_case(rules.SGD(learning_rate=1.0), dim=8, count=200)
     grads = grads._replace(ids=grads.ids.at[:7].set(-1))  # below the table, as padding is above it
-    new_table, _ = jitted(functools.partial(pallas.update, step))(table, slots, grads, scalars)
+    new_table, _ = jax.jit(functools.partial(pallas.update, step))(table, slots, grads, scalars)
     sums = row_sums(grads, table.shape[0])
     np.testing.assert_allclose(np.asarray(table, np.float64) - np.asarray(new_table), sums, atol=1e-5)
     untouched = ~np.isin(np.arange(table.shape[0]), np.asarray(grads.ids))
@@ -106,9 +102,9 @@ def test_one_id_fills_the_batch():
     step, table, slots, grads, scalars = make_case(rules.RowwiseAdagrad(), dim=3, count=180, bags=False, gains=False)
     grads = grads._replace(ids=jnp.where(jnp.arange(180) % 50 == 0, grads.ids, 17))
     deep = dataclasses.replace(tuning.for_update(step), chunk=4, fold_chunk=4, last_level=16)
-    update = jitted(functools.partial(fused.update, step, tuning=deep))
+    update = jax.jit(functools.partial(fused.update, step, tuning=deep))
     found, again = (update(table, slots, grads, scalars) for _ in range(2))
-    expected = jitted(functools.partial(xla.update, step))(table, slots, grads, scalars)
+    expected = jax.jit(functools.partial(xla.update, step))(table, slots, grads, scalars)
     assert_close(found, expected)
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(again), strict=True):
         np.testing.assert_array_equal(a, b)
@@ -116,7 +112,7 @@ def test_one_id_fills_the_batch():
 
 def test_nothing_to_do():
     step, table, slots, grads, scalars = make_case(rules.RowwiseAdagrad(), count=4)
-    update = jitted(functools.partial(pallas.update, step))
+    update = jax.jit(functools.partial(pallas.update, step))
     padding = grads._replace(ids=jnp.full(4, table.shape[0], jnp.int32))
     empty = RowGradients(padding.ids[:0], padding.bags[:0], padding.gains[:0], padding.bag_grads)
     for nothing in (padding, empty):
@@ -130,7 +126,7 @@ def test_pieces_cover_every_segment_once(chunk):
     lengths = rng.integers(1, 30, 12) * rng.integers(0, 2, 12) + 1
     rows = np.repeat(np.arange(12) * 3, lengths)
     padded_rows = jnp.asarray(np.concatenate([rows, np.full(5, 40)]), jnp.int32)
-    work = jitted(lambda r: order.pieces(r, 40, chunk, jnp.asarray([0, 18], jnp.int32)))(padded_rows)
+    work = jax.jit(lambda r: order.pieces(r, 40, chunk, jnp.asarray([0, 18], jnp.int32)))(padded_rows)
     several, singles = int(work.several[0]), int(work.singles[0])
     covered = np.zeros(len(padded_rows), int)
     for k in range(several):
@@ -168,7 +164,7 @@ def test_lookup_of_ragged_bags(gains):
     expected = np.zeros((10, 6))
     rows = np.concatenate([np.asarray(table, np.float64), np.zeros((2, 6))])[ids]
     np.add.at(expected, bags, rows * weights[:, None] if gains else rows)
-    np.testing.assert_allclose(jitted(pallas.lookup)(table, lookups), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(jax.jit(pallas.lookup)(table, lookups), expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("rule", [rule() for rule in rules.SHIPPED], ids=lambda rule: rule.name)
@@ -178,8 +174,8 @@ def test_a_padded_row_steps_like_the_row(rule):
     args = table[0], grads.bag_grads[0], [slot[0] for slot in slots], list(scalars.hyper[0])
     pad = functools.partial(jnp.pad, pad_width=(0, 3), constant_values=jnp.nan)  # what lies past the row must not leak
     wide = jax.tree.map(lambda x: pad(x) if x.shape == (5,) else x, args)
-    found = jax.tree.map(lambda x: x[:5] if x.shape == (8,) else x, jitted(padded(step, 8))(*wide))
-    assert_close(found, jitted(step)(*args), rtol=1e-6)
+    found = jax.tree.map(lambda x: x[:5] if x.shape == (8,) else x, jax.jit(padded(step, 8))(*wide))
+    assert_close(found, jax.jit(step)(*args), rtol=1e-6)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,7 +205,7 @@ def test_an_operation_that_cannot_be_lowered_is_named():
 def test_a_rule_of_ones_own():
     step, table, slots, grads, scalars = make_case(Dotted(), dim=5, count=4, bags=False)
     grads = grads._replace(bag_grads=grads.bag_grads.at[0].set(jnp.nan))
-    found = jitted(functools.partial(pallas.update, step))(table, slots, grads, scalars)
-    expected = jitted(functools.partial(xla.update, step))(table, slots, grads, scalars)
+    found = jax.jit(functools.partial(pallas.update, step))(table, slots, grads, scalars)
+    expected = jax.jit(functools.partial(xla.update, step))(table, slots, grads, scalars)
     assert np.isnan(np.asarray(found[0])).any()
     assert_close(found, expected)
