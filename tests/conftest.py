@@ -11,7 +11,7 @@ import pytest
 CACHE = None
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     CACHE = tempfile.mkdtemp(prefix="sparrow-tests-")
-    os.environ |= {"JAX_COMPILATION_CACHE_DIR": CACHE, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2"}
+    os.environ |= {"JAX_COMPILATION_CACHE_DIR": CACHE, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.03"}
 
 # Most programs here take far longer to compile than to run: they are compiled without optimization, unless the caller
 # asks for flags of his own. `OPTIMIZED` brings it back for one program.

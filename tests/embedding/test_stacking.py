@@ -15,8 +15,8 @@ def table(name, rule, rows=6, dim=3, **changes):
     return sp.TableSpec(name=name, vocabulary_size=rows, embedding_dim=dim, optimizer=rule, **changes)
 
 
-def embedder(*tables):
-    return sp.Embedder([sp.FeatureSpec(name=t.name, table_spec=t) for t in tables], backend="xla")
+def embedder(*tables, **options):
+    return sp.Embedder([sp.FeatureSpec(name=t.name, table_spec=t) for t in tables], **options)
 
 
 def test_tables_of_one_kind_share_an_array():
@@ -121,5 +121,6 @@ def test_rules_by_pattern():
 
 
 def test_repr_names_the_backends():
-    assert repr(embedder(table("a", SGD(0.1)))) == "Embedder(1 features, 1 tables; a: 6x3 on xla)"
-    assert embedder(table("a", SGD(0.1))).backend_of("a") == "xla"
+    on_xla = embedder(table("a", SGD(0.1)), backend="xla")
+    assert repr(on_xla) == "Embedder(1 features, 1 tables; a: 6x3 on xla)"
+    assert on_xla.backend_of("a") == "xla"

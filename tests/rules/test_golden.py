@@ -57,7 +57,7 @@ def test_equals_fbgemm(case, pooling):
         optimizer=FBGEMM_RULES[case](**hyper),
         combiner="mean" if pooling == "mean" else "sum",
     )
-    emb = sp.Embedder([sp.FeatureSpec(name="f", table_spec=table)], backend="xla")
+    emb = sp.Embedder([sp.FeatureSpec(name="f", table_spec=table)])
     state = emb.with_table(emb.init(jax.random.key(0)), "t", data["w0"])
     update = jax.jit(emb.update)
     for k in range(4):
@@ -114,7 +114,7 @@ def test_equals_sparsecore(case):
         min_value=low,
         max_value=high,
     )
-    emb = sp.Embedder([sp.FeatureSpec(name="f", table_spec=table)], backend="xla")
+    emb = sp.Embedder([sp.FeatureSpec(name="f", table_spec=table)])
     state = emb.with_table(emb.init(jax.random.key(0)), "t", initial)
     update = jax.jit(emb.update)
     for ids, grads in zip(data["inputs/ids"], data["inputs/grads"], strict=True):
@@ -133,7 +133,7 @@ def test_equals_sparsecore(case):
 def test_clipping_is_of_the_activation_gradient():
     """max_gradient clamps each occurrence before the sum, so that a row's total may exceed it."""
     table = sp.TableSpec(name="t", vocabulary_size=4, embedding_dim=2, optimizer=rules.SGD(1.0, max_gradient=0.75))
-    emb = sp.Embedder([sp.FeatureSpec(name="f", table_spec=table)], backend="xla")
+    emb = sp.Embedder([sp.FeatureSpec(name="f", table_spec=table)])
     state = emb.with_table(emb.init(jax.random.key(0)), "t", np.zeros((4, 2)))
     state = emb.update(state, emb.pack({"f": [1, 1]}), {"f": np.array([[1.0, -2.0], [5.0, 0.5]], np.float32)})
     np.testing.assert_allclose(emb.table(state, "t")[1], [-1.5, 0.25])

@@ -24,9 +24,7 @@ HARDEST = sp.rules.Adam(0.05, weight_decay=0.1)
 def embedder(rule):
     items = sp.TableSpec(name="items", vocabulary_size=ROWS, embedding_dim=DIM, optimizer=rule, combiner="mean")
     users = sp.TableSpec(name="users", vocabulary_size=ROWS, embedding_dim=DIM, optimizer=rule)
-    return sp.Embedder(
-        [sp.FeatureSpec(name="seen", table_spec=items), sp.FeatureSpec(name="user", table_spec=users)], backend="xla"
-    )
+    return sp.Embedder([sp.FeatureSpec(name="seen", table_spec=items), sp.FeatureSpec(name="user", table_spec=users)])
 
 
 def loss_fn(params, acts, labels):
