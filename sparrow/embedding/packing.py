@@ -43,39 +43,73 @@ def pack(features: Sequence[FeatureSpec], stacks: Sequence[Stack], inputs: Mappi
             raise ValueError(f"unknown feature '{given}': {nearest(str(given), names)}")
     if missing := sorted(names - set(inputs)):
         raise ValueError(f"the batch lacks the feature{'s' * (len(missing) > 1)} {', '.join(missing)}")
-    bags = _bags(features, inputs)
-
     lookups: dict[str, Lookups] = {}
     groups = []
-    made: dict[Any, Lookups] = {}
+    bags: dict[Any, Bags] = {}
+    made: dict[Any, tuple[list[int], Lookups]] = {}
     for stack in stacks:
         tables = {table.name for table in stack.tables}
         members = [feature for feature in features if feature.table_spec.name in tables]
-        by_size: dict[int, list[str]] = {}
-        for feature in members:
-            by_size.setdefault(bags[feature.name].num_bags, []).append(feature.name)
-        stack_groups = tuple(Group(tuple(names), size) for size, names in by_size.items())
+        starts = [stack.rows_of(feature.table_spec.name).start for feature in members]
         # Stacks that are read with the same ids at the same places, as those of a wide and a deep part, share them.
-        starts = {feature.name: stack.rows_of(feature.table_spec.name).start for feature in members}
-        alike = (stack.num_rows, tuple((id(bags[name]), starts[name]) for group in stack_groups for name in group[0]))
+        read = [_reading(feature, inputs) for feature in members]
+        alike = (stack.num_rows, *zip(read, starts, strict=True))
         if alike not in made:
-            made[alike] = _lookups(stack, stack_groups, bags, starts)
-        lookups[stack.name] = made[alike]
-        groups.append((stack.name, stack_groups))
+            made[alike] = _single_ids(members, inputs, starts) or _any_bags(stack, members, inputs, starts, bags)
+        sizes, lookups[stack.name] = made[alike]
+        groups.append((stack.name, _groups(members, sizes)))
     return PackedBatch(lookups, tuple(groups))
 
 
-def _bags(features: Sequence[FeatureSpec], inputs: Mapping[str, Any]) -> dict[str, Bags]:
-    """Every feature's bags, by name. Features that are given the same thing to read in the same way share them."""
-    made: dict[Any, Bags] = {}
+def _reading(feature: FeatureSpec, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The same for features that are given the same thing to read in the same way."""
+    table = feature.table_spec
+    return id(inputs[feature.name]), table.vocabulary_size, table.combiner, feature.invalid_ids
+
+
+def _groups(members: Sequence[FeatureSpec], sizes: Sequence[int]) -> tuple[Group, ...]:
+    by_size: dict[int, list[str]] = {}
+    for feature, size in zip(members, sizes, strict=True):
+        by_size.setdefault(size, []).append(feature.name)
+    return tuple(Group(tuple(names), size) for size, names in by_size.items())
+
+
+def _single_ids(
+    members: Sequence[FeatureSpec], inputs: Mapping[str, Any], starts: Sequence[int]
+) -> tuple[list[int], Lookups] | None:
+    """All features at once, where each is an array of one id per example and every id is in range; else None."""
+    given = [inputs[feature.name] for feature in members]
+    kinds = {(ids.dtype, ids.shape) if type(ids) is np.ndarray else None for ids in given}
+    first = given[0]
+    if len(kinds) > 1 or None in kinds or first.ndim != 1 or first.dtype not in (np.int32, np.int64):
+        return None
+    block = np.stack(given, axis=1)
+    rows = np.array([feature.table_spec.vocabulary_size for feature in members], block.dtype)
+    unsigned = f"u{block.dtype.itemsize}"  # a negative id is a huge one
+    if not (block.view(unsigned) < rows.view(unsigned)).all():
+        return None
+    block += np.array(starts, block.dtype)
+    ids: Any = block.astype(np.int32, copy=False).reshape(-1)
+    return [len(first)] * len(members), Lookups(ids, None, None, None, len(ids))
+
+
+def _any_bags(
+    stack: Stack,
+    members: Sequence[FeatureSpec],
+    inputs: Mapping[str, Any],
+    starts: Sequence[int],
+    made: dict[Any, Bags],
+) -> tuple[list[int], Lookups]:
+    """Feature by feature. ``made``: bags that other stacks have read already."""
     bags = {}
-    for feature in features:
-        given, table = inputs[feature.name], feature.table_spec
-        alike = (id(given), table.vocabulary_size, table.combiner, feature.invalid_ids)
+    for feature in members:
+        alike = _reading(feature, inputs)
         if alike not in made:
-            made[alike] = to_bags(feature, given)
+            made[alike] = to_bags(feature, inputs[feature.name])
         bags[feature.name] = made[alike]
-    return bags
+    sizes = [of_feature.num_bags for of_feature in bags.values()]
+    by_name = {feature.name: start for feature, start in zip(members, starts, strict=True)}
+    return sizes, _lookups(stack, _groups(members, sizes), bags, by_name)
 
 
 def size_class(count: int) -> int:

@@ -77,12 +77,21 @@ class Preparer:
             columns |= self._item_ids(batch, batch.negatives)
         packed = self._embedder.pack(self._assembly.lookups(ids))
         counted = None if self._traffic is None else self._traffic.sample(packed)
-        return Prepared(jax.device_put(Feed(packed, numbers, columns, len(batch))), batch.keys, counted)
+        return Prepared(_on_device(Feed(packed, numbers, columns, len(batch))), batch.keys, counted)
 
     def _item_ids(self, batch: Batch, drawn: Batch) -> dict[str, npt.NDArray[np.int32]]:
         chosen = batch.keys[self._assembly.item_id or ""]
         numbers = _numbered(np.concatenate([chosen, drawn.keys[ID]]))
         return {POSITIVE_IDS: numbers[: len(chosen)], NEGATIVE_IDS: numbers[len(chosen) :]}
+
+
+def _on_device(feed: Feed) -> Feed:
+    """Every array once: stacks that are read with the same ids share theirs."""
+    leaves, structure = jax.tree.flatten(feed)
+    unique = {id(leaf): leaf for leaf in leaves}
+    copies = dict(zip(unique, jax.device_put(list(unique.values())), strict=True))
+    on_device: Feed = jax.tree.unflatten(structure, [copies[id(leaf)] for leaf in leaves])
+    return on_device
 
 
 def _numbered(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:

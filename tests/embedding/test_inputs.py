@@ -162,3 +162,36 @@ def test_features_of_different_batch_sizes_share_a_stack():
     grads = {name: np.ones(value.shape, np.float32) for name, value in acts.items()}
     moved = emb.table(state, "t") - emb.table(emb.update(state, batch, grads), "t")
     assert moved[:, 0].tolist() == [0, 1, 1, 1, 1, 1, 1, 1, 1, 0]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(*[st.integers(-3, 12)] * 3), min_size=1, max_size=6), st.sampled_from(["int32", "int64"]))
+def test_arrays_of_single_ids_are_packed_as_lists_are(rows, dtype):
+    """Many features of one stack at once, or one after the other: the same lookups; ids out of range included."""
+    tables = [sp.TableSpec(name=n, vocabulary_size=10, embedding_dim=1, optimizer=SGD(0.1)) for n in "tu"]
+    emb = sp.Embedder(
+        [sp.FeatureSpec(name=n, table_spec=tables[n == "b"], invalid_ids="ignore") for n in "abc"], backend="xla"
+    )
+    columns = dict(zip("abc", zip(*rows, strict=True), strict=True))
+    arrays = emb.pack({name: np.array(ids, dtype) for name, ids in columns.items()})
+    lists = emb.pack({name: list(ids) for name, ids in columns.items()})
+    assert arrays.groups == lists.groups
+    (found,), (expected,) = arrays.lookups.values(), lists.lookups.values()
+    assert found.ids.dtype == np.int32
+    np.testing.assert_array_equal(found.ids, expected.ids)
+    assert found.num_bags == expected.num_bags == 3 * len(rows)
+
+
+def test_a_64_bit_id_is_not_cut_to_32():
+    with pytest.raises(ValueError, match="id 4294967299 in row 1"):
+        embedder().pack({"f": np.array([3, 2**32 + 3])})
+
+
+def test_stacks_that_are_read_alike_share_their_lookups():
+    tables = [sp.TableSpec(name=f"t{d}", vocabulary_size=9, embedding_dim=d, optimizer=SGD(0.1)) for d in (1, 4)]
+    emb = sp.Embedder([sp.FeatureSpec(name=t.name, table_spec=t) for t in tables], backend="xla")
+    ids = np.array([3, 1, 4])
+    wide, deep = emb.pack({"t1": ids, "t4": ids}).lookups.values()
+    assert wide is deep
+    wide, deep = emb.pack({"t1": ids, "t4": ids + 1}).lookups.values()
+    assert deep.ids.tolist() == [4, 2, 5]
