@@ -35,9 +35,7 @@ class Saved:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._files = read_manifest(path)
-        for name in (ABOUT, STATE):
-            if name not in self._files:
-                raise Damaged(f"{path / name}: the manifest does not list it")
+        self._need(ABOUT)
         check(path / ABOUT, self._files[ABOUT])
         self.about: dict[str, Any] = json.loads((path / ABOUT).read_text(encoding="utf-8"))
         if self.about["form"] != FORM:
@@ -45,6 +43,7 @@ class Saved:
                 f"{path}: was saved in form {self.about['form']}, and this version reads form {FORM}; "
                 "use the version of sparrow that wrote it"
             )
+        self._need(STATE)
         self.tables = {
             Key(entry["table"], entry["slot"]): TableFile(entry["file"], tuple(entry["shape"]), entry["dtype"])
             for entry in self.about["tables"]
@@ -53,6 +52,10 @@ class Saved:
         for name, written in self._files.items():
             if name not in in_tables:
                 check(path / name, written)
+
+    def _need(self, name: str) -> None:
+        if name not in self._files:
+            raise Damaged(f"{self.path / name}: the manifest does not list it")
 
     @property
     def step(self) -> int:
