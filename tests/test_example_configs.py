@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sparrow import config
+from tests.conftest import AS_USERS
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -35,7 +36,7 @@ def test_example_runs(arguments, result, tmp_path):
         [sys.executable, str(EXAMPLES / script), *rest],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": path},
+        env={**AS_USERS, "PYTHONPATH": path},
     )
     assert done.returncode == 0, done.stderr
     assert result in done.stdout.splitlines()[-1]

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import AS_USERS
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -22,7 +24,7 @@ ROOT = Path(__file__).parent.parent
 def test_example(name, options, auc, tmp_path):
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     command = [sys.executable, str(ROOT / "examples" / name), *(option.format(folder=tmp_path) for option in options)]
-    result = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path})
+    result = subprocess.run(command, capture_output=True, text=True, env={**AS_USERS, "PYTHONPATH": path})
     assert result.returncode == 0, result.stderr
     reached = [float(number) for number in re.findall(r"AUC (\d\.\d+)", result.stdout)]
     assert reached

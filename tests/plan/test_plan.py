@@ -15,6 +15,7 @@ from sparrow.plan import plan
 from sparrow.plan.advice import advice
 from sparrow.plan.movement import Movement, TableMovement
 from sparrow.plan.sizes import size_of, table_sizes
+from tests.conftest import AS_USERS
 from tests.runs.cases import IDS, NAMES, case
 
 ROWS = (1_500_000, 500_000, 300_000)
@@ -41,7 +42,7 @@ print(json.dumps({"peak": status_bytes("VmHWM"), "now": status_bytes("VmRSS"), "
 
 
 def output_of(*command):
-    done = subprocess.run([sys.executable, *command], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, env=AS_USERS)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

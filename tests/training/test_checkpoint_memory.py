@@ -4,6 +4,8 @@ import subprocess
 import sys
 import textwrap
 
+from tests.conftest import AS_USERS
+
 LIMIT_MB = 300
 
 SAVE = """
@@ -57,7 +59,8 @@ SAVE = """
 
 def test_two_gigabytes():
     """Tables, slots, Python, JAX and all: the process never holds 300 MB more than its tables and slots."""
-    result = subprocess.run([sys.executable, "-c", textwrap.dedent(SAVE)], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", textwrap.dedent(SAVE)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, env=AS_USERS)
     assert result.returncode == 0, result.stderr
     before, saving, restoring = map(int, result.stdout.split())
     assert before < saving < LIMIT_MB
