@@ -52,7 +52,7 @@ def _row_wise(specs: Sequence[TableSpec]) -> list[tuple[int, str]]:
 def _half(specs: Sequence[TableSpec]) -> list[tuple[int, str]]:
     wide = [spec for spec in specs if spec.dtype == "float32"]
     saved = _saved(wide, functools.partial(dataclasses.replace, dtype="bfloat16"))
-    how = "TableSpec.dtype, in Python; a config has no field for it"
+    how = "dtype of model.tables"
     return [(saved, f"tables in bfloat16 would save {size(saved)} ({_where(wide)}; {how})")] if saved > 0 else []
 
 
