@@ -1,6 +1,6 @@
 """Kills a run with SIGKILL again and again, resumes it each time, and compares the end with an undisturbed run.
 
-    python benchmarks/soak.py [--kills 200] [--seed 0]
+    python -m benchmarks.soak [--kills 200] [--seed 0]
 
 The run is tiny and saves every third step, so that many kills fall into a save. Every run that comes to its end is
 compared with the undisturbed one: tables, slots, dense parameters, the average, random keys, metrics and the log, bit
