@@ -31,7 +31,7 @@ from sparrow.runs.step import train_step
 HERE = pathlib.Path(__file__).parent
 PEERS_PYTHON = HERE.parent / ".venv-peers" / "bin" / "python"
 FIELDS, DIM, BATCH = 26, 16, 4096
-EPOCHS = 3  # of the trainer: what happens once, as when tables move to large pages, is then a small part
+EPOCHS = 3  # of the trainer: what happens once, in the first steps, is then a small part
 NAMES = [f"id_{i}" for i in range(FIELDS)]
 
 

@@ -104,7 +104,7 @@ def test_no_nan_from_zeros(case, backend):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((state.tables, state.slots)))
 
 
-@rules_and_backends(interpreted=["rowwise_adagrad_l2", "user_rule"], names=SOME)
+@rules_and_backends(interpreted=["rowwise_adagrad_l2", "user_rule"])
 def test_sum_of_row_grads_equals_the_concatenated_batch(case, backend):
     setup = problem(case, backend)
     rng = np.random.default_rng(3)
