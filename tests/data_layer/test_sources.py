@@ -23,6 +23,7 @@ from sparrow.data import (
     Parquet,
     Pipeline,
     RawFeature,
+    Split,
     Tables,
     Vocabulary,
     build_vocabularies,
@@ -374,3 +375,10 @@ def test_merging_counts_often_changes_nothing(monkeypatch):
     merged = build_vocabularies(source, ["x"])["x"]
     assert (merged.vocabulary.words, merged.counts) == (whole.vocabulary.words, whole.counts)
     assert sum(whole.counts) == 500
+
+
+def test_a_split_source_has_the_rows_of_its_source():
+    inner = Tables({"both": ["red:7", "blue:1", "red:2"]})
+    opened, split = inner.open(["both"]), Split(inner, "both", ":", into=("color", "size")).open(["size"])
+    assert (split.num_rows, split.num_chunks) == (opened.num_rows, opened.num_chunks) == (3, 1)
+    assert split.fingerprint == opened.fingerprint

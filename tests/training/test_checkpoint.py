@@ -7,8 +7,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from sparrow.training.checkpoint import CheckpointError, Checkpoints, Key, Rows, Saved
-from sparrow.training.checkpoint.handler import ABOUT
+from sparrow.training.checkpoint import CheckpointError, Checkpoints, Damaged, Key, Rows, Saved
+from sparrow.training.checkpoint.handler import ABOUT, STATE
 from sparrow.training.checkpoint.manifest import write_manifest
 
 ARRAYS = {
@@ -51,4 +51,12 @@ def test_a_checkpoint_of_another_form(tmp_path):
     (path / ABOUT).write_text(json.dumps(about | {"form": 1}))
     write_manifest(path, {}, leave_out=frozenset({"manifest.json"}))
     with pytest.raises(CheckpointError, match="was saved in form 1, and this version reads form"):
+        Saved(path)
+
+
+@pytest.mark.parametrize("name", [ABOUT, STATE])
+def test_a_manifest_that_lacks_a_file(tmp_path, name):
+    path = saved(tmp_path, ARRAYS).path
+    write_manifest(path, {}, leave_out=frozenset({"manifest.json", name}))
+    with pytest.raises(Damaged, match=f"{name}: the manifest does not list it"):
         Saved(path)
