@@ -59,6 +59,20 @@ def test_the_bits_do_not_depend_on_the_number_of_threads_and_equal_the_reference
         np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.parametrize("dim", [8, 20, 104])
+@pytest.mark.parametrize("with_gains", [False, True])
+def test_more_activations_than_caches_hold(dim, with_gains):
+    """From 10 MB on the kernel writes past the caches."""
+    rng = np.random.default_rng(dim)
+    table = jnp.asarray(rng.normal(size=(NUM_ROWS, dim)), jnp.float32)
+    num_bags = 12 * 2**20 // (4 * dim)
+    ids = rng.integers(-1, NUM_ROWS + 1, num_bags).astype(np.int32)  # some are no row
+    gains = rng.normal(size=num_bags).astype(np.float32) if with_gains else np.ones(num_bags, np.float32)
+    want = np.where(((ids >= 0) & (ids < NUM_ROWS))[:, None], np.asarray(table)[np.clip(ids, 0, NUM_ROWS - 1)], 0)
+    lookups = Lookups(jnp.asarray(ids), None, None, jnp.asarray(gains) if with_gains else None, num_bags)
+    np.testing.assert_array_equal(jax.jit(native.lookup)(table, lookups), want * gains[:, None])
+
+
 @pytest.mark.parametrize("offsets", [[0, 0, 0], [0, 99, 3], [-7, 2, 3], [3, 1, 0], [2**31 - 1, -(2**31), 5]])
 def test_offsets_of_nonsense_stay_within_the_arrays(offsets):
     lookups = Lookups(jnp.zeros(3, jnp.int32), jnp.zeros(3, jnp.int32), jnp.asarray(offsets, jnp.int32), None, 2)

@@ -14,6 +14,15 @@ constexpr int64_t kRowsAhead = 16;  // entries between asking for a row and read
 constexpr int64_t kPiecesPerThread = 16;
 constexpr int64_t kSmallestPiece = 32;  // bags
 
+// From so many bytes of activations on, a lookup writes past the caches. What reads them then finds them in memory, where
+// most of them would be by then anyway.
+constexpr int64_t kPastCacheBytes = int64_t(10) << 20;
+
+bool writes_past_cache(const LookupCall& call) {
+  const bool aligned = reinterpret_cast<uintptr_t>(call.out) % 16 == 0 && call.dim % kLanes == 0;
+  return aligned && call.num_bags * call.dim * int64_t(sizeof(float)) >= kPastCacheBytes;
+}
+
 template <class Type, bool kWithGains>
 class TableRows {
   using Storage = typename Type::Storage;
@@ -56,27 +65,27 @@ int64_t bag_begin(const LookupCall& call, int64_t bag) {
   return call.offsets == nullptr ? bag : std::clamp<int64_t>(call.offsets[bag], 0, call.count);
 }
 
-template <class Type, bool kWithGains>
+template <class Type, bool kWithGains, Store kStore>
 void pool_bags(const LookupCall& call, int64_t begin, int64_t end) {
   const int64_t first = bag_begin(call, begin), last = bag_begin(call, end);
   const TableRows<Type, kWithGains> rows(call, last);
   for (int64_t i = first; i < std::min(first + kRowsAhead, last); ++i) rows.fetch(i);
   for (int64_t bag = begin; bag < end; ++bag) {
-    sum_rows<Type>(rows, bag_begin(call, bag), bag_begin(call, bag + 1), call.dim, call.out + bag * call.dim);
+    sum_rows<Type, kStore>(rows, bag_begin(call, bag), bag_begin(call, bag + 1), call.dim, call.out + bag * call.dim);
   }
+  finish_stores<kStore>();
 }
 
 template <class Type>
 void pool_all(const LookupCall& call, const Parallel& parallel) {
+  const bool past_cache = writes_past_cache(call);
+  const auto pool = call.gains != nullptr
+                        ? (past_cache ? pool_bags<Type, true, Store::kPastCache> : pool_bags<Type, true, Store::kUsual>)
+                        : (past_cache ? pool_bags<Type, false, Store::kPastCache> : pool_bags<Type, false, Store::kUsual>);
   const int64_t wanted = parallel.threads > 1 ? parallel.threads * kPiecesPerThread : 1;
   const int64_t pieces = std::clamp<int64_t>(call.num_bags / kSmallestPiece, 1, wanted);
   for_each(parallel, pieces, [&](int64_t piece) {
-    const int64_t begin = part_begin(call.num_bags, pieces, piece), end = part_begin(call.num_bags, pieces, piece + 1);
-    if (call.gains != nullptr) {
-      pool_bags<Type, true>(call, begin, end);
-    } else {
-      pool_bags<Type, false>(call, begin, end);
-    }
+    pool(call, part_begin(call.num_bags, pieces, piece), part_begin(call.num_bags, pieces, piece + 1));
   });
 }
 

@@ -4,6 +4,10 @@
 #include <cstdint>
 #include <cstring>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include "half.h"
 
 namespace sparrow {
@@ -23,6 +27,31 @@ inline __attribute__((always_inline)) void load_lanes(const typename Type::Stora
   }
 }
 
+// How a sum is written. `kPastCache`: straight to memory, which spares the processor reading what it overwrites; `to` is
+// then on a 16-byte boundary, and `finish_stores` must come before another thread may look.
+enum class Store { kUsual, kPastCache };
+
+template <Store kStore>
+inline __attribute__((always_inline)) void store_lanes(const Lanes& from, float* to) {
+#if defined(__x86_64__)
+  if constexpr (kStore == Store::kPastCache) {
+    __m128 halves[2];
+    std::memcpy(halves, &from, sizeof(Lanes));
+    _mm_stream_ps(to, halves[0]);
+    _mm_stream_ps(to + kLanes / 2, halves[1]);
+    return;
+  }
+#endif
+  std::memcpy(to, &from, sizeof(Lanes));
+}
+
+template <Store kStore>
+inline void finish_stores() {
+#if defined(__x86_64__)
+  if constexpr (kStore == Store::kPastCache) _mm_sfence();
+#endif
+}
+
 template <class Source>
 inline __attribute__((always_inline)) const auto* fetch_row(const Source& source, int64_t i, int32_t column) {
   if (column == 0) source.fetch_ahead(i);
@@ -31,7 +60,7 @@ inline __attribute__((always_inline)) const auto* fetch_row(const Source& source
 
 // kCount * 8 columns from `column` on, kept in registers while the rows go by. The first row is taken as it is, not
 // added to zero: a lookup of one row gives its bits.
-template <int kCount, class Type, class Source>
+template <int kCount, class Type, Store kStore, class Source>
 inline void sum_columns(const Source& source, int64_t begin, int64_t end, int32_t column, float* out) {
   Lanes sums[kCount];
 #pragma GCC unroll 8
@@ -61,7 +90,7 @@ inline void sum_columns(const Source& source, int64_t begin, int64_t end, int32_
     }
   }
 #pragma GCC unroll 8
-  for (int k = 0; k < kCount; ++k) std::memcpy(out + column + k * kLanes, &sums[k], sizeof(Lanes));
+  for (int k = 0; k < kCount; ++k) store_lanes<kStore>(sums[k], out + column + k * kLanes);
 }
 
 // One column, where there are fewer than eight.
@@ -82,16 +111,16 @@ inline void sum_column(const Source& source, int64_t begin, int64_t end, int32_t
 // out = the sum of rows [begin, end) of `source`, times their gains, added in that order in every column.
 //
 // A source has `kGains`, `row(i)` (null: no such row), `gain(i)`, and `fetch_ahead(i)`, called once for each i.
-template <class Type, class Source>
+template <class Type, Store kStore = Store::kUsual, class Source>
 inline void sum_rows(const Source& source, int64_t begin, int64_t end, int32_t dim, float* out) {
   int32_t column = 0;
-  for (; dim - column >= 64; column += 64) sum_columns<8, Type>(source, begin, end, column, out);
-  if (dim - column >= 32) sum_columns<4, Type>(source, begin, end, column, out), column += 32;
-  if (dim - column >= 16) sum_columns<2, Type>(source, begin, end, column, out), column += 16;
-  if (dim - column >= 8) sum_columns<1, Type>(source, begin, end, column, out), column += 8;
+  for (; dim - column >= 64; column += 64) sum_columns<8, Type, kStore>(source, begin, end, column, out);
+  if (dim - column >= 32) sum_columns<4, Type, kStore>(source, begin, end, column, out), column += 32;
+  if (dim - column >= 16) sum_columns<2, Type, kStore>(source, begin, end, column, out), column += 16;
+  if (dim - column >= 8) sum_columns<1, Type, kStore>(source, begin, end, column, out), column += 8;
   if (column == dim) return;
   if (dim >= 8) {
-    sum_columns<1, Type>(source, begin, end, dim - 8, out);  // some columns once more: the same numbers again
+    sum_columns<1, Type, kStore>(source, begin, end, dim - 8, out);  // some columns once more: the same numbers again
   } else {
     for (; column < dim; ++column) sum_column<Type>(source, begin, end, column, out);
   }
