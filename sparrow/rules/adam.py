@@ -44,13 +44,13 @@ class _Moments(Rule):
         self.check(beta1=(0.0, BELOW_ONE), beta2=(0.0, BELOW_ONE), eps=(0.0, math.inf), weight_decay=(0.0, math.inf))
 
     def hyper(self, step: Any) -> dict[str, Scalar]:
-        """Adds the weights of the new gradient and the bias corrections, 1 - beta**t with t = 1 at first."""
+        """Adds the weights of the new gradient and the bias corrections: 1 / (1 - beta**t) with t = 1 at first."""
         h = super().hyper(step)
         return h | {
             "new1": 1.0 - h["beta1"],
             "new2": 1.0 - h["beta2"],
-            "correction1": bias_correction(h["beta1"], step_count(step)),
-            "correction2": bias_correction(h["beta2"], step_count(step)),
+            "scale1": 1.0 / bias_correction(h["beta1"], step_count(step)),
+            "scale2": 1.0 / bias_correction(h["beta2"], step_count(step)),
         }
 
     def moments(self, grad: jax.Array, square: jax.Array, slots: Slots, h: Hyper) -> tuple[jax.Array, jax.Array]:
@@ -60,11 +60,13 @@ class _Moments(Rule):
         return momentum, velocity
 
 
-def corrected(
-    momentum: jax.Array, velocity: jax.Array, correction1: Scalar, correction2: Scalar, eps: Scalar
-) -> jax.Array:
-    """``(momentum / correction1) / (sqrt(velocity / correction2) + eps)``; 0 where nothing was ever seen."""
-    return divide_or_zero(momentum / correction1, jnp.sqrt(velocity / correction2) + eps)
+def corrected(momentum: jax.Array, velocity: jax.Array, scale1: Scalar, scale2: Scalar, eps: Scalar) -> jax.Array:
+    """``momentum * scale1 / (sqrt(velocity * scale2) + eps)``; 0 where nothing was ever seen.
+
+    A processor multiplies several times as fast as it divides: so the scales are reciprocals, and where the velocity is
+    one number per row, so is the quotient.
+    """
+    return momentum * divide_or_zero(scale1, jnp.sqrt(velocity * scale2) + eps)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,12 +112,12 @@ class Adam(_Moments):
         """See the class."""
         momentum, velocity = self.moments(grad, grad * grad, slots, h)
         new_slots = {"momentum": momentum, "velocity": velocity}
-        correction1, correction2 = h.correction1, h.correction2
+        scale1, scale2 = h.scale1, h.scale2
         if self.bias_correction == "row":
             count = slots["count"] + 1.0
-            correction1, correction2 = -jnp.expm1(count * h.log_beta1), -jnp.expm1(count * h.log_beta2)
+            scale1, scale2 = -1.0 / jnp.expm1(count * h.log_beta1), -1.0 / jnp.expm1(count * h.log_beta2)
             new_slots["count"] = count
-        direction = corrected(momentum, velocity, correction1, correction2, h.eps)
+        direction = corrected(momentum, velocity, scale1, scale2, h.eps)
         return row - h.learning_rate * (direction + h.weight_decay * row), new_slots
 
 
@@ -138,7 +140,7 @@ class PartialRowwiseAdam(_Moments):
     def update(self, row: jax.Array, grad: jax.Array, slots: Slots, h: Hyper) -> tuple[jax.Array, Slots]:
         """See the class."""
         momentum, velocity = self.moments(grad, jnp.mean(grad * grad), slots, h)
-        direction = corrected(momentum, velocity, h.correction1, h.correction2, h.eps)
+        direction = corrected(momentum, velocity, h.scale1, h.scale2, h.eps)
         row = row - h.learning_rate * (direction + h.weight_decay * row)
         return row, {"momentum": momentum, "velocity": velocity}
 
@@ -180,7 +182,7 @@ class PartialRowwiseLAMB(_Moments):
 
 def lamb_step(row: jax.Array, momentum: jax.Array, velocity: jax.Array, h: Hyper) -> jax.Array:
     """The row after LAMB's step from both moments."""
-    direction = corrected(momentum, velocity, h.correction1, h.correction2, h.eps) + h.weight_decay * row
+    direction = corrected(momentum, velocity, h.scale1, h.scale2, h.eps) + h.weight_decay * row
     ratio = trust_ratio(norm(row), norm(direction))
     new_row: jax.Array = row - h.learning_rate * ratio * direction
     return new_row
