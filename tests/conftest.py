@@ -17,6 +17,7 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
 # asks for flags of his own. `OPTIMIZED` brings it back for one program.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
 OPTIMIZED = {"xla_backend_optimization_level": 3, "xla_llvm_disable_expensive_passes": False}
+os.environ.setdefault("JAX_DEFAULT_MATMUL_PRECISION", "highest")  # GPUs round the factors to 10 bits otherwise
 AS_USERS = {**os.environ, "XLA_FLAGS": ""}  # the environment of programs that run as users run them
 
 import sparrow as sp  # noqa: E402

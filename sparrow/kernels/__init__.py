@@ -13,6 +13,7 @@ from typing import Protocol
 import jax
 
 from sparrow.kernels import native, pallas, xla
+from sparrow.kernels.platform import platform
 from sparrow.kernels.types import Lookups, RowGradients, RowStep, StepScalars
 from sparrow.registry import nearest
 
@@ -59,7 +60,7 @@ def backends() -> dict[str, str]:
 def choose(name: str, step: RowStep) -> Backend:
     """The backend ``name`` ("auto": the fastest that is available), or `xla` with one warning where it cannot run."""
     if name == "auto":
-        preferred = {"cpu": "native", "gpu": "pallas"}.get(jax.default_backend(), "xla")
+        preferred = {"cpu": "native", "gpu": "pallas"}.get(platform(), "xla")
         backend = BACKENDS.get(preferred, xla)
         if backend.unavailable():
             return xla

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sparrow.kernels.platform import platform
 from sparrow.kernels.types import Lookups, RowGradients, RowStep, StepScalars
 
 name = "native"
@@ -22,6 +23,8 @@ def unavailable() -> str | None:
     """Why this backend cannot run here; None: it can."""
     from sparrow.kernels.native.library import load
 
+    if (kind := platform()) != "cpu":
+        return f"it runs on the CPU, and JAX uses the {kind.upper()} here (JAX_PLATFORMS=cpu makes it use the CPU)"
     library = load()
     return library if isinstance(library, str) else None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 
+from sparrow.kernels.platform import platform
 from sparrow.kernels.types import Lookups, RowGradients, RowStep, StepScalars
 
 name = "pallas"
@@ -14,12 +15,11 @@ OLDEST_GPU = 8.0  # compute capability of Ampere: the oldest that Pallas' Triton
 
 def unavailable() -> str | None:
     """Why this backend cannot run here; None: it can."""
-    platform = jax.default_backend()
-    if platform == "cpu":
+    if platform() == "cpu":
         return None  # interpreted: slow, and right
     capability = getattr(jax.devices()[0], "compute_capability", None)
     try:
-        is_new = platform == "gpu" and float(str(capability)) >= OLDEST_GPU
+        is_new = platform() == "gpu" and float(str(capability)) >= OLDEST_GPU
     except ValueError:
         is_new = False
     if is_new:

@@ -14,6 +14,8 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
+from sparrow.kernels.platform import platform
+
 WHOLE = pl.BlockSpec(memory_space=pl.ANY)  # the kernels index into whole arrays; nothing is cut for them
 
 
@@ -163,7 +165,7 @@ def call(
 
 def interpreted() -> bool:
     """Whether the kernels are interpreted: everywhere but on a GPU."""
-    return jax.default_backend() != "gpu"
+    return platform() != "gpu"
 
 
 def struct(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:

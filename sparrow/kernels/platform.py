@@ -1,0 +1,18 @@
+"""Where programs run."""
+
+from __future__ import annotations
+
+import jax
+
+
+def platform() -> str:
+    """The kind of device that JAX uses unless it is told otherwise: "cpu", "gpu" or "tpu".
+
+    >>> with jax.default_device("cpu"):
+    ...     platform()
+    'cpu'
+    """
+    device = jax.config.jax_default_device
+    if device is None:
+        return jax.default_backend()
+    return device if isinstance(device, str) else str(device.platform)
