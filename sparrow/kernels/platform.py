@@ -12,7 +12,7 @@ def platform() -> str:
     ...     platform()
     'cpu'
     """
-    device = jax.config.jax_default_device
+    device = jax.config.jax_default_device  # type: ignore[attr-defined]
     if device is None:
         return jax.default_backend()
     return device if isinstance(device, str) else str(device.platform)

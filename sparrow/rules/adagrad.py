@@ -19,6 +19,7 @@ from sparrow.rules.base import (
     Slot,
     Slots,
     divide_or_zero,
+    mean,
     norm,
 )
 
@@ -103,7 +104,7 @@ class RowwiseAdagrad(Rule):
         """See the class."""
         if self.weight_decay_mode == "l2":
             grad = grad + h.weight_decay * row
-        accumulator = slots["accumulator"] + jnp.mean(grad * grad)
+        accumulator = slots["accumulator"] + mean(grad * grad)
         if self.weight_decay_mode == "decouple":
             row = (1.0 - h.learning_rate * h.weight_decay) * row
         row = row - divide_or_zero(h.learning_rate, jnp.sqrt(accumulator) + h.eps) * grad

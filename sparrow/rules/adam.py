@@ -23,6 +23,7 @@ from sparrow.rules.base import (
     bias_correction,
     divide_or_zero,
     log,
+    mean,
     norm,
     step_count,
     trust_ratio,
@@ -139,7 +140,7 @@ class PartialRowwiseAdam(_Moments):
 
     def update(self, row: jax.Array, grad: jax.Array, slots: Slots, h: Hyper) -> tuple[jax.Array, Slots]:
         """See the class."""
-        momentum, velocity = self.moments(grad, jnp.mean(grad * grad), slots, h)
+        momentum, velocity = self.moments(grad, mean(grad * grad), slots, h)
         direction = corrected(momentum, velocity, h.scale1, h.scale2, h.eps)
         row = row - h.learning_rate * (direction + h.weight_decay * row)
         return row, {"momentum": momentum, "velocity": velocity}
@@ -176,7 +177,7 @@ class PartialRowwiseLAMB(_Moments):
 
     def update(self, row: jax.Array, grad: jax.Array, slots: Slots, h: Hyper) -> tuple[jax.Array, Slots]:
         """See the class."""
-        momentum, velocity = self.moments(grad, jnp.mean(grad * grad), slots, h)
+        momentum, velocity = self.moments(grad, mean(grad * grad), slots, h)
         return lamb_step(row, momentum, velocity, h), {"momentum": momentum, "velocity": velocity}
 
 

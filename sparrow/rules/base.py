@@ -199,12 +199,17 @@ def trust_ratio(numerator: jax.Array, denominator: jax.Array) -> jax.Array:
     return jnp.where(both, numerator / jnp.where(both, denominator, 1.0), 1.0)
 
 
+def mean(x: jax.Array) -> jax.Array:
+    """The mean over a row, as a product: what comes after it would wait for a quotient."""
+    return jnp.sum(x) * (1.0 / jnp.asarray(x.shape[0], x.dtype))
+
+
 def norm(x: jax.Array) -> jax.Array:
     """The Euclidean norm of a row."""
     return jnp.sqrt(jnp.sum(x * x))
 
 
-def divide_or_zero(numerator: jax.Array, denominator: jax.Array) -> jax.Array:
+def divide_or_zero(numerator: jax.Array | Scalar, denominator: jax.Array) -> jax.Array:
     """``numerator / denominator``, and 0 where the denominator is 0: a row without history and gradient stays."""
     nonzero = denominator != 0
     return jnp.where(nonzero, numerator / jnp.where(nonzero, denominator, 1.0), 0.0)

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from sparrow.kernels.native.graph import Graph
 from sparrow.kernels.native.values import Inexpressible, Value, in_order
 
-START = {"+": "0", "*": "1"}
-"""What a sum and a product begin with. A maximum begins with the row's first element."""
+PARTS = {"+": ("0", "sum_parts"), "*": ("1", "product_parts")}
+"""What a sum and a product begin with, and what puts their parts together. A maximum is taken element by element."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,6 +125,11 @@ class _Emitter:
         ]
 
     def _loop(self, number: int) -> list[str]:
+        """Pass ``number`` over the row.
+
+        A sum has `kParts` parts, each of every kParts-th element: these are independent of one another, and the same on
+        every processor.
+        """
         reductions = [v for v in self.values if v.reduction and self.level[v] - 1 == number]
         body: list[str] = []
         for value in self.values:
@@ -132,12 +137,15 @@ class _Emitter:
                 body.append(f"const {value.c_type} {self.names[value]} = {self._expression(value, number)};")
                 if value in self.kept:
                     body.append(f"kept{self.kept[value]}[i] = {self.names[value]};")
-        before: list[str] = []
+        before, after = [], []
         for value in reductions:
             name, operand = self.names[value], self._text(value.operands[0], number)
-            if value.reduction in START:
-                before.append(f"{value.c_type} {name} = {START[value.reduction]};")
-                body.append(f"{name} {value.reduction}= {operand};")
+            if value.reduction in PARTS:
+                start, together = PARTS[value.reduction]
+                before.append(f"{value.c_type} {name}_parts[kParts];")
+                before.append(f"for (int64_t k = 0; k < kParts; ++k) {name}_parts[k] = {start};")
+                body.append(f"{name}_parts[k] {value.reduction}= {operand};")
+                after.append(f"const {value.c_type} {name} = {together}({name}_parts);")
             else:
                 before.append(f"{value.c_type} {name} = 0;")
                 body.append(f"{name} = i == 0 ? {operand} : {value.reduction}imum({name}, {operand});")
@@ -145,7 +153,7 @@ class _Emitter:
             body += self._stores()
         if not body:
             return []
-        return [*before, _simd(reductions, self.names), "for (int32_t i = 0; i < dim; ++i) {", *_indent(body), "}"]
+        return [*before, *_over_elements(body, reductions), *after]
 
     def _stores(self) -> list[str]:
         stores = [] if self.graph.row.leaf and self._text(self.graph.row) == "row[i]" else [("row", self.graph.row)]
@@ -165,14 +173,23 @@ class _Emitter:
         return self.names[value]
 
 
-def _simd(reductions: Iterable[Value], names: dict[Value, str]) -> str:
-    """Tells the compiler that iterations are independent, and which sums it may split over lanes."""
-    clauses = []
-    for value in reductions:
-        if value.reduction not in START:
-            return "// in order: a maximum must not lose a NaN"
-        clauses.append(f" reduction({value.reduction} : {names[value]})")
-    return f"#pragma omp simd{''.join(clauses)}"
+def _over_elements(body: list[str], reductions: list[Value]) -> list[str]:
+    """The loops that run ``body`` for every element i."""
+    if any(value.reduction not in PARTS for value in reductions):  # in order: a maximum must not lose a NaN
+        return ["for (int64_t i = 0, k = 0; i < dim; ++i, k = i % kParts) {", *_indent(body), "}"]
+    if not reductions:
+        return ["#pragma omp simd", "for (int32_t i = 0; i < dim; ++i) {", *_indent(body), "}"]
+    body = ["const int64_t i = from + k;", *body]
+    loops = [
+        "int64_t from = 0;",
+        "for (; from + kParts <= dim; from += kParts) {",
+        *_indent(["#pragma omp simd", "for (int64_t k = 0; k < kParts; ++k) {", *_indent(body), "}"]),
+        "}",
+        "for (int64_t k = 0; from + k < dim; ++k) {",
+        *_indent(body),
+        "}",
+    ]
+    return ["{", *_indent(loops), "}"]
 
 
 def _indent(lines: Iterable[str]) -> list[str]:

@@ -29,6 +29,23 @@ using RowStep = void (*)(const RowArguments&);
 // Buffers begin on cache lines.
 inline int64_t scratch_stride(int32_t dim) { return (static_cast<int64_t>(dim) + 15) / 16 * 16; }
 
+// A sum or a product over the row is taken in so many parts.
+constexpr int64_t kParts = 16;
+
+template <class T>
+inline T sum_parts(const T (&parts)[kParts]) {
+  T sums[kParts / 2];
+  for (int64_t k = 0; k < kParts / 2; ++k) sums[k] = parts[k] + parts[k + kParts / 2];
+  return ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
+}
+
+template <class T>
+inline T product_parts(const T (&parts)[kParts]) {
+  T product = parts[0];
+  for (int64_t k = 1; k < kParts; ++k) product *= parts[k];
+  return product;
+}
+
 // XLA's meaning of operations that C++ leaves open, or defines otherwise.
 
 // NaN in, NaN out.
