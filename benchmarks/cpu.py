@@ -137,45 +137,40 @@ def measure(workload: Workload, optimizer: str, rounds: int, with_lookup: bool, 
     rows = [np.concatenate([ids + i * workload.rows for i, ids in enumerate(batch.ids)]) for batch in data]
     floor = Floor(workload.tables * workload.rows, workload.dim, os.cpu_count() or 1, level, rows)
     operations = ("lookup", "step") if with_lookup else ("step",)
-    times: dict[tuple[str, str], list[float]] = {}
+    lookups, touched = statistics.mean(map(len, rows)), statistics.mean(map(len, floor.touched))
+    bags, shapes = workload.tables * workload.batch, contenders.ours.step_of_row.slot_shapes
+    vectors = sum(shape != () for shape in shapes)
+    times: dict[str, dict[str, dict[int, float]]] = {
+        operation: {name: {} for name in (*contenders.names, "floor", "own floor")} for operation in operations
+    }
     disturbed = 0
-    for round_number in range(rounds):
-        block = [(round_number * BLOCK + i) % NUM_BATCHES for i in range(BLOCK)]
+    for number in range(rounds):
+        block = [(number * BLOCK + i) % NUM_BATCHES for i in range(BLOCK)]
+        turn = number % len(contenders.names)
         for operation in operations:
-            for name in contenders.names:
+            for name in contenders.names[turn:] + contenders.names[:turn]:
                 slow = name == "xla"
-                if slow and round_number % SLOW_ROUNDS:
+                if slow and number % SLOW_ROUNDS:
                     continue
                 disturbed += not wait_until_idle()
                 seconds = contenders.run(name, operation, block[:SLOW_BLOCK] if slow else block)
-                times.setdefault((operation, name), []).extend(seconds)
+                times[operation][name][number] = statistics.median(seconds)
         disturbed += not wait_until_idle()
         floor.measure(block, WARM_UP)
+        for operation in operations:
+            for own in (False, True):
+                times[operation]["own floor" if own else "floor"][number] = (
+                    floor.lookup(lookups, bags, own)
+                    if operation == "lookup"
+                    else floor.step(lookups, touched, bags, vectors, len(shapes) - vectors, own)
+                )
     contenders.close()
-
-    lookups = statistics.mean(map(len, rows))
-    touched = statistics.mean(map(len, floor.touched))
-    bags = workload.tables * workload.batch
-    shapes = contenders.ours.step_of_row.slot_shapes
-    vectors = sum(shape != () for shape in shapes)
     print(
-        f"{workload.name} {optimizer}: {lookups:.0f} lookups, {touched:.0f} touched rows; ns per row: "
-        f"gather {floor.rate('gather') * 1e9:.1f}, modify {floor.rate('modify') * 1e9:.1f}, "
-        f"number {floor.rate('line') * 1e9:.1f}; stream {1e-9 / floor.rate('stream'):.1f} GB/s; "
+        f"{workload.name} {optimizer}: {lookups:.0f} lookups, {touched:.0f} touched rows; "
         f"{disturbed} blocks began while something else ran"
     )
-    results = []
-    for operation in operations:
-        label = "lookup" if operation == "lookup" else optimizer
-        medians = {name: statistics.median(times[operation, name]) for name in contenders.names}
-        floors = [
-            floor.lookup(lookups, bags, own)
-            if operation == "lookup"
-            else floor.step(lookups, touched, bags, vectors, len(shapes) - vectors, own)
-            for own in (False, True)
-        ]
-        results.append(Result(workload.name, label, medians, *floors, samples=len(times[operation, "native"])))
-    return results
+    labels = {"lookup": "lookup", "step": optimizer}
+    return [Result(workload.name, labels[operation], times[operation]) for operation in operations]
 
 
 def main() -> None:
@@ -183,7 +178,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workloads", nargs="+", default=list(WORKLOADS), choices=list(WORKLOADS))
     parser.add_argument("--optimizers", nargs="+", default=list(OPTIMIZERS), choices=OPTIMIZERS)
-    parser.add_argument("--rounds", type=int, default=4, help="blocks of each contender")
+    parser.add_argument("--rounds", type=int, default=9, help="blocks of each contender")
     parser.add_argument("--no-xla", action="store_true")
     parser.add_argument("--no-write", action="store_true")
     options = parser.parse_args()
@@ -193,7 +188,7 @@ def main() -> None:
             with_lookup = optimizer == options.optimizers[0]
             results += measure(WORKLOADS[name], optimizer, options.rounds, with_lookup, not options.no_xla)
             print(tables(results[-1 - with_lookup :]), flush=True)
-    text = report(results, BLOCK, WARM_UP)
+    text = report(results, options.rounds, BLOCK, WARM_UP)
     print(text)
     if not options.no_write:
         (HERE / "results" / "cpu.md").write_text(text)

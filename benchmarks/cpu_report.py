@@ -6,14 +6,18 @@ import dataclasses
 import os
 import pathlib
 import platform
+import statistics
 
 import jax
 from workloads import WORKLOADS
 
 from sparrow.kernels.native.library import load
 
-MULTIPLES = tuple(f"{name} / {floor}" for name in ("native", "fbgemm") for floor in ("floor", "own floor"))
-COLUMNS = ("native", "xla", "fbgemm", "fbgemm 1t", "fbgemm 2x1", "torch")
+COLUMNS = ("native", "xla", "fbgemm", "fbgemm 1t", "fbgemm 2x1", "torch", "floor", "own floor")
+RATIOS = (
+    *((name, "native") for name in COLUMNS[1:6]),
+    *((name, floor) for name in ("native", "fbgemm") for floor in ("floor", "own floor")),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,30 +26,34 @@ class Result:
 
     Attributes:
       workload, operation: which; the operation is "lookup", or an optimizer for the whole step.
-      times: the median of each contender, in seconds.
-      floor, own_floor: the seconds that memory alone takes, see floor.py.
-      samples: how many runs of ``native`` the median is of.
+      rounds: for each of `COLUMNS` that took part, the seconds in each round: the median of its block; for the
+        floors see floor.py.
     """
 
     workload: str
     operation: str
-    times: dict[str, float]
-    floor: float
-    own_floor: float
-    samples: int
+    rounds: dict[str, dict[int, float]]
+
+    def seconds(self, name: str) -> float | None:
+        """The median over the rounds; None: it did not take part."""
+        return statistics.median(self.rounds[name].values()) if name in self.rounds else None
+
+    def ratio(self, name: str, to: str) -> float | None:
+        """How many times ``to`` it takes: the median of the rounds' ratios, because a whole round may be slow."""
+        if not {name, to} <= self.rounds.keys():
+            return None
+        mine, other = self.rounds[name], self.rounds[to]
+        return statistics.median(mine[i] / other[i] for i in mine.keys() & other.keys())
 
 
 def tables(results: list[Result]) -> str:
     """Two Markdown tables: milliseconds; how many times ``native``, and how many times the floor, that is."""
-    times = [["ms", *COLUMNS, "floor", "own floor"]]
-    ratios = [["times", *(f"{name} / native" for name in COLUMNS[1:]), *MULTIPLES]]
+    times = [["ms", *COLUMNS]]
+    ratios = [["times", *(f"{name} / {to}" for name, to in RATIOS)]]
     for result in results:
-        label, measured = f"{result.workload} {result.operation}", result.times
-        floors = (result.floor, result.own_floor)
-        times.append([label, *(_number(measured.get(name), 1e-3) for name in COLUMNS)])
-        times[-1] += [_number(floor, 1e-3) for floor in floors]
-        ratios.append([label, *(_number(measured.get(name), measured["native"], 1) for name in COLUMNS[1:])])
-        ratios[-1] += [_number(measured.get(name), floor) for name in ("native", "fbgemm") for floor in floors]
+        label = f"{result.workload} {result.operation}"
+        times.append([label, *(_number(result.seconds(name), 1e-3) for name in COLUMNS)])
+        ratios.append([label, *(_number(result.ratio(name, to), 1, 1 if to == "native" else 2) for name, to in RATIOS)])
     return "\n\n".join(map(_markdown, (times, ratios)))
 
 
@@ -67,7 +75,7 @@ def processor() -> str:
         return platform.processor() or platform.machine()
 
 
-def report(results: list[Result], block: int, warm_up: float) -> str:
+def report(results: list[Result], rounds: int, block: int, warm_up: float) -> str:
     """The whole results file."""
     library = load()
     level = library if isinstance(library, str) else library.level
@@ -76,8 +84,9 @@ def report(results: list[Result], block: int, warm_up: float) -> str:
     )
     return f"""# CPU kernels against their peers
 
-Written by `python benchmarks/cpu.py` in one run. The contenders take turns, {block} runs at a time after {warm_up} s of
-runs that do not count; medians of {min(result.samples for result in results)} runs or more, milliseconds.
+Written by `python benchmarks/cpu.py` in one run of {rounds} rounds. In a round the contenders take turns, {block} runs at
+a time after {warm_up} s of runs that do not count. A time is the median of the rounds' medians, in milliseconds; a ratio
+is the median of the rounds' ratios, because on a shared machine some rounds are slow for all.
 {processor()}, {os.cpu_count()} cores, {level}; jax {jax.__version__}; torch 2.13.0, fbgemm-gpu-cpu 1.8.0; float32.
 A row named after an optimizer is the whole step: lookup, backward and update.
 

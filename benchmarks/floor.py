@@ -58,10 +58,11 @@ class Floor:
         self.samples: dict[str, list[float]] = {}
 
     def measure(self, block: list[int], warm_up: float) -> None:
-        """Samples of each rate; called between the contenders' blocks, with the batches that those ran."""
+        """Samples of each rate, in place of the last; called once a round, with the batches that the contenders ran."""
+        self.samples.clear()
         for rates in (
             *after_warm_up(self._own_rates, block, warm_up),
-            *after_warm_up(lambda _: self._random_rates(), block[:2], 0),
+            *after_warm_up(lambda _: self._random_rates(), block[:3], 0),
         ):
             for name, sample in rates.items():
                 self.samples.setdefault(name, []).append(sample)
