@@ -124,7 +124,7 @@ class CosineAnnealingWarmRestarts(Schedule):
         # The last cycle may be longer than an int32 can say; as a float it is exact up to 2**24 steps.
         lengths = jnp.asarray([self.t_0 * self.t_mult**i for i in range(len(starts))], float)
         starts_at = jnp.asarray(starts)
-        cycle = jnp.searchsorted(starts_at, elapsed, side="right") - 1
+        cycle = jnp.searchsorted(starts_at, elapsed, side="right", method="compare_all") - 1
         remaining = lengths[cycle] - (elapsed - starts_at[cycle])
         return _anneal(self, remaining, lengths[cycle])
 

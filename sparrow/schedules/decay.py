@@ -157,5 +157,5 @@ class ManualSteps(Schedule):
             line,
             self.lr,
             first,
-            lambda elapsed: rates[jnp.searchsorted(sizes, elapsed + line, side="left")],
+            lambda elapsed: rates[jnp.searchsorted(sizes, elapsed + line, side="left", method="compare_all")],
         )

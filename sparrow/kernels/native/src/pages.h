@@ -18,11 +18,12 @@ namespace sparrow {
 // Asks for large pages under [data, data + bytes). An array seen once may be on its way out; one that is seen again is
 // trained or read in place, so that moving it to large pages pays: a part at each call, round and round. Parts, because
 // moving takes about as long as copying, and nobody should wait for all of a huge table. Round and round, because a new
-// array often lies where an old one of its size was, and nothing here would tell them apart; asking for what is there
-// already takes microseconds. A kernel that refuses is no error: the pages stay small.
+// array often lies where an old one of its size was, and nothing here would tell them apart. Asking for what is there
+// already takes a microsecond for every 16 MB, so the parts are small after the first round. A kernel that refuses is no
+// error: the pages stay small.
 inline void prefer_huge_pages(const void* data, int64_t bytes) {
   constexpr uintptr_t kHugePage = uintptr_t(2) << 20;
-  constexpr uintptr_t kPart = uintptr_t(256) << 20;
+  constexpr uintptr_t kFirstPart = uintptr_t(256) << 20, kPart = uintptr_t(16) << 20;
   constexpr int64_t kWorthwhile = int64_t(32) << 20;
   constexpr int kCollapse = 25;  // MADV_COLLAPSE, since Linux 6.1; older headers do not name it
   if (bytes < kWorthwhile) return;
@@ -32,6 +33,7 @@ inline void prefer_huge_pages(const void* data, int64_t bytes) {
   struct Seen {
     uintptr_t begin = 0, end = 0;
     uintptr_t next = 0;  // the part that is asked for next
+    bool first_round = true;
   };
   static std::mutex* mutex = new std::mutex;
   static auto* recent = new std::array<Seen, 256>;
@@ -45,8 +47,9 @@ inline void prefer_huge_pages(const void* data, int64_t bytes) {
       (*recent)[oldest++ % recent->size()] = {begin, end, begin};
     } else {
       from = found->next;
-      to = std::min(from + kPart, end);
+      to = std::min(from + (found->first_round ? kFirstPart : kPart), end);
       found->next = to == end ? begin : to;
+      found->first_round = found->first_round && to != end;
     }
   }
   if (from == to || from == begin) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
