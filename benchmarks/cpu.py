@@ -42,7 +42,7 @@ PEERS = {
     "Adam": ("torch",),
     "PartialRowwiseAdam": (),
 }
-BLOCK = 8  # runs of a block that count
+BLOCK = 8  # runs of a block that count, at least
 WARM_UP = 0.15  # seconds of runs before them
 SLOW_BLOCK, SLOW_ROUNDS = 2, 3  # xla has no bar to reach: shorter blocks, in every third round
 

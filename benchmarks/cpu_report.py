@@ -9,7 +9,7 @@ import platform
 import statistics
 
 import jax
-from workloads import WORKLOADS
+from workloads import BLOCK_SECONDS, WORKLOADS
 
 from sparrow.kernels.native.library import load
 
@@ -84,9 +84,10 @@ def report(results: list[Result], rounds: int, block: int, warm_up: float) -> st
     )
     return f"""# CPU kernels against their peers
 
-Written by `python benchmarks/cpu.py` in one run of {rounds} rounds. In a round the contenders take turns, {block} runs
-at a time after {warm_up} s of runs that do not count. A time is the median of the rounds' medians, in milliseconds; a
-ratio is the median of the rounds' ratios, because on a shared machine some rounds are slow for all.
+Written by `python benchmarks/cpu.py` in one run of {rounds} rounds. In a round the contenders take turns: {warm_up} s
+of runs that do not count, then {block} runs, and more until {BLOCK_SECONDS} s have passed. A time is the median of the
+rounds' medians, in milliseconds; a ratio is the median of the rounds' ratios, because on a shared machine some rounds
+are slow for all.
 {processor()}, {os.cpu_count()} cores, {level}; jax {jax.__version__}; torch 2.13.0, fbgemm-gpu-cpu 1.8.0; float32.
 A row named after an optimizer is the whole step: lookup, backward and update.
 

@@ -12,6 +12,7 @@ import numpy as np
 T = TypeVar("T")
 
 NUM_BATCHES = 32  # in rotation, so that no batch finds its rows in the cache
+BLOCK_SECONDS = 0.1  # a block of runs goes on for so long: a faster contender runs more often, for as long
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,9 +94,16 @@ def batches(workload: Workload, count: int = NUM_BATCHES) -> list[Batch]:
 
 
 def after_warm_up(run: Callable[[int], T], block: Sequence[int], seconds: float) -> list[T]:
-    """``run`` on each batch of the block, after as many uncounted runs as fit into ``seconds``, two at least."""
+    """``run`` on each batch of the block, and on those that follow until `BLOCK_SECONDS` have passed.
+
+    Before that come as many runs as fit into ``seconds``, two at least, which do not count.
+    """
     end, i = time.perf_counter() + seconds, 0
     while i < 2 or time.perf_counter() < end:
         run((block[0] - 1 - i) % NUM_BATCHES)
         i += 1
-    return [run(batch) for batch in block]
+    end = time.perf_counter() + BLOCK_SECONDS
+    results = [run(batch) for batch in block]
+    while time.perf_counter() < end:
+        results.append(run((block[0] + len(results)) % NUM_BATCHES))
+    return results

@@ -32,8 +32,11 @@ class RowGrads:
         )
 
     def scale(self, factor: jax.Array | float) -> RowGrads:
-        """Every row gradient times ``factor``."""
-        stacks = {name: grads._replace(bag_grads=grads.bag_grads * factor) for name, grads in self.stacks.items()}
+        """Every row gradient times ``factor``, in float32."""
+        stacks = {
+            name: grads._replace(bag_grads=grads.bag_grads.astype(jnp.float32) * factor)
+            for name, grads in self.stacks.items()
+        }
         return dataclasses.replace(self, stacks=stacks)
 
     def only_if(self, condition: jax.Array) -> RowGrads:

@@ -36,13 +36,14 @@ class Lookups:
 class RowGradients(NamedTuple):
     """The gradient of one stack's rows, not yet summed.
 
-    Entry i adds ``gains[i] * bag_grads[bags[i]]`` to row ``ids[i]``. Fields as in `Lookups`; any order of entries.
+    Entry i adds ``gains[i] * bag_grads[bags[i]]`` to row ``ids[i]``, in float32. Fields as in `Lookups`; any order of
+    entries.
     """
 
     ids: jax.Array  # (N,) int32
     bags: jax.Array | None  # (N,) int32; None: entry i is bag i
     gains: jax.Array | None  # (N,) float32; None: all 1
-    bag_grads: jax.Array  # (num_bags, dim) float32
+    bag_grads: jax.Array  # (num_bags, dim) float32, or bfloat16 or float16 as the model made them
 
 
 class StepScalars(NamedTuple):

@@ -69,7 +69,7 @@ def sum_by_row(grads: RowGradients, num_rows: int) -> tuple[jax.Array, jax.Array
     ids = _in_range(grads.ids, num_rows)
     order = jnp.argsort(ids, stable=True)  # stable: the order of a row's sum does not depend on the other rows
     ids, bags = ids[order], bags[order]
-    entry_grads = grads.bag_grads.at[bags].get(mode="fill", fill_value=0)  # (N, dim)
+    entry_grads = grads.bag_grads.at[bags].get(mode="fill", fill_value=0).astype(jnp.float32)  # (N, dim)
     if grads.gains is not None:
         entry_grads = entry_grads * jnp.asarray(grads.gains)[order][:, None]
     first = jnp.concatenate([jnp.ones(min(count, 1), bool), ids[1:] != ids[:-1]])

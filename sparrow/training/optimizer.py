@@ -62,7 +62,7 @@ class OptimizerState:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Gradients:
-    """What `Optimizer.gradients` gives: float32, no longer scaled. ``a + b`` accumulates micro-batches."""
+    """What `Optimizer.gradients` gives, no longer scaled; ``dense`` is float32. ``a + b`` accumulates micro-batches."""
 
     dense: Any
     rows: RowGrads
@@ -198,20 +198,24 @@ class Optimizer:
         has_aux: bool = False,
         weight: float = 1.0,
     ) -> tuple[Gradients, Any]:
-        """The gradients of one (micro-)batch times ``weight``, in float32 and without the loss scale; and aux."""
-        acts = self.embedder.lookup(state.embedding, batch)
+        """The gradients of one (micro-)batch times ``weight``, without the loss scale; and aux.
+
+        Those of parameters are float32. Those of activations stay in the model's precision where they are not scaled.
+        """
+        acts = cast(self.embedder.lookup(state.embedding, batch), self.precision)
         scale = jnp.float32(1.0) if state.loss_scale is None else state.loss_scale.scale
 
         def scaled_loss(params: Any, acts: dict[str, jax.Array]) -> tuple[jax.Array, tuple[jax.Array, Any]]:
-            result = loss_fn(cast(params, self.precision), cast(acts, self.precision), *args)
+            result = loss_fn(cast(params, self.precision), acts, *args)
             loss, aux = result if has_aux else (result, None)
             loss = loss.astype(jnp.float32)
             return loss * scale, (loss, aux)
 
         (grads, act_grads), (loss, aux) = jax.grad(scaled_loss, argnums=(0, 1), has_aux=True)(state.params, acts)
         # Before anything looks at them: max_gradient and norms are of the true gradients.
-        factor = weight / scale
-        grads, act_grads = jax.tree.map(lambda g: g.astype(jnp.float32) * factor, (grads, act_grads))
+        grads = cast(grads, "float32")
+        if weight != 1.0 or state.loss_scale is not None:
+            grads, act_grads = jax.tree.map(lambda g: g.astype(jnp.float32) * (weight / scale), (grads, act_grads))
         return Gradients(grads, self.embedder.row_grads(batch, act_grads), weight * loss), aux
 
     def all_finite(self, grads: Gradients) -> jax.Array:

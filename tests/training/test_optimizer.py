@@ -177,6 +177,19 @@ def test_the_model_computes_in_the_precision(precision):
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves((state.params, state.embedding.tables)))
 
 
+def test_activations_gradients_stay_in_the_models_precision_until_they_are_scaled():
+    optimizer, state = make(precision="bf16")
+    given, labels = inputs(0)
+    batch = pack(optimizer, given)
+    grads, _ = optimizer.gradients(state, loss_fn, batch, labels)
+    half, _ = optimizer.gradients(state, loss_fn, batch, labels, weight=0.5)
+    for rows, halves in zip(grads.rows.stacks.values(), half.rows.stacks.values(), strict=True):
+        assert rows.bag_grads.dtype == jnp.bfloat16
+        assert halves.bag_grads.dtype == jnp.float32
+        np.testing.assert_array_equal(rows.bag_grads.astype(jnp.float32) * 0.5, halves.bag_grads)
+    assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves((grads.dense, half.dense)))
+
+
 def test_clipping_covers_dense_and_rows_together():
     rule = sp.rules.SGD(1.0)
     given, labels = inputs(0)

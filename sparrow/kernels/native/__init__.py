@@ -85,7 +85,7 @@ def update(
         grads.ids,
         _or_empty(grads.bags, jnp.int32),
         _or_empty(grads.gains, jnp.float32),
-        grads.bag_grads,
+        grads.bag_grads.astype(jnp.float32),
         scalars.hyper,
         scalars.seeds,
         scalars.first_rows,
