@@ -101,6 +101,9 @@ class Contenders:
 
     def __init__(self, workload: Workload, optimizer: str, data: list[Batch], with_xla: bool) -> None:
         self.names = [name for name in BACKENDS if with_xla or name != "xla"]
+        self.ours = Ours(workload, optimizer, data)
+        for operation in ("lookup", "step"):  # moves the tables to large pages, before the others fill the memory
+            self.ours.run("native", operation, range(NUM_BATCHES), WARM_UP)
         self.processes: dict[str, PeerProcess] = {}
         for name in PEERS[optimizer] if PEERS_PYTHON.exists() else ():
             if name == "fbgemm 2x1" and workload.tables == 1:
@@ -108,7 +111,6 @@ class Contenders:
             self.names.append(name)
             if name != "fbgemm 1t":  # has the tables of "fbgemm"
                 self.processes[name] = PeerProcess(workload.name, name, optimizer)
-        self.ours = Ours(workload, optimizer, data)
         for process in self.processes.values():
             process.receive()
 

@@ -16,14 +16,14 @@ namespace sparrow {
 #if defined(__linux__)
 
 // Asks for large pages under [data, data + bytes). An array seen once may be on its way out; one that is seen again is
-// trained or read in place, so that moving it to large pages pays: a part at each call, round and round. Parts, because
-// moving takes about as long as copying, and nobody should wait for all of a huge table. Round and round, because a new
-// array often lies where an old one of its size was, and nothing here would tell them apart. Asking for what is there
-// already takes a microsecond for every 16 MB, so the parts are small after the first round. A kernel that refuses is no
-// error: the pages stay small.
+// trained or read in place, so that moving it to large pages pays: a part at each call, because moving takes about as long
+// as copying, and nobody should wait for all of a huge table. After the first round it goes on, now and then and in small
+// parts: a new array often lies where an old one of its size was, and nothing here would tell them apart. Where the system
+// has no large page left, asking is slow: then the array is left alone for a while. That is no error: its pages stay small.
 inline void prefer_huge_pages(const void* data, int64_t bytes) {
   constexpr uintptr_t kHugePage = uintptr_t(2) << 20;
   constexpr uintptr_t kFirstPart = uintptr_t(256) << 20, kPart = uintptr_t(16) << 20;
+  constexpr int32_t kCallsBetween = 16, kCallsAfterRefusal = 32, kCallsAfterLaterRefusal = 1000;
   constexpr int64_t kWorthwhile = int64_t(32) << 20;
   constexpr int kCollapse = 25;  // MADV_COLLAPSE, since Linux 6.1; older headers do not name it
   if (bytes < kWorthwhile) return;
@@ -33,27 +33,39 @@ inline void prefer_huge_pages(const void* data, int64_t bytes) {
   struct Seen {
     uintptr_t begin = 0, end = 0;
     uintptr_t next = 0;  // the part that is asked for next
+    int32_t wait = 0;    // so many calls
     bool first_round = true;
   };
   static std::mutex* mutex = new std::mutex;
   static auto* recent = new std::array<Seen, 256>;
   static size_t oldest = 0;
+  auto find = [&] {
+    return std::find_if(recent->begin(), recent->end(),
+                        [&](const Seen& seen) { return seen.begin == begin && seen.end == end; });
+  };
   uintptr_t from = 0, to = 0;
   {
     std::lock_guard<std::mutex> lock(*mutex);
-    auto found = std::find_if(recent->begin(), recent->end(),
-                              [&](const Seen& seen) { return seen.begin == begin && seen.end == end; });
+    auto found = find();
     if (found == recent->end()) {
       (*recent)[oldest++ % recent->size()] = {begin, end, begin};
+    } else if (found->wait > 0) {
+      --found->wait;
+      return;
     } else {
       from = found->next;
       to = std::min(from + (found->first_round ? kFirstPart : kPart), end);
       found->next = to == end ? begin : to;
       found->first_round = found->first_round && to != end;
+      found->wait = found->first_round ? 0 : kCallsBetween;
     }
   }
   if (from == to || from == begin) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
-  if (from != to) madvise(reinterpret_cast<void*>(from), to - from, kCollapse);
+  if (from != to && madvise(reinterpret_cast<void*>(from), to - from, kCollapse) != 0) {
+    std::lock_guard<std::mutex> lock(*mutex);
+    auto found = find();
+    if (found != recent->end()) found->wait = found->first_round ? kCallsAfterRefusal : kCallsAfterLaterRefusal;
+  }
 }
 
 #else
