@@ -176,7 +176,7 @@ class _Emitter:
 def _over_elements(body: list[str], reductions: list[Value]) -> list[str]:
     """The loops that run ``body`` for every element i."""
     if any(value.reduction not in PARTS for value in reductions):  # in order: a maximum must not lose a NaN
-        return ["for (int64_t i = 0, k = 0; i < dim; ++i, k = i % kParts) {", *_indent(body), "}"]
+        return ["for (int64_t i = 0, k = 0; i < dim; ++i) {", *_indent(body), "}"]  # all in the first part
     if not reductions:
         return ["#pragma omp simd", "for (int32_t i = 0; i < dim; ++i) {", *_indent(body), "}"]
     body = ["const int64_t i = from + k;", *body]

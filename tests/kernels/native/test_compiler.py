@@ -11,8 +11,11 @@ import pytest
 
 import sparrow as sp
 from sparrow.embedding.stacking import row_step as embedder_row_step
+from sparrow.kernels import choose, native
 from sparrow.kernels.native import compiler, library, shipped
 from sparrow.kernels.native.translate import translate
+from sparrow.rules import SGD
+from tests.kernels.native.problems import row_step
 
 RULE = """
     import dataclasses, pathlib, sys, warnings
@@ -80,6 +83,12 @@ def test_without_compiler_and_libraries_the_backend_says_so(tmp_path: pathlib.Pa
     assert reason.endswith("no C++ compiler was found; install g++ or clang++, or set CXX")
     assert chosen == "xla"
     assert error.startswith("backend 'native' is not available here")
+
+
+def test_where_jax_uses_another_device_the_backend_says_so(monkeypatch):
+    monkeypatch.setattr(native, "platform", lambda: "gpu")
+    with pytest.raises(ValueError, match="it runs on the CPU, and JAX uses the GPU here"):
+        choose("native", row_step(SGD(), 8))
 
 
 def test_a_compiler_that_fails_is_quoted(tmp_path: pathlib.Path):

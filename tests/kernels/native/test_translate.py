@@ -59,6 +59,21 @@ def assert_agree(rule, dim=13):
         np.testing.assert_allclose(g, w, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("dim", [3, 16, 40])
+@pytest.mark.parametrize("with_maximum", [False, True])
+def test_sums_and_products_of_rows_shorter_and_longer_than_their_parts(dim, with_maximum):
+    @dataclasses.dataclass(frozen=True)
+    class Totals(Rule):
+        part: str = str(with_maximum)
+        slots = {"total": Slot(PER_ROW), "product": Slot(PER_ROW), "largest": Slot(PER_ROW)}
+
+        def update(self, row, grad, slots, h):
+            largest = jnp.max(row) if self.part == "True" else jnp.sum(grad)
+            return row, {"total": jnp.sum(row), "product": jnp.prod(1 + 0.1 * row), "largest": largest}
+
+    assert_agree(Totals(), dim)
+
+
 def test_element_wise_functions():
     """All in one rule, each with a slot of its own, so that one compilation does."""
 
