@@ -26,7 +26,7 @@ import jax
 from sparrow import config as configs
 from sparrow import runs
 from sparrow.data import ClickLog, write_clicks
-from sparrow.runs.step import train_step
+from sparrow.runs.loop.step import train_step
 
 HERE = pathlib.Path(__file__).parent
 PEERS_PYTHON = HERE.parent / ".venv-peers" / "bin" / "python"

@@ -15,14 +15,30 @@ from sparrow.kernels import backends
 from sparrow.rules import Rule
 
 if TYPE_CHECKING:
-    from sparrow import config, data, dense, exports, losses, metrics, models, runs, schedules, serving
+    from sparrow import (
+        checkpoint,
+        config,
+        data,
+        dense,
+        exports,
+        losses,
+        metrics,
+        models,
+        optimizer,
+        plan,
+        reports,
+        runs,
+        schedules,
+        serving,
+    )
     from sparrow.embedding import linen, nnx
-    from sparrow.training import Optimizer
+    from sparrow.optimizer import Optimizer
 
 __version__ = "0.1.0"
 
 _LAZY = {
-    "Optimizer": "sparrow.training:Optimizer",
+    "Optimizer": "sparrow.optimizer:Optimizer",
+    "checkpoint": "sparrow.checkpoint",
     "config": "sparrow.config",
     "data": "sparrow.data",
     "dense": "sparrow.dense",
@@ -32,6 +48,9 @@ _LAZY = {
     "metrics": "sparrow.metrics",
     "models": "sparrow.models",
     "nnx": "sparrow.embedding.nnx",
+    "optimizer": "sparrow.optimizer",
+    "plan": "sparrow.plan",
+    "reports": "sparrow.reports",
     "runs": "sparrow.runs",
     "schedules": "sparrow.schedules",
     "serving": "sparrow.serving",
@@ -62,6 +81,7 @@ __all__ = [
     "TableSpec",
     "__version__",
     "backends",
+    "checkpoint",
     "config",
     "data",
     "dense",
@@ -71,6 +91,9 @@ __all__ = [
     "metrics",
     "models",
     "nnx",
+    "optimizer",
+    "plan",
+    "reports",
     "rules",
     "runs",
     "schedules",

@@ -50,10 +50,10 @@ class _Mistake(ValueError):
 
 def _mistakes() -> tuple[type[Exception], ...]:
     """What is a user's mistake. Imported when there is one: predicting from an export needs no config."""
+    from sparrow.checkpoint import CheckpointError
     from sparrow.config import ConfigError
     from sparrow.data import DataError
     from sparrow.runs import FolderError
-    from sparrow.training.checkpoint import CheckpointError
 
     return ConfigError, DataError, CheckpointError, FolderError, _Mistake
 

@@ -24,22 +24,20 @@ sparrow.config.errors.ConfigError: train.batch_siz: unknown field: did you mean 
 build what the config describes; `epochs_in_steps` tells schedules that count epochs how long one is.
 """
 
-from sparrow.config.assemble import Assembly, assemble, evaluate_pipeline, train_pipeline
-from sparrow.config.build import dense_optimizer, optimizer, table_rules
-from sparrow.config.config import Config
-from sparrow.config.data import Data, Negatives
-from sparrow.config.epochs import counts_epochs, epochs_in_steps
+from sparrow.config.building.assemble import Assembly, assemble, evaluate_pipeline, train_pipeline
+from sparrow.config.building.epochs import counts_epochs, epochs_in_steps
+from sparrow.config.building.objective import TaskMetric, named_metrics, total_loss
+from sparrow.config.building.optimizers import dense_optimizer, optimizer, table_rules
 from sparrow.config.errors import ConfigError, Problem
-from sparrow.config.files import dumps, from_mapping, load, loads
-from sparrow.config.json_schema import json_schema
-from sparrow.config.model import Model
-from sparrow.config.objective import TaskMetric, named_metrics, total_loss
-from sparrow.config.overrides import override
-from sparrow.config.rules import RULES, register_rule
-from sparrow.config.tables import TableOptions
-from sparrow.config.tasks import MetricUse, Task
-from sparrow.config.torcheasyrec import import_config
-from sparrow.config.train import (
+from sparrow.config.loading.files import dumps, from_mapping, load, loads
+from sparrow.config.loading.json_schema import json_schema
+from sparrow.config.loading.overrides import override
+from sparrow.config.sections.config import Config
+from sparrow.config.sections.data import Data, Negatives
+from sparrow.config.sections.model import Model
+from sparrow.config.sections.tables import TableOptions
+from sparrow.config.sections.tasks import MetricUse, Task
+from sparrow.config.sections.train import (
     Checkpoint,
     DenseOptimizer,
     DensePart,
@@ -49,6 +47,8 @@ from sparrow.config.train import (
     TableOptimizer,
     Train,
 )
+from sparrow.config.torcheasyrec import import_config
+from sparrow.rules import RULES, register_rule
 
 __all__ = [
     "RULES",

@@ -10,12 +10,12 @@ from typing import Any, Final
 
 import jax
 
+from sparrow.checkpoint import Key, rows_of
 from sparrow.config import ConfigError, Problem
 from sparrow.data import Feature
 from sparrow.data.features import registry
 from sparrow.embedding import Embedder, EmbeddingState
 from sparrow.serving.tensors import Streamed
-from sparrow.training.checkpoint import Key, rows_of
 
 VOCABULARIES: Final = "vocabularies"
 

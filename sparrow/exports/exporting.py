@@ -10,14 +10,14 @@ import jax
 import numpy as np
 
 import sparrow
-from sparrow.config.assemble import need
+from sparrow.config.building.assemble import need
 from sparrow.exports import signature
 from sparrow.exports.contents import Parameters, described_features, streamed_tables
 from sparrow.exports.folder import whole
 from sparrow.exports.functions import Arguments, Arrays, Exported, Function, exported, rows_are_independent
 from sparrow.models import registry as models
 from sparrow.runs import Program, TrainState
-from sparrow.runs.prediction import prediction_batch_size, used_in_evaluation
+from sparrow.runs.predict_files import prediction_batch_size, used_in_evaluation
 from sparrow.runs.predictions import VECTORS, columns_of, is_matching, predictions
 from sparrow.serving.description import NAME, Description, FunctionEntry, LookupEntry, TableEntry
 from sparrow.serving.model import PARAMETERS, PREDICT, TABLES

@@ -8,9 +8,9 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from sparrow.checkpoint.manifest import sync
 from sparrow.data import DataError
 from sparrow.serving.description import NAME
-from sparrow.training.checkpoint.manifest import sync
 
 
 def refuse(folder: str | Path, overwrite: bool) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 from sparrow.plan.sizes import TableSize, size_of
 from sparrow.runs import Program, TrainState
-from sparrow.runs.feed import Feed
-from sparrow.runs.traffic import count
+from sparrow.runs.loop.feed import Feed
+from sparrow.runs.recorded.traffic import count
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,9 +17,9 @@ from sparrow.plan.rehearsal import Rehearsal
 from sparrow.plan.sizes import TableSize, size_of, startup_peak, step_memory, table_sizes
 from sparrow.reports.words import size
 from sparrow.runs import Program
-from sparrow.runs.in_flight import MOST
-from sparrow.runs.length import length
-from sparrow.runs.traffic import Traffic
+from sparrow.runs.loop.in_flight import MOST
+from sparrow.runs.loop.length import length
+from sparrow.runs.recorded.traffic import Traffic
 
 
 @dataclasses.dataclass(frozen=True)

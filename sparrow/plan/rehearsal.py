@@ -10,9 +10,9 @@ import jax
 from sparrow.embedding import Embedder
 from sparrow.plan.sizes import size_of
 from sparrow.runs import Program
-from sparrow.runs.feed import Feed
-from sparrow.runs.memory import status_bytes
-from sparrow.runs.step import train_step
+from sparrow.runs.loop.feed import Feed
+from sparrow.runs.loop.memory import status_bytes
+from sparrow.runs.loop.step import train_step
 
 ROWS: Final = 1000
 STEPS: Final = 3

@@ -12,8 +12,8 @@ import numpy as np
 
 from sparrow.embedding import Embedder, EmbeddingState, FeatureSpec, TableSpec
 from sparrow.runs import Program, TrainState
-from sparrow.runs.feed import Feed
-from sparrow.runs.step import train_step
+from sparrow.runs.loop.feed import Feed
+from sparrow.runs.loop.step import train_step
 
 
 def size_of(tree: Any) -> int:

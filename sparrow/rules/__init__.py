@@ -4,28 +4,11 @@ from sparrow.rules.adagrad import F2A, Adagrad, AdagradMomentum, RowwiseAdagrad
 from sparrow.rules.adam import LAMB, Adam, PartialRowwiseAdam, PartialRowwiseLAMB
 from sparrow.rules.adaptive import Adadelta, LaProp, Lion, RMSprop
 from sparrow.rules.base import PER_ELEMENT, PER_ROW, Hyper, Rule, ScalarOrSchedule, Slot, Slots
-from sparrow.rules.dense import as_optax
 from sparrow.rules.ftrl import FTRL
+from sparrow.rules.names import RULES, register_rule
 from sparrow.rules.sgd import SGD, LarsSGD
-
-SHIPPED: tuple[type[Rule], ...] = (
-    SGD,
-    Adagrad,
-    RowwiseAdagrad,
-    AdagradMomentum,
-    Adam,
-    PartialRowwiseAdam,
-    LAMB,
-    PartialRowwiseLAMB,
-    LarsSGD,
-    FTRL,
-    LaProp,
-    F2A,
-    Adadelta,
-    RMSprop,
-    Lion,
-)
-"""Every rule that comes with the package."""
+from sparrow.rules.shipped import SHIPPED
+from sparrow.rules.to_optax import as_optax
 
 __all__ = [
     "F2A",
@@ -33,6 +16,7 @@ __all__ = [
     "LAMB",
     "PER_ELEMENT",
     "PER_ROW",
+    "RULES",
     "SGD",
     "SHIPPED",
     "Adadelta",
@@ -52,4 +36,5 @@ __all__ = [
     "Slot",
     "Slots",
     "as_optax",
+    "register_rule",
 ]

@@ -1,13 +1,13 @@
 """Runs: a config in, a trained and evaluated model out. `sparrow.cli` is this on the command line."""
 
 from sparrow.runs.errors import FolderError, Interrupted, RunError
-from sparrow.runs.evaluation import Evaluator
-from sparrow.runs.non_finite import NonFinite
-from sparrow.runs.prediction import predict
-from sparrow.runs.program import Program, TrainState
-from sparrow.runs.run_folder import RunFolder
-from sparrow.runs.saving import Extra, load, saved_config
-from sparrow.runs.training import Trained, train
+from sparrow.runs.loop.evaluation import Evaluator
+from sparrow.runs.loop.non_finite import NonFinite
+from sparrow.runs.loop.program import Program, TrainState
+from sparrow.runs.loop.training import Trained, train
+from sparrow.runs.predict_files import predict
+from sparrow.runs.saved.run_folder import RunFolder
+from sparrow.runs.saved.saving import Extra, load, saved_config
 
 __all__ = [
     "Evaluator",

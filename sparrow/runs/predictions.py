@@ -22,7 +22,7 @@ import jax.numpy as jnp
 
 from sparrow import losses
 from sparrow.config import Task
-from sparrow.config.objective import NEGATIVE_IDS, POSITIVE_IDS
+from sparrow.config.building.objective import NEGATIVE_IDS, POSITIVE_IDS
 
 PREFIX: Final = "prediction"
 VECTORS: Final = ("query", "item")

@@ -5,7 +5,7 @@ import pytest
 from sparrow import config, dense, losses, metrics, rules, schedules
 from sparrow.data import ComboFeature, IdFeature, Parquet, RawFeature, SequenceFeature
 from sparrow.models import MLP, registry
-from sparrow.training import LossScale
+from sparrow.optimizer import LossScale
 from tests.config.examples import EVERYTHING
 
 

@@ -9,12 +9,12 @@ import pytest
 
 from sparrow import config, metrics, rules, schedules
 from sparrow.config import ConfigError, json_schema
-from sparrow.config.plain import plain
-from sparrow.config.records import RecordField, model_of
-from sparrow.config.registries import REGISTRIES, key_of
-from sparrow.config.rules import RULES
+from sparrow.config.loading.plain import plain
+from sparrow.config.loading.records import RecordField, model_of
+from sparrow.config.loading.registries import REGISTRIES, key_of
 from sparrow.data import Parquet, Tables
 from sparrow.models import MLP, TaskTower, Tower
+from sparrow.rules.names import RULES
 from tests.config.examples import valid
 
 REQUIRED = {

@@ -10,7 +10,7 @@ import optax
 
 from sparrow import dense, schedules
 
-DATA = np.load(Path(__file__).parents[1] / "data" / "mars_quad_skew.npz")
+DATA = np.load(Path(__file__).parents[1] / "golden" / "mars_quad_skew.npz")
 CASES = json.loads(bytes(DATA["meta"]))
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from sparrow import dense, schedules
 
-DATA = np.load(Path(__file__).parents[1] / "data" / "dense.npz")
+DATA = np.load(Path(__file__).parents[1] / "golden" / "dense.npz")
 CASES = json.loads(bytes(DATA["meta"]))
 TOLERANCE = 1e-5  # absolute, on parameters of order 1
 

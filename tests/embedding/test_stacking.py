@@ -109,7 +109,7 @@ def test_a_frozen_table_costs_nothing_and_never_changes():
 
 
 def test_rules_by_pattern():
-    from sparrow.training import with_rules
+    from sparrow.optimizer import with_rules
 
     features = [sp.FeatureSpec(name=n, table_spec=table(n, SGD(0.1))) for n in ("user", "item_id", "item_shop")]
     changed = with_rules(features, {"item_.*": Adam(0.1), "user": SGD(0.0)})

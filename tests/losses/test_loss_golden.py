@@ -17,7 +17,7 @@ import pytest
 
 from sparrow import losses
 
-DATA = np.load(Path(__file__).parents[1] / "data" / "losses.npz")
+DATA = np.load(Path(__file__).parents[1] / "golden" / "losses.npz")
 RECORDS = json.loads(bytes(DATA["meta"]))["records"]
 MATCH = [case for case in RECORDS if case.startswith("match")]
 RANK = [case for case in RECORDS if case not in MATCH]

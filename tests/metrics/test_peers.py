@@ -13,7 +13,7 @@ from sparrow import metrics
 from sparrow.metrics.classification import binary_log_loss
 from tests.metrics.cases import run
 
-GOLDEN = np.load(Path(__file__).parents[1] / "data" / "metrics.npz")
+GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "metrics.npz")
 equal = pytest.approx
 pytestmark = pytest.mark.usefixtures("quick_compiler")
 

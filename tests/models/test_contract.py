@@ -7,7 +7,7 @@ import pytest
 from flax import nnx
 
 from sparrow import models
-from sparrow.training.precision import cast
+from sparrow.optimizer.precision import cast
 
 from .cases import BATCH, CASES
 

@@ -13,7 +13,7 @@ import pytest
 import sparrow as sp
 from sparrow import rules
 
-DATA = Path(__file__).parent.parent / "data"
+DATA = Path(__file__).parent.parent / "golden"
 
 
 @functools.cache

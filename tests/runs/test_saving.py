@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparrow import runs
+from sparrow.checkpoint import CheckpointError
 from sparrow.config import ConfigError
 from sparrow.data import ClickLog, DataError, write_clicks
-from sparrow.training.checkpoint import CheckpointError
 from tests.runs.cases import FIELDS, IDS, case
 from tests.runs.test_training import assert_same_bits
 

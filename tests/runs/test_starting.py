@@ -7,11 +7,11 @@ import pytest
 
 import sparrow as sp
 from sparrow import runs
+from sparrow.checkpoint import Checkpoints, Key, Saved, placed, rows_of
 from sparrow.config import ConfigError
 from sparrow.data import DataError
-from sparrow.runs.restoring import say_dtypes
-from sparrow.runs.starting import started
-from sparrow.training.checkpoint import Checkpoints, Key, Saved, placed, rows_of
+from sparrow.runs.saved.restoring import say_dtypes
+from sparrow.runs.saved.starting import started
 from tests.runs.cases import IDS, NAMES, case
 from tests.runs.test_training import assert_same_bits
 

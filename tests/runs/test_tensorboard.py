@@ -6,7 +6,7 @@ import struct
 import numpy as np
 import pytest
 
-from sparrow.runs.tensorboard import EventFile, crc32c
+from sparrow.runs.recorded.tensorboard import EventFile, crc32c
 
 
 def fields(data):

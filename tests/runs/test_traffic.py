@@ -9,9 +9,9 @@ import pytest
 
 import sparrow as sp
 from sparrow import runs
-from sparrow.runs.recording import Recorder
-from sparrow.runs.row_counts import EXACT_ROWS, ExactCounts, HottestCounts, rows_counted
-from sparrow.runs.traffic import Traffic, count
+from sparrow.runs.recorded.recorder import Recorder
+from sparrow.runs.recorded.row_counts import EXACT_ROWS, ExactCounts, HottestCounts, rows_counted
+from sparrow.runs.recorded.traffic import Traffic, count
 from tests.runs.cases import case
 
 

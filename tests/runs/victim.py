@@ -14,8 +14,8 @@ import jax
 import numpy as np
 
 from sparrow import cli, runs
+from sparrow.checkpoint import Saved, saved_steps
 from sparrow.config import dumps
-from sparrow.training.checkpoint import Saved, saved_steps
 from tests.runs.cases import case
 
 # Tables with one and with two slots, an average, dropout's keys, batch statistics, metrics of training.

@@ -15,7 +15,7 @@ import pytest
 from sparrow import schedules
 from tests.conftest import OPTIMIZED
 
-DATA = np.load(Path(__file__).parents[1] / "data" / "schedules.npz")
+DATA = np.load(Path(__file__).parents[1] / "golden" / "schedules.npz")
 CASES = json.loads(bytes(DATA["meta"]))
 
 # One of each, with every option in use: what must hold for all is tested over these.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from sparrow import losses
-from sparrow.config.model import Model
-from sparrow.config.tasks import Task
+from sparrow.config.sections.model import Model
+from sparrow.config.sections.tasks import Task
 from sparrow.config.torcheasyrec import tables
 from sparrow.config.torcheasyrec.blocks import Block
 from sparrow.config.torcheasyrec.tasks import task

@@ -6,7 +6,7 @@ text it is separated by tabs, and its first line is ``id:int64<tab>weight:float<
 
 from __future__ import annotations
 
-from sparrow.config.data import Negatives
+from sparrow.config.sections.data import Negatives
 from sparrow.config.torcheasyrec.blocks import Block
 from sparrow.data import Csv, Parquet, Source, Split
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from sparrow import dense, rules
+from sparrow.config.sections.train import DenseOptimizer, DensePart
 from sparrow.config.torcheasyrec.blocks import Block
 from sparrow.config.torcheasyrec.messages import MESSAGES
 from sparrow.config.torcheasyrec.rates import learning_rate
-from sparrow.config.train import DenseOptimizer, DensePart
 
 _RULES: Final[Mapping[str, Callable[..., rules.Rule]]] = {
     "FusedSGDOptimizer": rules.SGD,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparrow.config.config import Config
-from sparrow.config.data import Data, Negatives
+from sparrow.config.sections.config import Config
+from sparrow.config.sections.data import Data, Negatives
 from sparrow.config.torcheasyrec import tables, text
 from sparrow.config.torcheasyrec.blocks import Block, read
 from sparrow.config.torcheasyrec.features import features

@@ -6,10 +6,10 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from sparrow.config.assemble import WIDE
-from sparrow.config.tables import TableOptions
+from sparrow.config.building.assemble import WIDE
+from sparrow.config.sections.tables import TableOptions
+from sparrow.config.sections.train import TableOptimizer
 from sparrow.config.torcheasyrec.blocks import Block
-from sparrow.config.train import TableOptimizer
 from sparrow.data import Feature, SparseFeature
 from sparrow.embedding.initializers import Constant, Initializer, Normal, Uniform
 from sparrow.rules import SGD

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from sparrow import losses, metrics
-from sparrow.config.tasks import MetricUse, Task
+from sparrow.config.sections.tasks import MetricUse, Task
 from sparrow.config.torcheasyrec.blocks import Block
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final, get_args
 
+from sparrow.config.sections.train import Checkpoint, Evaluate, Summary, TableOptimizer, Train
 from sparrow.config.torcheasyrec.blocks import Block
 from sparrow.config.torcheasyrec.optimizers import dense_optimizer, sparse_rule
 from sparrow.config.torcheasyrec.rates import in_steps
-from sparrow.config.train import Checkpoint, Evaluate, Summary, TableOptimizer, Train
+from sparrow.optimizer import LossScale
 from sparrow.registry import nearest
-from sparrow.training import LossScale
 
 _PRECISIONS: Final[dict[str, Any]] = {"": "float32", "BF16": "bfloat16", "FP16": "float16"}
 

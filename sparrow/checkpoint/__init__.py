@@ -1,0 +1,36 @@
+"""Checkpoints: a run's state on disk, whole or not at all, and found damaged before it is used.
+
+A checkpoint is a folder, written through Orbax beside its final name and then renamed::
+
+    <step>/tables/            one .npy file per table and per slot, by logical name
+    <step>/state.safetensors  every other array, by name
+    <step>/about.json         what it is: the step, the files, and what the caller adds
+    <step>/manifest.json      size and checksum of every file above, written last
+
+Nothing here knows of configs: `Checkpoints` saves and finds them, `Saved` reads one, `rows_of` and `placed` name the
+tables of an `Embedder`, `named` and `unnamed` everything else.
+"""
+
+from sparrow.checkpoint.blocks import Key, Rows
+from sparrow.checkpoint.errors import CheckpointError, Damaged
+from sparrow.checkpoint.folder import Checkpoints, saved_steps, whole
+from sparrow.checkpoint.leaves import named, paths, plain, unnamed
+from sparrow.checkpoint.saved import Saved
+from sparrow.checkpoint.tables import placed, rows_of
+
+__all__ = [
+    "CheckpointError",
+    "Checkpoints",
+    "Damaged",
+    "Key",
+    "Rows",
+    "Saved",
+    "named",
+    "paths",
+    "placed",
+    "plain",
+    "rows_of",
+    "saved_steps",
+    "unnamed",
+    "whole",
+]

@@ -1,0 +1,154 @@
+"""Tables in files, a block of rows at a time: memory never holds a second copy of a large table.
+
+The files are NumPy's ``.npy``; a dtype that NumPy does not know, such as bfloat16, is kept as whole numbers of its
+size, and the checkpoint's ``about.json`` says what they are.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from sparrow.checkpoint.errors import Damaged
+
+BLOCK_BYTES: Final = 4 << 20
+"""What is copied off or onto the device at once: large enough for the disk, small beside everything else."""
+
+Array = npt.NDArray[Any]
+
+
+class Key(NamedTuple):
+    """The logical name of rows: a table's own, or those of one of its slots."""
+
+    table: str
+    slot: str | None = None
+
+    def __str__(self) -> str:
+        return f"table '{self.table}'" if self.slot is None else f"slot '{self.slot}' of table '{self.table}'"
+
+
+class Rows(NamedTuple):
+    """Rows ``start`` to ``start + num_rows`` of an array that may hold several tables."""
+
+    array: jax.Array
+    start: int
+    num_rows: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of these rows alone."""
+        return (self.num_rows, *self.array.shape[1:])
+
+    @property
+    def nbytes(self) -> int:
+        """What they take."""
+        return self.array.nbytes // self.array.shape[0] * self.num_rows
+
+    def blocks(self) -> Iterator[Array]:
+        """The rows in order, on the host. Each block is cut while the one before it is in use."""
+        rows, end = self.array.shape[0], self.start + self.num_rows
+        size = block_rows(self.array.nbytes // rows)
+        cut: tuple[jax.Array, slice] | None = None
+        for first in range(self.start, end, size):
+            count = min(size, end - first)
+            # Powers of two, and more rows than needed if need be: a few compiled programs serve tables of all sizes.
+            width = min(1 << (count - 1).bit_length(), rows)
+            at = min(first, rows - width)
+            following = _cut(self.array, at, width)
+            following.copy_to_host_async()
+            if cut is not None:
+                yield np.asarray(cut[0])[cut[1]]
+            cut = following, slice(first - at, first - at + count)
+        if cut is not None:
+            yield np.asarray(cut[0])[cut[1]]
+
+
+def block_rows(row_bytes: int) -> int:
+    """How many rows a block has: a power of two.
+
+    >>> block_rows(256)
+    16384
+    """
+    return 1 << (max(1, BLOCK_BYTES // max(1, row_bytes)).bit_length() - 1)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _cut(array: jax.Array, first: int, count: int) -> jax.Array:
+    return jax.lax.dynamic_slice_in_dim(array, first, count)
+
+
+class Written(NamedTuple):
+    """A file's size and the CRC-32 of its bytes."""
+
+    size: int
+    crc: int
+
+
+def write(path: Path, shape: tuple[int, ...], dtype: Any, blocks: Iterable[Array]) -> Written:
+    """Writes the rows to a file; it is not yet flushed to the disk."""
+    header = _header(shape, dtype)
+    size, crc = len(header), zlib.crc32(header)
+    with path.open("wb", buffering=0) as file:
+        _write_all(file, header)
+        for block in blocks:
+            data: Any = _as_bytes(block)
+            _write_all(file, data)
+            size, crc = size + len(data), zlib.crc32(data, crc)
+    return Written(size, crc)
+
+
+def read(path: Path, shape: tuple[int, ...], dtype: Any, written: Written) -> Iterator[tuple[int, Array]]:
+    """Blocks of rows with the number of the first. After the last one the checksum is compared: `Damaged` if wrong."""
+    header = _header(shape, dtype)
+    row_bytes = int(np.prod(shape[1:], dtype=np.int64)) * jnp.dtype(dtype).itemsize
+    size = block_rows(row_bytes)
+    with path.open("rb", buffering=0) as file:
+        crc = zlib.crc32(_exactly(file, len(header), path))
+        for first in range(0, shape[0], size):
+            count = min(size, shape[0] - first)
+            data = _exactly(file, count * row_bytes, path)
+            crc = zlib.crc32(data, crc)
+            yield first, np.frombuffer(data, np.uint8).view(jnp.dtype(dtype)).reshape(count, *shape[1:])
+        if file.read(1) or crc != written.crc:
+            raise Damaged(f"{path}: its bytes are not those that were written")
+
+
+def _header(shape: tuple[int, ...], dtype: Any) -> bytes:
+    """The first bytes of an .npy file."""
+    kind = jnp.dtype(dtype)
+    known = kind if kind.kind in "biufc" else np.dtype(f"u{kind.itemsize}")
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": np.lib.format.dtype_to_descr(known), "fortran_order": False, "shape": shape}
+    )
+    return header.getvalue()
+
+
+def _as_bytes(block: Array) -> npt.NDArray[np.uint8]:
+    return np.ascontiguousarray(block).reshape(-1).view(np.uint8)
+
+
+def _write_all(file: io.FileIO, data: bytes | memoryview) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[file.write(view) :]
+
+
+def _exactly(file: io.FileIO, count: int, path: Path) -> bytearray:
+    data = bytearray(count)
+    view = memoryview(data)
+    while view:
+        got = file.readinto(view)
+        if not got:
+            raise Damaged(f"{path}: it was cut off")
+        view = view[got:]
+    return data

@@ -1,0 +1,125 @@
+"""What a checkpoint holds, as a handler of Orbax: it fills the folder, Orbax renames it when it is whole."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import json
+import urllib.parse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import orbax.checkpoint as ocp
+import safetensors.numpy
+
+from sparrow.checkpoint.blocks import Array, Key, Rows, Written, write
+from sparrow.checkpoint.manifest import sync, write_durably, write_manifest
+
+FORM: Final = 2
+ABOUT: Final = "about.json"
+TABLES: Final = "tables"
+STATE: Final = "state.safetensors"
+COPY_BYTES: Final = 32 << 20
+"""Tables of up to so many bytes in all are copied, and written while training goes on."""
+
+ORBAX_OWN: Final = frozenset({"_CHECKPOINT_METADATA", "commit_success.txt"})
+"""Files that Orbax writes after the manifest; nothing here reads them."""
+
+
+class StateHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
+    """Writes tables in blocks of rows, and every other array into one file.
+
+    What the caller waits for: small arrays and tables are copied; large tables, of which no second copy may be made,
+    are written to their files straight away, because the next step changes them in place. What happens in the
+    background: the copies are written, all files are flushed to the disk and listed in the manifest, and the folder
+    gets its name.
+    """
+
+    def __init__(self) -> None:
+        self._pool = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="sparrow-checkpoint")
+        self._written: dict[str, Written] = {}
+        self._about: dict[str, Any] = {}
+
+    async def async_save(self, directory: Any, args: StateSave) -> list[Any]:
+        """The part that the caller waits for; what it returns is waited for in the background."""
+        folder = Path(directory)
+        (folder / TABLES).mkdir()
+        self._written = {}
+        self._about = {"form": FORM, "tables": _entries(args.tables), **args.about}
+        copied: list[tuple[str, Rows, list[Array]]] = []
+        room = COPY_BYTES
+        for index, (key, rows) in enumerate(args.tables.items()):
+            file = _file(index, key)
+            if rows.nbytes <= room:
+                room -= rows.nbytes
+                copied.append((file, rows, list(rows.blocks())))
+            else:
+                self._written[file] = write(folder / file, rows.shape, rows.array.dtype, rows.blocks())
+        copies = [(file, rows.shape, rows.array.dtype, blocks) for file, rows, blocks in copied]
+        return [self._pool.submit(self._write_copies, folder, copies, args.arrays)]
+
+    def save(self, directory: Any, args: StateSave) -> None:
+        """Not used: `AsyncCheckpointer` calls `async_save`."""
+        raise NotImplementedError("checkpoints are written by ocp.AsyncCheckpointer")
+
+    def restore(self, directory: Any, args: Any = None) -> Any:
+        """Not used: `Saved` reads checkpoints, and checks them."""
+        raise NotImplementedError("checkpoints are read by Saved")
+
+    def finalize(self, directory: Any) -> None:
+        """The last files, in the background; after it Orbax gives the folder its name."""
+        folder = Path(directory)
+        write_durably(folder / ABOUT, json.dumps(self._about, indent=1).encode())
+        write_manifest(folder, self._written, leave_out=ORBAX_OWN)
+        for name in (TABLES, "."):
+            sync(folder / name)
+
+    def close(self) -> None:
+        """Ends the background thread."""
+        self._pool.shutdown()
+
+    def _write_copies(
+        self, folder: Path, copies: list[tuple[str, tuple[int, ...], Any, list[Array]]], arrays: Mapping[str, Array]
+    ) -> None:
+        for file, shape, dtype, blocks in copies:
+            self._written[file] = write(folder / file, shape, dtype, blocks)
+        for file in self._written:
+            sync(folder / file)
+        # Through bytes: the library's own way to a file does not tell that the disk is full.
+        write_durably(folder / STATE, safetensors.numpy.save({name: _contiguous(arrays[name]) for name in arrays}))
+
+
+@ocp.args.register_with_handler(StateHandler, for_save=True, for_restore=True)  # Orbax wants both
+@dataclasses.dataclass
+class StateSave(ocp.args.CheckpointArgs):  # type: ignore[misc]
+    """What to save: rows by logical name, other arrays on the host, and plain values for ``about.json``."""
+
+    tables: Mapping[Key, Rows]
+    arrays: Mapping[str, Array]
+    about: Mapping[str, Any]
+
+
+def _contiguous(array: Array) -> Array:
+    """Row by row in memory: the library writes the memory as it lies."""
+    return np.require(array, requirements="C")
+
+
+def _entries(tables: Mapping[Key, Rows]) -> list[dict[str, Any]]:
+    return [
+        {
+            "table": key.table,
+            "slot": key.slot,
+            "file": _file(index, key),
+            "shape": list(rows.shape),
+            "dtype": str(rows.array.dtype),
+        }
+        for index, (key, rows) in enumerate(tables.items())
+    ]
+
+
+def _file(index: int, key: Key) -> str:
+    """A file name that people recognize, whatever the table is called; the number makes it unique."""
+    name = key.table if key.slot is None else f"{key.table}.{key.slot}"
+    return f"{TABLES}/{index:04}-{urllib.parse.quote(name, safe=' ')[:100]}.npy"

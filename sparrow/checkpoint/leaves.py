@@ -1,0 +1,54 @@
+"""The leaves of a pytree by name, and back again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from sparrow.checkpoint.errors import CheckpointError
+
+
+def named(tree: Any) -> dict[str, npt.NDArray[Any]]:
+    """Copies of the leaves on the host, by their path; random keys as their numbers.
+
+    >>> {name: array.tolist() for name, array in named({"a": {"b": jnp.ones(2)}, "c": (jnp.zeros(()),)}).items()}
+    {'a/b': [1.0, 1.0], 'c/0': 0.0}
+    """
+    # A copy, never a view: on the CPU the leaf's own memory is given away with the next step.
+    return {name: np.array(plain(leaf)) for name, leaf in paths(tree)}
+
+
+def unnamed(like: Any, arrays: Mapping[str, Any]) -> Any:
+    """A tree such as ``like`` with the leaves of ``arrays``; one that is missing or of another shape is refused."""
+    leaves = [_restored(name, leaf, arrays) for name, leaf in paths(like)]
+    return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+def paths(tree: Any) -> list[tuple[str, Any]]:
+    """The leaves with the names that they have in a checkpoint."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return [(jax.tree_util.keystr(path, simple=True, separator="/"), leaf) for path, leaf in leaves]
+
+
+def _restored(name: str, leaf: Any, arrays: Mapping[str, Any]) -> Any:
+    if name not in arrays:
+        raise CheckpointError(f"the checkpoint has no '{name}'")
+    array, expected = arrays[name], plain(leaf)
+    if array.shape != expected.shape:
+        raise CheckpointError(f"'{name}' has the shape {array.shape} in the checkpoint, {expected.shape} here")
+    value = jnp.asarray(array, expected.dtype)
+    return jax.random.wrap_key_data(value, impl=jax.random.key_impl(leaf)) if _is_key(leaf) else value
+
+
+def _is_key(array: Any) -> bool:
+    return bool(jnp.issubdtype(array.dtype, jax.dtypes.prng_key))
+
+
+def plain(array: Any) -> Any:
+    """An array of numbers, also of a random key."""
+    return jax.random.key_data(array) if _is_key(array) else array

@@ -1,0 +1,83 @@
+"""The manifest of a checkpoint: every file with its size and checksum, written last."""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from sparrow.checkpoint.blocks import Written
+from sparrow.checkpoint.errors import Damaged
+
+NAME: Final = "manifest.json"
+PIECE: Final = 1 << 20
+
+
+def write_manifest(folder: Path, known: Mapping[str, Written], leave_out: frozenset[str]) -> None:
+    """Lists all files of the folder. Those in ``known`` were summed up while they were written; the others are read."""
+    paths = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    names = [path.relative_to(folder).as_posix() for path in paths]
+    listed = {name: known[name] if name in known else sum_up(folder / name) for name in names if name not in leave_out}
+    files = {name: {"size": written.size, "crc32": written.crc} for name, written in listed.items()}
+    write_durably(folder / NAME, json.dumps({"crc32": _crc(files), "files": files}, indent=1).encode())
+
+
+def read_manifest(folder: Path) -> dict[str, Written]:
+    """What the files of a checkpoint must be. `Damaged` where the manifest itself is, or a file is not of its size."""
+    try:
+        data = json.loads((folder / NAME).read_bytes())
+        files, crc = data["files"], data["crc32"]
+        if _crc(files) != crc:
+            raise ValueError
+        listed = {name: Written(entry["size"], entry["crc32"]) for name, entry in files.items()}
+    except FileNotFoundError:
+        raise Damaged(f"{folder / NAME}: it is missing") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise Damaged(f"{folder / NAME}: its bytes are not those that were written") from None
+    for name, written in listed.items():
+        try:
+            size = (folder / name).stat().st_size
+        except FileNotFoundError:
+            raise Damaged(f"{folder / name}: it is missing") from None
+        if size != written.size:
+            raise Damaged(f"{folder / name}: it has {size} bytes, {written.size} were written")
+    return listed
+
+
+def sum_up(path: Path) -> Written:
+    """Size and checksum of a file."""
+    size = crc = 0
+    with path.open("rb") as file:
+        while data := file.read(PIECE):
+            size, crc = size + len(data), zlib.crc32(data, crc)
+    return Written(size, crc)
+
+
+def check(path: Path, written: Written) -> None:
+    """Reads a file through: `Damaged` where it is not what was written."""
+    if sum_up(path) != written:
+        raise Damaged(f"{path}: its bytes are not those that were written")
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Writes a small file and waits for the disk."""
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync(path: Path) -> None:
+    """Waits until a file, or the names in a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _crc(files: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(files, sort_keys=True).encode())

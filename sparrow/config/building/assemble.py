@@ -1,0 +1,193 @@
+"""From a config to tables, model inputs and batches: how the sections ``data``, ``model`` and ``train`` meet."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from sparrow.config.building.optimizers import table_rules
+from sparrow.config.errors import ConfigError, Path, Problem
+from sparrow.config.sections.config import Config
+from sparrow.config.sections.data import Data
+from sparrow.config.sections.model import Model
+from sparrow.config.sections.tables import table_options
+from sparrow.data import Feature, Label, NegativeSampler, Pipeline, SparseFeature, feature_specs
+from sparrow.data.sources import Reader
+from sparrow.embedding import FeatureSpec
+from sparrow.losses import BPR, JRC
+from sparrow.models import Inputs
+from sparrow.registry import nearest
+
+WIDE: Final = "_wide"
+"""What the name of a feature gets where it has a table of its own for a wide group."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Assembly:
+    """What the embedder and the model are made of.
+
+    Attributes:
+      features: what the pipeline reads.
+      specs: the lookups, for `sparrow.Embedder`; each table has its rule.
+      ids_of: for each lookup, the feature whose ids it takes. A feature with a table of its own for a wide group is
+        looked up twice, and read once.
+      inputs: what the model is built from.
+      item_id: the key that tells which item an example chose, where negatives are drawn.
+    """
+
+    features: tuple[Feature, ...]
+    specs: tuple[FeatureSpec, ...]
+    ids_of: Mapping[str, str]
+    inputs: Inputs
+    item_id: str | None = None
+
+    def lookups(self, ids: Mapping[str, Any]) -> dict[str, Any]:
+        """The ids of a batch by lookup: what `sparrow.Embedder.pack` takes."""
+        return {lookup: ids[feature] for lookup, feature in self.ids_of.items()}
+
+
+def assemble(config: Config) -> Assembly:
+    """Tables, lookups and model inputs of a config."""
+    data, model = need(config.data, "data"), need(config.model, "model")
+    features = {feature.name: feature for feature in data.features}
+    groups = _groups(model, features)
+    looked_up: dict[str, SparseFeature] = {}
+    ids_of: dict[str, str] = {}
+    for group, names in model.groups.items():
+        for name, lookup in zip(names, groups[group], strict=True):
+            feature = features[name]
+            if isinstance(feature, SparseFeature) and feature.is_sparse:
+                looked_up[lookup] = feature if lookup == name else _wide_twin(feature, lookup, model.wide_dim)
+                ids_of[lookup] = name
+    try:
+        tables = [feature.table_name for feature in looked_up.values()]
+        rules = table_rules(config.train, dict.fromkeys(tables))
+        options = table_options(model.tables, dict.fromkeys(tables))
+        specs = feature_specs(list(looked_up.values()), rules.__getitem__, options)
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError([Problem(("data", "features"), str(error))]) from None
+    numbers = {name: feature.width for name, feature in features.items() if not feature.is_sparse}
+    acts = {lookup: feature.width for lookup, feature in looked_up.items()}
+    inputs = Inputs(acts=acts, numbers=numbers, groups=groups)
+    item_id = None if data.negatives is None else data.negatives.id_column
+    return Assembly(tuple(data.features), tuple(specs), ids_of, inputs, item_id)
+
+
+def train_pipeline(config: Config, prepare: Callable[[Any], Any] | None = None) -> Pipeline[Any]:
+    """The batches to train on. With a number of steps there is no last epoch."""
+    data = need(config.data, "data")
+    return _pipeline(
+        config,
+        data.train,
+        prepare,
+        batch_size=config.train.batch_size,
+        epochs=config.train.epochs,
+        shuffle_rows=data.shuffle_rows,
+        drop_remainder=data.drop_remainder,
+        negatives=_negatives(config, data.negatives.count if data.negatives else None),
+    )
+
+
+def evaluate_pipeline(config: Config, prepare: Callable[[Any], Any] | None = None) -> Pipeline[Any]:
+    """One pass over the data to evaluate on, in its own order."""
+    source = need(need(config.data, "data").evaluate, "data", "evaluate")
+    negatives = need(config.data, "data").negatives
+    count = None if negatives is None else negatives.evaluate_count or negatives.count
+    size = config.evaluate.batch_size or config.train.batch_size
+    return _pipeline(config, source, prepare, batch_size=size, negatives=_negatives(config, count))
+
+
+def _negatives(config: Config, count: int | None) -> Callable[[Reader], NegativeSampler] | None:
+    """What makes the sampler of a pipeline, once the examples are open; None: there is none."""
+    data, model = need(config.data, "data"), need(config.model, "model")
+    section = data.negatives
+    if section is None or count is None:
+        return None
+    where: Path = ("data", "negatives", "group")
+    if section.group not in model.groups:
+        raise ConfigError([Problem(where, f"unknown group '{section.group}': {nearest(section.group, model.groups)}")])
+    names = set(model.groups[section.group])
+    for group, others in model.groups.items():
+        if group != section.group and (shared := names & set(others)):
+            problem = f"the feature '{min(shared)}' is in the group '{group}' too, whose examples draw no negatives"
+            raise ConfigError([Problem(where, problem)])
+    items_id = section.items_id_column or section.id_column
+
+    def make(examples: Reader) -> NegativeSampler:
+        _, kinds = examples.schemas[0]
+        return NegativeSampler(
+            section.items,
+            [feature for feature in data.features if feature.name in names],
+            id_column=items_id,
+            count=count,
+            weight_column=section.weight_column,
+            seed=config.train.seed,
+            like={**kinds, items_id: kinds[section.id_column]},
+            bad_rows=data.bad_rows,
+        )
+
+    return make
+
+
+def _pipeline(config: Config, source: Any, prepare: Any, **options: Any) -> Pipeline[Any]:
+    data: Data = need(config.data, "data")
+    tasks = config.tasks.values()
+    made = {label.name: label for label in data.labels}
+    labels = dict.fromkeys(name for task in tasks for name in (task.label, task.task_space_label) if name)
+    sessions = [loss.session_name for task in tasks for loss in task.losses if isinstance(loss, JRC | BPR)]
+    keys = [session for session in sessions if session is not None]
+    keys += [data.negatives.id_column] if data.negatives is not None else []
+    keys += [use.group_by for task in tasks for use in (*task.metrics, *task.train_metrics) if use.group_by]
+    return Pipeline(
+        source,
+        data.features,
+        labels=[made.get(name, Label(name)) for name in labels],
+        weights=list(dict.fromkeys(task.sample_weight for task in tasks if task.sample_weight)),
+        keys=list(dict.fromkeys(keys)),
+        seed=config.train.seed,
+        bad_rows=data.bad_rows,
+        ahead=data.ahead,
+        prepare=prepare,
+        **options,
+    )
+
+
+def need(section: Any, *path: str) -> Any:
+    """The section, which a config may leave out and a run may not."""
+    if section is None:
+        raise ConfigError([Problem(path, "is required")])
+    return section
+
+
+def _groups(model: Model, features: Mapping[str, Feature]) -> dict[str, list[str]]:
+    """The names of the lookups and numbers in each group."""
+    groups: dict[str, list[str]] = {}
+    for group, names in model.groups.items():
+        where: Path = ("model", "groups", group)
+        for name in names:
+            if name not in features:
+                raise ConfigError([Problem(where, f"unknown feature '{name}': {nearest(name, features)}")])
+            if features[name].part == "sequences":
+                raise ConfigError([Problem(where, f"the feature '{name}' is a sequence in order; give it a pooling")])
+        wide = group in model.architecture.wide_groups
+        groups[group] = [name + WIDE if wide and features[name].is_sparse else name for name in names]
+    used = {name for names in model.groups.values() for name in names}
+    for name in features:
+        if name not in used:
+            problem = Problem(("model", "groups"), f"the feature '{name}' is in no group; add it to one, or remove it")
+            raise ConfigError([problem])
+    for lookup in {lookup for names in groups.values() for lookup in names} - used:
+        if lookup in features:
+            raise ConfigError(
+                [Problem(("data", "features"), f"'{lookup}' is the name of a wide table; choose another")]
+            )
+    return groups
+
+
+def _wide_twin(feature: SparseFeature, lookup: str, dim: int) -> SparseFeature:
+    table = feature.table_name + WIDE
+    twin: Any = feature
+    return dataclasses.replace(twin, name=lookup, table=table, embedding_dim=dim)  # type: ignore[no-any-return]

@@ -1,0 +1,127 @@
+"""What the tasks of a config ask for: the total loss of a batch, and the metrics by name."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import operator
+from collections.abc import Mapping
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+
+from sparrow import losses
+from sparrow.config.loading.plain import plain
+from sparrow.config.sections.tasks import Task
+from sparrow.metrics import Metric
+from sparrow.registry import nearest
+
+Arrays = Mapping[str, Any]
+
+POSITIVE_IDS: Final = "<ids of the items chosen>"
+NEGATIVE_IDS: Final = "<ids of the items drawn>"
+"""Beside the columns of a batch with negatives; no column has such names."""
+
+
+def total_loss(tasks: Mapping[str, Task], outputs: Arrays, columns: Arrays) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """The sum over tasks of their weighted mean losses, and its terms.
+
+    Args:
+      tasks: the section ``tasks`` of a config.
+      outputs: what the model gave: the logits of each task under its name, or under "logits" where there is one task;
+        query, item (and negatives) of a model with two towers.
+      columns: labels, sample weights, sessions and task spaces, by the names of their columns.
+
+    >>> import jax.numpy as jnp
+    >>> tasks = {"click": Task(label="clicked", losses=["binary_cross_entropy"], weight=2.0)}
+    >>> total, terms = total_loss(tasks, {"logits": jnp.zeros(4)}, {"clicked": jnp.ones(4)})
+    >>> print(f"{total:.4f}")
+    1.3863
+    """
+    values = {
+        name: functools.reduce(operator.add, (_values(name, task, loss, outputs, columns) for loss in task.losses))
+        for name, task in tasks.items()
+    }
+    return losses.combine(
+        values,
+        {name: task.weights for name, task in tasks.items()},
+        weights=_columns_of(tasks, "sample_weight", columns),
+        indicators=_columns_of(tasks, "task_space_label", columns),
+    )
+
+
+def _values(name: str, task: Task, loss: losses.Loss, outputs: Arrays, columns: Arrays) -> jax.Array:
+    """One value per example."""
+    if isinstance(loss, losses.InBatchSoftmax):
+        return loss(_named("output", outputs, "query"), _named("output", outputs, "item"))
+    if isinstance(loss, losses.SampledSoftmax):
+        query, item, negatives = (_named("output", outputs, part) for part in ("query", "item", "negatives"))
+        ids = {"positive_ids": columns.get(POSITIVE_IDS), "negative_ids": columns.get(NEGATIVE_IDS)}
+        return loss(query, item, negatives, **ids)
+    if isinstance(loss, losses.BPR) and loss.session_name is None:
+        return _bpr_of_items(loss, outputs, columns)
+    logits = _named("output", outputs, name if name in outputs else "logits")
+    labels = _named("column", columns, task.label)
+    if isinstance(loss, losses.JRC):
+        return loss(logits, labels, _named("column", columns, loss.session_name))
+    if isinstance(loss, losses.BPR):
+        sessions = _named("column", columns, loss.session_name or "")
+        rivals = (sessions[:, None] == sessions) & (labels[:, None] > 0) & (labels <= 0)  # (batch, batch)
+        return loss(logits, jnp.broadcast_to(logits, rivals.shape), rivals)
+    return loss(logits, labels)
+
+
+def _bpr_of_items(loss: losses.BPR, outputs: Arrays, columns: Arrays) -> jax.Array:
+    """The item that a query chose against those that were drawn, or against those of the other queries."""
+    query, item = _named("output", outputs, "query"), _named("output", outputs, "item")
+    chosen = jnp.einsum("id,id->i", query, item[: len(query)])
+    if "negatives" not in outputs:
+        return loss(chosen, query @ item.T, ~jnp.eye(len(query), len(item), dtype=bool))
+    where = columns[POSITIVE_IDS][:, None] != columns[NEGATIVE_IDS] if POSITIVE_IDS in columns else None
+    return loss(chosen, query @ outputs["negatives"].T, where)
+
+
+def _columns_of(tasks: Mapping[str, Task], field: str, columns: Arrays) -> dict[str, Any]:
+    named = {name: getattr(task, field) for name, task in tasks.items()}
+    return {name: _named("column", columns, column) for name, column in named.items() if column is not None}
+
+
+def _named(kind: str, arrays: Arrays, name: str) -> Any:
+    if name not in arrays:
+        raise ValueError(f"the losses need the {kind} '{name}': {nearest(name, arrays)}")
+    return arrays[name]
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskMetric:
+    """A metric of a task: of which task, and the column that it groups by."""
+
+    task: str
+    metric: Metric[Any]
+    group_by: str | None
+
+
+def named_metrics(tasks: Mapping[str, Task], *, train: bool = False) -> dict[str, TaskMetric]:
+    """The metrics of all tasks, by the names that logs and results use.
+
+    A name is the metric's, with the options that are not its defaults; with several tasks, the task's name before it.
+
+    >>> task = Task(label="clicked", losses=["l2"], metrics=["mae", {"name": "recall_at_k", "top_k": 1}])
+    >>> list(named_metrics({"rating": task}))
+    ['mae', 'recall_at_k(top_k=1)']
+    """
+    named = {}
+    for name, task in tasks.items():
+        for use in task.train_metrics if train else task.metrics:
+            written = _call(plain(use))
+            named[f"{name}/{written}" if len(tasks) > 1 else written] = TaskMetric(name, use.metric, use.group_by)
+    return named
+
+
+def _call(written: Any) -> str:
+    """A record as short text: ``name(option=value)``."""
+    if not isinstance(written, Mapping):
+        return str(written)
+    options = ", ".join(f"{key}={_call(value)}" for key, value in written.items() if key != "name")
+    return f"{written['name']}({options})"

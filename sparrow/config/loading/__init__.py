@@ -1,0 +1,1 @@
+"""From files, overrides and mappings to checked records, and back."""

@@ -1,0 +1,188 @@
+"""Configs in files and texts: YAML, JSON, Python, and TorchEasyRec's text format."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from sparrow.config.errors import ConfigError, Problem, shown
+from sparrow.config.errors import Path as FieldPath
+from sparrow.config.loading.overrides import override, parse_override
+from sparrow.config.loading.plain import freeze, plain
+from sparrow.config.sections.config import Config
+from sparrow.config.torcheasyrec import import_config
+from sparrow.registry import load_yaml, nearest
+
+SUFFIXES: Final = (".yaml", ".yml", ".json", ".py", ".config")
+MAX_VALUES: Final = 200_000
+"""More than any config holds."""
+
+
+def load(path: str | Path, overrides: Iterable[str] = ()) -> Config:
+    """Reads a config file by its ending: .yaml, .yml, .json, .py (which defines ``config``) or .config (TorchEasyRec).
+
+    ``overrides`` are texts such as ``train.batch_size=4096``. All that is wrong is a `ConfigError`, one line a problem.
+    """
+    path = Path(path)
+    if path.suffix not in SUFFIXES:
+        raise ConfigError(f"unknown ending '{path.suffix}': {nearest(path.suffix, SUFFIXES)}", str(path))
+    if path.suffix == ".py":
+        if not path.is_file():
+            raise ConfigError("there is no such file", str(path))
+        return _from_python(runpy.run_path(str(path)), str(path), overrides)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(error.strerror or str(error), str(path)) from None
+    except UnicodeDecodeError:
+        raise ConfigError("is not a text file in UTF-8", str(path)) from None
+    return loads(text, path.suffix.removeprefix("."), str(path), overrides)
+
+
+def loads(text: str, form: str = "yaml", source: str | None = None, overrides: Iterable[str] = ()) -> Config:
+    """Reads a config from text in the form ``yaml`` (or ``yml``), ``json`` or ``config`` (TorchEasyRec).
+
+    >>> loads("train: {batch_size: many}", overrides=["train.steps=10"])
+    Traceback (most recent call last):
+    sparrow.config.errors.ConfigError: line 1: train.sparse_optimizer: is required
+    line 1: train.dense_optimizer: is required
+    line 1: train.batch_size: must be a whole number, got 'many'
+    line 1: tasks: is required
+    """
+    if form == "config":
+        config = import_config(text, source)
+        return from_mapping(plain(config), source, overrides) if overrides else config
+    if form == "json":
+        return from_mapping(_read_json(text, source), source, overrides)
+    if form in ("yaml", "yml"):
+        data, lines = _read_yaml(text, source)
+        return from_mapping(data, source, overrides, lines)
+    raise ConfigError(f"unknown form '{form}': {nearest(form, ('yaml', 'json', 'config'))}", source)
+
+
+def from_mapping(
+    data: Any,
+    source: str | None = None,
+    overrides: Iterable[str] = (),
+    lines: Mapping[FieldPath, int] | None = None,
+) -> Config:
+    """The config that ``data`` describes. ``lines`` says where its values stand in the file."""
+    if not isinstance(data, Mapping):
+        raise ConfigError(f"a config is a mapping of sections, got {shown(data)}", source)
+    overridden: list[FieldPath] = []
+    try:
+        fields = freeze(data)
+        for text in overrides:
+            overridden.append(parse_override(text)[0])
+            fields = override(fields, text)
+        return Config(**freeze(fields))
+    except ConfigError as error:
+        known = lines or {}
+        raise ConfigError([_located(problem, known, overridden) for problem in error.problems], source) from None
+    except RecursionError:
+        raise ConfigError("is nested too deeply", source) from None
+
+
+def dumps(config: Config, form: str = "yaml", defaults: bool = False) -> str:
+    """The config as text that `loads` reads back to an equal one.
+
+    Fields that have their default value are left out, unless ``defaults``.
+    """
+    data = plain(config, defaults)
+    if form == "json":
+        return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
+    if form == "yaml":
+        import yaml
+
+        text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
+        return text
+    raise ConfigError(f"unknown form '{form}': {nearest(form, ('yaml', 'json'))}")
+
+
+def _from_python(names: Mapping[str, Any], source: str, overrides: Iterable[str]) -> Config:
+    config = names.get("config")
+    if isinstance(config, Config):
+        return from_mapping(plain(config), source, overrides) if overrides else config
+    if not isinstance(config, Mapping):
+        raise ConfigError(f"must define 'config', a Config or a dict; got {shown(config)}", source)
+    return from_mapping(config, source, overrides)
+
+
+def _read_json(text: str, source: str | None) -> Any:
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        data = dict(pairs)
+        if len(data) < len(pairs):
+            twice = next(key for key, _ in pairs if sum(key == other for other, _ in pairs) > 1)
+            raise ConfigError(f"the field '{twice}' is given twice in one mapping", source)
+        return data
+
+    try:
+        return json.loads(text, object_pairs_hook=unique)
+    except json.JSONDecodeError as error:
+        raise ConfigError(
+            [Problem((), f"is not JSON: {error.msg} (column {error.colno})", error.lineno)], source
+        ) from None
+    except RecursionError:
+        raise ConfigError("is nested too deeply", source) from None
+    except ConfigError:
+        raise
+    except ValueError as error:  # a number with too many digits
+        raise ConfigError(f"is not JSON: {error}", source) from None
+
+
+def _read_yaml(text: str, source: str | None) -> tuple[Any, dict[FieldPath, int]]:
+    """The values, and the line of each."""
+    import yaml
+
+    lines: dict[FieldPath, int] = {}
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        if root is not None:
+            _walk(root, (), lines, source)
+        return load_yaml(text), lines
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        what = " ".join(part for part in (error.context, error.problem) if part)
+        raise ConfigError([Problem((), f"is not YAML: {what}", mark.line + 1 if mark else None)], source) from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"is not YAML: {str(error).splitlines()[0]}", source) from None
+    except ConfigError:
+        raise
+    except RecursionError:
+        raise ConfigError("is nested too deeply", source) from None
+    except (ValueError, TypeError, OverflowError, KeyError, IndexError, AttributeError) as error:
+        # PyYAML's own constructors, on a value such as the date 2020-99-99.
+        raise ConfigError(f"is not YAML: {error}", source) from None
+
+
+def _walk(node: Any, path: FieldPath, lines: dict[FieldPath, int], source: str | None) -> None:
+    """Notes the line of every value; a field that is given twice is an error."""
+    import yaml
+
+    if len(lines) > MAX_VALUES:  # a few aliases of aliases can stand for billions of values
+        raise ConfigError(f"holds more than {MAX_VALUES} values", source)
+    lines[path] = node.start_mark.line + 1
+    if isinstance(node, yaml.SequenceNode):
+        for index, item in enumerate(node.value):
+            _walk(item, (*path, index), lines, source)
+    elif isinstance(node, yaml.MappingNode):
+        for key, item in node.value:
+            below = (*path, str(key.value))
+            if below in lines:
+                line = key.start_mark.line + 1
+                raise ConfigError([Problem(below, f"is given twice, first on line {lines[below]}", line)], source)
+            _walk(item, below, lines, source)
+            lines[below] = key.start_mark.line + 1
+
+
+def _located(problem: Problem, lines: Mapping[FieldPath, int], overridden: Iterable[FieldPath]) -> Problem:
+    """The problem with the line of its field, or of the nearest one around it; what was overridden has no line."""
+    path = problem.path
+    if problem.line or any(path[: len(over)] == over for over in overridden):
+        return problem
+    while path and path not in lines:
+        path = path[:-1]
+    return Problem(problem.path, problem.message, lines.get(path))

@@ -1,0 +1,56 @@
+"""The JSON schema of configs, with which editors complete and check them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from sparrow.config.loading.records import PLACEHOLDER, inlined, model_of
+from sparrow.config.loading.registries import METRICS, REGISTRIES, key_of
+from sparrow.config.sections.config import Config
+from sparrow.config.sections.tasks import METRIC_USE
+from sparrow.registry import Registry
+
+
+def json_schema() -> dict[str, Any]:
+    """The schema of a whole config; records that are registered now are part of it.
+
+    >>> schema = json_schema()
+    >>> schema["properties"]["train"]
+    {'$ref': '#/$defs/Train'}
+    >>> schema["$defs"]["Train"]["properties"]["sparse_optimizer"]["$ref"]
+    '#/$defs/rule'
+    """
+    schema = Config.model_json_schema()
+    definitions = schema.setdefault("$defs", {})
+    for registry in REGISTRIES:
+        definitions[registry.kind] = _records(registry)
+    definitions[METRIC_USE] = _records(METRICS, {"group_by": {"type": "string", "minLength": 1}})
+    resolved: dict[str, Any] = _resolved(schema)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **resolved}
+
+
+def _records(registry: Registry[Any], beside: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+    """Any record of a registry: its name alone where no field is required, or a mapping; and what may stand beside."""
+    forms: list[dict[str, Any]] = []
+    alone = []
+    for name in registry.names():
+        form = inlined(model_of(registry[name]).model_json_schema())
+        properties = {key_of(registry): {"const": name}, **form.pop("properties", {}), **beside}
+        required = form.pop("required", [])
+        forms.append({**form, "properties": properties, "required": [key_of(registry), *required]})
+        if not required:
+            alone.append(name)
+    names = [{"enum": alone}] if alone else []
+    return {"anyOf": [*names, *forms]}
+
+
+def _resolved(node: Any) -> Any:
+    """The schema with each placeholder of a record replaced by a reference."""
+    if isinstance(node, list):
+        return [_resolved(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    rest = {key: _resolved(item) for key, item in node.items() if key != PLACEHOLDER}
+    return {"$ref": f"#/$defs/{node[PLACEHOLDER]}", **rest} if PLACEHOLDER in node else rest

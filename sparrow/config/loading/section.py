@@ -1,0 +1,29 @@
+"""`Section`: what all parts of a config have in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pydantic
+from pydantic import BaseModel
+
+from sparrow.config.errors import ConfigError
+from sparrow.config.loading.plain import freeze
+from sparrow.config.loading.problems import problems
+from sparrow.config.loading.records import STRICT
+
+
+class Section(BaseModel):
+    """A part of a config: typed fields, unknown ones refused, never changed once made.
+
+    What is wrong with it is a `ConfigError` with one line per problem, from Python as from a file.
+    """
+
+    model_config = STRICT
+
+    def __init__(self, **fields: Any) -> None:
+        fields = freeze(fields)
+        try:
+            super().__init__(**fields)
+        except pydantic.ValidationError as error:
+            raise ConfigError(problems(error, fields, type(self).model_fields)) from None

@@ -1,0 +1,76 @@
+"""`Config`: all that a training run needs to be told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from sparrow.config.loading.section import Section
+from sparrow.config.sections.data import Data
+from sparrow.config.sections.model import Model
+from sparrow.config.sections.tasks import Task
+from sparrow.config.sections.train import Evaluate, Name, Train
+from sparrow.losses import Loss, SampledSoftmax
+
+
+class Config(Section):
+    """A whole config.
+
+    >>> config = Config(
+    ...     train={
+    ...         "sparse_optimizer": {"name": "rowwise_adagrad", "learning_rate": 0.05},
+    ...         "dense_optimizer": {"optimizer": "adam", "learning_rate": 0.001},
+    ...         "batch_size": 1024,
+    ...         "epochs": 1,
+    ...     },
+    ...     tasks={"click": {"label": "clicked", "losses": ["binary_cross_entropy"], "metrics": ["auc"]}},
+    ... )
+    >>> config.train.sparse_optimizer.eps
+    1e-08
+    >>> Config(train=config.train, tasks={"click": {"label": "clicked", "losses": ["binary_crossentropy"]}})
+    Traceback (most recent call last):
+    sparrow.config.errors.ConfigError: tasks.click.losses[0].name: unknown loss 'binary_crossentropy':
+        did you mean 'binary_cross_entropy'? ...
+    """
+
+    train: Train
+    """How the model is trained."""
+    tasks: Annotated[dict[Name, Task], Field(min_length=1)]
+    """What the model is to learn, by name."""
+    data: Data | None = None
+    """Where examples come from; a run needs it, a loop of one's own may not."""
+    model: Model | None = None
+    """What is trained; a run needs it, a loop of one's own may not."""
+    evaluate: Evaluate = Evaluate()
+    """How the model is evaluated."""
+    model_dir: Name | None = None
+    """The folder of checkpoints, logs and results."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Config:
+        if self.evaluate.use_ema and self.train.ema is None:
+            raise ValueError("evaluate.use_ema is true, but train.ema keeps no average; set it, to 0.999 say")
+        self._check_negatives()
+        towers = getattr(self.model.architecture, "task_towers", None) if self.model else None
+        if towers is not None and {tower.task for tower in towers} != set(self.tasks):
+            of_model = ", ".join(tower.task for tower in towers)
+            raise ValueError(
+                f"the task_towers of the model are {of_model}, the tasks are {', '.join(self.tasks)}; make them alike"
+            )
+        return self
+
+    def _check_negatives(self) -> None:
+        if self.data is None or self.model is None:
+            return
+        wanted = getattr(self.model.architecture, "negatives", None)
+        drawn = self.data.negatives is not None
+        if drawn and wanted == "in_batch":
+            raise ValueError("data.negatives draws items, which model.architecture.negatives 'in_batch' has no use for")
+        if not drawn and (wanted == "sampled" or _losses(self.tasks, SampledSoftmax)):
+            raise ValueError("sampled negatives need data.negatives, which says what they are drawn from")
+
+
+def _losses(tasks: Mapping[str, Task], kind: type[Loss]) -> bool:
+    return any(isinstance(loss, kind) for task in tasks.values() for loss in task.losses)

@@ -1,0 +1,34 @@
+"""What is trained: the section ``model`` of a config."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from sparrow.config.loading.records import ArchitectureRecord
+from sparrow.config.loading.section import Section
+from sparrow.config.sections.tables import TableOptions
+from sparrow.config.sections.train import Count, Name, Names
+
+
+class Model(Section):
+    """What is trained, and which features enter it where."""
+
+    architecture: ArchitectureRecord
+    """The model's name, or a mapping with its name and options."""
+    groups: Annotated[dict[Name, Names], Field(min_length=1)]
+    """The names of the features in each group; the model says which groups it reads."""
+    wide_dim: Count = 1
+    """The embedding dim of features in a group of their own tables, such as the wide part of Wide & Deep."""
+
+    tables: tuple[TableOptions, ...] = ()
+    """Tables that start from other values, or are kept in another precision."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Model:
+        for group, names in self.groups.items():
+            if len(set(names)) < len(names):
+                twice = next(name for name in names if names.count(name) > 1)
+                raise ValueError(f"group '{group}' names the feature '{twice}' more than once")
+        return self

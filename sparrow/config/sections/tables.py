@@ -1,0 +1,53 @@
+"""What tables are like beside their rows, dims and optimizers: ``model.tables`` of a config."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from pydantic import model_validator
+
+from sparrow import dense
+from sparrow.config.errors import ConfigError, Problem
+from sparrow.config.loading.records import InitializerRecord
+from sparrow.config.loading.section import Section
+from sparrow.config.sections.train import Names
+
+
+class TableOptions(Section):
+    """How some tables are kept, and what they start from."""
+
+    tables: Names
+    """Regular expressions that match whole names of tables; a plain name matches itself."""
+    initializer: InitializerRecord | None = None
+    """What they start from; uniform values within ±1/√rows, unless given."""
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """What they are kept in; updates are always computed in float32."""
+    stochastic_rounding: bool = True
+    """Whether a table of 16 bits is written with seeded stochastic rounding, or to nearest."""
+    min_value: float | None = None
+    """The lower limit that updated rows are clamped to."""
+    max_value: float | None = None
+    """The upper limit."""
+
+    @model_validator(mode="after")
+    def _check(self) -> TableOptions:
+        if self.min_value is not None and self.max_value is not None and self.min_value > self.max_value:
+            raise ValueError(f"min_value {self.min_value:g} is above max_value {self.max_value:g}")
+        return self
+
+    def fields(self) -> dict[str, Any]:
+        """The fields of `sparrow.TableSpec` that it sets."""
+        return {name: getattr(self, name) for name in type(self).model_fields if name != "tables"}
+
+
+def table_options(entries: tuple[TableOptions, ...], tables: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """The options of each table that has some.
+
+    A pattern that matches no table, and a table that two entries match, are errors that list the tables.
+    """
+    try:
+        assigned = dense.assign([entry.tables for entry in entries], tables)
+    except ValueError as error:
+        raise ConfigError([Problem(("model", "tables"), str(error))]) from None
+    return {table: entries[index].fields() for table, index in assigned.items() if index is not None}

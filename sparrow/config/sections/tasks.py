@@ -1,0 +1,92 @@
+"""What a model is to learn, and how well it does: the section ``tasks`` of a config."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from pydantic import Field, model_validator
+
+from sparrow.config.loading.records import PLACEHOLDER, LossRecord, MetricRecord
+from sparrow.config.loading.section import Section
+from sparrow.config.sections.train import Name, NotNegative
+from sparrow.losses import TaskWeights
+
+METRIC_USE: Final = "metric_use"
+"""What the JSON schema calls a metric with its column to group by."""
+
+
+class MetricUse(Section):
+    """A metric, and what it needs beside predictions and labels.
+
+    >>> MetricUse.model_validate({"name": "grouped_auc", "group_by": "user"}).metric
+    GroupedAUC(average='uniform')
+    """
+
+    metric: MetricRecord
+    """The metric's name, or a mapping with its name and options."""
+    group_by: Name | None = None
+    """The column whose value says which rows belong together, for metrics by group."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_metric(cls, value: Any) -> Any:
+        """From the form that configs use: the metric's own, with group_by beside its options."""
+        if isinstance(value, MetricUse) or (isinstance(value, dict) and "name" not in value):
+            return value
+        if isinstance(value, dict):
+            metric = {key: item for key, item in value.items() if key != "group_by"}
+            return {"metric": metric, **{key: value[key] for key in value.keys() & {"group_by"}}}
+        return {"metric": value}
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> dict[str, Any]:
+        return {PLACEHOLDER: METRIC_USE}
+
+    def written(self, fields: dict[str, Any]) -> Any:
+        """The inverse of what a config may hold: the metric's own form, with group_by beside its options."""
+        metric, group_by = fields["metric"], fields.get("group_by")
+        if group_by is None:
+            return metric
+        return {**({"name": metric} if isinstance(metric, str) else metric), "group_by": group_by}
+
+    @model_validator(mode="after")
+    def _check(self) -> MetricUse:
+        if self.metric.needs_groups and self.group_by is None:
+            raise ValueError(f"{self.metric.name} works by group; add group_by, the column to group by")
+        if self.group_by is not None and not self.metric.needs_groups:
+            raise ValueError(f"{self.metric.name} does not work by group; remove group_by '{self.group_by}'")
+        return self
+
+
+class Task(Section):
+    """One thing to predict."""
+
+    label: Name
+    """The column that holds the label."""
+    losses: Annotated[tuple[LossRecord, ...], Field(min_length=1)]
+    """What is minimized: the sum of these."""
+    metrics: tuple[MetricUse, ...] = ()
+    """What evaluation reports."""
+    train_metrics: tuple[MetricUse, ...] = ()
+    """What training reports while it runs."""
+    weight: NotNegative = 1.0
+    """What the task's loss is multiplied by in the total."""
+    sample_weight: Name | None = None
+    """The column that holds the weights of the examples."""
+    task_space_label: Name | None = None
+    """The column that says whether an example is in the task's space: above 0."""
+    in_task_space_weight: NotNegative = 1.0
+    """The weight of the examples in the task's space."""
+    out_task_space_weight: NotNegative = 1.0
+    """The weight of the other examples."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Task:
+        if self.weights.has_space and self.task_space_label is None:
+            raise ValueError("task-space weights need task_space_label, the column that tells the task's space")
+        return self
+
+    @property
+    def weights(self) -> TaskWeights:
+        """The task's weights, as `sparrow.losses.combine` takes them."""
+        return TaskWeights(self.weight, self.in_task_space_weight, self.out_task_space_weight)

@@ -1,0 +1,228 @@
+"""How a model is trained and evaluated: the sections ``train`` and ``evaluate`` of a config."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from sparrow.config.loading.records import LearningRate, LossScaleRecord, OptimizerRecord, RuleRecord
+from sparrow.config.loading.section import Section
+
+Count = Annotated[int, Field(ge=1, lt=2**31)]
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+Name = Annotated[str, Field(min_length=1)]
+Names = Annotated[tuple[Name, ...], Field(min_length=1)]
+Summary = Literal["loss", "learning_rate", "parameter", "gradient", "gradient_norm", "global_gradient_norm"]
+
+
+class TableOptimizer(Section):
+    """Tables that get a rule of their own."""
+
+    tables: Names
+    """Regular expressions that match whole names of tables; a plain name matches itself."""
+    optimizer: RuleRecord
+    """Their rule; with the learning rate 0 they are frozen."""
+
+
+class DenseGroup(Section):
+    """What trains a group of dense parameters: the arguments of ``sparrow.dense.build``."""
+
+    optimizer: OptimizerRecord
+    """The optimizer's name, or a mapping with its name and hyper-parameters."""
+    learning_rate: LearningRate
+    """A number or a schedule; 0 freezes the group."""
+    weight_decay: NotNegative = 0.0
+    """Decoupled weight decay: each step takes learning_rate * weight_decay * parameters away."""
+    l2: NotNegative = 0.0
+    """l2 * parameters joins the gradient before the optimizer sees it."""
+    weight_decay_mask: Names | None = None
+    """Regular expressions over whole parameter paths: what weight_decay and l2 act on; all, unless given."""
+
+    @model_validator(mode="after")
+    def _check_rate(self) -> DenseGroup:
+        if not callable(self.learning_rate) and self.learning_rate < 0:
+            raise ValueError(f"learning_rate must be at least 0, got {self.learning_rate!r}")
+        return self
+
+
+class DensePart(DenseGroup):
+    """Dense parameters that are trained in a way of their own."""
+
+    patterns: Names
+    """Regular expressions that match whole parameter paths, such as tower/.*/kernel."""
+
+
+class DenseOptimizer(DenseGroup):
+    """What trains the dense parameters."""
+
+    clip_norm: Positive | None = None
+    """The largest global norm of the dense gradients."""
+    clip_value: Positive | None = None
+    """The largest absolute value of an element of a dense gradient."""
+    parts: dict[Name, DensePart] = {}
+    """Groups of parameters with an optimizer of their own, by name; the rest is trained as this section says."""
+
+    @model_validator(mode="after")
+    def _check(self) -> DenseOptimizer:
+        if "main" in self.parts:
+            raise ValueError("'main' is the name of the parameters that no part takes; call the part something else")
+        return self
+
+
+class BestBy(Section):
+    """What makes a checkpoint the best one."""
+
+    metric: Name
+    """What to compare, by the name that results show, such as auc; or loss."""
+    mode: Literal["max", "min"]
+    """Whether more is better, or less."""
+
+
+class Checkpoint(Section):
+    """When the state is saved, and what is kept. The last step is always saved."""
+
+    every_steps: Count | None = None
+    """Save after so many optimizer steps."""
+    every_epochs: Count | None = None
+    """Save after so many epochs, in place of steps."""
+    every_minutes: Positive | None = None
+    """Save after so many minutes, beside steps or epochs; 10 where neither is given."""
+    keep: Count | None = 3
+    """How many of the newest checkpoints to keep; null: all."""
+    best_by: BestBy | None = None
+    """Also save, and keep, the checkpoint of the best evaluation."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Checkpoint:
+        if self.every_steps is not None and self.every_epochs is not None:
+            raise ValueError(
+                f"every_steps ({self.every_steps}) and every_epochs ({self.every_epochs}) exclude each other; keep one"
+            )
+        return self
+
+
+class StartFrom(Section):
+    """Where the first weights come from: tables and dense parameters of another run's checkpoint, by name.
+
+    The optimizer and the count of steps start anew, unless told otherwise. What the checkpoint lacks, or has in another
+    shape, is an error that names it.
+    """
+
+    folder: Name
+    """Of the other run."""
+    step: Count | Literal["best"] | None = None
+    """Which checkpoint: of a step, the best, or the newest."""
+    tables: dict[Name, Name] = {}
+    """Tables that are called otherwise there: the name here, the name there."""
+    params: dict[Name, Name] = {}
+    """Dense parameters that are: a regular expression for whole paths here, the path there (\\1 is its first group)."""
+    skip: tuple[Name, ...] = ()
+    """Regular expressions for tables and paths of parameters that stay fresh."""
+    optimizer: bool = False
+    """Whether to take the state of the optimizer too, and to go on counting steps for its schedules."""
+
+    @model_validator(mode="after")
+    def _check(self) -> StartFrom:
+        for field, patterns in (("params", self.params), ("skip", self.skip)):
+            for pattern in patterns:
+                try:
+                    re.compile(pattern)
+                except re.error as error:
+                    raise ValueError(f"{field}: '{pattern}' is not a regular expression: {error}") from None
+        return self
+
+
+class Train(Section):
+    """How the model is trained."""
+
+    sparse_optimizer: RuleRecord
+    """The rule of every table that table_optimizers does not name."""
+    dense_optimizer: DenseOptimizer
+    """What trains the dense parameters."""
+    batch_size: Count
+    """Examples in a micro-batch; an optimizer step sees accumulate * batch_size."""
+    steps: Count | None = None
+    """Optimizer steps to make; either this or epochs."""
+    epochs: Count | None = None
+    """Passes over the data to make; either this or steps."""
+    table_optimizers: tuple[TableOptimizer, ...] = ()
+    """Tables with a rule of their own."""
+    accumulate: Count = 1
+    """Micro-batches per optimizer step; the step equals that on one batch of them all."""
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"
+    """What the model computes in; parameters and tables keep their own precision."""
+    loss_scale: LossScaleRecord = None
+    """Dynamic loss scaling, for float16: true, or a mapping of its numbers."""
+    non_finite: Literal["stop", "skip"] = "stop"
+    """What a loss or gradient that is not finite does: it stops the run, or the step is left out and counted. Gradients
+    that overflow under a loss scale are always left out."""
+    clip_global_norm: Positive | None = None
+    """The largest norm of the gradients of tables and dense parameters together."""
+    ema: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """The decay of an average of the dense parameters."""
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """What all random numbers come from."""
+    start_from: StartFrom | None = None
+    """Where the first weights come from; random numbers, unless given."""
+    checkpoint: Checkpoint = Checkpoint()
+    """When the state is saved."""
+    log_every_steps: Count = 100
+    """Optimizer steps between two lines of the log."""
+    tensorboard: bool = True
+    """Whether to write scalars for TensorBoard."""
+    summaries: tuple[Summary, ...] = ("loss", "learning_rate")
+    """What is shown beside the metrics; parameter and gradient are histograms of the dense ones, in TensorBoard."""
+    traffic: Annotated[float, Field(ge=0, le=1)] = 0.01
+    """The share of the time that counting looked-up rows may take, for the report; 0: none, 1: count every batch."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Train:
+        if (self.steps is None) == (self.epochs is None):
+            given = "both" if self.steps is not None else "neither"
+            raise ValueError(f"give either steps or epochs, got {given}")
+        return self
+
+
+class EarlyStopping(Section):
+    """When training ends before its last step: evaluations that bring nothing better."""
+
+    metric: Name
+    """What to watch, by the name that results show, such as auc; or loss."""
+    mode: Literal["max", "min"]
+    """Whether more is better, or less."""
+    patience: Count = 1
+    """How many evaluations in a row may bring nothing better before training ends."""
+    min_change: NotNegative = 0.0
+    """By how much a value must be better to count."""
+
+
+class Evaluate(Section):
+    """How the model is evaluated. The last step is always evaluated, where there is data for it."""
+
+    every_steps: Count | None = None
+    """Evaluate after so many optimizer steps."""
+    every_epochs: Count | None = None
+    """Evaluate after so many epochs, in place of steps."""
+    early_stopping: EarlyStopping | None = None
+    """When to end training early."""
+    steps: Count | None = None
+    """Batches to evaluate on; all, unless given."""
+    batch_size: Count | None = None
+    """Examples in a batch; that of train, unless given."""
+    use_ema: bool | None = None
+    """Whether to evaluate the average of the dense parameters; where there is one, unless given."""
+    log_every_steps: Count | None = None
+    """Batches between two lines of the log about how far an evaluation is; no such lines, unless given."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Evaluate:
+        if self.every_steps is not None and self.every_epochs is not None:
+            raise ValueError(
+                f"every_steps ({self.every_steps}) and every_epochs ({self.every_epochs}) exclude each other; keep one"
+            )
+        if self.early_stopping is not None and self.every_steps is None and self.every_epochs is None:
+            raise ValueError("early_stopping needs evaluations to watch; add every_steps or every_epochs")
+        return self

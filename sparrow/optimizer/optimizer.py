@@ -1,0 +1,297 @@
+"""`Optimizer`: one optimizer step over tables and dense parameters together."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from sparrow.dense import squared_norm
+from sparrow.embedding import Embedder, EmbeddingState, PackedBatch, RowGrads
+from sparrow.optimizer.precision import LossScale, LossScaleState, cast, compute_dtype
+
+
+class Average(NamedTuple):
+    """An exponential moving average of the dense parameters."""
+
+    updates: jax.Array  # shape=(), dtype=int32
+    params: Any
+
+    def update(self, params: Any, decay: float) -> Average:
+        """``decay * average + (1 - decay) * params``; the first update copies."""
+        decays = jnp.where(self.updates == 0, 0.0, decay)
+        average = jax.tree.map(
+            lambda old, new: (decays * old + (1.0 - decays) * new).astype(new.dtype), self.params, params
+        )
+        return Average(self.updates + 1, average)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class OptimizerState:
+    """Everything that a training step changes: one pytree, to donate and to checkpoint.
+
+    Attributes:
+      embedding: tables, slots and the optimizer step.
+      params: dense parameters, float32.
+      dense: the optax state.
+      ema: the average of the dense parameters, or None.
+      loss_scale: the loss scale, or None.
+      skipped: () int32, how many steps were skipped because a gradient was not finite.
+    """
+
+    embedding: EmbeddingState
+    params: Any
+    dense: Any
+    ema: Average | None
+    loss_scale: LossScaleState | None
+    skipped: jax.Array
+
+    @property
+    def step(self) -> jax.Array:
+        """How many optimizer steps were made; skipped ones do not count."""
+        return self.embedding.step
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Gradients:
+    """What `Optimizer.gradients` gives, no longer scaled; ``dense`` is float32. ``a + b`` accumulates micro-batches."""
+
+    dense: Any
+    rows: RowGrads
+    loss: jax.Array
+
+    def __add__(self, other: Gradients) -> Gradients:
+        if not isinstance(other, Gradients):
+            return NotImplemented
+        dense = jax.tree.map(jnp.add, self.dense, other.dense)
+        return Gradients(dense, self.rows + other.rows, self.loss + other.loss)
+
+
+class StepInfo(NamedTuple):
+    """What a step tells about itself."""
+
+    loss: jax.Array  # mean over the micro-batches
+    applied: jax.Array  # whether the step was made; False: a gradient was not finite
+    grad_norm: jax.Array | None  # before clipping, over dense and row gradients; None: not asked for
+    aux: Any  # what loss_fn returned beside the loss: one per micro-batch where there are several
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimizer:
+    """One step for tables and dense parameters: accumulation, loss scaling, clipping, EMA, all of them exact.
+
+    >>> import sparrow as sp
+    >>> table = sp.TableSpec(name="items", vocabulary_size=10, embedding_dim=4, optimizer=sp.rules.Adam(0.01))
+    >>> emb = sp.Embedder([sp.FeatureSpec(name="item", table_spec=table)])
+    >>> optimizer = Optimizer(emb, optax.adam(0.01), clip_global_norm=1.0, ema=0.999)
+    >>> state = optimizer.init(emb.init(jax.random.key(0)), {"w": jnp.ones(4)})
+    >>> def loss_fn(params, acts, labels):
+    ...     return jnp.mean((acts["item"] @ params["w"] - labels) ** 2)
+    >>> @jax.jit
+    ... def train_step(state, batch, labels):
+    ...     return optimizer.step(state, loss_fn, batch, labels)
+    >>> state, info = train_step(state, emb.pack({"item": [1, 2]}), jnp.ones(2))
+    >>> int(state.step), bool(info.applied)
+    (1, True)
+
+    Attributes:
+      embedder: whose tables are trained, each by its own rule.
+      tx: the optax transformation of the dense parameters. It must not accumulate by itself: give `step` several
+        micro-batches instead, so that tables and dense parameters take the same step.
+      clip_global_norm: limits the norm over dense and row gradients together; None: no limit.
+      precision: what the model computes in: "float32", "bfloat16" or "float16". Parameters and tables keep their
+        own dtype.
+      loss_scale: dynamic loss scaling, for float16; True: `LossScale` with its defaults.
+      skip_nonfinite: whether a step with a loss or gradient that is not finite changes nothing at all; None: where a
+        loss scale is used.
+      ema: the decay of an average of the dense parameters; None: no average.
+    """
+
+    embedder: Embedder
+    tx: optax.GradientTransformation
+    clip_global_norm: float | None = None
+    precision: str = "float32"
+    loss_scale: LossScale | bool | None = None
+    skip_nonfinite: bool | None = None
+    ema: float | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.embedder, Embedder):
+            raise TypeError(f"Optimizer.embedder must be a sparrow.Embedder, got {self.embedder!r}")
+        if self.clip_global_norm is not None and not self.clip_global_norm > 0:
+            raise ValueError(f"Optimizer.clip_global_norm must be above 0 or None, got {self.clip_global_norm!r}")
+        if self.ema is not None and not 0 <= self.ema < 1:
+            raise ValueError(f"Optimizer.ema must be at least 0 and below 1, or None, got {self.ema!r}")
+        object.__setattr__(self, "precision", compute_dtype(self.precision))
+        if isinstance(self.loss_scale, bool):
+            object.__setattr__(self, "loss_scale", LossScale() if self.loss_scale else None)
+        if self.loss_scale is not None and self.skip_nonfinite is False:
+            raise ValueError("Optimizer.skip_nonfinite=False does not go with a loss scale, which works by skipping")
+        if self.skip_nonfinite is None:
+            object.__setattr__(self, "skip_nonfinite", self.loss_scale is not None)
+
+    def init(self, embedding: EmbeddingState, params: Any) -> OptimizerState:
+        """The state before the first step."""
+        dense = self.tx.init(params)
+        if any(map(_accumulates, jax.tree.leaves(dense, is_leaf=_accumulates))):
+            raise ValueError(
+                "Optimizer.tx accumulates (optax.MultiSteps, or dense.build with accumulate), which would leave the "
+                "tables out; give Optimizer.step several micro-batches instead"
+            )
+        return OptimizerState(
+            embedding=embedding,
+            params=params,
+            dense=dense,
+            ema=None if self.ema is None else Average(jnp.zeros((), jnp.int32), jax.tree.map(jnp.array, params)),
+            loss_scale=self.loss_scale.init() if isinstance(self.loss_scale, LossScale) else None,
+            skipped=jnp.zeros((), jnp.int32),
+        )
+
+    def step(
+        self,
+        state: OptimizerState,
+        loss_fn: Callable[..., Any],
+        batch: PackedBatch | Sequence[PackedBatch],
+        *args: Any,
+        has_aux: bool = False,
+        grad_norm: bool = False,
+    ) -> tuple[OptimizerState, StepInfo]:
+        """One optimizer step.
+
+        Args:
+          state: donate it, and the tables are updated in place.
+          loss_fn: ``loss_fn(params, acts, *args)``, the mean loss of a batch, or ``(loss, aux)`` with ``has_aux``.
+          batch: a packed batch, or a sequence of k micro-batches of one size: the step then equals the step on the
+            concatenated batch, and each of ``args`` is a sequence of k.
+          args: what else ``loss_fn`` takes, such as labels.
+          has_aux: whether ``loss_fn`` returns something beside the loss.
+          grad_norm: whether to report the gradient norm even where nothing is clipped.
+        """
+        if isinstance(batch, PackedBatch):
+            grads, aux = self.gradients(state, loss_fn, batch, *args, has_aux=has_aux)
+            return self.apply(state, grads, aux=aux, grad_norm=grad_norm)
+        count = len(batch)
+        if not count or any(len(arg) != count for arg in args):
+            given = ", ".join(str(len(arg)) for arg in args)
+            raise ValueError(f"{count} micro-batches need {count} of every other argument of loss_fn, got {given}")
+        micro = [
+            self.gradients(state, loss_fn, *inputs, has_aux=has_aux, weight=1.0 / count)
+            for inputs in zip(batch, *args, strict=True)
+        ]
+        total = functools.reduce(operator.add, (grads for grads, _ in micro))
+        return self.apply(state, total, aux=[aux for _, aux in micro] if has_aux else None, grad_norm=grad_norm)
+
+    def gradients(
+        self,
+        state: OptimizerState,
+        loss_fn: Callable[..., Any],
+        batch: PackedBatch,
+        *args: Any,
+        has_aux: bool = False,
+        weight: float = 1.0,
+    ) -> tuple[Gradients, Any]:
+        """The gradients of one (micro-)batch times ``weight``, without the loss scale; and aux.
+
+        Those of parameters are float32. Those of activations stay in the model's precision where they are not scaled.
+        """
+        acts = cast(self.embedder.lookup(state.embedding, batch), self.precision)
+        scale = jnp.float32(1.0) if state.loss_scale is None else state.loss_scale.scale
+
+        def scaled_loss(params: Any, acts: dict[str, jax.Array]) -> tuple[jax.Array, tuple[jax.Array, Any]]:
+            result = loss_fn(cast(params, self.precision), acts, *args)
+            loss, aux = result if has_aux else (result, None)
+            loss = loss.astype(jnp.float32)
+            return loss * scale, (loss, aux)
+
+        (grads, act_grads), (loss, aux) = jax.grad(scaled_loss, argnums=(0, 1), has_aux=True)(state.params, acts)
+        # Before anything looks at them: max_gradient and norms are of the true gradients.
+        grads = cast(grads, "float32")
+        if weight != 1.0 or state.loss_scale is not None:
+            grads, act_grads = jax.tree.map(lambda g: g.astype(jnp.float32) * (weight / scale), (grads, act_grads))
+        return Gradients(grads, self.embedder.row_grads(batch, act_grads), weight * loss), aux
+
+    def all_finite(self, grads: Gradients) -> jax.Array:
+        """Whether the loss and every gradient are finite."""
+        leaves = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(grads.dense)]
+        return jnp.stack([jnp.isfinite(grads.loss), grads.rows.all_finite(), *leaves]).all()
+
+    def apply(
+        self,
+        state: OptimizerState,
+        grads: Gradients,
+        *,
+        aux: Any = None,
+        grad_norm: bool = False,
+        when: jax.Array | None = None,
+    ) -> tuple[OptimizerState, StepInfo]:
+        """One update of everything from accumulated gradients, or none of anything where they are not finite.
+
+        With ``when``, which needs ``skip_nonfinite``, nothing changes either where that is false, and such a step does
+        not count as skipped.
+        """
+        if when is not None and not self.skip_nonfinite:
+            raise ValueError("Optimizer.apply takes when= only with skip_nonfinite=True")
+        dense, rows = grads.dense, grads.rows
+        when = jnp.array(True) if when is None else when
+        finite = jnp.array(True)
+        if self.skip_nonfinite:
+            finite = self.all_finite(grads) & when
+        norm = None
+        if grad_norm or self.clip_global_norm is not None:
+            norm = jnp.sqrt(squared_norm(dense) + jnp.square(rows.global_norm()))
+        if norm is not None and self.clip_global_norm is not None:
+            factor = jnp.where(norm < self.clip_global_norm, 1.0, self.clip_global_norm / norm)
+            dense, rows = jax.tree.map(lambda g: g * factor, dense), rows.scale(factor)
+
+        updates, dense_state = self.tx.update(dense, state.dense, state.params)
+        params = optax.apply_updates(state.params, updates)
+        # Tables are too large to keep a second one: a skipped step touches no row at all.
+        embedding = self.embedder.apply(state.embedding, rows.only_if(finite) if self.skip_nonfinite else rows)
+        ema = None if self.ema is None or state.ema is None else state.ema.update(params, self.ema)
+
+        new = OptimizerState(embedding, params, dense_state, ema, state.loss_scale, state.skipped)
+        if self.skip_nonfinite:
+            new = _keep_unless(finite, state, new)
+            new = dataclasses.replace(new, skipped=state.skipped + (when & ~finite).astype(jnp.int32))
+        if isinstance(self.loss_scale, LossScale) and state.loss_scale is not None:
+            scale = self.loss_scale.update(state.loss_scale, finite)
+            new = dataclasses.replace(new, loss_scale=_chosen(when, scale, state.loss_scale))
+        return new, StepInfo(grads.loss, finite, norm, aux)
+
+    def swap_ema(self, state: OptimizerState) -> OptimizerState:
+        """The state with dense parameters and their average exchanged: once to evaluate, once more to train on."""
+        if state.ema is None:
+            raise ValueError("this Optimizer keeps no average: give it ema=0.999, say")
+        return dataclasses.replace(state, params=state.ema.params, ema=state.ema._replace(params=state.params))
+
+
+def _accumulates(state: Any) -> bool:
+    return isinstance(state, optax.MultiStepsState)
+
+
+def _keep_unless(finite: jax.Array, old: OptimizerState, new: OptimizerState) -> OptimizerState:
+    """``new`` where the step was finite. The tables are left alone: no row of theirs was touched."""
+    params, dense, ema, step = _chosen(
+        finite,
+        (new.params, new.dense, new.ema, new.embedding.step),
+        (old.params, old.dense, old.ema, old.embedding.step),
+    )
+    return dataclasses.replace(
+        new,
+        embedding=dataclasses.replace(new.embedding, step=step),
+        params=params,
+        dense=dense,
+        ema=ema,
+    )
+
+
+def _chosen(condition: jax.Array, yes: Any, no: Any) -> Any:
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)

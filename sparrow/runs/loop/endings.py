@@ -1,0 +1,54 @@
+"""What becomes of a run that something ends before its time: the state is saved if it can be, and one line says so."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+
+from sparrow.checkpoint import CheckpointError
+from sparrow.data import DataError
+from sparrow.runs.errors import RunError
+from sparrow.runs.loop.non_finite import NonFinite
+from sparrow.runs.saved.saving import Saver
+
+
+def ending(error: Exception, made: int, saver: Saver | None, save: Callable[[], None]) -> Exception:
+    """The error to raise in place of ``error``, after the state of the last good step was saved.
+
+    Args:
+      error: what happened.
+      made: steps made since the run began or was resumed.
+      saver: None where nothing is kept.
+      save: saves the state as it is.
+    """
+    if isinstance(error, CheckpointError):
+        return RunError(f"{error}; {_left(saver)}")
+    if saver is None or not (made or isinstance(error, NonFinite)):
+        return error
+    try:
+        save()
+        saver.wait()
+    except NonFinite as first:  # of a step that nobody had looked at yet: that is what went wrong
+        return ending(first, made, saver, save)
+    except (CheckpointError, OSError) as second:
+        return RunError(f"{_sentence(error)}; saving then failed too: {_sentence(second)}; {_left(saver)}")
+    text = f"{_sentence(error)}\n{_left(saver)}"
+    if isinstance(error, NonFinite):
+        return NonFinite(text)
+    if isinstance(error, DataError | OSError):
+        return RunError(text)
+    error.add_note(_left(saver))  # a mistake in the program: its traceback is wanted
+    return error
+
+
+def _left(saver: Saver | None) -> str:
+    steps = [] if saver is None else saver.steps
+    if not steps:
+        return "no checkpoint was saved before"
+    return f"the checkpoint of step {steps[0]} is whole; go on from it with --resume"
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return f"the disk is full ({error.filename})" if error.filename else "the disk is full"
+    return str(error) or type(error).__name__

@@ -1,0 +1,100 @@
+"""Evaluation: the metrics of all tasks over the data to evaluate on."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from sparrow.config import evaluate_pipeline, total_loss
+from sparrow.optimizer import OptimizerState
+from sparrow.runs.loop.feed import Feed
+from sparrow.runs.loop.program import Program, TrainState
+from sparrow.runs.score_histograms import ScoreHistograms
+from sparrow.runs.scores import Scores, States
+
+LOSS = "loss"
+
+
+class EvaluationInterrupted(Exception):
+    """An evaluation that was broken off."""
+
+
+class Evaluator:
+    """Evaluates states of one program, as often as asked: opened, checked and compiled once.
+
+    Attributes:
+      curves: of the last evaluation, by task: what ROC, precision-recall and calibration curves are drawn from.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.scores = Scores(program.config.tasks)
+        self.curves: dict[str, Any] = {}
+        self._histograms = ScoreHistograms(program.config.tasks)
+        self.pipeline = evaluate_pipeline(program.config, program.prepare)
+        self._use_ema = program.config.train.ema is not None and program.config.evaluate.use_ema is not False
+        self._every = program.config.evaluate.log_every_steps
+        self._checked = False
+
+    @property
+    def names(self) -> list[str]:
+        """What results hold."""
+        return [LOSS, *self.scores.metrics]
+
+    def __call__(
+        self,
+        state: TrainState,
+        say: Callable[[str], None] | None = None,
+        interrupted: Callable[[], bool] = lambda: False,
+    ) -> dict[str, float]:
+        """The mean loss and the metrics, by name.
+
+        ``say`` gets a line every ``evaluate.log_every_steps`` batches. Where ``interrupted`` says so, it ends with
+        `EvaluationInterrupted`.
+        """
+        optimizer = averaged(state.optimizer) if self._use_ema else state.optimizer
+        device, host = self.scores.init(), self.scores.init_host()
+        counts = self._histograms.init()
+        total, examples = jnp.zeros(()), 0
+        with contextlib.closing(iter(self.pipeline)) as batches:  # type: ignore[type-var]
+            for count, prepared in enumerate(itertools.islice(batches, self.program.config.evaluate.steps), 1):
+                if interrupted():
+                    raise EvaluationInterrupted
+                if not self._checked:
+                    self.program.check(state, prepared.feed, self.scores)
+                    self._checked = True
+                device, counts, total, arrays = self._update(
+                    device, counts, total, optimizer, state.rest, prepared.feed
+                )
+                host = self.scores.update_host(host, arrays, prepared.keys)
+                examples += prepared.feed.size
+                if say is not None and self._every is not None and count % self._every == 0:
+                    say(f"eval   batch {count}  examples {examples:,}  loss {float(total) / examples:.4g}")
+        self.curves = self._histograms.plain(counts)
+        results = {LOSS: float(total) / max(examples, 1)}
+        return results | self.scores.compute({**device, **host})
+
+    @functools.cached_property
+    def _update(self) -> Any:
+        def update(
+            states: States, counts: States, total: jax.Array, state: OptimizerState, rest: Any, feed: Feed
+        ) -> Any:
+            outputs = self.program.outputs(state, rest, feed)
+            loss, _ = total_loss(self.program.config.tasks, outputs, feed.columns)
+            states = self.scores.update(states, outputs, feed.columns)
+            counts = self._histograms.update(counts, outputs, feed.columns)
+            return states, counts, total + feed.size * loss, self.scores.for_host(outputs, feed.columns)
+
+        return jax.jit(update, donate_argnums=(0, 1, 2))
+
+
+def averaged(state: OptimizerState) -> OptimizerState:
+    """The state with the average of the dense parameters in their place."""
+    return state if state.ema is None else dataclasses.replace(state, params=state.ema.params)

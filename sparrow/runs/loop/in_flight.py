@@ -1,0 +1,52 @@
+"""`InFlight`: steps that the device was given and that nobody has looked at yet."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import jax
+
+from sparrow.runs.loop.feed import Feed
+from sparrow.runs.loop.step import Report
+
+MOST: Final = 4
+"""Steps that may be queued on the device: enough that it is never idle, few enough that batches do not pile up."""
+
+
+class Started(NamedTuple):
+    """A step that was started: its number, its batches, where in the data and in which epoch they begin, its report."""
+
+    step: int
+    feeds: tuple[Feed, ...]
+    position: Mapping[str, Any]
+    epoch: int
+    report: Report
+
+
+class InFlight:
+    """A short queue. A step that was not finite is noticed as it leaves the queue: the device never waits for that."""
+
+    def __init__(self) -> None:
+        self._started: deque[Started] = deque()
+
+    def add(self, started: Started) -> Started | None:
+        """One more; gives the step that was not finite, if one has just been found."""
+        self._started.append(started)
+        return self.settle(MOST)
+
+    def settle(self, left: int = 0) -> Started | None:
+        """Waits until at most ``left`` steps are in flight; the first step that was not finite, or None."""
+        while len(self._started) > left:
+            oldest = self._started.popleft()
+            wait(oldest.report)
+            if not oldest.report.go:
+                self._started.clear()
+                return oldest
+        return None
+
+
+def wait(values: Any) -> None:
+    """Until the device has computed them."""
+    jax.block_until_ready(values)  # type: ignore[no-untyped-call]

@@ -1,0 +1,117 @@
+"""A loss or gradient that is not finite: where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sparrow.optimizer.precision import cast
+from sparrow.runs.errors import RunError
+from sparrow.runs.loop.feed import Feed
+from sparrow.runs.loop.in_flight import Started
+from sparrow.runs.loop.program import Program, TrainState
+
+SHOWN = 3
+"""How many names a sentence lists."""
+
+
+class NonFinite(RunError):
+    """A run that was stopped by a loss or gradient that is not finite. The state is that of the step before."""
+
+
+def culprit(program: Program, state: TrainState, bad: Started) -> str:
+    """A line for the step and the batch, and one for each thing in it that is not finite."""
+    loss, position = float(bad.report.loss), bad.position
+    what = f"the loss is {loss}" if not np.isfinite(loss) else "a gradient is not finite"
+    batches = f"batch {position['batches'] + 1}"
+    if len(bad.feeds) > 1:
+        batches = f"batches {position['batches'] + 1} to {position['batches'] + len(bad.feeds)}"
+    where = f"epoch {position['epoch']}, from row {position['row']} of chunk {position['chunk']}"
+    lines = [f"step {bad.step}: {what}; it was computed from {batches} of the data ({where})"]
+    for feed in bad.feeds:
+        lines += _sources(program, state, feed)
+    return "\n".join(dict.fromkeys(lines))
+
+
+def _sources(program: Program, state: TrainState, feed: Feed) -> list[str]:
+    """The first of inputs, tables, parameters, outputs and gradients that is not finite."""
+    found = [*_inputs(feed), *_tables(program, state, feed)]
+    found = found or [f"parameter {name} is not finite" for name in _named(state.optimizer.params)]
+    if found:
+        return found
+    outputs = program.outputs(state.optimizer, state.rest, feed)
+    if names := _named(dict(outputs)):
+        return [f"inputs, tables and parameters are finite, but the model's output {', '.join(names)} is not"]
+    return [_gradients(program, state, feed)]
+
+
+def _inputs(feed: Feed) -> Iterator[str]:
+    for kind, arrays in (("dense feature", feed.numbers), ("column", feed.columns)):
+        for name, array in arrays.items():
+            rows = _rows(array)
+            if len(rows):
+                yield f"{kind} '{name}' is not finite in {_some(rows, feed.size)}"
+
+
+def _tables(program: Program, state: TrainState, feed: Feed) -> Iterator[str]:
+    embedder, embedding = program.embedder, state.optimizer.embedding
+    tables = {feature.name: feature.table_spec.name for feature in embedder.features}
+    for name, activation in embedder.lookup(embedding, feed.packed).items():
+        rows = _rows(activation)
+        if not len(rows):
+            continue
+        broken = np.flatnonzero(~np.asarray(_finite_rows(embedder.table(embedding, tables[name]))))
+        if len(broken):
+            cause = f"table '{tables[name]}' is not finite in {_some(broken, None)}"
+        else:
+            cause = f"table '{tables[name]}' is finite, so the weights of its ids, or their sum, are not"
+        yield f"feature '{name}' is not finite in {_some(rows, feed.size)}: {cause}"
+
+
+def _gradients(program: Program, state: TrainState, feed: Feed) -> str:
+    precision = program.optimizer.precision
+    acts = program.embedder.lookup(state.optimizer.embedding, feed.packed)
+
+    def loss(params: Any, acts: Any) -> Any:
+        return program.loss(cast(params, precision), cast(acts, precision), state.rest, feed)[0]
+
+    value, (params, features) = jax.value_and_grad(loss, argnums=(0, 1))(state.optimizer.params, acts)
+    if not np.isfinite(value):
+        return "everything up to the model's output is finite, but the loss in training is not"
+    names = [*(f"feature '{name}'" for name in _named(features)), *(f"parameter {name}" for name in _named(params))]
+    listed = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+    return f"everything is finite but the gradients of {listed or 'this batch under the loss scale'}"
+
+
+def _named(tree: Mapping[str, Any]) -> list[str]:
+    """The paths of the leaves that are not finite."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    finite = jax.device_get([jnp.isfinite(leaf).all() for _, leaf in leaves])
+    return [
+        jax.tree_util.keystr(path, simple=True, separator="/")
+        for (path, _), good in zip(leaves, finite, strict=True)
+        if not good
+    ]
+
+
+def _rows(array: Any) -> Any:
+    """Which rows of a batch are not finite."""
+    array = np.asarray(array)
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        return np.array([], np.int64)
+    return np.flatnonzero(~np.isfinite(array.astype(np.float32)).reshape(len(array), -1).all(axis=1))
+
+
+@jax.jit
+def _finite_rows(table: jax.Array) -> jax.Array:
+    return jnp.isfinite(table).all(axis=1)
+
+
+def _some(rows: Any, size: int | None) -> str:
+    listed = ", ".join(map(str, rows[:SHOWN])) + (", ..." if len(rows) > SHOWN else "")
+    of = f"{len(rows)} row{'s' * (len(rows) > 1)}"
+    return f"{of} ({listed})" if size is None else f"{of} of {size} ({listed})"

@@ -1,0 +1,139 @@
+"""`Program`: a config as the functions and the state that a run works with."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from sparrow.config import Assembly, Config, ConfigError, Problem, assemble, optimizer, total_loss
+from sparrow.config.building.assemble import need
+from sparrow.embedding import Embedder
+from sparrow.models import Functional, functional
+from sparrow.optimizer import Optimizer, OptimizerState
+from sparrow.optimizer.precision import cast
+from sparrow.registry import nearest
+from sparrow.runs.loop.feed import Feed, Preparer
+from sparrow.runs.scores import Scores, States
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class TrainState:
+    """All that a training step changes; donated to it.
+
+    Attributes:
+      optimizer: tables, dense parameters and what trains them.
+      rest: what the model changes by itself: keys of dropout, batch statistics.
+      metrics: the states of the metrics of training.
+    """
+
+    optimizer: OptimizerState
+    rest: Any
+    metrics: States
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """What a config describes, ready to run. `Program.of` makes it.
+
+    Attributes:
+      config: where it all comes from.
+      assembly: the features, lookups and model inputs.
+      embedder: the tables.
+      optimizer: what trains.
+      apply: the model.
+      fresh: parameters and rest of the model before the first step.
+    """
+
+    config: Config
+    assembly: Assembly
+    embedder: Embedder
+    optimizer: Optimizer
+    apply: Functional
+    fresh: tuple[Any, Any]
+
+    @classmethod
+    def of(cls, config: Config) -> Program:
+        """Builds everything; what does not fit together is a `ConfigError`."""
+        assembly = assemble(config)
+        if not assembly.specs:
+            raise ConfigError([Problem(("data", "features"), "none of them has a table; add an id feature")])
+        try:
+            model = need(config.model, "model").architecture.build(assembly.inputs, rngs=nnx.Rngs(config.train.seed))
+        except ValueError as error:
+            raise ConfigError([Problem(("model",), str(error))]) from None
+        apply, params, rest = functional(model)
+        embedder = Embedder(assembly.specs)
+        try:
+            trainer = optimizer(config.train, embedder)
+            jax.eval_shape(trainer.tx.init, params)
+        except ConfigError:
+            raise
+        except ValueError as error:  # patterns of parameters are known to match, or not, only here
+            raise ConfigError([Problem(("train", "dense_optimizer"), str(error))]) from None
+        return cls(config, assembly, embedder, trainer, apply, (params, rest))
+
+    @functools.cached_property
+    def prepare(self) -> Preparer:
+        """What the pipeline's thread does with each batch."""
+        return Preparer(self.embedder, self.assembly, self.config.tasks)
+
+    @functools.cached_property
+    def train_scores(self) -> Scores:
+        """The metrics of training."""
+        return Scores(self.config.tasks, train=True)
+
+    def init(self) -> TrainState:
+        """The state before the first step: the seed's, and nothing else's."""
+        # A step gives its state away, buffers and all: the model's own stay here.
+        params, rest = jax.tree.map(jnp.copy, self.fresh)
+        embedding = self.embedder.init(jax.random.key(self.config.train.seed))
+        return TrainState(self.optimizer.init(embedding, params), rest, self.train_scores.init())
+
+    def loss(self, params: Any, acts: Any, rest: Any, feed: Feed) -> tuple[jax.Array, tuple[Any, ...]]:
+        """The total loss of a batch, and beside it: its terms by task, the model's outputs, and its new rest."""
+        outputs, rest = self.apply.train(params, rest, acts, feed.numbers)
+        total, terms = total_loss(self.config.tasks, outputs, feed.columns)
+        return total, (terms, outputs, rest)
+
+    def outputs(self, state: OptimizerState, rest: Any, feed: Feed) -> Mapping[str, jax.Array]:
+        """The model's outputs for a batch, without dropout, in the precision that it is trained in."""
+        acts = self.embedder.lookup(state.embedding, feed.packed)
+        return self.forward(state.params, rest, acts, feed.numbers)
+
+    def forward(self, params: Any, rest: Any, acts: Any, numbers: Any) -> Mapping[str, jax.Array]:
+        """What comes after the lookup in `outputs`."""
+        precision = self.optimizer.precision
+        return self.apply.predict(cast(params, precision), rest, cast(acts, precision), numbers)
+
+    def check(self, state: TrainState, feed: Feed, scores: Scores) -> None:
+        """Traces losses and metrics on a batch: outputs, labels and metrics that do not fit are a `ConfigError`."""
+
+        def everything(state: TrainState, feed: Feed) -> Any:
+            outputs = self.outputs(state.optimizer, state.rest, feed)
+            for name in self.config.tasks:
+                _check_output(name, self.config, outputs)
+            total = total_loss(self.config.tasks, outputs, feed.columns)
+            return total, scores.update(scores.init(), outputs, feed.columns), scores.for_host(outputs, feed.columns)
+
+        try:
+            jax.eval_shape(everything, state, feed)
+        except ConfigError:
+            raise
+        except (ValueError, TypeError) as error:
+            raise ConfigError([Problem(("tasks",), f"{str(error).splitlines()[0]}")]) from None
+
+
+def _check_output(name: str, config: Config, outputs: Mapping[str, Any]) -> None:
+    if name in outputs or "query" in outputs or ("logits" in outputs and len(config.tasks) == 1):
+        return
+    if "logits" in outputs:
+        problem = f"the model has one output, and the config {len(config.tasks)} tasks; keep one, or use mmoe"
+        raise ConfigError([Problem(("tasks",), problem)])
+    raise ConfigError([Problem(("tasks", name), f"the model has no such output: {nearest(name, outputs)}")])

@@ -1,0 +1,93 @@
+"""One training step as one compiled program: gradients of all micro-batches, the update, the metrics."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from sparrow.runs.loop.feed import Feed
+from sparrow.runs.loop.program import Program, TrainState
+
+
+class Report(NamedTuple):
+    """What a step tells about itself: scalars on the device, fetched only when they are shown.
+
+    Attributes:
+      loss: the total.
+      terms: its part of each task.
+      gradient_norm: of tables and dense parameters together, or None.
+      gradient_norms: of each dense parameter by its path; empty unless asked for.
+      gradients: of each dense parameter by its path; empty unless asked for.
+      go: whether the run may go on: false after the first step that was not finite, where that stops a run. The steps
+        after it change nothing, so that the state stays that of the last good step until somebody looks.
+    """
+
+    loss: jax.Array
+    terms: dict[str, jax.Array]
+    gradient_norm: jax.Array | None
+    gradient_norms: dict[str, jax.Array]
+    gradients: dict[str, jax.Array]
+    go: jax.Array
+
+
+TrainStep = Callable[..., tuple[TrainState, Report]]
+
+
+def train_step(program: Program) -> TrainStep:
+    """The compiled step: ``step(state, feeds, go)`` takes the micro-batches of one step; the state is donated.
+
+    Micro-batches may differ in size: each counts by its examples, as in one batch of them all. ``go`` is that of the
+    report before; without one, the step is made.
+    """
+    optimizer, summaries = program.optimizer, program.config.train.summaries
+    stops = program.config.train.non_finite == "stop"
+
+    def step(state: TrainState, feeds: tuple[Feed, ...], go: jax.Array) -> tuple[TrainState, Report]:
+        total = sum(feed.size for feed in feeds)
+        rest, metrics = state.rest, state.metrics
+        grads: list[Any] = []
+        terms: list[Any] = []
+        for feed in feeds:
+            share = feed.size / total
+            of_feed, (of_tasks, outputs, rest) = optimizer.gradients(
+                state.optimizer, program.loss, feed.packed, rest, feed, has_aux=True, weight=share
+            )
+            grads.append(of_feed)
+            terms.append({task: share * term for task, term in of_tasks.items()})
+            metrics = program.train_scores.update(metrics, outputs, feed.columns)
+        gradients = functools.reduce(operator.add, grads)
+        if stops:
+            # A loss scale makes gradients overflow now and then, by design; the loss itself never does.
+            scaled = optimizer.loss_scale is not None
+            go &= jnp.isfinite(gradients.loss) if scaled else optimizer.all_finite(gradients)
+        new, info = optimizer.apply(state.optimizer, gradients, grad_norm="global_gradient_norm" in summaries, when=go)
+        rest, metrics = jax.tree.map(
+            lambda old, new: jnp.where(info.applied, new, old), (state.rest, state.metrics), (rest, metrics)
+        )
+        dense = by_path(gradients.dense)
+        norms = {path: jnp.linalg.norm(x) for path, x in dense.items()} if "gradient_norm" in summaries else {}
+        kept = dense if "gradient" in summaries else {}
+        return TrainState(new, rest, metrics), Report(info.loss, _sum(terms), info.grad_norm, norms, kept, go)
+
+    compiled = jax.jit(step, donate_argnums=0)
+
+    def run(state: TrainState, feeds: tuple[Feed, ...], go: Any = None) -> tuple[TrainState, Report]:
+        made: tuple[TrainState, Report] = compiled(state, feeds, jnp.array(True) if go is None else go)
+        return made
+
+    return run
+
+
+def _sum(terms: Sequence[dict[str, jax.Array]]) -> dict[str, jax.Array]:
+    return {task: functools.reduce(operator.add, (part[task] for part in terms)) for task in terms[0]}
+
+
+def by_path(dense: Any) -> dict[str, jax.Array]:
+    """The leaves of dense parameters, or of their gradients, by paths such as ``deep/layers/0/linear/kernel``."""
+    leaves = jax.tree_util.tree_leaves_with_path(dense)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}

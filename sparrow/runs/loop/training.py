@@ -1,0 +1,347 @@
+"""The training loop: batches in, steps out, the device never kept waiting."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TextIO
+
+import jax
+
+from sparrow.config import Config, train_pipeline
+from sparrow.data import DataError, Pipeline
+from sparrow.runs.errors import Interrupted
+from sparrow.runs.loop.clock import Clock
+from sparrow.runs.loop.endings import ending
+from sparrow.runs.loop.evaluation import EvaluationInterrupted, Evaluator
+from sparrow.runs.loop.feed import Prepared
+from sparrow.runs.loop.in_flight import InFlight, Started
+from sparrow.runs.loop.length import length
+from sparrow.runs.loop.memory import memory
+from sparrow.runs.loop.non_finite import NonFinite, culprit
+from sparrow.runs.loop.program import Program, TrainState
+from sparrow.runs.loop.progress import Best, Progress
+from sparrow.runs.loop.rates import Rates
+from sparrow.runs.loop.signals import StopRequest
+from sparrow.runs.loop.step import Report, by_path, train_step
+from sparrow.runs.loop.stopping import Watch, check_metric, is_better
+from sparrow.runs.recorded.log import Log
+from sparrow.runs.recorded.recorder import Recorder
+from sparrow.runs.saved.resuming import resumed
+from sparrow.runs.saved.run_folder import RunFolder
+from sparrow.runs.saved.save_schedule import SaveSchedule, is_due
+from sparrow.runs.saved.saving import Extra, Saver
+from sparrow.runs.saved.starting import started
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """What a training run gives.
+
+    Attributes:
+      program: what was trained.
+      state: as it is after the last step.
+      results: of the last evaluation; empty where there is no data to evaluate on.
+      steps: how many were made, before and after the run was resumed.
+      examples_per_second: over all steps but the first, which compiles; evaluations do not count.
+    """
+
+    program: Program
+    state: TrainState
+    results: dict[str, float]
+    steps: int
+    examples_per_second: float
+
+
+def train(
+    config: Config,
+    model_dir: str | Path | None = None,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    stream: TextIO | None = None,
+    extras: Mapping[str, Extra] = MappingProxyType({}),
+) -> Trained:
+    """Trains what the config describes and evaluates it.
+
+    Ctrl-C and SIGTERM end it after the step in work, with the state saved: that is an `Interrupted`. What else ends it
+    before its time is a `RunError`, a `NonFinite` among them.
+
+    Args:
+      config: with the sections ``data`` and ``model``.
+      model_dir: where checkpoints and logs go; ``config.model_dir`` unless given; nothing is kept without one.
+      resume: whether to go on with the run in that folder, to the same bits as if it had never stopped.
+      overwrite: whether to replace the run in that folder.
+      stream: where lines go; the standard output unless given.
+      extras: what else a checkpoint holds, by name.
+    """
+    path = model_dir if model_dir is not None else config.model_dir
+    folder = None if path is None else RunFolder(path)
+    if folder is not None:
+        folder.refuse_if_used()
+        folder.refuse_if_taken(resume, overwrite)
+    pipeline: Pipeline[Any] = train_pipeline(config)
+    config, steps, note = length(config, pipeline)
+    program = Program.of(config)
+    recorder = Recorder(program, None if folder is None else folder.path)
+    pipeline.prepare = recorder.prepare
+    extras = {**recorder.extras, **extras}
+    has_data = config.data is not None and config.data.evaluate is not None
+    evaluator = Evaluator(program) if has_data else None
+    lines = [note] if note else []  # what is to be said before there is a log
+    with contextlib.ExitStack() as stack:
+        if folder is not None:
+            stack.enter_context(folder.locked(lines.append))
+            folder.refuse_if_taken(resume, overwrite)  # somebody may have finished in the meantime
+        start = resumed(folder, program, pipeline, extras, lines.append) if folder is not None and resume else None
+        state, progress = start or (_first(program, lines.append), Progress(position=pipeline.position()))
+        _check_metrics(config, evaluator)
+        saver = None
+        if folder is not None:
+            if start is None:
+                folder.clear()
+            saver = Saver(folder, program, extras)
+            saver.begin(progress)
+        log = stack.enter_context(
+            Log(
+                None if folder is None else folder.path,
+                total=steps,
+                tensorboard=config.train.tensorboard,
+                stream=stream,
+                done=progress.steps,
+                lengths=progress.log,
+            )
+        )
+        log.say(f"training {program.embedder}")
+        for line in lines:
+            log.say(line)
+        stack.enter_context(recorder.recording(progress.steps, log.say))
+        return _Loop(program, pipeline, evaluator, log, saver, recorder, state, progress).run()
+
+
+class _Loop:
+    """One run: the state, the clock and the counts."""
+
+    def __init__(
+        self,
+        program: Program,
+        pipeline: Pipeline[Prepared],
+        evaluator: Evaluator | None,
+        log: Log,
+        saver: Saver | None,
+        recorder: Recorder,
+        state: TrainState,
+        progress: Progress,
+    ) -> None:
+        self.program, self.pipeline, self.evaluator, self.log, self.saver = program, pipeline, evaluator, log, saver
+        self.recorder = recorder
+        self.config = program.config
+        self.state, self.progress = state, progress
+        self.saved_at = self.began_at = progress.steps
+        self.rates = Rates(program)
+        self.watch = Watch(self.config.evaluate.early_stopping, evaluator.names if evaluator else [])
+        self.watch.best, self.watch.without_gain = progress.watched
+        self.schedule = SaveSchedule(self.config.train.checkpoint)
+        self.stop = StopRequest()
+        self.in_flight = InFlight()
+        self.report: Report | None = None  # of the last step
+        self.step = train_step(program)
+        self.clock = Clock()
+
+    @property
+    def steps(self) -> int:
+        """Steps made so far."""
+        return self.progress.steps
+
+    def run(self) -> Trained:
+        """Trains to the end, or to what ends it."""
+        with contextlib.ExitStack() as stack:
+            if self.saver is not None:
+                stack.enter_context(self.saver.closing())
+                stack.enter_context(self.stop.listening())
+            try:
+                self._train()
+                return self._finish()
+            except Exception as error:
+                better = ending(error, self.steps - self.began_at, self.saver, self._save)
+                if better is error:
+                    raise
+                raise better from error
+
+    def _train(self) -> None:
+        if self.watch.is_over or (self.progress.evaluation_due and self._evaluate_says_stop()):
+            return
+        for taken in self._groups():
+            epoch = self._epochs_begun()
+            if epoch > self.progress.epoch:
+                self._note(epoch=epoch)
+                if self._pause_says_stop(epochs=epoch):
+                    return
+            if self.steps == self.began_at:
+                self.program.check(self.state, taken[0].feed, self.program.train_scores)
+            self._step(taken)
+            if is_due(self.steps, self.config.train.log_every_steps):
+                self._show()
+            if self._pause_says_stop(steps=self.steps):
+                return
+
+    def _step(self, taken: tuple[Prepared, ...]) -> None:
+        before, feeds = self.progress, tuple(prepared.feed for prepared in taken)
+        self.recorder.took(taken)
+        go = None if self.report is None else self.report.go
+        self.state, self.report = self.step(self.state, feeds, go)
+        self._note(steps=before.steps + 1, position=self.pipeline.position(), evaluation_due=False)
+        self.clock.count(sum(feed.size for feed in feeds))
+        self.log.advance()
+        self._stop_if(self.in_flight.add(Started(self.steps, feeds, before.position, before.epoch, self.report)))
+        if self.steps == self.began_at + 1:
+            self._settle()
+            self.clock.restart()
+
+    def _groups(self) -> Iterator[tuple[Prepared, ...]]:
+        """The micro-batches of each optimizer step; the last step of the data may have fewer."""
+        accumulate, steps = self.config.train.accumulate, self.config.train.steps
+        with contextlib.closing(iter(self.pipeline)) as batches:  # type: ignore[type-var]
+            while steps is None or self.steps < steps:
+                try:
+                    taken = list(itertools.islice(batches, accumulate))
+                except (OSError, RuntimeError, MemoryError) as error:  # anything that a file system or a library does
+                    raise DataError(f"reading the data failed: {error}") from error
+                if not taken:
+                    return
+                yield tuple(taken)
+
+    def _epochs_begun(self) -> int:
+        """How many epochs were complete when the last batch began."""
+        position = self.pipeline.position()
+        # After the last rows of an epoch that fill no batch, the position is already the start of the next one.
+        epoch: int = position["epoch"] - (position["row"] == 0)
+        return epoch
+
+    def _pause_says_stop(self, *, steps: int | None = None, epochs: int | None = None) -> bool:
+        """Between two steps: evaluates and saves where that is due, and ends where somebody wants it to."""
+        stop, best = False, self.progress.best
+        evaluate = self.config.evaluate
+        if is_due(steps or epochs or 0, evaluate.every_epochs if steps is None else evaluate.every_steps):
+            stop = self._evaluate_says_stop()
+        if self.schedule.is_due(steps=steps, epochs=epochs) or self.progress.best != best:
+            self._save()
+        self._leave_if_asked()
+        return stop
+
+    def _leave_if_asked(self) -> None:
+        if self.stop.received is not None and self.saver is not None:
+            self._save()
+            self.saver.wait()
+            raise Interrupted(self.stop.received, self.steps)
+
+    def _settle(self) -> None:
+        """Looks at every step that was started."""
+        self._stop_if(self.in_flight.settle())
+
+    def _stop_if(self, bad: Started | None) -> None:
+        """Goes back to the last good step, whose state is still there, and stops."""
+        if bad is None:
+            return
+        self._note(steps=bad.step - 1, position=bad.position, epoch=bad.epoch)
+        raise NonFinite(culprit(self.program, self.state, bad))
+
+    def _show(self) -> None:
+        self._settle()
+        if self.saver is not None:
+            self.saver.check()
+        fetched, metrics = jax.device_get((self.report, self.state.metrics))
+        speed = self.clock.lap()
+        summaries = self.config.train.summaries
+        values = {}
+        if "loss" in summaries:
+            values["loss"] = float(fetched.loss)
+            if len(fetched.terms) > 1:
+                values |= {f"loss/{task}": float(term) for task, term in fetched.terms.items()}
+        values |= self.program.train_scores.compute(metrics)
+        if "learning_rate" in summaries:
+            values |= self.rates.at(int(self.state.optimizer.step))
+        if fetched.gradient_norm is not None:
+            values["gradient_norm"] = float(fetched.gradient_norm)
+        values |= {f"gradient_norm/{path}": float(norm) for path, norm in fetched.gradient_norms.items()}
+        histograms = {f"gradient/{path}": x for path, x in fetched.gradients.items()}
+        if "parameter" in summaries:
+            params = jax.device_get(by_path(self.state.optimizer.params))
+            histograms |= {f"parameter/{path}": x for path, x in params.items()}
+        self.log.report("train", self.steps, values | {"examples_per_second": speed} | memory(), histograms)
+
+    def _evaluate_says_stop(self) -> bool:
+        self._evaluate()
+        if self.progress.evaluation_due:  # broken off
+            return False
+        stop = self.watch.says_stop(self.progress.results)
+        self._note(watched=(self.watch.best, self.watch.without_gain))
+        if stop:
+            self.log.say(f"stopped early at step {self.steps}: {self.watch.reason}")
+        return stop
+
+    def _evaluate(self) -> None:
+        if self.evaluator is None or self.progress.evaluated_at == self.steps:
+            return
+        self._settle()
+        with self.clock.paused():
+            try:
+                results = self.evaluator(self.state, self.log.say, lambda: self.stop.received is not None)
+            except EvaluationInterrupted:
+                self._note(evaluation_due=True)
+                return
+        self._note(results=results, evaluated_at=self.steps, evaluation_due=False)
+        self.log.report("eval", self.steps, results)
+        self.recorder.evaluated(self.steps, self.evaluator.curves)
+        best_by, best = self.config.train.checkpoint.best_by, self.progress.best
+        if best_by is not None and (best is None or is_better(results[best_by.metric], best.value, best_by.mode)):
+            self._note(best=Best(self.steps, results[best_by.metric]))
+            if self.saver is not None:
+                self.saver.set_status(self.progress)
+
+    def _save(self) -> None:
+        if self.saver is None or self.saved_at == self.steps:
+            return
+        self._settle()
+        self._note(log=self.log.lengths())
+        with self.clock.paused():
+            path = self.saver.save(self.state, self.progress)
+        self.saved_at = self.steps
+        self.schedule.saved()
+        self.log.say(f"save   step {self.steps}  {path}")
+
+    def _finish(self) -> Trained:
+        self._settle()
+        self.clock.stop()
+        if self.report is None:
+            self.log.say(f"nothing is left to do after step {self.steps}")
+        elif not is_due(self.steps, self.config.train.log_every_steps):
+            self._show()
+        if self.pipeline.skipped:
+            self.log.say(f"{self.pipeline.skipped} malformed rows were left out")
+        if skipped := int(self.state.optimizer.skipped):
+            self.log.say(f"{skipped} of {self.steps} steps were skipped: a loss or gradient was not finite")
+        self._evaluate()
+        self._leave_if_asked()
+        self._save()
+        if self.saver is not None:
+            self.saver.finish(self.progress)
+        return Trained(self.program, self.state, dict(self.progress.results), self.steps, self.clock.speed)
+
+    def _note(self, **fields: Any) -> None:
+        self.progress = dataclasses.replace(self.progress, **fields)
+
+
+def _first(program: Program, say: Callable[[str], None]) -> TrainState:
+    start = program.config.train.start_from
+    return program.init() if start is None else started(program, start, say)
+
+
+def _check_metrics(config: Config, evaluator: Evaluator | None) -> None:
+    best_by = config.train.checkpoint.best_by
+    if best_by is not None:
+        check_metric(best_by.metric, evaluator.names if evaluator else [], ("train", "checkpoint", "best_by", "metric"))

@@ -1,0 +1,77 @@
+"""Predictions of a run for files: Parquet in, Parquet out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from sparrow.config import Config, ConfigError, Problem
+from sparrow.data import Source
+from sparrow.optimizer import OptimizerState
+from sparrow.runs.loop.evaluation import averaged
+from sparrow.runs.loop.feed import Feed, Prepared
+from sparrow.runs.loop.program import Program, TrainState
+from sparrow.runs.predictions import predictions
+from sparrow.serving.files import write_predictions
+
+
+def predict(
+    program: Program,
+    state: TrainState,
+    source: str | Source,
+    output: str | Path,
+    *,
+    columns: Sequence[str] = (),
+    batch_size: int | None = None,
+) -> int:
+    """Predicts every row of a source, in its order, into one Parquet file. Gives the number of rows.
+
+    The file holds ``columns`` of the source as they are, and a column ``prediction`` (``prediction_<task>`` where there
+    are several tasks): a number, or a list of them where there are classes. Of two towers it also holds the vectors
+    ``query`` and ``item``.
+
+    Args:
+      program: what was trained.
+      state: its state; the average of the dense parameters is used where `Evaluator` would use it.
+      source: Parquet files, as `sparrow.data.Parquet` takes them, or any source.
+      output: the file to write.
+      columns: of the source, to keep beside the predictions.
+      batch_size: rows at a time; as in evaluation, unless given.
+    """
+    optimizer = used_in_evaluation(program.config, state.optimizer)
+
+    @jax.jit
+    def compute(optimizer: OptimizerState, rest: Any, feed: Feed) -> dict[str, jax.Array]:
+        return predictions(program.config.tasks, program.outputs(optimizer, rest, feed))
+
+    def fetched(prepared: Prepared) -> dict[str, np.ndarray[Any, Any]]:
+        made: dict[str, np.ndarray[Any, Any]] = jax.device_get(compute(optimizer, state.rest, prepared.feed))
+        return made
+
+    return write_predictions(
+        source,
+        output,
+        features=program.assembly.features,
+        prepare=program.prepare,
+        compute=fetched,
+        columns=columns,
+        batch_size=batch_size or prediction_batch_size(program.config),
+    )
+
+
+def prediction_batch_size(config: Config) -> int:
+    """Rows at a time, unless told otherwise."""
+    return config.evaluate.batch_size or config.train.batch_size
+
+
+def used_in_evaluation(config: Config, state: OptimizerState, ema: bool | None = None) -> OptimizerState:
+    """The state with the average of the dense parameters in their place: as evaluation does it, or as ``ema`` says."""
+    if ema and state.ema is None:
+        raise ConfigError([Problem(("train", "ema"), "the run keeps no average of the parameters; leave --ema out")])
+    if ema is None:
+        ema = config.train.ema is not None and config.evaluate.use_ema is not False
+    return averaged(state) if ema else state

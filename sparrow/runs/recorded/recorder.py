@@ -1,0 +1,96 @@
+"""`Recorder`: what a run leaves for its report beside the log: curves, traffic, versions; and the report itself."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from sparrow.data import DataError
+from sparrow.reports import CURVES, ENVIRONMENT, METRICS, TRAFFIC, write_json, write_report
+from sparrow.runs.loop.feed import Prepared, Preparer
+from sparrow.runs.loop.program import Program
+from sparrow.runs.recorded.environment import Environment
+from sparrow.runs.recorded.traffic import Traffic
+
+
+class Recorder:
+    """Writes the files of one run folder. None of them is worth a run: what cannot be written is said, once.
+
+    Attributes:
+      prepare: what the pipeline's thread does with each batch.
+      extras: what checkpoints hold for it.
+    """
+
+    def __init__(self, program: Program, folder: Path | None) -> None:
+        """``folder`` None: nothing is kept."""
+        self._program, self._folder = program, folder
+        share = program.config.train.traffic
+        self._traffic = Traffic(program.embedder, share) if folder is not None and share else None
+        self.extras = {} if self._traffic is None else {"traffic": self._traffic}
+        self.prepare = (
+            program.prepare
+            if self._traffic is None
+            else Preparer(program.embedder, program.assembly, program.config.tasks, self._traffic)
+        )
+        self._say: Callable[[str], None] = print
+        self._failed = False
+
+    @contextlib.contextmanager
+    def recording(self, step: int, say: Callable[[str], None]) -> Iterator[None]:
+        """Work begins at ``step``; leaving the block ends it, however that happens, and writes the report."""
+        if self._folder is None:
+            yield
+            return
+        self._say, folder = say, self._folder
+        if not step:
+            for name in (CURVES, TRAFFIC, ENVIRONMENT):  # of a run that is being replaced
+                (folder / name).unlink(missing_ok=True)
+        environment = self._tried(lambda: Environment(folder, self._program.embedder, step))
+        how = "ended by an error"
+        try:
+            yield
+            how = "finished"
+        except KeyboardInterrupt:
+            how = "interrupted"
+            raise
+        finally:
+            self._end(folder, environment, how)
+
+    def took(self, batches: Sequence[Prepared]) -> None:
+        """A step takes these batches."""
+        if self._traffic is not None:
+            for batch in batches:
+                self._traffic.add(batch.counted)
+
+    def evaluated(self, step: int, curves: dict[str, Any]) -> None:
+        """An evaluation was made."""
+        if self._folder is not None:
+            path = self._folder / CURVES
+            self._tried(lambda: write_json(path, {"step": step, "tasks": curves}))
+            self._write_traffic(self._folder)
+
+    def _write_traffic(self, folder: Path) -> None:
+        traffic = self._traffic
+        if traffic is not None:
+            self._tried(lambda: write_json(folder / TRAFFIC, traffic.summary()))
+
+    def _end(self, folder: Path, environment: Environment | None, how: str) -> None:
+        if environment is not None:
+            self._tried(lambda: environment.end(how))
+        self._write_traffic(folder)
+        metrics = folder / METRICS
+        if metrics.is_file() and metrics.stat().st_size:
+            path = self._tried(lambda: write_report([folder]))
+            if path is not None:
+                self._say(f"report {path}")
+
+    def _tried(self, write: Callable[[], Any]) -> Any:
+        try:
+            return write()
+        except (OSError, DataError) as error:
+            if not self._failed:
+                self._say(f"the report is incomplete: {error}")
+            self._failed = True
+            return None

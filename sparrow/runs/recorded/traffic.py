@@ -1,0 +1,158 @@
+"""`Traffic`: which rows of the tables a run looks up, and how often.
+
+Counting a batch is a sort of its ids. It is done where batches are made, beside the device's work, and only while all
+of it takes no more than a set share of the time. The counts of a batch are added up when a step takes it, so that a
+checkpoint holds the traffic of exactly the steps that were made. Memory does not grow with the run: see `row_counts`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrow.embedding import Embedder, PackedBatch
+from sparrow.runs.recorded.row_counts import RowCounts, rows_counted
+
+HOTTEST: Final = 20
+"""Ids that are listed by name."""
+RANKS: Final = 64
+"""Points of the curve of lookups by rank."""
+
+
+class Rows(NamedTuple):
+    """The rows of one table in one batch: each of them once, ascending, and how often it was looked up."""
+
+    rows: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.int64]
+
+
+Counted = dict[str, Rows]
+"""What one batch looked up, by table."""
+
+
+def count(embedder: Embedder, packed: PackedBatch) -> Counted:
+    """How often each row is looked up in one batch. Padding and ids that are ignored are not counted.
+
+    >>> import sparrow as sp
+    >>> spec = sp.TableSpec(name="items", vocabulary_size=9, embedding_dim=2, optimizer=sp.rules.SGD(0.1))
+    >>> emb = sp.Embedder([sp.FeatureSpec(name="item", table_spec=spec)])
+    >>> count(emb, emb.pack({"item": [[5, 2], [], [5]]}))["items"]
+    Rows(rows=array([2, 5]), counts=array([1, 2]))
+    """
+    counted: Counted = {}
+    for stack in embedder.stacks:
+        ids = np.sort(np.asarray(packed.lookups[stack.name].ids))
+        ids = ids[slice(*np.searchsorted(ids, (0, stack.num_rows)))]  # the rest is padding, and ids to ignore
+        first = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]])) if len(ids) else np.zeros(0, np.int64)
+        rows, counts = ids[first].astype(np.int64), np.diff(first, append=len(ids))
+        for table in stack.tables:
+            span = stack.rows_of(table.name)
+            part = slice(*np.searchsorted(rows, (span.start, span.stop)))
+            counted[table.name] = Rows(rows[part] - span.start, counts[part])
+    return counted
+
+
+class _Table:
+    """The traffic of one table."""
+
+    def __init__(self, num_rows: int) -> None:
+        self.rows: RowCounts = rows_counted(num_rows)
+        self.least, self.most = 0, 0  # unique ids in a batch
+        self.unique = 0  # summed over batches
+
+    def add(self, counted: Rows, is_first: bool) -> None:
+        self.rows.add(*counted)
+        unique = len(counted.rows)
+        self.least, self.most = unique if is_first else min(self.least, unique), max(self.most, unique)
+        self.unique += unique
+
+    def summary(self, batches: int) -> dict[str, Any]:
+        rows = self.rows
+        ids, counts = rows.hottest()
+        ranks = np.unique(np.geomspace(1, max(len(counts), 1), RANKS).astype(np.int64))[: len(counts)]
+        percent = max(rows.num_rows // 100, 1)
+        hot = min(percent, len(counts)) if rows.error else percent
+        return {
+            "rows": rows.num_rows,
+            "lookups": rows.lookups,
+            "touched": rows.touched,
+            "unique": {"mean": self.unique / max(batches, 1), "least": self.least, "most": self.most},
+            "hottest": [[int(i), int(c)] for i, c in zip(ids[:HOTTEST], counts[:HOTTEST], strict=True)],
+            "by_rank": [[int(rank), int(counts[rank - 1])] for rank in ranks],
+            "hot": {"rows": hot, "lookups": int(counts[:hot].sum())},
+            "error": rows.error,
+        }
+
+
+class Traffic:
+    """The traffic of all tables since the run began. `state` and `restore` are for checkpoints.
+
+    Args:
+      embedder: whose tables.
+      share: of the time that may be spent on counting; 1: every batch is counted.
+      clock: the time in seconds.
+    """
+
+    def __init__(self, embedder: Embedder, share: float, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._embedder, self._share, self._clock = embedder, share, clock
+        self._tables = {name: _Table(spec.vocabulary_size) for name, spec in embedder.tables.items()}
+        self.batches = self.counted = 0
+        self._began: float | None = None
+        self._counting = self._adding = 0.0  # seconds: of the thread that makes batches, and of the one that steps
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that it takes, at most."""
+        return sum(table.rows.nbytes for table in self._tables.values())
+
+    def sample(self, packed: PackedBatch) -> Counted | None:
+        """The counts of a batch that is still on the host; None where there is no time for it."""
+        now = self._clock()
+        if self._began is None:
+            self._began = now
+        if self._share < 1 and self._counting + self._adding > self._share * (now - self._began):
+            return None
+        counted = count(self._embedder, packed)
+        self._counting += self._clock() - now
+        return counted
+
+    def add(self, counted: Counted | None) -> None:
+        """One more batch of a step, and its counts where it was counted."""
+        self.batches += 1
+        if counted is None:
+            return
+        began = self._clock()
+        for name, rows in counted.items():
+            self._tables[name].add(rows, is_first=not self.counted)
+        self.counted += 1
+        self._adding += self._clock() - began
+
+    def summary(self) -> dict[str, Any]:
+        """Plain values, for JSON: what the report shows."""
+        began = self._clock()
+        tables = {name: table.summary(self.counted) for name, table in self._tables.items()}
+        self._adding += self._clock() - began
+        return {"batches": self.batches, "counted": self.counted, "tables": tables}
+
+    def state(self) -> dict[str, npt.NDArray[Any]]:
+        """Arrays by name."""
+        arrays: dict[str, npt.NDArray[Any]] = {"batches": np.array([self.batches, self.counted], np.int64)}
+        for name, table in self._tables.items():
+            arrays[f"{name}/unique"] = np.array([table.unique, table.least, table.most], np.int64)
+            arrays |= {f"{name}/{key}": array for key, array in table.rows.state().items()}
+        return arrays
+
+    def restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
+        """The inverse of `state`. Tables that it does not hold, or of another size, begin anew."""
+        if "batches" not in state:  # of a run that counted nothing
+            return
+        self.batches, self.counted = (int(value) for value in state["batches"])
+        for name, table in self._tables.items():
+            held = {key.removeprefix(f"{name}/"): array for key, array in state.items() if key.startswith(f"{name}/")}
+            if held and table.rows.fits(held):
+                table.unique, table.least, table.most = (int(value) for value in held["unique"])
+                table.rows.restore(held)

@@ -1,0 +1,65 @@
+"""What differs between two configs, field by field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from sparrow.config import Config
+from sparrow.config.errors import Path, dotted, shown
+from sparrow.config.loading.plain import plain
+
+_NOTHING: Any = object()
+
+
+class Difference(NamedTuple):
+    """A field with two values."""
+
+    field: Path
+    before: Any
+    now: Any
+
+    @property
+    def sentence(self) -> str:
+        """Both values."""
+        return f"was {_text(self.before)}, is now {_text(self.now)}"
+
+    def __str__(self) -> str:
+        return f"{dotted(self.field)}: {self.sentence}"
+
+
+def differences(before: Config, now: Config) -> list[Difference]:
+    """The fields that differ, defaults included, in the order of the config.
+
+    >>> from sparrow.config import Config
+    >>> tasks = {"click": {"label": "clicked", "losses": ["binary_cross_entropy"]}}
+    >>> def config(rate, steps):
+    ...     return Config(
+    ...         train={
+    ...             "sparse_optimizer": {"name": "sgd", "learning_rate": rate},
+    ...             "dense_optimizer": {"optimizer": "adam", "learning_rate": 0.1},
+    ...             "batch_size": 8,
+    ...             "steps": steps,
+    ...         },
+    ...         tasks=tasks,
+    ...     )
+    >>> print(*differences(config(0.1, 5), config(0.2, 9)), sep="\\n")
+    train.sparse_optimizer.learning_rate: was 0.1, is now 0.2
+    train.steps: was 5, is now 9
+    """
+    return list(_between(plain(before, defaults=True), plain(now, defaults=True), ()))
+
+
+def _between(before: Any, now: Any, path: Path) -> Iterator[Difference]:
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        for key in [*before, *(key for key in now if key not in before)]:
+            yield from _between(before.get(key, _NOTHING), now.get(key, _NOTHING), (*path, key))
+    elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        for index, pair in enumerate(zip(before, now, strict=True)):
+            yield from _between(*pair, (*path, index))
+    elif before != now:
+        yield Difference(path, before, now)
+
+
+def _text(value: Any) -> str:
+    return "not there" if value is _NOTHING else shown(value)

@@ -1,0 +1,94 @@
+"""From a checkpoint to the state of a program, whatever its stacking, backend and table dtype."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from sparrow.checkpoint import CheckpointError, Key, Saved, named, placed, rows_of, unnamed
+from sparrow.checkpoint.tables import check_shape
+from sparrow.runs.loop.program import Program, TrainState
+
+Say = Callable[[str], None]
+
+
+def parts(state: TrainState) -> dict[str, Any]:
+    """All of a state but the tables and slots, as one tree whose paths are the names in a checkpoint."""
+    embedding = state.optimizer.embedding
+    optimizer: Any = dataclasses.replace(state.optimizer, embedding=None)  # type: ignore[arg-type]
+    return {
+        "embedding": {"step": embedding.step, "seed": embedding.seed},
+        "optimizer": optimizer,
+        "rest": state.rest,
+        "metrics": state.metrics,
+    }
+
+
+def joined(embedding: Any, others: Mapping[str, Any]) -> TrainState:
+    """The inverse of `parts`, with the tables."""
+    embedding = dataclasses.replace(embedding, **others["embedding"])
+    optimizer = dataclasses.replace(others["optimizer"], embedding=embedding)
+    return TrainState(optimizer, others["rest"], others["metrics"])
+
+
+def restored(program: Program, saved: Saved, say: Say) -> TrainState:
+    """The state that was saved. What the program lacks or has in another shape is a `CheckpointError`."""
+    fresh, arrays = program.init(), saved.arrays()
+    others = parts(fresh)
+    metrics = _metrics(others.pop("metrics"), arrays, say)
+    others = unnamed(others, arrays) | {"metrics": metrics}
+    embedder, embedding = program.embedder, fresh.optimizer.embedding
+    keys = rows_of(embedder, embedding)
+    check_tables({key: rows.shape for key, rows in keys.items()}, saved)
+    say_dtypes({key: str(rows.array.dtype) for key, rows in keys.items()}, saved, say)
+    return joined(placed(embedder, embedding, list(keys), saved.rows), others)
+
+
+def check_tables(shapes: Mapping[Key, tuple[int, ...]], saved: Saved) -> None:
+    """Refuses tables and slots that the checkpoint lacks, or has in another shape."""
+    for key, shape in shapes.items():
+        if key not in saved.tables:
+            slots = [str(other.slot) for other in saved.tables if other.table == key.table and other.slot]
+            has = "" if Key(key.table) not in saved.tables else f", it has {', '.join(slots) or 'none'}"
+            raise CheckpointError(f"the checkpoint has no {key}{has}")
+        check_shape(key, saved.tables[key].shape, shape)
+
+
+def say_dtypes(dtypes: Mapping[Key, str], saved: Saved, say: Say) -> None:
+    """Tables of another dtype are converted, in one line."""
+    changed: dict[tuple[str, str], list[str]] = {}
+    for key, dtype in dtypes.items():
+        if key.slot is None and saved.tables[key].dtype != dtype:
+            changed.setdefault((saved.tables[key].dtype, dtype), []).append(key.table)
+    for (before, now), tables in changed.items():
+        say(f"tables saved as {before} are {now} here, and were converted: {', '.join(tables)}")
+
+
+def _metrics(fresh: Any, arrays: Mapping[str, Any], say: Say) -> Any:
+    """The metrics of training go on; those that are new start anew."""
+    made = {}
+    for name, state in fresh.items():
+        try:
+            made[name] = unnamed({"metrics": {name: state}}, arrays)["metrics"][name]
+        except CheckpointError:
+            say(f"the checkpoint has no metric '{name}' of training as it is here; it starts anew")
+            made[name] = state
+    return made
+
+
+def extras_of(arrays: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """What was saved by the extra ``name``."""
+    prefix = f"extras/{name}/"
+    return {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
+
+
+def arrays_of(state: TrainState, extras: Mapping[str, Any]) -> dict[str, Any]:
+    """All arrays of a checkpoint but the tables, on the host."""
+    arrays = dict(named(parts(state)))
+    for name, extra in extras.items():
+        # Copies, because the extra goes on counting while they are written.
+        arrays |= {f"extras/{name}/{key}": np.array(array) for key, array in extra.state().items()}
+    return arrays

@@ -1,0 +1,59 @@
+"""Going on with a run: the newest checkpoint that is whole, and what has changed since."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sparrow.checkpoint import CheckpointError, Damaged, Saved, whole
+from sparrow.config import ConfigError
+from sparrow.data import Pipeline
+from sparrow.runs.loop.program import Program, TrainState
+from sparrow.runs.loop.progress import Progress
+from sparrow.runs.saved.differences import differences
+from sparrow.runs.saved.restoring import Say, extras_of, restored
+from sparrow.runs.saved.run_folder import RunFolder
+from sparrow.runs.saved.saving import Extra, all_damaged, config_of, does_not_fit
+
+
+def resumed(
+    folder: RunFolder, program: Program, pipeline: Pipeline[Any], extras: Mapping[str, Extra], say: Say
+) -> tuple[TrainState, Progress] | None:
+    """The state and progress to go on from, with the pipeline and the extras put there; None where nothing is saved.
+
+    Fields of the config that changed are said one by one. What cannot work with the saved state is a `ConfigError`.
+    """
+    if not folder.steps:
+        say(f"{folder} holds no checkpoint; starting at step 0")
+        return None
+    for saved in whole(folder.checkpoints, say):
+        _say_differences(saved, program, say)
+        try:
+            state, arrays = restored(program, saved, say), saved.arrays()
+        except Damaged as error:
+            say(f"checkpoint {saved.step} is damaged and was passed over: {error}")
+            continue
+        except CheckpointError as error:
+            raise does_not_fit(saved, program.config, error) from None
+        progress = Progress.from_dict(saved.about["progress"])
+        try:
+            pipeline.restore(progress.position)
+        except ValueError as error:
+            hint = "train.start_from takes its weights to other data"
+            raise ConfigError(f"cannot go on with {saved.path}: {error}; {hint}") from None
+        for name, extra in extras.items():
+            extra.restore(extras_of(arrays, name))
+        say(f"resumed at step {progress.steps} from {saved.path}")
+        return state, progress
+    raise all_damaged(folder.path)
+
+
+def _say_differences(saved: Saved, program: Program, say: Say) -> None:
+    try:
+        before = config_of(saved)
+    except ConfigError as error:  # such as one of another version
+        say(f"the config of {saved.path} cannot be read, so what has changed is not known: {error}")
+        return
+    for difference in differences(before, program.config):
+        if difference.field != ("model_dir",):
+            say(f"changed: {difference}")

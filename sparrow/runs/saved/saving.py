@@ -1,0 +1,190 @@
+"""The checkpoints of a run: saved while it trains, and loaded again."""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import jax
+import numpy as np
+
+import sparrow
+from sparrow.checkpoint import CheckpointError, Checkpoints, Damaged, Saved, rows_of, whole
+from sparrow.config import Config, ConfigError, Problem, dumps, loads
+from sparrow.data import DataError
+from sparrow.runs.loop.program import Program, TrainState
+from sparrow.runs.loop.progress import Progress
+from sparrow.runs.saved.differences import differences
+from sparrow.runs.saved.restoring import Say, arrays_of, restored
+from sparrow.runs.saved.run_folder import RunFolder, replace
+
+Step = int | Literal["best"] | None
+
+
+class Extra(Protocol):
+    """Something else that a checkpoint holds, such as counts that a report shows."""
+
+    def state(self) -> Mapping[str, np.ndarray[Any, Any]]:
+        """Arrays by name; they are copied."""
+
+    def restore(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Goes on from what `state` gave; without any, from the start."""
+
+
+class Saver:
+    """Saves the states of one run."""
+
+    def __init__(self, folder: RunFolder, program: Program, extras: Mapping[str, Extra]) -> None:
+        self._folder, self._program, self._extras = folder, program, extras
+        self._config = dumps(program.config)
+        self._checkpoints = Checkpoints(folder.checkpoints, program.config.train.checkpoint.keep)
+
+    @property
+    def steps(self) -> list[int]:
+        """The steps that are saved, the newest first."""
+        return self._folder.steps
+
+    def begin(self, progress: Progress) -> None:
+        """Writes the config where people look for it, and moves checkpoints after ``progress``, all damaged, aside."""
+        for step in self.steps:
+            if step > progress.steps:
+                self._checkpoints.set_aside(step)
+        replace(self._folder.config, self._config)
+        self.set_status(progress)
+
+    def save(self, state: TrainState, progress: Progress) -> Path:
+        """Copies the state, or writes it where it is large, and goes on in the background. Gives the folder to be."""
+        about = {
+            "step": int(state.optimizer.step),
+            "progress": progress.to_dict(),
+            "config": self._config,
+            "time": round(time.time(), 3),
+            "versions": versions(),
+        }
+        tables = rows_of(self._program.embedder, state.optimizer.embedding)
+        arrays = arrays_of(state, self._extras)
+        return self._checkpoints.save(progress.steps, tables, arrays, about)
+
+    def wait(self) -> None:
+        """Until the last one is whole."""
+        self._checkpoints.wait()
+
+    def check(self) -> None:
+        """Raises what went wrong with the last one, if that is known by now."""
+        self._checkpoints.check()
+
+    def finish(self, progress: Progress) -> None:
+        """The run is complete."""
+        self.wait()
+        self.set_status(progress, finished=True)
+
+    def set_status(self, progress: Progress, finished: bool = False) -> None:
+        """Says in the folder whether the run is finished, and which step was the best, whose checkpoint stays."""
+        self._checkpoints.best = None if progress.best is None else progress.best.step
+        self._folder.set_status({"finished": finished, "best": progress.best})
+
+    @contextlib.contextmanager
+    def closing(self) -> Iterator[None]:
+        """Leaves with nothing in work. What ended the run is told, not what follows from it."""
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(CheckpointError, OSError):
+                self._checkpoints.close()
+            raise
+        self._checkpoints.close()
+
+
+def versions() -> dict[str, str]:
+    """What a checkpoint was made with."""
+    return {
+        "sparrow": sparrow.__version__,
+        "jax": jax.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "device": jax.devices()[0].device_kind,
+    }
+
+
+def opened(folder: str | Path, step: Step = None, say: Say | None = None) -> Iterator[Saved]:
+    """The checkpoints to try, in order: the newest that is whole, those before it; or just the one asked for."""
+    run = RunFolder(folder)
+    if not run.steps:
+        raise DataError("there is no saved model; train one into this folder first", str(folder))
+    if step is None:
+        yield from whole(run.checkpoints, say or warn)
+        return
+    if step == "best":
+        step = best_step(run, say or warn)
+    if step not in run.steps:
+        saved = ", ".join(map(str, sorted(run.steps)))
+        raise DataError(f"step {step} is not saved; there are {saved}", str(run.checkpoints))
+    yield Saved(run.checkpoints / str(step))
+
+
+def best_step(run: RunFolder, say: Say) -> int:
+    """The step of the best checkpoint."""
+    best = run.status.get("best")
+    if best is None:
+        best = next((saved.about["progress"]["best"] for saved in whole(run.checkpoints, say)), None)
+    if best is None:
+        raise DataError("no best step is known: train with train.checkpoint.best_by, or load another", str(run))
+    return int(best[0])
+
+
+def saved_config(folder: str | Path, step: Step = None) -> Config:
+    """The config of a saved model."""
+    for saved in opened(folder, step, say=lambda _: None):
+        return config_of(saved)
+    raise all_damaged(folder)
+
+
+def load(
+    folder: str | Path, config: Config | None = None, step: Step = None, *, say: Say | None = None
+) -> tuple[Program, TrainState]:
+    """A saved model: of the newest checkpoint that is whole, of a step, or of the ``"best"`` one.
+
+    Args:
+      folder: of the run.
+      config: stands in for the saved one, such as to read other data; tables and model must agree.
+      step: which checkpoint.
+      say: gets a line for everything that is worth knowing; a warning, unless given.
+    """
+    for saved in opened(folder, step, say):
+        program = Program.of(config or config_of(saved))
+        try:
+            return program, restored(program, saved, say or warn)
+        except Damaged as error:
+            if step is not None:
+                raise
+            (say or warn)(f"checkpoint {saved.step} is damaged and was passed over: {error}")
+        except CheckpointError as error:
+            raise does_not_fit(saved, program.config, error) from None
+    raise all_damaged(folder)
+
+
+def config_of(saved: Saved) -> Config:
+    """The config that a checkpoint was made with."""
+    return loads(saved.about["config"], source=str(saved.path))
+
+
+def does_not_fit(saved: Saved, config: Config, error: CheckpointError) -> ConfigError:
+    """One line, and one for each field that differs from the saved config."""
+    changed = [Problem(change.field, change.sentence) for change in differences(config_of(saved), config)]
+    hint = "train.start_from takes the weights that fit"
+    return ConfigError([Problem((), f"does not fit the model saved in {saved.path}: {error}; {hint}"), *changed])
+
+
+def all_damaged(folder: str | Path) -> CheckpointError:
+    """When nothing is left to fall back on."""
+    return CheckpointError(f"{folder}: every checkpoint is damaged; start anew, or bring a copy of one back")
+
+
+def warn(text: str) -> None:
+    """What is worth knowing, where nobody listens."""
+    warnings.warn(text, stacklevel=3)

@@ -1,0 +1,136 @@
+"""Starting from the weights of another run: fine-tuning, another head, yesterday's model on today's data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+import jax.numpy as jnp
+
+from sparrow.checkpoint import Damaged, Key, Saved, paths, placed, plain, rows_of, unnamed
+from sparrow.config import ConfigError, Problem, StartFrom
+from sparrow.registry import nearest
+from sparrow.runs.loop.program import Program, TrainState
+from sparrow.runs.saved.restoring import Say, joined, parts, say_dtypes
+from sparrow.runs.saved.saving import all_damaged, opened
+
+PARAMS, REST, DENSE = "optimizer/params/", "rest/", "optimizer/"
+
+
+def started(program: Program, start: StartFrom, say: Say) -> TrainState:
+    """A fresh state with tables and dense parameters of a checkpoint, as ``train.start_from`` says."""
+    for saved in opened(start.folder, start.step, say):
+        try:
+            return _Start(program, start, saved).state(say)
+        except Damaged as error:
+            if start.step is not None:
+                raise
+            say(f"checkpoint {saved.step} is damaged and was passed over: {error}")
+    raise all_damaged(start.folder)
+
+
+class _Start:
+    """What comes from where. All that does not fit is one `ConfigError`."""
+
+    def __init__(self, program: Program, start: StartFrom, saved: Saved) -> None:
+        self.program, self.start, self.saved = program, start, saved
+        self.problems: list[Problem] = []
+        self.fresh = program.init()
+        self.rows = rows_of(program.embedder, self.fresh.optimizer.embedding)
+        self.leaves = dict(paths(parts(self.fresh)))
+        self.arrays = saved.arrays()
+        self.params = [name.removeprefix(PARAMS) for name in self.leaves if name.startswith(PARAMS)]
+
+    def state(self, say: Say) -> TrainState:
+        tables, leaves = dict(self._tables()), dict(self._leaves())
+        self._check_patterns()
+        if self.problems:
+            raise ConfigError(self.problems)
+        here = {tables[key]: str(self.rows[key].array.dtype) for key in tables}
+        say_dtypes(here, self.saved, say)
+        taken = {name: self.arrays[old] for name, old in leaves.items()}
+        others = unnamed(parts(self.fresh), {name: plain(leaf) for name, leaf in self.leaves.items()} | taken)
+        embedder, embedding = self.program.embedder, self.fresh.optimizer.embedding
+        embedding = placed(embedder, embedding, list(tables), lambda key: self.saved.rows(tables[key]))
+        counts = f"{sum(key.slot is None for key in tables)} tables and {sum(map(_is_param, leaves))} parameters"
+        beside = " with their optimizer" if self.start.optimizer else ""
+        say(f"starting from {self.saved.path}: {counts}{beside}; left fresh: {self._left(tables, leaves)}")
+        return joined(embedding, others)
+
+    def _tables(self) -> Iterator[tuple[Key, Key]]:
+        """Rows here, and where they are in the checkpoint."""
+        names = [key.table for key in self.saved.tables if key.slot is None]
+        for key, rows in self.rows.items():
+            if self._skips(key.table) or (key.slot is not None and not self.start.optimizer):
+                continue
+            old = Key(self.start.tables.get(key.table, key.table), key.slot)
+            if old not in self.saved.tables:
+                near = nearest(old.table, names) if old.slot is None else "the rule is another one"
+                self._problem("tables", f"the checkpoint has no {old} for {key}: {near}; map it, or add it to skip")
+            elif self.saved.tables[old].shape != rows.shape:
+                shape = self.saved.tables[old].shape
+                self._problem("tables", f"{old} has the shape {shape} in the checkpoint, {rows.shape} here; skip it")
+            else:
+                yield key, old
+
+    def _leaves(self) -> Iterator[tuple[str, str]]:
+        """Other arrays here, and what they are called in the checkpoint."""
+        for name, leaf in self.leaves.items():
+            path = next((path for path in self.params if name.endswith(f"/{path}")), None)
+            if name.startswith(REST) and jnp.issubdtype(leaf.dtype, jnp.floating):  # statistics; keys stay fresh
+                path = name.removeprefix(REST)
+            elif not name.startswith(PARAMS) and not (
+                self.start.optimizer and name.startswith((DENSE, "embedding/step"))
+            ):
+                continue
+            if path is not None and self._skips(path):
+                continue
+            old = name if path is None else name.removesuffix(path) + self._old_path(path)
+            if old not in self.arrays:
+                prefix = name.removesuffix(path or "")
+                names = [other.removeprefix(prefix) for other in self.arrays if other.startswith(prefix)]
+                near = nearest(old.removeprefix(prefix), names)
+                self._problem("params", f"the checkpoint has no '{old}': {near}; map it, or add it to skip")
+            elif self.arrays[old].shape != leaf.shape:
+                shape = self.arrays[old].shape
+                self._problem("params", f"'{old}' has the shape {shape} in the checkpoint, {leaf.shape} here; skip it")
+            else:
+                yield name, old
+
+    def _old_path(self, path: str) -> str:
+        for pattern, replacement in self.start.params.items():
+            if match := re.fullmatch(pattern, path):
+                try:
+                    return match.expand(replacement)
+                except (re.error, IndexError) as error:
+                    self._problem("params", f"'{replacement}' cannot stand for '{pattern}': {error}")
+        return path
+
+    def _skips(self, name: str) -> bool:
+        return any(re.fullmatch(pattern, name) for pattern in self.start.skip)
+
+    def _check_patterns(self) -> None:
+        """A name or pattern that is about nothing is a mistake."""
+        tables = list(self.program.embedder.tables)
+        for name in self.start.tables:
+            if name not in tables:
+                self._problem("tables", f"the model has no table '{name}': {nearest(name, tables)}")
+        self._check_match("params", self.start.params, self.params)
+        self._check_match("skip", self.start.skip, [*tables, *self.params])
+
+    def _check_match(self, field: str, patterns: Iterable[str], names: list[str]) -> None:
+        for pattern in patterns:
+            if not any(re.fullmatch(pattern, name) for name in names):
+                self._problem(field, f"'{pattern}' matches nothing; there are {', '.join(names)}")
+
+    def _problem(self, field: str, text: str) -> None:
+        self.problems.append(Problem(("train", "start_from", field), text))
+
+    def _left(self, tables: Mapping[Key, Key], leaves: Mapping[str, str]) -> str:
+        fresh = [f"table '{key.table}'" for key in self.rows if key.slot is None and key not in tables]
+        fresh += [path for path in self.params if PARAMS + path not in leaves]
+        return ", ".join([*fresh, *([] if self.start.optimizer else ["the optimizer"])]) or "nothing"
+
+
+def _is_param(name: str) -> bool:
+    return name.startswith(PARAMS)
