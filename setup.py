@@ -29,7 +29,7 @@ class BuildWithKernels(build_py):
             return
         finally:
             sys.path.remove(str(ROOT))
-        self.announce(f"compiled {len(made)} libraries in {time.perf_counter() - started:.0f} s", level=2)
+        self.announce(f"compiled {len(made) - 1} libraries in {time.perf_counter() - started:.0f} s", level=2)
         if not self.editable_mode:
             for library in made:
                 target = pathlib.Path(self.build_lib) / LIBRARIES / library.name

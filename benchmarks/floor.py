@@ -21,6 +21,7 @@ import numpy as np
 from workloads import after_warm_up
 
 from sparrow.kernels.native import compiler
+from sparrow.kernels.native.library import open_library
 
 CACHE_LINE = 64
 ROWS_PER_PROBE = 200_000
@@ -30,7 +31,7 @@ ROWS_PER_PROBE = 200_000
 def _library(level: str) -> ctypes.CDLL:
     source = pathlib.Path(__file__).with_name("floor.cc").read_text()
     name = compiler.library_name("floor", level, source)
-    library = ctypes.CDLL(str(compiler.find_or_compile(name, level, source)))
+    library = open_library(name, level, source)
     for function in (library.floor_gather, library.floor_modify, library.floor_stream):
         function.restype = ctypes.c_double
     return library

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Protocol
 
 import jax
@@ -15,6 +14,7 @@ import jax
 from sparrow.kernels import native, pallas, xla
 from sparrow.kernels.platform import platform
 from sparrow.kernels.types import Lookups, RowGradients, RowStep, StepScalars
+from sparrow.kernels.warning import warn_once
 from sparrow.registry import nearest
 
 
@@ -45,8 +45,6 @@ class Backend(Protocol):
 
 BACKENDS: dict[str, Backend] = {"xla": xla, "native": native, "pallas": pallas}
 
-_warned: set[str] = set()
-
 
 def backends() -> dict[str, str]:
     """Which backends there are: "available", or why not.
@@ -62,7 +60,8 @@ def choose(name: str, step: RowStep) -> Backend:
     if name == "auto":
         preferred = {"cpu": "native", "gpu": "pallas"}.get(platform(), "xla")
         backend = BACKENDS.get(preferred, xla)
-        if backend.unavailable():
+        if reason := backend.unavailable():
+            warn_once(f"tables run on the slower 'xla' backend, because '{preferred}' cannot run here: {reason}")
             return xla
     elif name in BACKENDS:
         backend = BACKENDS[name]
@@ -74,13 +73,6 @@ def choose(name: str, step: RowStep) -> Backend:
         warn_once(f"{step.rule.name} runs on the slower 'xla' backend, because '{backend.name}' cannot: {reason}")
         return xla
     return backend
-
-
-def warn_once(message: str) -> None:
-    """Warns, the first time this message is given."""
-    if message not in _warned:
-        _warned.add(message)
-        warnings.warn(message, stacklevel=3)
 
 
 __all__ = ["BACKENDS", "Backend", "Lookups", "RowGradients", "RowStep", "StepScalars", "backends", "choose"]

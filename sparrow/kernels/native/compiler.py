@@ -1,9 +1,10 @@
-"""Calling the C++ compiler, and keeping what it made: libraries are found by the hash of all that went into them."""
+"""Calling the C++ compiler. A library's name holds the hash of all that went into it."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import json
 import os
 import pathlib
 import platform
@@ -13,12 +14,15 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 
+from sparrow.files import replace_file
 from sparrow.kernels.native import sources
 
 PACKAGED = pathlib.Path(__file__).parent / "lib"
 """The libraries that came with the package."""
 
-CACHE_VARIABLE = "SPARROW_CACHE_DIR"
+CHECKSUMS = "checksums.json"
+"""The SHA-256 of each of them, by file name; where there is none, they are not compared."""
+
 FLAGS_VARIABLE = "SPARROW_CXXFLAGS"
 """More flags, such as ``-fsanitize=address``: all libraries are then compiled with them, into the cache."""
 
@@ -58,14 +62,6 @@ def flags(level: str) -> tuple[str, ...]:
     return (*FLAGS, f"-march={level}", *wide, *extra_flags())
 
 
-def cache_folder() -> pathlib.Path:
-    """Where libraries compiled on first use are kept: ``$SPARROW_CACHE_DIR``, or the user's cache folder."""
-    if given := os.environ.get(CACHE_VARIABLE):
-        return pathlib.Path(given)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (pathlib.Path(base) if base else pathlib.Path.home() / ".cache") / "sparrow"
-
-
 @functools.cache
 def find_compiler() -> str | None:
     """``$CXX``, or the first of c++, g++, clang++ that is installed."""
@@ -79,31 +75,50 @@ def library_name(kind: str, level: str, content: str) -> str:
     return f"{kind}-{level}-{digest}.so"
 
 
-def find_or_compile(name: str, level: str, files: Sequence[str] | str, includes: Sequence[str] = ()) -> pathlib.Path:
-    """The library ``name``: from the package, from the cache, or compiled into the cache now.
+def packaged(name: str) -> pathlib.Path | None:
+    """The library ``name`` of the package; None: there is none, or its bytes are not those that were packaged.
 
-    Args:
-      name: from `library_name`.
-      level: one of `levels`.
-      files: names of files in the source folder, or the text of one generated file.
-      includes: folders of headers, beside the source folder.
+    A library that was cut off cannot be left to the system's loader: it would end the process.
     """
-    for folder in (PACKAGED, cache_folder()):
-        if (folder / name).exists():
-            return folder / name
-    return compile_library(cache_folder() / name, level, files, includes)
+    path = PACKAGED / name
+    try:
+        data = path.read_bytes()
+        sums = json.loads((PACKAGED / CHECKSUMS).read_bytes())
+    except FileNotFoundError:
+        return path if path.exists() else None
+    except (OSError, ValueError):
+        return None
+    if not isinstance(sums, dict):
+        return None
+    return path if sums.get(name) == hashlib.sha256(data).hexdigest() else None
 
 
 def compile_library(
     path: pathlib.Path, level: str, files: Sequence[str] | str, includes: Sequence[str] = ()
 ) -> pathlib.Path:
-    """Compiles the shared library ``path``; it appears whole or not at all. Raises `CompileError`."""
+    """Compile the shared library ``path``; it appears whole or not at all. Raise `CompileError` where that fails."""
+    data = compiled(level, files, includes)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, data)
+    except OSError as error:
+        raise CompileError(f"cannot write {path}: {error.strerror or error}") from error
+    return path
+
+
+def compiled(level: str, files: Sequence[str] | str, includes: Sequence[str] = ()) -> bytes:
+    """The content of a shared library. Raise `CompileError` where it cannot be compiled.
+
+    Args:
+      level: one of `levels`.
+      files: names of files in the source folder, or the text of one generated file.
+      includes: folders of headers, besides the source folder.
+    """
     compiler = find_compiler()
     if compiler is None:
         raise CompileError("no C++ compiler was found; install g++ or clang++, or set CXX")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
+        with tempfile.TemporaryDirectory(prefix="sparrow-") as scratch:
             if isinstance(files, str):
                 generated = pathlib.Path(scratch) / "generated.cc"
                 generated.write_text(files)
@@ -113,13 +128,12 @@ def compile_library(
             made = pathlib.Path(scratch) / "library.so"
             headers = [f"-I{sources.FOLDER}", *(part for folder in includes for part in ("-isystem", folder))]
             command = [compiler, *flags(level), *headers, *inputs, "-o", str(made)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
             if done.returncode != 0:
                 raise CompileError(f"{compiler} failed: {_first_error(done.stderr)}")
-            made.replace(path)
+            return made.read_bytes()
     except OSError as error:
-        raise CompileError(f"cannot write {path}: {error.strerror or error}; set {CACHE_VARIABLE}") from error
-    return path
+        raise CompileError(f"cannot run {compiler}: {error}; set TMPDIR to a folder with space, or CXX") from error
 
 
 def _first_error(output: str) -> str:

@@ -6,15 +6,20 @@ import ctypes
 import dataclasses
 import functools
 import pathlib
+import tempfile
 import threading
+from collections.abc import Sequence
 
 import jax
 
+from sparrow.kernels import cache
 from sparrow.kernels.native import compiler, sources
-from sparrow.kernels.native.compiler import CompileError, find_or_compile, levels, library_name
+from sparrow.kernels.native.compiler import CompileError, levels, library_name
 from sparrow.kernels.native.translate import RowFunction
+from sparrow.kernels.warning import warn_once
 
 LOOKUP, UPDATE = "sparrow_lookup", "sparrow_update"
+FFI_SYMBOLS = (LOOKUP, UPDATE, "sparrow_cpu_level", "sparrow_use_kernels", "sparrow_register_step")
 _lock = threading.Lock()
 
 
@@ -49,9 +54,66 @@ class Library:
         if library is None or not hasattr(library, function.symbol):
             content = f'#include "row_step.h"\n{function.source}'
             name = library_name(function.symbol.replace("_", "-"), self.level, content)
-            library = ctypes.CDLL(str(find_or_compile(name, self.level, content)))
+            library = open_library(name, self.level, content, symbols=[function.symbol])
         address = ctypes.cast(getattr(library, function.symbol), ctypes.c_void_p)
         self.ffi.sparrow_register_step(ctypes.c_int64(function.key), address, ctypes.c_int32(function.buffers))
+
+
+def open_library(
+    name: str, level: str, files: Sequence[str] | str, includes: Sequence[str] = (), symbols: Sequence[str] = ()
+) -> ctypes.CDLL:
+    """The library ``name`` with ``symbols``: from the package, from the cache, or compiled now.
+
+    One that cannot be loaded or lacks a symbol is compiled again. Raise `CompileError` where that does not help.
+
+    Args:
+      name: from `library_name`.
+      level: one of `levels`.
+      files: as for `compiler.compiled`.
+      includes: folders of headers, besides the source folder.
+      symbols: functions that the library must have.
+    """
+    failures = []
+    for find in (compiler.packaged, cache.find):
+        path = None
+        try:
+            if (path := find(name)) is not None:
+                return _opened(path, symbols)
+        except (CompileError, cache.CacheError) as error:
+            failures.append(str(error))
+            if path is not None and find is cache.find:
+                cache.discard(path)
+    try:
+        data = compiler.compiled(level, files, includes)
+    except CompileError as error:
+        raise CompileError("; ".join([str(error), *failures])) from None
+    try:
+        return _opened(cache.keep(name, data), symbols)
+    except (CompileError, cache.CacheError) as error:
+        why = error
+    try:
+        with tempfile.TemporaryDirectory(prefix="sparrow-") as scratch:
+            path = pathlib.Path(scratch) / name
+            path.write_bytes(data)
+            library = _opened(path, symbols)
+    except OSError as error:
+        raise CompileError(f"{why}; cannot write a temporary file: {error.strerror or error}") from None
+    except CompileError:
+        raise CompileError(str(why)) from None
+    warn_once(f"compiled kernels are not kept, so that every process compiles them again: {why}")
+    return library
+
+
+def _opened(path: pathlib.Path, symbols: Sequence[str]) -> ctypes.CDLL:
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise CompileError(
+            f"{path} cannot be loaded: {error} (is {path.parent} mounted noexec? set {cache.VARIABLE})"
+        ) from None
+    if missing := [symbol for symbol in symbols if not hasattr(library, symbol)]:
+        raise CompileError(f"{path} lacks {', '.join(missing)}")
+    return library
 
 
 @functools.cache
@@ -60,15 +122,14 @@ def _load() -> Library | str:
     try:
         baseline = levels()[0]
         name = library_name("ffi", baseline, ffi_content())
-        ffi = ctypes.CDLL(str(find_or_compile(name, baseline, sources.FFI, [jax.ffi.include_dir()])))
+        ffi = open_library(name, baseline, sources.FFI, [jax.ffi.include_dir()], FFI_SYMBOLS)
         level = _choose_level(ffi.sparrow_cpu_level())
         name = library_name("kernels", level, sources.everything())
-        kernels = ctypes.CDLL(str(find_or_compile(name, level, sources.KERNELS)))
+        kernels = open_library(name, level, sources.KERNELS, symbols=["sparrow_kernels"])
         kernels.sparrow_kernels.restype = ctypes.c_void_p
         ffi.sparrow_use_kernels(ctypes.c_void_p(kernels.sparrow_kernels()))
-        shipped = compiler.PACKAGED / shipped_name(level)
-        usable = shipped.exists() and not compiler.extra_flags()
-        rules = ctypes.CDLL(str(shipped)) if usable else None
+        shipped = compiler.packaged(shipped_name(level)) if not compiler.extra_flags() else None
+        rules = ctypes.CDLL(str(shipped)) if shipped is not None else None
         for target in (LOOKUP, UPDATE):
             jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(getattr(ffi, target)), platform="cpu")  # type: ignore[no-untyped-call]
     except (CompileError, OSError, RuntimeError, AttributeError) as error:

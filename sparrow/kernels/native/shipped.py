@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import hashlib
 import itertools
+import json
 import os
 import pathlib
 from collections.abc import Iterator, Sequence
@@ -13,7 +15,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sparrow.kernels.native import sources
+from sparrow.files import replace_file
+from sparrow.kernels.native import compiler, sources
 from sparrow.kernels.native.compiler import compile_library, levels, library_name
 from sparrow.kernels.native.library import ffi_content, shipped_name
 from sparrow.kernels.native.translate import translate
@@ -68,7 +71,10 @@ def row_steps() -> Iterator[RowStep]:
 
 
 def build(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Compiles all libraries into ``folder``, as many at a time as there are cores; raises `CompileError`."""
+    """Compile all libraries into ``folder``, with their checksums, as many at a time as there are cores.
+
+    Raise `CompileError` where one cannot be compiled.
+    """
     functions = {function.symbol: function.source for function in map(translate, row_steps())}
     generated = "\n".join(['#include "row_step.h"', *functions.values()])
     baseline = levels()[0]
@@ -85,4 +91,7 @@ def build(folder: pathlib.Path) -> list[pathlib.Path]:
     for path in folder.glob("*.so"):
         if path not in wanted:
             path.unlink()  # of an earlier build
-    return paths
+    sums = folder / compiler.CHECKSUMS
+    held = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+    replace_file(sums, json.dumps(held, indent=1, sort_keys=True).encode())
+    return [*paths, sums]

@@ -1,5 +1,8 @@
 """What is compiled when, where it is kept, and what happens where nothing can be compiled."""
 
+import ctypes
+import hashlib
+import json
 import os
 import pathlib
 import subprocess
@@ -11,7 +14,7 @@ import pytest
 
 import sparrow as sp
 from sparrow.embedding.stacking import row_step as embedder_row_step
-from sparrow.kernels import choose, native
+from sparrow.kernels import cache, choose, native
 from sparrow.kernels.native import compiler, library, shipped
 from sparrow.kernels.native.translate import translate
 from sparrow.rules import SGD
@@ -69,19 +72,23 @@ def test_without_a_compiler_a_users_rule_runs_on_xla_with_one_warning(tmp_path: 
     assert shipped_rule == "native"
 
 
-def test_without_compiler_and_libraries_the_backend_says_so(tmp_path: pathlib.Path):
+def test_without_compiler_and_libraries_one_warning_gives_the_reason(tmp_path: pathlib.Path):
     code = """
         compiler.PACKAGED = pathlib.Path("nowhere")
         print(backends()["native"])
-        print(choose("auto", row_step(SGD(), 8)).name)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            print(*(choose("auto", row_step(SGD(), dim)).name for dim in (8, 16)))
+        print(*(str(warning.message) for warning in caught))
         try:
             choose("native", row_step(SGD(), 8))
         except ValueError as error:
             print(error)
     """
-    reason, chosen, error = run(code, SPARROW_CACHE_DIR=str(tmp_path), CXX="no-such-compiler")
+    reason, chosen, warning, error = run(code, SPARROW_CACHE_DIR=str(tmp_path), CXX="no-such-compiler")
     assert reason.endswith("no C++ compiler was found; install g++ or clang++, or set CXX")
-    assert chosen == "xla"
+    assert chosen == "xla xla"
+    assert warning == f"tables run on the slower 'xla' backend, because 'native' cannot run here: {reason}"
     assert error.startswith("backend 'native' is not available here")
 
 
@@ -99,8 +106,106 @@ def test_a_compiler_that_fails_is_quoted(tmp_path: pathlib.Path):
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: pathlib.Path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(compiler.CompileError, match="SPARROW_CACHE_DIR"):
+    with pytest.raises(compiler.CompileError, match=r"cannot write .*file/x.so"):
         compiler.compile_library(tmp_path / "file" / "x.so", compiler.levels()[0], "int x;")
+
+
+SOURCE = 'extern "C" __attribute__((visibility("default"))) int answer() { return 42; }'
+NAME = "answer-0123456789abcdef.so"
+
+
+def answer() -> int:
+    return library.open_library(NAME, compiler.levels()[0], SOURCE, symbols=["answer"]).answer()
+
+
+@pytest.fixture
+def kept(tmp_path: pathlib.Path, monkeypatch) -> pathlib.Path:
+    """A cache with one library, which this process has not loaded."""
+    monkeypatch.setenv("SPARROW_CACHE_DIR", str(tmp_path / "cache"))
+    return cache.keep(NAME, compiler.compiled(compiler.levels()[0], SOURCE))
+
+
+def test_a_library_that_was_cut_off_is_compiled_again(kept: pathlib.Path):
+    data = kept.read_bytes()
+    kept.write_bytes(data[:5000])
+    assert answer() == 42
+    assert kept.read_bytes() == data
+
+
+def test_a_library_without_the_symbol_is_compiled_again(kept: pathlib.Path):
+    kept.unlink()
+    other = cache.keep(NAME, compiler.compiled(compiler.levels()[0], SOURCE.replace("answer", "question")))
+    assert answer() == 42
+    assert not other.exists()
+    assert kept.exists()
+
+
+def test_a_library_that_others_may_write_is_compiled_again(kept: pathlib.Path):
+    kept.chmod(0o666)
+    assert answer() == 42
+    assert kept.stat().st_mode & 0o777 == 0o600
+
+
+def test_where_the_folder_is_not_ones_own_libraries_are_compiled_for_the_process(kept: pathlib.Path):
+    kept.parent.chmod(0o777)
+    before = kept.stat().st_mtime_ns
+    with pytest.warns(UserWarning, match=r"every process compiles them again: others may write .*/cache, so no code"):
+        assert answer() == 42
+    assert kept.stat().st_mtime_ns == before
+
+
+def test_where_the_folder_forbids_execution_libraries_are_loaded_from_elsewhere(kept: pathlib.Path, monkeypatch):
+    opened = ctypes.CDLL
+
+    def noexec(path: str) -> ctypes.CDLL:
+        if path.startswith(str(kept.parent)):
+            raise OSError(f"{path}: failed to map segment from shared object")
+        return opened(path)
+
+    monkeypatch.setattr(ctypes, "CDLL", noexec)
+    with pytest.warns(UserWarning, match=r"failed to map segment .* \(is .*/cache mounted noexec\?"):
+        assert answer() == 42
+
+    def noexec_everywhere(path: str) -> ctypes.CDLL:
+        raise OSError(f"{path}: failed to map segment from shared object")
+
+    monkeypatch.setattr(ctypes, "CDLL", noexec_everywhere)
+    with pytest.raises(compiler.CompileError, match="failed to map segment"):
+        answer()
+
+
+def test_a_packaged_library_that_was_cut_off_is_not_loaded(tmp_path: pathlib.Path, monkeypatch):
+    monkeypatch.setattr(compiler, "PACKAGED", tmp_path / "lib")
+    monkeypatch.setenv("SPARROW_CACHE_DIR", str(tmp_path / "cache"))
+    path = compiler.compile_library(tmp_path / "lib" / NAME, compiler.levels()[0], SOURCE)
+    whole = path.read_bytes()
+    (tmp_path / "lib" / compiler.CHECKSUMS).write_text(json.dumps({NAME: hashlib.sha256(whole).hexdigest()}))
+    assert compiler.packaged(NAME) == path
+    path.write_bytes(whole[:5000])
+    assert compiler.packaged(NAME) is None
+    assert answer() == 42
+
+
+def test_a_user_without_a_home_or_an_entry_has_the_packaged_libraries(tmp_path: pathlib.Path):
+    code = """
+        import os, pwd
+
+        def unknown(number):
+            raise KeyError(number)
+
+        pwd.getpwuid = unknown
+        for name in ("HOME", "XDG_CACHE_HOME", "SPARROW_CACHE_DIR"):
+            os.environ.pop(name, None)
+        from sparrow.kernels import cache
+        print(backends()["native"])
+        print(choose("auto", row_step(SGD(), 8)).name, choose("auto", row_step(Mine(), 8)).name)
+        print(cache.folder())
+    """
+    available, chosen, folder = run(code, TMPDIR=str(tmp_path))
+    assert available == "available"
+    assert chosen == "native native"
+    assert folder == str(tmp_path / f"sparrow-{os.geteuid()}")
+    assert pathlib.Path(folder).stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.skipif(bool(compiler.extra_flags()), reason="other flags: the packaged libraries are not used")

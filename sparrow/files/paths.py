@@ -1,0 +1,37 @@
+"""Paths that a file names: they may not leave the folder that they belong to."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+
+class UnsafePath(ValueError):
+    """A path that leaves its folder, or is none; one sentence."""
+
+
+def inside(folder: Path, name: Any) -> Path:
+    """The path of ``name`` in ``folder``, where neither ``..`` nor a symlink leads out; else `UnsafePath`.
+
+    >>> inside(Path("exported"), "vocabularies/0_item.txt").as_posix()
+    'exported/vocabularies/0_item.txt'
+    >>> inside(Path("exported"), "../../etc/passwd")
+    Traceback (most recent call last):
+    sparrow.files.paths.UnsafePath: '../../etc/passwd' leads out of its folder
+    """
+    if not isinstance(name, str) or not name:
+        raise UnsafePath(f"{name!r} is not a relative path")
+    pure = PurePosixPath(name)
+    if pure.is_absolute() or Path(name).is_absolute():
+        raise UnsafePath(f"{name!r} is an absolute path; only paths in its folder are read")
+    if ".." in pure.parts or not pure.parts:
+        raise UnsafePath(f"{name!r} leads out of its folder")
+    path = folder / name
+    try:
+        root, real = os.path.realpath(folder), os.path.realpath(path)
+    except (OSError, ValueError) as error:  # names that the file system cannot hold
+        raise UnsafePath(f"{name!r} is not a path here: {error}") from None
+    if os.path.commonpath([root, real]) != root:
+        raise UnsafePath(f"{name!r} is a symlink that leads out of its folder")
+    return path
