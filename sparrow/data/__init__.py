@@ -6,10 +6,12 @@ from sparrow.data.errors import DataError
 from sparrow.data.features import (
     ComboFeature,
     Feature,
+    Holds,
     IdFeature,
     RawFeature,
     SequenceFeature,
     SparseFeature,
+    TableUse,
     register_feature,
 )
 from sparrow.data.labels import Label
@@ -28,7 +30,7 @@ from sparrow.data.sources import (
     write_clicks,
     write_criteo,
 )
-from sparrow.data.specs import feature_specs
+from sparrow.data.specs import feature_specs, lookup_specs
 from sparrow.data.synthetic import Clicks
 from sparrow.data.vocabulary import Vocabulary
 
@@ -42,6 +44,7 @@ __all__ = [
     "Csv",
     "DataError",
     "Feature",
+    "Holds",
     "IdFeature",
     "Label",
     "MovieLens",
@@ -53,10 +56,12 @@ __all__ = [
     "Source",
     "SparseFeature",
     "Split",
+    "TableUse",
     "Tables",
     "Vocabulary",
     "build_vocabularies",
     "feature_specs",
+    "lookup_specs",
     "register_feature",
     "register_source",
     "write_clicks",

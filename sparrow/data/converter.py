@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from sparrow.data.batch import Batch, concatenate
 from sparrow.data.errors import DataError, Problems
-from sparrow.data.features import Feature, SparseFeature
+from sparrow.data.features import Feature
 from sparrow.data.labels import Label, keys, refuse_single, sample_weights
 from sparrow.data.sources.base import BadRows, Reader, Rows
 
@@ -45,8 +45,8 @@ class Converter:
     def check(self, reader: Reader) -> None:
         """Refuses columns of a type that cannot be read, files whose types differ, vocabularies that are missing."""
         for feature in self.features:
-            if isinstance(feature, SparseFeature) and feature.is_sparse:
-                feature.num_rows  # noqa: B018  reads its vocabulary now, not in the middle of a run
+            if feature.table_use is not None:
+                feature.table_use.count_rows()  # reads its vocabulary now, not in the middle of a run
         first_file, first = reader.schemas[0]
         for file, schema in reader.schemas:
             for column, kind in schema.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sparrow.data.features import Feature, SparseFeature
+from sparrow.data.features import Feature, TableUse
 from sparrow.embedding import FeatureSpec, TableSpec
 from sparrow.rules import Rule
 
@@ -15,7 +15,7 @@ def feature_specs(
     optimizer: Rule | Callable[[str], Rule],
     options: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[FeatureSpec]:
-    """A `FeatureSpec` for every sparse feature; features that name the same table share it.
+    """A `FeatureSpec` for every feature with a table; features that name the same table share it.
 
     >>> from sparrow.data import IdFeature, SequenceFeature
     >>> from sparrow.rules import RowwiseAdagrad
@@ -27,19 +27,28 @@ def feature_specs(
     A table has one way to combine: features that do not say how they pool go along with those that do.
 
     Args:
-      features: dense ones are left out.
+      features: ones without a table are left out.
       optimizer: of all tables, or a function of the table's name.
       options: other fields of `TableSpec`, such as ``dtype``, by the table's name.
     """
-    sharing: dict[str, list[SparseFeature]] = {}
-    for feature in features:
-        if isinstance(feature, SparseFeature) and feature.is_sparse:
-            sharing.setdefault(feature.table_name, []).append(feature)
+    uses = {feature.name: feature.table_use for feature in features}
+    return lookup_specs({name: use for name, use in uses.items() if use is not None}, optimizer, options)
+
+
+def lookup_specs(
+    uses: Mapping[str, TableUse],
+    optimizer: Rule | Callable[[str], Rule],
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+) -> list[FeatureSpec]:
+    """A `FeatureSpec` for every lookup, by name; the other arguments are those of `feature_specs`."""
+    sharing: dict[str, dict[str, TableUse]] = {}
+    for lookup, use in uses.items():
+        sharing.setdefault(use.table, {})[lookup] = use
     tables = {
         name: TableSpec(
             name=name,
-            vocabulary_size=_same(name, members, "num_rows"),
-            embedding_dim=_same(name, members, "embedding_dim"),
+            vocabulary_size=_same(name, {lookup: use.num_rows for lookup, use in members.items()}, "num_rows"),
+            embedding_dim=_same(name, {lookup: use.embedding_dim for lookup, use in members.items()}, "embedding_dim"),
             optimizer=optimizer if isinstance(optimizer, Rule) else optimizer(name),
             combiner=_combiner(name, members),  # type: ignore[arg-type]
             **(options or {}).get(name, {}),
@@ -48,30 +57,29 @@ def feature_specs(
     }
     return [
         # A missing id is -1, which is to be ignored; all others were checked when they were read.
-        FeatureSpec(name=feature.name, table_spec=tables[feature.table_name], invalid_ids="ignore")
-        for feature in features
-        if isinstance(feature, SparseFeature) and feature.is_sparse
+        FeatureSpec(name=lookup, table_spec=tables[use.table], invalid_ids="ignore")
+        for lookup, use in uses.items()
     ]
 
 
-def _same(table: str, members: Sequence[SparseFeature], field: str) -> int:
-    first = members[0]
-    for other in members[1:]:
-        if getattr(other, field) != getattr(first, field):
+def _same(table: str, values: Mapping[str, int], field: str) -> int:
+    (first, value), *others = values.items()
+    for other, differs in others:
+        if differs != value:
             raise ValueError(
-                f"table '{table}' is shared by features that differ in {field}: '{first.name}' has "
-                f"{getattr(first, field)}, '{other.name}' has {getattr(other, field)}; make them alike"
+                f"table '{table}' is shared by features that differ in {field}: '{first}' has {value}, "
+                f"'{other}' has {differs}; make them alike"
             )
-    value: int = getattr(first, field)
     return value
 
 
-def _combiner(table: str, members: Sequence[SparseFeature]) -> str:
-    pooled = [member for member in members if member.combiner is not None]
-    for other in pooled[1:]:
-        if other.combiner != pooled[0].combiner:
+def _combiner(table: str, members: Mapping[str, TableUse]) -> str:
+    pooled = [(lookup, use.combiner) for lookup, use in members.items() if use.combiner is not None]
+    for other, combiner in pooled[1:]:
+        first, expected = pooled[0]
+        if combiner != expected:
             raise ValueError(
-                f"table '{table}' is shared by features that pool differently: '{pooled[0].name}' by "
-                f"{pooled[0].combiner}, '{other.name}' by {other.combiner}; make them alike, or give one its own table"
+                f"table '{table}' is shared by features that pool differently: '{first}' by {expected}, "
+                f"'{other}' by {combiner}; make them alike, or give one its own table"
             )
-    return (pooled[0].combiner if pooled else None) or "sum"
+    return pooled[0][1] if pooled else "sum"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sparrow.data import ComboFeature, Feature
+from sparrow.data import Feature
 
 
 def with_types(table: Any, features: Sequence[Feature]) -> Any:
@@ -19,13 +19,7 @@ def with_types(table: Any, features: Sequence[Feature]) -> Any:
     >>> [str(field.type) for field in with_types(table, features).schema]
     ['list<item: string>', 'list<item: string>']
     """
-    single = {
-        column
-        for feature in features
-        for column in feature.columns
-        # A default stands in for a missing id, not for a missing list; and what is crossed is no list.
-        if isinstance(feature, ComboFeature) or getattr(feature, "default", None) is not None
-    }
+    single = {column for feature in features for column in feature.columns if feature.is_single(column)}
     for index, field in enumerate(table.schema):
         if pa.types.is_null(field.type):
             kind = pa.string() if field.name in single else pa.list_(pa.string())

@@ -6,7 +6,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sparrow.data import ComboFeature, IdFeature, Label, RawFeature, SequenceFeature, Vocabulary, feature_specs
+from sparrow.data import (
+    ComboFeature,
+    DataError,
+    IdFeature,
+    Label,
+    RawFeature,
+    SequenceFeature,
+    Vocabulary,
+    feature_specs,
+)
 from sparrow.data.errors import Problems
 from sparrow.data.features import registry
 from sparrow.data.hashing import hash_integers, hash_texts, modulo
@@ -232,7 +241,7 @@ def test_problems_with_numbers():
 def test_boundaries_make_buckets():
     feature = RawFeature("x", boundaries=[0.0, 10.0], embedding_dim=4)
     assert convert(feature, x=pa.array([-1.0, 0.0, 9.9, 10.0, None])).tolist() == [0, 1, 1, 2, 1]
-    assert (feature.num_rows, feature.is_sparse, feature.width) == (3, True, 4)
+    assert (feature.table_use.num_rows, feature.is_sparse, feature.width) == (3, True, 4)
     assert not RawFeature("x", dim=3).is_sparse
     assert RawFeature("x", dim=3).width == 3
 
@@ -352,3 +361,50 @@ def test_decimal_logarithm():
     feature = RawFeature("x", log10_above=1e-3, log10_default=-4.0, mean=1.0, std=2.0)
     x = feature.convert(pa.RecordBatch.from_pydict({"x": [1000.0, 1e-3, -5.0, None]}), Problems(4))
     np.testing.assert_allclose(x[:, 0], [1.0, -2.5, -2.5, -2.5], rtol=1e-6)
+
+
+# --- descriptions ----------------------------------------------------------------------------------------------------
+
+
+def test_only_a_bucketed_number_has_a_table():
+    assert RawFeature("x", dim=3).table_use is None
+    use = RawFeature("x", boundaries=(1.0, 2.0), embedding_dim=4, table="ages").table_use
+    assert (use.table, use.num_rows, use.embedding_dim, use.combiner) == ("ages", 3, 4, None)
+
+
+def test_a_table_is_described_before_its_vocabulary_is_there(tmp_path):
+    feature = IdFeature("x", vocabulary=str(tmp_path / "words.txt"), embedding_dim=4)
+    use = feature.table_use
+    assert (use.table, use.embedding_dim) == ("x", 4)
+    with pytest.raises(DataError, match=r"words\.txt"):
+        use.count_rows()
+
+
+@pytest.mark.parametrize(
+    ("feature", "column", "words", "is_general", "is_single"),
+    [
+        (id_feature(num_buckets=9), "x", "whole numbers from 0 to 8; may be missing", False, False),
+        (id_feature(num_buckets=9, default=1), "x", "whole numbers from 0 to 8; may be missing", False, True),
+        (id_feature(num_buckets=9, weight_column="w"), "w", "as many weights as ids of 'x'", False, False),
+        (
+            id_feature(vocabulary=("a",), pooling="sum"),
+            "x",
+            "words of a vocabulary of 1; one a row, or lists",
+            False,
+            False,
+        ),
+        (RawFeature("x", dim=2, missing=None), "x", "lists of 2 numbers", False, False),
+        (ComboFeature("x", cross=("a", "b"), hash_bucket_size=9, embedding_dim=4), "a", "whole numbers or", True, True),
+        (
+            SequenceFeature("x", hash_bucket_size=9, embedding_dim=4, max_length=2),
+            "x",
+            "whole numbers or texts; one a row, or lists; may be missing",
+            False,
+            False,
+        ),
+    ],
+)
+def test_features_describe_their_columns(feature, column, words, is_general, is_single):
+    held = feature.holds(column)
+    assert held.words.startswith(words)
+    assert (held.is_general, feature.is_single(column)) == (is_general, is_single)

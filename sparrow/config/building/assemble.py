@@ -12,7 +12,7 @@ from sparrow.config.sections.config import Config
 from sparrow.config.sections.data import Data
 from sparrow.config.sections.model import Model
 from sparrow.config.sections.tables import table_options
-from sparrow.data import Feature, Label, NegativeSampler, Pipeline, SparseFeature, feature_specs
+from sparrow.data import Feature, Label, NegativeSampler, Pipeline, TableUse, lookup_specs
 from sparrow.data.sources import Reader
 from sparrow.embedding import FeatureSpec
 from sparrow.losses import BPR, JRC
@@ -52,25 +52,24 @@ def assemble(config: Config) -> Assembly:
     data, model = need(config.data, "data"), need(config.model, "model")
     features = {feature.name: feature for feature in data.features}
     groups = _groups(model, features)
-    looked_up: dict[str, SparseFeature] = {}
+    uses: dict[str, TableUse] = {}
     ids_of: dict[str, str] = {}
     for group, names in model.groups.items():
         for name, lookup in zip(names, groups[group], strict=True):
-            feature = features[name]
-            if isinstance(feature, SparseFeature) and feature.is_sparse:
-                looked_up[lookup] = feature if lookup == name else _wide_twin(feature, lookup, model.wide_dim)
+            if (use := features[name].table_use) is not None:
+                uses[lookup] = use if lookup == name else _wide_twin(use, model.wide_dim)
                 ids_of[lookup] = name
     try:
-        tables = [feature.table_name for feature in looked_up.values()]
+        tables = [use.table for use in uses.values()]
         rules = table_rules(config.train, dict.fromkeys(tables))
         options = table_options(model.tables, dict.fromkeys(tables))
-        specs = feature_specs(list(looked_up.values()), rules.__getitem__, options)
+        specs = lookup_specs(uses, rules.__getitem__, options)
     except ConfigError:
         raise
     except ValueError as error:
         raise ConfigError([Problem(("data", "features"), str(error))]) from None
     numbers = {name: feature.width for name, feature in features.items() if not feature.is_sparse}
-    acts = {lookup: feature.width for lookup, feature in looked_up.items()}
+    acts = {lookup: use.embedding_dim for lookup, use in uses.items()}
     inputs = Inputs(acts=acts, numbers=numbers, groups=groups)
     item_id = None if data.negatives is None else data.negatives.id_column
     return Assembly(tuple(data.features), tuple(specs), ids_of, inputs, item_id)
@@ -187,7 +186,5 @@ def _groups(model: Model, features: Mapping[str, Feature]) -> dict[str, list[str
     return groups
 
 
-def _wide_twin(feature: SparseFeature, lookup: str, dim: int) -> SparseFeature:
-    table = feature.table_name + WIDE
-    twin: Any = feature
-    return dataclasses.replace(twin, name=lookup, table=table, embedding_dim=dim)  # type: ignore[no-any-return]
+def _wide_twin(use: TableUse, dim: int) -> TableUse:
+    return dataclasses.replace(use, table=use.table + WIDE, embedding_dim=dim)

@@ -10,7 +10,7 @@ from sparrow.config.sections.tasks import Task
 from sparrow.config.torcheasyrec import tables
 from sparrow.config.torcheasyrec.blocks import Block
 from sparrow.config.torcheasyrec.tasks import task
-from sparrow.data import Feature, SparseFeature
+from sparrow.data import Feature
 from sparrow.models import MLP, TaskTower, Tower, registry
 
 _ACTIVATIONS: Final = {
@@ -39,7 +39,7 @@ def model(block: Block, found: list[tuple[Feature, Block]]) -> Model:
     wide = {"wide_dim": chosen["wide_embedding_dim"]} if name in ("deepfm", "wide_and_deep") else {}
     groups = _groups(block, architecture.wide_groups)
     in_wide = {name for group in architecture.wide_groups for name in groups.get(group, ())}
-    twins = {f.table_name for f, _ in found if isinstance(f, SparseFeature) and f.is_sparse and f.name in in_wide}
+    twins = {f.table_use.table for f, _ in found if f.table_use is not None and f.name in in_wide}
     kept = tables.options(tables.by_table(found), twins, chosen)
     with block.locating():
         return Model(architecture=architecture, groups=groups, tables=kept, **wide)

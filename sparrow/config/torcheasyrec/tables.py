@@ -10,7 +10,7 @@ from sparrow.config.building.assemble import WIDE
 from sparrow.config.sections.tables import TableOptions
 from sparrow.config.sections.train import TableOptimizer
 from sparrow.config.torcheasyrec.blocks import Block
-from sparrow.data import Feature, SparseFeature
+from sparrow.data import Feature
 from sparrow.embedding.initializers import Constant, Initializer, Normal, Uniform
 from sparrow.rules import SGD
 
@@ -32,15 +32,15 @@ def by_table(found: list[tuple[Feature, Block]]) -> dict[str, Block]:
     """The message that speaks for each table; features that share one must say the same."""
     blocks: dict[str, Block] = {}
     for feature, block in found:
-        if not isinstance(feature, SparseFeature) or not feature.is_sparse:
+        if (use := feature.table_use) is None:
             for field in _OF_TABLE:
                 if field in block:
                     block.fail("has no effect on a feature without a table; remove it", field)
             continue
-        first = blocks.setdefault(feature.table_name, block)
+        first = blocks.setdefault(use.table, block)
         for field in _OF_TABLE:
             if first[field] != block[field]:
-                block.fail(f"differs between features that share the table '{feature.table_name}'", field)
+                block.fail(f"differs between features that share the table '{use.table}'", field)
     return blocks
 
 

@@ -1,6 +1,6 @@
 """Features: how the columns of a table become the inputs of a model."""
 
-from sparrow.data.features.base import Feature, SparseFeature, register_feature, registry
+from sparrow.data.features.base import Feature, Holds, SparseFeature, TableUse, register_feature, registry
 from sparrow.data.features.combo import ComboFeature
 from sparrow.data.features.ids import IdFeature
 from sparrow.data.features.numeric import RawFeature
@@ -9,10 +9,12 @@ from sparrow.data.features.sequence import SequenceFeature
 __all__ = [
     "ComboFeature",
     "Feature",
+    "Holds",
     "IdFeature",
     "RawFeature",
     "SequenceFeature",
     "SparseFeature",
+    "TableUse",
     "register_feature",
     "registry",
 ]

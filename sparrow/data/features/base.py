@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sparrow.data.batch import Values
 from sparrow.data.errors import Problems
@@ -16,8 +16,44 @@ F = TypeVar("F", bound="type[Feature]")
 POOLINGS = ("sum", "mean", "sqrtn")
 
 
+@dataclasses.dataclass(frozen=True)
+class TableUse:
+    """The table that a feature looks its ids up in. Features that name the same table share it.
+
+    Attributes:
+      table: the table's name.
+      embedding_dim: the dim of its rows.
+      combiner: how the rows of a bag become one; None where a bag holds one id, so that any combiner will do.
+      count_rows: counts the rows that the table needs, which may read a vocabulary from its file.
+    """
+
+    table: str
+    embedding_dim: int
+    combiner: str | None
+    count_rows: Callable[[], int]
+
+    @property
+    def num_rows(self) -> int:
+        """The rows that the table needs."""
+        return self.count_rows()
+
+
+class Holds(NamedTuple):
+    """The values of a column, in words.
+
+    Attributes:
+      words: such as "numbers; may be missing".
+      is_general: whether the words of any other feature of the same column are more exact.
+    """
+
+    words: str
+    is_general: bool = False
+
+
 class Feature(abc.ABC):
-    """A named input. A sparse one gives ids and looks them up in a table, a dense one gives numbers.
+    """A named input, which describes itself: the columns it reads, the part of a batch it fills, the table it uses.
+
+    A feature with a table gives ids, one without gives numbers.
 
     Attributes:
       name: unique among the features; batches and activations go by it.
@@ -37,14 +73,30 @@ class Feature(abc.ABC):
         """The columns it is made from."""
 
     @property
+    def table_use(self) -> TableUse | None:
+        """The table that its ids are looked up in; None where it gives numbers."""
+        return None
+
+    @property
     def is_sparse(self) -> bool:
-        """Whether it holds ids for a table, not numbers."""
-        return self.part != "numbers"
+        """Whether it has a table."""
+        return self.table_use is not None
 
     @property
     @abc.abstractmethod
     def width(self) -> int:
-        """How many numbers it gives the model per row: the embedding's for a sparse feature."""
+        """How many numbers it gives the model per row: the dim of its embedding where it has a table."""
+
+    def holds(self, column: str) -> Holds:
+        """The values that ``column`` must hold, for the people who call an exported model."""
+        return Holds(f"as the feature '{self.name}' reads it")
+
+    def is_single(self, column: str) -> bool:
+        """Whether a missing value of ``column`` is one missing value, and not a missing list.
+
+        A request may hold nothing but missing values in a column, which then has no type of its own.
+        """
+        return False
 
     @abc.abstractmethod
     def refuse(self, column: str, kind: Any) -> str | None:
@@ -56,7 +108,7 @@ class Feature(abc.ABC):
 
 
 class SparseFeature(Feature):
-    """A feature that holds ids of a table's rows. Features with the same ``table`` share it."""
+    """A feature that always has a table."""
 
     embedding_dim: int
     table: str | None
@@ -64,22 +116,22 @@ class SparseFeature(Feature):
     @property
     @abc.abstractmethod
     def num_rows(self) -> int:
-        """Rows that its table needs."""
+        """The rows that its table needs."""
 
     @property
     @abc.abstractmethod
     def combiner(self) -> str | None:
-        """How the rows of a bag become one; None: any way will do, as where a bag holds one id."""
+        """How the rows of a bag become one; None where a bag holds one id, so that any combiner will do."""
 
     @property
     def width(self) -> int:
-        """The embedding's dim."""
+        """The dim of its embedding."""
         return self.embedding_dim
 
     @property
-    def table_name(self) -> str:
-        """The table's name: its own, if it shares none."""
-        return self.table or self.name
+    def table_use(self) -> TableUse:
+        """The table of its own name, or the ``table`` that it shares."""
+        return TableUse(self.table or self.name, self.embedding_dim, self.combiner, lambda: self.num_rows)
 
 
 class FeatureRegistry(Registry[Feature]):

@@ -10,7 +10,7 @@ import numpy as np
 from sparrow.data.batch import Values
 from sparrow.data.errors import Problems
 from sparrow.data.features import checks
-from sparrow.data.features.base import SparseFeature, register_feature
+from sparrow.data.features.base import Holds, SparseFeature, register_feature
 from sparrow.data.hashing import mix64, modulo
 from sparrow.data.keys import hashed
 from sparrow.data.values import element_type, is_list, is_number, is_text
@@ -79,6 +79,14 @@ class ComboFeature(SparseFeature):
     def combiner(self) -> str | None:
         """A row holds one id: nothing to combine."""
         return None
+
+    def holds(self, column: str) -> Holds:
+        """Any single value."""
+        return Holds("whole numbers or texts; may be missing", is_general=True)
+
+    def is_single(self, column: str) -> bool:
+        """A list cannot be crossed."""
+        return True
 
     def refuse(self, column: str, kind: Any) -> str | None:
         """Single values only: whole numbers or texts."""

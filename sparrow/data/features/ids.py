@@ -11,7 +11,7 @@ import numpy.typing as npt
 from sparrow.data.batch import Values
 from sparrow.data.errors import Problems
 from sparrow.data.features import checks
-from sparrow.data.features.base import POOLINGS, register_feature
+from sparrow.data.features.base import POOLINGS, Holds, register_feature
 from sparrow.data.features.mapped import MappedIds, without_missing
 from sparrow.data.values import Flat, cut_at_last, element_type, flatten, is_number, is_text, numbers
 
@@ -78,6 +78,17 @@ class IdFeature(MappedIds):
     def columns(self) -> tuple[str, ...]:
         """The column of ids, and that of weights."""
         return (self.id_column,) if self.weight_column is None else (self.id_column, self.weight_column)
+
+    @property
+    def may_hold_lists(self) -> bool:
+        """Whether it has weights or a pooling."""
+        return self.weight_column is not None or self.pooling is not None
+
+    def holds(self, column: str) -> Holds:
+        """Ids, or their weights."""
+        if column == self.weight_column:
+            return Holds(f"as many weights as ids of '{self.id_column}'")
+        return super().holds(column)
 
     def refuse(self, column: str, kind: Any) -> str | None:
         """Ids are whole numbers or texts, weights are numbers."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
 from typing import Any, Final, Literal
@@ -12,7 +13,7 @@ import pyarrow as pa
 
 from sparrow.data.errors import Problems, shown
 from sparrow.data.features import checks
-from sparrow.data.features.base import SparseFeature
+from sparrow.data.features.base import Holds, SparseFeature
 from sparrow.data.hashing import modulo
 from sparrow.data.keys import hashed, through_dictionary
 from sparrow.data.values import (
@@ -92,6 +93,29 @@ class MappedIds(SparseFeature):
         """Rows that its table needs; unknown ids with a row of their own have the last one."""
         rows = self.num_buckets or self.hash_bucket_size or len(self.words or ())
         return rows + (self._unknown == "row")
+
+    @property
+    @abc.abstractmethod
+    def may_hold_lists(self) -> bool:
+        """Whether a row may hold several ids without a separator."""
+
+    def holds(self, column: str) -> Holds:
+        """Ids."""
+        if self.num_buckets is not None:
+            words = f"whole numbers from 0 to {self.num_buckets - 1}"
+        elif self.words is not None:
+            words = f"words of a vocabulary of {len(self.words)}"
+        else:
+            words = "whole numbers or texts"
+        if self.separator is not None:
+            words += f"; lists, or texts with {self.separator!r} between"
+        elif self.may_hold_lists:
+            words += "; one a row, or lists"
+        return Holds(words + "; may be missing")
+
+    def is_single(self, column: str) -> bool:
+        """A default stands in for a missing id, not for a missing list."""
+        return self.default is not None
 
     @property
     def _unknown(self) -> str:

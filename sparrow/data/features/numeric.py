@@ -12,19 +12,19 @@ import numpy.typing as npt
 from sparrow.data.batch import Values
 from sparrow.data.errors import Problems
 from sparrow.data.features import checks
-from sparrow.data.features.base import SparseFeature, register_feature
+from sparrow.data.features.base import Feature, Holds, TableUse, register_feature
 from sparrow.data.values import element_type, flatten, is_number, is_text, numbers, plain
 
 
 @register_feature("raw")
 @dataclasses.dataclass(frozen=True)
-class RawFeature(SparseFeature):
+class RawFeature(Feature):
     """Numbers: ``x`` is filled where missing, then a logarithm if asked, then ``(x - mean) / std``.
 
     With ``log`` that is ``log(1 + max(x, 0))``; with ``log10_above`` a, ``log10(x)`` where ``x > a``, else
     ``log10_default``.
 
-    With ``boundaries`` b it is sparse instead: the id of x is the number of boundaries that are <= x.
+    With ``boundaries`` b it has a table instead: the id of x is the number of boundaries that are <= x.
 
     >>> import pyarrow as pa
     >>> batch = pa.RecordBatch.from_pydict({"price": [0.0, None, 3.0]})
@@ -60,7 +60,7 @@ class RawFeature(SparseFeature):
     std: float = 1.0
     missing: float | None = 0.0
     boundaries: tuple[float, ...] | None = None
-    embedding_dim: int | None = None  # type: ignore[assignment]
+    embedding_dim: int | None = None
     table: str | None = None
 
     def __post_init__(self) -> None:
@@ -120,14 +120,17 @@ class RawFeature(SparseFeature):
         return (self.column or self.name,)
 
     @property
-    def num_rows(self) -> int:
-        """One row per bucket."""
-        return len(self.boundaries or ()) + 1
+    def table_use(self) -> TableUse | None:
+        """The table of the buckets, one row each; None without boundaries."""
+        if self.boundaries is None or self.embedding_dim is None:
+            return None
+        buckets = len(self.boundaries) + 1
+        return TableUse(self.table or self.name, self.embedding_dim, None, lambda: buckets)
 
-    @property
-    def combiner(self) -> str | None:
-        """A row holds one id: nothing to combine."""
-        return None
+    def holds(self, column: str) -> Holds:
+        """Numbers."""
+        count = "numbers" if self.dim == 1 else f"lists of {self.dim} numbers"
+        return Holds(count + ("; may be missing" if self.missing is not None else ""))
 
     def refuse(self, column: str, kind: Any) -> str | None:
         """Numbers, texts that hold numbers, or lists of them."""

@@ -56,6 +56,11 @@ class SequenceFeature(MappedIds):
         """The pooling; a sequence that is not pooled looks its ids up one by one."""
         return self.pooling
 
+    @property
+    def may_hold_lists(self) -> bool:
+        """A sequence is a list."""
+        return True
+
     def convert(self, columns: Any, problems: Problems) -> Values:
         """`Ragged` if pooled, else (batch, max_length) int32 with -1 after the last id."""
         rows, flat = self._read(columns, problems)
