@@ -10,6 +10,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "sparrow"
 ORDER = [
     "files",
+    "errors",
     "registry",
     "rules",
     "kernels",

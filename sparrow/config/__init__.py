@@ -17,7 +17,7 @@
 True
 >>> config.loads(text, overrides=["train.batch_siz=1"])
 Traceback (most recent call last):
-sparrow.config.errors.ConfigError: train.batch_siz: unknown field: did you mean 'batch_size'? ...
+sparrow.errors.ConfigError: train.batch_siz: unknown field: did you mean 'batch_size'? ...
 
 `load` reads a file: YAML, JSON, Python, or a config of TorchEasyRec. `json_schema` is for editors. `assemble`,
 `train_pipeline`, `evaluate_pipeline`, `table_rules`, `dense_optimizer`, `optimizer`, `total_loss` and `named_metrics`
@@ -28,7 +28,6 @@ from sparrow.config.building.assemble import Assembly, assemble, evaluate_pipeli
 from sparrow.config.building.epochs import counts_epochs, epochs_in_steps
 from sparrow.config.building.objective import TaskMetric, named_metrics, total_loss
 from sparrow.config.building.optimizers import dense_optimizer, optimizer, table_rules
-from sparrow.config.errors import ConfigError, Problem
 from sparrow.config.loading.files import dumps, from_mapping, load, loads
 from sparrow.config.loading.json_schema import json_schema
 from sparrow.config.loading.overrides import override
@@ -48,6 +47,7 @@ from sparrow.config.sections.train import (
     Train,
 )
 from sparrow.config.torcheasyrec import import_config
+from sparrow.errors import ConfigError, Problem
 from sparrow.rules import RULES, register_rule
 
 __all__ = [

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from sparrow.config.building.optimizers import table_rules
-from sparrow.config.errors import ConfigError, Path, Problem
 from sparrow.config.sections.config import Config
 from sparrow.config.sections.data import Data
 from sparrow.config.sections.model import Model
@@ -15,6 +14,7 @@ from sparrow.config.sections.tables import table_options
 from sparrow.data import Feature, Label, NegativeSampler, Pipeline, TableUse, lookup_specs
 from sparrow.data.sources import Reader
 from sparrow.embedding import FeatureSpec
+from sparrow.errors import ConfigError, Path, Problem
 from sparrow.losses import BPR, JRC
 from sparrow.models import Inputs
 from sparrow.registry import nearest

@@ -9,9 +9,9 @@ from typing import Any
 import optax
 
 from sparrow import dense
-from sparrow.config.errors import ConfigError, Path, Problem
 from sparrow.config.sections.train import DenseGroup, DenseOptimizer, Train
 from sparrow.embedding import Embedder
+from sparrow.errors import ConfigError, Path, Problem
 from sparrow.optimizer import Optimizer
 from sparrow.rules import Rule
 from sparrow.schedules import Schedule

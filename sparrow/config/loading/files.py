@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from sparrow.config.errors import ConfigError, Problem, shown
-from sparrow.config.errors import Path as FieldPath
 from sparrow.config.loading.overrides import override, parse_override
 from sparrow.config.loading.plain import freeze, plain
 from sparrow.config.sections.config import Config
 from sparrow.config.torcheasyrec import import_config
+from sparrow.errors import ConfigError, Problem, shown
+from sparrow.errors import Path as FieldPath
 from sparrow.registry import load_yaml, nearest
 
 SUFFIXES: Final = (".yaml", ".yml", ".json", ".py", ".config")
@@ -47,7 +47,7 @@ def loads(text: str, form: str = "yaml", source: str | None = None, overrides: I
 
     >>> loads("train: {batch_size: many}", overrides=["train.steps=10"])
     Traceback (most recent call last):
-    sparrow.config.errors.ConfigError: line 1: train.sparse_optimizer: is required
+    sparrow.errors.ConfigError: line 1: train.sparse_optimizer: is required
     line 1: train.dense_optimizer: is required
     line 1: train.batch_size: must be a whole number, got 'many'
     line 1: tasks: is required

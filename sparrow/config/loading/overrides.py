@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sparrow.config.errors import ConfigError, Path, Problem, dotted, shown
+from sparrow.errors import ConfigError, Path, Problem, dotted, shown
 from sparrow.registry import load_yaml
 
 _STEP: Final = re.compile(r"([A-Za-z_][\w-]*)|\[(\d{1,9})\]", re.ASCII)
@@ -21,7 +21,7 @@ def override(data: Mapping[str, Any], text: str) -> dict[str, Any]:
     {'train': {'steps': 10, 'dense_optimizer': {'learning_rate': 0.001}}}
     >>> override({"losses": ("l2",)}, "losses[1]=jrc")
     Traceback (most recent call last):
-    sparrow.config.errors.ConfigError: losses[1]: there is no such place, the list has 1
+    sparrow.errors.ConfigError: losses[1]: there is no such place, the list has 1
     """
     path, value = parse_override(text)
     return dict(_set(data, path, value, ()))

@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from sparrow.config.errors import ConfigError, Problem, shown
 from sparrow.config.loading.registries import REGISTRIES, key_of
+from sparrow.errors import ConfigError, Problem, shown
 from sparrow.optimizer import LossScale
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from sparrow.config.errors import ConfigError, Path, Problem, shown
+from sparrow.errors import ConfigError, Path, Problem, shown
 from sparrow.registry import nearest
 
 _SENTENCES: Final[Mapping[str, str]] = {

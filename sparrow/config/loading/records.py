@@ -18,7 +18,6 @@ import pydantic
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import core_schema
 
-from sparrow.config.errors import ConfigError, Problem, shown
 from sparrow.config.loading.plain import freeze
 from sparrow.config.loading.problems import problems
 from sparrow.config.loading.registries import (
@@ -37,6 +36,7 @@ from sparrow.config.loading.registries import (
 from sparrow.data import Feature, Label, Source
 from sparrow.dense import DenseOptimizer
 from sparrow.embedding import Initializer
+from sparrow.errors import ConfigError, Problem, shown
 from sparrow.losses import Loss
 from sparrow.metrics import Metric
 from sparrow.models import ModelRecord

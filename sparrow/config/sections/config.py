@@ -31,7 +31,7 @@ class Config(Section):
     1e-08
     >>> Config(train=config.train, tasks={"click": {"label": "clicked", "losses": ["binary_crossentropy"]}})
     Traceback (most recent call last):
-    sparrow.config.errors.ConfigError: tasks.click.losses[0].name: unknown loss 'binary_crossentropy':
+    sparrow.errors.ConfigError: tasks.click.losses[0].name: unknown loss 'binary_crossentropy':
         did you mean 'binary_cross_entropy'? ...
     """
 

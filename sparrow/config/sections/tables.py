@@ -8,10 +8,10 @@ from typing import Any, Literal
 from pydantic import model_validator
 
 from sparrow import dense
-from sparrow.config.errors import ConfigError, Problem
 from sparrow.config.loading.records import InitializerRecord
 from sparrow.config.loading.section import Section
 from sparrow.config.sections.train import Names
+from sparrow.errors import ConfigError, Problem
 
 
 class TableOptions(Section):

@@ -8,10 +8,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
-from sparrow.config.errors import ConfigError, Path, Problem, shown
 from sparrow.config.torcheasyrec import text
 from sparrow.config.torcheasyrec.fields import MAX_WHOLE, FieldSpec
 from sparrow.config.torcheasyrec.messages import ENUMS, MESSAGES
+from sparrow.errors import ConfigError, Path, Problem, shown
 from sparrow.registry import nearest
 
 

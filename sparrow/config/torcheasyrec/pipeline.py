@@ -20,7 +20,7 @@ def import_config(source_text: str, source: str | None = None) -> Config:
 
     >>> import_config("train_config { num_step: 100 }")
     Traceback (most recent call last):
-    sparrow.config.errors.ConfigError: line 1: train_config.num_step: unknown field: did you mean 'num_steps'? ...
+    sparrow.errors.ConfigError: line 1: train_config.num_step: unknown field: did you mean 'num_steps'? ...
     """
     pipeline = read(text.parse(source_text, source), "EasyRecConfig", source)
     data, model_config = pipeline["data_config"], pipeline["model_config"]

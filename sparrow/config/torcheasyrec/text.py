@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import Final, NoReturn, TypeAlias
 
-from sparrow.config.errors import ConfigError, Problem, shown
+from sparrow.errors import ConfigError, Problem, shown
 
 MAX_DEPTH: Final = 100
 """How deeply messages may lie in each other; deeper ones are a mistake."""
@@ -105,7 +105,7 @@ def parse(text: str, source: str | None = None) -> Message:
     Field(name='summaries', values=(Text(value='loss'), Text(value='lr')), line=2, column=3, is_list=True)
     >>> parse("train_config { num_steps 100 }")
     Traceback (most recent call last):
-    sparrow.config.errors.ConfigError: line 1: num_steps: expected ':' or '{' after the field's name, got '100'
+    sparrow.errors.ConfigError: line 1: num_steps: expected ':' or '{' after the field's name, got '100'
         (column 26)
     """
     return _Reader(text, source).message(None, depth=0)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from sparrow.config import ConfigError, EarlyStopping, Problem
-from sparrow.config.errors import Path
+from sparrow.errors import Path
 from sparrow.registry import nearest
 
 

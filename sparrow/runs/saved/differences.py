@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from sparrow.config import Config
-from sparrow.config.errors import Path, dotted, shown
 from sparrow.config.loading.plain import plain
+from sparrow.errors import Path, dotted, shown
 
 _NOTHING: Any = object()
 

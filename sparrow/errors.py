@@ -1,4 +1,4 @@
-"""What is wrong with a config: one line per problem, with the place, the field, the value and what to do."""
+"""Problems of a config or a record: one line each, with the place, the field, the value and what to do."""
 
 from __future__ import annotations
 
