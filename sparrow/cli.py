@@ -210,7 +210,7 @@ def _step(text: str) -> int | Literal["best"]:
     return "best" if text == "best" else _at_least_one(text)
 
 
-_step.__name__ = "step (a whole number of at least 1, or best)"
+_step.__name__ = "step (an integer of at least 1, or best)"
 
 
 def _at_least_one(text: str) -> int:
@@ -220,7 +220,7 @@ def _at_least_one(text: str) -> int:
     return value
 
 
-_at_least_one.__name__ = "whole number of at least 1"  # what argparse calls it in errors
+_at_least_one.__name__ = "integer of at least 1"  # what argparse calls it in errors
 
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:

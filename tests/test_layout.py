@@ -12,6 +12,7 @@ ORDER = [
     "files",
     "errors",
     "registry",
+    "fields",
     "rules",
     "kernels",
     "embedding",

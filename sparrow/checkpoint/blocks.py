@@ -1,6 +1,6 @@
 """Tables in files, a block of rows at a time: memory never holds a second copy of a large table.
 
-The files are NumPy's ``.npy``; a dtype that NumPy does not know, such as bfloat16, is kept as whole numbers of its
+The files are NumPy's ``.npy``; a dtype that NumPy does not know, such as bfloat16, is kept as integers of its
 size, and the checkpoint's ``about.json`` says what they are.
 """
 

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparrow import fields
 from sparrow.data.errors import DataError
 from sparrow.data.sources.base import BadRows, Source
 from sparrow.data.values import Flat, element_type, flatten, is_text, plain
@@ -56,7 +57,7 @@ def build_vocabularies(
 
     Args:
       source: the data.
-      columns: names of columns of texts, whole numbers or lists of these; or a mapping from name to the separator
+      columns: names of columns of texts, integers or lists of these; or a mapping from name to the separator
         between the words of a text (None: a text is one word).
       min_count: words that occur less often are left out.
       max_words: at most so many are kept; None: all.
@@ -65,9 +66,8 @@ def build_vocabularies(
     Returns:
       By column. Words of equal count are in alphabetical order, so that the result never depends on the files' order.
     """
-    for field, value in (("min_count", min_count), ("max_words", 1 if max_words is None else max_words)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ValueError(f"{field} must be a whole number of at least 1, got {value!r}")
+    fields.integer("min_count", min_count)
+    fields.integer("max_words", 1 if max_words is None else max_words)
     separators = dict(columns) if isinstance(columns, Mapping) else dict.fromkeys(columns)
     if not separators:
         raise ValueError("name at least one column to build a vocabulary from")
@@ -160,4 +160,4 @@ class _Counter:
 def _check(file: str, column: str, kind: Any) -> None:
     element = element_type(kind)
     if not is_text(element) and not pa.types.is_integer(element):
-        raise DataError(f"a vocabulary is made of texts or whole numbers, the column holds {kind}", file, column=column)
+        raise DataError(f"a vocabulary is made of texts or integers, the column holds {kind}", file, column=column)

@@ -14,7 +14,7 @@ from sparrow.data.values import Parsed, integers, is_text
 
 
 def hashed(entries: Any, as_integer: bool = False) -> Parsed:
-    """The fixed 64-bit hash of each entry (uint64): of whole numbers by value, of texts by their UTF-8 bytes.
+    """The fixed 64-bit hash of each entry (uint64): of integers by value, of texts by their UTF-8 bytes.
 
     An empty text is missing. With ``as_integer``, texts such as "17" hash like the number 17.
     """

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sparrow import fields
 from sparrow.data.errors import Problems
-from sparrow.data.features import checks
 from sparrow.data.keys import hashed
 from sparrow.data.values import Parsed, element_type, integers, is_list, is_number, is_text, numbers, plain
 
@@ -34,11 +34,11 @@ class Label:
     at_least: float | None = None
 
     def __post_init__(self) -> None:
-        checks.text("label", "name", self.name)
+        fields.string("label: name", self.name)
         if self.column is not None:
-            checks.text(f"label '{self.name}'", "column", self.column)
+            fields.string(f"label '{self.name}': column", self.column)
         if self.at_least is not None:
-            checks.number(f"label '{self.name}'", "at_least", self.at_least)
+            fields.number(f"label '{self.name}': at_least", self.at_least)
 
     @property
     def source_column(self) -> str:
@@ -60,7 +60,7 @@ def sample_weights(columns: Any, column: str, problems: Problems) -> npt.NDArray
 
 
 def keys(columns: Any, column: str, problems: Problems) -> npt.NDArray[np.int64]:
-    """(batch,) int64: whole numbers as they stand, texts by their hash; missing ones are malformed rows."""
+    """(batch,) int64: integers as they stand, texts by their hash; missing ones are malformed rows."""
     entries = columns.column(column)
     is_words = is_text(element_type(entries.type))
     parsed = hashed(entries) if is_words else integers(plain(entries))

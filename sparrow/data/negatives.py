@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sparrow import fields
 from sparrow.data.batch import Batch, concatenate
 from sparrow.data.converter import Converter
 from sparrow.data.errors import DataError
@@ -60,8 +61,7 @@ class NegativeSampler:
             the items are read as the examples are, for 17 and "17" have other hashes.
           bad_rows: a malformed item is an "error", or is left out ("skip").
         """
-        if count < 1:
-            raise ValueError(f"count must be a whole number of at least 1, got {count!r}")
+        fields.integer("count", count)
         self.count, self.seed = count, seed
         weights = [] if weight_column is None else [weight_column]
         converter = Converter(features, [], weights, [id_column])

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar, cast
 
+from sparrow import fields
 from sparrow.data.batch import Batch, concatenate
 from sparrow.data.converter import Converter
 from sparrow.data.errors import DataError
@@ -72,7 +74,7 @@ class Pipeline(Generic[T]):
           batch_size: rows per batch.
           labels: what to predict, by column name or as `Label`.
           weights: columns of sample weights.
-          keys: columns of whole numbers or texts that group rows, such as sessions.
+          keys: columns of integers or texts that group rows, such as sessions.
           epochs: passes over the data; None: no end.
           shuffle_rows: rows that are shuffled among each other, at least; 0: rows come in the source's order.
           seed: of the shuffle.
@@ -82,11 +84,15 @@ class Pipeline(Generic[T]):
           prepare: called on each batch in that thread, such as to pack it; its result is what iterating gives.
           negatives: makes what draws negatives for each batch, from the opened source.
         """
-        self.batch_size = _whole("batch_size", batch_size, 1)
-        self.epochs = None if epochs is None else _whole("epochs", epochs, 1)
-        self.shuffle_rows = _whole("shuffle_rows", shuffle_rows, 0)
-        self.seed = _whole("seed", seed, 0)
-        self.ahead = _whole("ahead", ahead, 0)
+        fields.integer("batch_size", batch_size)
+        fields.integer("epochs", 1 if epochs is None else epochs)
+        for field, value in (("shuffle_rows", shuffle_rows), ("seed", seed), ("ahead", ahead)):
+            fields.integer(field, value, at_least=0, at_most=math.inf)
+        self.batch_size = batch_size
+        self.epochs = epochs
+        self.shuffle_rows = shuffle_rows
+        self.seed = seed
+        self.ahead = ahead
         self.drop_remainder = drop_remainder
         if bad_rows not in ("error", "skip"):
             raise ValueError(f"bad_rows must be 'error' or 'skip', got {bad_rows!r}")
@@ -233,9 +239,3 @@ class Pipeline(Generic[T]):
         if self._negatives is not None:
             batch = dataclasses.replace(batch, negatives=self._negatives.draw(number))
         return cast("T", batch) if self.prepare is None else self.prepare(batch)
-
-
-def _whole(field: str, value: Any, low: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < low:
-        raise ValueError(f"{field} must be a whole number of at least {low}, got {value!r}")
-    return value

@@ -30,7 +30,7 @@ class Clicks:
       exponent: of the Zipf distribution of ids.
       bias: log-odds of an average impression.
       seed: of everything.
-      counts: numeric columns per impression, whole numbers of 0 or more.
+      counts: numeric columns per impression, integers of 0 or more.
     """
 
     fields: int = 8

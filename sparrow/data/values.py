@@ -1,4 +1,4 @@
-"""Arrow columns as flat NumPy values: whole numbers, numbers, lists and separated texts, with what is wrong in them."""
+"""Arrow columns as flat NumPy values: integers, numbers, lists and separated texts, with what is wrong in them."""
 
 from __future__ import annotations
 
@@ -122,11 +122,11 @@ def cut_at_last(texts: Any, separator: str) -> tuple[Any, Any]:
 
 
 def integers(entries: Any) -> Parsed:
-    """Whole numbers from integers, texts such as "17", and floats such as 17.0 (NaN is missing).
+    """Integers from integers, texts such as "17", and floats such as 17.0 (NaN is missing).
 
     >>> parsed = integers(pa.array([1.0, None, 2.5]))
     >>> parsed.missing.tolist(), parsed.bad.tolist(), parsed.why(2)
-    ([False, True, False], [False, False, True], '2.5 is not a whole number')
+    ([False, True, False], [False, False, True], '2.5 is not an integer')
     """
     kind = entries.type
     if pa.types.is_integer(kind):
@@ -134,7 +134,7 @@ def integers(entries: Any) -> Parsed:
     if pa.types.is_boolean(kind):
         return Parsed(_filled(entries.cast(pa.uint8()), 0), _missing(entries))
     if is_text(kind):
-        return _from_text(entries, pa.int64(), "a whole number")
+        return _from_text(entries, pa.int64(), "an integer")
     numbers = _filled(entries.cast(pa.float64()), np.nan)
     missing = np.isnan(numbers)
     whole = np.where(missing, 0.0, numbers)
@@ -143,7 +143,7 @@ def integers(entries: Any) -> Parsed:
         np.where(bad, 0.0, whole).astype(np.int64),
         missing if missing.any() else None,
         bad if bad.any() else None,
-        lambda i: f"{numbers[i]:g} is not a whole number",
+        lambda i: f"{numbers[i]:g} is not an integer",
     )
 
 

@@ -50,7 +50,7 @@ class Vocabulary:
         except (ValueError, OverflowError):
             word = next(word for word in self.words if not word.removeprefix("-").isdigit())
             raise DataError(
-                f"the column holds whole numbers, the vocabulary the word {shown(word)}; build it from this column",
+                f"the column holds integers, the vocabulary the word {shown(word)}; build it from this column",
                 self.where,
             ) from None
         return HashTable(hash_integers(numbers))
@@ -58,7 +58,7 @@ class Vocabulary:
     def find(self, keys: U64, is_text: bool) -> npt.NDArray[np.int32]:
         """The ids of the words with these hashes, -1 for unknown ones.
 
-        Whole numbers stand in the vocabulary as decimal texts.
+        Integers stand in the vocabulary as decimal texts.
         """
         return (self._texts if is_text else self._integers).find(keys)
 

@@ -13,9 +13,9 @@ from sparrow import schedules
 from sparrow.dense.clipping import clip_by_global_norm
 from sparrow.dense.decay import Mask, add_parameters
 from sparrow.dense.registry import OPTIMIZERS, DenseOptimizer
+from sparrow.fields import integer, is_zero, number
 from sparrow.registry import nearest
 from sparrow.rules import Rule, as_optax
-from sparrow.schedules.fields import is_zero, require_number, require_whole
 
 LearningRate = Any  # a number, a schedule (step -> rate), or a schedule's config
 Schedule = Callable[[Any], Any]
@@ -67,8 +67,8 @@ def build(
       **hyper: the optimizer's own hyper-parameters.
     """
     del fused
-    require_number("weight_decay", weight_decay, at_least=0)
-    require_number("l2", l2, at_least=0)
+    number("weight_decay", weight_decay, at_least=0)
+    number("l2", l2, at_least=0)
     optimizer = _optimizer(name, hyper)
     schedule = as_schedule(learning_rate)
     if isinstance(schedule, schedules.Schedule) and is_zero(schedule.lr):
@@ -87,17 +87,17 @@ def clipping(clip_norm: float | None, clip_value: float | None) -> list[tuple[st
     """The named steps that clip gradients: none, one or both."""
     steps: list[tuple[str, optax.GradientTransformation]] = []
     if clip_norm is not None:
-        require_number("clip_norm", clip_norm, above=0)
+        number("clip_norm", clip_norm, above=0)
         steps.append(("clip_norm", clip_by_global_norm(clip_norm)))
     if clip_value is not None:
-        require_number("clip_value", clip_value, above=0)
+        number("clip_value", clip_value, above=0)
         steps.append(("clip_value", optax.clip(clip_value)))
     return steps
 
 
 def accumulating(tx: optax.GradientTransformation, accumulate: int) -> optax.GradientTransformationExtraArgs:
     """``tx`` once every ``accumulate`` calls, on the mean of their gradients."""
-    require_whole("accumulate", accumulate, at_least=1)
+    integer("accumulate", accumulate, at_least=1)
     if accumulate == 1:
         return optax.with_extra_args_support(tx)
     multi = optax.MultiSteps(tx, accumulate)
@@ -113,7 +113,7 @@ def as_schedule(learning_rate: LearningRate) -> Schedule:
     if isinstance(learning_rate, Mapping):
         return schedules.from_dict(learning_rate)
     if not callable(learning_rate):
-        require_number("learning_rate", learning_rate, at_least=0)
+        number("learning_rate", learning_rate, at_least=0)
         return schedules.constant(learning_rate)
     schedule: Schedule = learning_rate
     return schedule

@@ -11,7 +11,7 @@ import optax
 
 from sparrow.dense.clipping import global_norm
 from sparrow.dense.registry import DenseOptimizer, register_optimizer
-from sparrow.schedules.fields import check_choice, check_number, name_dtype
+from sparrow.fields import choice_of, name_dtype, numbers_of
 
 Clip = Literal["global", "per_tensor"]
 
@@ -124,13 +124,13 @@ class Mars(DenseOptimizer):
     state_dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        check_number(self, "beta1", "beta2", at_least=0, below=1)
-        check_number(self, "gamma", "eps", at_least=0)
+        numbers_of(self, "beta1", "beta2", at_least=0, below=1)
+        numbers_of(self, "gamma", "eps", at_least=0)
         if self.max_grad_norm is not None:
-            check_number(self, "max_grad_norm", above=0)
-        check_choice(self, "clip", *get_args(Clip))
+            numbers_of(self, "max_grad_norm", above=0)
+        choice_of(self, "clip", *get_args(Clip))
         name_dtype(self, "state_dtype")
-        check_choice(self, "state_dtype", "float32", "bfloat16")
+        choice_of(self, "state_dtype", "float32", "bfloat16")
 
     def direction(self) -> optax.GradientTransformation:
         """From gradients to the step that the learning rate multiplies."""

@@ -10,7 +10,7 @@ import optax
 
 from sparrow.dense.paths import Patterns, check_patterns, matching
 from sparrow.dense.registry import DenseOptimizer, register_optimizer
-from sparrow.schedules.fields import check_choice, check_number, check_whole, name_dtype
+from sparrow.fields import choice_of, integers_of, name_dtype, numbers_of
 
 EMBEDDINGS = r"(?i).*embed.*"
 """What `Muon` takes for embeddings when it is not told: paths with "embed" in them, in any case."""
@@ -52,12 +52,12 @@ class Muon(DenseOptimizer):
     embeddings: Patterns | None = None
 
     def __post_init__(self) -> None:
-        check_number(self, "beta", "adam_beta1", "adam_beta2", at_least=0, below=1)
-        check_number(self, "eps", "adam_eps_root", "adam_rate_scale", at_least=0)
-        check_whole(self, "ns_steps", at_least=1)
-        check_choice(self, "preconditioning", "frobenius", "spectral", "aol", "schatten")
+        numbers_of(self, "beta", "adam_beta1", "adam_beta2", at_least=0, below=1)
+        numbers_of(self, "eps", "adam_eps_root", "adam_rate_scale", at_least=0)
+        integers_of(self, "ns_steps", at_least=1)
+        choice_of(self, "preconditioning", "frobenius", "spectral", "aol", "schatten")
         if self.consistent_rms is not None:
-            check_number(self, "consistent_rms", above=0)
+            numbers_of(self, "consistent_rms", above=0)
         if not isinstance(self.embeddings, str | None):
             object.__setattr__(self, "embeddings", tuple(self.embeddings))
         object.__setattr__(self, "ns_coeffs", tuple(self.ns_coeffs))

@@ -11,7 +11,7 @@ import optax
 
 from sparrow.dense.registry import DenseOptimizer, register_optimizer
 from sparrow.dense.scaling import dampened_trace, scale_by_adagrad, scale_by_amsgrad, scale_by_deviation
-from sparrow.schedules.fields import check_choice, check_number, check_whole, is_zero, name_dtype
+from sparrow.fields import choice_of, integers_of, is_zero, name_dtype, numbers_of
 
 
 @register_optimizer("sgd")
@@ -30,8 +30,8 @@ class SGD(DenseOptimizer):
     nesterov: bool = False
 
     def __post_init__(self) -> None:
-        check_number(self, "momentum", at_least=0)
-        check_number(self, "dampening", at_least=0, at_most=1)
+        numbers_of(self, "momentum", at_least=0)
+        numbers_of(self, "dampening", at_least=0, at_most=1)
         if is_zero(self.momentum) and (self.nesterov or not is_zero(self.dampening)):
             raise ValueError("SGD.nesterov and SGD.dampening need a momentum above 0, got momentum=0")
         if self.nesterov and not is_zero(self.dampening):
@@ -58,7 +58,7 @@ class Adagrad(DenseOptimizer):
     eps: float = 1e-10
 
     def __post_init__(self) -> None:
-        check_number(self, "initial_accumulator", "eps", at_least=0)
+        numbers_of(self, "initial_accumulator", "eps", at_least=0)
 
     def direction(self) -> optax.GradientTransformation:
         """See the class."""
@@ -89,8 +89,8 @@ class Adam(DenseOptimizer):
     mu_dtype: str | None = None
 
     def __post_init__(self) -> None:
-        check_number(self, "beta1", "beta2", at_least=0, below=1)
-        check_number(self, "eps", "eps_root", at_least=0)
+        numbers_of(self, "beta1", "beta2", at_least=0, below=1)
+        numbers_of(self, "eps", "eps_root", at_least=0)
         name_dtype(self, "mu_dtype")
         if self.amsgrad and self.nesterov:
             raise ValueError(f"{type(self).__name__} has no form with both amsgrad and nesterov; choose one")
@@ -129,8 +129,8 @@ class Adadelta(DenseOptimizer):
     eps: float = 1e-6
 
     def __post_init__(self) -> None:
-        check_number(self, "rho", at_least=0, below=1)
-        check_number(self, "eps", above=0)
+        numbers_of(self, "rho", at_least=0, below=1)
+        numbers_of(self, "eps", above=0)
 
     def direction(self) -> optax.GradientTransformation:
         """See the class."""
@@ -164,9 +164,9 @@ class RMSprop(DenseOptimizer):
     form: str = "torch"
 
     def __post_init__(self) -> None:
-        check_number(self, "alpha", at_least=0, below=1)
-        check_number(self, "eps", "momentum", "initial_accumulator", at_least=0)
-        check_choice(self, "form", "torch", "optax")
+        numbers_of(self, "alpha", at_least=0, below=1)
+        numbers_of(self, "eps", "momentum", "initial_accumulator", at_least=0)
+        choice_of(self, "form", "torch", "optax")
         if self.nesterov and is_zero(self.momentum):
             raise ValueError("RMSprop.nesterov needs a momentum above 0, got momentum=0")
 
@@ -209,13 +209,13 @@ class Adafactor(DenseOptimizer):
     factored: bool = True
 
     def __post_init__(self) -> None:
-        check_whole(self, "min_dim_size_to_factor", at_least=1)
-        check_whole(self, "decay_offset", at_least=0)
-        check_number(self, "decay_rate", above=0, below=1)
-        check_number(self, "momentum", at_least=0, below=1)
-        check_number(self, "eps", above=0)
+        integers_of(self, "min_dim_size_to_factor", at_least=1)
+        integers_of(self, "decay_offset", at_least=0)
+        numbers_of(self, "decay_rate", above=0, below=1)
+        numbers_of(self, "momentum", at_least=0, below=1)
+        numbers_of(self, "eps", above=0)
         if self.clipping_threshold is not None:
-            check_number(self, "clipping_threshold", above=0)
+            numbers_of(self, "clipping_threshold", above=0)
         name_dtype(self, "momentum_dtype")
 
     def build(self, learning_rate: optax.Schedule) -> optax.GradientTransformation:
@@ -249,7 +249,7 @@ class Lion(DenseOptimizer):
     mu_dtype: str | None = None
 
     def __post_init__(self) -> None:
-        check_number(self, "beta1", "beta2", at_least=0, below=1)
+        numbers_of(self, "beta1", "beta2", at_least=0, below=1)
         name_dtype(self, "mu_dtype")
 
     def direction(self) -> optax.GradientTransformation:

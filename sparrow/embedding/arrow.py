@@ -33,9 +33,9 @@ def read_arrow(
         given = given.cast(pa.list_(kind.value_type))
         kind = given.type
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
-        raise TypeError(f"feature '{name}': expected an Arrow column of whole numbers or of lists of them, got {kind}")
+        raise TypeError(f"feature '{name}': expected an Arrow column of integers or of lists of them, got {kind}")
     if not pa.types.is_integer(kind.value_type):
-        raise TypeError(f"feature '{name}': ids must be whole numbers, got lists of {kind.value_type}")
+        raise TypeError(f"feature '{name}': ids must be integers, got lists of {kind.value_type}")
     if given.null_count:  # a missing list may still span values in Arrow's buffers: rebuild without them
         given = pa.concat_arrays([given.fill_null(pa.scalar([], kind))])
     offsets = given.offsets.to_numpy().astype(np.int64)

@@ -38,6 +38,6 @@ def mix64(x: U64) -> U64:
 
 
 def hash_integers(values: npt.NDArray[np.integer[Any]]) -> U64:
-    """`mix64` of whole numbers of any type; a negative number counts as its two's complement in 64 bits."""
+    """`mix64` of integers of any type; a negative number counts as its two's complement in 64 bits."""
     wide = values.astype(np.uint64 if values.dtype.kind == "u" else np.int64, copy=False)
     return mix64(wide.view(np.uint64))

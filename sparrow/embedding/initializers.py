@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final, TypeVar
 import jax
 import jax.numpy as jnp
 
+from sparrow import fields
 from sparrow.registry import Registry
 
 I = TypeVar("I", bound="type[Initializer]")
@@ -82,8 +83,7 @@ class Normal(Initializer):
 
     def __post_init__(self) -> None:
         _check(self)
-        if self.std <= 0:
-            raise ValueError(f"normal: std must be above 0, got {self.std:g}")
+        fields.number("normal: std", self.std, above=0)
         if self.low is not None and self.high is not None and self.low >= self.high:
             raise ValueError(f"normal: low {self.low:g} must be below high {self.high:g}")
 
@@ -141,7 +141,5 @@ def draw(
 def _check(record: Any) -> None:
     for field in dataclasses.fields(record):
         value = getattr(record, field.name)
-        is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        if not is_number and not (value is None and field.default is None):
-            name = INITIALIZERS.name_of(record)
-            raise ValueError(f"{name}: {field.name} must be a finite number, got {value!r}")
+        if value is not None or field.default is not None:
+            fields.number(f"{INITIALIZERS.name_of(record)}: {field.name}", value)

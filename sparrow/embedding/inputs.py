@@ -95,7 +95,7 @@ def _integers(name: str, given: Any) -> Ints:
     if array.size == 0 and array.ndim <= 1:
         return np.zeros(0, np.int64)
     if array.dtype.kind not in "iu":
-        raise TypeError(f"feature '{name}': ids must be whole numbers, got {array.dtype}; hash or convert them first")
+        raise TypeError(f"feature '{name}': ids must be integers, got {array.dtype}; hash or convert them first")
     if array.ndim != 1:
         raise ValueError(f"feature '{name}': ids must be 1-D (or 2-D for bags of one length), got {array.ndim}-D")
     return array
@@ -103,7 +103,7 @@ def _integers(name: str, given: Any) -> Ints:
 
 def _check_offsets(name: str, offsets: npt.NDArray[Any], count: int) -> Ints:
     if offsets.ndim != 1 or len(offsets) < 1 or not np.issubdtype(offsets.dtype, np.integer):
-        raise ValueError(f"feature '{name}': offsets must be a 1-D array of whole numbers, one more than bags")
+        raise ValueError(f"feature '{name}': offsets must be a 1-D array of integers, one more than bags")
     offsets = offsets.astype(np.int64, copy=False)
     if offsets[0] != 0 or offsets[-1] != count:
         raise ValueError(

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, TypeAlias
 import jax
 import jax.numpy as jnp
 
+from sparrow import fields
 from sparrow.embedding.initializers import Uniform, draw
 from sparrow.rules import Rule
 
@@ -57,12 +58,10 @@ class TableSpec:
     stochastic_rounding: bool = True
 
     def __post_init__(self) -> None:
-        _check_name("TableSpec", self.name)
+        fields.string("TableSpec.name", self.name)
         table = f"TableSpec '{self.name}'"
         for field in ("vocabulary_size", "embedding_dim"):
-            value = getattr(self, field)
-            if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{table}: {field} must be a whole number of at least 1, got {value!r}")
+            fields.integer(f"{table}: {field}", getattr(self, field), at_most=math.inf)
         if self.vocabulary_size > MAX_ROWS:
             raise ValueError(
                 f"{table}: vocabulary_size must be at most {MAX_ROWS}, got {self.vocabulary_size}; "
@@ -72,7 +71,7 @@ class TableSpec:
             raise TypeError(
                 f"{table}: optimizer must be a rule such as sparrow.rules.RowwiseAdagrad(0.05), got {self.optimizer!r}"
             )
-        _check_choice(table, "combiner", self.combiner, COMBINERS)
+        fields.choice(f"{table}: combiner", self.combiner, COMBINERS)
         if self.initializer is not None and not callable(self.initializer):
             raise TypeError(f"{table}: initializer must be a function (key, shape, dtype), got {self.initializer!r}")
         object.__setattr__(self, "dtype", _dtype_name(table, self.dtype))
@@ -119,20 +118,10 @@ class FeatureSpec:
     invalid_ids: InvalidIds = "error"
 
     def __post_init__(self) -> None:
-        _check_name("FeatureSpec", self.name)
+        fields.string("FeatureSpec.name", self.name)
         if not isinstance(self.table_spec, TableSpec):
             raise TypeError(f"FeatureSpec '{self.name}': table_spec must be a TableSpec, got {self.table_spec!r}")
-        _check_choice(f"FeatureSpec '{self.name}'", "invalid_ids", self.invalid_ids, INVALID_IDS)
-
-
-def _check_name(kind: str, name: Any) -> None:
-    if not isinstance(name, str) or not name:
-        raise ValueError(f"{kind}: name must be a non-empty text, got {name!r}")
-
-
-def _check_choice(where: str, field: str, value: Any, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ValueError(f"{where}: {field} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+        fields.choice(f"FeatureSpec '{self.name}': invalid_ids", self.invalid_ids, INVALID_IDS)
 
 
 def _dtype_name(table: str, dtype: Any) -> str:
@@ -140,6 +129,5 @@ def _dtype_name(table: str, dtype: Any) -> str:
         name = str(jnp.dtype(dtype).name)
     except TypeError:
         name = repr(dtype)
-    if name not in DTYPES:
-        raise ValueError(f"{table}: dtype must be one of {', '.join(DTYPES)}, got {name}")
+    fields.choice(f"{table}: dtype", name, DTYPES)
     return name

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from sparrow import fields
 from sparrow.metrics import sums
 from sparrow.metrics.fixed import BinaryMetric, FixedSizeMetric, ratio, weighted
 from sparrow.metrics.inputs import (
@@ -70,19 +71,13 @@ def average_precision(total: Mapping[str, Any], xp: ModuleType) -> Any:
     return ratio(xp, xp.sum(found * precision), true_positives[-1])
 
 
-def check_thresholds(name: str, thresholds: int) -> None:
-    """A curve needs two points."""
-    if thresholds < 2:
-        raise ValueError(f"{name}: thresholds must be 2 or more, got {thresholds}")
-
-
 class HistogramMetric(BinaryMetric):
     """The weight of positive and negative rows between neighbouring thresholds."""
 
     thresholds: int
 
     def __post_init__(self) -> None:
-        check_thresholds(self.name, self.thresholds)
+        fields.integers_of(self, "thresholds", at_least=2)  # a curve needs two points
 
     @property
     def _label_domain(self) -> Domain:
@@ -177,11 +172,9 @@ class MulticlassAUC(FixedSizeMetric):
     from_logits: bool = False
 
     def __post_init__(self) -> None:
-        check_thresholds(self.name, self.thresholds)
-        if self.num_classes < 2:
-            raise ValueError(f"MulticlassAUC: num_classes must be 2 or more, got {self.num_classes}")
-        if self.average not in ("macro", "weighted"):
-            raise ValueError(f"MulticlassAUC: average must be 'macro' or 'weighted', got {self.average!r}")
+        fields.integers_of(self, "thresholds", at_least=2)  # a curve needs two points
+        fields.integers_of(self, "num_classes", at_least=2)
+        fields.choice_of(self, "average", "macro", "weighted")
 
     @property
     def _prediction_domain(self) -> Domain:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from sparrow import fields
 from sparrow.metrics import sums
 from sparrow.metrics.averages import AverageMetric, element_weight
 from sparrow.metrics.fixed import BinaryMetric, ratio, weighted
@@ -51,8 +52,7 @@ class Accuracy(AverageMetric):
     top_k: int = 1
 
     def __post_init__(self) -> None:
-        if self.top_k < 1:
-            raise ValueError(f"Accuracy: top_k must be 1 or more, got {self.top_k}")
+        fields.integers_of(self, "top_k")
 
     def _read(self, predictions: Any, labels: Any, weights: Any) -> Batch:
         predictions = as_floats(jnp, self.name, "predictions", predictions)
@@ -146,8 +146,7 @@ class NormalizedEntropy(BinaryMetric):
     from_logits: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 < self.eta < 0.5:
-            raise ValueError(f"NormalizedEntropy: eta must be between 0 and 0.5, got {self.eta}")
+        fields.numbers_of(self, "eta", above=0, below=0.5)
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         return {"log_loss": (), "positive": (), "weight": ()}
@@ -189,8 +188,7 @@ class Calibration(BinaryMetric):
     from_logits: bool = False
 
     def __post_init__(self) -> None:
-        if self.bins < 1:
-            raise ValueError(f"Calibration: bins must be 1 or more, got {self.bins}")
+        fields.integers_of(self, "bins")
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         return {"predicted": (self.bins,), "observed": (self.bins,), "weight": (self.bins,)}

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sparrow import fields
 from sparrow.metrics import sums
 from sparrow.metrics.auc import AUC
 from sparrow.metrics.fixed import SumState
@@ -20,10 +21,8 @@ from sparrow.metrics.records import register_metric
 
 def check_decay(name: str, decay_rate: float, decay_step: int) -> None:
     """A rate in [0, 1), and windows of at least one update."""
-    if not 0 <= decay_rate < 1:
-        raise ValueError(f"{name}: decay_rate must be in [0, 1), got {decay_rate}")
-    if decay_step < 1:
-        raise ValueError(f"{name}: decay_step must be 1 or more, got {decay_step}")
+    fields.number(f"{name}.decay_rate", decay_rate, at_least=0, below=1)
+    fields.integer(f"{name}.decay_step", decay_step)
 
 
 class DecayedAUCState(NamedTuple):

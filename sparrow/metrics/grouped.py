@@ -8,6 +8,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
+from sparrow import fields
 from sparrow.metrics.exact import BinaryRowMetric
 from sparrow.metrics.keys import owner
 from sparrow.metrics.order import Codes, key_codes, stable_order
@@ -82,12 +83,6 @@ class GroupedMetric(RowMetric):
         return [RowState((part,), fault) for part, fault in zip(parts, faults, strict=True)]
 
 
-def check_average(name: str, average: str, valid: tuple[str, ...]) -> None:
-    """``average`` is one of ``valid``."""
-    if average not in valid:
-        raise ValueError(f"{name}: average must be one of {', '.join(valid)}; got {average!r}")
-
-
 @register_metric("grouped_auc")
 @dataclasses.dataclass(frozen=True)
 class GroupedAUC(GroupedMetric, BinaryRowMetric):
@@ -110,7 +105,7 @@ class GroupedAUC(GroupedMetric, BinaryRowMetric):
     average: str = "uniform"
 
     def __post_init__(self) -> None:
-        check_average(self.name, self.average, ("uniform", "impressions", "clicks"))
+        fields.choice_of(self, "average", "uniform", "impressions", "clicks")
 
     def _group_values(self, columns: Columns, groups: Codes) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         areas = roc_areas(count_scores(columns, groups))

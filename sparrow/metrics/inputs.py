@@ -37,7 +37,7 @@ NOT_NEGATIVE = Domain("finite numbers from 0 up", lambda xp, x: xp.isfinite(x) &
 def class_index(num_classes: int) -> Domain:
     """The domain of a label that names one of ``num_classes`` columns."""
     return Domain(
-        f"whole numbers from 0 to {num_classes - 1}",
+        f"integers from 0 to {num_classes - 1}",
         lambda xp, x: (x >= 0) & (x < num_classes) & (x == xp.floor(x)),
     )
 

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from sparrow import fields
 from sparrow.metrics import sums
 from sparrow.metrics.fixed import FixedSizeMetric, ratio, weighted
 from sparrow.metrics.inputs import NOT_NEGATIVE, ORDERED, Batch, Domain, as_floats, check_batch, clean
@@ -54,8 +55,8 @@ class RankingMetric(FixedSizeMetric):
     top_k: int | None
 
     def __post_init__(self) -> None:
-        if self.top_k is not None and self.top_k < 1:
-            raise ValueError(f"{self.name}: top_k must be 1 or more, got {self.top_k}")
+        if self.top_k is not None:
+            fields.integers_of(self, "top_k")
 
     @abc.abstractmethod
     def list_values(self, lists: Lists, xp: ModuleType) -> ListValues:
@@ -146,8 +147,7 @@ class RecallAtK(RankingMetric):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.average not in ("micro", "macro"):
-            raise ValueError(f"RecallAtK: average must be 'micro' or 'macro', got {self.average!r}")
+        fields.choice_of(self, "average", "micro", "macro")
 
     def list_values(self, lists: Lists, xp: ModuleType) -> ListValues:
         """``hits / relevant``, per list."""
@@ -196,8 +196,7 @@ class NDCGAtK(RankingMetric):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.gain not in ("exponential", "linear"):
-            raise ValueError(f"NDCGAtK: gain must be 'exponential' or 'linear', got {self.gain!r}")
+        fields.choice_of(self, "gain", "exponential", "linear")
 
     def list_values(self, lists: Lists, xp: ModuleType) -> ListValues:
         """``DCG / ideal DCG``, per list."""

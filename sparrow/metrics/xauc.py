@@ -12,9 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from sparrow import fields
 from sparrow.metrics import sums
 from sparrow.metrics.fixed import FixedSizeMetric, ratio
-from sparrow.metrics.grouped import GroupedMetric, check_average
+from sparrow.metrics.grouped import GroupedMetric
 from sparrow.metrics.inputs import ORDERED, Batch, Domain
 from sparrow.metrics.order import Codes, float_codes, order_by
 from sparrow.metrics.pairs import count_pairs
@@ -62,10 +63,10 @@ class XAUC(Metric[Any]):
         given = [self.in_batch, self.sample_ratio is not None, self.max_pairs is not None]
         if sum(given) > 1:
             raise ValueError("XAUC: in_batch, sample_ratio and max_pairs exclude each other; set one at most")
-        if self.sample_ratio is not None and not 0 < self.sample_ratio <= 1:
-            raise ValueError(f"XAUC: sample_ratio must be above 0 and at most 1, got {self.sample_ratio}")
-        if self.max_pairs is not None and self.max_pairs < 1:
-            raise ValueError(f"XAUC: max_pairs must be 1 or more, got {self.max_pairs}")
+        if self.sample_ratio is not None:
+            fields.numbers_of(self, "sample_ratio", above=0, at_most=1)
+        if self.max_pairs is not None:
+            fields.integers_of(self, "max_pairs")
 
     @property
     def _way(self) -> Metric[Any]:
@@ -216,7 +217,7 @@ class GroupedXAUC(GroupedMetric):
     average: str = "impressions"
 
     def __post_init__(self) -> None:
-        check_average(self.name, self.average, ("impressions", "uniform"))
+        fields.choice_of(self, "average", "impressions", "uniform")
 
     @property
     def _label_domain(self) -> Domain:

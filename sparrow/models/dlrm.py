@@ -6,11 +6,12 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from sparrow import fields
 from sparrow.models.inputs import Arrays, Group, Inputs
 from sparrow.models.interactions import pairwise_dots
 from sparrow.models.mlp import MLP
 from sparrow.models.records import register_model
-from sparrow.models.towers import Logits, check_classes
+from sparrow.models.towers import Logits
 
 
 @register_model("dlrm")
@@ -46,7 +47,7 @@ class DLRM(nnx.Module):
         rngs: nnx.Rngs,
     ) -> None:
         inputs.check("DLRM", required=("sparse",), optional=("dense",))
-        check_classes("DLRM", num_classes)
+        fields.integer("DLRM: num_classes", num_classes)
         self.sparse: Group = inputs.vectors("sparse")
         self.dense: Group | None = inputs.group("dense") if "dense" in inputs.groups else None
         dim = self.sparse.dims[0]

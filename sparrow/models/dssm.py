@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from sparrow import fields
 from sparrow.models.inputs import Arrays, Inputs
 from sparrow.models.records import register_model
 from sparrow.models.towers import GroupTower, Tower
@@ -76,8 +77,8 @@ class DSSM(nnx.Module):
         dims = self.user_tower.dim, self.item_tower.dim
         if output_dim is None and dims[0] != dims[1]:
             raise ValueError(f"DSSM without output_dim needs towers of one width, got {dims[0]} and {dims[1]}")
-        if output_dim is not None and (not isinstance(output_dim, int) or output_dim < 1):
-            raise ValueError(f"DSSM.output_dim must be a whole number of at least 1, or None, got {output_dim!r}")
+        if output_dim is not None:
+            fields.integer("DSSM.output_dim", output_dim)
         self.user_output = nnx.data(None) if output_dim is None else nnx.Linear(dims[0], output_dim, rngs=rngs)
         self.item_output = nnx.data(None) if output_dim is None else nnx.Linear(dims[1], output_dim, rngs=rngs)
         self.similarity, self.negatives = similarity, negatives

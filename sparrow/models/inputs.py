@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import jax
 import jax.numpy as jnp
 
+from sparrow import fields
 from sparrow.registry import nearest
 
 Arrays = Mapping[str, jax.Array]
@@ -86,8 +87,7 @@ class Inputs:
                 raise ValueError(f"Inputs.{field.name} must be a mapping by name, got {getattr(self, field.name)!r}")
         for kind, dims in (("acts", self.acts), ("numbers", self.numbers)):
             for feature, dim in dims.items():
-                if not isinstance(dim, int) or dim < 1:
-                    raise ValueError(f"Inputs.{kind}['{feature}'] must be a whole number of at least 1, got {dim!r}")
+                fields.integer(f"Inputs.{kind}['{feature}']", dim)
         for feature in self.acts:
             if feature in self.numbers:
                 raise ValueError(f"the feature '{feature}' is in both Inputs.acts and Inputs.numbers; name it once")

@@ -40,7 +40,7 @@ class MLP:
     def __post_init__(self) -> None:
         units = tuple(self.hidden_units) if isinstance(self.hidden_units, list | tuple) else ()
         if not units or any(not isinstance(unit, int) or isinstance(unit, bool) or unit < 1 for unit in units):
-            raise ValueError(f"MLP.hidden_units must be whole numbers of at least 1, got {self.hidden_units!r}")
+            raise ValueError(f"MLP.hidden_units must be integers of at least 1, got {self.hidden_units!r}")
         object.__setattr__(self, "hidden_units", units)
         if isinstance(self.dropout_ratio, list):
             object.__setattr__(self, "dropout_ratio", tuple(self.dropout_ratio))

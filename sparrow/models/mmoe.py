@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from sparrow import fields
 from sparrow.models.inputs import Arrays, Group, Inputs
 from sparrow.models.mlp import MLP
 from sparrow.models.records import register_model
@@ -47,8 +48,7 @@ class MMoE(nnx.Module):
         if len(inputs.groups) != 1:
             raise ValueError(f"MMoE reads one group of features, got {len(inputs.groups)}: {', '.join(inputs.groups)}")
         inputs.check("MMoE", required=tuple(inputs.groups))
-        if not isinstance(num_experts, int) or num_experts < 1:
-            raise ValueError(f"MMoE.num_experts must be a whole number of at least 1, got {num_experts!r}")
+        fields.integer("MMoE.num_experts", num_experts)
         tasks = [tower.task for tower in task_towers]
         if not tasks or len(set(tasks)) < len(tasks):
             raise ValueError(f"MMoE.task_towers must be at least one tower, each for its own task, got {tasks}")

@@ -6,10 +6,11 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from sparrow import fields
 from sparrow.models.inputs import Arrays, Inputs
 from sparrow.models.mlp import MLP
 from sparrow.models.records import register_model
-from sparrow.models.towers import GroupTower, Logits, Tower, check_classes
+from sparrow.models.towers import GroupTower, Logits, Tower
 
 
 @register_model("multi_tower")
@@ -41,7 +42,7 @@ class MultiTower(nnx.Module):
         if not groups or len(set(groups)) < len(groups):
             raise ValueError(f"MultiTower.towers must be at least one tower, each over its own group, got {groups}")
         inputs.check("MultiTower", required=groups)
-        check_classes("MultiTower", num_classes)
+        fields.integer("MultiTower: num_classes", num_classes)
         self.towers = nnx.List([GroupTower(tower, inputs, rngs=rngs) for tower in towers])
         self.logits = Logits(sum(tower.dim for tower in self.towers), final, num_classes, rngs=rngs)
 

@@ -18,7 +18,7 @@ M = TypeVar("M", bound=type[nnx.Module])
 
 SCALARS: Final[dict[Any, tuple[tuple[type, ...], str]]] = {
     bool: ((bool,), "true or false"),
-    int: ((int,), "a whole number"),
+    int: ((int,), "an integer"),
     float: ((int, float), "a number"),
     str: ((str,), "a name"),
 }

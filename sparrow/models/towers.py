@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from sparrow import fields
 from sparrow.models.inputs import Arrays, Group, Inputs
 from sparrow.models.mlp import MLP
 
@@ -40,7 +41,7 @@ class TaskTower:
     num_classes: int = 1
 
     def __post_init__(self) -> None:
-        check_classes(f"TaskTower '{self.task}'", self.num_classes)
+        fields.integer(f"TaskTower '{self.task}': num_classes", self.num_classes)
 
 
 class GroupTower(nnx.Module):
@@ -73,9 +74,3 @@ class Logits(nnx.Module):
         """``(batch, dim)`` to logits."""
         y = self.linear(x if self.mlp is None else self.mlp(x)).astype(jnp.float32)
         return y[:, 0] if self.num_classes == 1 else y
-
-
-def check_classes(where: str, num_classes: int) -> None:
-    """Raises unless ``num_classes`` is a whole number of at least 1."""
-    if not isinstance(num_classes, int) or isinstance(num_classes, bool) or num_classes < 1:
-        raise ValueError(f"{where}: num_classes must be a whole number of at least 1, got {num_classes!r}")

@@ -8,11 +8,12 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from sparrow import fields
 from sparrow.models.inputs import Arrays, Group, Inputs
 from sparrow.models.interactions import factorization_machine
 from sparrow.models.mlp import MLP
 from sparrow.models.records import register_model
-from sparrow.models.towers import Logits, check_classes
+from sparrow.models.towers import Logits
 
 
 @register_model("wide_and_deep")
@@ -115,7 +116,7 @@ def _wide(group: Group, acts: Arrays) -> jax.Array:
 
 
 def _check_output(model: str, num_classes: int, final: MLP | None) -> None:
-    check_classes(model, num_classes)
+    fields.integer(f"{model}: num_classes", num_classes)
     if num_classes > 1 and final is None:
         # One number added to the logits of all classes is nothing to a softmax.
         raise ValueError(f"{model} with num_classes={num_classes} needs final, or its wide part would have no effect")

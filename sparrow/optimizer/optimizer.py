@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from sparrow import fields
 from sparrow.dense import squared_norm
 from sparrow.embedding import Embedder, EmbeddingState, PackedBatch, RowGrads
 from sparrow.optimizer.precision import LossScale, LossScaleState, cast, compute_dtype
@@ -126,10 +127,10 @@ class Optimizer:
     def __post_init__(self) -> None:
         if not isinstance(self.embedder, Embedder):
             raise TypeError(f"Optimizer.embedder must be a sparrow.Embedder, got {self.embedder!r}")
-        if self.clip_global_norm is not None and not self.clip_global_norm > 0:
-            raise ValueError(f"Optimizer.clip_global_norm must be above 0 or None, got {self.clip_global_norm!r}")
-        if self.ema is not None and not 0 <= self.ema < 1:
-            raise ValueError(f"Optimizer.ema must be at least 0 and below 1, or None, got {self.ema!r}")
+        if self.clip_global_norm is not None:
+            fields.numbers_of(self, "clip_global_norm", above=0)
+        if self.ema is not None:
+            fields.numbers_of(self, "ema", at_least=0, below=1)
         object.__setattr__(self, "precision", compute_dtype(self.precision))
         if isinstance(self.loss_scale, bool):
             object.__setattr__(self, "loss_scale", LossScale() if self.loss_scale else None)

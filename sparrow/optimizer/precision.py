@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any, Final, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from sparrow import fields
 from sparrow.registry import nearest
 
 PRECISIONS: Final = {
@@ -70,14 +70,10 @@ class LossScale:
     growth_interval: int = 2000
 
     def __post_init__(self) -> None:
-        if not (0 < self.init_scale < math.inf):
-            raise ValueError(f"LossScale.init_scale must be a positive number, got {self.init_scale!r}")
-        if self.growth_factor < 1:
-            raise ValueError(f"LossScale.growth_factor must be at least 1, got {self.growth_factor!r}")
-        if not (0 < self.backoff_factor <= 1):
-            raise ValueError(f"LossScale.backoff_factor must be above 0 and at most 1, got {self.backoff_factor!r}")
-        if self.growth_interval < 1:
-            raise ValueError(f"LossScale.growth_interval must be at least 1, got {self.growth_interval!r}")
+        fields.numbers_of(self, "init_scale", above=0)
+        fields.numbers_of(self, "growth_factor", at_least=1)
+        fields.numbers_of(self, "backoff_factor", above=0, at_most=1)
+        fields.integers_of(self, "growth_interval")
 
     def init(self) -> LossScaleState:
         """The state before the first step."""

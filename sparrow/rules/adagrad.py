@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from sparrow import fields
 from sparrow.rules.base import (
     PER_ELEMENT,
     PER_ROW,
@@ -89,10 +90,7 @@ class RowwiseAdagrad(Rule):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check(initial_accumulator=(0.0, math.inf), eps=(0.0, math.inf), weight_decay=(0.0, math.inf))
-        if self.weight_decay_mode not in ("none", "l2", "decouple"):
-            raise ValueError(
-                f"RowwiseAdagrad.weight_decay_mode must be 'none', 'l2' or 'decouple', got {self.weight_decay_mode!r}"
-            )
+        fields.choice_of(self, "weight_decay_mode", "none", "l2", "decouple")
         if self.weight_decay_mode == "none" and (callable(self.weight_decay) or self.weight_decay):
             raise ValueError(
                 "RowwiseAdagrad.weight_decay does nothing in weight_decay_mode='none': choose 'l2' or 'decouple'"

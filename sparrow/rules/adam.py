@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from sparrow import fields
 from sparrow.rules.base import (
     BELOW_ONE,
     PER_ELEMENT,
@@ -93,8 +94,7 @@ class Adam(_Moments):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.bias_correction not in ("step", "row"):
-            raise ValueError(f"Adam.bias_correction must be 'step' or 'row', got {self.bias_correction!r}")
+        fields.choice_of(self, "bias_correction", "step", "row")
 
     @property
     def slots(self) -> Mapping[str, Slot]:

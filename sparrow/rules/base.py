@@ -12,6 +12,8 @@ from typing import Any, Final, Literal, TypeAlias
 import jax
 import jax.numpy as jnp
 
+from sparrow import fields
+
 Scalar: TypeAlias = float | jax.Array
 ScalarOrSchedule: TypeAlias = float | Callable[[Any], Any]
 Slots: TypeAlias = dict[str, jax.Array]
@@ -78,8 +80,8 @@ class Rule:
             if isinstance(value, numbers.Real) and not isinstance(value, bool) and not math.isfinite(value):
                 raise ValueError(f"{self.name}.{field.name} must be finite, got {value}")
         self.check(learning_rate=(0.0, math.inf))
-        if self.max_gradient is not None and not (_is_number(self.max_gradient) and self.max_gradient > 0):
-            raise ValueError(f"{self.name}.max_gradient must be a positive number or None, got {self.max_gradient!r}")
+        if self.max_gradient is not None:
+            fields.numbers_of(self, "max_gradient", above=0)
 
     @property
     def name(self) -> str:
@@ -105,10 +107,10 @@ class Rule:
         return {name: value(step) if callable(value) else value for name, value in self._numeric_fields().items()}
 
     def _numeric_fields(self) -> dict[str, Any]:
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {
             name: value
-            for name, value in fields.items()
+            for name, value in values.items()
             if name != "max_gradient" and (callable(value) or _is_number(value))
         }
 
@@ -120,10 +122,8 @@ class Rule:
                 continue
             if not _is_number(value):
                 raise TypeError(f"{self.name}.{field} must be a number or a schedule (step -> value), got {value!r}")
-            if not low <= value <= high:
-                upper = {math.inf: "", BELOW_ONE: " and below 1"}.get(high, f" and at most {high:g}")
-                allowed = f"at least {low:g}{upper}" if low > -math.inf else f"at most {high:g}"
-                raise ValueError(f"{self.name}.{field} must be {allowed}, got {value!r}")
+            upper = {"below": 1.0} if high == BELOW_ONE else {"at_most": high}
+            fields.number(f"{self.name}.{field}", value, at_least=low, **upper)
 
     def slot_init(self, slot: str) -> float:
         """The number that ``slot`` starts from."""

@@ -9,8 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from sparrow.fields import integers_of, is_zero, numbers_of
 from sparrow.registry import Registry
-from sparrow.schedules.fields import check_number, check_whole, is_zero
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Schedule:
     steps_per_epoch: int | None = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        check_number(self, "lr", at_least=0)
+        numbers_of(self, "lr", at_least=0)
         if self.steps_per_epoch is not None:
-            check_whole(self, "steps_per_epoch", at_least=1)
+            integers_of(self, "steps_per_epoch", at_least=1)
             object.__setattr__(self, "by_epoch", True)
 
     def __call__(self, step: jax.typing.ArrayLike) -> jax.Array:
@@ -86,8 +86,8 @@ def warm_up(
 
 def check_warmup_within(record: object, warmup_steps: int, steps: int) -> None:
     """Raises ValueError unless ``0 <= warmup_steps < steps``, for schedules whose steps count the warmup in."""
-    check_whole(record, "steps", at_least=1)
-    check_whole(record, "warmup_steps", at_least=0)
+    integers_of(record, "steps", at_least=1)
+    integers_of(record, "warmup_steps", at_least=0)
     if warmup_steps >= steps:
         raise ValueError(
             f"{type(record).__name__}.warmup_steps must be less than steps (which counts the warmup in),"

@@ -7,8 +7,8 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
+from sparrow.fields import integers_of, numbers_of
 from sparrow.schedules.base import Schedule, check_warmup_within, half_cosine, register_schedule, warm_up
-from sparrow.schedules.fields import check_number, check_whole
 
 
 @register_schedule("cosine")
@@ -33,8 +33,8 @@ class Cosine(Schedule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number(self, "end", "warmup_learning_rate", at_least=0)
-        check_number(self, "exponent", above=0)
+        numbers_of(self, "end", "warmup_learning_rate", at_least=0)
+        numbers_of(self, "exponent", above=0)
         check_warmup_within(self, self.warmup_steps, self.steps)
 
     def rate(self, count: jax.Array) -> jax.Array:
@@ -68,9 +68,9 @@ class CosineAnnealing(Schedule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_whole(self, "t_max", at_least=1)
-        check_whole(self, "warmup_size", at_least=0)
-        check_number(self, "warmup_learning_rate", "min_learning_rate", at_least=0)
+        integers_of(self, "t_max", at_least=1)
+        integers_of(self, "warmup_size", at_least=0)
+        numbers_of(self, "warmup_learning_rate", "min_learning_rate", at_least=0)
 
     def rate(self, count: jax.Array) -> jax.Array:
         """See the class."""
@@ -107,9 +107,9 @@ class CosineAnnealingWarmRestarts(Schedule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_whole(self, "t_0", "t_mult", at_least=1)
-        check_whole(self, "warmup_size", at_least=0)
-        check_number(self, "warmup_learning_rate", "min_learning_rate", at_least=0)
+        integers_of(self, "t_0", "t_mult", at_least=1)
+        integers_of(self, "warmup_size", at_least=0)
+        numbers_of(self, "warmup_learning_rate", "min_learning_rate", at_least=0)
 
     def rate(self, count: jax.Array) -> jax.Array:
         """See the class."""

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sparrow.fields import integers_of, numbers_of
 from sparrow.schedules.base import Schedule, check_warmup_within, register_schedule, warm_up
-from sparrow.schedules.fields import check_number, check_whole
 
 
 @register_schedule("constant")
@@ -28,8 +28,8 @@ class Constant(Schedule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_whole(self, "warmup_steps", at_least=0)
-        check_number(self, "warmup_learning_rate", at_least=0)
+        integers_of(self, "warmup_steps", at_least=0)
+        numbers_of(self, "warmup_learning_rate", at_least=0)
 
     def rate(self, count: jax.Array) -> jax.Array:
         """See the class."""
@@ -56,7 +56,7 @@ class Linear(Schedule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number(self, "end", "warmup_learning_rate", at_least=0)
+        numbers_of(self, "end", "warmup_learning_rate", at_least=0)
         check_warmup_within(self, self.warmup_steps, self.steps)
 
     def rate(self, count: jax.Array) -> jax.Array:
@@ -93,10 +93,10 @@ class ExponentialDecay(Schedule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_whole(self, "decay_size", at_least=1)
-        check_whole(self, "warmup_size", at_least=0)
-        check_number(self, "decay_factor", above=0)
-        check_number(self, "warmup_learning_rate", "min_learning_rate", at_least=0)
+        integers_of(self, "decay_size", at_least=1)
+        integers_of(self, "warmup_size", at_least=0)
+        numbers_of(self, "decay_factor", above=0)
+        numbers_of(self, "warmup_learning_rate", "min_learning_rate", at_least=0)
 
     def rate(self, count: jax.Array) -> jax.Array:
         """See the class."""
@@ -142,7 +142,7 @@ class ManualSteps(Schedule):
         if not all(isinstance(size, int) and 0 <= size < 2**31 for size in sizes) or any(
             later <= earlier for earlier, later in itertools.pairwise(sizes)
         ):
-            raise ValueError(f"ManualSteps.schedule_sizes must be whole numbers that grow, got {sizes}")
+            raise ValueError(f"ManualSteps.schedule_sizes must be integers that grow, got {sizes}")
         if any(not 0 <= rate < math.inf for rate in rates):
             raise ValueError(f"ManualSteps.learning_rates must be finite and at least 0, got {rates}")
 

@@ -100,7 +100,7 @@ class ExportedModel:
 
     def _batch_size(self, given: int | None) -> int:
         if given is not None and (not isinstance(given, int) or given < 1):
-            raise ValueError(f"batch_size must be a whole number of at least 1, got {given!r}")
+            raise ValueError(f"batch_size must be an integer of at least 1, got {given!r}")
         return given or self.description.batch_size
 
     def __repr__(self) -> str:

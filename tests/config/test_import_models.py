@@ -87,7 +87,7 @@ def test_mmoe():
         (
             "hash_bucket_size: 8",
             'hash_bucket_size: 8 fg_encoded_default_value: "x"',
-            "must be a whole number in quotes",
+            "must be an integer in quotes",
         ),
         ("hash_bucket_size: 8", 'vocab_list: "a"', "not supported with fg_mode FG_NONE"),
         ("hash_bucket_size: 8", "", "give one of num_buckets, hash_bucket_size, vocab_list and vocab_file, got none"),

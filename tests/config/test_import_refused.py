@@ -25,7 +25,7 @@ REFUSED = {
     "wrong type": (
         "batch_size: 64",
         "batch_size: -1",
-        "data_config.batch_size: must be a whole number of at least 0, got -1",
+        "data_config.batch_size: must be an integer of at least 0, got -1",
     ),
     "steps and epochs": (
         "num_steps: 1000",
@@ -149,7 +149,7 @@ REFUSED = {
         "min=1,max=1",
         "feature_configs.raw_feature.normalizer: min must be below max",
     ),
-    "message for a number": ("num_class: 1", "num_class {}", "model_config.num_class: must be a whole number"),
+    "message for a number": ("num_class: 1", "num_class {}", "model_config.num_class: must be an integer"),
     "number for a message": (
         "eval_config {",
         "eval_config: 3 model_dir {",

@@ -13,7 +13,7 @@ WRONG = {
     "misspelt section": (valid(trian={}), "trian: unknown field: did you mean 'train'?"),
     "misspelt field": (valid(train__batch_siz=4), "train.batch_siz: unknown field: did you mean 'batch_size'?"),
     "missing field": (valid(train__batch_size=DELETE), "train.batch_size: is required"),
-    "text for a number": (valid(train__batch_size="4k"), "train.batch_size: must be a whole number, got '4k'"),
+    "text for a number": (valid(train__batch_size="4k"), "train.batch_size: must be an integer, got '4k'"),
     "number out of range": (valid(train__batch_size=0), "train.batch_size: must be at least 1, got 0"),
     "true for a number": (valid(train__ema=True), "train.ema: must be a number, got True"),
     "steps and epochs": (valid(train__epochs=2), "train: give either steps or epochs, got both"),
@@ -36,7 +36,7 @@ WRONG = {
     ),
     "hyper-parameter out of range": (
         valid(train__sparse_optimizer={"name": "adam", "beta1": 1.5}),
-        "train.sparse_optimizer: Adam.beta1 must be at least 0 and below 1, got 1.5",
+        "train.sparse_optimizer: Adam.beta1 must be a finite number at least 0 and below 1, got 1.5",
     ),
     "schedule without its sizes": (
         valid(train__dense_optimizer__learning_rate={"name": "linear", "lr": 0.1, "end": 0.0}),
@@ -73,7 +73,7 @@ WRONG = {
     ),
     "wrong metric option": (
         valid(tasks__click__metrics=[{"name": "auc", "thresholds": "many"}]),
-        "tasks.click.metrics[0].thresholds: must be a whole number, got 'many'",
+        "tasks.click.metrics[0].thresholds: must be an integer, got 'many'",
     ),
     "task space without its label": (
         valid(tasks__click__out_task_space_weight=0.0),
@@ -97,7 +97,7 @@ WRONG = {
     ),
     "wrong layer": (
         valid(model__architecture={"name": "deepfm", "deep": {"hidden_units": [0]}}),
-        "model.architecture.deep: MLP.hidden_units must be whole numbers of at least 1, got (0,)",
+        "model.architecture.deep: MLP.hidden_units must be integers of at least 1, got (0,)",
     ),
     "misspelt layer option": (
         valid(model__architecture={"name": "deepfm", "deep": {"hidden_unit": [8]}}),
@@ -242,7 +242,7 @@ def test_files_that_cannot_be_read(name):
 
 OVERRIDES = {
     "train.batch_siz=1": "train.batch_siz: unknown field: did you mean 'batch_size'?",
-    "train.batch_size=": "train.batch_size: must be a whole number, got None",
+    "train.batch_size=": "train.batch_size: must be an integer, got None",
     "train.batch_size": "an override is written field.field=value or field[0].field=value, got 'train.batch_size'",
     "train..steps=1": "an override is written",
     "train[0]=1": "train: is not a list, so train[0] cannot be set",

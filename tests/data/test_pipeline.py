@@ -299,8 +299,8 @@ def test_labels_and_keys():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch_size": 0}, "batch_size must be a whole number of at least 1, got 0"),
-        ({"epochs": 0}, "epochs must be a whole number of at least 1, got 0"),
+        ({"batch_size": 0}, "batch_size must be an integer of at least 1, got 0"),
+        ({"epochs": 0}, "epochs must be an integer of at least 1, got 0"),
         ({"bad_rows": "ignore"}, "bad_rows must be 'error' or 'skip', got 'ignore'"),
         ({"labels": "click"}, "labels must be a list of columns, got the text 'click'"),
         ({"features": [ITEM, ITEM]}, "two features are called 'item'"),

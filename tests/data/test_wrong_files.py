@@ -168,7 +168,7 @@ def negative_id_in_a_sequence(folder):
     run(Parquet(str(folder)), [SequenceFeature("seen", num_buckets=10, embedding_dim=4, max_length=5)])
 
 
-@case(r"^.*/t\.parquet, row 1, column 'item': 2\.5 is not a whole number$")
+@case(r"^.*/t\.parquet, row 1, column 'item': 2\.5 is not an integer$")
 def fractional_id(folder):
     parquet(folder, item=[1.0, 2.5], click=[0, 1])
     run(Parquet(str(folder)))
@@ -264,7 +264,7 @@ def csv_text_for_a_label(folder):
     run(Csv(str(folder)))
 
 
-@case(r"^.*/t\.csv, line 2, column 'item': '99999999999999999999' is not a whole number$")
+@case(r"^.*/t\.csv, line 2, column 'item': '99999999999999999999' is not an integer$")
 def csv_number_beyond_64_bits(folder):
     (folder / "t.csv").write_text("item,click\n99999999999999999999,0\n")
     run(Csv(str(folder)))
@@ -343,14 +343,14 @@ def vocabulary_with_a_word_twice(folder):
     Vocabulary.load(folder / "words.txt")
 
 
-@case(r"^.*/words\.txt: the column holds whole numbers, the vocabulary the word 'red'; build it from this column$")
+@case(r"^.*/words\.txt: the column holds integers, the vocabulary the word 'red'; build it from this column$")
 def vocabulary_of_another_column(folder):
     good(folder)
     (folder / "words.txt").write_text("1\nred\n")
     run(Parquet(str(folder)), [IdFeature("item", vocabulary=str(folder / "words.txt"), embedding_dim=4)])
 
 
-@case(r"^.*/t\.parquet, column 'price': a vocabulary is made of texts or whole numbers, the column holds double$")
+@case(r"^.*/t\.parquet, column 'price': a vocabulary is made of texts or integers, the column holds double$")
 def vocabulary_of_prices(folder):
     good(folder)
     build_vocabularies(Parquet(str(folder)), ["price"])

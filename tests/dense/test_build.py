@@ -166,7 +166,7 @@ def test_an_optimizer_of_ones_own():
         ({"name": "adam", "l2": float("nan")}, "l2 must be a finite number"),
         ({"name": "adam", "clip_norm": 0.0}, "clip_norm must be a finite number above 0, got 0.0"),
         ({"name": "adam", "clip_value": -1.0}, "clip_value must be a finite number above 0"),
-        ({"name": "adam", "accumulate": 0}, "accumulate must be a whole number of at least 1"),
+        ({"name": "adam", "accumulate": 0}, "accumulate must be an integer of at least 1"),
         ({"name": "adam", "beta2": 1.0}, "Adam.beta2 must be a finite number at least 0 and below 1, got 1.0"),
         ({"name": "adam", "mu_dtype": "float17"}, "Adam.mu_dtype must be a dtype such as 'bfloat16', got 'float17'"),
         ({"name": "adamw", "amsgrad": True, "nesterov": True}, "AdamW has no form with both amsgrad and nesterov"),

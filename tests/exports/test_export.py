@@ -143,7 +143,7 @@ def test_signature_is_for_strangers(folder):
         signature["inputs"]["colors"] == "words of a vocabulary of 3; lists, or texts with '|' between; may be missing"
     )
     assert signature["inputs"]["shares"] == "as many weights as ids of 'watched'"
-    assert signature["inputs"]["user"] == "whole numbers from 0 to 49; may be missing"
+    assert signature["inputs"]["user"] == "integers from 0 to 49; may be missing"
     assert signature["outputs"]["prediction_buy"] == {"shape": ("batch",), "dtype": "float32", "meaning": "probability"}
     described = json.loads((folder / "dlrm" / "export.json").read_text())
     assert described["platforms"] == ["cpu", "cuda", "rocm", "tpu"]

@@ -111,9 +111,9 @@ def test_a_decayed_metric_inside_a_scan():
 
 
 def test_mistakes_are_named():
-    with pytest.raises(ValueError, match=r"decay_rate must be in \[0, 1\), got 1"):
+    with pytest.raises(ValueError, match=r"decay_rate must be a finite number at least 0 and below 1, got 1"):
         metrics.Decayed(metrics.MAE(), decay_rate=1)
-    with pytest.raises(ValueError, match=r"DecayedAUC: decay_step must be 1 or more, got 0"):
+    with pytest.raises(ValueError, match=r"DecayedAUC.decay_step must be an integer of at least 1, got 0"):
         metrics.DecayedAUC(decay_step=0)
     with pytest.raises(ValueError, match=r"metric must be a metric that is not decayed itself; got 'mae'"):
         metrics.Decayed("mae")

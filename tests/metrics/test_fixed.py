@@ -152,7 +152,7 @@ def test_labels_that_cannot_be_are_named():
         assert metric.reason(state).startswith(reason)
     classes = metrics.MulticlassAUC(2)
     state = classes.update(classes.init(), np.float32([[0.5, 0.5]] * 2), [1, 2])
-    assert "1 labels are not whole numbers from 0 to 1" in classes.reason(state)
+    assert "1 labels are not integers from 0 to 1" in classes.reason(state)
 
 
 def test_sums_beyond_float32_are_not_a_number():
@@ -174,12 +174,12 @@ def test_shapes_that_would_broadcast_are_refused():
 
 def test_options_out_of_range_are_named():
     for make, message in [
-        (lambda: metrics.AUC(1), "AUC: thresholds must be 2 or more, got 1"),
-        (lambda: metrics.MulticlassAUC(1), "num_classes must be 2 or more, got 1"),
-        (lambda: metrics.MulticlassAUC(3, average="micro"), "average must be 'macro' or 'weighted', got 'micro'"),
-        (lambda: metrics.NormalizedEntropy(eta=0.5), "eta must be between 0 and 0.5, got 0.5"),
-        (lambda: metrics.Calibration(bins=0), "bins must be 1 or more, got 0"),
-        (lambda: metrics.Accuracy(top_k=0), "top_k must be 1 or more, got 0"),
+        (lambda: metrics.AUC(1), "AUC.thresholds must be an integer of at least 2, got 1"),
+        (lambda: metrics.MulticlassAUC(1), "num_classes must be an integer of at least 2, got 1"),
+        (lambda: metrics.MulticlassAUC(3, average="micro"), "average must be one of 'macro', 'weighted', got 'micro'"),
+        (lambda: metrics.NormalizedEntropy(eta=0.5), "eta must be a finite number above 0 and below 0.5, got 0.5"),
+        (lambda: metrics.Calibration(bins=0), "bins must be an integer of at least 1, got 0"),
+        (lambda: metrics.Accuracy(top_k=0), "top_k must be an integer of at least 1, got 0"),
     ]:
         with pytest.raises(ValueError, match=message):
             make()

@@ -105,9 +105,9 @@ def test_sampling_reaches_every_pair_alike_and_beyond_32_bits():
 def test_options_that_exclude_each_other():
     with pytest.raises(ValueError, match="exclude each other; set one at most"):
         metrics.XAUC(in_batch=True, max_pairs=3)
-    with pytest.raises(ValueError, match="sample_ratio must be above 0 and at most 1, got 2"):
+    with pytest.raises(ValueError, match="sample_ratio must be a finite number above 0 and at most 1, got 2"):
         metrics.XAUC(sample_ratio=2)
-    with pytest.raises(ValueError, match="max_pairs must be 1 or more, got 0"):
+    with pytest.raises(ValueError, match="max_pairs must be an integer of at least 1, got 0"):
         metrics.XAUC(max_pairs=0)
     with pytest.raises(ValueError, match=r"predictions have shape \(3, 2\); give one number a row"):
         run(metrics.XAUC(in_batch=True), {"predictions": np.ones((3, 2)), "labels": np.ones((3, 2))})

@@ -147,9 +147,9 @@ def test_mistakes_are_named():
         ValueError, match=r"MRR.update: predictions have shape \(3,\); give \(lists, candidates\), or use ByGroup"
     ):
         metrics.MRR().update(metrics.MRR().init(), np.ones(3), np.ones(3))
-    with pytest.raises(ValueError, match=r"NDCGAtK: top_k must be 1 or more, got 0"):
+    with pytest.raises(ValueError, match=r"NDCGAtK.top_k must be an integer of at least 1, got 0"):
         metrics.NDCGAtK(0)
     with pytest.raises(ValueError, match=r"ByGroup: metric must be a ranking metric, .* got AUC"):
         metrics.ByGroup(metrics.AUC())
-    with pytest.raises(ValueError, match=r"gain must be 'exponential' or 'linear', got 'log'"):
+    with pytest.raises(ValueError, match=r"gain must be one of 'exponential', 'linear', got 'log'"):
         metrics.NDCGAtK(gain="log")

@@ -136,7 +136,7 @@ def test_norms_keep_the_compute_dtype(options):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"hidden_units": ()}, r"MLP.hidden_units must be whole numbers of at least 1, got \(\)"),
+        ({"hidden_units": ()}, r"MLP.hidden_units must be integers of at least 1, got \(\)"),
         ({"hidden_units": (8, 0)}, r"MLP.hidden_units .* got \(8, 0\)"),
         ({"hidden_units": (8, True)}, r"MLP.hidden_units .* got \(8, True\)"),
         ({"hidden_units": 8}, r"MLP.hidden_units .* got 8"),

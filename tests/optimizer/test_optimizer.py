@@ -241,8 +241,8 @@ def test_aux():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"clip_global_norm": 0.0}, "clip_global_norm must be above 0 or None, got 0.0"),
-        ({"ema": 1.0}, "ema must be at least 0 and below 1"),
+        ({"clip_global_norm": 0.0}, "clip_global_norm must be a finite number above 0, got 0.0"),
+        ({"ema": 1.0}, "ema must be a finite number at least 0 and below 1"),
         ({"precision": "fp8"}, "unknown precision 'fp8'"),
         ({"loss_scale": True, "skip_nonfinite": False}, "skip_nonfinite=False does not go with a loss scale"),
     ],

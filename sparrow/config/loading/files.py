@@ -49,7 +49,7 @@ def loads(text: str, form: str = "yaml", source: str | None = None, overrides: I
     Traceback (most recent call last):
     sparrow.errors.ConfigError: line 1: train.sparse_optimizer: is required
     line 1: train.dense_optimizer: is required
-    line 1: train.batch_size: must be a whole number, got 'many'
+    line 1: train.batch_size: must be an integer, got 'many'
     line 1: tasks: is required
     """
     if form == "config":

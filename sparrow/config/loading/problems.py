@@ -12,9 +12,9 @@ from sparrow.errors import ConfigError, Path, Problem, shown
 from sparrow.registry import nearest
 
 _SENTENCES: Final[Mapping[str, str]] = {
-    "int_type": "must be a whole number",
-    "int_from_float": "must be a whole number",
-    "int_parsing_size": "must be a whole number of reasonable size",
+    "int_type": "must be an integer",
+    "int_from_float": "must be an integer",
+    "int_parsing_size": "must be an integer of reasonable size",
     "float_type": "must be a number",
     "finite_number": "must be a finite number",
     "bool_type": "must be true or false",

@@ -172,7 +172,7 @@ def _wanted(spec: FieldSpec) -> str:
         return f"one of {', '.join(ENUMS[spec.of])}"
     return {
         "number": "a finite number",
-        "whole": "a whole number of at least 0",
+        "whole": "an integer of at least 0",
         "flag": "true or false",
         "text": "a text in quotes",
     }[spec.kind]

@@ -157,7 +157,7 @@ def _default(block: Block, encoded: bool) -> int | str | None:
     try:
         return int(given)
     except ValueError:
-        block.fail(f"must be a whole number in quotes, got {given!r}", field)
+        block.fail(f"must be an integer in quotes, got {given!r}", field)
 
 
 def _number(block: Block, field: str) -> float | None:

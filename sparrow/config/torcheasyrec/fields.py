@@ -41,7 +41,7 @@ def number(default: float | None = None) -> FieldSpec:
 
 
 def whole(default: int | None = None) -> FieldSpec:
-    """A whole number of at least 0."""
+    """An integer of at least 0."""
     return FieldSpec("whole", default)
 
 

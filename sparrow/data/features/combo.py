@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from sparrow import fields
 from sparrow.data.batch import Values
 from sparrow.data.errors import Problems
-from sparrow.data.features import checks
 from sparrow.data.features.base import Holds, SparseFeature, register_feature
 from sparrow.data.hashing import mix64, modulo
 from sparrow.data.keys import hashed
@@ -48,17 +48,17 @@ class ComboFeature(SparseFeature):
     table: str | None = None
 
     def __post_init__(self) -> None:
-        checks.text("feature", "name", self.name)
+        fields.string("feature: name", self.name)
         where = f"feature '{self.name}'"
         if isinstance(self.cross, str) or len(self.cross) < 2:
             raise ValueError(f"{where}: cross must name two columns or more, got {self.cross!r}")
         object.__setattr__(self, "cross", tuple(self.cross))
         for column in self.cross:
-            checks.text(where, "cross", column)
-        checks.whole(where, "hash_bucket_size", self.hash_bucket_size)
-        checks.whole(where, "embedding_dim", self.embedding_dim)
+            fields.string(f"{where}: cross", column)
+        fields.integer(f"{where}: hash_bucket_size", self.hash_bucket_size)
+        fields.integer(f"{where}: embedding_dim", self.embedding_dim)
         if self.table is not None:
-            checks.text(where, "table", self.table)
+            fields.string(f"{where}: table", self.table)
 
     @property
     def part(self) -> str:
@@ -82,18 +82,18 @@ class ComboFeature(SparseFeature):
 
     def holds(self, column: str) -> Holds:
         """Any single value."""
-        return Holds("whole numbers or texts; may be missing", is_general=True)
+        return Holds("integers or texts; may be missing", is_general=True)
 
     def is_single(self, column: str) -> bool:
         """A list cannot be crossed."""
         return True
 
     def refuse(self, column: str, kind: Any) -> str | None:
-        """Single values only: whole numbers or texts."""
+        """Single values only: integers or texts."""
         element = element_type(kind)
         if not is_list(kind) and (is_text(element) or is_number(element)):
             return None
-        return f"feature '{self.name}' crosses single values (whole numbers or texts), the column holds {kind}"
+        return f"feature '{self.name}' crosses single values (integers or texts), the column holds {kind}"
 
     def convert(self, columns: Any, problems: Problems) -> Values:
         """(batch,) int32."""

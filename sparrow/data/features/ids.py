@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sparrow import fields
 from sparrow.data.batch import Values
 from sparrow.data.errors import Problems
-from sparrow.data.features import checks
 from sparrow.data.features.base import POOLINGS, Holds, register_feature
 from sparrow.data.features.mapped import MappedIds, without_missing
 from sparrow.data.values import Flat, cut_at_last, element_type, flatten, is_number, is_text, numbers
@@ -32,13 +32,13 @@ class IdFeature(MappedIds):
       embedding_dim: of its table.
       column: where the ids are; None: the column of the feature's name.
       num_buckets: ids are 0 to num_buckets - 1 as they stand.
-      hash_bucket_size: ids (any whole number or text) are hashed to so many rows; the hash never changes.
+      hash_bucket_size: ids (any integer or text) are hashed to so many rows; the hash never changes.
       vocabulary: the known ids, in a list or in a file of one word a line; an id's row is its position.
       unknown: an id outside num_buckets or the vocabulary: "row" (one more row for all of them; what a vocabulary
         does if not told), "empty" (as if it were missing), "error" (a malformed row; what num_buckets does).
       default: the id that stands in for a missing one; None: a missing id looks nothing up and gives zeros.
       separator: between the ids of a text that holds several, such as "|".
-      as_integer: texts are read as whole numbers before they are hashed, as they would be from a typed file.
+      as_integer: texts are read as integers before they are hashed, as they would be from a typed file.
       weight_column: a weight per id, in the same form as the ids.
       weight_separator: between an id and its weight in one text, such as ":" in "7:0.5"; in place of weight_column.
       pooling: "sum", "mean" (divided by Σw) or "sqrtn" (divided by √Σw²); None: as the features do that share its
@@ -54,11 +54,11 @@ class IdFeature(MappedIds):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.pooling is not None:
-            checks.choice(f"feature '{self.name}'", "pooling", self.pooling, POOLINGS)
+            fields.choice(f"feature '{self.name}': pooling", self.pooling, POOLINGS)
         if self.weight_column is not None:
-            checks.text(f"feature '{self.name}'", "weight_column", self.weight_column)
+            fields.string(f"feature '{self.name}': weight_column", self.weight_column)
         if self.weight_separator is not None:
-            checks.text(f"feature '{self.name}'", "weight_separator", self.weight_separator)
+            fields.string(f"feature '{self.name}': weight_separator", self.weight_separator)
             if self.weight_column is not None:
                 raise ValueError(f"feature '{self.name}': weight_column and weight_separator exclude each other")
             if self.weight_separator == self.separator:
@@ -91,7 +91,7 @@ class IdFeature(MappedIds):
         return super().holds(column)
 
     def refuse(self, column: str, kind: Any) -> str | None:
-        """Ids are whole numbers or texts, weights are numbers."""
+        """Ids are integers or texts, weights are numbers."""
         element = element_type(kind)
         if self.weight_separator is not None and not is_text(element):
             example = f"'7{self.weight_separator}0.5'"

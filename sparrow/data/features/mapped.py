@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sparrow import fields
 from sparrow.data.errors import Problems, shown
-from sparrow.data.features import checks
 from sparrow.data.features.base import Holds, SparseFeature
 from sparrow.data.hashing import modulo
 from sparrow.data.keys import hashed, through_dictionary
@@ -49,12 +49,12 @@ class MappedIds(SparseFeature):
     table: str | None = None
 
     def __post_init__(self) -> None:
-        checks.text("feature", "name", self.name)
+        fields.string("feature: name", self.name)
         where = f"feature '{self.name}'"
-        checks.whole(where, "embedding_dim", self.embedding_dim)
+        fields.integer(f"{where}: embedding_dim", self.embedding_dim)
         for field in ("column", "table", "separator"):
             if getattr(self, field) is not None:
-                checks.text(where, field, getattr(self, field))
+                fields.string(f"{where}: {field}", getattr(self, field))
         if isinstance(self.vocabulary, list):
             object.__setattr__(self, "vocabulary", tuple(self.vocabulary))
         given = [f for f in ("num_buckets", "hash_bucket_size", "vocabulary") if getattr(self, f) is not None]
@@ -63,9 +63,9 @@ class MappedIds(SparseFeature):
                 f"{where}: give exactly one of num_buckets, hash_bucket_size and vocabulary, got {given or 'none'}"
             )
         if given[0] != "vocabulary":
-            checks.whole(where, given[0], getattr(self, given[0]))
+            fields.integer(f"{where}: {given[0]}", getattr(self, given[0]))
         if self.unknown is not None:
-            checks.choice(where, "unknown", self.unknown, UNKNOWN)
+            fields.choice(f"{where}: unknown", self.unknown, UNKNOWN)
             if given[0] == "hash_bucket_size":
                 raise ValueError(f"{where}: unknown is set, but a hashed feature knows every id; leave it out")
 
@@ -102,11 +102,11 @@ class MappedIds(SparseFeature):
     def holds(self, column: str) -> Holds:
         """Ids."""
         if self.num_buckets is not None:
-            words = f"whole numbers from 0 to {self.num_buckets - 1}"
+            words = f"integers from 0 to {self.num_buckets - 1}"
         elif self.words is not None:
             words = f"words of a vocabulary of {len(self.words)}"
         else:
-            words = "whole numbers or texts"
+            words = "integers or texts"
         if self.separator is not None:
             words += f"; lists, or texts with {self.separator!r} between"
         elif self.may_hold_lists:
@@ -124,11 +124,11 @@ class MappedIds(SparseFeature):
         return self.unknown or ("error" if self.num_buckets is not None else "row")
 
     def refuse(self, column: str, kind: Any) -> str | None:
-        """Ids are whole numbers or texts, or lists of them."""
+        """Ids are integers or texts, or lists of them."""
         element = element_type(kind)
         if is_text(element) or is_number(element):
             return None
-        return f"feature '{self.name}' needs ids (whole numbers, texts, or lists of them), the column holds {kind}"
+        return f"feature '{self.name}' needs ids (integers, texts, or lists of them), the column holds {kind}"
 
     def _default_row(self, kind: Any) -> int:
         """The row of a missing id in a column of entries of type ``kind``; -1: none."""

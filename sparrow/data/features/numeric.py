@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sparrow import fields
 from sparrow.data.batch import Values
 from sparrow.data.errors import Problems
-from sparrow.data.features import checks
 from sparrow.data.features.base import Feature, Holds, TableUse, register_feature
 from sparrow.data.values import element_type, flatten, is_number, is_text, numbers, plain
 
@@ -64,17 +64,17 @@ class RawFeature(Feature):
     table: str | None = None
 
     def __post_init__(self) -> None:
-        checks.text("feature", "name", self.name)
+        fields.string("feature: name", self.name)
         where = f"feature '{self.name}'"
-        checks.whole(where, "dim", self.dim)
-        checks.number(where, "mean", self.mean)
-        checks.number(where, "std", self.std, above=0.0)
+        fields.integer(f"{where}: dim", self.dim)
+        fields.number(f"{where}: mean", self.mean)
+        fields.number(f"{where}: std", self.std, above=0.0)
         if self.missing is not None:
-            checks.number(where, "missing", self.missing)
+            fields.number(f"{where}: missing", self.missing)
         self._check_log10(where)
         for field in ("column", "separator", "table"):
             if getattr(self, field) is not None:
-                checks.text(where, field, getattr(self, field))
+                fields.string(f"{where}: {field}", getattr(self, field))
         if self.boundaries is None:
             if self.embedding_dim is not None or self.table is not None:
                 raise ValueError(f"{where}: embedding_dim and table belong to buckets; give boundaries as well")
@@ -82,10 +82,10 @@ class RawFeature(Feature):
         self._check_boundaries(where)
 
     def _check_log10(self, where: str) -> None:
-        checks.number(where, "log10_default", self.log10_default)
+        fields.number(f"{where}: log10_default", self.log10_default)
         if self.log10_above is None:
             return
-        checks.number(where, "log10_above", self.log10_above)
+        fields.number(f"{where}: log10_above", self.log10_above)
         if self.log10_above < 0:
             raise ValueError(f"{where}: log10_above must be at least 0, got {self.log10_above:g}")
         if self.log:
@@ -96,13 +96,13 @@ class RawFeature(Feature):
         if not self.boundaries:
             raise ValueError(f"{where}: boundaries must hold at least one number")
         for value in self.boundaries:
-            checks.number(where, "boundaries", value)
+            fields.number(f"{where}: boundaries", value)
         for a, b in itertools.pairwise(self.boundaries):
             if a >= b:
                 raise ValueError(f"{where}: boundaries must increase, but {b:g} comes after {a:g}")
         if self.dim != 1 or self.log or self.log10_above is not None or self.mean != 0.0 or self.std != 1.0:
             raise ValueError(f"{where}: boundaries cut one number as it stands; leave out dim, logs, mean and std")
-        checks.whole(where, "embedding_dim", self.embedding_dim)
+        fields.integer(f"{where}: embedding_dim", self.embedding_dim)
 
     @property
     def part(self) -> str:

@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from sparrow import fields
 from sparrow.data.batch import Values
 from sparrow.data.errors import Problems
-from sparrow.data.features import checks
 from sparrow.data.features.base import POOLINGS, register_feature
 from sparrow.data.features.mapped import MappedIds, without_missing
 from sparrow.embedding import Ragged
@@ -41,10 +41,10 @@ class SequenceFeature(MappedIds):
     def __post_init__(self) -> None:
         super().__post_init__()
         where = f"feature '{self.name}'"
-        checks.whole(where, "max_length", self.max_length)
-        checks.choice(where, "keep", self.keep, ("last", "first"))
+        fields.integer(f"{where}: max_length", self.max_length)
+        fields.choice(f"{where}: keep", self.keep, ("last", "first"))
         if self.pooling is not None:
-            checks.choice(where, "pooling", self.pooling, POOLINGS)
+            fields.choice(f"{where}: pooling", self.pooling, POOLINGS)
 
     @property
     def part(self) -> str:

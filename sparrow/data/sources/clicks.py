@@ -12,7 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparrow.data.features import Feature, IdFeature, RawFeature, checks
+from sparrow import fields
+from sparrow.data.features import Feature, IdFeature, RawFeature
 from sparrow.data.hashing import hash_integers
 from sparrow.data.sources.base import BadRows, Reader, Rows, Source, check_columns, register_source
 from sparrow.data.synthetic import Clicks
@@ -50,9 +51,9 @@ class ClickLog(Source):
 
     def __post_init__(self) -> None:
         for field in ("impressions", "fields", "ids", "factors", "chunk_rows"):
-            checks.whole("source 'clicks'", field, getattr(self, field))
+            fields.integer(f"source 'clicks': {field}", getattr(self, field))
         for field in ("counts", "seed", "start"):
-            checks.whole("source 'clicks'", field, getattr(self, field), low=0)
+            fields.integer(f"source 'clicks': {field}", getattr(self, field), at_least=0)
 
     @property
     def truth(self) -> Clicks:
@@ -118,7 +119,7 @@ class ClickReader(Reader):
 
     @property
     def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
-        """Float labels and probabilities, whole numbers else."""
+        """Float labels and probabilities, integers else."""
         kinds = {"label": pa.float32(), "probability": pa.float64(), "count": pa.int64(), "id": pa.int32()}
         return [("generated clicks", {column: kinds[column.partition("_")[0]] for column in self._columns})]
 

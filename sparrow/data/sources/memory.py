@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from sparrow import fields
 from sparrow.data.errors import DataError
 from sparrow.data.sources.base import BadRows, Reader, Rows, Source, check_columns
 
@@ -30,8 +31,7 @@ class Tables(Source):
             table = pa.Table.from_batches([table])
         if not isinstance(table, pa.Table):
             raise TypeError(f"Tables takes an Arrow table or columns by name, got {type(table).__name__}")
-        if chunk_rows < 1:
-            raise ValueError(f"Tables: chunk_rows must be at least 1, got {chunk_rows}")
+        fields.integer("Tables.chunk_rows", chunk_rows)
         for i, field in enumerate(table.schema):  # views are for tables in memory only; files never hold them
             if pa.types.is_string_view(field.type):
                 table = table.set_column(i, field.name, table[i].cast(pa.large_string()))

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from sparrow.dense.registry import DenseOptimizer
 from sparrow.dense.whitening.spectral import Norm
-from sparrow.schedules.fields import check_choice, check_number, check_whole, name_dtype
+from sparrow.fields import choice_of, integers_of, name_dtype, numbers_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,15 +50,15 @@ class Whitening(DenseOptimizer):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_number(self, "beta1", "betaL", at_least=0, below=1)
-        check_number(self, "preconditioner_lr", "preconditioner_init_scale", above=0)
-        check_number(self, "preconditioner_lr_floor", "noise_scale", at_least=0)
-        check_whole(self, "block_size", at_least=1)
-        check_whole(self, "max_size_dense", "seed", at_least=0)
-        check_choice(self, "lr_style", "adam", None)
-        check_choice(self, "norm", *get_args(Norm))
+        numbers_of(self, "beta1", "betaL", at_least=0, below=1)
+        numbers_of(self, "preconditioner_lr", "preconditioner_init_scale", above=0)
+        numbers_of(self, "preconditioner_lr_floor", "noise_scale", at_least=0)
+        integers_of(self, "block_size", at_least=1)
+        integers_of(self, "max_size_dense", "seed", at_least=0)
+        choice_of(self, "lr_style", "adam", None)
+        choice_of(self, "norm", *get_args(Norm))
         name_dtype(self, "dtype")
-        check_choice(self, "dtype", "float32", "bfloat16")
+        choice_of(self, "dtype", "float32", "bfloat16")
         rate, floor = self.preconditioner_lr, self.preconditioner_lr_floor
         if isinstance(rate, Real) and isinstance(floor, Real) and rate < floor:
             raise ValueError(

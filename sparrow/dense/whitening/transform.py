@@ -14,7 +14,7 @@ from sparrow.dense.paths import path_names
 from sparrow.dense.whitening.factors import FactorRule, balance, initial_factor, move_side, precondition
 from sparrow.dense.whitening.layout import Layout, layout_of
 from sparrow.dense.whitening.options import Whitening
-from sparrow.schedules.fields import is_zero
+from sparrow.fields import is_zero
 
 _BALANCE_EVERY = 100
 _ANNEAL_STEPS = 10_000

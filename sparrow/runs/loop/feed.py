@@ -103,5 +103,5 @@ def _classes(name: str, labels: npt.NDArray[np.float32]) -> npt.NDArray[np.int32
     whole = labels.astype(np.int32)
     if (whole != labels).any():
         wrong = labels[whole != labels][0]
-        raise DataError(f"the loss needs whole numbers as labels, got {wrong:g}", column=name)
+        raise DataError(f"the loss needs integers as labels, got {wrong:g}", column=name)
     return whole

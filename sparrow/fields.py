@@ -1,0 +1,115 @@
+"""Checks of fields: one sentence that names the field, the values allowed and the value given.
+
+``name`` is the field as the sentence calls it: ``Adam.beta1`` of a record, ``feature 'user': dim`` of a named one.
+Arrays and tracers pass as numbers: their values are not known when a record is made.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from numbers import Integral, Real
+from typing import Any
+
+from sparrow.registry import nearest
+
+LARGEST = 2**31 - 1
+"""The largest number that an int32 counts."""
+
+
+def is_zero(value: Any) -> bool:
+    """True for a Python or NumPy number that is 0; the value of an array is not read."""
+    return isinstance(value, Real) and value == 0
+
+
+def is_number(value: Any) -> bool:
+    """True for a finite Python or NumPy number that is no bool."""
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def number(
+    name: str,
+    value: Any,
+    *,
+    at_least: float = -math.inf,
+    above: float = -math.inf,
+    at_most: float = math.inf,
+    below: float = math.inf,
+) -> None:
+    """Raise ValueError unless ``value`` is a finite number within the bounds.
+
+    >>> number("Adam.beta1", 1.0, at_least=0, below=1)
+    Traceback (most recent call last):
+    ValueError: Adam.beta1 must be a finite number at least 0 and below 1, got 1.0
+    """
+    if not isinstance(value, Real) and hasattr(value, "dtype"):
+        return
+    if not (is_number(value) and at_least <= value <= at_most and above < value < below):
+        bounds = {"at least": at_least, "above": above, "at most": at_most, "below": below}
+        allowed = " and ".join(f"{word} {bound:g}" for word, bound in bounds.items() if math.isfinite(bound))
+        raise ValueError(f"{name} must be a finite number{' ' * bool(allowed)}{allowed}, got {value!r}")
+
+
+def integer(name: str, value: Any, *, at_least: int = 1, at_most: float = LARGEST) -> None:
+    """Raise ValueError unless ``value`` is an integer within the bounds.
+
+    >>> integer("MMoE.num_experts", 0)
+    Traceback (most recent call last):
+    ValueError: MMoE.num_experts must be an integer of at least 1, got 0
+    """
+    is_integer = isinstance(value, Integral) and not isinstance(value, bool)
+    if not is_integer or not at_least <= int(value) <= at_most:
+        too_large = is_integer and int(value) > at_most
+        upper = f" and at most {at_most}" if too_large else ""
+        raise ValueError(f"{name} must be an integer of at least {at_least}{upper}, got {value!r}")
+
+
+def string(name: str, value: Any) -> None:
+    """Raise ValueError unless ``value`` is a string that is not empty."""
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{name} must be a string that is not empty, got {value!r}")
+
+
+def choice(name: str, value: Any, choices: Iterable[Any]) -> None:
+    """Raise ValueError unless ``value`` is one of ``choices``.
+
+    >>> choice("RMSprop.form", "tensorflow", ["torch", "optax"])
+    Traceback (most recent call last):
+    ValueError: RMSprop.form must be one of 'torch', 'optax', got 'tensorflow'
+    """
+    choices = list(choices)
+    if value not in choices:
+        close = isinstance(value, str) and nearest(value, [each for each in choices if isinstance(each, str)])
+        hint = f"; {close.split('?')[0]}?" if close and "did you mean" in close else ""
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}{hint}")
+
+
+def numbers_of(record: object, *fields: str, **bounds: float) -> None:
+    """Check each field of a record with `number`."""
+    for field in fields:
+        number(f"{type(record).__name__}.{field}", getattr(record, field), **bounds)
+
+
+def integers_of(record: object, *fields: str, at_least: int = 1) -> None:
+    """Check each field of a record with `integer`."""
+    for field in fields:
+        integer(f"{type(record).__name__}.{field}", getattr(record, field), at_least=at_least)
+
+
+def choice_of(record: object, field: str, *choices: str | None) -> None:
+    """Check a field of a record with `choice`."""
+    choice(f"{type(record).__name__}.{field}", getattr(record, field), choices)
+
+
+def name_dtype(record: object, field: str) -> None:
+    """Replace a dtype of a record by its name, so that the record can be written to a file; None stays."""
+    import jax.numpy as jnp
+
+    value = getattr(record, field)
+    if value is None:
+        return
+    try:
+        name = jnp.dtype(value).name
+    except TypeError:
+        raise ValueError(f"{type(record).__name__}.{field} must be a dtype such as 'bfloat16', got {value!r}") from None
+    object.__setattr__(record, field, name)
