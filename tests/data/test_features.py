@@ -389,8 +389,8 @@ def test_a_table_is_described_before_its_vocabulary_is_there(tmp_path):
 @pytest.mark.parametrize(
     ("feature", "column", "words", "is_general", "is_single"),
     [
-        (id_feature(num_buckets=9), "x", "whole numbers from 0 to 8; may be missing", False, False),
-        (id_feature(num_buckets=9, default=1), "x", "whole numbers from 0 to 8; may be missing", False, True),
+        (id_feature(num_buckets=9), "x", "integers from 0 to 8; may be missing", False, False),
+        (id_feature(num_buckets=9, default=1), "x", "integers from 0 to 8; may be missing", False, True),
         (id_feature(num_buckets=9, weight_column="w"), "w", "as many weights as ids of 'x'", False, False),
         (
             id_feature(vocabulary=("a",), pooling="sum"),
@@ -400,11 +400,11 @@ def test_a_table_is_described_before_its_vocabulary_is_there(tmp_path):
             False,
         ),
         (RawFeature("x", dim=2, missing=None), "x", "lists of 2 numbers", False, False),
-        (ComboFeature("x", cross=("a", "b"), hash_bucket_size=9, embedding_dim=4), "a", "whole numbers or", True, True),
+        (ComboFeature("x", cross=("a", "b"), hash_bucket_size=9, embedding_dim=4), "a", "integers or", True, True),
         (
             SequenceFeature("x", hash_bucket_size=9, embedding_dim=4, max_length=2),
             "x",
-            "whole numbers or texts; one a row, or lists; may be missing",
+            "integers or texts; one a row, or lists; may be missing",
             False,
             False,
         ),
