@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from sparrow import rules
-from sparrow.embedding import Embedder, EmbeddingState, FeatureSpec, PackedBatch, Ragged, RowGrads, TableSpec
+from sparrow.embedding import Embedder, EmbeddingState, FeatureSpec, PackedBatch, Ragged, RowGrads, Sizes, TableSpec
 from sparrow.kernels import backends
 from sparrow.rules import Rule
 
@@ -78,6 +78,7 @@ __all__ = [
     "Ragged",
     "RowGrads",
     "Rule",
+    "Sizes",
     "TableSpec",
     "__version__",
     "backends",

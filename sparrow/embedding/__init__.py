@@ -5,6 +5,7 @@ from sparrow.embedding.initializers import INITIALIZERS, Initializer, register_i
 from sparrow.embedding.inputs import Ragged
 from sparrow.embedding.packing import PackedBatch
 from sparrow.embedding.row_grads import RowGrads
+from sparrow.embedding.sizes import Sizes
 from sparrow.embedding.specs import FeatureSpec, TableSpec
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "PackedBatch",
     "Ragged",
     "RowGrads",
+    "Sizes",
     "TableSpec",
     "register_initializer",
 ]

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from sparrow.embedding.packing import Group, PackedBatch, pack
 from sparrow.embedding.row_grads import RowGrads
+from sparrow.embedding.sizes import Sizes
 from sparrow.embedding.specs import FeatureSpec, TableSpec
 from sparrow.embedding.stacking import Stack, stable_hash, stack_tables
 from sparrow.kernels import Backend, RowGradients, choose
@@ -74,14 +75,27 @@ class Embedder:
         seed = jax.random.bits(jax.random.fold_in(key, stable_hash("stochastic rounding")), (), jnp.uint32)
         return EmbeddingState(jnp.zeros((), jnp.int32), seed, tables, slots)
 
-    def pack(self, inputs: Mapping[str, Any]) -> PackedBatch:
-        """Checks a batch and packs it for the jitted methods. Runs on the host.
+    def pack(
+        self,
+        inputs: Mapping[str, Any],
+        *,
+        capacity: int | Mapping[str, int] | None = None,
+        sizes: Sizes | None = None,
+    ) -> PackedBatch:
+        """Check a batch and pack it for the jitted methods. Runs on the host.
+
+        Ragged features are padded, so that a compiled program serves many batches: to the size class of their ids
+        unless ``capacity`` or ``sizes`` gives the size. Padding changes no result.
 
         Args:
           inputs: by feature name: `Ragged`, a list of lists, 1-D ids (one per example), 2-D ids (bags of one length),
             or an Arrow column of ids or of lists of ids.
+          capacity: the most ids of a feature in one batch: one number for all features, or numbers by feature name.
+            Such features have the same shapes in every batch, so that batches can be stacked for ``jax.lax.scan``. A
+            batch that does not fit is an error. A feature of one id per example needs no room beside its batch size.
+          sizes: sizes that grow with the batches they have seen; the same object for every batch of a loop.
         """
-        return pack(self.features, self.stacks, inputs)
+        return pack(self.features, self.stacks, inputs, capacity, sizes)
 
     def lookup(self, state: EmbeddingState, batch: PackedBatch) -> dict[str, jax.Array]:
         """Activations by feature, (batch, dim) float32. Take gradients with respect to these, never to the tables."""

@@ -39,9 +39,9 @@ class Embed(nnx.Module):
         self.embedder = features if isinstance(features, Embedder) else Embedder(features, backend)
         self.state = Tables(self.embedder.init(rngs.params()))
 
-    def pack(self, inputs: Mapping[str, Any]) -> PackedBatch:
+    def pack(self, inputs: Mapping[str, Any], **options: Any) -> PackedBatch:
         """As `Embedder.pack`, on the host."""
-        return self.embedder.pack(inputs)
+        return self.embedder.pack(inputs, **options)
 
     def __call__(self, batch: PackedBatch) -> dict[str, jax.Array]:
         """Activations by feature."""

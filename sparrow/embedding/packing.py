@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.embedding.inputs import Bags, to_bags
+from sparrow.embedding.sizes import Sizes, check_capacity, size_class, within
 from sparrow.embedding.specs import FeatureSpec
 from sparrow.embedding.stacking import Stack
 from sparrow.kernels import Lookups
@@ -29,36 +30,86 @@ class Group(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class PackedBatch:
-    """A batch as `Embedder.pack` makes it: a pytree of arrays whose shapes depend on the batch's size class only."""
+    """A batch as `Embedder.pack` makes it: a pytree of arrays whose shapes depend on the batch's sizes only."""
 
     lookups: dict[str, Lookups]  # by stack
     groups: tuple[tuple[str, tuple[Group, ...]], ...] = dataclasses.field(metadata={"static": True})  # by stack
 
 
-def pack(features: Sequence[FeatureSpec], stacks: Sequence[Stack], inputs: Mapping[str, Any]) -> PackedBatch:
-    """Checks and packs one batch: ``inputs`` holds every feature by name."""
+class Entries(NamedTuple):
+    """The entries of one stack before they are padded.
+
+    Attributes:
+      num_bags: of each feature.
+      lookups: without padding.
+      fixed: the entries of the features whose number is known: one per bag, bags of one length, or a capacity.
+      loose: the entries of the other features; None where there are none.
+    """
+
+    num_bags: list[int]
+    lookups: Lookups
+    fixed: int
+    loose: int | None
+
+
+def pack(
+    features: Sequence[FeatureSpec],
+    stacks: Sequence[Stack],
+    inputs: Mapping[str, Any],
+    capacity: int | Mapping[str, int] | None = None,
+    sizes: Sizes | None = None,
+) -> PackedBatch:
+    """Checks and packs one batch: ``inputs`` holds every feature by name. The rest is as `Embedder.pack` has it."""
     names = {feature.name for feature in features}
     for given in inputs:
         if given not in names:
             raise ValueError(f"unknown feature '{given}': {nearest(str(given), names)}")
     if missing := sorted(names - set(inputs)):
         raise ValueError(f"the batch lacks the feature{'s' * (len(missing) > 1)} {', '.join(missing)}")
-    lookups: dict[str, Lookups] = {}
+    capacities = check_capacity(names, capacity)
     groups = []
     bags: dict[Any, Bags] = {}
-    made: dict[Any, tuple[list[int], Lookups]] = {}
+    made: dict[Any, Entries] = {}
+    entries: dict[str, Entries] = {}
     for stack in stacks:
         tables = {table.name for table in stack.tables}
         members = [feature for feature in features if feature.table_spec.name in tables]
         starts = [stack.rows_of(feature.table_spec.name).start for feature in members]
         # Stacks that are read with the same ids at the same places, as those of a wide and a deep part, share them.
-        read = [_reading(feature, inputs) for feature in members]
+        read = [(*_reading(feature, inputs), capacities.get(feature.name)) for feature in members]
         alike = (stack.num_rows, *zip(read, starts, strict=True))
         if alike not in made:
-            made[alike] = _single_ids(members, inputs, starts) or _any_bags(stack, members, inputs, starts, bags)
-        sizes, lookups[stack.name] = made[alike]
-        groups.append((stack.name, _groups(members, sizes)))
-    return PackedBatch(lookups, tuple(groups))
+            made[alike] = _single_ids(members, inputs, starts) or _any_bags(
+                stack, members, inputs, starts, bags, capacities
+            )
+        entries[stack.name] = made[alike]
+        groups.append((stack.name, _groups(members, made[alike].num_bags)))
+    return PackedBatch(_padded(stacks, entries, sizes), tuple(groups))
+
+
+def _padded(stacks: Sequence[Stack], entries: Mapping[str, Entries], sizes: Sizes | None) -> dict[str, Lookups]:
+    loose = {name: held.loose for name, held in entries.items() if held.loose is not None}
+    room = {name: size_class(count) for name, count in loose.items()} if sizes is None else sizes.fit(loose)
+    made: dict[tuple[int, int], Lookups] = {}  # stacks that share their entries go on sharing them
+    lookups = {}
+    for stack in stacks:
+        held = entries[stack.name]
+        alike = id(held), held.fixed + room.get(stack.name, 0)
+        if alike not in made:
+            made[alike] = _pad_to(held.lookups, alike[1], stack.num_rows)
+        lookups[stack.name] = made[alike]
+    return lookups
+
+
+def _pad_to(lookups: Lookups, size: int, num_rows: int) -> Lookups:
+    if len(lookups.ids) == size:
+        return lookups
+    return dataclasses.replace(
+        lookups,
+        ids=_pad(lookups.ids, size, num_rows),
+        bags=_pad(lookups.bags, size, lookups.num_bags),
+        gains=None if lookups.gains is None else _pad(lookups.gains, size, 0.0),
+    )
 
 
 def _reading(feature: FeatureSpec, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -74,9 +125,7 @@ def _groups(members: Sequence[FeatureSpec], sizes: Sequence[int]) -> tuple[Group
     return tuple(Group(tuple(names), size) for size, names in by_size.items())
 
 
-def _single_ids(
-    members: Sequence[FeatureSpec], inputs: Mapping[str, Any], starts: Sequence[int]
-) -> tuple[list[int], Lookups] | None:
+def _single_ids(members: Sequence[FeatureSpec], inputs: Mapping[str, Any], starts: Sequence[int]) -> Entries | None:
     """All features at once, where each is an array of one id per example and every id is in range; else None."""
     given = [inputs[feature.name] for feature in members]
     kinds = {(ids.dtype, ids.shape) if type(ids) is np.ndarray else None for ids in given}
@@ -90,7 +139,7 @@ def _single_ids(
         return None
     block += np.array(starts, block.dtype)
     ids: Any = block.astype(np.int32, copy=False).reshape(-1)
-    return [len(first)] * len(members), Lookups(ids, None, None, None, len(ids))
+    return Entries([len(first)] * len(members), Lookups(ids, None, None, None, len(ids)), len(ids), None)
 
 
 def _any_bags(
@@ -99,7 +148,8 @@ def _any_bags(
     inputs: Mapping[str, Any],
     starts: Sequence[int],
     made: dict[Any, Bags],
-) -> tuple[list[int], Lookups]:
+    capacities: Mapping[str, int],
+) -> Entries:
     """Feature by feature. ``made``: bags that other stacks have read already."""
     bags = {}
     for feature in members:
@@ -107,21 +157,21 @@ def _any_bags(
         if alike not in made:
             made[alike] = to_bags(feature, inputs[feature.name])
         bags[feature.name] = made[alike]
-    sizes = [of_feature.num_bags for of_feature in bags.values()]
+    num_bags = [of_feature.num_bags for of_feature in bags.values()]
     by_name = {feature.name: start for feature, start in zip(members, starts, strict=True)}
-    return sizes, _lookups(stack, _groups(members, sizes), bags, by_name)
-
-
-def size_class(count: int) -> int:
-    """The next of 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, ...: four sizes an octave, at most a quarter unused.
-
-    >>> [size_class(n) for n in (0, 8, 9, 33, 1000)]
-    [8, 8, 10, 40, 1024]
-    """
-    if count <= 8:
-        return 8
-    step = 1 << ((count - 1).bit_length() - 3)
-    return -(-count // step) * step
+    lookups = _lookups(stack, _groups(members, num_bags), bags, by_name)
+    fixed, loose = 0, None
+    for name, of_feature in bags.items():
+        count = len(of_feature.ids)
+        if of_feature.lengths is None:  # one per bag, whatever the capacity
+            fixed += count
+        elif name in capacities:
+            fixed += within(name, count, capacities[name])
+        elif of_feature.steady:
+            fixed += count
+        else:
+            loose = count + (loose or 0)
+    return Entries(num_bags, lookups, fixed, loose)
 
 
 def _in_stack(stack: Stack, bags: Bags, start: int, out: Any = None) -> npt.NDArray[np.int32]:
@@ -159,12 +209,11 @@ def _lookups(stack: Stack, groups: Sequence[Group], bags: Mapping[str, Bags], st
     ids = _join([ids for ids, _ in entries])
     if len(ids) > MAX_ENTRIES:
         raise ValueError(f"a batch holds at most {MAX_ENTRIES} ids for tables of one kind, got {len(ids)}; split it")
-    size = len(ids) if all(feature.steady for feature in held) else size_class(len(ids))
     return Lookups(
-        ids=_pad(ids, size, stack.num_rows),
-        bags=_pad(np.repeat(np.arange(num_bags, dtype=np.int32), all_lengths), size, num_bags),
+        ids=ids,
+        bags=np.repeat(np.arange(num_bags, dtype=np.int32), all_lengths),  # type: ignore[arg-type]
         offsets=offsets,
-        gains=_pad(_join([gains for _, gains in entries]), size, 0.0) if weighted else None,
+        gains=_join([gains for _, gains in entries]) if weighted else None,
         num_bags=num_bags,
     )
 
@@ -197,9 +246,7 @@ def _join(parts: Sequence[npt.NDArray[Any]]) -> Any:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def _pad(array: npt.NDArray[Any], size: int, value: float) -> Any:
-    if len(array) == size:
-        return array
+def _pad(array: Any, size: int, value: float) -> Any:
     padded = np.full(size, value, array.dtype)
     padded[: len(array)] = array
     return padded

@@ -60,7 +60,22 @@ class RowGrads:
 
 def _squared_norm(grads: RowGradients, num_rows: int) -> jax.Array:
     rows, row_grads = sum_by_row(grads, num_rows)
-    return jnp.sum(jnp.square(row_grads), where=(rows < num_rows)[:, None])
+    squares = jnp.square(jnp.where((rows < num_rows)[:, None], row_grads, 0.0))  # (N, dim), padding last
+    # Without the barrier a product could become one operation with the first sum, and round otherwise.
+    squares = jax.lax.optimization_barrier(squares)
+    return _sum_in_halves(_sum_in_halves(squares.T))
+
+
+def _sum_in_halves(values: jax.Array) -> jax.Array:
+    """The sum over the first axis, in an order that zeros at its end do not change.
+
+    So a norm has the same bits whatever a batch is padded to; XLA's own sums depend on the length.
+    """
+    size = 1 << max(len(values) - 1, 0).bit_length()
+    values = jnp.concatenate([values, jnp.zeros((size - len(values), *values.shape[1:]), values.dtype)])
+    while len(values) > 1:
+        values = values[: len(values) // 2] + values[len(values) // 2 :]
+    return values[0]
 
 
 def _concatenate(a: RowGradients, b: RowGradients) -> RowGradients:

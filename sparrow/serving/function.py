@@ -15,7 +15,7 @@ from sparrow.data import Batch, DataError, Feature, Tables
 from sparrow.data.converter import Converter
 from sparrow.embedding import FeatureSpec
 from sparrow.embedding.inputs import to_bags
-from sparrow.embedding.packing import size_class
+from sparrow.embedding.sizes import size_class
 from sparrow.serving.description import Description, FunctionEntry
 from sparrow.serving.lookup import pooled
 from sparrow.serving.untyped import with_types

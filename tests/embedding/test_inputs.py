@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sparrow as sp
-from sparrow.embedding.packing import size_class
+from sparrow.embedding.sizes import size_class
 from sparrow.rules import SGD
 
 

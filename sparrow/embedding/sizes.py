@@ -1,0 +1,96 @@
+"""Sizes that ragged batches are padded to: a capacity, a size class, or `Sizes`, which learn and only grow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from sparrow.registry import nearest
+
+HEADROOM: Final = (1.25, 2.0, 4.0)
+"""Room at each growth, as a multiple of the most ids seen; the last one from there on."""
+
+
+def size_class(count: int) -> int:
+    """The next of 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, ...: four sizes an octave, at most a quarter unused.
+
+    >>> [size_class(n) for n in (0, 8, 9, 33, 1000)]
+    [8, 8, 10, 40, 1024]
+    """
+    if count <= 8:
+        return 8
+    step = 1 << ((count - 1).bit_length() - 3)
+    return -(-count // step) * step
+
+
+class Learned(NamedTuple):
+    """All that a `Sizes` has learned; a value that never changes.
+
+    Attributes:
+      growths: how often the sizes have grown.
+      seen: the most ids that a batch held, by stack.
+      held: the size of the arrays, by stack.
+    """
+
+    growths: int
+    seen: Mapping[str, int]
+    held: Mapping[str, int]
+
+
+class Sizes:
+    """Sizes of packed batches, by stack: give the same object to every `Embedder.pack` of one loop.
+
+    A compiled program serves one combination of sizes. Where each batch had the size class of its own ids, their
+    combinations would multiply over the stacks. These sizes never shrink, and all of them grow together: to 1.25 times
+    the most ids seen at first, then 2 times, then 4 times. From the fourth growth on, when lengths have proved to be
+    heavy-tailed, every stack gets the size of the largest, so that only a new record of all stacks makes them grow.
+    Padding changes no result: see `sparrow.kernels.Lookups`.
+
+    >>> sizes = Sizes()
+    >>> sizes.fit({"a": 100, "b": 10})
+    {'a': 128, 'b': 14}
+    >>> sizes.fit({"a": 90, "b": 14})
+    {'a': 128, 'b': 14}
+    >>> sizes.fit({"a": 90, "b": 15})
+    {'a': 224, 'b': 32}
+    """
+
+    def __init__(self, learned: Learned | None = None) -> None:
+        self.learned = learned or Learned(0, {}, {})
+
+    def fit(self, counts: Mapping[str, int]) -> dict[str, int]:
+        """Sizes that hold so many ids, by stack; they grow where one of them is too small."""
+        growths, seen, held = self.learned
+        if any(count > seen.get(name, -1) for name, count in counts.items()):
+            seen = {**seen, **{name: max(count, seen.get(name, 0)) for name, count in counts.items()}}
+            if any(count > held.get(name, -1) for name, count in counts.items()):
+                growths, held = growths + 1, _grown(growths, seen, held)
+            self.learned = Learned(growths, seen, held)
+        return {name: held[name] for name in counts}
+
+
+def _grown(growths: int, seen: Mapping[str, int], held: Mapping[str, int]) -> dict[str, int]:
+    factor = HEADROOM[min(growths, len(HEADROOM) - 1)]
+    sizes = {name: max(size_class(math.ceil(factor * most)), held.get(name, 0)) for name, most in seen.items()}
+    return sizes if growths < len(HEADROOM) else dict.fromkeys(sizes, max(sizes.values()))
+
+
+def check_capacity(names: Collection[str], capacity: int | Mapping[str, int] | None) -> dict[str, int]:
+    """The capacity of each feature that has one; refuses unknown features and numbers that are none."""
+    given = capacity if isinstance(capacity, Mapping) else {} if capacity is None else dict.fromkeys(names, capacity)
+    for name, number in given.items():
+        if name not in names:
+            raise ValueError(f"capacity has an unknown feature '{name}': {nearest(str(name), names)}")
+        if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 0:
+            raise ValueError(f"the capacity of feature '{name}' must be an integer from 0 on, got {number!r}")
+    return {name: int(number) for name, number in given.items()}
+
+
+def within(name: str, count: int, capacity: int) -> int:
+    """The capacity of a feature, which must hold its ``count`` ids."""
+    if count > capacity:
+        raise ValueError(f"feature '{name}': the batch holds {count} ids, and its capacity is {capacity}; raise it")
+    return capacity
