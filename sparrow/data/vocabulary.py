@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -71,11 +72,20 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path: str | Path) -> Vocabulary:
-        """Reads what `save` writes."""
+        """Read a file that `save` wrote."""
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            data = Path(path).read_bytes()
         except FileNotFoundError:
             raise DataError("there is no such vocabulary file; build it with `sparrow vocab`", str(path)) from None
-        except (OSError, UnicodeDecodeError) as error:
+        except OSError as error:
             raise DataError(f"cannot be read as UTF-8 text: {error}", str(path)) from None
-        return cls(text.split("\n")[:-1] if text.endswith("\n") else text.split("\n") if text else [], str(path))
+        return cls.parse(data, str(path))
+
+    @classmethod
+    def parse(cls, data: bytes, where: str) -> Vocabulary:
+        """The words of a file's content."""
+        try:
+            text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8").read()  # with any kind of line end
+        except UnicodeDecodeError as error:
+            raise DataError(f"cannot be read as UTF-8 text: {error}", where) from None
+        return cls(text.split("\n")[:-1] if text.endswith("\n") else text.split("\n") if text else [], where)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
 import shutil
 from collections.abc import Sequence
@@ -12,12 +14,17 @@ import jax
 
 from sparrow.checkpoint import Key, rows_of
 from sparrow.config import ConfigError, Problem
-from sparrow.data import Feature
+from sparrow.data import Feature, Vocabulary
 from sparrow.data.features import registry
 from sparrow.embedding import Embedder, EmbeddingState
+from sparrow.serving.description import NAME, PARAMETERS, PROGRAM, TABLES
 from sparrow.serving.tensors import Streamed
 
 VOCABULARIES: Final = "vocabularies"
+_WRITTEN: Final = re.compile(
+    rf"({'|'.join(map(re.escape, (NAME, PARAMETERS, TABLES)))}|[^/]+{re.escape(PROGRAM)}|{VOCABULARIES}/[^/]+\.txt)"
+)
+"""The files of an export, also of one whose description is damaged."""
 
 
 class Parameters:
@@ -60,6 +67,17 @@ def streamed_tables(embedder: Embedder, state: EmbeddingState) -> list[Streamed]
     ]
 
 
+def foreign_files(folder: Path) -> list[str]:
+    """The files in an export's folder that no export wrote, by their path in it."""
+    listed = set[str]()
+    with contextlib.suppress(OSError, ValueError, AttributeError, TypeError, RecursionError):
+        listed = set(json.loads((folder / NAME).read_bytes())["files"])
+    names = [
+        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()
+    ]
+    return sorted(name for name in names if name not in listed and not _WRITTEN.fullmatch(name))
+
+
 def described_features(features: Sequence[Feature], folder: Path) -> list[dict[str, Any]]:
     """The features as plain values; files of words are copied into ``folder``."""
     copied: dict[str, str] = {}
@@ -74,7 +92,11 @@ def described_features(features: Sequence[Feature], folder: Path) -> list[dict[s
                 name = re.sub(r"[^\w.-]", "_", feature.name)
                 copied[file] = f"{VOCABULARIES}/{len(copied)}_{name}.txt"
                 (folder / VOCABULARIES).mkdir(exist_ok=True)
-                shutil.copyfile(file, folder / copied[file])
+                words = getattr(feature, "words", None)
+                if isinstance(words, Vocabulary):  # the words that the model uses, whatever the file holds by now
+                    words.save(folder / copied[file])
+                else:
+                    shutil.copyfile(file, folder / copied[file])
             fields["vocabulary"] = copied[file]
         described.append(fields)
     return described

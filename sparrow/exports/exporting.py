@@ -19,8 +19,17 @@ from sparrow.models import registry as models
 from sparrow.runs import Program, TrainState
 from sparrow.runs.predict_files import prediction_batch_size, used_in_evaluation
 from sparrow.runs.predictions import VECTORS, columns_of, is_matching, predictions
-from sparrow.serving.description import NAME, Description, FunctionEntry, LookupEntry, TableEntry
-from sparrow.serving.model import PARAMETERS, PREDICT, TABLES
+from sparrow.serving.description import (
+    NAME,
+    PARAMETERS,
+    PREDICT,
+    PROGRAM,
+    TABLES,
+    Description,
+    FunctionEntry,
+    LookupEntry,
+    TableEntry,
+)
 from sparrow.serving.tensors import Fingerprint, fingerprint, write
 
 
@@ -51,7 +60,7 @@ def export(
         made = {name: exported(function, arguments) for name, function in functions.items()}
         features = described_features(program.assembly.features, partial)
         files = {
-            path.relative_to(partial).as_posix(): fingerprint(path) for path in partial.rglob("*") if path.is_file()
+            path.relative_to(partial).as_posix(): _fingerprint(path) for path in partial.rglob("*") if path.is_file()
         }
         for name, function in made.items():
             files[_file(name)] = _written(partial / _file(name), function.artifact)
@@ -119,12 +128,17 @@ def _entry(program: Program, name: str, made: Exported) -> FunctionEntry:
 
 
 def _file(function: str) -> str:
-    return f"{function}.stablehlo"
+    return f"{function}{PROGRAM}"
 
 
 def _written(path: Path, data: bytes) -> Fingerprint:
     path.write_bytes(data)
-    return fingerprint(path)
+    return _fingerprint(path)
+
+
+def _fingerprint(path: Path) -> Fingerprint:
+    with path.open("rb") as file:
+        return fingerprint(file)
 
 
 def _parameters(arrays: dict[str, Any], made: dict[str, Exported]) -> bytes:

@@ -1,76 +1,112 @@
-"""A folder that appears whole or not at all."""
+"""A folder that appears whole or not at all, and is replaced in one step.
+
+The new export is written beside the old one, every file and folder is synced to the disk, and the two swap names
+(``renameat2`` with ``RENAME_EXCHANGE``): under the name there is the whole old export or the whole new one at every
+moment. A file system without that call (NFS, some FUSE file systems, systems other than Linux) allows two renames only:
+between them the name is missing for an instant, and after a crash right there the next export gives the old one its
+name back. A crash at any moment leaves at most hidden folders, which the next export to the same name removes.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import shutil
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from sparrow.checkpoint.manifest import sync
 from sparrow.data import DataError
+from sparrow.exports.contents import foreign_files
+from sparrow.exports.journal import Names, in_work
+from sparrow.files import exchange, sync
 from sparrow.serving.description import NAME
 
 
 def refuse(folder: str | Path, overwrite: bool) -> None:
-    """Raises unless an export may be written to ``folder``. Only an export, or nothing, is ever replaced."""
-    folder = Path(folder)
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+    """Raise `DataError` unless an export may be written to ``folder``. Only an export, or nothing, is ever replaced."""
+    with _one_line(Path(folder)):
+        _refuse(_real(Path(folder)), overwrite)
+
+
+@contextlib.contextmanager
+def whole(folder: Path, overwrite: bool) -> Iterator[Path]:
+    """Give a hidden folder to write into. It takes the name ``folder`` when the block ends without an error.
+
+    A symlink is followed, and stays. Leftovers of an interrupted export are removed.
+    """
+    with _one_line(folder):
+        folder = _real(folder)
+        _refuse(folder, overwrite)
+        _make_parents(folder)
+        with in_work(folder) as names:
+            _refuse(folder, overwrite)  # again: a killed export may have left an old one that has its name back
+            names.partial.mkdir()
+            yield names.partial
+            _sync_tree(names.partial)
+            if folder.exists():
+                names.partial.chmod(folder.stat().st_mode & 0o7777)
+            _put(names, folder)
+
+
+def _put(names: Names, folder: Path) -> None:
+    """Give the new folder its name; an old one is under one of ``names`` afterwards."""
+    try:
+        names.partial.rename(folder)  # where there is none, or an empty one
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        if not exchange(names.partial, folder):
+            folder.rename(names.old)
+            try:
+                names.partial.rename(folder)
+            except BaseException:
+                names.old.rename(folder)
+                raise
+    sync(folder.parent)
+
+
+def _real(folder: Path) -> Path:
+    """The folder itself, where the path leads through symlinks."""
+    real = Path(os.path.realpath(folder))
+    if real.is_symlink():
+        raise DataError("is a symlink that leads in a circle; remove it", str(folder))
+    if not real.name:
+        raise DataError("is the root of the file system; choose a folder in it", str(folder))
+    return real
+
+
+def _refuse(folder: Path, overwrite: bool) -> None:
+    if not folder.exists():
+        return
+    if folder.is_dir() and os.path.ismount(folder):
+        raise DataError("is a mount point, which cannot be replaced; export to a folder in it", str(folder))
+    if folder.is_dir() and not any(folder.iterdir()):
         return
     if not (folder / NAME).is_file():
         raise DataError("is there already, and is not an export; choose another folder", str(folder))
     if not overwrite:
         raise DataError("is an export already; choose another folder, or add --overwrite", str(folder))
+    if foreign := foreign_files(folder):
+        shown = ", ".join(foreign[:3]) + ", ..." * (len(foreign) > 3)
+        raise DataError(f"holds files that no export wrote ({shown}); move them elsewhere", str(folder))
+
+
+def _make_parents(folder: Path) -> None:
+    missing = [path for path in folder.parents if not path.exists()]
+    for path in reversed(missing):
+        path.mkdir(exist_ok=True)
+        sync(path.parent)
+
+
+def _sync_tree(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        sync(path)
+    sync(folder)
 
 
 @contextlib.contextmanager
-def whole(folder: Path, overwrite: bool) -> Iterator[Path]:
-    """Gives a hidden folder beside ``folder`` to write into. It takes that name when the block ends without an error.
-
-    What an interrupted export left there is removed by the next one.
-    """
-    folder = folder.absolute()
-    refuse(folder, overwrite)
-    partial = folder.with_name(f".{folder.name}.partial")
+def _one_line(folder: Path) -> Iterator[None]:
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(folder.with_name(f".{folder.name}.lock"), folder):
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir()
-            try:
-                yield partial
-                _replace(folder, partial)
-            finally:
-                shutil.rmtree(partial, ignore_errors=True)
+        yield
     except OSError as error:
         raise DataError(f"cannot be written: {error.strerror or error}", str(folder)) from None
-
-
-@contextlib.contextmanager
-def _locked(path: Path, folder: Path) -> Iterator[None]:
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise DataError("another export is being written there; wait for it", str(folder)) from None
-        try:
-            yield
-        finally:
-            path.unlink(missing_ok=True)
-
-
-def _replace(folder: Path, partial: Path) -> None:
-    sync(partial)
-    old = folder.with_name(f".{folder.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if folder.exists():  # a folder cannot be replaced in one step: the old one steps aside, and comes back on an error
-        folder.rename(old)
-    try:
-        partial.rename(folder)
-    except OSError:
-        if old.exists():
-            old.rename(folder)
-        raise
-    sync(folder.parent)
-    shutil.rmtree(old, ignore_errors=True)

@@ -11,5 +11,6 @@
 
 from sparrow.serving.files import predict
 from sparrow.serving.model import ExportedModel, is_export, load
+from sparrow.serving.program import CUSTOM_CALLS
 
-__all__ = ["ExportedModel", "is_export", "load", "predict"]
+__all__ = ["CUSTOM_CALLS", "ExportedModel", "is_export", "load", "predict"]

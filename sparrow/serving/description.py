@@ -9,11 +9,25 @@ from pathlib import Path
 from typing import Any, Final
 
 from sparrow.data import DataError
+from sparrow.data.errors import shown
+from sparrow.files import typed
 from sparrow.serving.tensors import Fingerprint
 
 NAME: Final = "export.json"
+TABLES: Final = "tables.safetensors"
+PARAMETERS: Final = "parameters.safetensors"
+PROGRAM: Final = ".stablehlo"
+"""A function's file is its name and this."""
+
+PREDICT: Final = "predict"
+"""The function that every export has."""
+
 FORM: Final = 1
 """The form of an export. It changes when an older loader could not read, or would misread, what is written."""
+
+
+LARGEST: Final = 64 << 20
+"""A longer file is not read."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,50 +138,36 @@ class Description:
 
     @classmethod
     def read(cls, folder: Path) -> Description:
-        """The description of the export in ``folder``; what is wrong with it is one `DataError`."""
+        """The description of the export in ``folder``; whatever is wrong with it is one `DataError`."""
         path = folder / NAME
-        if not folder.is_dir():
-            raise DataError("there is no such folder", str(folder))
         try:
+            if not folder.is_dir():
+                raise DataError("there is no such folder", str(folder))
+            if path.stat().st_size > LARGEST:
+                raise DataError(f"is larger than {LARGEST} bytes, and so no description of an export", str(path))
             fields = json.loads(path.read_text(encoding="utf-8"))
+            json.dumps(fields, ensure_ascii=False).encode()  # half a character, which JSON can write, has no bytes
         except FileNotFoundError:
             raise DataError(f"is not an export: it holds no {NAME}", str(folder)) from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
+            if isinstance(error, DataError):
+                raise
             raise DataError(f"cannot be read, it may be damaged: {error}; export again", str(path)) from None
         if not isinstance(fields, dict) or "form" not in fields:
             raise DataError("does not describe an export of Sparrow", str(path))
         if (form := fields.pop("form")) != FORM:
-            version = (fields.get("versions") or {}).get("sparrow", "another version")
-            why = f"was written in form {form} (sparrow {version}), and this version reads form {FORM}; export again"
-            raise DataError(why, str(path))
+            versions = fields.get("versions")
+            version = versions.get("sparrow") if isinstance(versions, dict) else None
+            why = f"was written in form {shown(form)} (sparrow {shown(version or 'of another version')})"
+            raise DataError(f"{why}, and this version reads form {FORM}; export again", str(path))
         if fields.pop("checksum", None) != _checksum({"form": FORM, **fields}):
             raise DataError(
                 "was changed or damaged after it was written: its checksum differs; export again", str(path)
             )
-        return _from_fields(fields)
-
-
-def _from_fields(fields: dict[str, Any]) -> Description:
-    """The inverse of `dataclasses.asdict`; the checksum says that the fields are those of this form."""
-    functions = {
-        name: FunctionEntry(
-            **{
-                **entry,
-                "inputs": {key: Input(**value) for key, value in entry["inputs"].items()},
-                "outputs": {key: Output(**value) for key, value in entry["outputs"].items()},
-            }
-        )
-        for name, entry in fields["functions"].items()
-    }
-    return Description(
-        **{
-            **fields,
-            "functions": functions,
-            "tables": {name: TableEntry(**entry) for name, entry in fields["tables"].items()},
-            "lookups": {name: LookupEntry(**entry) for name, entry in fields["lookups"].items()},
-            "files": {path: Fingerprint(**entry) for path, entry in fields["files"].items()},
-        }
-    )
+        try:
+            return typed(cls, fields)  # type: ignore[no-any-return]
+        except ValueError as error:
+            raise DataError(f"does not describe an export of Sparrow: {error}", str(path)) from None
 
 
 def _checksum(fields: dict[str, Any]) -> str:

@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 from sparrow.data import Batch, DataError, Feature, Parquet, Pipeline, Source
 from sparrow.data.converter import Converter
 from sparrow.data.sources.base import Reader, Rows
-from sparrow.serving.model import PREDICT, ExportedModel
+from sparrow.serving.description import PREDICT
+from sparrow.serving.model import ExportedModel
 
 T = TypeVar("T")
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.data import Batch, DataError, Feature, Tables
+from sparrow.data import Batch, Feature, Tables
 from sparrow.data.converter import Converter
 from sparrow.embedding import FeatureSpec
 from sparrow.embedding.inputs import to_bags
@@ -42,13 +41,13 @@ class Function:
 
     def __init__(
         self,
-        folder: Path,
         description: Description,
         name: str,
         features: Sequence[Feature],
         specs: Mapping[str, FeatureSpec],
         tables: Mapping[str, Array],
-        parameters: Mapping[str, Array],
+        parameters: Mapping[str, jax.Array],
+        program: Any,
     ) -> None:
         self.entry: FunctionEntry = description.functions[name]
         self._ids_of = {lookup: description.lookups[lookup].feature for lookup in self.entry.lookups}
@@ -56,9 +55,9 @@ class Function:
         self.features = tuple(feature for feature in features if feature.name in read)
         self._specs = {lookup: specs[lookup] for lookup in self.entry.lookups}
         self._tables = {lookup: tables[spec.table_spec.name] for lookup, spec in self._specs.items()}
-        self._parameters = jax.device_put({key: parameters[key] for key in self.entry.parameters})
+        self._parameters = {key: parameters[key] for key in self.entry.parameters}
         self._fill = description.independent_rows
-        self._call = _deserialized(folder / self.entry.file, description)
+        self._call = program
 
     @functools.cached_property
     def _converter(self) -> Converter:
@@ -105,23 +104,6 @@ class Function:
         starts = range(0, max(len(batch), 1), batch_size)
         parts = [self.compute(self.prepare(batch.cut(start, min(start + batch_size, len(batch))))) for start in starts]
         return parts[0] if len(parts) == 1 else {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
-
-
-def _deserialized(path: Path, description: Description) -> Any:
-    from jax import export
-
-    try:
-        exported = export.deserialize(bytearray(path.read_bytes()))
-    except Exception as error:  # whatever a reader of flatbuffers makes of bytes that another version wrote
-        why = (
-            f"jax {jax.__version__} cannot read what jax {description.versions['jax']} wrote "
-            f"({type(error).__name__}: {error}); export again"
-        )
-        raise DataError(why, str(path)) from None
-    if export.default_export_platform() not in exported.platforms:
-        allowed = ", ".join(exported.platforms)
-        raise DataError(f"runs on {allowed}, not on {export.default_export_platform()}", str(path))
-    return jax.jit(exported.call)
 
 
 def _part(values: Mapping[str, Any], name: str) -> Any:

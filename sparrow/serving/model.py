@@ -2,56 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from sparrow.data import DataError, Feature
-from sparrow.data.features import registry
-from sparrow.embedding import FeatureSpec, TableSpec
+from sparrow.data import Feature
 from sparrow.registry import nearest
-from sparrow.rules import SGD
-from sparrow.serving.description import NAME, Description
+from sparrow.serving.description import NAME, PREDICT, TABLES
 from sparrow.serving.function import Array, Arrays, Function
-from sparrow.serving.tensors import fingerprint, memory_map
-
-TABLES: Final = "tables.safetensors"
-PARAMETERS: Final = "parameters.safetensors"
-PREDICT: Final = "predict"
+from sparrow.serving.opened import Opened, opened
+from sparrow.serving.parts import lookups, parameters_of, program_of, read_feature
+from sparrow.serving.tensors import read
 
 
 class ExportedModel:
     """A trained model that was exported. `load` makes it.
 
-    Tables stay in their file: a prediction reads the rows that it needs.
+    Large tables stay in their file, which is held open: a prediction reads the rows that it needs. Everything else is
+    in memory. Replacing or removing the export does not change a model that is loaded.
 
     Attributes:
       folder: the export.
-      description: all that ``export.json`` says.
+      description: the content of ``export.json``.
       features: the inputs, as `sparrow.data` reads them.
     """
 
-    def __init__(self, folder: Path, description: Description) -> None:
-        from safetensors.numpy import load_file
-
-        self.folder, self.description = folder, description
-        self.features: tuple[Feature, ...] = tuple(_feature(folder, fields) for fields in description.features)
-        self._tables = memory_map(folder / TABLES)
-        self._parameters = load_file(folder / PARAMETERS)
-        self._functions: dict[str, Function] = {}
-        tables = {
-            name: TableSpec(
-                name=name,
-                vocabulary_size=entry.rows,
-                embedding_dim=entry.dim,
-                optimizer=SGD(0.0),  # a table must have one: this is the rule that changes nothing
-                combiner=entry.combiner,  # type: ignore[arg-type]
-                dtype=entry.dtype,
+    def __init__(self, held: Opened, custom_calls: Collection[str] = ()) -> None:
+        """``held`` may be closed afterwards: everything is read, or mapped."""
+        self.folder, self.description = held.folder, held.description
+        about = self.description
+        self.features: tuple[Feature, ...] = tuple(read_feature(held, fields) for fields in about.features)
+        tables = read(held[TABLES], str(held.folder / TABLES))
+        parameters = parameters_of(held)
+        specs = lookups(about, tables, held.folder)
+        self._functions = {
+            name: Function(
+                about,
+                name,
+                self.features,
+                specs,
+                tables,
+                parameters,
+                program_of(held, name, self.features, parameters, custom_calls),
             )
-            for name, entry in description.tables.items()
-        }
-        self._specs = {
-            name: FeatureSpec(name=name, table_spec=tables[entry.table], invalid_ids=entry.invalid_ids)  # type: ignore[arg-type]
-            for name, entry in description.lookups.items()
+            for name in about.functions
         }
 
     @property
@@ -91,11 +85,7 @@ class ExportedModel:
         return self.function(tower)(rows, self._batch_size(batch_size))[tower]
 
     def function(self, name: str) -> Function:
-        """A function of the export, read and compiled once."""
-        if name not in self._functions:
-            self._functions[name] = Function(
-                self.folder, self.description, name, self.features, self._specs, self._tables, self._parameters
-            )
+        """A function of the export, compiled once for each size of a batch."""
         return self._functions[name]
 
     def _batch_size(self, given: int | None) -> int:
@@ -110,35 +100,24 @@ class ExportedModel:
 
 def is_export(folder: str | Path) -> bool:
     """Whether the folder holds an export, whole or not."""
-    return (Path(folder) / NAME).is_file()
+    try:
+        return (Path(folder) / NAME).is_file()
+    except OSError:
+        return False
 
 
-def load(folder: str | Path, *, verify: bool = True) -> ExportedModel:
-    """Opens an export.
+def load(folder: str | Path, *, verify: bool = True, custom_calls: Collection[str] = ()) -> ExportedModel:
+    """Open an export.
 
     Args:
-      folder: what `sparrow export` wrote.
+      folder: written by `sparrow export`.
       verify: whether to read the tables through once and compare their checksum. The sizes of all files and the
         checksums of all others are always compared.
+      custom_calls: targets of custom calls that the programs may hold besides `sparrow.serving.CUSTOM_CALLS`, such as
+        "lapack_spotrf_ffi" for a model that solves equations. Only for an export that you made yourself: a custom call
+        runs machine code with the arguments that the file gives.
     """
-    folder = Path(folder)
-    description = Description.read(folder)
-    for name, expected in description.files.items():
-        path = folder / name
-        if not path.is_file():
-            raise DataError("the export lacks this file; export again", str(path))
-        if (size := path.stat().st_size) != expected.bytes:
-            raise DataError(f"holds {size} bytes and was written with {expected.bytes}; export again", str(path))
-        if (verify or name != TABLES) and fingerprint(path) != expected:
-            raise DataError("is damaged: its checksum is not the one it was written with; export again", str(path))
-    return ExportedModel(folder, description)
-
-
-def _feature(folder: Path, fields: dict[str, Any]) -> Feature:
-    if isinstance(words := fields.get("vocabulary"), str):
-        fields = {**fields, "vocabulary": str(folder / words)}
-    try:
-        return registry.from_dict(fields)
-    except ValueError as error:
-        why = f"feature '{fields['name']}' cannot be read: {error}; is it one of your own? Import its code first"
-        raise DataError(why, str(folder)) from None
+    with opened(Path(folder)) as held:
+        if verify:
+            held.verify(TABLES)
+        return ExportedModel(held, custom_calls)

@@ -2,7 +2,7 @@
 
 A file is 8 bytes, the length n of its header (little-endian); n bytes of JSON, ``{name: {"dtype", "shape",
 "data_offsets": [begin, end]}}``, filled up with spaces; and then the arrays, row-major and little-endian, one after the
-other without gaps. The package `safetensors` reads and checks such files. Its writer wants whole arrays in memory, and
+other without gaps. The package `safetensors` reads and writes such files. Its writer wants whole arrays in memory, and
 its reader copies an array: tables are too large for either.
 """
 
@@ -11,17 +11,19 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import os
 import struct
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final, NamedTuple
 
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
 from sparrow.data import DataError
+from sparrow.data.errors import shown
 
 Array = npt.NDArray[Any]
 
@@ -32,6 +34,12 @@ ALIGNMENT: Final = 64
 """Where the arrays begin is a multiple of this."""
 
 READ_BYTES: Final = 1 << 22
+
+COPIED_BYTES: Final = 64 << 20
+"""The small tables of an export are held in memory, up to this number of bytes in all."""
+
+HEADER_BYTES: Final = 100 << 20
+"""The longest header that the format allows."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,33 +108,75 @@ def write(path: Path, arrays: Sequence[Streamed]) -> Fingerprint:
     return Fingerprint(size, digest.hexdigest())
 
 
-def memory_map(path: Path) -> dict[str, Array]:
-    """The arrays by name, read-only and in place: memory holds only the pages that are touched."""
-    from safetensors import SafetensorError, safe_open
+def read(file: BinaryIO, where: str) -> dict[str, Array]:
+    """The arrays by name, read-only. Small ones are copied, up to `COPIED_BYTES`; the others stay in the file.
 
+    An array in the file costs the memory of the pages that are touched. It outlives the file's name, so that the file
+    may be replaced or removed. Cutting a file off that is in use ends the process (SIGBUS) when a missing page is
+    touched: the copies are safe from that.
+    """
+    entries = _header(file, where)
     arrays: dict[str, Array] = {}
-    names = {code: name for name, code in CODES.items()}
-    try:
-        with path.open("rb") as file:
-            (length,) = struct.unpack("<Q", file.read(8))
-        with safe_open(path, "np") as opened:
-            begin = 8 + length
-            for name in opened.offset_keys():
-                piece = opened.get_slice(name)
-                dtype, shape = dtype_of(names[piece.get_dtype()]), tuple(piece.get_shape())
-                mapped = np.memmap(path, dtype, "r", begin, shape)
-                arrays[name] = mapped.view(np.ndarray)
-                begin += mapped.nbytes
-    except (OSError, SafetensorError, struct.error, KeyError, ValueError) as error:
-        raise DataError(f"is not a safetensors file of tables, or was cut off: {error}", str(path)) from None
+    room = COPIED_BYTES
+    for entry in sorted(entries, key=lambda entry: entry.bytes):
+        if entry.bytes <= room:
+            room -= entry.bytes
+            file.seek(entry.begin)
+            flat = np.fromfile(file, np.uint8, entry.bytes)
+            if flat.nbytes != entry.bytes:
+                raise DataError("was cut off while it was read", where)
+            flat.flags.writeable = False
+            arrays[entry.name] = flat.view(entry.dtype).reshape(entry.shape)
+        else:
+            arrays[entry.name] = np.memmap(file, entry.dtype, "r", entry.begin, entry.shape).view(np.ndarray)
     return arrays
 
 
-def fingerprint(path: Path) -> Fingerprint:
-    """Reads the whole file, a few megabytes at a time."""
+class _Entry(NamedTuple):
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    begin: int  # in the file
+    bytes: int
+
+
+def _header(file: BinaryIO, where: str) -> list[_Entry]:
+    """The arrays that a file declares, which fill it to the byte; anything else is a `DataError`."""
+    size = os.fstat(file.fileno()).st_size
+    file.seek(0)
+    try:
+        (length,) = struct.unpack("<Q", file.read(8))
+        if length > min(size - 8, HEADER_BYTES):
+            raise ValueError(f"its header would have {length} bytes")
+        header = json.loads(file.read(length))
+        entries = [_entry(name, fields, 8 + length) for name, fields in header.items() if name != "__metadata__"]
+    except (struct.error, ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
+        raise DataError(f"is not a safetensors file of tables, or was cut off: {error}", where) from None
+    end = 8 + length
+    for entry in sorted(entries, key=lambda entry: (entry.begin, entry.bytes)):
+        if entry.begin != end:
+            raise DataError(f"holds the array {shown(entry.name)} where another one is; export again", where)
+        end += entry.bytes
+    if end != size:
+        raise DataError(f"holds {size} bytes, its header declares {end}; export again", where)
+    return entries
+
+
+def _entry(name: str, fields: dict[str, Any], start: int) -> _Entry:
+    names = {code: dtype for dtype, code in CODES.items()}
+    dtype, shape, (begin, end) = dtype_of(names[fields["dtype"]]), fields["shape"], fields["data_offsets"]
+    if not all(type(number) is int and number >= 0 for number in (*shape, begin, end)):
+        raise ValueError(f"the array {shown(name)} has the shape {shown(shape)}")
+    if end - begin != math.prod(shape) * dtype.itemsize:
+        raise ValueError(f"the array {shown(name)} of shape {shown(shape)} has {end - begin} bytes")
+    return _Entry(name, dtype, tuple(shape), start + begin, end - begin)
+
+
+def fingerprint(file: BinaryIO) -> Fingerprint:
+    """Size and checksum of an open file, read from its beginning, a few megabytes at a time."""
     digest, size = hashlib.sha256(), 0
-    with path.open("rb") as file:
-        while block := file.read(READ_BYTES):
-            digest.update(block)
-            size += len(block)
+    file.seek(0)
+    while block := file.read(READ_BYTES):
+        digest.update(block)
+        size += len(block)
     return Fingerprint(size, digest.hexdigest())

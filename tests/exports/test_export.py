@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparrow import exports, runs, serving
-from sparrow.serving.tensors import memory_map
+from sparrow.serving.tensors import read
 from tests.exports.cases import MODELS, WORDS, config, program_and_state, rows, served
 
 COUNT = 10_000
@@ -116,7 +116,8 @@ def test_towers_need_their_own_columns_only(folder):
 def test_tables_are_logical_and_of_their_dtype(folder):
     program, state = program_and_state(config("dlrm", folder / "dlrm/vocabularies/0_colors.txt"), "bfloat16")
     assert len(program.embedder.stacks) < len(program.embedder.tables)
-    tables = memory_map(folder / "dlrm" / "tables.safetensors")
+    with (folder / "dlrm" / "tables.safetensors").open("rb") as file:
+        tables = read(file, "tables")
     assert set(tables) == set(program.embedder.tables)
     for name, table in tables.items():
         held = np.asarray(program.embedder.table(state.optimizer.embedding, name))

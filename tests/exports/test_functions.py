@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sparrow.exports.functions import Arguments, exported, rows_are_independent, used
-from sparrow.serving.tensors import Streamed, memory_map, write
+from sparrow.serving.tensors import Streamed, read, write
 
 ARGUMENTS = Arguments({"w": jax.ShapeDtypeStruct((3,), jnp.float32)}, {"a": 3, "b": 3}, {"c": 2})
 
@@ -41,7 +41,7 @@ def test_rows_that_depend_on_each_other():
             assert made is expected, name
 
 
-def test_the_package_reads_what_is_written(tmp_path):
+def test_the_package_reads_what_is_written(tmp_path, monkeypatch):
     from safetensors.numpy import load_file
 
     rng = np.random.default_rng(0)
@@ -52,10 +52,16 @@ def test_the_package_reads_what_is_written(tmp_path):
     streams = [Streamed(n, a.shape, a.dtype.name, [a[:2], a[2:]]) for n, a in arrays.items()]
     written = write(tmp_path / "x.safetensors", streams)
     assert written.bytes == (tmp_path / "x.safetensors").stat().st_size
-    for read in (load_file(tmp_path / "x.safetensors"), memory_map(tmp_path / "x.safetensors")):
-        assert set(read) == set(arrays)
+    with (tmp_path / "x.safetensors").open("rb") as file:
+        copied = read(file, "x")
+        monkeypatch.setattr("sparrow.serving.tensors.COPIED_BYTES", 0)
+        mapped = read(file, "x")
+    for held in (load_file(tmp_path / "x.safetensors"), copied, mapped):
+        assert set(held) == set(arrays)
         for name, array in arrays.items():
-            assert (read[name].dtype, read[name].tobytes()) == (array.dtype, array.tobytes())
-    assert memory_map(tmp_path / "x.safetensors")["ünï"].flags.aligned
+            assert (held[name].dtype, held[name].tobytes()) == (array.dtype, array.tobytes())
+    for held in (copied, mapped):
+        assert held["ünï"].flags.aligned
+        assert not held["ünï"].flags.writeable
     with pytest.raises(ValueError, match="the blocks hold 8 bytes, their shapes say 16"):
         write(tmp_path / "y.safetensors", [Streamed("c", (2, 4), "float16", [short])])

@@ -19,7 +19,6 @@ from sparrow.files import UnsafePath, inside
         ".",
         "out",
         "out/x",
-        "loop",
         "\ud800",
         "a\0b",
         7,

@@ -1,0 +1,105 @@
+"""The files of an export, of one moment: read or held open, so that replacing the folder changes nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from sparrow.data import DataError
+from sparrow.files import UnsafePath, inside
+from sparrow.serving.description import NAME, Description
+from sparrow.serving.tensors import Fingerprint, fingerprint
+
+ATTEMPTS: Final = 20
+"""An export that is replaced while it is opened is opened again, ATTEMPTS times at most."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Opened:
+    """An export whose files are open.
+
+    Attributes:
+      folder: where it lies.
+      description: the content of ``export.json``.
+      files: by path in the export, each of the declared size.
+    """
+
+    folder: Path
+    description: Description
+    files: Mapping[str, BinaryIO]
+
+    def __getitem__(self, name: str) -> BinaryIO:
+        """A file that the description lists."""
+        if name not in self.files:
+            raise DataError(f"does not list the file '{name}', which it needs; export again", str(self.folder / NAME))
+        return self.files[name]
+
+    def read(self, name: str) -> bytes:
+        """The content of a file, compared with its checksum."""
+        data = self[name].read()
+        if Fingerprint(len(data), hashlib.sha256(data).hexdigest()) != self.description.files[name]:
+            raise _damaged(self.folder / name)
+        return data
+
+    def verify(self, name: str) -> None:
+        """Read a file through and compare it with its checksum."""
+        file = self[name]
+        if fingerprint(file) != self.description.files[name]:
+            raise _damaged(self.folder / name)
+        file.seek(0)
+
+
+@contextlib.contextmanager
+def opened(folder: Path) -> Iterator[Opened]:
+    """Open all files of the export that is in ``folder`` now. Every mistake is one `DataError`."""
+    with contextlib.ExitStack() as stack:
+        for attempt in range(ATTEMPTS):
+            before = _identity(folder)
+            try:
+                held = _open_all(folder, stack)
+            except DataError:
+                if _identity(folder) == before or attempt == ATTEMPTS - 1:
+                    raise
+            else:
+                if _identity(folder) == before:
+                    break
+            time.sleep(0.01)
+        yield held
+
+
+def _open_all(folder: Path, stack: contextlib.ExitStack) -> Opened:
+    description = Description.read(folder)
+    files = {}
+    for name, expected in description.files.items():
+        try:
+            path = inside(folder, name)
+        except UnsafePath as error:
+            raise DataError(f"lists a file of another place: {error}", str(folder / NAME)) from None
+        try:
+            if not path.is_file():  # a device or a pipe, which may never end, is none
+                raise DataError("the export lacks this file; export again", str(path))
+            files[name] = stack.enter_context(path.open("rb"))
+            size = os.fstat(files[name].fileno()).st_size
+        except OSError as error:
+            raise DataError(f"cannot be read: {error.strerror or error}", str(path)) from None
+        if size != expected.bytes:
+            raise DataError(f"holds {size} bytes and was written with {expected.bytes}; export again", str(path))
+    return Opened(folder, description, files)
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    try:
+        held = folder.stat()
+    except OSError:
+        return None
+    return held.st_dev, held.st_ino
+
+
+def _damaged(path: Path) -> DataError:
+    return DataError("is damaged: its checksum is not the one it was written with; export again", str(path))

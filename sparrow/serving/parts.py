@@ -1,0 +1,120 @@
+"""The parts of a model from the open files of its export, each checked against the others."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from sparrow.data import DataError, Feature, Vocabulary
+from sparrow.data.errors import shown
+from sparrow.data.features import registry
+from sparrow.data.features.mapped import MappedIds
+from sparrow.embedding import FeatureSpec, TableSpec
+from sparrow.rules import SGD
+from sparrow.serving.description import NAME, PARAMETERS, TABLES, Description
+from sparrow.serving.opened import Opened
+from sparrow.serving.program import deserialized
+from sparrow.serving.tensors import Array
+
+
+def read_feature(held: Opened, fields: dict[str, Any]) -> Feature:
+    """A feature from its plain values, with its words."""
+    name, words = fields.get("name"), fields.get("vocabulary")
+    if isinstance(words, str):
+        data = held.read(words)  # from the list of the export's own files, whatever the path
+        fields = {**fields, "vocabulary": str(held.folder / words)}
+    try:
+        feature = registry.from_dict(fields)
+    except (ValueError, TypeError) as error:
+        why = f"feature {shown(name)} cannot be read: {error}; is it one of your own? Import its code first"
+        raise DataError(why, str(held.folder)) from None
+    if isinstance(words, str) and isinstance(feature, MappedIds):
+        # Read now: by the first use of the words the file may be that of another export.
+        feature.__dict__["words"] = Vocabulary.parse(data, str(held.folder / words))
+    return feature
+
+
+def parameters_of(held: Opened) -> dict[str, jax.Array]:
+    """The parameters on the device, once for all functions."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    data = held.read(PARAMETERS)
+    try:
+        return jax.device_put(load(data))  # type: ignore[no-any-return]
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"is not a safetensors file: {error}; export again", str(held.folder / PARAMETERS)) from None
+
+
+def lookups(about: Description, tables: Mapping[str, Array], folder: Path) -> dict[str, FeatureSpec]:
+    """The lookups, whose tables have the shapes that the description declares."""
+    made = {}
+    for name, entry in about.tables.items():
+        held = tables.get(name)
+        declared = ((entry.rows, entry.dim), entry.dtype)
+        if held is None or (held.shape, held.dtype.name) != declared:
+            found = "is not there" if held is None else f"is {held.dtype.name} of shape {held.shape}"
+            why = f"table {shown(name)} {found}, and is described as {entry.dtype} of shape {declared[0]}; export again"
+            raise DataError(why, str(folder / TABLES))
+        made[name] = _spec(
+            folder,
+            TableSpec,
+            name=name,
+            vocabulary_size=entry.rows,
+            embedding_dim=entry.dim,
+            optimizer=SGD(0.0),  # a table must have one: this is the rule that changes nothing
+            combiner=entry.combiner,
+            dtype=entry.dtype,
+        )
+    for name, lookup in about.lookups.items():
+        if lookup.table not in made:
+            raise DataError(f"looks {shown(name)} up in a table that is not there; export again", str(folder / NAME))
+    return {
+        name: _spec(folder, FeatureSpec, name=name, table_spec=made[entry.table], invalid_ids=entry.invalid_ids)
+        for name, entry in about.lookups.items()
+    }
+
+
+def _spec(folder: Path, kind: Any, **fields: Any) -> Any:
+    try:
+        return kind(**fields)
+    except (ValueError, TypeError) as error:
+        raise DataError(f"does not describe an export of Sparrow: {error}", str(folder / NAME)) from None
+
+
+def program_of(
+    held: Opened,
+    name: str,
+    features: Sequence[Feature],
+    parameters: Mapping[str, jax.Array],
+    custom_calls: Collection[str],
+) -> Any:
+    """The program of the function ``name``, which takes the arrays that the export has for it."""
+    about, entry = held.description, held.description.functions[name]
+    widths = {feature.name: feature.width for feature in features}
+    try:
+        arguments = (
+            {key: (parameters[key].shape, str(parameters[key].dtype)) for key in entry.parameters},
+            {key: ((None, about.tables[about.lookups[key].table].dim), "float32") for key in entry.lookups},
+            {key: ((None, widths[key]), "float32") for key in entry.numbers},
+        )
+        for key in entry.lookups:
+            widths[about.lookups[key].feature]  # each reads a feature of the export
+    except KeyError as error:
+        why = f"the function '{name}' takes {error}, which the export lacks; export again"
+        raise DataError(why, str(held.folder / NAME)) from None
+    outputs = {
+        key: (tuple(None if size == "batch" else size for size in output.shape), output.dtype)
+        for key, output in entry.outputs.items()
+    }
+    return deserialized(
+        held.read(entry.file),
+        where=str(held.folder / entry.file),
+        written_by=about.versions.get("jax", "of another version"),
+        arguments=arguments,
+        outputs=outputs,  # type: ignore[arg-type]
+        custom_calls=custom_calls,
+    )
