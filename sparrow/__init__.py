@@ -13,6 +13,7 @@ from sparrow import rules
 from sparrow.embedding import Embedder, EmbeddingState, FeatureSpec, PackedBatch, Ragged, RowGrads, Sizes, TableSpec
 from sparrow.kernels import backends
 from sparrow.rules import Rule
+from sparrow.versions import __version__
 
 if TYPE_CHECKING:
     from sparrow import (
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     )
     from sparrow.embedding import linen, nnx
     from sparrow.optimizer import Optimizer
-
-__version__ = "0.1.0"
 
 _LAZY = {
     "Optimizer": "sparrow.optimizer:Optimizer",

@@ -9,6 +9,8 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "sparrow"
 ORDER = [
+    "versions",
+    "trees",
     "files",
     "errors",
     "registry",

@@ -14,7 +14,7 @@ tables of an `Embedder`, `named` and `unnamed` everything else.
 from sparrow.checkpoint.blocks import Key, Rows
 from sparrow.checkpoint.errors import CheckpointError, Damaged
 from sparrow.checkpoint.folder import Checkpoints, saved_steps, whole
-from sparrow.checkpoint.leaves import named, paths, plain, unnamed
+from sparrow.checkpoint.leaves import named, plain, unnamed
 from sparrow.checkpoint.saved import Saved
 from sparrow.checkpoint.tables import placed, rows_of
 
@@ -26,7 +26,6 @@ __all__ = [
     "Rows",
     "Saved",
     "named",
-    "paths",
     "placed",
     "plain",
     "rows_of",

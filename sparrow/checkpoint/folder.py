@@ -15,8 +15,8 @@ import orbax.checkpoint as ocp
 from sparrow.checkpoint.blocks import Array, Key, Rows
 from sparrow.checkpoint.errors import CheckpointError, Damaged
 from sparrow.checkpoint.handler import StateHandler, StateSave
-from sparrow.checkpoint.manifest import sync
 from sparrow.checkpoint.saved import Saved
+from sparrow.files import sync
 
 # Orbax logs the errors of its background thread with a traceback, and raises them too; once is enough.
 logging.getLogger("absl").setLevel(logging.CRITICAL)

@@ -15,7 +15,8 @@ import orbax.checkpoint as ocp
 import safetensors.numpy
 
 from sparrow.checkpoint.blocks import Array, Key, Rows, Written, write
-from sparrow.checkpoint.manifest import sync, write_durably, write_manifest
+from sparrow.checkpoint.manifest import write_manifest
+from sparrow.files import sync, write_durably
 
 FORM: Final = 2
 ABOUT: Final = "about.json"

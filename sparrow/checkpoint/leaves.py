@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.checkpoint.errors import CheckpointError
+from sparrow.trees import named_leaves
 
 
 def named(tree: Any) -> dict[str, npt.NDArray[Any]]:
@@ -20,19 +21,13 @@ def named(tree: Any) -> dict[str, npt.NDArray[Any]]:
     {'a/b': [1.0, 1.0], 'c/0': 0.0}
     """
     # A copy, never a view: on the CPU the leaf's own memory is given away with the next step.
-    return {name: np.array(plain(leaf)) for name, leaf in paths(tree)}
+    return {name: np.array(plain(leaf)) for name, leaf in named_leaves(tree).items()}
 
 
 def unnamed(like: Any, arrays: Mapping[str, Any]) -> Any:
     """A tree such as ``like`` with the leaves of ``arrays``; one that is missing or of another shape is refused."""
-    leaves = [_restored(name, leaf, arrays) for name, leaf in paths(like)]
+    leaves = [_restored(name, leaf, arrays) for name, leaf in named_leaves(like).items()]
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
-
-
-def paths(tree: Any) -> list[tuple[str, Any]]:
-    """The leaves with the names that they have in a checkpoint."""
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return [(jax.tree_util.keystr(path, simple=True, separator="/"), leaf) for path, leaf in leaves]
 
 
 def _restored(name: str, leaf: Any, arrays: Mapping[str, Any]) -> Any:

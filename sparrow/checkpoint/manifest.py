@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, Final
 
 from sparrow.checkpoint.blocks import Written
 from sparrow.checkpoint.errors import Damaged
+from sparrow.files import write_durably
 
 NAME: Final = "manifest.json"
 PIECE: Final = 1 << 20
@@ -60,23 +60,6 @@ def check(path: Path, written: Written) -> None:
     """Reads a file through: `Damaged` where it is not what was written."""
     if sum_up(path) != written:
         raise Damaged(f"{path}: its bytes are not those that were written")
-
-
-def write_durably(path: Path, data: bytes) -> None:
-    """Writes a small file and waits for the disk."""
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def sync(path: Path) -> None:
-    """Waits until a file, or the names in a folder, are on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _crc(files: Mapping[str, Any]) -> int:

@@ -12,6 +12,8 @@ from typing import Any
 
 import jax
 
+from sparrow.trees import path_name
+
 Patterns = str | Sequence[str]
 
 _LISTED = 50  # names in one error message
@@ -30,7 +32,7 @@ def path_names(tree: Any) -> list[str]:
     for path, node in jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_flax_box)[0]:
         inside = jax.tree_util.tree_flatten_with_path(node)[0]
         for inner_path, _ in inside:
-            names.append(_join(path if len(inside) == 1 else (*path, *inner_path)))
+            names.append(path_name(path if len(inside) == 1 else (*path, *inner_path)))
     return names
 
 
@@ -123,10 +125,6 @@ def _compile(pattern: str) -> re.Pattern[str]:
 def _list(names: list[str]) -> str:
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     return ", ".join(names[:_LISTED]) + more
-
-
-def _join(path: tuple[Any, ...]) -> str:
-    return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
 def _is_flax_box(node: Any) -> bool:

@@ -19,6 +19,7 @@ from sparrow.data.features import registry
 from sparrow.embedding import Embedder, EmbeddingState
 from sparrow.serving.description import NAME, PARAMETERS, PROGRAM, TABLES
 from sparrow.serving.tensors import Streamed
+from sparrow.trees import path_name
 
 VOCABULARIES: Final = "vocabularies"
 _WRITTEN: Final = re.compile(
@@ -39,7 +40,7 @@ class Parameters:
 
     def __init__(self, tree: Any) -> None:
         leaves, self._structure = jax.tree_util.tree_flatten_with_path(tree)
-        names = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in leaves]
+        names = [path_name(path) for path, _ in leaves]
         # Keys of random numbers are arrays of bits in a file.
         self._keys = {
             name: jax.random.key_impl(leaf) for name, (_, leaf) in zip(names, leaves, strict=True) if _is_key(leaf)

@@ -9,7 +9,6 @@ from typing import Any
 import jax
 import numpy as np
 
-import sparrow
 from sparrow.config.building.assemble import need
 from sparrow.exports import signature
 from sparrow.exports.contents import Parameters, described_features, streamed_tables
@@ -31,6 +30,7 @@ from sparrow.serving.description import (
     TableEntry,
 )
 from sparrow.serving.tensors import Fingerprint, fingerprint, write
+from sparrow.versions import versions
 
 
 def export(
@@ -71,7 +71,7 @@ def export(
             step=int(state.optimizer.step),
             ema=optimizer is not state.optimizer,
             created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            versions={"sparrow": sparrow.__version__, "jax": jax.__version__, "numpy": np.__version__},
+            versions=versions(),
             platforms=[
                 p for p in made[PREDICT].platforms if all(p in function.platforms for function in made.values())
             ],

@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from sparrow.trees import named_leaves
+
 State = TypeVar("State")
 
 
@@ -84,8 +86,7 @@ class Metric(abc.ABC, Generic[State]):
 
     def to_arrays(self, state: State) -> dict[str, NDArray[Any]]:
         """The state as named arrays of numbers: what `sparrow.metrics.states` writes and processes exchange."""
-        leaves = jax.tree_util.tree_leaves_with_path(state)
-        return {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in leaves}
+        return {name: np.asarray(leaf) for name, leaf in named_leaves(state).items()}
 
     def from_arrays(self, arrays: dict[str, NDArray[Any]]) -> State:
         """The inverse of `to_arrays`."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from sparrow.data import DataError
+from sparrow.files import replace_file
 from sparrow.reports.chart import Chart
 from sparrow.reports.curves import curve_charts
 from sparrow.reports.facts import comparison_html, config_html, environment_html, last_values
@@ -31,11 +32,9 @@ def write_report(folders: Sequence[str | Path], output: str | Path | None = None
     """
     runs = read_all(folders)
     path = Path(output) if output is not None else (runs[0].folder if len(runs) == 1 else Path()) / REPORT
-    partial = path.with_name(f".{path.name}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(page(runs), encoding="utf-8")
-        partial.replace(path)
+        replace_file(path, page(runs).encode(), durable=False)
     except OSError as error:
         raise DataError(f"cannot be written: {error.strerror or error}", str(path)) from None
     return path

@@ -16,12 +16,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from sparrow.data import DataError
+from sparrow.files import replace_file
 
 METRICS: Final = "metrics.jsonl"
 CONFIG: Final = "config.yaml"
@@ -194,7 +194,5 @@ def _text(path: Path) -> str:
 
 
 def write_json(path: Path, values: Any) -> None:
-    """Writes a file that holds the old values or the new, never half of them."""
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(json.dumps(values), encoding="utf-8")
-    os.replace(partial, path)
+    """Write a file that holds the old values or the new, never half of them."""
+    replace_file(path, json.dumps(values).encode(), durable=False)

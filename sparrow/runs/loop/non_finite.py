@@ -14,6 +14,7 @@ from sparrow.runs.errors import RunError
 from sparrow.runs.loop.feed import Feed
 from sparrow.runs.loop.in_flight import Started
 from sparrow.runs.loop.program import Program, TrainState
+from sparrow.trees import named_leaves
 
 SHOWN = 3
 """How many names a sentence lists."""
@@ -89,13 +90,8 @@ def _gradients(program: Program, state: TrainState, feed: Feed) -> str:
 
 def _named(tree: Mapping[str, Any]) -> list[str]:
     """The paths of the leaves that are not finite."""
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    finite = jax.device_get([jnp.isfinite(leaf).all() for _, leaf in leaves])
-    return [
-        jax.tree_util.keystr(path, simple=True, separator="/")
-        for (path, _), good in zip(leaves, finite, strict=True)
-        if not good
-    ]
+    finite = jax.device_get({name: jnp.isfinite(leaf).all() for name, leaf in named_leaves(tree).items()})
+    return [name for name, good in finite.items() if not good]
 
 
 def _rows(array: Any) -> Any:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from sparrow.runs.loop.feed import Feed
 from sparrow.runs.loop.program import Program, TrainState
+from sparrow.trees import named_leaves
 
 
 class Report(NamedTuple):
@@ -69,7 +70,7 @@ def train_step(program: Program) -> TrainStep:
         rest, metrics = jax.tree.map(
             lambda old, new: jnp.where(info.applied, new, old), (state.rest, state.metrics), (rest, metrics)
         )
-        dense = by_path(gradients.dense)
+        dense = named_leaves(gradients.dense)
         norms = {path: jnp.linalg.norm(x) for path, x in dense.items()} if "gradient_norm" in summaries else {}
         kept = dense if "gradient" in summaries else {}
         return TrainState(new, rest, metrics), Report(info.loss, _sum(terms), info.grad_norm, norms, kept, go)
@@ -85,9 +86,3 @@ def train_step(program: Program) -> TrainStep:
 
 def _sum(terms: Sequence[dict[str, jax.Array]]) -> dict[str, jax.Array]:
     return {task: functools.reduce(operator.add, (part[task] for part in terms)) for task in terms[0]}
-
-
-def by_path(dense: Any) -> dict[str, jax.Array]:
-    """The leaves of dense parameters, or of their gradients, by paths such as ``deep/layers/0/linear/kernel``."""
-    leaves = jax.tree_util.tree_leaves_with_path(dense)
-    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}

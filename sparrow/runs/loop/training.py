@@ -27,7 +27,7 @@ from sparrow.runs.loop.program import Program, TrainState
 from sparrow.runs.loop.progress import Best, Progress
 from sparrow.runs.loop.rates import Rates
 from sparrow.runs.loop.signals import StopRequest
-from sparrow.runs.loop.step import Report, by_path, train_step
+from sparrow.runs.loop.step import Report, train_step
 from sparrow.runs.loop.stopping import Watch, check_metric, is_better
 from sparrow.runs.recorded.log import Log
 from sparrow.runs.recorded.recorder import Recorder
@@ -36,6 +36,7 @@ from sparrow.runs.saved.run_folder import RunFolder
 from sparrow.runs.saved.save_schedule import SaveSchedule, is_due
 from sparrow.runs.saved.saving import Extra, Saver
 from sparrow.runs.saved.starting import started
+from sparrow.trees import named_leaves
 
 
 @dataclasses.dataclass(frozen=True)
@@ -270,7 +271,7 @@ class _Loop:
         values |= {f"gradient_norm/{path}": float(norm) for path, norm in fetched.gradient_norms.items()}
         histograms = {f"gradient/{path}": x for path, x in fetched.gradients.items()}
         if "parameter" in summaries:
-            params = jax.device_get(by_path(self.state.optimizer.params))
+            params = jax.device_get(named_leaves(self.state.optimizer.params))
             histograms |= {f"parameter/{path}": x for path, x in params.items()}
         self.log.report("train", self.steps, values | {"examples_per_second": speed} | memory(), histograms)
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
 import platform
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import jax
 
 from sparrow.embedding import Embedder
 from sparrow.reports import ENVIRONMENT, write_json
-
-PACKAGES: Final = ("sparrow", "jax", "jaxlib", "flax", "optax", "numpy", "pyarrow")
+from sparrow.versions import versions
 
 
 class Environment:
@@ -36,17 +34,6 @@ class Environment:
         """Notes that work ended: "finished", "stopped early", "interrupted"."""
         self._held["sittings"][-1]["ended"] = how
         write_json(self._path, self._held)
-
-
-def versions() -> dict[str, str]:
-    """Of Python and of the packages that a run's numbers depend on."""
-    found = {"Python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
 
 
 def machine(embedder: Embedder) -> dict[str, str]:

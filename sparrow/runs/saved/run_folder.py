@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sparrow.checkpoint import saved_steps
-from sparrow.checkpoint.manifest import write_durably
+from sparrow.files import replace_file
 from sparrow.runs.errors import FolderError
 
 
@@ -50,7 +50,7 @@ class RunFolder:
 
     def set_status(self, status: Mapping[str, Any]) -> None:
         """Says how the run stands: never half of it."""
-        replace(self._status, json.dumps(status, indent=1) + "\n")
+        replace_file(self._status, (json.dumps(status, indent=1) + "\n").encode())
 
     def refuse_if_taken(self, resume: bool, overwrite: bool) -> None:
         """A run that lies here is neither continued nor replaced without being told."""
@@ -109,13 +109,6 @@ class RunFolder:
                 yield
             finally:
                 _write(file, "")
-
-
-def replace(path: Path, text: str) -> None:
-    """Writes a small file: the old one or the new one is there, never a part."""
-    partial = path.with_name(f".{path.name}.partial")
-    write_durably(partial, text.encode())
-    partial.replace(path)
 
 
 def _write(file: Any, text: str) -> None:

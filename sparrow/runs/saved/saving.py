@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import platform
 import time
 import warnings
 from collections.abc import Iterator, Mapping
@@ -13,15 +12,16 @@ from typing import Any, Literal, Protocol
 import jax
 import numpy as np
 
-import sparrow
 from sparrow.checkpoint import CheckpointError, Checkpoints, Damaged, Saved, rows_of, whole
 from sparrow.config import Config, ConfigError, Problem, dumps, loads
 from sparrow.data import DataError
+from sparrow.files import replace_file
 from sparrow.runs.loop.program import Program, TrainState
 from sparrow.runs.loop.progress import Progress
 from sparrow.runs.saved.differences import differences
 from sparrow.runs.saved.restoring import Say, arrays_of, restored
-from sparrow.runs.saved.run_folder import RunFolder, replace
+from sparrow.runs.saved.run_folder import RunFolder
+from sparrow.versions import versions
 
 Step = int | Literal["best"] | None
 
@@ -54,7 +54,7 @@ class Saver:
         for step in self.steps:
             if step > progress.steps:
                 self._checkpoints.set_aside(step)
-        replace(self._folder.config, self._config)
+        replace_file(self._folder.config, self._config.encode())
         self.set_status(progress)
 
     def save(self, state: TrainState, progress: Progress) -> Path:
@@ -65,6 +65,7 @@ class Saver:
             "config": self._config,
             "time": round(time.time(), 3),
             "versions": versions(),
+            "device": jax.devices()[0].device_kind,
         }
         tables = rows_of(self._program.embedder, state.optimizer.embedding)
         arrays = arrays_of(state, self._extras)
@@ -98,17 +99,6 @@ class Saver:
                 self._checkpoints.close()
             raise
         self._checkpoints.close()
-
-
-def versions() -> dict[str, str]:
-    """What a checkpoint was made with."""
-    return {
-        "sparrow": sparrow.__version__,
-        "jax": jax.__version__,
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-        "device": jax.devices()[0].device_kind,
-    }
 
 
 def opened(folder: str | Path, step: Step = None, say: Say | None = None) -> Iterator[Saved]:

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import jax.numpy as jnp
 
-from sparrow.checkpoint import Damaged, Key, Saved, paths, placed, plain, rows_of, unnamed
+from sparrow.checkpoint import Damaged, Key, Saved, placed, plain, rows_of, unnamed
 from sparrow.config import ConfigError, Problem, StartFrom
 from sparrow.registry import nearest
 from sparrow.runs.loop.program import Program, TrainState
 from sparrow.runs.saved.restoring import Say, joined, parts, say_dtypes
 from sparrow.runs.saved.saving import all_damaged, opened
+from sparrow.trees import named_leaves
 
 PARAMS, REST, DENSE = "optimizer/params/", "rest/", "optimizer/"
 
@@ -37,7 +38,7 @@ class _Start:
         self.problems: list[Problem] = []
         self.fresh = program.init()
         self.rows = rows_of(program.embedder, self.fresh.optimizer.embedding)
-        self.leaves = dict(paths(parts(self.fresh)))
+        self.leaves = named_leaves(parts(self.fresh))
         self.arrays = saved.arrays()
         self.params = [name.removeprefix(PARAMS) for name in self.leaves if name.startswith(PARAMS)]
 

@@ -1,0 +1,26 @@
+"""Versions of the package and of the packages that its results depend on."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from typing import Final
+
+__version__: Final = "0.1.0"
+
+PACKAGES: Final = ("jax", "jaxlib", "flax", "optax", "numpy", "orbax-checkpoint", "pyarrow")
+
+
+def versions() -> dict[str, str]:
+    """The versions that checkpoints, exports and reports record; a package that is not installed is left out.
+
+    >>> sorted(versions())[:3]
+    ['flax', 'jax', 'jaxlib']
+    """
+    found = {"sparrow": __version__, "python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
