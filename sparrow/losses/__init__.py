@@ -16,8 +16,9 @@
 All are pure functions of arrays: they run under ``jax.jit`` and ``jax.grad``, and compute in float32 whatever the
 precision of the logits. A loss never broadcasts: labels that do not fit the logits are an error.
 
-Each loss is also a record, such as ``BinaryCrossEntropy(label_smoothing=0.1)``, that ``registry`` knows by the name
-of the function; `register_loss` adds one's own.
+Each loss is a record, such as ``BinaryCrossEntropy(label_smoothing=0.1)``: it holds the hyper-parameters and the
+equation, and describes the prediction that its output stands for. ``registry`` knows it by the name of the function,
+which calls it; `register_loss` adds one's own.
 
 >>> import jax.numpy as jnp
 >>> logits, labels = jnp.array([0.2, 0.3]), jnp.array([0, 1])
@@ -29,27 +30,16 @@ of the function; `register_loss` adds one's own.
 0.67875
 """
 
-from sparrow.losses.binary import binary_cross_entropy, binary_focal
-from sparrow.losses.matching import in_batch_softmax, sampled_softmax
+from sparrow.losses.base import BinaryLoss, LabelKind, Loss, register_loss, registry
+from sparrow.losses.binary import BinaryCrossEntropy, BinaryFocal, binary_cross_entropy, binary_focal
+from sparrow.losses.matching import InBatchSoftmax, SampledSoftmax, in_batch_softmax, sampled_softmax
 from sparrow.losses.multitask import TaskWeights, combine
-from sparrow.losses.pairwise import bpr
-from sparrow.losses.records import (
-    BPR,
-    JRC,
-    L2,
-    BinaryCrossEntropy,
-    BinaryFocal,
-    InBatchSoftmax,
-    Loss,
-    SampledSoftmax,
-    SoftmaxCrossEntropy,
-    register_loss,
-    registry,
-)
+from sparrow.losses.pairwise import BPR, bpr
 from sparrow.losses.reduction import normalize_weights, reduce
-from sparrow.losses.regression import l2
-from sparrow.losses.sessionwise import jrc
-from sparrow.losses.softmax import softmax_cross_entropy
+from sparrow.losses.regression import L2, l2
+from sparrow.losses.sessionwise import JRC, jrc
+from sparrow.losses.softmax import SoftmaxCrossEntropy, softmax_cross_entropy
+from sparrow.losses.towers import Towers
 
 __all__ = [
     "BPR",
@@ -57,11 +47,14 @@ __all__ = [
     "L2",
     "BinaryCrossEntropy",
     "BinaryFocal",
+    "BinaryLoss",
     "InBatchSoftmax",
+    "LabelKind",
     "Loss",
     "SampledSoftmax",
     "SoftmaxCrossEntropy",
     "TaskWeights",
+    "Towers",
     "binary_cross_entropy",
     "binary_focal",
     "bpr",

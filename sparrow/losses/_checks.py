@@ -60,6 +60,12 @@ def number(loss: str, name: str, value: Any, low: float, high: float = math.inf,
         )
 
 
+def column(loss: str, name: str, value: Any) -> None:
+    """Refuses a value that cannot be the name of a column of the batch."""
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{loss}: {name} must be the name of a batch field, got {value!r}")
+
+
 def keys(loss: str, name: str, *arrays: ArrayLike) -> list[jax.Array]:
     """Integer ids that are equal where the given ids are equal.
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
 from sparrow.losses import _checks as checks
+from sparrow.losses.base import BinaryLoss, register_loss
 
 
-def binary_cross_entropy(logits: ArrayLike, labels: ArrayLike, label_smoothing: checks.Scalar = 0.0) -> jax.Array:
+@register_loss("binary_cross_entropy")
+@dataclasses.dataclass(frozen=True)
+class BinaryCrossEntropy(BinaryLoss):
     """Binary cross entropy of logits, one value per example.
 
     ::
@@ -18,13 +23,10 @@ def binary_cross_entropy(logits: ArrayLike, labels: ArrayLike, label_smoothing: 
         y     = labels * (1 - label_smoothing) + 0.5 * label_smoothing
         value = -y * log(sigmoid(logits)) - (1 - y) * log(1 - sigmoid(logits))
 
-    Args:
-      logits: floating-point, any shape, before the sigmoid.
-      labels: same shape; 0 and 1, or probabilities in between.
-      label_smoothing: how far the labels are moved towards 0.5, in [0, 1).
+    Logits are floating-point, of any shape, before the sigmoid; labels have the same shape.
 
-    Returns:
-      One value per entry of ``logits``, float32.
+    Attributes:
+      label_smoothing: how far the labels are moved towards 0.5, in [0, 1).
 
     >>> import numpy as np
     >>> values = binary_cross_entropy(jnp.array([0.2, 0.3]), jnp.array([0, 1]))
@@ -34,16 +36,29 @@ def binary_cross_entropy(logits: ArrayLike, labels: ArrayLike, label_smoothing: 
     Reference: Szegedy et al., `Rethinking the Inception Architecture <https://arxiv.org/abs/1512.00567>`_,
     section 7 (label smoothing).
     """
-    loss = "binary_cross_entropy"
-    checks.number(loss, "label_smoothing", label_smoothing, 0, 1)
-    logits, labels = _logits_and_labels(loss, logits, labels)
-    smoothed = labels * (1 - label_smoothing) + 0.5 * label_smoothing
-    return jnp.asarray(optax.sigmoid_binary_cross_entropy(logits, smoothed))
+
+    label_smoothing: checks.Scalar = 0.0
+
+    def __post_init__(self) -> None:
+        checks.number("binary_cross_entropy", "label_smoothing", self.label_smoothing, 0, 1)
+
+    def __call__(self, logits: ArrayLike, labels: ArrayLike) -> jax.Array:
+        """Return one value per entry of ``logits``, float32."""
+        logits, labels = _logits_and_labels("binary_cross_entropy", logits, labels)
+        smoothed = labels * (1 - self.label_smoothing) + 0.5 * self.label_smoothing
+        return jnp.asarray(optax.sigmoid_binary_cross_entropy(logits, smoothed))
 
 
-def binary_focal(
-    logits: ArrayLike, labels: ArrayLike, gamma: checks.Scalar = 2.0, alpha: checks.Scalar = 0.5
+def binary_cross_entropy(
+    logits: ArrayLike, labels: ArrayLike, label_smoothing: checks.Scalar = BinaryCrossEntropy.label_smoothing
 ) -> jax.Array:
+    """Return one value per entry of ``logits``: `BinaryCrossEntropy`, which holds the equation."""
+    return BinaryCrossEntropy(label_smoothing)(logits, labels)
+
+
+@register_loss("binary_focal")
+@dataclasses.dataclass(frozen=True)
+class BinaryFocal(BinaryLoss):
     """Focal loss: binary cross entropy that turns its attention to the examples the model gets wrong.
 
     ::
@@ -55,14 +70,11 @@ def binary_focal(
     The weight is a constant to the gradient, as in TorchEasyRec: every example pulls in the direction of its cross
     entropy, only more or less. The paper, and ``optax.sigmoid_focal_loss``, differentiate the weight too.
 
-    Args:
-      logits: floating-point, any shape, before the sigmoid.
-      labels: same shape; 0 and 1, or probabilities in between.
+    Logits are floating-point, of any shape, before the sigmoid; labels have the same shape.
+
+    Attributes:
       gamma: how strongly an easy example is turned down; 0 turns none down.
       alpha: the weight of positives, in [0, 1]; negatives weigh ``1 - alpha``.
-
-    Returns:
-      One value per entry of ``logits``, float32.
 
     >>> import numpy as np
     >>> values = binary_focal(jnp.array([2.0, 2.0]), jnp.array([1, 0]))
@@ -71,14 +83,32 @@ def binary_focal(
 
     Reference: Lin et al., `Focal Loss for Dense Object Detection <https://arxiv.org/abs/1708.02002>`_.
     """
-    loss = "binary_focal"
-    checks.number(loss, "gamma", gamma, 0)
-    checks.number(loss, "alpha", alpha, 0, 1, "[]")
-    logits, labels = _logits_and_labels(loss, logits, labels)
-    # 1 - p as sigmoid(-logits): exact where p is so near 1 that the difference would round to 0.
-    p, one_minus_p = jax.nn.sigmoid(logits), jax.nn.sigmoid(-logits)
-    weight = alpha * labels * one_minus_p**gamma + (1 - alpha) * (1 - labels) * p**gamma
-    return jax.lax.stop_gradient(weight) * jnp.asarray(optax.sigmoid_binary_cross_entropy(logits, labels))
+
+    gamma: checks.Scalar = 2.0
+    alpha: checks.Scalar = 0.5
+
+    def __post_init__(self) -> None:
+        checks.number("binary_focal", "gamma", self.gamma, 0)
+        checks.number("binary_focal", "alpha", self.alpha, 0, 1, "[]")
+
+    def __call__(self, logits: ArrayLike, labels: ArrayLike) -> jax.Array:
+        """Return one value per entry of ``logits``, float32."""
+        logits, labels = _logits_and_labels("binary_focal", logits, labels)
+        gamma, alpha = self.gamma, self.alpha
+        # 1 - p as sigmoid(-logits): exact where p is so near 1 that the difference would round to 0.
+        p, one_minus_p = jax.nn.sigmoid(logits), jax.nn.sigmoid(-logits)
+        weight = alpha * labels * one_minus_p**gamma + (1 - alpha) * (1 - labels) * p**gamma
+        return jax.lax.stop_gradient(weight) * jnp.asarray(optax.sigmoid_binary_cross_entropy(logits, labels))
+
+
+def binary_focal(
+    logits: ArrayLike,
+    labels: ArrayLike,
+    gamma: checks.Scalar = BinaryFocal.gamma,
+    alpha: checks.Scalar = BinaryFocal.alpha,
+) -> jax.Array:
+    """Return one value per entry of ``logits``: `BinaryFocal`, which holds the equation."""
+    return BinaryFocal(gamma, alpha)(logits, labels)
 
 
 def _logits_and_labels(loss: str, logits: ArrayLike, labels: ArrayLike) -> tuple[jax.Array, jax.Array]:

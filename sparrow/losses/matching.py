@@ -11,23 +11,52 @@ Reference: Yi et al., `Sampling-Bias-Corrected Neural Modeling for Large Corpus 
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from sparrow.losses import _checks as checks
+from sparrow.losses.base import Loss, register_loss, registry
 from sparrow.losses.softmax import cross_entropy
+from sparrow.losses.towers import MEANING, Towers
 
 
-def in_batch_softmax(
-    query: ArrayLike,
-    item: ArrayLike,
-    *,
-    temperature: checks.Scalar = 1.0,
-    log_q: ArrayLike | None = None,
-    item_ids: ArrayLike | None = None,
-    label_smoothing: checks.Scalar = 0.0,
-) -> jax.Array:
+@dataclasses.dataclass(frozen=True)
+class CandidateSoftmax(Loss):
+    """The base of both losses."""
+
+    temperature: checks.Scalar = 1.0
+    label_smoothing: checks.Scalar = 0.0
+
+    label_kind = "none"
+    meaning = MEANING
+
+    def __post_init__(self) -> None:
+        checks.number(self.name, "temperature", self.temperature, 0, interval="()")
+        checks.number(self.name, "label_smoothing", self.label_smoothing, 0, 1)
+
+    @property
+    def name(self) -> str:
+        """The name in configs."""
+        return registry.name_of(self)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The two towers."""
+        return ("query", "item")
+
+    def prediction(self, output: Towers) -> jax.Array:
+        """Return the score of each query's own item."""
+        return output.own_scores()
+
+
+@register_loss("in_batch_softmax")
+@dataclasses.dataclass(frozen=True)
+class InBatchSoftmax(CandidateSoftmax):
     """Softmax cross entropy in which the items of the other examples of the batch are the negatives.
 
     ::
@@ -36,18 +65,17 @@ def in_batch_softmax(
         takes_part[i, j] = i == j or item_ids[i] != item_ids[j]
         value[i] = softmax cross entropy of logits[i], over the j that take part, with label i
 
-    Args:
+    Called with:
       query: floating-point embeddings, ``(batch, dim)``. Normalize them beforehand for a cosine similarity.
       item: ``(items, dim)``, as many items as queries or more; ``item[i]`` is what ``query[i]`` chose, and rows beyond
         the batch are negatives for all queries.
-      temperature: above 0; may be an array, to be learned.
       log_q: ``(items,)``, the logarithm of each item's probability to be in a batch; None corrects nothing.
       item_ids: ``(items,)`` integers (or a NumPy array of strings). Another item with the id of the query's own is left
         out of its softmax; None leaves nothing out.
-      label_smoothing: the share of the target that is spread evenly over all candidates that take part, in [0, 1).
 
-    Returns:
-      One value per query, float32.
+    Attributes:
+      temperature: above 0; may be an array, to be learned.
+      label_smoothing: the share of the target that is spread evenly over all candidates that take part, in [0, 1).
 
     >>> import numpy as np
     >>> item = jnp.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
@@ -57,42 +85,54 @@ def in_batch_softmax(
     >>> print(np.asarray(values).round(4))
     [0.3133 0.3133 0.5514]
     """
-    loss = "in_batch_softmax"
-    _check_options(loss, temperature, label_smoothing)
-    query, item = checks.floating(loss, "query", query), checks.floating(loss, "item", item)
-    checks.rank(loss, "query", query, "(batch, dim)")
-    batch, dim = query.shape
-    if item.ndim != 2 or item.shape[0] < batch or item.shape[1] != dim:
-        raise ValueError(
-            f"{loss}: item must have shape (items, {dim}) with {batch} items or more, one per query first, "
-            f"got {item.shape}"
-        )
-    items = item.shape[0]
-    logits = _dot("id,jd->ij", query, item) / temperature  # (batch, items)
-    if log_q is not None:
-        log_q = checks.floating(loss, "log_q", log_q)
-        checks.shape(loss, "log_q", log_q, (items,), "one per item")
-        logits = logits - log_q
-    takes_part = None
-    if item_ids is not None:
-        (ids,) = checks.keys(loss, "item_ids", item_ids)
-        checks.shape(loss, "item_ids", ids, (items,), "one per item")
-        takes_part = (ids[:batch, None] != ids) | jnp.eye(batch, items, dtype=bool)
-    return cross_entropy(logits, jnp.arange(batch), label_smoothing, takes_part)
+
+    def __call__(
+        self, query: ArrayLike, item: ArrayLike, *, log_q: ArrayLike | None = None, item_ids: ArrayLike | None = None
+    ) -> jax.Array:
+        """Return one value per query, float32."""
+        loss = "in_batch_softmax"
+        query, item = checks.floating(loss, "query", query), checks.floating(loss, "item", item)
+        checks.rank(loss, "query", query, "(batch, dim)")
+        batch, dim = query.shape
+        if item.ndim != 2 or item.shape[0] < batch or item.shape[1] != dim:
+            raise ValueError(
+                f"{loss}: item must have shape (items, {dim}) with {batch} items or more, one per query first, "
+                f"got {item.shape}"
+            )
+        items = item.shape[0]
+        logits = _dot("id,jd->ij", query, item) / self.temperature  # (batch, items)
+        if log_q is not None:
+            log_q = checks.floating(loss, "log_q", log_q)
+            checks.shape(loss, "log_q", log_q, (items,), "one per item")
+            logits = logits - log_q
+        takes_part = None
+        if item_ids is not None:
+            (ids,) = checks.keys(loss, "item_ids", item_ids)
+            checks.shape(loss, "item_ids", ids, (items,), "one per item")
+            takes_part = (ids[:batch, None] != ids) | jnp.eye(batch, items, dtype=bool)
+        return cross_entropy(logits, jnp.arange(batch), self.label_smoothing, takes_part)
+
+    def values(self, output: Towers, labels: Any, keys: Sequence[Any]) -> jax.Array:
+        """Return one value per query."""
+        return self(output.query, output.item)
 
 
-def sampled_softmax(
+def in_batch_softmax(
     query: ArrayLike,
-    positive: ArrayLike,
-    negatives: ArrayLike,
+    item: ArrayLike,
     *,
-    temperature: checks.Scalar = 1.0,
-    positive_log_q: ArrayLike | None = None,
-    negative_log_q: ArrayLike | None = None,
-    positive_ids: ArrayLike | None = None,
-    negative_ids: ArrayLike | None = None,
-    label_smoothing: checks.Scalar = 0.0,
+    temperature: checks.Scalar = InBatchSoftmax.temperature,
+    log_q: ArrayLike | None = None,
+    item_ids: ArrayLike | None = None,
+    label_smoothing: checks.Scalar = InBatchSoftmax.label_smoothing,
 ) -> jax.Array:
+    """Return one value per query: `InBatchSoftmax`, which holds the equation."""
+    return InBatchSoftmax(temperature, label_smoothing)(query, item, log_q=log_q, item_ids=item_ids)
+
+
+@register_loss("sampled_softmax")
+@dataclasses.dataclass(frozen=True)
+class SampledSoftmax(CandidateSoftmax):
     """Softmax cross entropy of the chosen item against items that were sampled as negatives.
 
     ::
@@ -102,20 +142,19 @@ def sampled_softmax(
         takes_part[i, 1 + j] = positive_ids[i] != negative_ids[j]
         value[i] = softmax cross entropy of logits[i], over the columns that take part, with label 0
 
-    Args:
+    Called with:
       query: floating-point embeddings, ``(batch, dim)``. Normalize them beforehand for a cosine similarity.
       positive: ``(batch, dim)``; ``positive[i]`` is what ``query[i]`` chose.
       negatives: ``(negatives, dim)``, shared by all queries, or ``(batch, negatives, dim)``, each query its own.
-      temperature: above 0; may be an array, to be learned.
       positive_log_q: ``(batch,)``, the logarithm of each item's probability to be sampled; None corrects nothing.
       negative_log_q: the same for the negatives, of their shape without ``dim``; given with ``positive_log_q``.
       positive_ids: ``(batch,)`` integers (or a NumPy array of strings). A negative with the id of the query's positive
         is left out of the softmax; None leaves nothing out.
       negative_ids: the same for the negatives, of their shape without ``dim``; given with ``positive_ids``.
-      label_smoothing: the share of the target that is spread evenly over all candidates that take part, in [0, 1).
 
-    Returns:
-      One value per query, float32.
+    Attributes:
+      temperature: above 0; may be an array, to be learned.
+      label_smoothing: the share of the target that is spread evenly over all candidates that take part, in [0, 1).
 
     >>> import numpy as np
     >>> query, positive = jnp.array([[1.0, 0.0]]), jnp.array([[1.0, 0.0]])
@@ -128,44 +167,92 @@ def sampled_softmax(
 
     Reference: Jean et al., `On Using Very Large Target Vocabulary <https://arxiv.org/abs/1412.2007>`_.
     """
-    loss = "sampled_softmax"
-    _check_options(loss, temperature, label_smoothing)
-    query = checks.floating(loss, "query", query)
-    positive = checks.floating(loss, "positive", positive)
-    negatives = checks.floating(loss, "negatives", negatives)
-    checks.rank(loss, "query", query, "(batch, dim)")
-    checks.shape(loss, "positive", positive, query.shape, "that of the queries")
-    (batch, dim), count = query.shape, negatives.shape[-2] if negatives.ndim > 1 else 0
-    if negatives.shape not in ((count, dim), (batch, count, dim)):
-        raise ValueError(
-            f"{loss}: negatives must have shape (negatives, {dim}) or ({batch}, negatives, {dim}), "
-            f"got {negatives.shape}"
-        )
-    per_negative = negatives.shape[:-1]  # (negatives,) or (batch, negatives)
 
-    logits = jnp.concatenate(
-        [
-            _dot("id,id->i", query, positive)[:, None],
-            _dot("id,jd->ij" if negatives.ndim == 2 else "id,ijd->ij", query, negatives),
-        ],
-        axis=1,
-    )  # (batch, 1 + negatives)
-    logits = logits / temperature
-    log_q = _pair(loss, ("positive_log_q", positive_log_q), ("negative_log_q", negative_log_q))
-    if log_q is not None:
-        of_positive, of_negative = (checks.floating(loss, "log_q", values) for values in log_q)
-        checks.shape(loss, "positive_log_q", of_positive, (batch,), "one per positive")
-        checks.shape(loss, "negative_log_q", of_negative, per_negative, "one per negative")
-        logits = logits - _candidates(of_positive, of_negative)
-    takes_part = None
-    ids = _pair(loss, ("positive_ids", positive_ids), ("negative_ids", negative_ids))
-    if ids is not None:
-        of_positive, of_negative = checks.keys(loss, "ids", *ids)
-        checks.shape(loss, "positive_ids", of_positive, (batch,), "one per positive")
-        checks.shape(loss, "negative_ids", of_negative, per_negative, "one per negative")
-        is_positive = jnp.arange(1 + count) == 0
-        takes_part = (_candidates(of_positive, of_negative) != of_positive[:, None]) | is_positive
-    return cross_entropy(logits, jnp.zeros(batch, jnp.int32), label_smoothing, takes_part)
+    def __call__(
+        self,
+        query: ArrayLike,
+        positive: ArrayLike,
+        negatives: ArrayLike,
+        *,
+        positive_log_q: ArrayLike | None = None,
+        negative_log_q: ArrayLike | None = None,
+        positive_ids: ArrayLike | None = None,
+        negative_ids: ArrayLike | None = None,
+    ) -> jax.Array:
+        """Return one value per query, float32."""
+        loss = "sampled_softmax"
+        query = checks.floating(loss, "query", query)
+        positive = checks.floating(loss, "positive", positive)
+        negatives = checks.floating(loss, "negatives", negatives)
+        checks.rank(loss, "query", query, "(batch, dim)")
+        checks.shape(loss, "positive", positive, query.shape, "that of the queries")
+        (batch, dim), count = query.shape, negatives.shape[-2] if negatives.ndim > 1 else 0
+        if negatives.shape not in ((count, dim), (batch, count, dim)):
+            raise ValueError(
+                f"{loss}: negatives must have shape (negatives, {dim}) or ({batch}, negatives, {dim}), "
+                f"got {negatives.shape}"
+            )
+        per_negative = negatives.shape[:-1]  # (negatives,) or (batch, negatives)
+
+        logits = jnp.concatenate(
+            [
+                _dot("id,id->i", query, positive)[:, None],
+                _dot("id,jd->ij" if negatives.ndim == 2 else "id,ijd->ij", query, negatives),
+            ],
+            axis=1,
+        )  # (batch, 1 + negatives)
+        logits = logits / self.temperature
+        log_q = _pair(loss, ("positive_log_q", positive_log_q), ("negative_log_q", negative_log_q))
+        if log_q is not None:
+            of_positive, of_negative = (checks.floating(loss, "log_q", values) for values in log_q)
+            checks.shape(loss, "positive_log_q", of_positive, (batch,), "one per positive")
+            checks.shape(loss, "negative_log_q", of_negative, per_negative, "one per negative")
+            logits = logits - _candidates(of_positive, of_negative)
+        takes_part = None
+        ids = _pair(loss, ("positive_ids", positive_ids), ("negative_ids", negative_ids))
+        if ids is not None:
+            of_positive, of_negative = checks.keys(loss, "ids", *ids)
+            checks.shape(loss, "positive_ids", of_positive, (batch,), "one per positive")
+            checks.shape(loss, "negative_ids", of_negative, per_negative, "one per negative")
+            is_positive = jnp.arange(1 + count) == 0
+            takes_part = (_candidates(of_positive, of_negative) != of_positive[:, None]) | is_positive
+        return cross_entropy(logits, jnp.zeros(batch, jnp.int32), self.label_smoothing, takes_part)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The two towers, and the items drawn."""
+        return ("query", "item", "negatives")
+
+    def values(self, output: Towers, labels: Any, keys: Sequence[Any]) -> jax.Array:
+        """Return one value per query."""
+        if output.negatives is None:
+            raise ValueError("sampled_softmax: the towers have no negatives; draw some, or use in_batch_softmax")
+        ids = {"positive_ids": output.positive_ids, "negative_ids": output.negative_ids}
+        return self(output.query, output.item, output.negatives, **ids)
+
+
+def sampled_softmax(
+    query: ArrayLike,
+    positive: ArrayLike,
+    negatives: ArrayLike,
+    *,
+    temperature: checks.Scalar = SampledSoftmax.temperature,
+    positive_log_q: ArrayLike | None = None,
+    negative_log_q: ArrayLike | None = None,
+    positive_ids: ArrayLike | None = None,
+    negative_ids: ArrayLike | None = None,
+    label_smoothing: checks.Scalar = SampledSoftmax.label_smoothing,
+) -> jax.Array:
+    """Return one value per query: `SampledSoftmax`, which holds the equation."""
+    return SampledSoftmax(temperature, label_smoothing)(
+        query,
+        positive,
+        negatives,
+        positive_log_q=positive_log_q,
+        negative_log_q=negative_log_q,
+        positive_ids=positive_ids,
+        negative_ids=negative_ids,
+    )
 
 
 def _candidates(of_positive: jax.Array, of_negative: jax.Array) -> jax.Array:
@@ -177,11 +264,6 @@ def _candidates(of_positive: jax.Array, of_negative: jax.Array) -> jax.Array:
 def _dot(axes: str, a: jax.Array, b: jax.Array) -> jax.Array:
     # In full float32 on every device: TF32 keeps ten bits, and a small temperature makes the rest visible.
     return jnp.einsum(axes, a, b, precision=jax.lax.Precision.HIGHEST)
-
-
-def _check_options(loss: str, temperature: checks.Scalar, label_smoothing: checks.Scalar) -> None:
-    checks.number(loss, "temperature", temperature, 0, interval="()")
-    checks.number(loss, "label_smoothing", label_smoothing, 0, 1)
 
 
 def _pair(

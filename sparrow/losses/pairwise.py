@@ -1,29 +1,37 @@
-"""Losses of pairs: what was chosen should score above what was not."""
+"""Losses of pairs: a chosen item should score above the others."""
 
 from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from sparrow.losses import _checks as checks
+from sparrow.losses.base import Loss, register_loss
+from sparrow.losses.towers import MEANING, Towers
 
 
-def bpr(positive_logits: ArrayLike, negative_logits: ArrayLike, where: ArrayLike | None = None) -> jax.Array:
+@register_loss("bpr")
+@dataclasses.dataclass(frozen=True)
+class BPR(Loss):
     """Bayesian personalized ranking, one value per positive.
 
     ::
 
         value[i] = mean over j of -log(sigmoid(positive_logits[i] - negative_logits[i, j]))
 
-    Args:
-      positive_logits: floating-point, ``(batch,)``: the score of what was chosen.
-      negative_logits: floating-point, ``(batch, negatives)``, or ``(batch,)`` for one negative each.
-      where: booleans of the shape of ``negative_logits``; negatives that are False (padding, accidental hits) are left
-        out of the mean. An example that has no negative left has value 0.
+    Positive logits are floating-point, ``(batch,)``; negative ones ``(batch, negatives)``, or ``(batch,)`` for one
+    negative each. ``where`` holds booleans of the shape of the negative logits: negatives that are False (padding,
+    accidental hits) are left out of the mean, and an example that has no negative left has value 0.
 
-    Returns:
-      One value per positive, float32.
+    Attributes:
+      session_name: the column of the batch that holds the session ids: an example with a label above 0 is to score
+        above those of its session without one. None: a loss of two towers, where the item that a query chose is to
+        score above other items.
 
     >>> import numpy as np
     >>> values = bpr(jnp.array([1.0, 0.0]), jnp.array([[0.0, -1.0], [2.0, 0.0]]))
@@ -33,21 +41,67 @@ def bpr(positive_logits: ArrayLike, negative_logits: ArrayLike, where: ArrayLike
     Reference: Rendle et al., `BPR: Bayesian Personalized Ranking from Implicit Feedback
     <https://arxiv.org/abs/1205.2618>`_.
     """
-    positive = checks.floating("bpr", "positive_logits", positive_logits)
-    negative = checks.floating("bpr", "negative_logits", negative_logits)
-    checks.rank("bpr", "positive_logits", positive, "(batch,)")
-    if negative.ndim not in (1, 2) or negative.shape[0] != positive.shape[0]:
-        raise ValueError(
-            f"bpr: negative_logits must have shape ({positive.shape[0]},) or ({positive.shape[0]}, negatives), "
-            f"one row per positive, got {negative.shape}"
-        )
-    taken = jnp.ones(negative.shape, bool) if where is None else jnp.asarray(where)
-    if taken.dtype != jnp.bool_:
-        raise TypeError(f"bpr: where must be booleans, got {taken.dtype}")
-    checks.shape("bpr", "where", taken, negative.shape, "that of the negative logits")
-    if negative.ndim == 1:
-        negative, taken = negative[:, None], taken[:, None]  # (batch, negatives)
-    # The inner `where` keeps what padding holds, a NaN perhaps, out of the gradient too.
-    pairs = jax.nn.softplus(jnp.where(taken, negative - positive[:, None], 0))
-    count = jnp.sum(taken, axis=1)
-    return jnp.sum(pairs, axis=1, where=taken) / jnp.maximum(count, 1)
+
+    session_name: str | None = None
+
+    label_kind = "binary"
+
+    def __post_init__(self) -> None:
+        if self.session_name is not None:
+            checks.column("bpr", "session_name", self.session_name)
+
+    def __call__(
+        self, positive_logits: ArrayLike, negative_logits: ArrayLike, where: ArrayLike | None = None
+    ) -> jax.Array:
+        """Return one value per positive, float32."""
+        positive = checks.floating("bpr", "positive_logits", positive_logits)
+        negative = checks.floating("bpr", "negative_logits", negative_logits)
+        checks.rank("bpr", "positive_logits", positive, "(batch,)")
+        if negative.ndim not in (1, 2) or negative.shape[0] != positive.shape[0]:
+            raise ValueError(
+                f"bpr: negative_logits must have shape ({positive.shape[0]},) or ({positive.shape[0]}, negatives), "
+                f"one row per positive, got {negative.shape}"
+            )
+        taken = jnp.ones(negative.shape, bool) if where is None else jnp.asarray(where)
+        if taken.dtype != jnp.bool_:
+            raise TypeError(f"bpr: where must be booleans, got {taken.dtype}")
+        checks.shape("bpr", "where", taken, negative.shape, "that of the negative logits")
+        if negative.ndim == 1:
+            negative, taken = negative[:, None], taken[:, None]  # (batch, negatives)
+        # The inner `where` keeps what padding holds, a NaN perhaps, out of the gradient too.
+        pairs = jax.nn.softplus(jnp.where(taken, negative - positive[:, None], 0))
+        count = jnp.sum(taken, axis=1)
+        return jnp.sum(pairs, axis=1, where=taken) / jnp.maximum(count, 1)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The two towers, where there are no sessions."""
+        return ("query", "item") if self.session_name is None else ()
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The column of sessions, if any."""
+        return () if self.session_name is None else (self.session_name,)
+
+    @property
+    def meaning(self) -> str:
+        """A score: only the order has a meaning."""
+        return MEANING if self.is_matching else "score between 0 and 1, to rank by"
+
+    def prediction(self, output: Any) -> jax.Array:
+        """Return the sigmoid of the logits, which keeps their order; the scores of two towers."""
+        return output.own_scores() if self.is_matching else jax.nn.sigmoid(output)
+
+    def values(self, output: Any, labels: Any, keys: Sequence[Any]) -> jax.Array:
+        """Return one value per example: of its pairs within the session, or of its item and the others."""
+        if self.is_matching:
+            towers: Towers = output
+            return self(towers.own_scores(), *towers.other_scores())
+        (sessions,) = keys
+        rivals = (sessions[:, None] == sessions) & (labels[:, None] > 0) & (labels <= 0)  # (batch, batch)
+        return self(output, jnp.broadcast_to(output, rivals.shape), rivals)
+
+
+def bpr(positive_logits: ArrayLike, negative_logits: ArrayLike, where: ArrayLike | None = None) -> jax.Array:
+    """Return one value per positive: `BPR`, which holds the equation."""
+    return BPR()(positive_logits, negative_logits, where)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -10,10 +11,13 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from sparrow.losses import _checks as checks
+from sparrow.losses.base import Loss, register_loss
 from sparrow.losses.softmax import cross_entropy
 
 
-def jrc(logits: ArrayLike, labels: ArrayLike, sessions: ArrayLike, alpha: checks.Scalar = 0.5) -> jax.Array:
+@register_loss("jrc")
+@dataclasses.dataclass(frozen=True)
+class JRC(Loss):
     """Joint ranking and calibration, one value per example.
 
     Every example has two logits, one for "not clicked" and one for "clicked". The calibration part asks which of its
@@ -31,15 +35,13 @@ def jrc(logits: ArrayLike, labels: ArrayLike, sessions: ArrayLike, alpha: checks
     Time is that of a sort of the sessions and memory is linear in the batch: no matrix of pairs is made. The same input
     gives the same bits, on a GPU too.
 
-    Args:
-      logits: floating-point, ``(batch, 2)``.
-      labels: 0 or 1, ``(batch,)``, integers or booleans. Any other value gives NaN.
-      sessions: ``(batch,)``; examples of one session carry the same id, in any order. JAX integers, or a NumPy array
-        of integers of any width or of strings.
-      alpha: the share of the calibration part, in [0, 1].
+    Logits are floating-point, ``(batch, 2)``. Labels are 0 or 1, ``(batch,)``, integers or booleans; any other value
+    gives NaN. Sessions are ``(batch,)``, JAX integers or a NumPy array of integers of any width or of strings; examples
+    of one session carry the same id, in any order.
 
-    Returns:
-      One value per example, float32.
+    Attributes:
+      session_name: the column of the batch that holds the session ids.
+      alpha: the share of the calibration part, in [0, 1].
 
     >>> import numpy as np
     >>> logits = jnp.array([[0.9, 0.1], [0.3, 0.7], [0.2, 0.8]])
@@ -50,17 +52,44 @@ def jrc(logits: ArrayLike, labels: ArrayLike, sessions: ArrayLike, alpha: checks
     Reference: Sheng et al., `Joint Optimization of Ranking and Calibration with Contextualized Hybrid Model
     <https://arxiv.org/abs/2208.06164>`_, KDD 2023.
     """
-    checks.number("jrc", "alpha", alpha, 0, 1, "[]")
-    logits, labels = checks.floating("jrc", "logits", logits), checks.integer("jrc", "labels", labels)
-    (sessions,) = checks.keys("jrc", "sessions", sessions)
-    if logits.ndim != 2 or logits.shape[1] != 2:
-        raise ValueError(f"jrc: logits must have shape (batch, 2), got {logits.shape}")
-    batch = logits.shape[0]
-    checks.shape("jrc", "labels", labels, (batch,), "one per row of the logits")
-    checks.shape("jrc", "sessions", sessions, (batch,), "one per row of the logits")
-    calibration = cross_entropy(logits, labels, label_smoothing=0.0)
-    ranking: jax.Array = _ranking(logits, labels == 1, sessions)
-    return alpha * calibration + (1 - alpha) * ranking
+
+    session_name: str
+    alpha: checks.Scalar = 0.5
+
+    label_kind = "class"
+    is_probability = True
+    meaning = "probability"
+
+    def __post_init__(self) -> None:
+        checks.column("jrc", "session_name", self.session_name)
+        checks.number("jrc", "alpha", self.alpha, 0, 1, "[]")
+
+    def __call__(self, logits: ArrayLike, labels: ArrayLike, sessions: ArrayLike) -> jax.Array:
+        """Return one value per example, float32."""
+        logits, labels = checks.floating("jrc", "logits", logits), checks.integer("jrc", "labels", labels)
+        (sessions,) = checks.keys("jrc", "sessions", sessions)
+        if logits.ndim != 2 or logits.shape[1] != 2:
+            raise ValueError(f"jrc: logits must have shape (batch, 2), got {logits.shape}")
+        batch = logits.shape[0]
+        checks.shape("jrc", "labels", labels, (batch,), "one per row of the logits")
+        checks.shape("jrc", "sessions", sessions, (batch,), "one per row of the logits")
+        calibration = cross_entropy(logits, labels, label_smoothing=0.0)
+        ranking: jax.Array = _ranking(logits, labels == 1, sessions)
+        return self.alpha * calibration + (1 - self.alpha) * ranking
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The column of sessions."""
+        return (self.session_name,)
+
+    def prediction(self, output: jax.Array) -> jax.Array:
+        """Return the softmax of the two logits, its second entry."""
+        return jax.nn.softmax(output, axis=-1)[:, 1]
+
+
+def jrc(logits: ArrayLike, labels: ArrayLike, sessions: ArrayLike, alpha: checks.Scalar = JRC.alpha) -> jax.Array:
+    """Return one value per example: `JRC`, which holds the equation."""
+    return JRC("sessions", alpha)(logits, labels, sessions)
 
 
 @jax.jit  # one program also where the caller does not compile: these are many small operations

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from sparrow.losses import _checks as checks
+from sparrow.losses.base import Loss, register_loss
 
 
-def softmax_cross_entropy(logits: ArrayLike, labels: ArrayLike, label_smoothing: checks.Scalar = 0.0) -> jax.Array:
+@register_loss("softmax_cross_entropy")
+@dataclasses.dataclass(frozen=True)
+class SoftmaxCrossEntropy(Loss):
     """Cross entropy of a softmax over classes, one value per example.
 
     ::
@@ -17,13 +22,11 @@ def softmax_cross_entropy(logits: ArrayLike, labels: ArrayLike, label_smoothing:
         log_p = log_softmax(logits)
         value = -(1 - label_smoothing) * log_p[label] - label_smoothing * mean(log_p)
 
-    Args:
-      logits: floating-point, ``(..., classes)``, before the softmax.
-      labels: integer classes, ``(...)``. One outside ``[0, classes)`` gives NaN, never another class's loss.
-      label_smoothing: the share of the target that is spread evenly over all classes, in [0, 1).
+    Logits are floating-point, ``(..., classes)``, before the softmax. Labels are integer classes, ``(...)``; one
+    outside ``[0, classes)`` gives NaN, never another class's loss.
 
-    Returns:
-      One value per label, float32.
+    Attributes:
+      label_smoothing: the share of the target that is spread evenly over all classes, in [0, 1).
 
     >>> import numpy as np
     >>> logits = jnp.array([[0.2, 0.4, 0.0], [0.3, 0.5, 0.0]])
@@ -34,22 +37,43 @@ def softmax_cross_entropy(logits: ArrayLike, labels: ArrayLike, label_smoothing:
     Reference: Szegedy et al., `Rethinking the Inception Architecture <https://arxiv.org/abs/1512.00567>`_,
     section 7 (label smoothing).
     """
-    loss = "softmax_cross_entropy"
-    checks.number(loss, "label_smoothing", label_smoothing, 0, 1)
-    logits, labels = checks.floating(loss, "logits", logits), checks.integer(loss, "labels", labels)
-    if logits.ndim == 0 or logits.shape[-1] < 2:
-        raise ValueError(
-            f"{loss}: logits must have shape (..., classes) with two classes or more, got {logits.shape}; "
-            "for one logit per example use binary_cross_entropy"
-        )
-    checks.shape(loss, "labels", labels, logits.shape[:-1], "that of the logits without the classes")
-    return cross_entropy(logits, labels, label_smoothing)
+
+    label_smoothing: checks.Scalar = 0.0
+
+    label_kind = "class"
+    meaning = "probability of each class"
+
+    def __post_init__(self) -> None:
+        checks.number("softmax_cross_entropy", "label_smoothing", self.label_smoothing, 0, 1)
+
+    def __call__(self, logits: ArrayLike, labels: ArrayLike) -> jax.Array:
+        """Return one value per label, float32."""
+        loss = "softmax_cross_entropy"
+        logits, labels = checks.floating(loss, "logits", logits), checks.integer(loss, "labels", labels)
+        if logits.ndim == 0 or logits.shape[-1] < 2:
+            raise ValueError(
+                f"{loss}: logits must have shape (..., classes) with two classes or more, got {logits.shape}; "
+                "for one logit per example use binary_cross_entropy"
+            )
+        checks.shape(loss, "labels", labels, logits.shape[:-1], "that of the logits without the classes")
+        return cross_entropy(logits, labels, self.label_smoothing)
+
+    def prediction(self, output: jax.Array) -> jax.Array:
+        """Return the softmax of the logits."""
+        return jax.nn.softmax(output, axis=-1)
+
+
+def softmax_cross_entropy(
+    logits: ArrayLike, labels: ArrayLike, label_smoothing: checks.Scalar = SoftmaxCrossEntropy.label_smoothing
+) -> jax.Array:
+    """Return one value per label: `SoftmaxCrossEntropy`, which holds the equation."""
+    return SoftmaxCrossEntropy(label_smoothing)(logits, labels)
 
 
 def cross_entropy(
     logits: jax.Array, labels: jax.Array, label_smoothing: checks.Scalar, where: jax.Array | None = None
 ) -> jax.Array:
-    """The equation of `softmax_cross_entropy`, over the classes that take part (``where``; all when None).
+    """The equation of `SoftmaxCrossEntropy`, over the classes that take part (``where``; all when None).
 
     Not written with optax: its loss for integer labels subtracts the label's logit from the log-normalizer, and at
     logits near 1000 that difference has lost four digits; its loss for distributions makes ``0 * -inf`` of a logit

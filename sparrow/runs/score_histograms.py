@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from sparrow.config import Task
-from sparrow.losses import JRC, BinaryCrossEntropy, BinaryFocal
 from sparrow.metrics import AUC
 from sparrow.runs.predictions import predicted
 
@@ -69,7 +68,7 @@ class ScoreHistograms:
 
 def is_binary(task: Task) -> bool:
     """Whether its prediction is the probability of a yes."""
-    return isinstance(task.losses[0], BinaryCrossEntropy | BinaryFocal | JRC)
+    return task.losses[0].is_probability
 
 
 def flattened(probabilities: jax.Array) -> jax.Array:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import inspect
 
 import jax
 import jax.numpy as jnp
@@ -88,9 +89,13 @@ def test_one_s_own_loss():
     @dataclasses.dataclass(frozen=True)
     class Hinge(losses.Loss):
         margin: float = 1.0
+        meaning = "score"
 
         def __call__(self, logits, labels):
             return jnp.maximum(0, self.margin - logits * (2 * labels - 1))
+
+        def prediction(self, output):
+            return output
 
     loss = registry.from_yaml("{name: test_records_hinge, margin: 0.5}")
     assert loss == Hinge(margin=0.5)
@@ -118,3 +123,52 @@ def test_a_loss_without_a_call_cannot_be_made():
 
     with pytest.raises(TypeError, match="abstract"):
         Silent()
+
+
+def test_a_loss_must_define_the_meaning_of_its_output():
+    """Else a loss with a link of its own, such as exp, would hand out raw outputs as predictions."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Poisson(losses.Loss):
+        def __call__(self, logits, labels):
+            return jnp.exp(logits) - labels * logits
+
+    with pytest.raises(TypeError, match="loss 'x': Poisson must define meaning, prediction; "):
+        losses.register_loss("x")(Poisson)
+    assert "x" not in registry
+    with pytest.raises(TypeError, match="abstract"):
+        Poisson()
+
+
+SCORE = "score: the inner product of query and item"
+MEANINGS = {  # name: (label kind, outputs, columns, meaning, whether that is a probability)
+    "binary_cross_entropy": ("binary", (), (), "probability", True),
+    "binary_focal": ("binary", (), (), "probability", True),
+    "softmax_cross_entropy": ("class", (), (), "probability of each class", False),
+    "l2": ("real", (), (), "value", False),
+    "jrc": ("class", (), ("user_id",), "probability", True),
+    "bpr": ("binary", ("query", "item"), (), SCORE, False),
+    "in_batch_softmax": ("none", ("query", "item"), (), SCORE, False),
+    "sampled_softmax": ("none", ("query", "item", "negatives"), (), SCORE, False),
+}
+
+
+@every_record
+def test_a_loss_describes_itself(record):
+    described = (record.label_kind, record.outputs, record.key_columns, record.meaning, record.is_probability)
+    assert described == MEANINGS[registry.name_of(record)]
+    assert record.is_matching == bool(record.outputs)
+
+
+def test_bpr_of_sessions_reads_logits():
+    record = losses.BPR(session_name="user_id")
+    assert (record.outputs, record.key_columns, record.is_matching) == ((), ("user_id",), False)
+    np.testing.assert_allclose(record.prediction(jnp.zeros(2)), 0.5)
+
+
+@every_record
+def test_functions_have_the_defaults_of_their_records(record):
+    function = inspect.signature(getattr(losses, registry.name_of(record)))
+    for field in dataclasses.fields(record):
+        if field.name != "session_name":
+            assert function.parameters[field.name].default == field.default

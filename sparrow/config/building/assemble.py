@@ -15,7 +15,6 @@ from sparrow.data import Feature, Label, NegativeSampler, Pipeline, TableUse, lo
 from sparrow.data.sources import Reader
 from sparrow.embedding import FeatureSpec
 from sparrow.errors import ConfigError, Path, Problem
-from sparrow.losses import BPR, JRC
 from sparrow.models import Inputs
 from sparrow.registry import nearest
 
@@ -136,8 +135,7 @@ def _pipeline(config: Config, source: Any, prepare: Any, **options: Any) -> Pipe
     tasks = config.tasks.values()
     made = {label.name: label for label in data.labels}
     labels = dict.fromkeys(name for task in tasks for name in (task.label, task.task_space_label) if name)
-    sessions = [loss.session_name for task in tasks for loss in task.losses if isinstance(loss, JRC | BPR)]
-    keys = [session for session in sessions if session is not None]
+    keys = [column for task in tasks for loss in task.losses for column in loss.key_columns]
     keys += [data.negatives.id_column] if data.negatives is not None else []
     keys += [use.group_by for task in tasks for use in (*task.metrics, *task.train_metrics) if use.group_by]
     return Pipeline(

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import jax
-import jax.numpy as jnp
 
 from sparrow import losses
 from sparrow.config.loading.plain import plain
@@ -53,41 +52,28 @@ def total_loss(tasks: Mapping[str, Task], outputs: Arrays, columns: Arrays) -> t
 
 def _values(name: str, task: Task, loss: losses.Loss, outputs: Arrays, columns: Arrays) -> jax.Array:
     """One value per example."""
-    if isinstance(loss, losses.InBatchSoftmax):
-        return loss(_named("output", outputs, "query"), _named("output", outputs, "item"))
-    if isinstance(loss, losses.SampledSoftmax):
-        query, item, negatives = (_named("output", outputs, part) for part in ("query", "item", "negatives"))
-        ids = {"positive_ids": columns.get(POSITIVE_IDS), "negative_ids": columns.get(NEGATIVE_IDS)}
-        return loss(query, item, negatives, **ids)
-    if isinstance(loss, losses.BPR) and loss.session_name is None:
-        return _bpr_of_items(loss, outputs, columns)
-    logits = _named("output", outputs, name if name in outputs else "logits")
-    labels = _named("column", columns, task.label)
-    if isinstance(loss, losses.JRC):
-        return loss(logits, labels, _named("column", columns, loss.session_name))
-    if isinstance(loss, losses.BPR):
-        sessions = _named("column", columns, loss.session_name or "")
-        rivals = (sessions[:, None] == sessions) & (labels[:, None] > 0) & (labels <= 0)  # (batch, batch)
-        return loss(logits, jnp.broadcast_to(logits, rivals.shape), rivals)
-    return loss(logits, labels)
+    for part in loss.outputs:
+        pick("output", outputs, part)
+    output = read_output(name, loss, outputs, columns)
+    labels = None if loss.label_kind == "none" or loss.is_matching else pick("column", columns, task.label)
+    return loss.values(output, labels, [pick("column", columns, key) for key in loss.key_columns])
 
 
-def _bpr_of_items(loss: losses.BPR, outputs: Arrays, columns: Arrays) -> jax.Array:
-    """The item that a query chose against those that were drawn, or against those of the other queries."""
-    query, item = _named("output", outputs, "query"), _named("output", outputs, "item")
-    chosen = jnp.einsum("id,id->i", query, item[: len(query)])
-    if "negatives" not in outputs:
-        return loss(chosen, query @ item.T, ~jnp.eye(len(query), len(item), dtype=bool))
-    where = columns[POSITIVE_IDS][:, None] != columns[NEGATIVE_IDS] if POSITIVE_IDS in columns else None
-    return loss(chosen, query @ outputs["negatives"].T, where)
+def read_output(name: str, loss: losses.Loss, outputs: Arrays, columns: Arrays) -> Any:
+    """The output that a loss of the task ``name`` reads: an array, or the two towers."""
+    if not loss.is_matching:
+        return pick("output", outputs, name if name in outputs else "logits")
+    query, item = pick("output", outputs, "query"), pick("output", outputs, "item")
+    return losses.Towers(query, item, outputs.get("negatives"), columns.get(POSITIVE_IDS), columns.get(NEGATIVE_IDS))
 
 
 def _columns_of(tasks: Mapping[str, Task], field: str, columns: Arrays) -> dict[str, Any]:
     named = {name: getattr(task, field) for name, task in tasks.items()}
-    return {name: _named("column", columns, column) for name, column in named.items() if column is not None}
+    return {name: pick("column", columns, column) for name, column in named.items() if column is not None}
 
 
-def _named(kind: str, arrays: Arrays, name: str) -> Any:
+def pick(kind: str, arrays: Arrays, name: str) -> Any:
+    """The array of that name; ``kind`` is the word for it in the error."""
     if name not in arrays:
         raise ValueError(f"the losses need the {kind} '{name}': {nearest(name, arrays)}")
     return arrays[name]

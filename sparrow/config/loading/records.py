@@ -14,6 +14,7 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Final
 
+import jax
 import pydantic
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import core_schema
@@ -210,7 +211,8 @@ def field_type(hint: Any) -> Any:
     if origin in (types.UnionType, typing.Union):
         if any(typing.get_origin(argument) is collections.abc.Callable for argument in arguments):
             return LearningRate | None if type(None) in arguments else LearningRate
-        return typing.Union[tuple(map(field_type, arguments))]  # noqa: UP007
+        # A file holds no arrays: they are for hyper-parameters that are learned, in Python.
+        return typing.Union[tuple(field_type(argument) for argument in arguments if argument is not jax.Array)]  # noqa: UP007
     if origin is tuple:
         return tuple[tuple(item if item is ... else field_type(item) for item in arguments)]  # type: ignore[misc]
     cls = origin or hint

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import Field, model_validator
@@ -12,7 +11,6 @@ from sparrow.config.sections.data import Data
 from sparrow.config.sections.model import Model
 from sparrow.config.sections.tasks import Task
 from sparrow.config.sections.train import Evaluate, Name, Train
-from sparrow.losses import Loss, SampledSoftmax
 
 
 class Config(Section):
@@ -66,11 +64,8 @@ class Config(Section):
             return
         wanted = getattr(self.model.architecture, "negatives", None)
         drawn = self.data.negatives is not None
+        read = {output for task in self.tasks.values() for loss in task.losses for output in loss.outputs}
         if drawn and wanted == "in_batch":
             raise ValueError("data.negatives draws items, which model.architecture.negatives 'in_batch' has no use for")
-        if not drawn and (wanted == "sampled" or _losses(self.tasks, SampledSoftmax)):
+        if not drawn and (wanted == "sampled" or "negatives" in read):
             raise ValueError("sampled negatives need data.negatives, which says what they are drawn from")
-
-
-def _losses(tasks: Mapping[str, Task], kind: type[Loss]) -> bool:
-    return any(isinstance(loss, kind) for task in tasks.values() for loss in task.losses)

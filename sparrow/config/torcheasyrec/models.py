@@ -84,7 +84,7 @@ def _tower_task(tower: Block, labels: tuple[str, ...]) -> Task:
 
 def _with_candidates(made: Task, block: Block, dssm: Block) -> Task:
     """DSSM's softmax is over items, of the batch or drawn, and its temperature belongs to the loss."""
-    if not all(isinstance(loss, losses.SoftmaxCrossEntropy) for loss in made.losses):
+    if {losses.registry.name_of(loss) for loss in made.losses} != {"softmax_cross_entropy"}:
         block.fail("dssm takes softmax_cross_entropy", "losses")
     kind = losses.InBatchSoftmax if dssm["in_batch_negative"] else losses.SampledSoftmax
     loss = kind(

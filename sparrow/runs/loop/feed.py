@@ -16,7 +16,6 @@ from sparrow.data import Batch, DataError
 from sparrow.data.batch import join
 from sparrow.data.negatives import ID
 from sparrow.embedding import Embedder, PackedBatch
-from sparrow.losses import BPR, JRC, SoftmaxCrossEntropy
 from sparrow.runs.recorded.traffic import Counted, Traffic
 
 
@@ -60,13 +59,12 @@ class Preparer:
     ) -> None:
         self._embedder, self._assembly, self._traffic = embedder, assembly, traffic
         losses = [(task, loss) for task in tasks.values() for loss in task.losses]
-        sessions = [loss.session_name for _, loss in losses if isinstance(loss, JRC | BPR)]
-        self._sessions = {session for session in sessions if session is not None}
-        self._classes = {task.label for task, loss in losses if isinstance(loss, JRC | SoftmaxCrossEntropy)}
+        self._keys = {column for _, loss in losses for column in loss.key_columns}
+        self._classes = {task.label for task, loss in losses if loss.label_kind == "class"}
 
     def __call__(self, batch: Batch) -> Prepared:
         """The batch, ready for a step. Copies are started, not waited for."""
-        columns: dict[str, Any] = {name: _numbered(batch.keys[name]) for name in self._sessions & batch.keys.keys()}
+        columns: dict[str, Any] = {name: _numbered(batch.keys[name]) for name in self._keys & batch.keys.keys()}
         columns |= batch.weights
         columns |= {name: _classes(name, x) if name in self._classes else x for name, x in batch.labels.items()}
         ids: dict[str, Any] = dict(batch.ids)

@@ -1,0 +1,121 @@
+"""`Loss`: an equation with its hyper-parameters, and the meaning of the output that it trains."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Literal, TypeVar
+
+import jax
+
+from sparrow.registry import Registry
+
+L = TypeVar("L", bound="type[Loss]")
+
+LabelKind = Literal["binary", "class", "real", "none"]
+
+
+class Loss(abc.ABC):
+    """A loss with its hyper-parameters: a frozen dataclass, called with arrays, one value per example.
+
+    A loss describes the output that it trains, so that evaluation, files of predictions and exports need to know
+    nothing else about it. A subclass must define `__call__`, `prediction` and `meaning`; the rest has defaults.
+
+    Attributes:
+      label_kind: the labels that it takes: "binary" (0 and 1, or probabilities in between), "class" (integers from 0),
+        "real" (any number), or "none" where it reads no label.
+      is_probability: whether `prediction` is the probability of a label above 0, for ROC and calibration curves.
+    """
+
+    label_kind: ClassVar[LabelKind] = "real"
+    is_probability: ClassVar[bool] = False
+
+    @abc.abstractmethod
+    def __call__(self, *arrays: Any, **named_arrays: Any) -> jax.Array:
+        """Return one value per example."""
+
+    @abc.abstractmethod
+    def prediction(self, output: Any) -> jax.Array:
+        """Return the prediction for each example from the model's output: what metrics judge and users get.
+
+        ``output`` is an array, (batch,) or (batch, classes); the `Towers` where the loss is of two towers.
+        """
+
+    @property
+    @abc.abstractmethod
+    def meaning(self) -> str:
+        """The meaning of a prediction in a few words, such as "probability"; a class attribute will do."""
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The model's outputs that it reads, where they are those of two towers; empty: the output of its task."""
+        return ()
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns of the batch that it compares for equality, such as that of the session."""
+        return ()
+
+    @property
+    def is_matching(self) -> bool:
+        """Whether it is a loss of two towers, which compares a query with items."""
+        return "query" in self.outputs
+
+    def values(self, output: Any, labels: Any, keys: Sequence[Any]) -> jax.Array:
+        """Return one value per example of a batch.
+
+        ``output`` is that of `prediction`; ``keys`` are the `key_columns`, numbered by value.
+        """
+        return self(output, labels, *keys)
+
+
+class BinaryLoss(Loss):
+    """A loss of logits whose sigmoid is the probability of a yes."""
+
+    label_kind = "binary"
+    is_probability = True
+    meaning = "probability"
+
+    def prediction(self, output: jax.Array) -> jax.Array:
+        """Return the sigmoid of the logits."""
+        return jax.nn.sigmoid(output)
+
+
+registry: Registry[Loss] = Registry("loss")
+
+
+def register_loss(name: str) -> Callable[[L], L]:
+    """Class decorator: makes one's own loss known by ``name``, to config files too.
+
+    >>> import jax.numpy as jnp
+    >>> @register_loss("absolute_error")
+    ... @dataclasses.dataclass(frozen=True)
+    ... class AbsoluteError(Loss):
+    ...     scale: float = 1.0
+    ...     meaning = "value"
+    ...
+    ...     def __call__(self, outputs, labels):
+    ...         return self.scale * jnp.abs(outputs - labels)
+    ...
+    ...     def prediction(self, output):
+    ...         return output
+    >>> loss = registry.from_dict({"name": "absolute_error", "scale": 2.0})
+    >>> print(loss(jnp.array([1.0, 4.0]), jnp.array([1.5, 2.0])))
+    [1. 4.]
+    """
+
+    def decorate(cls: L) -> L:
+        if not issubclass(cls, Loss):
+            raise TypeError(f"loss '{name}': {cls.__name__} must be a subclass of sparrow.losses.Loss")
+        if not (dataclasses.is_dataclass(cls) and cls.__dataclass_params__.frozen):
+            raise TypeError(f"loss '{name}': {cls.__name__} must be a dataclass with frozen=True")
+        if cls.__abstractmethods__:
+            missing = ", ".join(sorted(cls.__abstractmethods__))
+            raise TypeError(
+                f"loss '{name}': {cls.__name__} must define {missing}; prediction(output) makes the prediction of the "
+                "model's output (return it as it is where that is the prediction), meaning names it"
+            )
+        return registry.register(name)(cls)
+
+    return decorate

@@ -1,0 +1,58 @@
+"""`Towers`: the outputs of a model with two towers, and the items that each query is compared with."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+MEANING: Final = "score: the inner product of query and item"
+
+
+class Towers(NamedTuple):
+    """Vectors of queries and items.
+
+    Attributes:
+      query: (batch, dim).
+      item: (items, dim); ``item[i]`` is the item that ``query[i]`` chose, further rows are other items.
+      negatives: (negatives, dim), items that were drawn; None: the items of the other queries are the negatives.
+      positive_ids: (batch,), the ids of the items chosen; None: not known.
+      negative_ids: (negatives,), the ids of the items drawn.
+    """
+
+    query: jax.Array
+    item: jax.Array
+    negatives: jax.Array | None = None
+    positive_ids: jax.Array | None = None
+    negative_ids: jax.Array | None = None
+
+    def own_scores(self) -> jax.Array:
+        """Return the inner product of each query with the item that it chose, (batch,)."""
+        return jnp.einsum("bd,bd->b", self.query, self.item[: self.query.shape[0]])
+
+    def other_scores(self) -> tuple[jax.Array, jax.Array | None]:
+        """Return the inner products with the other candidates, (batch, candidates), and which of them are negatives.
+
+        None: all are. An item that the query itself chose is no negative.
+        """
+        if self.negatives is None:
+            return self.query @ self.item.T, ~jnp.eye(self.query.shape[0], self.item.shape[0], dtype=bool)
+        scores = self.query @ self.negatives.T
+        if self.positive_ids is None or self.negative_ids is None:
+            return scores, None
+        return scores, self.positive_ids[:, None] != self.negative_ids
+
+    def ranked(self) -> tuple[jax.Array, jax.Array]:
+        """Return the scores of all candidates of each query, (batch, candidates), and the column of the chosen one.
+
+        >>> scores, chosen = Towers(jnp.eye(2), jnp.eye(2)).ranked()
+        >>> scores.tolist(), chosen.tolist()
+        ([[1.0, 0.0], [0.0, 1.0]], [0, 1])
+        """
+        others, where = self.other_scores()
+        if self.negatives is None:
+            return others, jnp.arange(self.query.shape[0])
+        if where is not None:
+            others = jnp.where(where, others, -jnp.inf)
+        return jnp.concatenate([self.own_scores()[:, None], others], axis=1), jnp.zeros(self.query.shape[0], jnp.int32)
