@@ -165,9 +165,12 @@ class Description:
                 "was changed or damaged after it was written: its checksum differs; export again", str(path)
             )
         try:
-            return typed(cls, fields)  # type: ignore[no-any-return]
+            made: Description = typed(cls, fields)
+            if PREDICT not in made.functions or made.batch_size < 1:
+                raise ValueError(f"it needs a function '{PREDICT}' and a batch_size of at least 1")
         except ValueError as error:
             raise DataError(f"does not describe an export of Sparrow: {error}", str(path)) from None
+        return made
 
 
 def _checksum(fields: dict[str, Any]) -> str:
