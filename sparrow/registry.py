@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar, cast
@@ -156,7 +157,15 @@ class Registry(Generic[T]):
 
 
 def load_yaml(text: str) -> Any:
-    """Reads YAML with JSON's idea of a number: ``1e-3`` is 0.001, not the text "1e-3" as in YAML 1.1."""
+    """Read YAML with JSON's idea of a number: ``1e-3`` is 0.001, not the string "1e-3" as in YAML 1.1."""
+    import yaml
+
+    return yaml.load(text, yaml_loader())
+
+
+@functools.cache
+def yaml_loader() -> Any:
+    """Return the loader class that `load_yaml` uses."""
     import re
 
     import yaml
@@ -169,7 +178,7 @@ def load_yaml(text: str) -> Any:
         re.compile(r"^[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"),
         list("-+0123456789."),
     )
-    return yaml.load(text, Loader)
+    return Loader
 
 
 def _freeze(value: Any) -> Any:

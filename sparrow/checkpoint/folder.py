@@ -18,8 +18,14 @@ from sparrow.checkpoint.handler import StateHandler, StateSave
 from sparrow.checkpoint.saved import Saved
 from sparrow.files import sync
 
-# Orbax logs the errors of its background thread with a traceback, and raises them too; once is enough.
-logging.getLogger("absl").setLevel(logging.CRITICAL)
+
+def _is_not_of_orbax(record: logging.LogRecord) -> bool:
+    return f"{os.sep}orbax{os.sep}" not in record.pathname
+
+
+# Orbax logs the errors of its background thread with a traceback, and raises them too; once is enough. It logs through
+# absl, whose logger belongs to the user: only the records of Orbax are dropped.
+logging.getLogger("absl").addFilter(_is_not_of_orbax)
 
 _DELETED, _DAMAGED, _IN_WORK = ".deleted", ".damaged", ".orbax-checkpoint-tmp"
 

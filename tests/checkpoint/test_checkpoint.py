@@ -60,3 +60,10 @@ def test_a_manifest_that_lacks_a_file(tmp_path, name):
     write_manifest(path, {}, leave_out=frozenset({"manifest.json", name}))
     with pytest.raises(Damaged, match=f"{name}: the manifest does not list it"):
         Saved(path)
+
+
+def test_the_logger_of_absl_stays_the_users(caplog):
+    from absl import logging as absl_logging
+
+    absl_logging.error("an error of the user's own")
+    assert "an error of the user's own" in caplog.text

@@ -14,7 +14,7 @@ from sparrow.config.sections.config import Config
 from sparrow.config.torcheasyrec import import_config
 from sparrow.errors import ConfigError, Problem, shown
 from sparrow.errors import Path as FieldPath
-from sparrow.registry import load_yaml, nearest
+from sparrow.registry import nearest, yaml_loader
 
 SUFFIXES: Final = (".yaml", ".yml", ".json", ".py", ".config")
 MAX_VALUES: Final = 200_000
@@ -139,10 +139,12 @@ def _read_yaml(text: str, source: str | None) -> tuple[Any, dict[FieldPath, int]
 
     lines: dict[FieldPath, int] = {}
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        if root is not None:
-            _walk(root, (), lines, source)
-        return load_yaml(text), lines
+        loader = yaml_loader()(text)
+        root = loader.get_single_node()
+        if root is None:
+            return None, lines
+        _walk(root, (), lines, source)
+        return loader.construct_document(root), lines
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         what = " ".join(part for part in (error.context, error.problem) if part)

@@ -115,7 +115,7 @@ _FEATURE: Fields = {
     "use_mask": refused("masking of features is not supported; remove it"),
     "stub_type": refused(_GENERATOR),
     "data_type": text("FP32"),
-    "embedding_constraints": refused("tables are placed by the embedder's mesh; remove it"),
+    "embedding_constraints": refused("Sparrow places the tables; remove it"),
     "sequence_fields": refused(_GENERATOR),
 }
 _IDS: Fields = {

@@ -134,7 +134,7 @@ OPTIMIZERS: Final[Mapping[str, Fields]] = {
     "CosineAnnealingWarmRestartsLR": {**_WARMUP, "T_0": needed(whole()), "T_mult": whole(1)},
 }
 
-_ONE_MACHINE: Final = "tables are placed by the embedder's mesh; remove it"
+_ONE_MACHINE: Final = "Sparrow places the tables; remove it"
 _EVENT_TIME: Final = (
     "checkpoints by event time are not supported; use save_checkpoints_steps or save_checkpoints_epochs"
 )
@@ -149,8 +149,8 @@ TRAINING: Final[Mapping[str, Fields]] = {
         "save_checkpoints_steps": whole(1000),
         "save_checkpoints_epochs": whole(),
         "keep_checkpoint_max": whole(0),
-        "fine_tune_checkpoint": refused("starting from another model's checkpoint is not supported; remove it"),
-        "fine_tune_ckpt_param_map": refused("starting from another model's checkpoint is not supported; remove it"),
+        "fine_tune_checkpoint": refused("remove it, and name a run of Sparrow in train.start_from"),
+        "fine_tune_ckpt_param_map": refused("remove it; train.start_from renames tables and skips parameters"),
         "log_step_count_steps": whole(100),
         "is_profiling": refused("use jax.profiler instead"),
         "use_tensorboard": flag(True),
