@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import os
 import runpy
 import sys
 from collections.abc import Sequence
@@ -83,7 +84,8 @@ def _train(options: argparse.Namespace) -> None:
     folder = options.model_dir or loaded.model_dir
     if folder is None:
         raise _Mistake("where shall the model go? Add --model-dir FOLDER, or model_dir to the config")
-    if Path(options.config).resolve() == (Path(folder) / "config.yaml").resolve() and not options.resume:
+    own = os.path.realpath(Path(folder) / "config.yaml")
+    if os.path.realpath(options.config) == own and not options.resume:
         raise _Mistake(f"{options.config} is where a run in {folder} keeps its own config; choose another --model-dir")
     runs.train(loaded, folder, resume=options.resume, overwrite=options.overwrite)
 

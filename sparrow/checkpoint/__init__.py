@@ -4,7 +4,7 @@ A checkpoint is a folder, written through Orbax beside its final name and then r
 
     <step>/tables/            one .npy file per table and per slot, by logical name
     <step>/state.safetensors  every other array, by name
-    <step>/about.json         what it is: the step, the files, and what the caller adds
+    <step>/about.json         the step, the files, and plain values that the caller adds
     <step>/manifest.json      size and checksum of every file above, written last
 
 Nothing here knows of configs: `Checkpoints` saves and finds them, `Saved` reads one, `rows_of` and `placed` name the
@@ -12,8 +12,8 @@ tables of an `Embedder`, `named` and `unnamed` everything else.
 """
 
 from sparrow.checkpoint.blocks import Key, Rows
-from sparrow.checkpoint.errors import CheckpointError, Damaged
-from sparrow.checkpoint.folder import Checkpoints, saved_steps, whole
+from sparrow.checkpoint.errors import CheckpointError, Damaged, Vanished
+from sparrow.checkpoint.folder import Checkpoints, passed_over, saved_steps, whole
 from sparrow.checkpoint.leaves import named, plain, unnamed
 from sparrow.checkpoint.saved import Saved
 from sparrow.checkpoint.tables import placed, rows_of
@@ -25,7 +25,9 @@ __all__ = [
     "Key",
     "Rows",
     "Saved",
+    "Vanished",
     "named",
+    "passed_over",
     "placed",
     "plain",
     "rows_of",

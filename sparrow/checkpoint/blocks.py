@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import io
+import math
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -120,6 +121,15 @@ def read(path: Path, shape: tuple[int, ...], dtype: Any, written: Written) -> It
             yield first, np.frombuffer(data, np.uint8).view(jnp.dtype(dtype)).reshape(count, *shape[1:])
         if file.read(1) or crc != written.crc:
             raise Damaged(f"{path}: its bytes are not those that were written")
+
+
+def file_size(shape: tuple[int, ...], dtype: Any) -> int:
+    """Bytes of the file that holds rows of this shape.
+
+    >>> file_size((3, 2), "float32")
+    152
+    """
+    return len(_header(shape, dtype)) + math.prod(shape) * int(jnp.dtype(dtype).itemsize)
 
 
 def _header(shape: tuple[int, ...], dtype: Any) -> bytes:

@@ -1,6 +1,13 @@
-"""What can be wrong with checkpoints."""
+"""Errors of checkpoints."""
 
 from __future__ import annotations
+
+import errno
+import os
+from typing import Final
+
+OWN_LIMITS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""Failures of the process that reads, not of the files."""
 
 
 class CheckpointError(ValueError):
@@ -8,4 +15,18 @@ class CheckpointError(ValueError):
 
 
 class Damaged(CheckpointError):
-    """A checkpoint whose files are not what was written."""
+    """A checkpoint whose files are not those that were written, or cannot be read."""
+
+
+class Vanished(CheckpointError):
+    """A checkpoint that its run removed, as an old one, before it was read."""
+
+
+def unreadable(path: str | os.PathLike[str], error: OSError) -> CheckpointError:
+    """The error to raise for a file of a checkpoint that the operating system does not give.
+
+    >>> unreadable("run/checkpoints/7", OSError(errno.EIO, os.strerror(errno.EIO)))
+    Damaged('run/checkpoints/7: cannot be read: Input/output error')
+    """
+    kind = CheckpointError if error.errno in OWN_LIMITS else Damaged
+    return kind(f"{os.fspath(path)}: cannot be read: {error.strerror or error}")

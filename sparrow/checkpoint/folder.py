@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
@@ -13,8 +14,9 @@ from typing import Any
 import orbax.checkpoint as ocp
 
 from sparrow.checkpoint.blocks import Array, Key, Rows
-from sparrow.checkpoint.errors import CheckpointError, Damaged
-from sparrow.checkpoint.handler import StateHandler, StateSave
+from sparrow.checkpoint.errors import CheckpointError, Damaged, Vanished
+from sparrow.checkpoint.handler import NUMBER, StateHandler, StateSave
+from sparrow.checkpoint.holding import remove
 from sparrow.checkpoint.saved import Saved
 from sparrow.files import sync
 
@@ -29,22 +31,43 @@ logging.getLogger("absl").addFilter(_is_not_of_orbax)
 
 _DELETED, _DAMAGED, _IN_WORK = ".deleted", ".damaged", ".orbax-checkpoint-tmp"
 
+Say = Callable[[str], None]
+
 
 class Checkpoints:
     """Saves checkpoints ``<folder>/<step>`` and removes old ones. One writer at a time.
 
-    `save` returns when everything is copied or written; the rest happens in the background. What goes wrong there is
-    raised by the next call.
+    `save` returns when everything is copied or written; the rest happens in the background. An error there is raised
+    by the next call. An old checkpoint is removed only after a newer one is whole, and not while a reader holds it.
 
     Attributes:
-      best: the step of a checkpoint that stays, whatever its age; None: no such step.
+      best: the step of a checkpoint that stays, whatever its age. The one named before it stays until this one is
+        saved. None: no such step.
     """
 
-    def __init__(self, folder: Path, keep: int | None = None) -> None:
-        """``keep``: how many of the newest stay; None: all."""
-        self.folder, self.keep = folder, keep
+    def __init__(
+        self,
+        folder: Path,
+        keep: int | None = None,
+        say: Say = lambda _: None,
+        owns: Callable[[int], bool] = lambda _: True,
+    ) -> None:
+        """Opens the folder and removes remains of a writer that was killed.
+
+        Args:
+          folder: of the checkpoints.
+          keep: how many of the newest stay; None: all.
+          say: gets a line for a checkpoint that cannot be removed.
+          owns: whether the checkpoint of a step may be removed or renamed.
+        """
+        self.folder, self.keep, self._say, self._owns = folder, keep, say, owns
         self.best: int | None = None
-        folder.mkdir(parents=True, exist_ok=True)
+        self._saved_best: int | None = None
+        self._stuck: set[int] = set()  # checkpoints that could not be removed, which was logged
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CheckpointError(f"{folder}: cannot be made: {error.strerror}") from None
         self._sweep()
         self._checkpointer = ocp.AsyncCheckpointer(
             StateHandler(), async_options=ocp.options.AsyncOptions(create_directories_asynchronously=False)
@@ -60,14 +83,14 @@ class Checkpoints:
         """Starts to save, and gives the folder to be."""
         self.wait()
         self._remove_old()
-        path, args = self._path(step), StateSave(tables, arrays, about)
+        path, args = self._path(step), StateSave(tables, arrays, {**about, NUMBER: step})
         self._guarded(lambda: self._checkpointer.save(path.absolute(), args=args))
         return path
 
     def wait(self) -> None:
         """Until the checkpoint in work is whole."""
         self._guarded(self._checkpointer.wait_until_finished)
-        sync(self.folder)
+        self._guarded(lambda: sync(self.folder))
 
     def check(self) -> None:
         """Raises what went wrong in the background, without waiting."""
@@ -83,27 +106,44 @@ class Checkpoints:
 
     def set_aside(self, step: int) -> None:
         """Renames a damaged checkpoint, so that its step can be saved again."""
+        if not self._owns(step):
+            raise CheckpointError(f"{self._path(step)}: is no checkpoint of this run; move it out of the way")
         aside = self._path(step).with_name(f"{step}{_DAMAGED}")
         shutil.rmtree(aside, ignore_errors=True)
-        self._path(step).rename(aside)
+        try:
+            self._path(step).rename(aside)
+        except OSError as error:
+            raise CheckpointError(
+                f"{self._path(step)}: is damaged, and cannot be renamed: {error.strerror}; move it out of the way"
+            ) from None
 
     def _path(self, step: int) -> Path:
         return self.folder / str(step)
 
     def _remove_old(self) -> None:
-        steps = saved_steps(self.folder)
-        for step in steps[self.keep :] if self.keep is not None else ():
-            if step != self.best:
-                # Renamed first: a folder with a step's name is always whole.
-                doomed = self._path(step).with_name(f"{step}{_DELETED}")
-                self._path(step).rename(doomed)
-                shutil.rmtree(doomed, ignore_errors=True)
+        steps = [step for step in saved_steps(self.folder) if self._owns(step)]
+        if self.best in steps or self.best is None:
+            self._saved_best = self.best
+        stay = {self.best, self._saved_best, *steps[: self.keep]}
+        for step in steps:
+            if step not in stay:
+                try:
+                    remove(self._path(step), self._path(step).with_name(f"{step}{_DELETED}"))
+                except OSError as error:
+                    if step not in self._stuck:
+                        self._say(f"{self._path(step)}: this old checkpoint cannot be removed: {error.strerror}")
+                    self._stuck.add(step)
 
     def _sweep(self) -> None:
         """Removes what a save that failed, or a writer that was killed, left."""
-        for path in self.folder.iterdir():
-            if path.name.endswith(_DELETED) or _IN_WORK in path.name:
-                shutil.rmtree(path, ignore_errors=True)
+        try:
+            names = os.listdir(self.folder)
+        except OSError as error:
+            raise CheckpointError(f"{self.folder}: cannot be read: {error.strerror}") from None
+        for name in names:
+            step, dot, rest = name.partition(".")
+            if _is_step(step) and (dot + rest == _DELETED or rest.startswith(_IN_WORK[1:])) and self._owns(int(step)):
+                shutil.rmtree(self.folder / name, ignore_errors=True)
 
     def _guarded(self, work: Callable[[], Any]) -> None:
         try:
@@ -111,26 +151,64 @@ class Checkpoints:
         except CheckpointError:
             raise
         except Exception as error:
-            self._sweep()  # which gives a full disk some room again
+            with contextlib.suppress(CheckpointError):
+                self._sweep()  # which gives a full disk some room again
             raise CheckpointError(f"{self.folder}: a checkpoint could not be saved: {_sentence(error)}") from error
 
 
 def saved_steps(folder: Path) -> list[int]:
-    """The steps of all checkpoints, the newest first."""
-    if not folder.is_dir():
+    """The steps of all checkpoints, the newest first. A folder that is not there, or cannot be listed, has none."""
+    try:
+        entries = list(os.scandir(folder))
+    except OSError:
         return []
     return sorted(
-        (int(path.name) for path in folder.iterdir() if path.name.isdecimal() and path.is_dir()), reverse=True
+        (int(entry.name) for entry in entries if _is_step(entry.name) and _may_be_folder(entry)), reverse=True
     )
 
 
-def whole(folder: Path, say: Callable[[str], None]) -> Iterator[Saved]:
-    """The checkpoints that are whole as far as opening them tells, the newest first; damaged ones are said."""
-    for step in saved_steps(folder):
+def _is_step(name: str) -> bool:
+    """Whether a folder of this name may be a checkpoint.
+
+    >>> _is_step("500"), _is_step("0500"), _is_step("500.deleted"), _is_step("٥")
+    (True, False, False, False)
+    """
+    return name.isascii() and name.isdecimal() and str(int(name)) == name
+
+
+def _may_be_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a folder or cannot be looked at: opening it then logs why."""
+    try:
+        return entry.is_dir() or entry.is_symlink()
+    except OSError:
+        return True
+
+
+def whole(folder: Path, say: Say) -> Iterator[Saved]:
+    """The checkpoints that are whole as far as opening them tells, the newest first; each damaged one is logged.
+
+    Each is held until the next one is asked for. The folder is looked at anew every time: while its run trains, new
+    checkpoints appear and old ones vanish.
+    """
+    tried: set[int] = set()
+    while (step := next((step for step in saved_steps(folder) if step not in tried), None)) is not None:
+        tried.add(step)
         try:
-            yield Saved(folder / str(step))
+            saved = Saved(folder / str(step))
+        except Vanished:
+            continue
         except Damaged as error:
-            say(f"checkpoint {step} is damaged and was passed over: {error}")
+            say(passed_over(step, error))
+            continue
+        try:
+            yield saved
+        finally:
+            saved.close()
+
+
+def passed_over(step: int, error: Damaged) -> str:
+    """The line of the log for a damaged checkpoint."""
+    return f"checkpoint {step} is damaged and was passed over: {error}"
 
 
 def _sentence(error: BaseException) -> str:

@@ -20,6 +20,8 @@ from sparrow.files import sync, write_durably
 
 FORM: Final = 2
 ABOUT: Final = "about.json"
+NUMBER: Final = "number"
+"""The field of ``about.json`` that holds the step in the folder's name."""
 TABLES: Final = "tables"
 STATE: Final = "state.safetensors"
 COPY_BYTES: Final = 32 << 20

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from sparrow.checkpoint.blocks import Written
-from sparrow.checkpoint.errors import Damaged
-from sparrow.files import write_durably
+from sparrow.checkpoint.errors import Damaged, unreadable
+from sparrow.files import UnsafePath, inside, write_durably
 
 NAME: Final = "manifest.json"
 PIECE: Final = 1 << 20
@@ -26,22 +26,31 @@ def write_manifest(folder: Path, known: Mapping[str, Written], leave_out: frozen
 
 
 def read_manifest(folder: Path) -> dict[str, Written]:
-    """What the files of a checkpoint must be. `Damaged` where the manifest itself is, or a file is not of its size."""
+    """The size and checksum of each file of a checkpoint.
+
+    `Damaged` where the manifest itself is damaged, names a file outside of the folder, or a file has another size.
+    """
     try:
         data = json.loads((folder / NAME).read_bytes())
         files, crc = data["files"], data["crc32"]
         if _crc(files) != crc:
             raise ValueError
-        listed = {name: Written(entry["size"], entry["crc32"]) for name, entry in files.items()}
+        listed = {name: Written(int(entry["size"]), int(entry["crc32"])) for name, entry in files.items()}
     except FileNotFoundError:
         raise Damaged(f"{folder / NAME}: it is missing") from None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except OSError as error:
+        raise unreadable(folder / NAME, error) from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
         raise Damaged(f"{folder / NAME}: its bytes are not those that were written") from None
     for name, written in listed.items():
         try:
-            size = (folder / name).stat().st_size
+            size = inside(folder, name).stat().st_size
+        except UnsafePath as error:
+            raise Damaged(f"{folder / NAME}: {error}") from None
         except FileNotFoundError:
             raise Damaged(f"{folder / name}: it is missing") from None
+        except OSError as error:
+            raise unreadable(folder / name, error) from None
         if size != written.size:
             raise Damaged(f"{folder / name}: it has {size} bytes, {written.size} were written")
     return listed
@@ -57,9 +66,22 @@ def sum_up(path: Path) -> Written:
 
 
 def check(path: Path, written: Written) -> None:
-    """Reads a file through: `Damaged` where it is not what was written."""
+    """Read a file through: `Damaged` where its bytes are not those that were written."""
     if sum_up(path) != written:
         raise Damaged(f"{path}: its bytes are not those that were written")
+
+
+def read_checked(path: Path, written: Written) -> bytes:
+    """The bytes of a small file: `Damaged` where they are not those that were written."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise Damaged(f"{path}: it is missing") from None
+    except OSError as error:
+        raise unreadable(path, error) from None
+    if Written(len(data), zlib.crc32(data)) != written:
+        raise Damaged(f"{path}: its bytes are not those that were written")
+    return data
 
 
 def _crc(files: Mapping[str, Any]) -> int:

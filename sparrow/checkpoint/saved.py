@@ -1,4 +1,4 @@
-"""`Saved`: one checkpoint, opened and checked."""
+"""`Saved`: one checkpoint, opened, held and checked."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
+import safetensors
 import safetensors.numpy
 
-from sparrow.checkpoint.blocks import Array, Key, read
-from sparrow.checkpoint.errors import CheckpointError, Damaged
-from sparrow.checkpoint.handler import ABOUT, FORM, STATE
-from sparrow.checkpoint.manifest import check, read_manifest
+from sparrow.checkpoint.blocks import Array, Key, file_size, read
+from sparrow.checkpoint.errors import CheckpointError, Damaged, Vanished, unreadable
+from sparrow.checkpoint.handler import ABOUT, FORM, NUMBER, STATE
+from sparrow.checkpoint.holding import Hold
+from sparrow.checkpoint.manifest import check, read_checked, read_manifest
 
 
 class TableFile(NamedTuple):
@@ -24,38 +27,34 @@ class TableFile(NamedTuple):
 
 
 class Saved:
-    """A checkpoint on disk. Opening it compares all files but the tables with the manifest; these are as they are read.
+    """A checkpoint on disk, which its run does not remove before `close`.
+
+    Opening it compares the sizes of all files and the content of ``about.json`` with the manifest; arrays and tables
+    are compared as they are read. All that is wrong with the files is `Damaged`; a checkpoint that was removed before
+    it was opened is `Vanished`.
 
     Attributes:
       path: its folder.
-      about: what the caller saved beside the arrays.
+      about: plain values that the caller saved beside the arrays.
       tables: by logical name.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._files = read_manifest(path)
-        self._need(ABOUT)
-        check(path / ABOUT, self._files[ABOUT])
-        self.about: dict[str, Any] = json.loads((path / ABOUT).read_text(encoding="utf-8"))
-        if self.about["form"] != FORM:
-            raise CheckpointError(
-                f"{path}: was saved in form {self.about['form']}, and this version reads form {FORM}; "
-                "use the version of sparrow that wrote it"
-            )
+        self._hold = Hold(path)
+        try:
+            self._files = read_manifest(path)
+            self.about = self._read_about()
+            self.tables = dict(self._read_tables())
+        except Damaged:
+            self.close()
+            self._raise_if_vanished()
+            raise
         self._need(STATE)
-        self.tables = {
-            Key(entry["table"], entry["slot"]): TableFile(entry["file"], tuple(entry["shape"]), entry["dtype"])
-            for entry in self.about["tables"]
-        }
-        in_tables = {table.file for table in self.tables.values()}
-        for name, written in self._files.items():
-            if name not in in_tables:
-                check(path / name, written)
 
-    def _need(self, name: str) -> None:
-        if name not in self._files:
-            raise Damaged(f"{self.path / name}: the manifest does not list it")
+    def close(self) -> None:
+        """Let the run remove it."""
+        self._hold.release()
 
     @property
     def step(self) -> int:
@@ -64,12 +63,64 @@ class Saved:
 
     def arrays(self) -> dict[str, Array]:
         """Every array that is no table, by name."""
-        return safetensors.numpy.load_file(self.path / STATE)
+        path = self.path / STATE
+        try:
+            check(path, self._files[STATE])
+            return safetensors.numpy.load_file(path)
+        except safetensors.SafetensorError as error:
+            raise Damaged(f"{path}: {error}") from None
+        except (OSError, Damaged) as error:
+            self._raise_if_vanished()
+            raise error if isinstance(error, Damaged) else unreadable(path, error) from None
 
     def rows(self, key: Key) -> Iterator[tuple[int, Array]]:
         """The rows of a table or slot in blocks, each with the number of its first; `Damaged` after the last."""
         table = self.tables[key]
+        path = self.path / table.file
         try:
-            yield from read(self.path / table.file, table.shape, table.dtype, self._files[table.file])
-        except FileNotFoundError:
-            raise Damaged(f"{self.path / table.file}: it is missing") from None
+            yield from read(path, table.shape, table.dtype, self._files[table.file])
+        except (OSError, Damaged) as error:
+            self._raise_if_vanished()
+            if isinstance(error, FileNotFoundError):
+                raise Damaged(f"{path}: it is missing") from None
+            raise error if isinstance(error, Damaged) else unreadable(path, error) from None
+
+    def _read_about(self) -> dict[str, Any]:
+        self._need(ABOUT)
+        data = read_checked(self.path / ABOUT, self._files[ABOUT])
+        try:
+            about: dict[str, Any] = json.loads(data)
+            form = about["form"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise Damaged(f"{self.path / ABOUT}: is not the description of a checkpoint") from None
+        if form != FORM:
+            raise CheckpointError(
+                f"{self.path}: was saved in form {form}, and this version reads form {FORM}; "
+                "use the version of sparrow that wrote it"
+            )
+        if about.get(NUMBER, self.step) != self.step:
+            raise Damaged(f"{self.path}: holds the checkpoint of step {about[NUMBER]}; give its folder that name")
+        return about
+
+    def _read_tables(self) -> Iterator[tuple[Key, TableFile]]:
+        """The tables; shapes that their files cannot hold are found before anything is allocated."""
+        try:
+            for entry in self.about["tables"]:
+                table = TableFile(entry["file"], tuple(map(int, entry["shape"])), str(jnp.dtype(entry["dtype"])))
+                self._need(table.file)
+                if min(table.shape) < 0 or file_size(table.shape, table.dtype) != self._files[table.file].size:
+                    raise Damaged(f"{self.path / table.file}: is no file of the shape {list(table.shape)}")
+                yield Key(entry["table"], entry["slot"]), table
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            if isinstance(error, CheckpointError):
+                raise
+            raise Damaged(f"{self.path / ABOUT}: describes a table in a way that cannot be read") from None
+
+    def _need(self, name: str) -> None:
+        if name not in self._files:
+            raise Damaged(f"{self.path / name}: the manifest does not list it")
+
+    def _raise_if_vanished(self) -> None:
+        """A folder that is gone was removed by its run: where there are no locks, that happens while it is read."""
+        if not self.path.exists():
+            raise Vanished(f"{self.path}: was removed") from None

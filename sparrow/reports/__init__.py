@@ -6,9 +6,10 @@ rates, speed, memory), `curves` (ROC, precision-recall, calibration), `traffic` 
 """
 
 from sparrow.reports.page import unshared, write_report
-from sparrow.reports.recorded import CURVES, ENVIRONMENT, METRICS, REPORT, TRAFFIC, RecordedRun, write_json
+from sparrow.reports.recorded import CONFIG, CURVES, ENVIRONMENT, METRICS, REPORT, TRAFFIC, RecordedRun, write_json
 
 __all__ = [
+    "CONFIG",
     "CURVES",
     "ENVIRONMENT",
     "METRICS",

@@ -72,12 +72,12 @@ class RecordedRun:
     def read(cls, folder: str | Path, name: str | None = None) -> RecordedRun:
         """Reads a folder; one that holds no run, or a damaged file, is a `DataError`."""
         folder = Path(folder)
-        if not folder.is_dir():
+        if not os.path.isdir(folder):
             raise DataError("there is no such folder", str(folder))
         by_kind = _read_metrics(folder / METRICS)
         config = folder / CONFIG
         return cls(
-            name=name or folder.resolve().name,
+            name=name or Path(os.path.realpath(folder)).name,
             folder=folder,
             train=tuple(by_kind["train"]),
             evaluations=tuple(by_kind["eval"]),
@@ -120,9 +120,9 @@ def read_all(folders: Sequence[str | Path]) -> list[RecordedRun]:
     ['a/first', 'b/first']
     """
     paths = [Path(folder) for folder in folders]
-    resolved = [path.resolve() for path in paths]
-    for path in paths:
-        if resolved.count(path.resolve()) > 1:
+    resolved = [Path(os.path.realpath(path)) for path in paths]
+    for path, place in zip(paths, resolved, strict=True):
+        if resolved.count(place) > 1:
             raise DataError("is given twice; name each run once", str(path))
     return [RecordedRun.read(path, name) for path, name in zip(paths, _names(resolved), strict=True)]
 

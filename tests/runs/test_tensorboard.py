@@ -6,7 +6,7 @@ import struct
 import numpy as np
 import pytest
 
-from sparrow.runs.recorded.tensorboard import EventFile, crc32c
+from sparrow.runs.recorded.tensorboard import EventFile, crc32c, event_file_name
 
 
 def fields(data):
@@ -43,7 +43,7 @@ def events(data):
 
 
 def test_scalars_read_back(tmp_path):
-    file = EventFile(tmp_path)
+    file = EventFile(tmp_path / event_file_name())
     file.write(300, {"train/loss": 0.5, "eval/auc": 0.75})
     file.close()
     (path,) = tmp_path.glob("*tfevents*")
@@ -71,7 +71,7 @@ def read_histogram(data):
 def test_histograms_read_back(tmp_path):
     values = np.random.default_rng(0).normal(size=(40, 50)).astype(np.float32)
     values[0, 0] = np.nan
-    file = EventFile(tmp_path)
+    file = EventFile(tmp_path / event_file_name())
     file.write(7, {"loss": 0.5}, {"kernel": values, "nothing": np.full(3, np.inf), "constant": np.ones(4)})
     file.close()
     (path,) = tmp_path.glob("*tfevents*")

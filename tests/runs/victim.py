@@ -16,6 +16,7 @@ import numpy as np
 from sparrow import cli, runs
 from sparrow.checkpoint import Saved, saved_steps
 from sparrow.config import dumps
+from sparrow.runs.loop import training
 from tests.runs.cases import case
 
 # Tables with one and with two slots, an average, dropout's keys, batch statistics, metrics of training.
@@ -82,7 +83,7 @@ def on_small_disk(limit, *arguments):
 
 def slow_to_stop(overrides, folder, cache, output):
     """`command`, on a disk that takes a minute for the last save."""
-    runs.training.Saver.save = lambda *_: time.sleep(60)
+    training.Saver.save = lambda *_: time.sleep(60)
     command((*overrides, "train.checkpoint={every_steps: 1000}"), folder, cache, output)
 
 

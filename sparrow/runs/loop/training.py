@@ -83,6 +83,7 @@ def train(
     path = model_dir if model_dir is not None else config.model_dir
     folder = None if path is None else RunFolder(path)
     if folder is not None:
+        folder.refuse_if_unusable()
         folder.refuse_if_used()
         folder.refuse_if_taken(resume, overwrite)
     pipeline: Pipeline[Any] = train_pipeline(config)
@@ -97,19 +98,21 @@ def train(
     with contextlib.ExitStack() as stack:
         if folder is not None:
             stack.enter_context(folder.locked(lines.append))
-            folder.refuse_if_taken(resume, overwrite)  # somebody may have finished in the meantime
+            folder.refuse_if_unusable()  # somebody may have finished in the meantime
+            folder.refuse_if_taken(resume, overwrite)
         start = resumed(folder, program, pipeline, extras, lines.append) if folder is not None and resume else None
         state, progress = start or (_first(program, lines.append), Progress(position=pipeline.position()))
         _check_metrics(config, evaluator)
         saver = None
         if folder is not None:
+            folder.begin()
             if start is None:
                 folder.clear()
-            saver = Saver(folder, program, extras)
+            saver = Saver(folder, program, extras, lambda line: log.say(line))
             saver.begin(progress)
         log = stack.enter_context(
             Log(
-                None if folder is None else folder.path,
+                None if folder is None else folder.written,
                 total=steps,
                 tensorboard=config.train.tensorboard,
                 stream=stream,

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TextIO
 
-from sparrow.runs.recorded.tensorboard import EventFile
+from sparrow.runs.recorded.appending import Appended
+from sparrow.runs.recorded.tensorboard import EventFile, event_file_name
+from sparrow.runs.saved.written import WrittenFiles
 
 METRICS: Final = "metrics.jsonl"
 TENSORBOARD: Final = "tensorboard"
@@ -22,12 +25,12 @@ class Log:
     """Shows and keeps what a run reports. A context manager: leaving it closes files and the progress bar.
 
     With a model folder: ``metrics.jsonl`` holds everything, ``tensorboard/`` the curves. On a terminal there is a
-    progress bar; elsewhere a line per report.
+    progress bar; elsewhere a line per report. A run does not end because nobody reads its lines.
     """
 
     def __init__(
         self,
-        folder: Path | None = None,
+        written: WrittenFiles | None = None,
         *,
         total: int | None = None,
         tensorboard: bool = True,
@@ -38,23 +41,30 @@ class Log:
         """Opens the files.
 
         Args:
-          folder: of the run; None: nothing is kept.
+          written: the list of the run's files, which those of the log are added to; None: nothing is kept.
           total: optimizer steps, where known.
           tensorboard: whether to write scalars for it.
           stream: where lines go; the standard output unless given.
           done: steps that a run made before it was resumed.
-          lengths: what `lengths` gave when that run was saved; what was written afterwards is cut off.
+          lengths: what `lengths` gave when that run was saved. All that was written afterwards is cut off, but for the
+            last line of training of a run that had made all its steps.
         """
-        self._folder = folder
-        self._lines: TextIO | None = None
+        self._written = written
+        self._lines: Appended | None = None
         self._events: EventFile | None = None
-        if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-            _cut_off(folder, lengths)
-            self._lines = (folder / METRICS).open("a", encoding="utf-8")
-            self._events = EventFile(folder / TENSORBOARD) if tensorboard else None
-        self._stream = stream
-        self._bar = _Bar(total, done) if stream is None and sys.stdout.isatty() else None
+        if written is not None:
+            written.folder.mkdir(parents=True, exist_ok=True)
+            last = _last_line(written.folder, lengths, done)
+            _cut_off(written, lengths)
+            self._lines = Appended(written.folder / METRICS)
+            if tensorboard:
+                name = f"{TENSORBOARD}/{event_file_name()}"
+                written.add([name])
+                self._events = EventFile(written.folder / name)
+            if last is not None:
+                self._keep("train", done, last)
+        self._stream, self._is_read = stream, True
+        self._bar = _Bar(total, done) if stream is None and sys.stdout is not None and sys.stdout.isatty() else None
         self._total = total
 
     def __enter__(self) -> Log:
@@ -62,7 +72,7 @@ class Log:
 
     def __exit__(self, *error: Any) -> None:
         if self._bar is not None:
-            self._bar.close()
+            self._shown(self._bar.close)
         if self._lines is not None:
             self._lines.close()
         if self._events is not None:
@@ -71,55 +81,95 @@ class Log:
     def advance(self) -> None:
         """One more step was started."""
         if self._bar is not None:
-            self._bar.advance()
+            self._shown(self._bar.advance)
 
     def report(
         self, kind: str, step: int, values: Mapping[str, float], histograms: Mapping[str, Any] | None = None
     ) -> None:
         """Numbers of a step: ``kind`` is "train" or "eval". ``histograms`` are arrays, for TensorBoard alone."""
-        if self._lines is not None:
-            # JSON has no NaN: a metric that is not defined is null.
-            plain = {name: value if math.isfinite(value) else None for name, value in values.items()}
-            entry = {"kind": kind, "step": step, "time": round(time.time(), 3), **plain}
-            self._lines.write(json.dumps(entry) + "\n")
-            self._lines.flush()
-        if self._events is not None:
-            arrays = {f"{kind}/{name}": array for name, array in (histograms or {}).items()}
-            self._events.write(step, {f"{kind}/{name}": value for name, value in values.items()}, arrays)
+        # JSON has no NaN: a metric that is not defined is null.
+        plain = {name: value if math.isfinite(value) else None for name, value in values.items()}
+        self._keep(kind, step, {"time": round(time.time(), 3), **plain}, histograms)
         shown = "  ".join(f"{name} {formatted(name, value)}" for name, value in values.items() if _is_short(name))
         if self._bar is not None and kind == "train":
             speed = f"{values['examples_per_second']:,.0f}/s  " if "examples_per_second" in values else ""
-            self._bar.show(speed + shown.partition("  examples_per_second")[0])
+            show, text = self._bar.show, speed + shown.partition("  examples_per_second")[0]
+            self._shown(lambda: show(text))
         else:
             of = f"/{self._total}" if self._total else ""
             self.say(f"{kind:5}  step {step}{of}  {shown}")
 
     def lengths(self) -> dict[str, int]:
         """How long the files are, for a checkpoint: a run that is resumed writes on from there."""
-        if self._folder is None:
+        if self._written is None:
             return {}
-        return {path.relative_to(self._folder).as_posix(): path.stat().st_size for path in _files(self._folder)}
+        folder = self._written.folder
+        return {path.relative_to(folder).as_posix(): path.stat().st_size for path in _files(self._written)}
 
     def say(self, text: str) -> None:
         """One line."""
         if self._bar is not None:
-            self._bar.say(text)
+            bar = self._bar
+            self._shown(lambda: bar.say(text))
         else:
-            print(text, file=self._stream or sys.stdout, flush=True)
+            self._shown(lambda: print(text, file=self._stream or sys.stdout, flush=True))
+
+    def _keep(
+        self, kind: str, step: int, values: Mapping[str, Any], histograms: Mapping[str, Any] | None = None
+    ) -> None:
+        """Writes the numbers of a step to the files."""
+        if self._lines is not None:
+            self._lines.add((json.dumps({"kind": kind, "step": step, **values}) + "\n").encode())
+        if self._events is not None:
+            arrays = {f"{kind}/{name}": array for name, array in (histograms or {}).items()}
+            scalars = {f"{kind}/{name}": math.nan if x is None else x for name, x in values.items() if name != "time"}
+            self._events.write(step, scalars, arrays)
+
+    def _shown(self, show: Callable[[], None]) -> None:
+        """Writes to the terminal or the pipe; where that is closed or full, one line on the standard error ends it."""
+        if not self._is_read:
+            return
+        try:
+            show()
+        except (OSError, ValueError) as error:  # ValueError: a file that was closed here
+            self._is_read = False
+            where = "" if self._written is None else f"; the log goes on in {self._written.folder / METRICS}"
+            why = getattr(error, "strerror", None) or error
+            with contextlib.suppress(OSError, ValueError):
+                print(f"sparrow: nothing more is shown, the output cannot be written: {why}{where}", file=sys.stderr)
 
 
-def _files(folder: Path) -> list[Path]:
-    return [path for path in (folder / METRICS, *sorted((folder / TENSORBOARD).glob("*tfevents*"))) if path.is_file()]
+def _files(written: WrittenFiles) -> list[Path]:
+    """The files of the log, without those of others."""
+    events = sorted((written.folder / TENSORBOARD).glob("*tfevents*"))
+    own = [path for path in events if f"{TENSORBOARD}/{path.name}" in written]
+    return [path for path in (written.folder / METRICS, *own) if path.is_file()]
 
 
-def _cut_off(folder: Path, lengths: Mapping[str, int]) -> None:
+def _cut_off(written: WrittenFiles, lengths: Mapping[str, int]) -> None:
     """Makes the files as long as they were; those that were not there yet are removed."""
-    for path in _files(folder):
-        length = lengths.get(path.relative_to(folder).as_posix())
+    for path in _files(written):
+        length = lengths.get(path.relative_to(written.folder).as_posix())
         if length is None:
             path.unlink()
         elif length < path.stat().st_size:
             os.truncate(path, length)
+
+
+def _last_line(folder: Path, lengths: Mapping[str, int], step: int) -> dict[str, Any] | None:
+    """The numbers of training after ``step``, where they were logged after its checkpoint was saved.
+
+    That is how a run ends: nothing is left to do that would give them again.
+    """
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        with (folder / METRICS).open("rb") as file:
+            file.seek(lengths[METRICS])
+            lines = file.read().split(b"\n")[:-1]
+        entries = [json.loads(line) for line in lines]
+        for entry in entries:
+            if entry.pop("kind") == "train" and entry.pop("step") == step:
+                return dict(entry)
+    return None
 
 
 def formatted(name: str, value: float) -> str:

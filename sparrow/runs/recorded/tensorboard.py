@@ -22,6 +22,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from sparrow.runs.recorded.appending import Appended
+
 
 def _table() -> tuple[int, ...]:
     table = []
@@ -89,15 +91,18 @@ def histogram(array: npt.ArrayLike, buckets: int = 30) -> bytes | None:
     return scalars + _bytes(6, edges[1:].astype("<f8").tobytes()) + _bytes(7, counts.astype("<f8").tobytes())
 
 
-class EventFile:
-    """Curves and histograms for TensorBoard, in one event file of a folder."""
+def event_file_name() -> str:
+    """A new name, with "tfevents" in it: TensorBoard reads the files of a folder in the order of their names."""
+    return f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
 
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        # The name must hold "tfevents" and be new; TensorBoard reads the files of a folder in the order of their names.
-        name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
-        self._file = (folder / name).open("xb")
-        self._file.write(record(_event(0, _bytes(3, b"brain.Event:2"))))
+
+class EventFile:
+    """Curves and histograms for TensorBoard, in a new file."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = Appended(path, new=True)
+        self._file.add(record(_event(0, _bytes(3, b"brain.Event:2"))))
 
     def write(self, step: int, values: Mapping[str, float], arrays: Mapping[str, npt.ArrayLike] | None = None) -> None:
         """Adds one point to each of the named curves, and a histogram of each array."""
@@ -107,8 +112,7 @@ class EventFile:
             if message is not None:
                 entries.append((tag, _bytes(5, message)))
         summary = b"".join(_bytes(1, _bytes(1, tag.encode()) + entry) for tag, entry in entries)
-        self._file.write(record(_event(step, _bytes(5, summary))))
-        self._file.flush()
+        self._file.add(record(_event(step, _bytes(5, summary))))
 
     def close(self) -> None:
         """Closes the file."""

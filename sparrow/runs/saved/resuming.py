@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sparrow.checkpoint import CheckpointError, Damaged, Saved, whole
+from sparrow.checkpoint import CheckpointError, Damaged, Saved, passed_over, whole
 from sparrow.config import ConfigError
 from sparrow.data import Pipeline
 from sparrow.runs.loop.program import Program, TrainState
@@ -31,7 +31,7 @@ def resumed(
         try:
             state, arrays = restored(program, saved, say), saved.arrays()
         except Damaged as error:
-            say(f"checkpoint {saved.step} is damaged and was passed over: {error}")
+            say(passed_over(saved.step, error))
             continue
         except CheckpointError as error:
             raise does_not_fit(saved, program.config, error) from None

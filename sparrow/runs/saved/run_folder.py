@@ -7,29 +7,37 @@ import datetime
 import fcntl
 import json
 import os
-import shutil
 import socket
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from sparrow.checkpoint import saved_steps
 from sparrow.files import replace_file
+from sparrow.reports import CONFIG, CURVES, ENVIRONMENT, METRICS, REPORT, TRAFFIC
 from sparrow.runs.errors import FolderError
+from sparrow.runs.saved import written
+
+LOCK: Final = "lock"
+STATUS: Final = "status.json"
+FILES: Final = (LOCK, STATUS, written.NAME, CONFIG, METRICS, CURVES, TRAFFIC, ENVIRONMENT, REPORT)
+"""Files that every run may write."""
 
 
 class RunFolder:
-    """What a run folder holds, and where."""
+    """The paths of a run folder, its status and its lock."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.config = self.path / "config.yaml"
-        self.metrics = self.path / "metrics.jsonl"
+        self.config = self.path / CONFIG
+        self.metrics = self.path / METRICS
         self.tensorboard = self.path / "tensorboard"
         self.checkpoints = self.path / "checkpoints"
-        self.report = self.path / "report.html"
-        self._lock = self.path / "lock"
-        self._status = self.path / "status.json"
+        self.report = self.path / REPORT
+        self._lock = self.path / LOCK
+        self._status = self.path / STATUS
+        self.written = written.WrittenFiles(self.path)
 
     def __str__(self) -> str:
         return str(self.path)
@@ -41,19 +49,59 @@ class RunFolder:
 
     @property
     def status(self) -> dict[str, Any]:
-        """What the run last said about itself; empty where it said nothing."""
+        """The status that the run wrote last; empty where there is none."""
         try:
-            status: dict[str, Any] = json.loads(self._status.read_text(encoding="utf-8"))
-            return status
-        except (OSError, ValueError):
+            status = json.loads(self._status.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError):
             return {}
+        return status if isinstance(status, dict) else {}
 
     def set_status(self, status: Mapping[str, Any]) -> None:
-        """Says how the run stands: never half of it."""
+        """Writes how the run stands: never half of it."""
         replace_file(self._status, (json.dumps(status, indent=1) + "\n").encode())
 
+    def owns_checkpoint(self, step: int) -> bool:
+        """Whether this run wrote it."""
+        return f"checkpoints/{step}" in self.written
+
+    def refuse_if_unusable(self) -> None:
+        """A path that cannot be a folder, or a folder with files of others, is refused."""
+        try:
+            mode: int | None = os.stat(self.path).st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            mode = None
+        except (OSError, ValueError) as error:
+            raise FolderError(f"{_short(self)}: cannot be a folder: {_why(error)}; choose another") from None
+        above = next((place for place in self.path.absolute().parents if os.path.lexists(place)), None)
+        wrong = self.path if mode is not None and not stat.S_ISDIR(mode) else None
+        if mode is None and above is not None and not above.is_dir():
+            wrong = above
+        if wrong is not None:
+            raise FolderError(f"{_short(self)}: cannot be a folder: {wrong} is a file; choose another")
+        if mode is None and os.path.lexists(self.path):
+            raise FolderError(f"{_short(self)}: is a link to nothing; remove it, or choose another folder")
+        self._refuse_if_of_others()
+
+    def _refuse_if_of_others(self) -> None:
+        if self.written.exists or any(map(self._is_ours, self.steps)):
+            return
+        own = {LOCK} if self._is_own_lock() else set()
+        if others := self.written.others(own):
+            shown = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
+            raise FolderError(
+                f"{self} holds files that are not of a run ({shown}); choose a folder that is empty or not there"
+            )
+
+    def _is_own_lock(self) -> bool:
+        """Whether the lock is one that a run wrote, before it could list it."""
+        try:
+            text = self._lock.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            return False
+        return not text or _owner(text) != _UNKNOWN
+
     def refuse_if_taken(self, resume: bool, overwrite: bool) -> None:
-        """A run that lies here is neither continued nor replaced without being told."""
+        """A run that lies here is neither continued nor replaced unasked."""
         if resume and overwrite:
             raise FolderError("resume goes on with a run, overwrite replaces it; choose one")
         if not self.steps or resume or overwrite:
@@ -70,38 +118,50 @@ class RunFolder:
 
     def refuse_if_used(self) -> None:
         """A quick look, before anything is read or built; `locked` decides."""
-        with contextlib.suppress(FileNotFoundError), self._lock.open(encoding="utf-8") as file:
+        with contextlib.suppress(OSError), self._lock.open(encoding="utf-8") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except OSError:
-                raise self._in_use(file.read()) from None
+            except BlockingIOError:
+                raise self._in_use(file) from None
 
-    def _in_use(self, owner: str) -> FolderError:
-        return FolderError(f"{self} is in use by {_owner(owner)}; wait for it, or choose another folder")
+    def _in_use(self, file: Any) -> FolderError:
+        try:
+            owner = _owner(file.read())
+        except (OSError, ValueError):
+            owner = _UNKNOWN
+        return FolderError(f"{self} is in use by {owner}; wait for it, or choose another folder")
+
+    def begin(self) -> None:
+        """Lists what a run writes. The checkpoints of a run whose list is lost are its own."""
+        lost = [] if self.written.exists else [f"checkpoints/{step}" for step in self.steps if self._is_ours(step)]
+        self.written.add([*FILES, *lost])
+
+    def _is_ours(self, step: int) -> bool:
+        return all(os.path.exists(self.checkpoints / str(step) / name) for name in ("manifest.json", "about.json"))
 
     def clear(self) -> None:
-        """Removes what a run left here, and nothing else."""
-        for folder in (self.checkpoints, self.tensorboard):
-            shutil.rmtree(folder, ignore_errors=True)
-        for file in (self.config, self.metrics, self.report, self._status):
-            file.unlink(missing_ok=True)
+        """Removes what a run left here, and nothing else; the list and the lock, which is held, stay."""
+        self.written.remove(stay=(written.NAME, LOCK))
 
     @contextlib.contextmanager
     def locked(self, say: Callable[[str], None]) -> Iterator[None]:
         """Holds the folder: a second writer is refused.
 
-        The operating system's own lock, which ends with the process however that ends. The file says whose it is.
+        The operating system's own lock, which ends with the process however that ends. The file names its owner.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             raise FolderError(f"{self}: cannot be written to: {error.strerror}") from None
-        with os.fdopen(descriptor, "r+", encoding="utf-8") as file:
+        with os.fdopen(descriptor, "r+", encoding="utf-8", errors="replace") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise self._in_use(file.read()) from None
+            except BlockingIOError:
+                raise self._in_use(file) from None
+            except OSError as error:
+                say(f"{self}: this file system keeps no locks ({error.strerror}); let one process at a time write here")
+            self.written.read()  # somebody may have worked here in the meantime
             if left := file.read():
                 say(f"{_owner(left)} left this folder without finishing; going on in its place")
             _write(file, json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": _now()}))
@@ -109,6 +169,9 @@ class RunFolder:
                 yield
             finally:
                 _write(file, "")
+
+
+_UNKNOWN: Final = "another process"
 
 
 def _write(file: Any, text: str) -> None:
@@ -123,9 +186,18 @@ def _owner(text: str) -> str:
     try:
         owner = json.loads(text)
         return f"process {owner['pid']} on {owner['host']} (since {owner['since']})"
-    except (ValueError, KeyError, TypeError):
-        return "another process"
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return _UNKNOWN
 
 
 def _now() -> str:
     return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _why(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def _short(path: Any) -> str:
+    text = str(path)
+    return text if len(text) <= 100 else f"{text[:97]}..."

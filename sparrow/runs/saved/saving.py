@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import jax
 import numpy as np
 
-from sparrow.checkpoint import CheckpointError, Checkpoints, Damaged, Saved, rows_of, whole
+from sparrow.checkpoint import CheckpointError, Checkpoints, Damaged, Saved, Vanished, passed_over, rows_of, whole
 from sparrow.config import Config, ConfigError, Problem, dumps, loads
 from sparrow.data import DataError
 from sparrow.files import replace_file
@@ -24,6 +25,8 @@ from sparrow.runs.saved.run_folder import RunFolder
 from sparrow.versions import versions
 
 Step = int | Literal["best"] | None
+ATTEMPTS: Final = 100
+"""A run that finds better steps while its best is loaded may remove the one that was asked for that often."""
 
 
 class Extra(Protocol):
@@ -39,10 +42,11 @@ class Extra(Protocol):
 class Saver:
     """Saves the states of one run."""
 
-    def __init__(self, folder: RunFolder, program: Program, extras: Mapping[str, Extra]) -> None:
+    def __init__(self, folder: RunFolder, program: Program, extras: Mapping[str, Extra], say: Say) -> None:
         self._folder, self._program, self._extras = folder, program, extras
         self._config = dumps(program.config)
-        self._checkpoints = Checkpoints(folder.checkpoints, program.config.train.checkpoint.keep)
+        keep = program.config.train.checkpoint.keep
+        self._checkpoints = Checkpoints(folder.checkpoints, keep, say, folder.owns_checkpoint)
 
     @property
     def steps(self) -> list[int]:
@@ -69,6 +73,7 @@ class Saver:
         }
         tables = rows_of(self._program.embedder, state.optimizer.embedding)
         arrays = arrays_of(state, self._extras)
+        self._folder.written.add([f"checkpoints/{progress.steps}"])
         return self._checkpoints.save(progress.steps, tables, arrays, about)
 
     def wait(self) -> None:
@@ -85,7 +90,7 @@ class Saver:
         self.set_status(progress, finished=True)
 
     def set_status(self, progress: Progress, finished: bool = False) -> None:
-        """Says in the folder whether the run is finished, and which step was the best, whose checkpoint stays."""
+        """Writes whether the run is finished, and which step was the best: its checkpoint stays once it is saved."""
         self._checkpoints.best = None if progress.best is None else progress.best.step
         self._folder.set_status({"finished": finished, "best": progress.best})
 
@@ -102,29 +107,42 @@ class Saver:
 
 
 def opened(folder: str | Path, step: Step = None, say: Say | None = None) -> Iterator[Saved]:
-    """The checkpoints to try, in order: the newest that is whole, those before it; or just the one asked for."""
+    """The checkpoints to try, in order: the newest that is whole, those before it; or just the one asked for.
+
+    Each is held until the next one is asked for: the run, if it is training, does not remove it.
+    """
     run = RunFolder(folder)
     if not run.steps:
         raise DataError("there is no saved model; train one into this folder first", str(folder))
     if step is None:
         yield from whole(run.checkpoints, say or warn)
         return
-    if step == "best":
-        step = best_step(run, say or warn)
+    for _ in range(ATTEMPTS):
+        wanted = best_step(run, say or warn) if step == "best" else step
+        with contextlib.suppress(Vanished), contextlib.closing(_held(run, wanted)) as saved:
+            yield saved
+
+
+def _held(run: RunFolder, step: int) -> Saved:
     if step not in run.steps:
         saved = ", ".join(map(str, sorted(run.steps)))
         raise DataError(f"step {step} is not saved; there are {saved}", str(run.checkpoints))
-    yield Saved(run.checkpoints / str(step))
+    return Saved(run.checkpoints / str(step))
 
 
 def best_step(run: RunFolder, say: Say) -> int:
-    """The step of the best checkpoint."""
-    best = run.status.get("best")
-    if best is None:
-        best = next((saved.about["progress"]["best"] for saved in whole(run.checkpoints, say)), None)
-    if best is None:
-        raise DataError("no best step is known: train with train.checkpoint.best_by, or load another", str(run))
-    return int(best[0])
+    """The step of the best checkpoint that is saved."""
+    for best in itertools.chain([run.status.get("best")], _bests(run, say)):
+        with contextlib.suppress(TypeError, ValueError, KeyError, IndexError):
+            if best is not None and int(best[0]) in run.steps:
+                return int(best[0])
+    raise DataError("no best step is known: train with train.checkpoint.best_by, or load another", str(run))
+
+
+def _bests(run: RunFolder, say: Say) -> Iterator[Any]:
+    """The best step as each checkpoint knew it, the newest first."""
+    for saved in whole(run.checkpoints, say):
+        yield saved.about["progress"]["best"]
 
 
 def saved_config(folder: str | Path, step: Step = None) -> Config:
@@ -140,7 +158,7 @@ def load(
     """A saved model: of the newest checkpoint that is whole, of a step, or of the ``"best"`` one.
 
     Args:
-      folder: of the run.
+      folder: of the run, which may be training.
       config: stands in for the saved one, such as to read other data; tables and model must agree.
       step: which checkpoint.
       say: gets a line for everything that is worth knowing; a warning, unless given.
@@ -149,10 +167,12 @@ def load(
         program = Program.of(config or config_of(saved))
         try:
             return program, restored(program, saved, say or warn)
+        except Vanished:
+            continue
         except Damaged as error:
             if step is not None:
                 raise
-            (say or warn)(f"checkpoint {saved.step} is damaged and was passed over: {error}")
+            (say or warn)(passed_over(saved.step, error))
         except CheckpointError as error:
             raise does_not_fit(saved, program.config, error) from None
     raise all_damaged(folder)
@@ -172,7 +192,9 @@ def does_not_fit(saved: Saved, config: Config, error: CheckpointError) -> Config
 
 def all_damaged(folder: str | Path) -> CheckpointError:
     """When nothing is left to fall back on."""
-    return CheckpointError(f"{folder}: every checkpoint is damaged; start anew, or bring a copy of one back")
+    return CheckpointError(
+        f"{folder}: every checkpoint is damaged or cannot be read; start anew, or bring a copy of one back"
+    )
 
 
 def warn(text: str) -> None:

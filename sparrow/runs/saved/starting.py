@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import jax.numpy as jnp
 
-from sparrow.checkpoint import Damaged, Key, Saved, placed, plain, rows_of, unnamed
+from sparrow.checkpoint import Damaged, Key, Saved, Vanished, passed_over, placed, plain, rows_of, unnamed
 from sparrow.config import ConfigError, Problem, StartFrom
 from sparrow.registry import nearest
 from sparrow.runs.loop.program import Program, TrainState
@@ -23,10 +23,12 @@ def started(program: Program, start: StartFrom, say: Say) -> TrainState:
     for saved in opened(start.folder, start.step, say):
         try:
             return _Start(program, start, saved).state(say)
+        except Vanished:
+            continue
         except Damaged as error:
             if start.step is not None:
                 raise
-            say(f"checkpoint {saved.step} is damaged and was passed over: {error}")
+            say(passed_over(saved.step, error))
     raise all_damaged(start.folder)
 
 

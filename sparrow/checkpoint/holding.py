@@ -1,0 +1,70 @@
+"""Readers and the writer of checkpoints: the folder that a reader holds is not removed.
+
+A reader holds a shared lock on the checkpoint's folder, the writer takes an exclusive one before it removes it. The
+lock is the operating system's own and ends with its process. Where the file system keeps no locks, a reader that finds
+its folder gone (`Vanished`) goes on with the next checkpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import weakref
+from pathlib import Path
+
+from sparrow.checkpoint.errors import Vanished, unreadable
+
+
+class Hold:
+    """Keeps a checkpoint's folder on the disk until `release`, or until nobody refers to this object."""
+
+    def __init__(self, path: Path) -> None:
+        """`Vanished` where the folder is not there any more, `Damaged` where it cannot be opened."""
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            raise Vanished(f"{path}: was removed") from None
+        except OSError as error:
+            raise unreadable(path, error) from None
+        self.release = weakref.finalize(self, os.close, descriptor)
+        if not _locked(descriptor, fcntl.LOCK_SH) or not _is_at(descriptor, path):
+            self.release()
+            raise Vanished(f"{path}: was removed")
+
+
+def remove(path: Path, doomed: Path) -> bool:
+    """Remove a checkpoint, under the name ``doomed`` meanwhile; False where a reader holds it.
+
+    A folder under a step's name is always whole, because it is renamed first. A folder that cannot be renamed is an
+    `OSError`; files that cannot be removed stay under the name ``doomed``.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        if not _locked(descriptor, fcntl.LOCK_EX):
+            return False
+        shutil.rmtree(doomed, ignore_errors=True)
+        os.rename(path, doomed)
+        shutil.rmtree(doomed, ignore_errors=True)
+        return True
+    finally:
+        os.close(descriptor)
+
+
+def _locked(descriptor: int, kind: int) -> bool:
+    """Whether nobody else holds the folder in a way that forbids this; True where there are no locks."""
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        return True
+    return True
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Whether the opened folder still has its name."""
+    with contextlib.suppress(OSError):
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    return False

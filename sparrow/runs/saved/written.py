@@ -1,0 +1,111 @@
+"""`WrittenFiles`: the list of what a run wrote into its folder, which is all that is ever removed from it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Container, Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from sparrow.checkpoint import holding
+from sparrow.files import replace_file
+from sparrow.runs.errors import FolderError
+
+NAME: Final = "written.json"
+FORMAT: Final = 1
+FOLDERS: Final = ("checkpoints", "tensorboard", "vocabularies")
+"""Folders that a run shares with files of others, if it must: its own files in them are listed one by one."""
+
+_CHECKPOINT = re.compile(r"checkpoints/(0|[1-9][0-9]*)")
+_FILE = re.compile(r"((tensorboard|vocabularies)/)?[^/\0]+")
+_NO_CONTENT = re.compile(r"lost\+found|\.DS_Store|\.nfs.*|\.written\.json\..*\.partial")
+"""Names that file systems and this list leave in folders that count as empty."""
+
+
+class WrittenFiles:
+    """Names in a run folder, relative to it. A name is added before its file is written.
+
+    Attributes:
+      folder: the run's.
+      exists: whether the folder has such a list: it is a run.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.exists = False
+        self._names: set[str] = set()
+        self.read()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._names
+
+    def read(self) -> None:
+        """Read the list again; one that is damaged counts as missing."""
+        try:
+            held = json.loads((self.folder / NAME).read_bytes())
+            self._names = {name for name in held["written"] if _is_sound(name)}
+            self.exists = held["format"] == FORMAT
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            self._names, self.exists = set(), False
+
+    def add(self, names: Iterable[str]) -> None:
+        """Note that these are about to be written. Names in folders leave the list when they are gone."""
+        new = set(names) - self._names
+        if new or not self.exists:
+            self._names = {name for name in self._names if self._is_there(name)} | new
+            held = {"format": FORMAT, "written": sorted(self._names)}
+            replace_file(self.folder / NAME, (json.dumps(held, indent=1) + "\n").encode())
+            self.exists = True
+
+    def _is_there(self, name: str) -> bool:
+        """Whether the file is there, or what a checkpoint is called before it is whole and after it was removed."""
+        path = self.folder / name
+        return "/" not in name or os.path.lexists(path) or (bool(_CHECKPOINT.fullmatch(name)) and any(_remains(path)))
+
+    def others(self, own: Iterable[str]) -> list[str]:
+        """Names in a folder without a list that are not in ``own``: nobody knows whose they are."""
+        try:
+            names = os.listdir(self.folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise FolderError(f"{self.folder}: cannot be read: {error.strerror}") from None
+        return sorted(name for name in names if name not in set(own) and not _NO_CONTENT.fullmatch(name))
+
+    def remove(self, stay: Container[str] = (NAME,)) -> None:
+        """Remove all that is listed but ``stay``; a checkpoint that somebody reads is a `FolderError`."""
+        for name in sorted(self._names):
+            path = self.folder / name
+            try:
+                if _CHECKPOINT.fullmatch(name):
+                    self._remove_checkpoint(path)
+                elif name not in stay:
+                    path.unlink(missing_ok=True)
+            except OSError as error:
+                raise FolderError(f"{path}: cannot be removed: {error.strerror}") from None
+        for folder in FOLDERS:
+            try:
+                (self.folder / folder).rmdir()
+            except OSError:  # there are files of others in it, or there is none
+                continue
+
+    def _remove_checkpoint(self, path: Path) -> None:
+        if path.is_dir() and not holding.remove(path, path.with_name(f"{path.name}.deleted")):
+            raise FolderError(f"{path}: another process reads this checkpoint; wait for it, or choose another folder")
+        for left in _remains(path):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _remains(checkpoint: Path) -> Iterator[Path]:
+    """Folders of this checkpoint that are in work, damaged or deleted, such as those of a writer that was killed."""
+    return checkpoint.parent.glob(f"{checkpoint.name}.*")
+
+
+def _is_sound(name: object) -> bool:
+    """Whether a run writes such names: nothing outside of its folder is ever touched, whatever a list holds."""
+    if not isinstance(name, str) or name.split("/")[-1] in (".", "..") or name in FOLDERS:
+        return False
+    return bool(_CHECKPOINT.fullmatch(name) or _FILE.fullmatch(name))
