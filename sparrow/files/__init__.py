@@ -1,7 +1,7 @@
 """Files that appear whole or not at all, paths that stay in their folder, JSON of the declared types."""
 
-from sparrow.files.atomic import exchange, replace_file, sync, write_durably
+from sparrow.files.atomic import exchange, replace_file, replacing, sync, write_durably
 from sparrow.files.paths import UnsafePath, inside
 from sparrow.files.typed import typed
 
-__all__ = ["UnsafePath", "exchange", "inside", "replace_file", "sync", "typed", "write_durably"]
+__all__ = ["UnsafePath", "exchange", "inside", "replace_file", "replacing", "sync", "typed", "write_durably"]

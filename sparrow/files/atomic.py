@@ -9,7 +9,7 @@ import functools
 import os
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -46,23 +46,33 @@ def write_durably(path: Path, data: bytes) -> None:
 def replace_file(path: Path, data: bytes, *, durable: bool = True, mode: int = 0o666) -> None:
     """Write a file that holds the old content or the new, never half of it; a symlink is followed and stays.
 
-    Several processes may write the same file at a time: one of them wins. A leftover of a killed writer is removed.
-
     Args:
       path: the file.
       data: its new content.
       durable: whether to wait for the disk.
       mode: permissions of the new file, less the umask.
     """
+    with (
+        replacing(path, durable=durable) as partial,
+        open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file,
+    ):
+        file.write(data)
+
+
+@contextlib.contextmanager
+def replacing(path: Path, *, durable: bool = True) -> Iterator[Path]:
+    """Give a hidden path to write to; the file takes the place of ``path`` when the block ends without an error.
+
+    A symlink is followed and stays. Several processes may write the same file at a time: one of them wins. A leftover
+    of a killed writer is removed.
+    """
     path = Path(os.path.realpath(path))
     _sweep(path)
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL}")
     try:
-        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-            file.write(data)
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
+        yield partial
+        if durable:
+            sync(partial)
         partial.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 from sparrow.data import Batch, DataError, Feature, Parquet, Pipeline, Source
 from sparrow.data.converter import Converter
 from sparrow.data.sources.base import Reader, Rows
+from sparrow.files import replacing
 from sparrow.serving.description import PREDICT
 from sparrow.serving.model import ExportedModel
 
@@ -61,19 +63,21 @@ def write_predictions(
     columns: Sequence[str],
     batch_size: int,
 ) -> int:
-    """Writes what ``compute(prepare(batch))`` gives, row by row, beside ``columns`` of the source.
+    """Write what ``compute(prepare(batch))`` gives, row by row, beside ``columns`` of the source.
 
     ``prepare`` runs ahead in a thread of its own. The file appears when it is whole; of no rows it has its columns.
     """
     source = Parquet(source) if isinstance(source, str) else source
-    path, partial = Path(output), Path(output).with_name(f".{Path(output).name}.partial")
-    rows = 0
+    path, rows = Path(output), 0
+    converter = Converter(features, (), (), ())
+    reader = source.open(converter.columns)
+    _refuse(path, reader)
     with contextlib.ExitStack() as stack:
-        stack.callback(partial.unlink, missing_ok=True)  # where something goes wrong
         kept = _Columns(source, columns)
         batches: Iterator[T] = stack.enter_context(
-            contextlib.closing(_batches(source, features, batch_size, prepare))  # type: ignore[type-var]
+            contextlib.closing(_batches(source, converter, reader, batch_size, prepare))  # type: ignore[type-var]
         )
+        partial = stack.enter_context(_one_line(path))
         writer: Any = None
         for prepared in batches:
             made = compute(prepared)
@@ -81,28 +85,37 @@ def write_predictions(
             for name in made.keys() & set(columns):
                 raise DataError("the predictions have a column of this name; do not keep it", column=name)
             table = pa.table(kept.take(size) | {name: _arrow(values) for name, values in made.items()})
-            try:
-                if writer is None:
-                    writer = stack.enter_context(pq.ParquetWriter(partial, table.schema))
-                writer.write_table(table)
-            except OSError as error:
-                raise DataError(f"cannot be written: {error.strerror or error}", str(path)) from None
+            if writer is None:
+                writer = stack.enter_context(pq.ParquetWriter(partial, table.schema))
+            writer.write_table(table)
             rows += size
-        try:
-            writer.close()
-            partial.replace(path)
-        except OSError as error:
-            raise DataError(f"cannot be written: {error.strerror or error}", str(path)) from None
     return rows
 
 
+def _refuse(path: Path, reader: Reader) -> None:
+    """Raise `DataError` where the output would replace its input, or something that is not a file."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise DataError("is a device or another special file; choose the name of a file", str(path))
+    for file, _ in reader.schemas:
+        with contextlib.suppress(OSError):  # a table in memory, or an output that is not there yet
+            if os.path.samefile(file, path):
+                raise DataError("is read by this very prediction; choose another file for the output", str(path))
+
+
+@contextlib.contextmanager
+def _one_line(path: Path) -> Iterator[Path]:
+    try:
+        with replacing(path) as partial:
+            yield partial
+    except OSError as error:
+        raise DataError(f"cannot be written: {error.strerror or error}", str(path)) from None
+
+
 def _batches(
-    source: Source, features: Sequence[Feature], batch_size: int, prepare: Callable[[Batch], T]
+    source: Source, converter: Converter, reader: Reader, batch_size: int, prepare: Callable[[Batch], T]
 ) -> Iterator[T]:
-    converter = Converter(features, (), (), ())
-    reader = source.open(converter.columns)
     if reader.num_chunks:
-        yield from Pipeline(source, features, batch_size=batch_size, prepare=prepare)
+        yield from Pipeline(source, converter.features, batch_size=batch_size, prepare=prepare)
         return
     converter.check(reader)
     nothing = Rows(_empty(reader), reader.schemas[0][0], lambda row: f"row {row}")

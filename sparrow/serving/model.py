@@ -86,6 +86,8 @@ class ExportedModel:
 
     def function(self, name: str) -> Function:
         """A function of the export, compiled once for each size of a batch."""
+        if name not in self._functions:
+            raise ValueError(f"the export has no function '{name}': {nearest(name, self._functions)}")
         return self._functions[name]
 
     def _batch_size(self, given: int | None) -> int:

@@ -1,7 +1,9 @@
 """An export is whole or not there, and one that is damaged says so in one sentence."""
 
 import fcntl
+import functools
 import json
+import os
 import shutil
 
 import pyarrow as pa
@@ -125,6 +127,35 @@ def test_rows_that_do_not_fit(whole):
         model.predict(table, batch_size=0)
     with pytest.raises(ValueError, match="no tower 'query': Valid names: none"):
         model.vectors("query", table)
+
+
+def test_predictions_replace_neither_their_input_nor_special_files(trained, whole, tmp_path):
+    model, source = serving.load(whole), tmp_path / "rows.parquet"
+    pq.write_table(rows(3), source)
+    before = source.read_bytes()
+    (tmp_path / "link.parquet").symlink_to(source)
+    os.link(source, tmp_path / "second.parquet")
+    os.mkfifo(tmp_path / "pipe")
+    for predict in (functools.partial(serving.predict, model), functools.partial(runs.predict, *trained)):
+        for name in ("rows.parquet", "link.parquet", "second.parquet"):
+            with pytest.raises(DataError, match=f"{name}: is read by this very prediction; choose another file"):
+                predict(str(source), tmp_path / name)
+        with pytest.raises(DataError, match="pipe: is a device or another special file"):
+            predict(str(source), tmp_path / "pipe")
+        with pytest.raises(DataError, match="/dev/null: is a device"):
+            predict(str(source), "/dev/null")
+    assert source.read_bytes() == before
+    assert sorted(os.listdir(tmp_path)) == ["link.parquet", "pipe", "rows.parquet", "second.parquet"]
+
+
+def test_predictions_follow_symlinks_and_touch_nothing_else(whole, tmp_path):
+    pq.write_table(rows(3), tmp_path / "rows.parquet")
+    (tmp_path / ".out.parquet.partial").write_text("of somebody else")
+    (tmp_path / "link").symlink_to("out.parquet")
+    serving.predict(serving.load(whole), str(tmp_path / "rows.parquet"), tmp_path / "link")
+    assert pq.read_table(tmp_path / "out.parquet").num_rows == 3
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / ".out.parquet.partial").read_text() == "of somebody else"
 
 
 def test_no_rows_give_a_file_of_none(trained, whole, tmp_path):
