@@ -65,7 +65,7 @@ class BareStep:
     def __init__(self, config: configs.Config) -> None:
         self.program = runs.Program.of(config)
         self.state = self.program.init()
-        pipeline = configs.train_pipeline(config, self.program.prepare)
+        pipeline = configs.train_pipeline(config, self.program.preparer())
         pipeline.epochs = 1
         self.feeds = [prepared.feed for prepared in pipeline]
         self.step = train_step(self.program)

@@ -101,6 +101,22 @@ def _padded(stacks: Sequence[Stack], entries: Mapping[str, Entries], sizes: Size
     return lookups
 
 
+def of_one_size(stacks: Sequence[Stack], batches: Sequence[PackedBatch]) -> list[PackedBatch]:
+    """The batches, those with as many examples padded to the largest of them; a batch that is large enough stays."""
+    largest: dict[Any, dict[str, int]] = {}
+    for batch in batches:
+        sizes = largest.setdefault(batch.groups, {})
+        for name, lookups in batch.lookups.items():
+            sizes[name] = max(len(lookups.ids), sizes.get(name, 0))
+    made = []
+    for batch in batches:
+        sizes = largest[batch.groups]
+        padded = {s.name: _pad_to(batch.lookups[s.name], sizes[s.name], s.num_rows) for s in stacks}
+        same = all(padded[name] is lookups for name, lookups in batch.lookups.items())
+        made.append(batch if same else dataclasses.replace(batch, lookups=padded))
+    return made
+
+
 def _pad_to(lookups: Lookups, size: int, num_rows: int) -> Lookups:
     if len(lookups.ids) == size:
         return lookups

@@ -62,7 +62,7 @@ def _squared_norm(grads: RowGradients, num_rows: int) -> jax.Array:
     rows, row_grads = sum_by_row(grads, num_rows)
     squares = jnp.square(jnp.where((rows < num_rows)[:, None], row_grads, 0.0))  # (N, dim), padding last
     # Without the barrier a product could become one operation with the first sum, and round otherwise.
-    squares = jax.lax.optimization_barrier(squares)
+    squares = jax.lax.optimization_barrier(squares)  # type: ignore[no-untyped-call]
     return _sum_in_halves(_sum_in_halves(squares.T))
 
 

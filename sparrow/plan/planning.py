@@ -17,6 +17,7 @@ from sparrow.plan.rehearsal import Rehearsal
 from sparrow.plan.sizes import TableSize, size_of, startup_peak, step_memory, table_sizes
 from sparrow.reports.words import size
 from sparrow.runs import Program
+from sparrow.runs.loop.feed import alike
 from sparrow.runs.loop.in_flight import MOST
 from sparrow.runs.loop.length import length
 from sparrow.runs.recorded.traffic import Traffic
@@ -122,11 +123,12 @@ def plan(config: Config) -> Plan:
     pipeline = train_pipeline(config)
     config, steps, _ = length(config, pipeline)
     program = Program.of(config)
-    pipeline.prepare = program.prepare
+    pipeline.prepare = program.preparer()
     rehearsal = Rehearsal(program)
     state = jax.eval_shape(program.init)
     with contextlib.closing(iter(pipeline)) as batches:  # type: ignore[type-var]
-        feeds = tuple(prepared.feed for prepared in itertools.islice(batches, config.train.accumulate))
+        taken = [prepared.feed for prepared in itertools.islice(batches, config.train.accumulate)]
+        feeds = alike(program.embedder, taken)
         process = rehearsal.train(feeds)  # before all else, and while rows that were read ahead are held
     embedding, optimizer = state.optimizer.embedding, state.optimizer
     tables = table_sizes(program.embedder, embedding)

@@ -12,6 +12,7 @@ import numpy as np
 from sparrow.config import Config, ConfigError, Problem
 from sparrow.data import Source
 from sparrow.optimizer import OptimizerState
+from sparrow.runs.loop.compiled import Compiled
 from sparrow.runs.loop.evaluation import averaged
 from sparrow.runs.loop.feed import Feed, Prepared
 from sparrow.runs.loop.program import Program, TrainState
@@ -44,9 +45,10 @@ def predict(
     """
     optimizer = used_in_evaluation(program.config, state.optimizer)
 
-    @jax.jit
-    def compute(optimizer: OptimizerState, rest: Any, feed: Feed) -> dict[str, jax.Array]:
+    def outputs(optimizer: OptimizerState, rest: Any, feed: Feed) -> dict[str, jax.Array]:
         return predictions(program.config.tasks, program.outputs(optimizer, rest, feed))
+
+    compute = Compiled(outputs, batch=2)
 
     def fetched(prepared: Prepared) -> dict[str, np.ndarray[Any, Any]]:
         made: dict[str, np.ndarray[Any, Any]] = jax.device_get(compute(optimizer, state.rest, prepared.feed))
@@ -56,7 +58,7 @@ def predict(
         source,
         output,
         features=program.assembly.features,
-        prepare=program.prepare,
+        prepare=program.preparer(),
         compute=fetched,
         columns=columns,
         batch_size=batch_size or prediction_batch_size(program.config),

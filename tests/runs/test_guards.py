@@ -90,7 +90,7 @@ def test_a_loss_that_is_not_finite_stops(data, tmp_path):
 def test_what_carried_it(data):
     """Inputs, labels, rows of tables and parameters are found by name."""
     program = runs.Program.of(config(data))
-    feed = next(iter(train_pipeline(program.config, program.prepare))).feed
+    feed = next(iter(train_pipeline(program.config, program.preparer()))).feed
     state = program.init()
     report = Report(jnp.float32(np.nan), {}, None, {}, {}, jnp.array(False))
     position = {"epoch": 2, "chunk": 1, "row": 5, "batches": 41}

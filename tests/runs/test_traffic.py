@@ -129,7 +129,5 @@ def test_traffic_can_be_switched_off(tmp_path):
     off = runs.Program.of(case("train.traffic=0"))
     recorder = Recorder(off, tmp_path)
     assert recorder.extras == {}
-    assert recorder.prepare is off.prepare
     on = Recorder(dataclasses.replace(off, config=case()), tmp_path)
     assert list(on.extras) == ["traffic"]
-    assert on.prepare is not off.prepare

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from sparrow.config import evaluate_pipeline, total_loss
 from sparrow.optimizer import OptimizerState
+from sparrow.runs.loop.compiled import Compiled
 from sparrow.runs.loop.feed import Feed
 from sparrow.runs.loop.program import Program, TrainState
 from sparrow.runs.score_histograms import ScoreHistograms
@@ -30,6 +31,7 @@ class Evaluator:
     """Evaluates states of one program, as often as asked: opened, checked and compiled once.
 
     Attributes:
+      prepare: the work of the pipeline's thread on each batch.
       curves: of the last evaluation, by task: what ROC, precision-recall and calibration curves are drawn from.
     """
 
@@ -38,7 +40,8 @@ class Evaluator:
         self.scores = Scores(program.config.tasks)
         self.curves: dict[str, Any] = {}
         self._histograms = ScoreHistograms(program.config.tasks)
-        self.pipeline = evaluate_pipeline(program.config, program.prepare)
+        self.prepare = program.preparer()
+        self.pipeline = evaluate_pipeline(program.config, self.prepare)
         self._use_ema = program.config.train.ema is not None and program.config.evaluate.use_ema is not False
         self._every = program.config.evaluate.log_every_steps
         self._checked = False
@@ -82,7 +85,7 @@ class Evaluator:
         return results | self.scores.compute({**device, **host})
 
     @functools.cached_property
-    def _update(self) -> Any:
+    def _update(self) -> Compiled:
         def update(
             states: States, counts: States, total: jax.Array, state: OptimizerState, rest: Any, feed: Feed
         ) -> Any:
@@ -92,7 +95,7 @@ class Evaluator:
             counts = self._histograms.update(counts, outputs, feed.columns)
             return states, counts, total + feed.size * loss, self.scores.for_host(outputs, feed.columns)
 
-        return jax.jit(update, donate_argnums=(0, 1, 2))
+        return Compiled(update, batch=5, donate=(0, 1, 2))
 
 
 def averaged(state: OptimizerState) -> OptimizerState:

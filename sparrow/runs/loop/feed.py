@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +15,9 @@ from sparrow.config.building.objective import NEGATIVE_IDS, POSITIVE_IDS
 from sparrow.data import Batch, DataError
 from sparrow.data.batch import join
 from sparrow.data.negatives import ID
-from sparrow.embedding import Embedder, PackedBatch
+from sparrow.embedding import Embedder, PackedBatch, Sizes
+from sparrow.embedding.packing import of_one_size
+from sparrow.embedding.sizes import Learned
 from sparrow.runs.recorded.traffic import Counted, Traffic
 
 
@@ -43,21 +45,28 @@ class Prepared(NamedTuple):
     Attributes:
       feed: for the jitted functions.
       keys: what metrics group by, 64 bits wide.
+      learned: the sizes that batches have grown to, this one included.
       counted: how often each row is looked up, where that was counted.
     """
 
     feed: Feed
     keys: dict[str, npt.NDArray[np.int64]]
+    learned: Learned
     counted: Counted | None = None
 
 
 class Preparer:
-    """Packs batches and copies them to the device. Called by the pipeline's thread while the device computes."""
+    """Packs batches and copies them to the device. Called by the pipeline's thread while the device computes.
+
+    Attributes:
+      sizes: what batches are padded to; grows with them.
+    """
 
     def __init__(
         self, embedder: Embedder, assembly: Assembly, tasks: Mapping[str, Task], traffic: Traffic | None = None
     ) -> None:
         self._embedder, self._assembly, self._traffic = embedder, assembly, traffic
+        self.sizes = Sizes()
         losses = [(task, loss) for task in tasks.values() for loss in task.losses]
         self._keys = {column for _, loss in losses for column in loss.key_columns}
         self._classes = {task.label for task, loss in losses if loss.label_kind == "class"}
@@ -73,14 +82,26 @@ class Preparer:
             ids |= {name: join([ids[name], drawn]) for name, drawn in batch.negatives.ids.items()}
             numbers |= {name: join([numbers[name], drawn]) for name, drawn in batch.negatives.numbers.items()}
             columns |= self._item_ids(batch, batch.negatives)
-        packed = self._embedder.pack(self._assembly.lookups(ids))
+        packed = self._embedder.pack(self._assembly.lookups(ids), sizes=self.sizes)
         counted = None if self._traffic is None else self._traffic.sample(packed)
-        return Prepared(_on_device(Feed(packed, numbers, columns, len(batch))), batch.keys, counted)
+        feed = _on_device(Feed(packed, numbers, columns, len(batch)))
+        return Prepared(feed, batch.keys, self.sizes.learned, counted)
 
     def _item_ids(self, batch: Batch, drawn: Batch) -> dict[str, npt.NDArray[np.int32]]:
         chosen = batch.keys[self._assembly.item_id or ""]
         numbers = _numbered(np.concatenate([chosen, drawn.keys[ID]]))
         return {POSITIVE_IDS: numbers[: len(chosen)], NEGATIVE_IDS: numbers[len(chosen) :]}
+
+
+def alike(embedder: Embedder, feeds: Sequence[Feed]) -> tuple[Feed, ...]:
+    """The batches of one step, all of the same sizes: those before a growth are padded further."""
+    if len(feeds) == 1:
+        return tuple(feeds)
+    packed = of_one_size(embedder.stacks, [feed.packed for feed in feeds])
+    return tuple(
+        feed if one is feed.packed else _on_device(dataclasses.replace(feed, packed=one))
+        for feed, one in zip(feeds, packed, strict=True)
+    )
 
 
 def _on_device(feed: Feed) -> Feed:

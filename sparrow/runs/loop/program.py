@@ -19,6 +19,7 @@ from sparrow.optimizer import Optimizer, OptimizerState
 from sparrow.optimizer.precision import cast
 from sparrow.registry import nearest
 from sparrow.runs.loop.feed import Feed, Preparer
+from sparrow.runs.recorded.traffic import Traffic
 from sparrow.runs.scores import Scores, States
 
 
@@ -79,10 +80,9 @@ class Program:
             raise ConfigError([Problem(("train", "dense_optimizer"), str(error))]) from None
         return cls(config, assembly, embedder, trainer, apply, (params, rest))
 
-    @functools.cached_property
-    def prepare(self) -> Preparer:
-        """What the pipeline's thread does with each batch."""
-        return Preparer(self.embedder, self.assembly, self.config.tasks)
+    def preparer(self, traffic: Traffic | None = None) -> Preparer:
+        """The work of a pipeline's thread on each batch. Every pipeline has its own, which learns its sizes."""
+        return Preparer(self.embedder, self.assembly, self.config.tasks, traffic)
 
     @functools.cached_property
     def train_scores(self) -> Scores:

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from sparrow.runs.loop.feed import Feed
+from sparrow.runs.loop.compiled import Compiled
+from sparrow.runs.loop.feed import Feed, alike
 from sparrow.runs.loop.program import Program, TrainState
 from sparrow.trees import named_leaves
 
@@ -39,11 +40,11 @@ class Report(NamedTuple):
 TrainStep = Callable[..., tuple[TrainState, Report]]
 
 
-def train_step(program: Program) -> TrainStep:
+def train_step(program: Program, log: Callable[[str], None] | None = None) -> TrainStep:
     """The compiled step: ``step(state, feeds, go)`` takes the micro-batches of one step; the state is donated.
 
     Micro-batches may differ in size: each counts by its examples, as in one batch of them all. ``go`` is that of the
-    report before; without one, the step is made.
+    report before; without one, the step is made. ``log`` gets a line for each program after the first.
     """
     optimizer, summaries = program.optimizer, program.config.train.summaries
     stops = program.config.train.non_finite == "stop"
@@ -75,10 +76,13 @@ def train_step(program: Program) -> TrainStep:
         kept = dense if "gradient" in summaries else {}
         return TrainState(new, rest, metrics), Report(info.loss, _sum(terms), info.grad_norm, norms, kept, go)
 
-    compiled = jax.jit(step, donate_argnums=0)
+    compiled = Compiled(step, batch=1, donate=(0,))
+    compiled.log = log
 
     def run(state: TrainState, feeds: tuple[Feed, ...], go: Any = None) -> tuple[TrainState, Report]:
-        made: tuple[TrainState, Report] = compiled(state, feeds, jnp.array(True) if go is None else go)
+        made: tuple[TrainState, Report] = compiled(
+            state, alike(program.embedder, feeds), jnp.array(True) if go is None else go
+        )
         return made
 
     return run

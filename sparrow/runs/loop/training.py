@@ -20,6 +20,7 @@ from sparrow.runs.loop.endings import ending
 from sparrow.runs.loop.evaluation import EvaluationInterrupted, Evaluator
 from sparrow.runs.loop.feed import Prepared
 from sparrow.runs.loop.in_flight import InFlight, Started
+from sparrow.runs.loop.learned_sizes import LearnedSizes
 from sparrow.runs.loop.length import length
 from sparrow.runs.loop.memory import memory
 from sparrow.runs.loop.non_finite import NonFinite, culprit
@@ -91,9 +92,10 @@ def train(
     program = Program.of(config)
     recorder = Recorder(program, None if folder is None else folder.path)
     pipeline.prepare = recorder.prepare
-    extras = {**recorder.extras, **extras}
     has_data = config.data is not None and config.data.evaluate is not None
     evaluator = Evaluator(program) if has_data else None
+    sizes = _learned_sizes(config, recorder, evaluator)
+    extras = {**recorder.extras, "sizes": sizes, **extras}
     lines = [note] if note else []  # what is to be said before there is a log
     with contextlib.ExitStack() as stack:
         if folder is not None:
@@ -124,7 +126,7 @@ def train(
         for line in lines:
             log.say(line)
         stack.enter_context(recorder.recording(progress.steps, log.say))
-        return _Loop(program, pipeline, evaluator, log, saver, recorder, state, progress).run()
+        return _Loop(program, pipeline, evaluator, log, saver, recorder, sizes, state, progress).run()
 
 
 class _Loop:
@@ -138,11 +140,12 @@ class _Loop:
         log: Log,
         saver: Saver | None,
         recorder: Recorder,
+        sizes: LearnedSizes,
         state: TrainState,
         progress: Progress,
     ) -> None:
         self.program, self.pipeline, self.evaluator, self.log, self.saver = program, pipeline, evaluator, log, saver
-        self.recorder = recorder
+        self.recorder, self.sizes = recorder, sizes
         self.config = program.config
         self.state, self.progress = state, progress
         self.saved_at = self.began_at = progress.steps
@@ -153,7 +156,7 @@ class _Loop:
         self.stop = StopRequest()
         self.in_flight = InFlight()
         self.report: Report | None = None  # of the last step
-        self.step = train_step(program)
+        self.step = train_step(program, log.say)
         self.clock = Clock()
 
     @property
@@ -196,6 +199,7 @@ class _Loop:
     def _step(self, taken: tuple[Prepared, ...]) -> None:
         before, feeds = self.progress, tuple(prepared.feed for prepared in taken)
         self.recorder.took(taken)
+        self.sizes.took(taken)
         go = None if self.report is None else self.report.go
         self.state, self.report = self.step(self.state, feeds, go)
         self._note(steps=before.steps + 1, position=self.pipeline.position(), evaluation_due=False)
@@ -343,6 +347,14 @@ class _Loop:
 def _first(program: Program, say: Callable[[str], None]) -> TrainState:
     start = program.config.train.start_from
     return program.init() if start is None else started(program, start, say)
+
+
+def _learned_sizes(config: Config, recorder: Recorder, evaluator: Evaluator | None) -> LearnedSizes:
+    preparers, batch_sizes = {"train": recorder.prepare}, {"train": config.train.batch_size}
+    if evaluator is not None:
+        preparers["evaluate"] = evaluator.prepare
+        batch_sizes["evaluate"] = config.evaluate.batch_size or config.train.batch_size
+    return LearnedSizes(preparers, batch_sizes)
 
 
 def _check_metrics(config: Config, evaluator: Evaluator | None) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from sparrow.data import DataError
 from sparrow.reports import CURVES, ENVIRONMENT, METRICS, TRAFFIC, write_json, write_report
-from sparrow.runs.loop.feed import Prepared, Preparer
+from sparrow.runs.loop.feed import Prepared
 from sparrow.runs.loop.program import Program
 from sparrow.runs.recorded.environment import Environment
 from sparrow.runs.recorded.traffic import Traffic
@@ -29,11 +29,7 @@ class Recorder:
         share = program.config.train.traffic
         self._traffic = Traffic(program.embedder, share) if folder is not None and share else None
         self.extras = {} if self._traffic is None else {"traffic": self._traffic}
-        self.prepare = (
-            program.prepare
-            if self._traffic is None
-            else Preparer(program.embedder, program.assembly, program.config.tasks, self._traffic)
-        )
+        self.prepare = program.preparer(self._traffic)
         self._say: Callable[[str], None] = print
         self._failed = False
 

@@ -1,0 +1,53 @@
+"""`Compiled`: a jitted function of batches that keeps a few programs, and logs each one it compiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import jax
+import numpy as np
+
+from sparrow.runs.loop.feed import Feed
+
+KEPT: Final = 8
+"""Programs that stay in memory, one per combination of sizes: sizes only grow, and older ones are not needed again."""
+
+
+class Compiled:
+    """Runs a function of a batch, compiled once for each combination of sizes.
+
+    Attributes:
+      programs: how many were compiled.
+      log: gets a line for each program after the first; None: nobody is told.
+    """
+
+    def __init__(self, function: Callable[..., Any], batch: int, donate: Sequence[int] = ()) -> None:
+        """``batch``: which argument holds the batch, or the batches; ``donate``: which ones are given away."""
+        self._function: Any = jax.jit(function, donate_argnums=tuple(donate))
+        self._batch = batch
+        self._kept: set[Any] = set()
+        self.programs = 0
+        self.log: Callable[[str], None] | None = None
+
+    def __call__(self, *arguments: Any) -> Any:
+        """The function's result."""
+        leaves, structure = jax.tree.flatten(arguments[self._batch])
+        shapes = (structure, *map(np.shape, leaves))
+        if shapes not in self._kept:
+            self._note(arguments[self._batch])
+            if len(self._kept) == KEPT:
+                self._function.clear_cache()
+                self._kept.clear()
+            self._kept.add(shapes)
+        return self._function(*arguments)
+
+    def _note(self, batch: Feed | tuple[Feed, ...]) -> None:
+        self.programs += 1
+        if self.log is None or self.programs == 1:
+            return
+        feeds = batch if isinstance(batch, tuple) else (batch,)
+        sizes = " + ".join(f"{feed.size:,}" for feed in feeds)
+        held = {name: len(lookups.ids) for name, lookups in feeds[0].packed.lookups.items()}
+        ids = ", ".join(f"{name} {count:,}" for name, count in held.items())
+        self.log(f"compile program {self.programs}: batches of {sizes} examples; room for ids: {ids}")

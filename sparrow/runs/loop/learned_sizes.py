@@ -1,0 +1,54 @@
+"""`LearnedSizes`: the sizes that batches have grown to, kept in checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sparrow.embedding.sizes import Learned
+from sparrow.runs.loop.feed import Prepared, Preparer
+
+GROWTHS, STACK = "growths", "stack/"
+
+
+class LearnedSizes:
+    """What the batches of a run have taught, so that a resumed run compiles nothing that the first one did not.
+
+    Batches are made ahead: a checkpoint holds the sizes as of the last batch that a step took, so that every batch has
+    the same size as in a run that was never stopped.
+    """
+
+    def __init__(self, preparers: Mapping[str, Preparer], batch_sizes: Mapping[str, int]) -> None:
+        """``preparers`` and the number of examples in their batches, by use: ``train`` and ``evaluate``."""
+        self._preparers, self._batch_sizes = preparers, batch_sizes
+        self._taken: Learned | None = None
+
+    def took(self, batches: Sequence[Prepared]) -> None:
+        """A training step takes these batches."""
+        self._taken = batches[-1].learned
+
+    def state(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Arrays by name."""
+        arrays: dict[str, np.ndarray[Any, Any]] = {}
+        for use, preparer in self._preparers.items():
+            learned = self._taken if use == "train" and self._taken is not None else preparer.sizes.learned
+            arrays[f"{use}/{GROWTHS}"] = np.array([learned.growths, self._batch_sizes[use]], np.int64)
+            for stack, held in learned.held.items():
+                arrays[f"{use}/{STACK}{stack}"] = np.array([learned.seen[stack], held], np.int64)
+        return arrays
+
+    def restore(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """The inverse of `state`. Where batches have another number of examples, their sizes are learned anew."""
+        for use, preparer in self._preparers.items():
+            if f"{use}/{GROWTHS}" not in arrays:
+                continue
+            growths, batch_size = map(int, arrays[f"{use}/{GROWTHS}"])
+            if batch_size != self._batch_sizes[use]:
+                continue
+            prefix = f"{use}/{STACK}"
+            stacks = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
+            seen = {stack: int(pair[0]) for stack, pair in stacks.items()}
+            held = {stack: int(pair[1]) for stack, pair in stacks.items()}
+            preparer.sizes.learned = Learned(growths, seen, held)
