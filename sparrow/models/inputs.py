@@ -143,9 +143,20 @@ class Inputs:
                 )
         return group
 
-    def vectors(self, name: str) -> Group:
-        """The group ``name``, which must hold looked-up features of one dim only."""
-        group = self.embedded(name)
+    def vectors(self, name: str, *, beside_numbers: bool = False) -> Group:
+        """The looked-up features of the group ``name``, which must have one dim.
+
+        A group with numbers is refused, unless ``beside_numbers`` says that something else reads those.
+
+        >>> inputs = Inputs(acts={"user": 4, "item": 4}, numbers={"age": 1}, groups={"deep": ["user", "age", "item"]})
+        >>> inputs.vectors("deep", beside_numbers=True).names
+        ('user', 'item')
+        """
+        group = self.group(name) if beside_numbers else self.embedded(name)
+        names = tuple(feature for feature in group.names if feature not in self.numbers)
+        if not names:
+            raise ValueError(f"group '{name}' needs a feature with a table, and holds numbers only; add one")
+        group = Group(name, names, tuple(self.acts[feature] for feature in names))
         first, dim = group.names[0], group.dims[0]
         for feature, other in zip(group.names, group.dims, strict=True):
             if other != dim:

@@ -74,7 +74,8 @@ class DeepFM(nnx.Module):
         logits = wide + Σ fm + linear(deep)             without
 
     The group "wide" wants tables of its own, usually of dim 1: the weights of the linear model. Without a group "fm"
-    the factorisation machine is over the group "deep", which then has no numbers and one dim.
+    the factorisation machine is over the embeddings of the group "deep", which then have one dim; plain numbers of that
+    group reach the network alone.
 
     >>> inputs = Inputs(acts={"user": 8, "item": 8, "item_wide": 1}, numbers={"age": 1},
     ...                 groups={"wide": ["item_wide"], "fm": ["user", "item"], "deep": ["user", "item", "age"]})
@@ -94,7 +95,8 @@ class DeepFM(nnx.Module):
         inputs.check("DeepFM", required=("wide", "deep"), optional=("fm",))
         _check_output("DeepFM", num_classes, final)
         self.wide: Group = inputs.embedded("wide")
-        self.fm: Group = inputs.vectors("fm" if "fm" in inputs.groups else "deep")
+        has_fm = "fm" in inputs.groups
+        self.fm: Group = inputs.vectors("fm") if has_fm else inputs.vectors("deep", beside_numbers=True)
         self.group: Group = inputs.group("deep")
         self.deep = deep.build(self.group.dim, rngs=rngs)
         self.has_final = final is not None

@@ -56,9 +56,9 @@ TASK = TaskTower("click")
         ),
         (
             "deepfm",
-            {"wide": ["item_wide"], "deep": ["user", "age"]},
+            {"wide": ["item_wide"], "deep": ["age"]},
             {"deep": UNITS, "numbers": {"age": 1}},
-            "group 'deep' takes features with a table, but 'age' is a number",
+            "group 'deep' needs a feature with a table, and holds numbers only; add one",
         ),
         (
             "wide_and_deep",

@@ -1,0 +1,130 @@
+"""Every block of code in README.md and docs/ runs: Python as written, configs on generated data, commands are parsed.
+
+Kinds of blocks: ``python`` runs, all blocks of a file in one scope; ``py`` runs in a test of its own, which knows what
+it needs; ``yaml`` is a config, or a part of one that is laid over a whole one; no kind means commands of a shell.
+"""
+
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+import sparrow as sp
+from sparrow import cli, config, runs
+from tests.runs.cases import BASE
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+FILES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+KINDS = {"python", "py", "yaml", ""}
+
+
+def blocks(kind):
+    """The blocks of one kind, by file and line."""
+    found = {}
+    for path in FILES:
+        text = path.read_text()
+        for match in BLOCK.finditer(text):
+            if match[1] == kind:
+                found[f"{path.name}:{text[: match.start()].count(chr(10)) + 1}"] = match[2]
+    return found
+
+
+def test_no_block_is_of_a_kind_that_nothing_runs():
+    for path in FILES:
+        text = path.read_text()
+        assert {match[1] for match in BLOCK.finditer(text)} <= KINDS, path.name
+        assert len(BLOCK.findall(text)) * 2 == len(re.findall(r"^\s*```", text, re.MULTILINE)), path.name
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_python_runs_as_written(path, capsys):
+    scope: dict[str, object] = {}
+    for kind, block in BLOCK.findall(path.read_text()):
+        if kind == "python":
+            exec(block, scope)
+    if path.name == "README.md":
+        assert capsys.readouterr().out.startswith("(100000, 64) (100000,)")
+        table = sp.TableSpec(name="t", vocabulary_size=5, embedding_dim=2, optimizer=scope["SignAdagrad"]())
+        assert sp.Embedder([sp.FeatureSpec(name="f", table_spec=table)])
+
+
+@pytest.mark.parametrize("where", blocks(""))
+def test_commands_are_known(where):
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    for line in blocks("")[where].splitlines():
+        program, *arguments = shlex.split(line.partition(">")[0], comments=True)
+        if program == "make":
+            assert set(arguments) <= set(targets), line
+        else:
+            assert program == "sparrow", line
+            cli._parsed(arguments)  # ends with SystemExit where it does not know an option
+
+
+def laid_over(base, part):
+    """``part`` in the place of what ``base`` has under the same names."""
+    if not (isinstance(base, dict) and isinstance(part, dict)):
+        return part
+    return {**base, **{key: laid_over(base.get(key), value) for key, value in part.items()}}
+
+
+@pytest.mark.parametrize("where", blocks("yaml"))
+def test_configs_load(where):
+    part = yaml.safe_load(blocks("yaml")[where])
+    if not {"train", "tasks", "data", "model"} <= part.keys():
+        name = part.get("model", {}).get("architecture", {}).get("name")
+        whole = BASE if name is None else yaml.safe_load((ROOT / "examples" / f"{name}.yaml").read_text())
+        part = laid_over({key: value for key, value in whole.items() if key != "tasks" or "tasks" not in part}, part)
+    loaded = config.from_mapping(part)
+    assert config.loads(config.dumps(loaded)) == loaded
+
+
+def test_the_main_config_trains(tmp_path, monkeypatch):
+    """All of docs/config.md's first block, on data that has its columns."""
+    (text,) = (block for block in blocks("yaml").values() if block.startswith("data:") and "\ntrain:" in block)
+    monkeypatch.chdir(tmp_path)
+    Path("clicks").mkdir()
+    write_clicks(Path("clicks/1.parquet"), 320, 0)
+    write_clicks(Path("clicks/2.parquet"), 192, 1)
+    write_clicks(Path("evaluate.parquet"), 256, 2)
+    Path("genres.txt").write_text("comedy\ndrama\nhorror\n")
+    settings = yaml.safe_load(text)
+    for feature in settings["data"]["features"]:  # the same tables, smaller
+        feature.update({key: 1000 for key in ("hash_bucket_size", "num_buckets") if key in feature})
+    trained = runs.train(config.from_mapping(settings, overrides=["train.batch_size=64", "train.epochs=1"]))
+    assert trained.steps == 4
+    assert 0 < trained.results["auc"] < 1
+    assert np.isfinite(trained.results["loss"])
+
+
+def write_clicks(path, rows, seed):
+    rng = np.random.default_rng(seed)
+
+    def words(names, least):
+        return ["|".join(rng.choice(names, rng.integers(least, 3), replace=False)) for _ in range(rows)]
+
+    seen = rng.integers(0, 4, rows)
+    columns = {
+        "user": [f"u{i}" for i in rng.integers(0, 40, rows)],
+        "item": rng.integers(0, 1000, rows),
+        "shop": [f"s{i}" for i in rng.integers(0, 5, rows)],
+        "genres": words(["comedy", "drama", "horror"], 0),
+        "tags": words(["new:0.5", "old:2", "blue:1"], 1),
+        "seen": [rng.integers(0, 1000, n).tolist() for n in seen],
+        "price": rng.gamma(2.0, 5.0, rows),
+        "age": rng.integers(10, 80, rows),
+        "rating": rng.integers(1, 6, rows),
+        "weight": rng.uniform(0.5, 2.0, rows),
+    }
+    pq.write_table(pa.table(columns), path)
+
+
+def test_every_rule_is_in_the_table():
+    listed = re.findall(r"^\| `(\w+)` \|", README, re.MULTILINE)
+    assert sorted(listed) == sorted(rule.__name__ for rule in sp.rules.SHIPPED)
