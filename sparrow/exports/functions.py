@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import jax
@@ -12,6 +14,7 @@ import numpy as np
 from jax import export
 
 from sparrow.config import ConfigError, Problem
+from sparrow.serving.program import CUSTOM_CALLS, called
 
 Arrays = dict[str, jax.Array]
 Shapes = Mapping[str, jax.ShapeDtypeStruct]
@@ -71,7 +74,7 @@ def exported(function: Function, arguments: Arguments) -> Exported:
         return function(*(_completed(part, shapes) for part, shapes in zip(given, everything, strict=True)))
 
     # GPUs and TPUs would round float32 to fewer bits before they multiply: an export predicts the same everywhere.
-    with jax.default_matmul_precision("highest"):
+    with jax.default_matmul_precision("highest"), _without_source_lines():
         made = _for_platforms(reduced, arguments.shapes(batch))
     outputs = {
         name: ([BATCH if size == batch else int(size) for size in aval.shape], str(aval.dtype))
@@ -81,7 +84,24 @@ def exported(function: Function, arguments: Arguments) -> Exported:
         if shape[:1] != [BATCH]:
             problem = f"the output '{name}' has the shape {tuple(shape)}: its first axis is not the rows"
             raise ConfigError([Problem(("model",), problem)])
+    if foreign := sorted(called(made.mlir_module()) - CUSTOM_CALLS):
+        warnings.warn(
+            f"the model calls code outside of its program, which an export is loaded with only on request: "
+            f"sparrow.serving.load(folder, custom_calls={foreign})",
+            stacklevel=3,
+        )
     return Exported(bytes(made.serialize()), made.platforms, arguments, outputs)
+
+
+@contextlib.contextmanager
+def _without_source_lines() -> Iterator[None]:
+    """No paths of this machine's source files in programs: they go to others."""
+    before = jax.config.jax_traceback_in_locations_limit
+    jax.config.update("jax_traceback_in_locations_limit", 0)  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        jax.config.update("jax_traceback_in_locations_limit", before)  # type: ignore[no-untyped-call]
 
 
 def used(function: Function, arguments: Arguments) -> tuple[list[str], ...]:

@@ -4,8 +4,10 @@ import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import struct
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +19,7 @@ from sparrow import exports, serving
 from sparrow.data import DataError
 from sparrow.serving import description
 from sparrow.serving.program import called, deserialized
+from sparrow.serving.tensors import COPIED_BYTES
 from tests.exports.cases import WORDS, config, program_and_state, rows
 
 
@@ -277,6 +280,18 @@ def changed(fields, rng, values):
         else:
             held[key] = rng.choice(values)
             return
+
+
+def test_the_documentation_lists_what_is_allowed():
+    text = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+    assert set(re.findall(r"^\| `([\w.]+)` \|", text, re.MULTILINE)) == serving.CUSTOM_CALLS
+    assert f"tables of up\nto {COPIED_BYTES >> 20} MiB in all" in text
+
+
+def test_programs_hold_no_paths_of_their_makers_machine(whole):
+    for path in whole.glob("*.stablehlo"):
+        assert b".py" not in path.read_bytes()
+        assert str(Path(__file__).parents[2]).encode() not in path.read_bytes()
 
 
 def test_an_honest_export_is_loaded(copy):

@@ -31,6 +31,14 @@ def test_what_cannot_be_exported():
         exported(lambda p, acts, n: {"y": acts["a"].sum(axis=0)}, ARGUMENTS)
 
 
+def test_calls_of_other_code_are_a_warning():
+    def solves(parameters, acts, numbers):
+        return {"y": acts["a"] @ jnp.linalg.cholesky(jnp.diag(parameters["w"]))}
+
+    with pytest.warns(UserWarning, match=r"load\(folder, custom_calls=\[.*'lapack_spotrf_ffi'.*\]\)"):
+        exported(solves, ARGUMENTS)
+
+
 def test_rows_that_depend_on_each_other():
     parameters = {"w": jnp.ones(3)}
     alone = {"y": lambda a: a @ parameters["w"], "sorted": lambda a: jnp.sort(a, axis=1)}
