@@ -90,8 +90,10 @@ def picture() -> str:
     imports = neighbours()
     width, height = LEFT + CELL * len(ORDER) + TEXT, TOP + CELL * len(ORDER) + 12
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
-        'font-family="sans-serif" font-size="13">',
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+            'font-family="sans-serif" font-size="13">'
+        ),
         f'<rect width="{width}" height="{height}" fill="white"/>',
     ]
     for index, name in enumerate(ORDER):
