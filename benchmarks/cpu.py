@@ -48,7 +48,7 @@ SLOW_BLOCK, SLOW_ROUNDS = 2, 3  # xla has no bar to reach: shorter blocks, in ev
 
 
 def wait_until_idle(limit: float = 20.0) -> bool:
-    """Waits until no other process runs, at most ``limit`` seconds; whether there was such a moment."""
+    """Wait until no other process runs, at most ``limit`` seconds; whether there was such a moment."""
     try:
         load = pathlib.Path("/proc/loadavg")
         idle, end = 0, time.monotonic() + limit
@@ -76,13 +76,13 @@ class PeerProcess:
         self.send(make=[workload, kind, optimizer])
 
     def send(self, **order: Any) -> None:
-        """Gives one order."""
+        """Return one order."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(order) + "\n")
         self.process.stdin.flush()
 
     def receive(self) -> dict[str, Any]:
-        """Waits for the answer to the last order."""
+        """Wait for the answer to the last order."""
         assert self.process.stdout is not None
         answer: dict[str, Any] = json.loads(self.process.stdout.readline())
         if "error" in answer:
@@ -90,7 +90,7 @@ class PeerProcess:
         return answer
 
     def close(self) -> None:
-        """Ends the process."""
+        """End the process."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait()
@@ -125,7 +125,7 @@ class Contenders:
         return seconds
 
     def close(self) -> None:
-        """Ends the peers' processes."""
+        """End the peers' processes."""
         for process in self.processes.values():
             process.close()
 

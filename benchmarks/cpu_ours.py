@@ -72,7 +72,7 @@ class Ours:
 
 
 def _lookups(workload: Workload, batch: Batch, data: list[Batch]) -> Lookups:
-    """The batch in the stacked table, padded so that all batches have one shape."""
+    """Return the batch in the stacked table, padded so that all batches have one shape."""
     size = max(sum(map(len, other.ids)) for other in data)
     ids = np.full(size, workload.tables * workload.rows, np.int32)
     flat = np.concatenate([ids + i * workload.rows for i, ids in enumerate(batch.ids)])

@@ -35,7 +35,7 @@ class Result:
     rounds: dict[str, dict[int, float]]
 
     def seconds(self, name: str) -> float | None:
-        """The median over the rounds; None: it did not take part."""
+        """Return the median over the rounds; None: it did not take part."""
         return statistics.median(self.rounds[name].values()) if name in self.rounds else None
 
     def ratio(self, name: str, to: str) -> float | None:
@@ -67,7 +67,7 @@ def _markdown(rows: list[list[str]]) -> str:
 
 
 def processor() -> str:
-    """The processor's name."""
+    """Return the processor's name."""
     try:
         text = pathlib.Path("/proc/cpuinfo").read_text()
         return next(line.split(":")[1].strip() for line in text.splitlines() if line.startswith("model name"))
@@ -76,7 +76,7 @@ def processor() -> str:
 
 
 def report(results: list[Result], rounds: int, block: int, warm_up: float) -> str:
-    """The whole results file."""
+    """Return the whole results file."""
     library = load()
     level = library if isinstance(library, str) else library.level
     sizes = "\n".join(

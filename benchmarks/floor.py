@@ -59,7 +59,7 @@ class Floor:
         self.samples: dict[str, list[float]] = {}
 
     def measure(self, block: list[int], warm_up: float) -> None:
-        """Samples of each rate, in place of the last; called once a round, with the batches that the contenders ran."""
+        """Sample each rate, in place of the last; called once a round, with the batches that the contenders ran."""
         self.samples.clear()
         for rates in (
             *after_warm_up(self._own_rates, block, warm_up),
@@ -99,7 +99,7 @@ class Floor:
         return seconds
 
     def rate(self, name: str) -> float:
-        """The median, in seconds per row (``stream``: per byte; ``own``: per batch)."""
+        """Return the median, in seconds per row (``stream``: per byte; ``own``: per batch)."""
         return statistics.median(self.samples[name])
 
     def lookup(self, lookups: float, bags: int, own: bool = False) -> float:

@@ -73,7 +73,7 @@ def median(values: list[float]) -> float:
 
 
 def area_of_one_group(scores: Array, labels: Array) -> float:
-    """The area under the exact ROC curve: sort, running counts at distinct scores, trapezoids."""
+    """Return the area under the exact ROC curve: sort, running counts at distinct scores, trapezoids."""
     order = np.argsort(-scores, kind="stable")
     scores, labels = scores[order], labels[order]
     distinct = np.append(np.flatnonzero(np.diff(scores)), labels.size - 1)

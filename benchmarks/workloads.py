@@ -68,7 +68,7 @@ class Batch:
 
 
 def batches(workload: Workload, count: int = NUM_BATCHES) -> list[Batch]:
-    """The same ``count`` batches every time."""
+    """Return the same ``count`` batches every time."""
     rng = np.random.default_rng(0)
     cumulative = None
     if workload.zipf is not None:

@@ -18,12 +18,12 @@ LARGEST = 2**31 - 1
 
 
 def is_zero(value: Any) -> bool:
-    """True for a Python or NumPy number that is 0; the value of an array is not read."""
+    """Return True for a Python or NumPy number that is 0; the value of an array is not read."""
     return isinstance(value, Real) and value == 0
 
 
 def is_number(value: Any) -> bool:
-    """True for a finite Python or NumPy number that is no bool."""
+    """Return True for a finite Python or NumPy number that is no bool."""
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 

@@ -8,12 +8,12 @@ import jax
 
 
 def path_name(path: tuple[Any, ...]) -> str:
-    """A path of ``jax.tree_util`` as text."""
+    """Return a path of ``jax.tree_util`` as text."""
     return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
 def named_leaves(tree: Any) -> dict[str, Any]:
-    """The leaves by name, in the order of ``jax.tree.leaves``.
+    """Return the leaves by name, in the order of ``jax.tree.leaves``.
 
     >>> named_leaves({"tower": [{"kernel": 1, "bias": 2}], "embedding": 3})
     {'embedding': 3, 'tower/0/bias': 2, 'tower/0/kernel': 1}

@@ -12,7 +12,7 @@ PACKAGES: Final = ("jax", "jaxlib", "flax", "optax", "numpy", "orbax-checkpoint"
 
 
 def versions() -> dict[str, str]:
-    """The versions that checkpoints, exports and reports record; a package that is not installed is left out.
+    """Return the versions that checkpoints, exports and reports record; a package that is not installed is left out.
 
     >>> sorted(versions())[:3]
     ['flax', 'jax', 'jaxlib']

@@ -34,7 +34,7 @@ def build(
     fused: bool = False,
     **hyper: Any,
 ) -> tuple[optax.GradientTransformationExtraArgs, Schedule]:
-    """Builds an optimizer: the optax transformation, and the schedule it follows.
+    """Build an optimizer: the optax transformation, and the schedule it follows.
 
     What happens to the gradients, in this order: the mean of ``accumulate`` micro-batches; ``clip_norm``;
     ``clip_value``; ``l2``; the optimizer, times ``-learning_rate``; ``weight_decay``.
@@ -84,7 +84,7 @@ def build(
 
 
 def clipping(clip_norm: float | None, clip_value: float | None) -> list[tuple[str, optax.GradientTransformation]]:
-    """The named steps that clip gradients: none, one or both."""
+    """Return the named steps that clip gradients: none, one or both."""
     steps: list[tuple[str, optax.GradientTransformation]] = []
     if clip_norm is not None:
         number("clip_norm", clip_norm, above=0)
@@ -105,7 +105,7 @@ def accumulating(tx: optax.GradientTransformation, accumulate: int) -> optax.Gra
 
 
 def as_schedule(learning_rate: LearningRate) -> Schedule:
-    """A number, a schedule or a schedule's config as a schedule.
+    """Return a number, a schedule or a schedule's config as a schedule.
 
     >>> as_schedule(0.5)
     Constant(lr=0.5, ...)
@@ -120,7 +120,7 @@ def as_schedule(learning_rate: LearningRate) -> Schedule:
 
 
 def _keep_dtypes(tx: optax.GradientTransformation) -> optax.GradientTransformationExtraArgs:
-    """Updates in the gradients' dtypes, whatever ``tx`` computes in."""
+    """Update in the gradients' dtypes, whatever ``tx`` computes in."""
     tx = optax.with_extra_args_support(tx)
 
     def update(updates: Any, state: Any, params: Any = None, **extra_args: Any) -> tuple[Any, Any]:

@@ -10,7 +10,7 @@ import optax
 
 
 def global_norm(tree: Any) -> jax.Array:
-    """The Euclidean norm of all leaves together, summed in float32 at least.
+    """Return the Euclidean norm of all leaves together, summed in float32 at least.
 
     >>> float(global_norm({"a": jnp.array([3.0]), "b": jnp.array([4.0])}))
     5.0
@@ -19,13 +19,13 @@ def global_norm(tree: Any) -> jax.Array:
 
 
 def squared_norm(tree: Any) -> jax.Array:
-    """The square of `global_norm`: squared norms of the parts of a tree add up to that of the whole."""
+    """Return the square of `global_norm`: squared norms of the parts of a tree add up to that of the whole."""
     wide = [leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)) for leaf in jax.tree.leaves(tree)]
     return sum((jnp.sum(jnp.square(leaf)) for leaf in wide), start=jnp.zeros(()))
 
 
 def clip_by_global_norm(max_norm: jax.typing.ArrayLike) -> optax.GradientTransformationExtraArgs:
-    """``updates * min(1, max_norm / norm)``, where ``norm`` is the global norm of the updates.
+    """Return ``updates * min(1, max_norm / norm)``, where ``norm`` is the global norm of the updates.
 
     When the updates are one share of a larger whole (one pipeline stage, or the dense parameters beside the tables)
     the caller hands in the norm of the whole: ``tx.update(..., global_norm=norm)``. As in optax, nothing is added to

@@ -23,7 +23,7 @@ class AddParametersState(NamedTuple):
 def add_parameters(
     coefficient: Callable[[jax.Array], jax.typing.ArrayLike], mask: Mask = None
 ) -> optax.GradientTransformation:
-    """``updates + coefficient(step) * params``, on the parameters that ``mask`` selects.
+    """Return ``updates + coefficient(step) * params``, on the parameters that ``mask`` selects.
 
     ``coefficient = -learning_rate(step) * weight_decay`` after an optimizer is decoupled weight decay; a constant
     before it is an L2 penalty of half that constant. Unlike ``optax.add_decayed_weights`` with a schedule, the

@@ -34,7 +34,7 @@ def scale_by_mars(
     clip: Clip = "global",
     state_dtype: Any = jnp.float32,
 ) -> optax.GradientTransformation:
-    """The equations of `Mars`, as an optax transformation."""
+    """Return the equations of `Mars`, as an optax transformation."""
 
     def init(params: optax.Params) -> ScaleByMarsState:
         def zeros() -> optax.Updates:

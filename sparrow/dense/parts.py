@@ -29,7 +29,7 @@ class Part:
 def part(
     patterns: Patterns, name: str | DenseOptimizer | Rule = "sgd", learning_rate: LearningRate = 0.0, **options: Any
 ) -> Part:
-    """A `Part` with the optimizer that ``dense.build(name, learning_rate, **options)`` gives.
+    """Return a `Part` with the optimizer that ``dense.build(name, learning_rate, **options)`` gives.
 
     Without a rate the part is frozen: it gets no updates and no optimizer state.
     """

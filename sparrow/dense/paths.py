@@ -20,7 +20,7 @@ _LISTED = 50  # names in one error message
 
 
 def path_names(tree: Any) -> list[str]:
-    """The name of every leaf, in the order of ``jax.tree.leaves``.
+    """Return the name of every leaf, in the order of ``jax.tree.leaves``.
 
     Works for nested dicts, lists, named tuples, dataclasses and Flax states; the box that Flax puts around an array
     (``nnx.Param``, ``nn.Partitioned``) is not part of the name.
@@ -54,7 +54,7 @@ def assign(patterns: Sequence[Patterns], names: Iterable[str]) -> dict[str, int 
 
 
 def matching(patterns: Patterns) -> Callable[[Any], Any]:
-    """A function from a tree to a tree of booleans: does any of the ``patterns`` fully match the leaf's name.
+    """Return a function from a tree to a tree of booleans: does any of the ``patterns`` fully match the leaf's name.
 
     >>> matching(r".*kernel")({"kernel": 1.0, "bias": 2.0})
     {'bias': False, 'kernel': True}
@@ -69,7 +69,7 @@ def matching(patterns: Patterns) -> Callable[[Any], Any]:
 
 
 def labels(groups: Sequence[str], patterns: Sequence[Patterns], rest: str, tree: Any) -> Any:
-    """A tree of group names: the group whose pattern matches the leaf's name, ``rest`` where none does."""
+    """Return a tree of group names: the group whose pattern matches the leaf's name, ``rest`` where none does."""
     names = path_names(tree)
     indices = _assign(patterns, names)
     found = [rest if (index := indices[name]) is None else groups[index] for name in names]
@@ -77,7 +77,7 @@ def labels(groups: Sequence[str], patterns: Sequence[Patterns], rest: str, tree:
 
 
 def check_patterns(patterns: Sequence[Patterns], tree: Any) -> None:
-    """Raises unless every pattern matches a leaf of ``tree`` and no leaf is matched by two entries.
+    """Raise unless every pattern matches a leaf of ``tree`` and no leaf is matched by two entries.
 
     A tree without leaves passes: ``optax.tree.map_params`` makes the state of one.
     """

@@ -37,7 +37,7 @@ def threshold_values(thresholds: int) -> NDArray[np.float32]:
 
 
 def threshold_index(p: jax.Array, thresholds: int) -> jax.Array:
-    """The largest ``i`` with ``p >= threshold_values(thresholds)[i]``, in constant time per row."""
+    """Return the largest ``i`` with ``p >= threshold_values(thresholds)[i]``, in constant time per row."""
     values = jnp.asarray(threshold_values(thresholds))
     guess = jnp.clip((p * (thresholds - 1)).astype(jnp.int32), 0, thresholds - 1)  # off by one at most
     above = jnp.clip(guess + 1, 0, thresholds - 1)
@@ -46,7 +46,7 @@ def threshold_index(p: jax.Array, thresholds: int) -> jax.Array:
 
 
 def rates_from_the_top(total: Mapping[str, Any], xp: ModuleType) -> tuple[Any, Any]:
-    """False and true positives at every threshold, highest threshold first."""
+    """Return False and true positives at every threshold, highest threshold first."""
     return (
         xp.cumsum(xp.flip(total["negative"], -1), -1),
         xp.cumsum(xp.flip(total["positive"], -1), -1),
@@ -54,7 +54,7 @@ def rates_from_the_top(total: Mapping[str, Any], xp: ModuleType) -> tuple[Any, A
 
 
 def roc_area(total: Mapping[str, Any], xp: ModuleType, add_origin: bool) -> Any:
-    """The trapezoidal area of the curve (false positive rate, true positive rate), over the last axis."""
+    """Return the trapezoidal area of the curve (false positive rate, true positive rate), over the last axis."""
     false_positives, true_positives = rates_from_the_top(total, xp)
     x = ratio(xp, false_positives, false_positives[..., -1:])
     y = ratio(xp, true_positives, true_positives[..., -1:])

@@ -40,7 +40,7 @@ class AverageMetric(FixedSizeMetric):
 
 
 def element_weight(batch: Batch, per_row: int = 1) -> Sum:
-    """The weight of all elements of a batch; without weights their number, exactly."""
+    """Return the weight of all elements of a batch; without weights their number, exactly."""
     if batch.weights is None:
         return sums.split(jnp.asarray(batch.predictions.shape[0] * per_row, jnp.int32))
     return sums.reduce(batch.weights * per_row)

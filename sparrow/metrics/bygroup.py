@@ -59,7 +59,7 @@ class ByGroup(GroupedMetric):
 
 
 def rank_rows(columns: Columns, groups: Codes) -> Lists:
-    """Lists as runs of rows, by group, then descending score, then ascending relevance."""
+    """List as runs of rows, by group, then descending score, then ascending relevance."""
     scores, relevance = float_codes(columns["prediction"]), columns["label"].astype(np.float64)
     relevance_codes = float_codes(columns["label"])
     order = order_by(groups, ~scores, relevance_codes)

@@ -83,7 +83,7 @@ class Decayed(Metric[DecayedState]):
     def update(
         self, state: DecayedState, predictions: Any, labels: Any = None, weights: Any = None, groups: Any = None
     ) -> DecayedState:
-        """Adds a batch to the window; at its end, the window's value to the average."""
+        """Add a batch to the window; at its end, the window's value to the average."""
         if self.jittable:
             refuse_groups(self.name, groups)
             added: DecayedState = self._add(state, *as_arrays(self.name, predictions, labels, weights))
@@ -107,7 +107,7 @@ class Decayed(Metric[DecayedState]):
         return closed
 
     def _close(self, state: DecayedState, xp: ModuleType, current: Any) -> DecayedState:
-        """Ends a window whose value is ``current``."""
+        """End a window whose value is ``current``."""
         broken = xp.asarray(self.metric.has_faults(state.inner))
         defined = ~xp.isnan(current)
         blended = self.decay_rate * state.value + (1 - self.decay_rate) * current
@@ -123,7 +123,7 @@ class Decayed(Metric[DecayedState]):
         )
 
     def merge(self, a: DecayedState, b: DecayedState) -> DecayedState:
-        """The mean of the values of replicas that are in step."""
+        """Return the mean of the values of replicas that are in step."""
         xp: ModuleType = jnp if is_traced(a, b) else np
         if xp is np:
             a, b = jax.tree.map(np.asarray, (a, b))
@@ -140,7 +140,7 @@ class Decayed(Metric[DecayedState]):
         )
 
     def evaluate(self, state: DecayedState) -> Result:
-        """The moving average."""
+        """Return the moving average."""
         value, details = float(state.value), {"skipped_windows": int(state.skipped)}
         if not np.isnan(value):
             return Result(value, None, details)
@@ -153,19 +153,19 @@ class Decayed(Metric[DecayedState]):
         return Result(value, f"{self.name}: {why}", details)
 
     def to_arrays(self, state: DecayedState) -> dict[str, NDArray[Any]]:
-        """The inner state's arrays, and the average's."""
+        """Return the inner state's arrays, and the average's."""
         inner = {f"inner/{name}": array for name, array in self.metric.to_arrays(state.inner).items()}
         return {**inner, **{name: np.asarray(getattr(state, name)) for name in state._fields[1:]}}
 
     def from_arrays(self, arrays: dict[str, NDArray[Any]]) -> DecayedState:
-        """The inverse of `to_arrays`."""
+        """Return the inverse of `to_arrays`."""
         xp = jnp if self.jittable else np
         inner = {name[6:]: array for name, array in arrays.items() if name.startswith("inner/")}
         own = {name: xp.asarray(arrays[name]) for name in DecayedState._fields[1:]}
         return DecayedState(inner=self.metric.from_arrays(inner), **own)
 
     def value(self, state: DecayedState) -> jax.Array:
-        """The moving average, inside a step."""
+        """Return the moving average, inside a step."""
         return jnp.asarray(state.value)
 
     def has_faults(self, state: DecayedState) -> Any:

@@ -20,7 +20,7 @@ from sparrow.metrics.records import register_metric
 
 
 def check_decay(name: str, decay_rate: float, decay_step: int) -> None:
-    """A rate in [0, 1), and windows of at least one update."""
+    """Return a rate in [0, 1), and windows of at least one update."""
     fields.number(f"{name}.decay_rate", decay_rate, at_least=0, below=1)
     fields.integer(f"{name}.decay_step", decay_step)
 
@@ -87,7 +87,7 @@ class DecayedAUC(Metric[DecayedAUCState]):
     def update(
         self, state: DecayedAUCState, predictions: Any, labels: Any, weights: Any = None, groups: Any = None
     ) -> DecayedAUCState:
-        """Adds a batch to the window, and the window to the average when it is full."""
+        """Add a batch to the window, and the window to the average when it is full."""
         refuse_groups(self.name, groups)
         added: DecayedAUCState = self._add(state, *as_arrays(self.name, predictions, labels, weights))
         return added
@@ -109,21 +109,21 @@ class DecayedAUC(Metric[DecayedAUCState]):
         )
 
     def merge(self, a: DecayedAUCState, b: DecayedAUCState) -> DecayedAUCState:
-        """Adds the histograms of replicas that are in step."""
+        """Add the histograms of replicas that are in step."""
         auc, xp = self._auc, jnp if is_traced(a, b) else np
         return DecayedAUCState(
             auc.merge(a.average, b.average), auc.merge(a.window, b.window), xp.maximum(a.updates, b.updates)
         )
 
     def evaluate(self, state: DecayedAUCState) -> Result:
-        """The AUC of the decayed histogram."""
+        """Return the AUC of the decayed histogram."""
         if not np.asarray(state.average).any():
             why = f"no window of {self.decay_step} updates has ended yet"
             return Result(float("nan"), f"{self.name}: {why}", {})
         return self._auc.evaluate(state.average)
 
     def value(self, state: DecayedAUCState) -> jax.Array:
-        """The AUC of the decayed histogram, inside a step."""
+        """Return the AUC of the decayed histogram, inside a step."""
         return self._auc.value(state.average)
 
     def has_faults(self, state: DecayedAUCState) -> Any:

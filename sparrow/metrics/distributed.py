@@ -38,21 +38,21 @@ class Exchange(Protocol):
         """The number of processes."""
 
     def all_gather(self, data: bytes) -> list[bytes]:
-        """What every process gave, by process."""
+        """Return the values of every process, in the order of the processes."""
 
     def all_to_all(self, data: Sequence[bytes]) -> list[bytes]:
         """``data[p]`` goes to process ``p``; the result is what each process had for this one."""
 
 
 def merge_across_processes(metric: Metric[State], state: State, exchange: Exchange | None = None) -> State:
-    """The merged state of all processes, on each of them. Exact metrics then hold all rows on each."""
+    """Return the merged state of all processes, on each of them. Exact metrics then hold all rows on each."""
     exchange = exchange or JaxExchange()
     gathered = exchange.all_gather(to_bytes(metric, state))
     return functools.reduce(metric.merge, (from_bytes(metric, data) for data in gathered))
 
 
 def route_groups(metric: GroupedMetric, state: RowState, exchange: Exchange | None = None) -> RowState:
-    """The rows, of all processes, of the groups that this process owns."""
+    """Return the rows, of all processes, of the groups that this process owns."""
     exchange = exchange or JaxExchange()
     parts = [to_bytes(metric, part) for part in metric.partition(state, exchange.size)]
     return functools.reduce(metric.merge, (from_bytes(metric, data) for data in exchange.all_to_all(parts)))
@@ -82,7 +82,7 @@ class JaxExchange:
         return int(jax.process_count())
 
     def all_gather(self, data: bytes) -> list[bytes]:
-        """What every process gave, by process."""
+        """Return the values of every process, in the order of the processes."""
         if self.size == 1:
             return [data]
         own = np.frombuffer(data, np.uint8)
@@ -126,7 +126,7 @@ def _piece(data: NDArray[np.uint8], start: int, size: int) -> NDArray[np.uint8]:
 
 
 def _gather(array: NDArray[Any]) -> NDArray[Any]:
-    """(processes, *shape): the array of every process."""
+    """Return the arrays of all processes, (processes, *shape)."""
     from jax.experimental import multihost_utils
 
     return np.asarray(multihost_utils.process_allgather(array))

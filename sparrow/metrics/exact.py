@@ -28,7 +28,7 @@ class BinaryRowMetric(RowMetric):
 
 
 def why_not_two_classes(name: str, positive: float, negative: float) -> str | None:
-    """The reason when a class is missing."""
+    """Return the reason when a class is missing."""
     if positive and negative:
         return None
     if not positive and not negative:

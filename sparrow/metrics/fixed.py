@@ -55,26 +55,26 @@ class FixedSizeMetric(Metric[SumState]):
 
     @abc.abstractmethod
     def _shapes(self) -> dict[str, tuple[int, ...]]:
-        """The sums of the state, by name."""
+        """Return the sums of the state, by name."""
 
     @abc.abstractmethod
     def _sums(self, batch: Batch) -> dict[str, Sum]:
-        """What one batch adds to them."""
+        """Return the sums of one batch."""
 
     @abc.abstractmethod
     def _value(self, total: Mapping[str, Any], xp: ModuleType) -> Any:
-        """The number that the sums make."""
+        """Return the number that the sums make."""
 
     def _undefined(self, total: Mapping[str, Any]) -> str:
         """Why ``_value`` is NaN: the end of a sentence that begins with the metric's name."""
         return "no rows, or all their weights are 0"
 
     def _details(self, total: Mapping[str, Any]) -> dict[str, Any]:
-        """What else the sums say."""
+        """Return the details that the sums give besides the number."""
         return {}
 
     def _read(self, predictions: Any, labels: Any, weights: Any) -> Batch:
-        """Checks and cleans one batch; the plain case has predictions and labels of one shape."""
+        """Check and cleans one batch; the plain case has predictions and labels of one shape."""
         predictions = as_floats(jnp, self.name, "predictions", predictions)
         labels = as_floats(jnp, self.name, "labels", labels)
         check_batch(self.name, predictions, labels, weights)
@@ -87,34 +87,34 @@ class FixedSizeMetric(Metric[SumState]):
         return True
 
     def init(self) -> SumState:
-        """Sums of nothing."""
+        """Sum of nothing."""
         size = sum(math.prod(shape) for shape in self._layout().values())
         return jnp.asarray(np.zeros((2, size), np.float32))
 
     def update(
         self, state: SumState, predictions: Any, labels: Any = None, weights: Any = None, groups: Any = None
     ) -> SumState:
-        """Adds one batch to the sums; runs inside ``jax.jit``."""
+        """Add one batch to the sums; runs inside ``jax.jit``."""
         refuse_groups(self.name, groups)
         added: SumState = _update(self, state, *as_arrays(self.name, predictions, labels, weights))
         return added
 
     def merge(self, a: SumState, b: SumState) -> SumState:
-        """Adds the sums."""
+        """Add the sums."""
         if not is_traced(a, b):  # a few numbers: NumPy adds them sooner than a compiler starts
             a, b = jax.tree.map(np.asarray, (a, b))
         return sums.add(a, b)
 
     def totals(self, state: SumState) -> dict[str, NDArray[np.float64]]:
-        """The sums by name, in float64 on the host."""
+        """Return the sums by name, in float64 on the host."""
         return self._unpack(sums.to_float64(state))
 
     def to_arrays(self, state: SumState) -> dict[str, NDArray[Any]]:
-        """The pairs of all sums."""
+        """Return the pairs of all sums."""
         return {"sums": np.asarray(state)}
 
     def from_arrays(self, arrays: dict[str, NDArray[Any]]) -> SumState:
-        """The inverse of `to_arrays`."""
+        """Return the inverse of `to_arrays`."""
         return jnp.asarray(arrays["sums"])
 
     def _layout(self) -> dict[str, tuple[int, ...]]:
@@ -129,7 +129,7 @@ class FixedSizeMetric(Metric[SumState]):
         return named
 
     def evaluate(self, state: SumState) -> Result:
-        """The number in float64, with its reason and details."""
+        """Return the number in float64, with its reason and details."""
         total = self.totals(state)
         if total["faults"].any():
             faults = fault_reason(self.name, list(total["faults"]), self._prediction_domain, self._label_domain)
@@ -141,7 +141,7 @@ class FixedSizeMetric(Metric[SumState]):
         return Result(value, reason, self._details(total))
 
     def value(self, state: SumState) -> jax.Array:
-        """The number in float32, inside a step."""
+        """Return the number in float32, inside a step."""
         total = self._unpack(state[0])
         number = jnp.asarray(self._value(total, jnp), jnp.float32)
         return jnp.where(jnp.any(total["faults"] > 0), jnp.float32(jnp.nan), number)

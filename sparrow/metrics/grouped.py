@@ -38,7 +38,7 @@ class GroupedMetric(RowMetric):
         """Why groups are left out: the end of the sentence "every group ..."."""
 
     def summarize(self, state: RowState) -> Summary:
-        """What `finish` needs to know; summaries of disjoint groups add up."""
+        """Summarize the rows for `finish`; summaries of disjoint groups add up."""
         columns = concatenate(state.chunks)
         faults = dict(zip(("fault_0", "fault_1", "fault_2"), map(float, state.faults), strict=True))
         if not length(columns):
@@ -54,7 +54,7 @@ class GroupedMetric(RowMetric):
         }
 
     def finish(self, summary: Summary) -> Result:
-        """The result of a (total) summary."""
+        """Return the result of a (total) summary."""
         faults = np.array([summary[f"fault_{kind}"] for kind in range(3)])
         details = {key: int(summary[key]) for key in ("groups", "left_out_groups")}
         if faults.any():
@@ -65,14 +65,14 @@ class GroupedMetric(RowMetric):
         return Result(float("nan"), f"{self.name}: {why}", details)
 
     def evaluate(self, state: RowState) -> Result:
-        """The number in float64, with its reason, and the counts of groups used and left out."""
+        """Return the number in float64, with its reason, and the counts of groups used and left out."""
         return self.finish(self.summarize(state))
 
     def _evaluate(self, columns: Columns) -> Result:
         return self.evaluate(RowState((columns,), np.zeros(3, np.int64)))
 
     def partition(self, state: RowState, processes: int) -> list[RowState]:
-        """The state in ``processes`` parts, each with all the rows of the keys that it owns."""
+        """Return the state in ``processes`` parts, each with all the rows of the keys that it owns."""
         columns = concatenate(state.chunks)
         owners = owner(columns["key_low"], columns.get("key_high"), processes).astype(np.uint32)
         order = stable_order(owners)

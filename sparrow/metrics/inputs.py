@@ -35,7 +35,7 @@ NOT_NEGATIVE = Domain("finite numbers from 0 up", lambda xp, x: xp.isfinite(x) &
 
 
 def class_index(num_classes: int) -> Domain:
-    """The domain of a label that names one of ``num_classes`` columns."""
+    """Return the domain of a label that names one of ``num_classes`` columns."""
     return Domain(
         f"integers from 0 to {num_classes - 1}",
         lambda xp, x: (x >= 0) & (x < num_classes) & (x == xp.floor(x)),
@@ -62,7 +62,7 @@ def as_array(name: str, what: str, values: Any) -> Any:
 
 
 def as_arrays(name: str, predictions: Any, labels: Any, weights: Any) -> tuple[Any, Any, Any]:
-    """The arguments of an update as arrays, None where left out: what a compiled function takes."""
+    """Return the arguments of an update as arrays, None where left out: what a compiled function takes."""
     given = (("predictions", predictions), ("labels", labels), ("weights", weights))
     predictions, labels, weights = (None if v is None else as_array(name, what, v) for what, v in given)
     return predictions, labels, weights
@@ -78,7 +78,7 @@ def as_floats(xp: ModuleType, name: str, what: str, values: Any) -> Any:
 
 
 def positive_probability(name: str, predictions: Any, from_logits: bool) -> Any:
-    """The probability (or logit) of the positive class: (n,), or the second of two columns (n, 2).
+    """Return the probability (or logit) of the positive class: (n,), or the second of two columns (n, 2).
 
     Two columns of logits are one logit, their difference: softmax over two is the sigmoid of it.
     """
@@ -116,7 +116,7 @@ def check_equal_shapes(name: str, predictions: Any, labels: Any) -> None:
 
 
 def label_domain(name: str, predictions: Any, labels: Any, single: Domain) -> Domain:
-    """What labels may be: ``single`` for predictions (n,), the index of a column for (n, classes)."""
+    """Return the labels allowed: ``single`` for predictions (n,), the index of a column for (n, classes)."""
     if predictions.ndim == 2 and predictions.shape[1] > 1 and labels.shape == predictions.shape[:1]:
         return class_index(predictions.shape[1])
     if predictions.ndim == 1 and labels.shape == predictions.shape:
@@ -153,7 +153,7 @@ def clean(
     label_domain: Domain,
     neutral_prediction: float = 0.0,
 ) -> Batch:
-    """A batch of static shape, fit for arithmetic: rows that do not count hold neutral numbers."""
+    """Return a batch of static shape, fit for arithmetic: rows that do not count hold neutral numbers."""
     kept, faults = judge(jnp, predictions, labels, weights, prediction_domain, label_domain)
     return Batch(
         predictions=_keep(kept, predictions, neutral_prediction),
@@ -164,7 +164,7 @@ def clean(
 
 
 def fault_reason(name: str, faults: Sequence[float], prediction_domain: Domain, label_domain: Domain) -> str:
-    """The sentence for a state that has seen rows at fault."""
+    """Return the sentence for a state that has seen rows at fault."""
     domains = (prediction_domain, label_domain, NOT_NEGATIVE)
     parts = [
         f"{int(count)} {kind} are not {domain.text}"
@@ -175,7 +175,7 @@ def fault_reason(name: str, faults: Sequence[float], prediction_domain: Domain, 
 
 
 def refuse_groups(name: str, groups: Any) -> None:
-    """A metric over all rows says so, rather than ignoring ``groups``."""
+    """Return a metric over all rows says so, rather than ignoring ``groups``."""
     if groups is not None:
         raise ValueError(f"{name}.update: groups were given, but {name} does not group rows; leave them out")
 

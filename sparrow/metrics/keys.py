@@ -27,7 +27,7 @@ class Keys(NamedTuple):
 
 
 def encode(name: str, groups: Any, rows: int) -> Keys:
-    """The keys of ``rows`` rows; ``name`` is the metric that errors speak of.
+    """Return the keys of ``rows`` rows; ``name`` is the metric that errors speak of.
 
     >>> encode("GroupedAUC", [3, 5], 2)
     Keys(low=array([3, 5], dtype=uint64), high=None)
@@ -61,7 +61,7 @@ def owner(low: NDArray[np.uint64], high: NDArray[np.uint64] | None, processes: i
 
 
 def _as_vector(groups: Any) -> NDArray[Any]:
-    """An array of keys. A list is not handed to NumPy, which would turn [1, "1"] into two equal strings."""
+    """Return an array of keys. A list is not handed to NumPy, which would turn [1, "1"] into two equal strings."""
     if not isinstance(groups, list | tuple):
         return np.asarray(groups)
     if all(type(key) is int and -(1 << 63) <= key < 1 << 63 for key in groups):

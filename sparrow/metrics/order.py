@@ -36,7 +36,7 @@ def stable_order(codes: Codes) -> NDArray[np.int64]:
 
 
 def order_by(*codes: Codes) -> NDArray[np.int64]:
-    """The stable order by the first of ``codes``, then the second, and so on.
+    """Return the stable order by the first of ``codes``, then the second, and so on.
 
     >>> order_by(np.array([1, 0, 1], np.uint32), np.array([7, 9, 3], np.uint32))
     array([1, 2, 0])
@@ -102,7 +102,7 @@ def float_codes(values: NDArray[np.floating]) -> Codes:
 
 
 def dense_codes(low: NDArray[np.uint64], high: NDArray[np.uint64] | None = None) -> Codes:
-    """The rank of each key among the distinct keys: 0, 1, 2, ... in the order of (high, low)."""
+    """Return the rank of each key among the distinct keys: 0, 1, 2, ... in the order of (high, low)."""
     words = [low] if high is None else [high, low]
     halves = [half for word in words for half in ((word >> _SHIFT).astype(np.uint32), word.astype(np.uint32))]
     order = order_by(*halves)
@@ -125,7 +125,7 @@ def key_codes(low: NDArray[np.uint64], high: NDArray[np.uint64] | None = None) -
 
 
 def _ordered_bits(values: NDArray[np.floating]) -> NDArray[np.unsignedinteger]:
-    """The bits of a float, changed so that they compare as unsigned integers do."""
+    """Return the bits of a float, changed so that they compare as unsigned integers do."""
     positive_zero = values + values.dtype.type(0)  # -0.0 + 0.0 is 0.0
     width = values.dtype.itemsize * 8
     bits = positive_zero.view(f"u{width // 8}")

@@ -50,7 +50,7 @@ class Metric(abc.ABC, Generic[State]):
 
     @abc.abstractmethod
     def init(self) -> State:
-        """The state that has seen nothing."""
+        """Return the state that has seen nothing."""
 
     @abc.abstractmethod
     def update(self, state: State, predictions: Any, labels: Any, weights: Any = None, groups: Any = None) -> State:
@@ -62,14 +62,14 @@ class Metric(abc.ABC, Generic[State]):
 
     @abc.abstractmethod
     def evaluate(self, state: State) -> Result:
-        """The number, the reason when there is none, and the details, in one pass over the state."""
+        """Return the number, the reason when there is none, and the details, in one pass over the state."""
 
     @abc.abstractmethod
     def has_faults(self, state: State) -> Any:
         """Whether the state has seen rows that cannot be judged: a bool, or a traced one inside a step."""
 
     def compute(self, state: State) -> float:
-        """The metric, in float64 on the host. NaN where it is not defined: `reason` says why."""
+        """Return the metric, in float64 on the host. NaN where it is not defined: `reason` says why."""
         return self.evaluate(state).value
 
     def reason(self, state: State) -> str | None:
@@ -77,19 +77,19 @@ class Metric(abc.ABC, Generic[State]):
         return self.evaluate(state).reason
 
     def details(self, state: State) -> dict[str, Any]:
-        """What belongs to the number: a curve, values per class, what was left out."""
+        """Return the details of the number: a curve, values per class, the lists left out."""
         return self.evaluate(state).details
 
     def value(self, state: State) -> jax.Array:
-        """The metric as a float32 scalar, NaN where not defined; runs inside a jitted step (`jittable` only)."""
+        """Return the metric as a float32 scalar, NaN where not defined; runs inside a jitted step (`jittable` only)."""
         raise TypeError(f"{self.name}: computed on the host only; call compute(state) outside of jax.jit")
 
     def to_arrays(self, state: State) -> dict[str, NDArray[Any]]:
-        """The state as named arrays of numbers: what `sparrow.metrics.states` writes and processes exchange."""
+        """Return the state as named arrays of numbers: what `sparrow.metrics.states` writes and processes exchange."""
         return {name: np.asarray(leaf) for name, leaf in named_leaves(state).items()}
 
     def from_arrays(self, arrays: dict[str, NDArray[Any]]) -> State:
-        """The inverse of `to_arrays`."""
+        """Return the inverse of `to_arrays`."""
         empty = self.init()
         names = list(self.to_arrays(empty))
         treedef = jax.tree.structure(empty)

@@ -60,7 +60,7 @@ class RankingMetric(FixedSizeMetric):
 
     @abc.abstractmethod
     def list_values(self, lists: Lists, xp: ModuleType) -> ListValues:
-        """The equation, over ranked lists in any layout; ``xp`` is NumPy or ``jax.numpy``."""
+        """Return the equation, over ranked lists in any layout; ``xp`` is NumPy or ``jax.numpy``."""
 
     def within(self, lists: Lists) -> Any:
         """Which ranks count."""
@@ -120,7 +120,7 @@ class RankingMetric(FixedSizeMetric):
 
 
 def rank_matrix(scores: jax.Array, relevance: jax.Array) -> Lists:
-    """Lists as the rows of a matrix, by descending score, then ascending relevance."""
+    """List as the rows of a matrix, by descending score, then ascending relevance."""
     _, ranked = jax.lax.sort((-scores, relevance), dimension=1, num_keys=2)
     rank = jnp.arange(1, scores.shape[1] + 1, dtype=jnp.float32)
     ideal = -jnp.sort(-relevance, axis=1)
@@ -243,7 +243,7 @@ class MAPAtK(RankingMetric):
     top_k: int = 10
 
     def list_values(self, lists: Lists, xp: ModuleType) -> ListValues:
-        """The average precision, per list."""
+        """Return the average precision, per list."""
         relevant = lists.per_list(1.0 * (lists.relevance > 0))
         counted = (lists.relevance > 0) & self.within(lists)
         precision = lists.per_list(counted * lists.hits / lists.rank)

@@ -53,7 +53,7 @@ class RowMetric(Metric[RowState]):
 
     @abc.abstractmethod
     def _evaluate(self, columns: Columns) -> Result:
-        """The result of one table of rows; it may be empty."""
+        """Return the result of one table of rows; it may be empty."""
 
     @property
     def jittable(self) -> bool:
@@ -67,7 +67,7 @@ class RowMetric(Metric[RowState]):
     def update(
         self, state: RowState, predictions: Any, labels: Any, weights: Any = None, groups: Any = None
     ) -> RowState:
-        """Appends the rows of one batch, on the host."""
+        """Append the rows of one batch, on the host."""
         # A list of keys may be long: only arrays are looked at.
         given = [value for value in (predictions, labels, weights, groups) if not isinstance(value, list | tuple)]
         if is_traced(state, given):
@@ -79,11 +79,11 @@ class RowMetric(Metric[RowState]):
         return RowState(append(state.chunks, chunk), state.faults + faults)
 
     def merge(self, a: RowState, b: RowState) -> RowState:
-        """The rows of both."""
+        """Return the rows of both."""
         return RowState(functools.reduce(append, b.chunks, a.chunks), a.faults + b.faults)
 
     def evaluate(self, state: RowState) -> Result:
-        """The number in float64, with its reason and details."""
+        """Return the number in float64, with its reason and details."""
         if state.faults.any():
             return Result(float("nan"), self.fault_reason(state.faults), {})
         return self._evaluate(concatenate(state.chunks))
@@ -94,12 +94,12 @@ class RowMetric(Metric[RowState]):
         return {"faults": state.faults, **{f"rows/{name}": column for name, column in columns.items()}}
 
     def from_arrays(self, arrays: dict[str, NDArray[Any]]) -> RowState:
-        """The inverse of `to_arrays`."""
+        """Return the inverse of `to_arrays`."""
         rows = {name.removeprefix("rows/"): array for name, array in arrays.items() if name != "faults"}
         return RowState(append((), rows), arrays["faults"])
 
     def fault_reason(self, faults: NDArray[Any]) -> str:
-        """The sentence for rows that cannot be judged."""
+        """Return the sentence for rows that cannot be judged."""
         return fault_reason(self.name, list(faults), self._prediction_domain, self._label_domain)
 
     def has_faults(self, state: RowState) -> bool:
@@ -148,7 +148,7 @@ def append(chunks: tuple[Columns, ...], chunk: Columns) -> tuple[Columns, ...]:
 
 
 def length(columns: Columns) -> int:
-    """The number of rows."""
+    """Return the number of rows."""
     return int(columns["prediction"].size)
 
 

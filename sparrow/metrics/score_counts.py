@@ -39,7 +39,7 @@ def count_scores(columns: Columns, groups: Codes | None = None) -> ScoreCounts:
 
 
 def _count_rows(scores: Codes, labels: NDArray[np.bool_], groups: Codes | None) -> ScoreCounts:
-    """The same without weights: group, score and label fit into 64 bits, so one plain sort does everything."""
+    """Return the same without weights: group, score and label fit into 64 bits, so one plain sort does everything."""
     packed = np.zeros(scores.size, np.uint64) if groups is None else groups.astype(np.uint64)
     packed <<= np.uint64(32)
     packed |= scores

@@ -38,7 +38,7 @@ def split(values: jax.Array) -> Sum:
 
 
 def add(a: Sum, b: Sum) -> Sum:
-    """``a + b``, to about 2**-46 of ``|a| + |b|``. Commutative, bit by bit. Of NumPy arrays, in NumPy."""
+    """Return ``a + b``, to about 2**-46 of ``|a| + |b|``. Commutative, bit by bit; NumPy arrays stay NumPy arrays."""
     xp: Any = np if isinstance(a, np.ndarray) and isinstance(b, np.ndarray) else jnp
     return xp.stack(_add(a[0], a[1], b[0], b[1]))  # type: ignore[no-any-return]
 
@@ -53,7 +53,7 @@ def _add(a_high: Any, a_low: Any, b_high: Any, b_low: Any) -> tuple[Any, Any]:
 
 
 def reduce(values: jax.Array) -> Sum:
-    """The sum over the first axis: every addition is made in pairs.
+    """Return the sum over the first axis: every addition is made in pairs.
 
     >>> values = jnp.asarray([2.0**24] + [1.0] * 7)
     >>> int(to_float64(reduce(values))) - 2**24
@@ -74,7 +74,7 @@ def bin_counts(index: jax.Array, bins: int) -> Sum:
 
 
 def bin_sums(index: jax.Array, values: jax.Array, bins: int) -> Sum:
-    """The sum of ``values`` (n, ...) in each bin.
+    """Return the sum of ``values`` (n, ...) in each bin.
 
     Within one batch the additions are float32's own (a bin's relative error is near 1e-7, and does not grow with
     the number of batches: they are added in pairs). Integer values are exact up to 2**24 per bin and batch.
@@ -83,6 +83,6 @@ def bin_sums(index: jax.Array, values: jax.Array, bins: int) -> Sum:
 
 
 def to_float64(total: Sum) -> NDArray[np.float64]:
-    """The value, on the host."""
+    """Return the value, on the host."""
     high, low = np.asarray(total, np.float64)
     return np.asarray(high + low)

@@ -39,7 +39,7 @@ class UniqueRatio(FixedSizeMetric):
     def update(
         self, state: SumState, predictions: Any, labels: Any = None, weights: Any = None, groups: Any = None
     ) -> SumState:
-        """Adds one batch; runs inside ``jax.jit``."""
+        """Add one batch; runs inside ``jax.jit``."""
         codes = as_array(self.name, "predictions", predictions)
         if isinstance(codes, np.ndarray) and codes.ndim and codes.dtype.kind in "iu" and codes.dtype.itemsize == 8:
             # Without 64-bit mode JAX would cut these codes; as two halves they stay distinct.
@@ -66,7 +66,7 @@ class UniqueRatio(FixedSizeMetric):
 
 
 def distinct_rows(codes: jax.Array, weights: jax.Array | None) -> jax.Array:
-    """The number of distinct rows of ``codes`` (n, ...) whose weight is not 0: sorted, then counted."""
+    """Return the number of distinct rows of ``codes`` (n, ...) whose weight is not 0: sorted, then counted."""
     rows = codes.shape[0]
     if rows == 0:
         return jnp.zeros((), jnp.float32)

@@ -80,7 +80,7 @@ class XAUC(Metric[Any]):
         return self.in_batch
 
     def init(self) -> Any:
-        """The state that has seen nothing."""
+        """Return the state that has seen nothing."""
         return self._way.init()
 
     def update(self, state: Any, predictions: Any, labels: Any, weights: Any = None, groups: Any = None) -> Any:
@@ -92,11 +92,11 @@ class XAUC(Metric[Any]):
         return self._way.merge(a, b)
 
     def evaluate(self, state: Any) -> Result:
-        """The number, with its reason, and the number (or weight) of pairs."""
+        """Return the number, with its reason, and the number (or weight) of pairs."""
         return self._way.evaluate(state)
 
     def value(self, state: Any) -> jax.Array:
-        """The number inside a step (``in_batch`` only)."""
+        """Return the number inside a step (``in_batch`` only)."""
         return self._way.value(state)
 
     def has_faults(self, state: Any) -> Any:
@@ -104,11 +104,11 @@ class XAUC(Metric[Any]):
         return self._way.has_faults(state)
 
     def to_arrays(self, state: Any) -> dict[str, NDArray[Any]]:
-        """The state as named arrays."""
+        """Return the state as named arrays."""
         return self._way.to_arrays(state)
 
     def from_arrays(self, arrays: dict[str, NDArray[Any]]) -> Any:
-        """The inverse of `to_arrays`."""
+        """Return the inverse of `to_arrays`."""
         return self._way.from_arrays(arrays)
 
 
@@ -179,7 +179,7 @@ class PairwiseXAUC(RowMetric):
 
 
 def sample_pairs(columns: Columns, draws: int, seed: int) -> tuple[float, float]:
-    """The weight of concordant pairs, and of all, among ``draws`` pairs drawn with replacement."""
+    """Return the weight of concordant pairs, and of all, among ``draws`` pairs drawn with replacement."""
     # In an order of their own, so that the sample does not depend on the batches the rows came in.
     order = order_by(*(float_codes(columns[name]) for name in ("label", "prediction", "weight") if name in columns))
     labels, predictions = columns["label"][order], columns["prediction"][order]

@@ -57,7 +57,7 @@ class Machine:
 
 
 def machine(row_bytes: Iterable[int]) -> Machine:
-    """Looks and measures; ``row_bytes``: the sizes of rows that matter."""
+    """Look and measures; ``row_bytes``: the sizes of rows that matter."""
     host, devices = host_memory(), device_memory()
     room = min([place.free for place in (host, *devices) if place.free is not None], default=8 * PROBE_BYTES)
     probe = int(min(PROBE_BYTES, room // 8))
@@ -94,7 +94,7 @@ def row_seconds(row_bytes: int, probe: int) -> float:
 
 
 def _best(function: Callable[..., Any], *arguments: Any) -> float:
-    """The shortest of a few runs, without the first, which compiles."""
+    """Return the shortest of a few runs, without the first, which compiles."""
     jax.block_until_ready(function(*arguments))  # type: ignore[no-untyped-call]
     seconds = []
     for _ in range(REPEATS):

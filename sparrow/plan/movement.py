@@ -61,7 +61,7 @@ class Movement:
 
 
 def movement(program: Program, state: TrainState, feeds: tuple[Feed, ...], sizes: Mapping[str, TableSize]) -> Movement:
-    """The movement of a step on these batches."""
+    """Return the movement of a step on these batches."""
     tables: dict[str, TableMovement] = {}
     activations = 0
     for feed in feeds:

@@ -26,13 +26,13 @@ class Rehearsal:
     """
 
     def __init__(self, program: Program) -> None:
-        """Makes the state, as a run does before it reads."""
+        """Make the state, as a run does before it reads."""
         self._program = _small(program)
         self._state = self._program.init()
         self.starting = _beside(self._state)
 
     def train(self, feeds: tuple[Feed, ...]) -> int:
-        """Makes some steps; gives the bytes of this process then, without the state: all is loaded and compiled."""
+        """Make some steps; gives the bytes of this process then, without the state: all is loaded and compiled."""
         step = train_step(self._program)
         folded = tuple(_folded(self._program.embedder, feed) for feed in feeds)
         for _ in range(STEPS):

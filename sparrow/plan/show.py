@@ -13,7 +13,7 @@ from sparrow.reports.words import duration, size
 
 
 def show(plan: Plan, console: Console | None = None) -> None:
-    """Prints it."""
+    """Print it."""
     parts: list[RenderableType] = [
         _tables(plan),
         _stacks(plan),
@@ -42,7 +42,7 @@ def _tables(plan: Plan) -> Table:
 
 
 def _stacks(plan: Plan) -> Table:
-    """The arrays that tables live in."""
+    """Return the arrays that tables live in."""
     table = _new("Stacks", "stack", "tables", "shape", "kernels", "total")
     for name, backend in plan.backends.items():
         members = [one for one in plan.tables if one.stack == name]

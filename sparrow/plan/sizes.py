@@ -101,7 +101,7 @@ def step_memory(program: Program, state: TrainState, feeds: tuple[Feed, ...]) ->
 
 
 def startup_peak(program: Program, state: EmbeddingState) -> int:
-    """The most bytes held while tables get their first values: stack by stack, each table drawn beside its stack.
+    """Return the peak bytes while tables get their first values: each table is drawn beside its stack.
 
     Drawing takes work space of its own, as the compiler lays it out; the largest table of a stack needs the most.
     """

@@ -35,7 +35,7 @@ class Axis:
         tight: bool = False,
         count: int = 4,
     ) -> Axis:
-        """An axis that holds all values that are finite (and, for ``log``, above 0).
+        """Return an axis that holds all values that are finite (and, for ``log``, above 0).
 
         ``tight``: it ends where the values do, not at a tick.
         """
@@ -75,7 +75,7 @@ class Axis:
         return (value - self.low) / (self.high - self.low)
 
     def text(self, tick: float) -> str:
-        """A tick's label."""
+        """Return a tick's label."""
         return compact(tick)
 
 

@@ -75,7 +75,7 @@ class Chart:
     id: str = ""
 
     def html(self) -> str:
-        """The figure."""
+        """Return the figure."""
         drawn = [_drawn(series) for series in self.series]
         left_out = [
             f"{len(new.x):,} of {len(old.x):,} points of “{old.name}” are drawn"

@@ -54,7 +54,7 @@ class Scored:
         return float(average_precision(self._counts, np))
 
     def roc(self) -> tuple[Floats, Floats]:
-        """False and true positive rates, from (0, 0) to (1, 1)."""
+        """Return False and true positive rates, from (0, 0) to (1, 1)."""
         false, true = (np.concatenate([[0.0], rates]) for rates in rates_from_the_top(self._counts, np))
         return false / max(false[-1], 1e-300), true / max(true[-1], 1e-300)
 
@@ -75,7 +75,7 @@ class Scored:
         return predicted[held] / rows[held], found[held] / rows[held], rows[held]
 
     def by_score(self) -> tuple[Floats, Floats, Floats]:
-        """The middles of equal bins of the probability, and the weight of negative and positive rows in each."""
+        """Return the middles of equal bins of the probability, and the weight of negative and positive rows in each."""
         edge = float(self.score.max())
         top = 10.0 ** np.floor(np.log10(edge))
         top = float(min(np.ceil(edge / top) * top, 1.0))
@@ -85,7 +85,7 @@ class Scored:
 
 
 def curve_charts(runs: Sequence[RecordedRun]) -> list[Chart]:
-    """The curves of each task, of every run that has them."""
+    """Return the curves of each task, of every run that has them."""
     tasks = dict.fromkeys(task for run in runs for task in run.curves.get("tasks", {}))
     charts: list[Chart] = []
     for task in tasks:

@@ -36,7 +36,7 @@ def flat(values: Any, path: str = "") -> dict[str, str]:
 
 
 def differences(configs: Sequence[str]) -> dict[str, list[str]]:
-    """The fields in which configs differ, and the value of each; fields at their default are not in the texts.
+    """Return the fields in which configs differ, and the value of each; fields at their default are not in the texts.
 
     >>> differences(["a: 1\\nb: 2", "a: 1\\nb: 3\\nc: x"])
     {'b': ['2', '3'], 'c': ['—', 'x']}
@@ -68,14 +68,14 @@ def comparison_html(runs: Sequence[RecordedRun]) -> str:
 
 
 def last_values(run: RecordedRun) -> dict[str, float]:
-    """The numbers of the last evaluation; of the last line of training where there is none."""
+    """Return the numbers of the last evaluation; of the last line of training where there is none."""
     kind, entries = ("eval", run.evaluations) if run.evaluations else ("train", run.train)
     names = metric_names(run, kind)
     return {name: value for name, value in entries[-1].values.items() if name in names} if entries else {}
 
 
 def config_html(runs: Sequence[RecordedRun]) -> str:
-    """The configs, folded."""
+    """Return the configs, folded."""
     return "".join(
         f"<details><summary>{escape(run.name)} <small>config.yaml</small></summary>"
         f"<pre>{escape(run.config)}</pre></details>"

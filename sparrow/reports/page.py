@@ -24,7 +24,7 @@ POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsa
 
 
 def write_report(folders: Sequence[str | Path], output: str | Path | None = None) -> Path:
-    """Writes the report of one run, or of several compared. Gives its path.
+    """Write the report of one run, or of several compared. Gives its path.
 
     Args:
       folders: of the runs.
@@ -41,12 +41,12 @@ def write_report(folders: Sequence[str | Path], output: str | Path | None = None
 
 
 def unshared(folders: Sequence[str | Path]) -> list[str]:
-    """What to say of numbers that only some of the runs have: one line, or none."""
+    """Return a note on numbers that only some of the runs have: one line, or none."""
     return _unshared(read_all(folders))
 
 
 def page(runs: Sequence[RecordedRun]) -> str:
-    """The whole document."""
+    """Return the whole document."""
     curves = curve_charts(runs)
     at = "; ".join(f"{run.name} at step {run.curves['step']:,}" for run in runs if "step" in run.curves)
     of_steps = f"Of the last evaluation: {at}." if len(runs) > 1 else "Of the last evaluation."

@@ -71,7 +71,7 @@ class RecordedRun:
 
     @classmethod
     def read(cls, folder: str | Path, name: str | None = None) -> RecordedRun:
-        """Reads a folder; one that holds no run, or a damaged file, is a `DataError`."""
+        """Read a folder; one that holds no run, or a damaged file, is a `DataError`."""
         folder = Path(folder)
         if not os.path.isdir(folder):
             raise DataError("there is no such folder", str(folder))
@@ -98,7 +98,7 @@ class RecordedRun:
         )
 
     def names(self, kind: str) -> list[str]:
-        """The numbers that its lines hold, in the order in which they came up."""
+        """Return the numbers that its lines hold, in the order in which they came up."""
         entries = self.train if kind == "train" else self.evaluations
         return list(dict.fromkeys(name for entry in entries for name in entry.values))
 
@@ -129,7 +129,7 @@ def read_all(folders: Sequence[str | Path]) -> list[RecordedRun]:
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """The shortest ends of the paths that differ."""
+    """Return the shortest ends of the paths that differ."""
     for length in range(1, max(len(path.parts) for path in paths) + 1):
         names = ["/".join(path.parts[-length:]) for path in paths]
         if len(set(names)) == len(names):

@@ -26,7 +26,7 @@ UNFOLDED: Final = 8
 
 
 def traffic_html(runs: Sequence[RecordedRun]) -> str:
-    """The tables of every run that counted its lookups."""
+    """Return the tables of every run that counted its lookups."""
     parts = []
     for run in runs:
         traffic = run.traffic

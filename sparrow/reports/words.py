@@ -10,7 +10,7 @@ _STEPS: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def precise(value: float) -> str:
-    """A metric: four digits that count.
+    """Return a metric: four digits that count.
 
     >>> [precise(v) for v in (0.712391, 1234.5678, 0.0000123, float("nan"), 0, 12)]
     ['0.7124', '1,235', '1.23e-05', 'not defined', '0', '12']
@@ -25,7 +25,7 @@ def precise(value: float) -> str:
 
 
 def compact(value: float) -> str:
-    """A number on an axis.
+    """Return a number on an axis.
 
     >>> [compact(v) for v in (0, 0.25, 1500, 20_000, 3_000_000, 1e-5, -0.5)]
     ['0', '0.25', '1.5k', '20k', '3M', '1e-5', '−0.5']
@@ -43,7 +43,7 @@ def compact(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share.
+    """Return a share.
 
     >>> percent(0.12345), percent(0.99996), percent(1), percent(0.00001)
     ('12.3%', '99.99%', '100%', '0.001%')
@@ -69,7 +69,7 @@ def size(count: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A length of time.
+    """Return a length of time.
 
     >>> [duration(s) for s in (0.25, 42.3, 75, 7300, 200_000)]
     ['250 ms', '42 s', '1 min 15 s', '2 h 1 min', '2 d 7 h']
@@ -91,7 +91,7 @@ def duration(seconds: float) -> str:
 
 
 def date(seconds: float) -> str:
-    """A moment, in UTC.
+    """Return a moment, in UTC.
 
     >>> date(0)
     '1970-01-01 00:00 UTC'

@@ -152,7 +152,7 @@ class AdagradMomentum(Rule):
             raise ValueError("AdagradMomentum.exponent must not be 0")
 
     def hyper(self, step: Any) -> dict[str, Scalar]:
-        """Adds the weight of the new square: 1 for a sum, 1 - beta2 for an average."""
+        """Add the weight of the new square: 1 for a sum, 1 - beta2 for an average."""
         h = super().hyper(step)
         return h | {"new_weight": jnp.where(h["beta2"] == 1.0, 1.0, 1.0 - h["beta2"])}
 
@@ -203,7 +203,7 @@ class F2A(Rule):
         )
 
     def hyper(self, step: Any) -> dict[str, Scalar]:
-        """Adds the optimizer step, at least 1."""
+        """Add the optimizer step, at least 1."""
         return super().hyper(step) | {"global_step": jnp.maximum(jnp.asarray(step, jnp.float32), 1.0)}
 
     def update(self, row: jax.Array, grad: jax.Array, slots: Slots, h: Hyper) -> tuple[jax.Array, Slots]:

@@ -46,7 +46,7 @@ class _Moments(Rule):
         self.check(beta1=(0.0, BELOW_ONE), beta2=(0.0, BELOW_ONE), eps=(0.0, math.inf), weight_decay=(0.0, math.inf))
 
     def hyper(self, step: Any) -> dict[str, Scalar]:
-        """Adds the weights of the new gradient and the bias corrections: 1 / (1 - beta**t) with t = 1 at first."""
+        """Add the weights of the new gradient and the bias corrections: 1 / (1 - beta**t) with t = 1 at first."""
         h = super().hyper(step)
         return h | {
             "new1": 1.0 - h["beta1"],
@@ -103,7 +103,7 @@ class Adam(_Moments):
         return moments | ({"count": Slot(PER_ROW)} if self.bias_correction == "row" else {})
 
     def hyper(self, step: Any) -> dict[str, Scalar]:
-        """Adds the logarithms that a per-row correction needs."""
+        """Add the logarithms that a per-row correction needs."""
         h = super().hyper(step)
         if self.bias_correction == "step":
             return h
@@ -182,7 +182,7 @@ class PartialRowwiseLAMB(_Moments):
 
 
 def lamb_step(row: jax.Array, momentum: jax.Array, velocity: jax.Array, h: Hyper) -> jax.Array:
-    """The row after LAMB's step from both moments."""
+    """Return the row after LAMB's step from both moments."""
     direction = corrected(momentum, velocity, h.scale1, h.scale2, h.eps) + h.weight_decay * row
     ratio = trust_ratio(norm(row), norm(direction))
     new_row: jax.Array = row - h.learning_rate * ratio * direction

@@ -48,7 +48,7 @@ class RMSprop(Rule):
         self.check(alpha=(0.0, BELOW_ONE), eps=(0.0, math.inf), weight_decay=(0.0, math.inf))
 
     def hyper(self, step: Any) -> dict[str, Scalar]:
-        """Adds 1 - alpha."""
+        """Add 1 - alpha."""
         h = super().hyper(step)
         return h | {"new": 1.0 - h["alpha"]}
 
@@ -85,7 +85,7 @@ class Adadelta(Rule):
         self.check(rho=(0.0, BELOW_ONE), eps=(0.0, math.inf), weight_decay=(0.0, math.inf))
 
     def hyper(self, step: Any) -> dict[str, Scalar]:
-        """Adds 1 - rho."""
+        """Add 1 - rho."""
         h = super().hyper(step)
         return h | {"new": 1.0 - h["rho"]}
 
@@ -130,7 +130,7 @@ class LaProp(Rule):
         )
 
     def hyper(self, step: Any) -> dict[str, Scalar]:
-        """Adds the decay at this step, what is left of 1, and the weight of the scaled gradient."""
+        """Add the decay at this step, what is left of 1, and the weight of the scaled gradient."""
         h = super().hyper(step)
         count = step_count(step)
         after = bias_correction(h["beta2"], count)
@@ -173,7 +173,7 @@ class Lion(Rule):
         self.check(beta1=(0.0, BELOW_ONE), beta2=(0.0, BELOW_ONE), weight_decay=(0.0, math.inf))
 
     def hyper(self, step: Any) -> dict[str, Scalar]:
-        """Adds 1 - beta1 and 1 - beta2."""
+        """Add 1 - beta1 and 1 - beta2."""
         h = super().hyper(step)
         return h | {"new1": 1.0 - h["beta1"], "new2": 1.0 - h["beta2"]}
 

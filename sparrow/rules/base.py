@@ -99,11 +99,11 @@ class Rule:
         return {}
 
     def update(self, row: jax.Array, grad: jax.Array, slots: Slots, h: Hyper) -> tuple[jax.Array, Slots]:
-        """The equation, for one ``row (D,)``, its summed gradient ``grad (D,)`` and its slots, all float32."""
+        """Return the equation, for one ``row (D,)``, its summed gradient ``grad (D,)`` and its slots, all float32."""
         raise NotImplementedError(f"{self.name} must define update(self, row, grad, slots, h)")
 
     def hyper(self, step: Any) -> dict[str, Scalar]:
-        """What ``h`` holds at ``step``: every numeric field. Override to add what is worked out once per step."""
+        """Return the fields of ``h`` at ``step``: every numeric field. Override to add scalars computed once per step."""
         return {name: value(step) if callable(value) else value for name, value in self._numeric_fields().items()}
 
     def _numeric_fields(self) -> dict[str, Any]:
@@ -115,7 +115,7 @@ class Rule:
         }
 
     def check(self, **bounds: tuple[float, float]) -> None:
-        """Raises unless each named field is a schedule or a number within ``[low, high]``."""
+        """Raise unless each named field is a schedule or a number within ``[low, high]``."""
         for field, (low, high) in bounds.items():
             value = getattr(self, field)
             if callable(value):
@@ -126,7 +126,7 @@ class Rule:
             fields.number(f"{self.name}.{field}", value, at_least=low, **upper)
 
     def slot_init(self, slot: str) -> float:
-        """The number that ``slot`` starts from."""
+        """Return the number that ``slot`` starts from."""
         init = self.slots[slot].init
         value = getattr(self, init) if isinstance(init, str) else init
         if not _is_number(value):
@@ -144,7 +144,7 @@ class Rule:
         return type(self), tuple(choices.items()), slots, tuple(self.hyper(0))
 
     def without_numbers(self) -> Rule:
-        """This rule for tracing: reading a hyper-parameter from ``self`` instead of ``h`` is an error."""
+        """Return this rule for tracing: reading a hyper-parameter from ``self`` instead of ``h`` is an error."""
         view = object.__new__(type(self))
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
@@ -184,12 +184,12 @@ def bias_correction(decay: Scalar, count: jax.Array) -> jax.Array:
 
 
 def log(x: Scalar) -> Scalar:
-    """The logarithm; of a plain number in double precision, because ``log(0.999)`` needs the digits."""
+    """Return the logarithm; of a plain number in double precision, because ``log(0.999)`` needs the digits."""
     return math.log(x) if _is_number(x) and x > 0 else jnp.log(x)
 
 
 def step_count(step: Any) -> jax.Array:
-    """The optimizer step counted from 1, as bias correction wants it, in float32."""
+    """Return the optimizer step counted from 1, as bias correction wants it, in float32."""
     return jnp.asarray(step, jnp.float32) + 1.0
 
 
@@ -200,12 +200,12 @@ def trust_ratio(numerator: jax.Array, denominator: jax.Array) -> jax.Array:
 
 
 def mean(x: jax.Array) -> jax.Array:
-    """The mean over a row, as a product: what comes after it would wait for a quotient."""
+    """Return the mean over a row, as a product: what comes after it would wait for a quotient."""
     return jnp.sum(x) * (1.0 / jnp.asarray(x.shape[0], x.dtype))
 
 
 def norm(x: jax.Array) -> jax.Array:
-    """The Euclidean norm of a row."""
+    """Return the Euclidean norm of a row."""
     return jnp.sqrt(jnp.sum(x * x))
 
 

@@ -18,7 +18,7 @@ _ONE_WORD: Final = {"LaProp": "laprop"}
 
 
 def snake_case(name: str) -> str:
-    """A class's name as configs write it.
+    """Return a class's name as configs write it.
 
     >>> snake_case("PartialRowwiseLAMB"), snake_case("RMSprop"), snake_case("LarsSGD")
     ('partial_rowwise_lamb', 'rmsprop', 'lars_sgd')

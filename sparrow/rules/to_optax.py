@@ -21,7 +21,7 @@ class RuleState(NamedTuple):
 
 
 def as_optax(rule: Rule) -> optax.GradientTransformation:
-    """Turns a rule into an optax transformation: the last axis of a parameter is the row, and every row is touched.
+    """Turn a rule into an optax transformation: the last axis of a parameter is the row, and every row is touched.
 
     A vector or a scalar is one row. ``max_gradient`` clamps the gradient element-wise.
 

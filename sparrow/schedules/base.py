@@ -42,7 +42,7 @@ class Schedule:
             object.__setattr__(self, "by_epoch", True)
 
     def __call__(self, step: jax.typing.ArrayLike) -> jax.Array:
-        """The rate of the update after ``step`` optimizer steps."""
+        """Return the rate of the update after ``step`` optimizer steps."""
         count = jnp.asarray(step)
         if not jnp.issubdtype(count.dtype, jnp.integer):
             raise TypeError(
@@ -62,7 +62,7 @@ class Schedule:
         return jnp.broadcast_to(self.rate(count), count.shape)
 
     def rate(self, count: jax.Array) -> jax.Array:
-        """The rate after ``count`` steps (or epochs); ``count`` is a non-negative integer array."""
+        """Return the rate after ``count`` steps (or epochs); ``count`` is a non-negative integer array."""
         raise NotImplementedError(f"{type(self).__name__} must define rate(count)")
 
 
@@ -85,7 +85,7 @@ def warm_up(
 
 
 def check_warmup_within(record: object, warmup_steps: int, steps: int) -> None:
-    """Raises ValueError unless ``0 <= warmup_steps < steps``, for schedules whose steps count the warmup in."""
+    """Raise ValueError unless ``0 <= warmup_steps < steps``, for schedules whose steps count the warmup in."""
     integers_of(record, "steps", at_least=1)
     integers_of(record, "warmup_steps", at_least=0)
     if warmup_steps >= steps:

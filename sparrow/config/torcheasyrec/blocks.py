@@ -65,7 +65,7 @@ class Block:
 
     @contextlib.contextmanager
     def locating(self) -> Iterator[None]:
-        """What our own records say of their values is said with this message's line."""
+        """Raise the errors of Sparrow's own records with the line of this message."""
         try:
             yield
         except ConfigError as error:
@@ -78,7 +78,7 @@ class Block:
 
 
 def read(message: text.Message, kind: str, source: str | None = None, path: Path = (), line: int = 1) -> Block:
-    """Reads a message as one of ``kind``; the first thing that is wrong is an error with its line."""
+    """Read a message as one of ``kind``; the first thing that is wrong is an error with its line."""
     specs = MESSAGES[kind]
     given: dict[str, Any] = {}
     lines: dict[str, int] = {}
@@ -124,7 +124,7 @@ def _value(spec: FieldSpec, value: text.Value, where: Block, field: text.Field) 
 
 
 def _scalar(spec: FieldSpec, value: text.Value) -> Any:
-    """The value, or None where it is not of the field's kind."""
+    """Return the value, or None where it is not of the field's kind."""
     match spec.kind, value:
         case "text", text.Text():
             return value.value

@@ -71,7 +71,7 @@ def _id(block: Block, data: Block, encoded: bool) -> IdFeature:
 def _sequence(
     block: Block, name: str, column: str, sequence: Block, poolings: Mapping[str, str], encoded: bool
 ) -> SequenceFeature:
-    """The ids of a sequence. Where a row holds more than ``sequence_length``, the first ones are kept."""
+    """Return the ids of a sequence. Where a row holds more than ``sequence_length``, the first ones are kept."""
     if block["weighted"]:
         block.fail("not supported: the ids of a sequence have no weights", "weighted")
     return SequenceFeature(
@@ -85,7 +85,7 @@ def _sequence(
 
 
 def _ids(block: Block, name: str, encoded: bool) -> dict[str, Any]:
-    """What id features and sequences share: the column, and how its entries become rows of a table."""
+    """Return the fields that id features and sequences share: the column, and how its entries become rows of a table."""
     value_dim = block["value_dim"]
     if value_dim not in (None, 0, 1):
         block.fail(f"not supported: ids may be one or any number a row (1 or 0), got {value_dim}", "value_dim")
@@ -147,7 +147,7 @@ def _column(block: Block) -> str:
 
 
 def _default(block: Block, encoded: bool) -> int | str | None:
-    """The id that stands in for a missing one: a number where ids are numbers."""
+    """Return the id that stands in for a missing one: a number where ids are numbers."""
     field = "fg_encoded_default_value" if encoded else "default_value"
     given: str | None = block[field]
     if not given:

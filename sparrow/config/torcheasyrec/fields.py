@@ -36,22 +36,22 @@ Fields = Mapping[str, FieldSpec]
 
 
 def number(default: float | None = None) -> FieldSpec:
-    """A floating-point number."""
+    """Return a floating-point number."""
     return FieldSpec("number", default)
 
 
 def whole(default: int | None = None) -> FieldSpec:
-    """An integer of at least 0."""
+    """Return an integer of at least 0."""
     return FieldSpec("whole", default)
 
 
 def flag(default: bool | None = None) -> FieldSpec:
-    """True or false."""
+    """Return True or false."""
     return FieldSpec("flag", default)
 
 
 def text(default: str | None = None) -> FieldSpec:
-    """A quoted text."""
+    """Return a quoted text."""
     return FieldSpec("text", default)
 
 
@@ -66,7 +66,7 @@ def message(name: str, choice: str | None = None) -> FieldSpec:
 
 
 def refused(why: str) -> FieldSpec:
-    """A field of TorchEasyRec that is not supported, and what to do."""
+    """Return a field of TorchEasyRec that is not supported, and what to do."""
     return FieldSpec("refused", None, why)
 
 
@@ -76,5 +76,5 @@ def many(field: FieldSpec) -> FieldSpec:
 
 
 def needed(field: FieldSpec) -> FieldSpec:
-    """A field that must be given."""
+    """Return a field that must be given."""
     return dataclasses.replace(field, required=True)

@@ -32,7 +32,7 @@ _ACTIVATIONS: Final = {
 
 
 def model(block: Block, found: list[tuple[Feature, Block]]) -> Model:
-    """The section ``model``, which also says how tables are kept; ``found`` are the features with their messages."""
+    """Return the section ``model`` and the options of its tables; ``found`` are the features with their messages."""
     name, chosen = block.choose("model")
     with chosen.locating():
         architecture = registry.make(name, **_options(name, chosen, block["num_class"]))
@@ -46,7 +46,7 @@ def model(block: Block, found: list[tuple[Feature, Block]]) -> Model:
 
 
 def tasks(block: Block, data: Block) -> dict[str, Task]:
-    """The section ``tasks``: one by the name of its label, or one for each task tower."""
+    """Return the section ``tasks``: one by the name of its label, or one for each task tower."""
     name, chosen = block.choose("model")
     labels, weights = data["label_fields"], data["sample_weight_fields"]
     if name == "mmoe":
@@ -135,7 +135,7 @@ def poolings(block: Block) -> dict[str, str]:
 
 
 def _options(name: str, block: Block, num_class: int) -> dict[str, Any]:
-    """What the model's record takes."""
+    """Return the fields of the model's record."""
     match name:
         case "deepfm" | "wide_and_deep":
             return {"deep": _mlp(block["deep"]), "final": _mlp(block["final"]), "num_classes": num_class}

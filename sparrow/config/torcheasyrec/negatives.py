@@ -12,7 +12,7 @@ from sparrow.data import Csv, Parquet, Source, Split
 
 
 def negatives(data: Block, model: Block) -> Negatives | None:
-    """What negatives are drawn from; None: those of the batch serve, or the model takes none."""
+    """Return the source of negatives; None: the other items of the batch serve, or the model takes none."""
     name, chosen = model.choose("model")
     block: Block | None = data["negative_sampler"]
     in_batch = name == "dssm" and chosen["in_batch_negative"]
@@ -40,7 +40,7 @@ def negatives(data: Block, model: Block) -> Negatives | None:
 
 
 def _items(block: Block) -> tuple[Source, str, str]:
-    """The table of items, and its columns of ids and of weights."""
+    """Return the table of items, and its columns of ids and of weights."""
     path: str = block["input_path"]
     attributes = tuple(block["attr_fields"])
     with block.locating():

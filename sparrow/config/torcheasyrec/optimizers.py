@@ -36,7 +36,7 @@ _RENAMED: Final = {"initial_accumulator_value": "initial_accumulator"}
 
 
 def sparse_rule(block: Block, accumulate: int) -> rules.Rule:
-    """The rule of all tables."""
+    """Return the rule of all tables."""
     _, optimizer = block.choose("optimizer")
     _, rate = block.choose("learning_rate")
     fields = _hyper(optimizer)
@@ -54,7 +54,7 @@ def sparse_rule(block: Block, accumulate: int) -> rules.Rule:
 
 
 def dense_optimizer(block: Block, accumulate: int, clipping: Block | None) -> DenseOptimizer:
-    """The optimizer of the dense parameters, with its parts.
+    """Return the optimizer of the dense parameters, with its parts.
 
     TorchEasyRec gives a parameter to the first part whose pattern matches; here a parameter that two parts match is an
     error when the parameters are known. Patterns are over our parameter paths, such as ``deep/layers/0/linear/kernel``.
@@ -87,7 +87,7 @@ def _dense_group(optimizer: Block, rate: Block, accumulate: int) -> dict[str, An
 
 
 def _hyper(optimizer: Block) -> dict[str, Any]:
-    """The hyper-parameters that mean the same here, TorchEasyRec's defaults included."""
+    """Return the hyper-parameters that mean the same here, TorchEasyRec's defaults included."""
     known = MESSAGES[optimizer.kind]
     same = {name: optimizer[name] for name in _SAME_NAME if name in known}
     return same | {ours: optimizer[theirs] for theirs, ours in _RENAMED.items() if theirs in known}

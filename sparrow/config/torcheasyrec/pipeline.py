@@ -16,7 +16,7 @@ from sparrow.data import Csv, Feature, Parquet, Source
 
 
 def import_config(source_text: str, source: str | None = None) -> Config:
-    """Reads a ``.config`` of TorchEasyRec. ``source`` is the file's name, for errors.
+    """Read a ``.config`` of TorchEasyRec. ``source`` is the file's name, for errors.
 
     >>> import_config("train_config { num_step: 100 }")
     Traceback (most recent call last):
@@ -77,7 +77,7 @@ def _source(pipeline: Block, field: str, data: Block) -> Source:
 
 
 def _columns(data: Block) -> tuple[str, ...]:
-    """The columns of a file in order: ``input_fields``, or ``input_fields_str`` as "a:INT64;b:STRING"."""
+    """Return the columns of a file in order: ``input_fields``, or ``input_fields_str`` as "a:INT64;b:STRING"."""
     if "input_fields_str" not in data:
         return tuple(entry["input_name"] for entry in data["input_fields"])
     if data["input_fields"]:

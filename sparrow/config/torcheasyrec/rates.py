@@ -10,7 +10,7 @@ from sparrow.config.torcheasyrec.blocks import Block
 
 
 def learning_rate(optimizer: Block, rate: Block, accumulate: int) -> float | Callable[[Any], Any]:
-    """The rate of an optimizer: a number where it is constant, else a schedule whose base is the optimizer's ``lr``.
+    """Return the rate of an optimizer: a constant number, or a schedule whose base is the optimizer's ``lr``.
 
     TorchEasyRec's schedules count micro-batches, ours count optimizer steps: with ``accumulate`` micro-batches in a
     step, sizes in steps are divided by it. Sizes in epochs stay.
@@ -67,7 +67,7 @@ def learning_rate(optimizer: Block, rate: Block, accumulate: int) -> float | Cal
 
 
 def in_steps(block: Block, field: str, count: int, accumulate: int) -> int:
-    """A number of micro-batches as a number of optimizer steps."""
+    """Return a number of micro-batches as a number of optimizer steps."""
     if count % accumulate:
         block.fail(
             f"counts micro-batches, of which gradient_accumulation_steps makes {accumulate} a step; "

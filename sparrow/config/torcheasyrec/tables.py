@@ -29,7 +29,7 @@ _INITIALIZERS: Final[Mapping[str, tuple[dict[str, float | None], Any]]] = {
 
 
 def by_table(found: list[tuple[Feature, Block]]) -> dict[str, Block]:
-    """The message that speaks for each table; features that share one must say the same."""
+    """Return the message that speaks for each table; features that share one must say the same."""
     blocks: dict[str, Block] = {}
     for feature, block in found:
         if (use := feature.table_use) is None:
@@ -51,7 +51,7 @@ def frozen(tables: Mapping[str, Block]) -> tuple[TableOptimizer, ...]:
 
 
 def options(tables: Mapping[str, Block], wide: Collection[str], model: Block) -> tuple[TableOptions, ...]:
-    """Initial values and precision of the tables, and of their twins for a ``wide`` group."""
+    """Return initial values and precision of the tables, and of their twins for a ``wide`` group."""
     given = "wide_init_fn" in model
     of_twins = initializer(model, "wide_init_fn") if given else None
     made: dict[tuple[Initializer | None, Any], list[str]] = {}

@@ -46,7 +46,7 @@ def train_metric(block: Block) -> MetricUse:
 
 
 def task(block: Block, label: str, num_class: int, sample_weight: str | None, **fields: Any) -> Task:
-    """The task of a message that has ``losses``, ``metrics`` and ``train_metrics``."""
+    """Return the task of a message that has ``losses``, ``metrics`` and ``train_metrics``."""
     if not block["losses"]:
         block.fail("is required: one loss at least", "losses")
     with block.locating():
@@ -99,5 +99,5 @@ def _xauc(chosen: Block) -> metrics.XAUC:
 
 
 def _distinct(uses: Iterable[MetricUse]) -> tuple[MetricUse, ...]:
-    """The metrics in order, each once: a second one of the same options would say the same."""
+    """Return the metrics in order, each once: a second one of the same options would say the same."""
     return tuple(dict.fromkeys(uses))

@@ -98,7 +98,7 @@ _CLOSING: Final = {"{": "}", "<": ">"}
 
 
 def parse(text: str, source: str | None = None) -> Message:
-    """Reads a whole file.
+    """Read a whole file.
 
     >>> message = parse('train_config { num_steps: 100  # enough\\n  summaries: ["loss", "lr"] }')
     >>> message.fields[0].values[0].fields[1]
@@ -120,7 +120,7 @@ class _Reader:
         self.next = next(self.tokens)
 
     def message(self, opened: _Token | None, depth: int) -> Message:
-        """The fields up to the brace that closes ``opened``, or up to the end of the file."""
+        """Return the fields up to the brace that closes ``opened``, or up to the end of the file."""
         if depth > MAX_DEPTH:
             self.fail(f"messages lie in each other more than {MAX_DEPTH} deep", opened)
         fields: list[Field] = []
@@ -215,7 +215,7 @@ def _tokens(text: str, source: str | None) -> Iterator[_Token]:
 
 
 def _unescaped(token: _Token, field: str, source: str | None) -> str:
-    r"""The text between the quotes. ``\x`` and octal escapes are bytes of UTF-8."""
+    r"""Return the text between the quotes. ``\x`` and octal escapes are bytes of UTF-8."""
 
     def resolve(match: re.Match[str]) -> str:
         body = match.group()[1:]

@@ -41,7 +41,7 @@ class Layout:
                 )
 
     def require_here(self, grads: Any) -> None:
-        """Raises unless each gradient lies on the devices of its parameter."""
+        """Raise unless each gradient lies on the devices of its parameter."""
         for here, leaf in zip(self.places, jax.tree.leaves(grads), strict=True):
             _require_on_devices(f"gradient of '{here.parameter}'", leaf)
             if leaf.sharding.device_set != self.scalars[here.stage].device_set:
@@ -57,7 +57,7 @@ class Layout:
         return self.scalars[stage]
 
     def by_stage(self, values: Sequence[Value], leaves: Sequence[jax.Array]) -> dict[Stage, dict[Value, jax.Array]]:
-        """The leaves of a tree shaped like the parameters, by the stage that each lies on."""
+        """Return the leaves of a tree shaped like the parameters, by the stage that each lies on."""
         found: dict[Stage, dict[Value, jax.Array]] = {stage: {} for stage in self.stages}
         for here, value, leaf in zip(self.places, values, leaves, strict=True):
             found[here.stage][value] = leaf

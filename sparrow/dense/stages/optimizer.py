@@ -59,7 +59,7 @@ class StagedOptimizer:
         self._plans: dict[Any, Plan] = {}
 
     def init(self, params: optax.Params, **extra_args: Any) -> StagedState:
-        """The state of each stage, on its devices.
+        """Return the state of each stage, on its devices.
 
         ``extra_args`` are examples of those that `update` will be given, for a transformation that cannot do without.
         """
@@ -82,7 +82,7 @@ class StagedOptimizer:
     def update(
         self, grads: optax.Updates, state: StagedState, params: optax.Params | None = None, **extra_args: Any
     ) -> tuple[optax.Updates, StagedState]:
-        """The updates, each on its parameter's devices, and each stage's new state."""
+        """Return the updates, each on its parameter's devices, and each stage's new state."""
         for name, argument in extra_args.items():
             _require_numbers(name, argument)
         given = (grads, state, params, extra_args)
@@ -92,14 +92,14 @@ class StagedOptimizer:
         return self._plans[key](*given)
 
     def merge(self, state: StagedState) -> optax.OptState:
-        """The state as the transformation itself has it; each leaf stays on the devices of its stage.
+        """Return the state as the transformation itself has it; each leaf stays on the devices of its stage.
 
         How the parameters were spread is not in it, so it suits checkpoints. `split` is the inverse.
         """
         return merged(state)
 
     def split(self, state: optax.OptState, params: optax.Params, **extra_args: Any) -> StagedState:
-        """Gives each of the stages that ``params`` lie on its share of a whole state."""
+        """Return each of the stages that ``params`` lie on its share of a whole state."""
         layout = Layout(params, self._stage_of)
         leaves, structure = jax.tree.flatten(state)
         owners = Traced(self._tx, layout, shapes_of(params), shapes_of(state), shapes_of(params), extra_args).owners

@@ -70,13 +70,13 @@ class Operation:
 
 
 def place(closed: Any, places: Sequence[Place]) -> tuple[list[Value], list[Value]]:
-    """The inputs, which lie at ``places``, and the outputs of what ``jax.make_jaxpr`` has traced."""
+    """Return the inputs, which lie at ``places``, and the outputs of what ``jax.make_jaxpr`` has traced."""
     inputs = [Value(var.aval, place) for var, place in zip(closed.jaxpr.invars, places, strict=True)]
     return inputs, _place(closed.jaxpr, closed.consts, inputs)
 
 
 def foreign(wanted: Iterable[Value], stage: Stage) -> list[Value]:
-    """The values of other stages that ``stage`` must be sent to compute ``wanted``, in a fixed order."""
+    """Return the values of other stages that ``stage`` must be sent to compute ``wanted``, in a fixed order."""
     found = [value for value in _needed(wanted, stage) if _is_foreign(value, stage)]
     for value in found:
         if not value.is_scalar:
@@ -85,7 +85,7 @@ def foreign(wanted: Iterable[Value], stage: Stage) -> list[Value]:
 
 
 def compute(wanted: Sequence[Value], stage: Stage, given: dict[Value, Any]) -> list[Any]:
-    """Computes ``wanted`` on ``stage`` from the inputs and the values of other stages in ``given``."""
+    """Compute ``wanted`` on ``stage`` from the inputs and the values of other stages in ``given``."""
     known = dict(given)
     for value in _needed(wanted, stage):
         if value in known:
@@ -99,7 +99,7 @@ def compute(wanted: Sequence[Value], stage: Stage, given: dict[Value, Any]) -> l
 
 
 def inputs_of(wanted: Iterable[Value], stage: Stage) -> list[Value]:
-    """The inputs of the whole computation that lie on ``stage`` and that ``wanted`` depends on."""
+    """Return the inputs of the whole computation that lie on ``stage`` and that ``wanted`` depends on."""
     return [
         value
         for value in _needed(wanted, stage)
@@ -128,7 +128,7 @@ def _needed(wanted: Iterable[Value], stage: Stage) -> list[Value]:
 
 
 def _place(jaxpr: core.Jaxpr, consts: Sequence[Any], inputs: Sequence[Value]) -> list[Value]:
-    """The outputs of ``jaxpr`` as values with places."""
+    """Return the outputs of ``jaxpr`` as values with places."""
     known: dict[Any, Value] = dict(zip(jaxpr.invars, inputs, strict=True))
     known.update((var, _constant(value, var.aval)) for var, value in zip(jaxpr.constvars, consts, strict=True))
 
@@ -197,7 +197,7 @@ def _operation(
 
 
 def _join(name: str, inputs: Sequence[Value]) -> Place:
-    """The place of an operation's results."""
+    """Return the place of an operation's results."""
     staged = {value.place.stage: value.place for value in inputs if isinstance(value.place, OnStage)}
     arrays = {
         value.place.stage: value.place for value in inputs if isinstance(value.place, OnStage) and not value.is_scalar

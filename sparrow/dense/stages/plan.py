@@ -100,7 +100,7 @@ class Plan:
     def __call__(
         self, grads: Any, state: StagedState, params: Any, extra_args: dict[str, Any]
     ) -> tuple[Any, StagedState]:
-        """The updates and the new state."""
+        """Return the updates and the new state."""
         traced, shares = self._traced, self._shares(state)
         given = self._layout.by_stage(traced.grads, jax.tree.leaves(grads))
         own_params = self._layout.by_stage(traced.params, jax.tree.leaves(params)) if traced.params else {}
@@ -121,7 +121,7 @@ class Plan:
         return jax.tree.unflatten(jax.tree.structure(grads), updates), new_state
 
     def _shares(self, state: StagedState) -> dict[Stage, list[Any]]:
-        """The leaves of the whole state as each stage has them: None where it has none."""
+        """Return the leaves of the whole state as each stage has them: None where it has none."""
         shares = {stage: self._structure.flatten_up_to(share) for stage, share in state.items()}
         for stage, held in self._held.items():
             if stage not in shares or any(shares[stage][i] is None for i in held):
@@ -142,7 +142,7 @@ def held_by(owners: Sequence[OnStage | None], stage: Stage) -> list[int]:
 
 
 def merged(state: StagedState) -> Any:
-    """The shares of all stages in one tree."""
+    """Return the shares of all stages in one tree."""
 
     def first(*leaves: Any) -> Any:
         return next((leaf for leaf in leaves if leaf is not None), None)
@@ -151,7 +151,7 @@ def merged(state: StagedState) -> Any:
 
 
 def unflatten_some(structure: Any, indices: Sequence[int], leaves: Sequence[Any]) -> Any:
-    """A tree with ``leaves`` at ``indices`` and None elsewhere."""
+    """Return a tree with ``leaves`` at ``indices`` and None elsewhere."""
     found = dict(zip(indices, leaves, strict=True))
     return jax.tree.unflatten(structure, [found.get(i) for i in range(structure.num_leaves)])
 

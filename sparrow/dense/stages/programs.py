@@ -103,7 +103,7 @@ class _Program:
 
 
 def replicated(sharding: Sharding, parameter: str) -> Sharding:
-    """The same devices as ``sharding``, for something too small to be cut."""
+    """Return the same devices as ``sharding``, for something too small to be cut."""
     if isinstance(sharding, NamedSharding):
         return NamedSharding(sharding.mesh, PartitionSpec())  # type: ignore[no-untyped-call]
     if len(sharding.device_set) == 1:

@@ -47,7 +47,7 @@ def precondition(left: jax.Array, right: jax.Array, blocks: jax.Array, dtype: An
 
 
 def balance(left: jax.Array, right: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The same product of the two factors, with the same largest entry in both."""
+    """Return the same product of the two factors, with the same largest entry in both."""
 
     def largest(factor: jax.Array) -> jax.Array:
         return jnp.max(jnp.abs(factor), axis=tuple(range(1, factor.ndim)), keepdims=True)

@@ -45,7 +45,7 @@ class Layout:
         return self.rows.blocks * self.columns.blocks
 
     def split(self, array: jax.Array) -> jax.Array:
-        """The parameter's array as ``(blocks, rows.block, columns.block)``, zero-padded."""
+        """Return the parameter's array as ``(blocks, rows.block, columns.block)``, zero-padded."""
         rows, columns = self.rows, self.columns
         matrix = array.reshape(rows.size, columns.size)
         padding = [(0, side.blocks * side.block - side.size) for side in (rows, columns)]
@@ -53,7 +53,7 @@ class Layout:
         return grid.transpose(0, 2, 1, 3).reshape(self.blocks, rows.block, columns.block)
 
     def join(self, blocks: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-        """The inverse of `split`."""
+        """Return the inverse of `split`."""
         rows, columns = self.rows, self.columns
         grid = blocks.reshape(rows.blocks, columns.blocks, rows.block, columns.block)
         matrix = grid.transpose(0, 2, 1, 3).reshape(rows.blocks * rows.block, columns.blocks * columns.block)
@@ -82,7 +82,7 @@ def merged_shape(shape: tuple[int, ...]) -> tuple[int, int]:
 
 
 def layout_of(shape: tuple[int, ...], block_size: int, max_size_dense: int) -> Layout:
-    """The layout of a parameter: a side longer than ``max_size_dense`` is one block with a diagonal factor.
+    """Return the layout of a parameter: a side longer than ``max_size_dense`` is one block with a diagonal factor.
 
     >>> layout = layout_of((1_000_000, 64), block_size=32, max_size_dense=16384)
     >>> layout.rows

@@ -16,24 +16,24 @@ _TINY = float(np.finfo(np.float32).tiny)
 
 
 def matmul(a: jax.Array, b: jax.Array, dtype: Any = jnp.float32) -> jax.Array:
-    """``a @ b`` with operands in ``dtype`` and sums in float32 (never in TF32 when ``dtype`` is float32)."""
+    """Return ``a @ b`` with operands in ``dtype`` and sums in float32 (never in TF32 when ``dtype`` is float32)."""
     precision = jax.lax.Precision.HIGHEST if jnp.dtype(dtype) == jnp.float32 else None
     return jnp.matmul(a.astype(dtype), b.astype(dtype), precision=precision, preferred_element_type=jnp.float32)
 
 
 def divide_or_zero(a: jax.Array, b: jax.Array) -> jax.Array:
-    """``a / b`` where ``b`` is not negligible, else 0."""
+    """Return ``a / b`` where ``b`` is not negligible, else 0."""
     usable = jnp.abs(b) > _TINY
     return jnp.where(usable, a / jnp.where(usable, b, 1.0), 0.0)
 
 
 def _start_vectors(size: int) -> np.ndarray:
-    """A fixed table of Gaussian vectors: as good a start as fresh ones, and the same numbers in every run."""
+    """Return a fixed table of Gaussian vectors: as good a start as fresh ones, and the same numbers in every run."""
     return np.random.RandomState(0).standard_normal((_STARTS, size)).astype(np.float32)
 
 
 def spectral_norm(matrices: jax.Array, norm: Norm, dtype: Any = jnp.float32) -> jax.Array:
-    """The spectral norm of each of a batch of (skew-)symmetric matrices: ``(blocks, n, n) -> (blocks,)``.
+    """Return the spectral norm of each of a batch of (skew-)symmetric matrices: ``(blocks, n, n) -> (blocks,)``.
 
     "estimate" is a lower bound by power iteration from a few fixed vectors, each leaning towards the row with
     the most energy: ``V <- V M; V <- V / |V|; V <- V M``, and the answer is the largest ``|V|``. A zero matrix

@@ -94,7 +94,7 @@ def scale_by_whitening(rule: FactorRule, options: Whitening) -> optax.GradientTr
 
 
 def _key(seed: int, name: str, step: jax.Array) -> jax.Array:
-    """A key of the parameter's own: it does not change when other parameters come, go or move.
+    """Return a key of the parameter's own: it does not change when other parameters come, go or move.
 
     Made of its two words directly: to fold the name and the step in would be compiled anew for every parameter.
     """
@@ -112,7 +112,7 @@ def _update_leaf(
     step: jax.Array,
     key: jax.Array,
 ) -> tuple[jax.Array, _Leaf]:
-    """The direction of one parameter, and its new state."""
+    """Return the direction of one parameter, and its new state."""
     dtype = options.array_dtype
     t = step.astype(jnp.float32)
 
