@@ -103,7 +103,7 @@ class Rule:
         raise NotImplementedError(f"{self.name} must define update(self, row, grad, slots, h)")
 
     def hyper(self, step: Any) -> dict[str, Scalar]:
-        """Return the fields of ``h`` at ``step``: every numeric field. Override to add scalars computed once per step."""
+        """Return the fields of ``h`` at ``step``: every numeric field. Override to add scalars of a step."""
         return {name: value(step) if callable(value) else value for name, value in self._numeric_fields().items()}
 
     def _numeric_fields(self) -> dict[str, Any]:

@@ -85,7 +85,7 @@ def _sequence(
 
 
 def _ids(block: Block, name: str, encoded: bool) -> dict[str, Any]:
-    """Return the fields that id features and sequences share: the column, and how its entries become rows of a table."""
+    """Return the fields that id features and sequences share: the column, and how its entries become rows."""
     value_dim = block["value_dim"]
     if value_dim not in (None, 0, 1):
         block.fail(f"not supported: ids may be one or any number a row (1 or 0), got {value_dim}", "value_dim")
