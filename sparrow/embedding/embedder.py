@@ -131,8 +131,15 @@ class Embedder:
             stacks[stack.name] = RowGradients(lookups.ids, lookups.bags, lookups.gains, bag_grads)
         return RowGrads(stacks, tuple((stack.name, stack.num_rows) for stack in self.stacks))
 
-    def apply(self, state: EmbeddingState, grads: RowGrads) -> EmbeddingState:
-        """One optimizer step: each table's rule, once per touched row."""
+    def apply(
+        self, state: EmbeddingState, grads: RowGrads, *, logical_rows: Mapping[str, jax.Array] | None = None
+    ) -> EmbeddingState:
+        """One optimizer step: each table's rule, once per touched row.
+
+        ``logical_rows``: by stack, (rows,) int32, the number that each row has in its complete table. Given for stacks
+        that hold their rows in another order, or only some of them: stochastic rounding is keyed by it.
+        """
+        renumbered = logical_rows or {}
         tables: dict[str, jax.Array] = {}
         slots: dict[str, dict[str, jax.Array]] = {}
         for stack in self.stacks:
@@ -145,7 +152,7 @@ class Embedder:
                 state.tables[stack.name],
                 tuple(state.slots[stack.name][name] for name in names),
                 grads.stacks[stack.name],
-                stack.scalars(state.step, state.seed),
+                stack.scalars(state.step, state.seed, renumbered.get(stack.name)),
             )
             slots[stack.name] = dict(zip(names, new_slots, strict=True))
         return EmbeddingState(state.step + 1, state.seed, tables, slots)

@@ -7,6 +7,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
+from sparrow.embedding.any_order import sum_in_any_order
 from sparrow.kernels import RowGradients
 from sparrow.kernels.xla import sum_by_row
 
@@ -48,9 +49,11 @@ class RowGrads:
         return dataclasses.replace(self, stacks=stacks)
 
     def global_norm(self) -> jax.Array:
-        """The Euclidean norm over all row gradients, each row's entries summed first."""
-        squares = [_squared_norm(self.stacks[name], rows) for name, rows in self.num_rows]
-        return jnp.sqrt(jnp.stack(squares).sum())
+        """The Euclidean norm over all row gradients, each row's entries summed first.
+
+        Its bits depend neither on how rows are numbered, nor on how tables are stacked, nor on padding.
+        """
+        return jnp.sqrt(sum_in_any_order([_row_squares(self.stacks[name], rows) for name, rows in self.num_rows]))
 
     def all_finite(self) -> jax.Array:
         """Whether every gradient that reaches a row is finite."""
@@ -58,19 +61,17 @@ class RowGrads:
         return jnp.stack(checks).all()
 
 
-def _squared_norm(grads: RowGradients, num_rows: int) -> jax.Array:
+def _row_squares(grads: RowGradients, num_rows: int) -> jax.Array:
+    """(N,) the squared norm of each touched row's gradient, then zeros."""
     rows, row_grads = sum_by_row(grads, num_rows)
     squares = jnp.square(jnp.where((rows < num_rows)[:, None], row_grads, 0.0))  # (N, dim), padding last
     # Without the barrier a product could become one operation with the first sum, and round otherwise.
     squares = jax.lax.optimization_barrier(squares)  # type: ignore[no-untyped-call]
-    return _sum_in_halves(_sum_in_halves(squares.T))
+    return _sum_in_halves(squares.T)
 
 
 def _sum_in_halves(values: jax.Array) -> jax.Array:
-    """The sum over the first axis, in an order that zeros at its end do not change.
-
-    So a norm has the same bits whatever a batch is padded to; XLA's own sums depend on the length.
-    """
+    """The sum over the first axis, in an order that depends on its length alone: XLA's own follows all of the shape."""
     size = 1 << max(len(values) - 1, 0).bit_length()
     values = jnp.concatenate([values, jnp.zeros((size - len(values), *values.shape[1:]), values.dtype)])
     while len(values) > 1:

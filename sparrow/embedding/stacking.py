@@ -64,8 +64,8 @@ class Stack:
         """The shape of a slot's array."""
         return (self.num_rows,) if layout == PER_ROW else (self.num_rows, self.dim)
 
-    def scalars(self, step: jax.Array, seed: jax.Array) -> StepScalars:
-        """The numbers of the optimizer step ``step``, one row per table."""
+    def scalars(self, step: jax.Array, seed: jax.Array, logical_rows: jax.Array | None = None) -> StepScalars:
+        """The numbers of the optimizer step ``step``, one row per table; ``logical_rows`` as in `StepScalars`."""
         columns = self.step.scalars
         hyper = []
         for table in self.tables:
@@ -79,6 +79,7 @@ class Stack:
             hyper=jnp.array(hyper, jnp.float32).reshape(len(self.tables), len(columns)),
             seeds=mix(mix(names + seed) + step.astype(jnp.uint32) * jnp.uint32(GOLDEN)),
             first_rows=jnp.array(self.first_rows, jnp.int32),
+            logical_rows=logical_rows,
         )
 
 

@@ -47,11 +47,17 @@ class RowGradients(NamedTuple):
 
 
 class StepScalars(NamedTuple):
-    """The numbers of one optimizer step, one row per table of the stack."""
+    """The numbers of one optimizer step, one row per table of the stack.
+
+    Stochastic rounding is keyed by the table's seed and the row's number in its logical table. That number is
+    ``row - first_rows[table]``, unless ``logical_rows`` gives it: a stack whose rows are renumbered, such as a cache or
+    a shard, passes it, so that every row gets the bits it would get in the complete table.
+    """
 
     hyper: jax.Array  # (num_tables, num_scalars) float32, columns as in RowStep.scalars
     seeds: jax.Array  # (num_tables,) uint32, for stochastic rounding
     first_rows: jax.Array  # (num_tables,) int32, where each table begins in the stack
+    logical_rows: jax.Array | None = None  # (num_rows,) int32, by row of the stack; None: row - first_rows[table]
 
 
 __all__ = ["Lookups", "RowGradients", "RowStep", "StepScalars"]

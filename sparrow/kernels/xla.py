@@ -47,9 +47,12 @@ def update(
     hyper = tuple(scalars.hyper.at[tables].get(mode="clip").T)
     bits = None
     if step.stochastic:
-        row_in_table = rows - scalars.first_rows.at[tables].get(mode="clip")
+        if scalars.logical_rows is None:
+            logical_rows = rows - scalars.first_rows.at[tables].get(mode="clip")
+        else:
+            logical_rows = scalars.logical_rows.at[rows].get(mode="clip")
         seeds = scalars.seeds.at[tables].get(mode="clip")
-        bits = jax.vmap(functools.partial(noise, dim=step.dim))(seeds, row_in_table)
+        bits = jax.vmap(functools.partial(noise, dim=step.dim))(seeds, logical_rows)
 
     take = functools.partial(_take, rows)
     new_rows, new_slots = jax.vmap(step)(take(table), row_grads, tuple(map(take, slots)), hyper, bits)
@@ -80,24 +83,60 @@ def sum_by_row(grads: RowGradients, num_rows: int) -> tuple[jax.Array, jax.Array
 
 
 def _segment_sum(values: jax.Array, segments: jax.Array, num_segments: int) -> jax.Array:
-    """(num_segments, dim) sums over sorted ``segments``; the same bits every time."""
+    """(num_segments, dim) sums over sorted ``segments``: the same bits every time, and wherever a segment lies."""
     scatter = functools.partial(jax.ops.segment_sum, num_segments=num_segments, indices_are_sorted=True)
-    scan = functools.partial(_segment_sum_by_scan, num_segments=num_segments)
+    tree = functools.partial(_segment_sum_by_tree, num_segments=num_segments)
     # On GPUs XLA's scatter-add uses atomics, whose order, and so whose bits, change from run to run.
-    sums: jax.Array = jax.lax.platform_dependent(values, segments, cuda=scan, rocm=scan, default=scatter)
+    sums: jax.Array = jax.lax.platform_dependent(values, segments, cuda=tree, rocm=tree, default=scatter)
     return sums
 
 
-def _segment_sum_by_scan(values: jax.Array, segments: jax.Array, num_segments: int) -> jax.Array:
-    def combine(left: tuple[jax.Array, jax.Array], right: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        (left_sum, left_segment), (right_sum, right_segment) = left, right
-        same = (left_segment == right_segment)[:, None]
-        return jnp.where(same, left_sum + right_sum, right_sum), right_segment
+_CHUNK = 4  # a piece of a segment has _CHUNK values, the last one up to 2 * _CHUNK - 1
 
-    sums, _ = jax.lax.associative_scan(combine, (values, segments))
-    last = jnp.concatenate([segments[1:] != segments[:-1], jnp.ones(min(len(segments), 1), bool)])
-    where = jnp.where(last, segments, num_segments)
-    return jnp.zeros((num_segments, values.shape[1]), values.dtype).at[where].set(sums, mode="drop")
+
+def _segment_sum_by_tree(values: jax.Array, segments: jax.Array, num_segments: int) -> jax.Array:
+    """`_segment_sum` by a tree over each segment, whose shape follows from the segment's length alone.
+
+    A segment of fewer than ``2 * _CHUNK`` values is summed at once. A longer one is cut into pieces, counted from its
+    first value; their sums are the segment's values on the next level. The sum of the piece that begins at position p
+    stands at ``p // _CHUNK`` there, so that the pieces of a segment lie side by side and segments never overlap.
+    """
+    count = values.shape[0]
+    first = jnp.concatenate([jnp.ones(min(count, 1), bool), segments[1:] != segments[:-1]])
+    last = jnp.concatenate([first[1:], jnp.ones(min(count, 1), bool)])
+
+    def by_segment(where: jax.Array, numbers: jax.Array) -> jax.Array:
+        at = jnp.where(where, segments, num_segments)
+        return jnp.zeros(num_segments, jnp.int32).at[at].set(numbers, mode="drop")
+
+    def of_positions(count: int, stride: int) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+        """Each position of a level, its segment, and that segment's first position and length there."""
+        position = jnp.arange(count, dtype=jnp.int32)
+        segment = segments.at[(position + 1) * stride - 1].get(mode="fill", fill_value=num_segments)
+        start, length = (x.at[segment].get(mode="fill", fill_value=0) for x in (starts, lengths))
+        return position, segment, start, length
+
+    starts = by_segment(first, jnp.arange(count, dtype=jnp.int32))
+    lengths = by_segment(last, jnp.arange(count, dtype=jnp.int32) + 1) - starts
+    sums = jnp.zeros((num_segments, values.shape[1]), values.dtype)
+    stride = 1
+    while count > 0:
+        position, segment, start, length = of_positions(count, stride)
+        left = length - (position - start)  # values from here to the segment's end
+        whole = (position == start) & (left < 2 * _CHUNK)
+        size = jnp.where(left < 2 * _CHUNK, left, _CHUNK)  # of the piece, if one begins here
+        pieces = values
+        for i in range(1, 2 * _CHUNK - 1):
+            following = jnp.pad(values[i:], ((0, min(i, count)), (0, 0)))
+            pieces = jnp.where((i < size)[:, None], pieces + following, pieces)
+        sums = sums.at[jnp.where(whole & (left > 0), segment, num_segments)].set(pieces, mode="drop")
+        if count < 2 * _CHUNK:
+            break
+        count, stride = -(-count // _CHUNK), stride * _CHUNK
+        position, _, start, _ = of_positions(count, stride)
+        values = pieces.at[start + (position - start // _CHUNK) * _CHUNK].get(mode="fill", fill_value=0)
+        starts, lengths = starts // _CHUNK, jnp.where(lengths < 2 * _CHUNK, 0, lengths // _CHUNK)
+    return sums
 
 
 def _in_range(ids: jax.Array, num_rows: int) -> jax.Array:

@@ -129,6 +129,7 @@ def test_pieces_cover_every_segment_once(chunk):
     work = jax.jit(lambda r: order.pieces(r, 40, chunk, jnp.asarray([0, 18], jnp.int32)))(padded_rows)
     several, singles = int(work.several[0]), int(work.singles[0])
     covered = np.zeros(len(padded_rows), int)
+    left = {}  # by row, where the pieces of its segment leave their sums, and how long they are
     for k in range(several):
         start, stop = int(work.starts[k]), int(work.stops[k])
         first, last = max(start, ~start), max(stop, ~stop)
@@ -139,6 +140,19 @@ def test_pieces_cover_every_segment_once(chunk):
         assert (start < 0) == (first > 0 and int(padded_rows[first - 1]) == row)
         assert (stop < 0) == (int(padded_rows[last]) == row)
         covered[first:last] += 1
+        left.setdefault(row, []).append((first // chunk, last - first))
+    for row, found in left.items():
+        places, sizes = zip(*found, strict=True)
+        length = int((rows == row).sum())
+        cuts = max(length // chunk - 1, 0)
+        assert sizes == (*[chunk] * cuts, length - cuts * chunk)  # counted from the segment's start
+        if cuts:
+            assert places == tuple(range(places[0], places[0] + cuts + 1))
+            assert {int(work.heads[place]) for place in places} == {places[0]}
+    folded = {place for found in left.values() if len(found) > 1 for place, _ in found}
+    alone = set(range(len(work.heads))) - folded
+    assert alone
+    assert all(int(work.heads[place]) == place for place in alone)
     for k in range(singles):
         at = int(work.starts[-1 - k])
         assert int(work.tables[-1 - k]) == int(padded_rows[at] >= 18)

@@ -80,6 +80,7 @@ def update(
     from sparrow.kernels.native.library import UPDATE
     from sparrow.kernels.native.translate import translate
 
+    logical_rows = scalars.logical_rows if step.stochastic else None  # nothing else reads it
     arrays = (table, *slots)
     inputs = (
         grads.ids,
@@ -89,6 +90,7 @@ def update(
         scalars.hyper,
         scalars.seeds,
         scalars.first_rows,
+        _or_empty(logical_rows, jnp.int32),
     )
     new_table, *new_slots = jax.ffi.ffi_call(
         UPDATE,
@@ -99,6 +101,7 @@ def update(
         *arrays,
         has_bags=np.int64(grads.bags is not None),
         has_gains=np.int64(grads.gains is not None),
+        has_logical_rows=np.int64(logical_rows is not None),
         step=np.int64(translate(step).key),
         threads=np.int64(threads),
     )

@@ -118,7 +118,8 @@ class Tile:
             return functools.reduce(operator.add, values, total), places
 
         values, places = fetch(0, places)
-        total: jax.Array = functools.reduce(operator.add, values)
+        # From zero on, so that a sum of negative zeros has one sign, however many masked zeros follow.
+        total: jax.Array = functools.reduce(operator.add, values, jnp.zeros_like(values[0]))
         rounds = lax.div(jnp.max(lengths) + (self.unroll - 1), self.unroll)
         total, _ = lax.fori_loop(1, rounds, body, (total, places))
         return total

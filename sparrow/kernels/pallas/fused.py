@@ -22,7 +22,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 
 from sparrow.kernels.pallas.blocks import Entries, Place, Tile, call, gather, struct
-from sparrow.kernels.pallas.memory import RowRefs
+from sparrow.kernels.pallas.memory import RowRefs, scalar_arrays
 from sparrow.kernels.pallas.order import Pieces, Sorted, pieces, sort
 from sparrow.kernels.pallas.singles import step_singles
 from sparrow.kernels.pallas.tuning import Tuning
@@ -58,12 +58,11 @@ def update(
         if partials is None:
             new_table, *new_slots = state
             return new_table, tuple(new_slots)
-        # The piece that ends at position p left its sum at (p - 1) // chunk; the sums belong together where the rows
-        # at the multiples of chunk are equal. A row that stands alone there was not cut.
+        # The piece that starts at position p left its sum at p // chunk; sums with equal heads belong together.
         count, stride = partials.shape[0], stride * chunk
         chunk, tile = tuning.fold_chunk, tuning.fold
         last = count <= tuning.last_level
-        work = pieces(rows, num_rows, count if last else chunk, scalars.first_rows, stride)
+        work = pieces(rows, num_rows, count if last else chunk, scalars.first_rows, stride, work.heads)
         summands, reader = (partials,), _side_by_side
 
 
@@ -121,12 +120,13 @@ def _step_pieces(
 ) -> tuple[jax.Array | None, tuple[jax.Array, ...]]:
     """Sums the pieces of several entries, and steps the rows of those that are whole segments.
 
-    Position p of ``summands`` belongs to row ``rows[p * stride]``.
+    Position p of ``summands`` belongs to row ``rows[(p + 1) * stride - 1]``.
 
     Returns:
       The sums of the pieces of cut segments, where ``sums`` says how many there can be; table and slots.
     """
-    inputs = (*work, rows, *summands, *scalars, *state)
+    numbers = scalar_arrays(step, scalars)
+    inputs = (*work, rows, *summands, *numbers, *state)
     outputs = (*(() if sums is None else (sums,)), *(struct(x.shape, x.dtype) for x in state))
     first_state, num_sums = len(inputs) - len(state), len(outputs) - len(state)
     # A program for every tile that could be needed is far too many where rows repeat: some per core go round.
@@ -136,7 +136,7 @@ def _step_pieces(
         pieces = Pieces(*refs[: len(work)])
         sums_ref, rows_ref, refs = refs[len(refs) - len(outputs)], refs[len(work)], refs[len(work) + 1 :]
         entries = reader(*refs[: len(summands)])
-        state_rows = RowRefs.of(refs[len(summands) :], len(state))
+        state_rows = RowRefs.of(refs[len(summands) :], len(numbers), len(state))
         program, num_pieces = pl.program_id(0), pieces.several[0]
 
         def take(i: jax.Array) -> _Taken:
@@ -147,7 +147,7 @@ def _step_pieces(
 
         def locate(taken: _Taken) -> tuple[jax.Array, list[Place]]:
             start, length, _ = taken.bounds()
-            return gather(rows_ref, start * stride, length > 0, 0), tile.locate(start, length, entries, 0)
+            return gather(rows_ref, (start + 1) * stride - 1, length > 0, 0), tile.locate(start, length, entries, 0)
 
         # Memory answers late: while this round is finished, the next is located, and the one after taken up.
         def one_round(i: jax.Array, carry: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -159,7 +159,7 @@ def _step_pieces(
             values = state_rows.apply(step, tile, row, now.table, whole, values, grad)
             state_rows.store(tile, row, whole, values)
             if sums is not None:
-                tile.store(sums_ref, lax.div(start + length - 1, chunk), ~whole & (length > 0), grad)
+                tile.store(sums_ref, lax.div(start, chunk), ~whole & (length > 0), grad)
             return following, located, after
 
         tiles = lax.div(num_pieces + (tile.rows - 1), tile.rows)

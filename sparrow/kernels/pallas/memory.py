@@ -13,9 +13,15 @@ from jax.experimental.pallas import triton
 from sparrow.kernels.pallas.blocks import Tile, gather, scatter
 from sparrow.kernels.pallas.padded import padded
 from sparrow.kernels.rounding import noise
-from sparrow.kernels.types import RowStep
+from sparrow.kernels.types import RowStep, StepScalars
 
 ONCE = {"eviction_policy": "evict_first"}  # a row is read and written once a step: it need not stay in the cache
+
+
+def scalar_arrays(step: RowStep, scalars: StepScalars) -> tuple[jax.Array, ...]:
+    """The arrays of ``scalars`` that a kernel takes: the last one is left out where it is not given or not read."""
+    *always, logical_rows = scalars
+    return (*always, logical_rows) if step.stochastic and logical_rows is not None else tuple(always)
 
 
 class RowValues(NamedTuple):
@@ -30,21 +36,18 @@ class RowRefs(NamedTuple):
 
     table: Any
     slots: tuple[Any, ...]
-    hyper: Any
-    seeds: Any
-    first_rows: Any
+    scalars: StepScalars
 
     @classmethod
-    def of(cls, refs: Sequence[Any], num_state: int) -> RowRefs:
-        """From a kernel's last arguments, `StepScalars` first; table and slots are the last ``num_state`` of them."""
-        hyper, seeds, first_rows, *_ = refs
+    def of(cls, refs: Sequence[Any], num_scalars: int, num_state: int) -> RowRefs:
+        """From a kernel's last arguments: `scalar_arrays` first; table and slots are the last ``num_state`` of them."""
         table, *slots = refs[len(refs) - num_state :]
-        return cls(table, tuple(slots), hyper, seeds, first_rows)
+        return cls(table, tuple(slots), StepScalars(*refs[:num_scalars]))
 
     @property
     def stacked(self) -> bool:
         """Whether the stack holds more than one table."""
-        return bool(self.first_rows.shape[0] > 1)
+        return bool(self.scalars.first_rows.shape[0] > 1)
 
     def load(self, tile: Tile, row: jax.Array, mask: jax.Array) -> RowValues:
         """Rows ``row[k]`` where ``mask[k]``."""
@@ -84,11 +87,13 @@ class RowRefs(NamedTuple):
             at = ref.at[(table, *(jnp.full_like(table, i) for i in column))]
             return triton.load(at, mask=mask, other=jnp.ones((), ref.dtype))
 
-        scalars = [of_table(self.hyper, i) for i in range(len(step.scalars))]
+        hyper, seeds, first_rows, logical_rows = self.scalars
+        scalars = [of_table(hyper, i) for i in range(len(step.scalars))]
         bits = None
         if step.stochastic:
             draw = tile.over_rows(functools.partial(noise, dim=tile.columns))
-            bits = draw(of_table(self.seeds), row - of_table(self.first_rows))
+            given = None if logical_rows is None else gather(logical_rows, row, mask, 0)
+            bits = draw(of_table(seeds), row - of_table(first_rows) if given is None else given)
         one = padded(step, tile.columns)
         new_table, new_slots = tile.over_rows(one)(values.table, grad, values.slots, scalars, bits)
         return RowValues(new_table, new_slots)

@@ -11,7 +11,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 
 from sparrow.kernels.pallas.blocks import Entries, Place, Tile, call, gather, struct
-from sparrow.kernels.pallas.memory import RowRefs
+from sparrow.kernels.pallas.memory import RowRefs, scalar_arrays
 from sparrow.kernels.pallas.order import Pieces
 from sparrow.kernels.types import RowStep, StepScalars
 
@@ -49,14 +49,15 @@ def step_singles(
       tile: what a program has in hand.
       programs: how many go round.
     """
-    inputs = (work.starts, work.tables, work.singles, rows, *summands, *scalars, *state)
+    numbers = scalar_arrays(step, scalars)
+    inputs = (work.starts, work.tables, work.singles, rows, *summands, *numbers, *state)
     first_state, most = len(inputs) - len(state), work.starts.shape[0]
     programs = min(-(-most // tile.rows), programs)
 
     def kernel(*refs: Any) -> None:
         starts_ref, tables_ref, count_ref, rows_ref, *refs_left = refs
         entries = reader(*refs_left[: len(summands)])
-        rows = RowRefs.of(refs_left[len(summands) :], len(state))
+        rows = RowRefs.of(refs_left[len(summands) :], len(numbers), len(state))
         program, count = pl.program_id(0), count_ref[0]
 
         def take(i: jax.Array) -> _Taken:

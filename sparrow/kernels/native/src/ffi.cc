@@ -96,18 +96,20 @@ ffi::Error handle_lookup(ffi::ThreadPool pool, Buffer table, Buffer ids, Buffer 
   return launch(kernels.load()->lookup, call, pool, threads);
 }
 
-// Arguments: ids, bags, gains, bag_grads, scalars, seeds, first_rows, table, slots; results: table, slots, in place.
+// Arguments: ids, bags, gains, bag_grads, scalars, seeds, first_rows, logical_rows, table, slots; results: table, slots,
+// in place.
 ffi::Error handle_update(ffi::ThreadPool pool, Buffer ids, Buffer bags, Buffer gains, Buffer bag_grads, Buffer scalars,
-                  Buffer seeds, Buffer first_rows, Buffer table, ffi::RemainingArgs slots, int64_t has_bags,
-                  int64_t has_gains, int64_t step, int64_t threads, ffi::Result<Buffer> new_table,
-                  ffi::RemainingRets new_slots) {
+                  Buffer seeds, Buffer first_rows, Buffer logical_rows, Buffer table, ffi::RemainingArgs slots,
+                  int64_t has_bags, int64_t has_gains, int64_t has_logical_rows, int64_t step, int64_t threads,
+                  ffi::Result<Buffer> new_table, ffi::RemainingRets new_slots) {
   UpdateCall call{};
   TableType type;
   if (table.dimensions().size() != 2 || !table_type(table.element_type(), &type, &call.row_bytes)) {
     return refuse("the table must be a matrix of float32, bfloat16 or float16");
   }
   if (!is(ids, Type::S32, 1) || !is(bags, Type::S32, 1) || !is(gains, Type::F32, 1) || !is(bag_grads, Type::F32, 2) ||
-      !is(scalars, Type::F32, 2) || !is(seeds, Type::U32, 1) || !is(first_rows, Type::S32, 1)) {
+      !is(scalars, Type::F32, 2) || !is(seeds, Type::U32, 1) || !is(first_rows, Type::S32, 1) ||
+      !is(logical_rows, Type::S32, 1)) {
     return refuse("an argument of update has the wrong type");
   }
   call.num_rows = table.dimensions()[0];
@@ -124,10 +126,12 @@ ffi::Error handle_update(ffi::ThreadPool pool, Buffer ids, Buffer bags, Buffer g
   call.scalars = scalars.typed_data<float>();
   call.seeds = seeds.typed_data<uint32_t>();
   call.first_rows = first_rows.typed_data<int32_t>();
+  call.logical_rows = has_logical_rows ? logical_rows.typed_data<int32_t>() : nullptr;
   call.num_slots = static_cast<int32_t>(slots.size());
   const bool fits = (call.dim == 0 || bag_grads.dimensions()[1] == call.dim) && call.num_tables > 0 &&
                     count(seeds) == call.num_tables && count(first_rows) == call.num_tables &&
-                    (!has_bags || count(bags) == call.count) && (!has_gains || count(gains) == call.count);
+                    (!has_bags || count(bags) == call.count) && (!has_gains || count(gains) == call.count) &&
+                    (!has_logical_rows || count(logical_rows) == call.num_rows);
   if (!fits) return refuse("the arrays of an update have lengths that do not belong together");
   if (call.num_slots > kMaxSlots) return refuse("too many slots");
   if (table.untyped_data() != new_table->untyped_data()) return refuse("the table is not updated in place");
@@ -190,10 +194,12 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(sparrow_update, sparrow::handle_update,
                                   .Arg<xla::ffi::AnyBuffer>()  // scalars
                                   .Arg<xla::ffi::AnyBuffer>()  // seeds
                                   .Arg<xla::ffi::AnyBuffer>()  // first_rows
+                                  .Arg<xla::ffi::AnyBuffer>()  // logical_rows
                                   .Arg<xla::ffi::AnyBuffer>()  // table
                                   .RemainingArgs()             // slots
                                   .Attr<int64_t>("has_bags")
                                   .Attr<int64_t>("has_gains")
+                                  .Attr<int64_t>("has_logical_rows")
                                   .Attr<int64_t>("step")
                                   .Attr<int64_t>("threads")
                                   .Ret<xla::ffi::AnyBuffer>()

@@ -48,9 +48,10 @@ struct UpdateCall {
   const float* bag_grads;  // (num_bags, dim)
   int32_t num_tables;
   int32_t num_scalars;
-  const float* scalars;       // (num_tables, num_scalars)
-  const uint32_t* seeds;      // (num_tables,)
-  const int32_t* first_rows;  // (num_tables,) ascending
+  const float* scalars;         // (num_tables, num_scalars)
+  const uint32_t* seeds;        // (num_tables,)
+  const int32_t* first_rows;    // (num_tables,) ascending
+  const int32_t* logical_rows;  // (num_rows,) each row's number in its logical table, or null: row - first_rows[table]
   RowStep step;
   int32_t buffers;  // how many scratch buffers the step wants
 };

@@ -48,6 +48,7 @@ class Piece {
       const int64_t width = call_.slot_widths[k];
       prefetch<true>(call_.slots[k] + row * width, width * sizeof(float));
     }
+    if (call_.logical_rows != nullptr) prefetch<false>(call_.logical_rows + row, sizeof(int32_t));
   }
 
   void prefetch_grad(int64_t i) const {
@@ -89,8 +90,10 @@ class Piece {
     while (table_ + 1 < call_.num_tables && call_.first_rows[table_ + 1] <= row) ++table_;  // rows ascend
     float* slots[kMaxSlots];
     for (int32_t k = 0; k < call_.num_slots; ++k) slots[k] = call_.slots[k] + row * call_.slot_widths[k];
+    const auto index = call_.logical_rows != nullptr ? call_.logical_rows[row]
+                                                     : static_cast<int32_t>(row - call_.first_rows[table_]);
     call_.step({call_.table + row * call_.row_bytes, grad, slots, call_.scalars + int64_t(table_) * call_.num_scalars,
-                call_.seeds[table_], static_cast<int32_t>(row - call_.first_rows[table_]), call_.dim, scratch_});
+                call_.seeds[table_], index, call_.dim, scratch_});
   }
 
   const UpdateCall& call_;
