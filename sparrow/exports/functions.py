@@ -23,6 +23,7 @@ Function = Callable[[Arrays, Arrays, Arrays], Arrays]
 
 PLATFORMS: Final = ("cpu", "cuda", "rocm", "tpu")
 BATCH: Final = "batch"
+LOCATIONS: Final = "jax_traceback_in_locations_limit"
 
 
 _shape: Callable[..., jax.ShapeDtypeStruct] = jax.ShapeDtypeStruct
@@ -96,12 +97,12 @@ def exported(function: Function, arguments: Arguments) -> Exported:
 @contextlib.contextmanager
 def _without_source_lines() -> Iterator[None]:
     """No paths of this machine's source files in programs: they go to others."""
-    before = jax.config.jax_traceback_in_locations_limit
-    jax.config.update("jax_traceback_in_locations_limit", 0)  # type: ignore[no-untyped-call]
+    before = getattr(jax.config, LOCATIONS)
+    jax.config.update(LOCATIONS, 0)  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
-        jax.config.update("jax_traceback_in_locations_limit", before)  # type: ignore[no-untyped-call]
+        jax.config.update(LOCATIONS, before)  # type: ignore[no-untyped-call]
 
 
 def used(function: Function, arguments: Arguments) -> tuple[list[str], ...]:
