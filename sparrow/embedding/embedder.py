@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from sparrow.embedding.guards import undifferentiable
 from sparrow.embedding.packing import Group, PackedBatch, pack
 from sparrow.embedding.row_grads import RowGrads
 from sparrow.embedding.sizes import Sizes
@@ -66,6 +67,11 @@ class Embedder:
         self._stack_of = {table.name: stack for stack in self.stacks for table in stack.tables}
         self._backends: dict[str, Backend] = {stack.name: choose(backend, stack.step) for stack in self.stacks}
 
+    @property
+    def frozen(self) -> bool:
+        """Whether no table is ever updated."""
+        return all(stack.frozen for stack in self.stacks)
+
     def init(self, key: jax.Array) -> EmbeddingState:
         """Fresh tables and slots. A table's values depend on ``key`` and its own name alone."""
         tables, slots = {}, {}
@@ -101,7 +107,7 @@ class Embedder:
         """Activations by feature, (batch, dim) float32. Take gradients with respect to these, never to the tables."""
         activations: dict[str, jax.Array] = {}
         for stack, groups in self._stacks_of(batch):
-            table = jax.lax.stop_gradient(state.tables[stack.name])
+            table = undifferentiable(state.tables[stack.name])
             rows = self._backends[stack.name].lookup(table, batch.lookups[stack.name])  # (num_bags, dim)
             start = 0
             for group in groups:
@@ -114,6 +120,16 @@ class Embedder:
                 }
                 start += size
         return {feature.name: activations[feature.name] for feature in self.features}
+
+    def activation_shapes(self, batch: PackedBatch) -> dict[str, tuple[int, int]]:
+        """The shape of each feature's activations, (batch, dim), in the order of `lookup`."""
+        shapes = {
+            name: (group.num_bags, stack.dim)
+            for stack, groups in self._stacks_of(batch)
+            for group in groups
+            for name in group.features
+        }
+        return {feature.name: shapes[feature.name] for feature in self.features}
 
     def row_grads(self, batch: PackedBatch, act_grads: Mapping[str, jax.Array]) -> RowGrads:
         """The tables' gradient from the activations' gradients, as a value: add, scale, measure, then `apply`."""
@@ -215,12 +231,7 @@ class Embedder:
         return grad if limit is None else jnp.clip(grad, -limit, limit)
 
     def _check_act_grads(self, batch: PackedBatch, act_grads: Mapping[str, jax.Array]) -> None:
-        expected = {
-            name: (group.num_bags, stack.dim)
-            for stack, groups in self._stacks_of(batch)
-            for group in groups
-            for name in group.features
-        }
+        expected = self.activation_shapes(batch)
         for name in act_grads:
             if name not in expected:
                 raise ValueError(f"act_grads has an unknown feature '{name}': {nearest(str(name), expected)}")

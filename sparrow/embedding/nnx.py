@@ -1,43 +1,84 @@
-"""The Embedder as a Flax NNX layer."""
+"""The Embedder as a Flax NNX layer, and the two calls that train a model with such layers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import optax
 from flax import nnx
 
 from sparrow.embedding.embedder import Embedder, EmbeddingState
+from sparrow.embedding.guards import untrained
+from sparrow.embedding.model_gradients import ACCUMULATES, Gradients, accumulates, room, sum_calls
 from sparrow.embedding.packing import PackedBatch
+from sparrow.embedding.row_grads import RowGrads
 from sparrow.embedding.specs import FeatureSpec
+
+_ADVICE = (
+    "nnx.value_and_grad (or nnx.grad) does not reach the tables of this sp.nnx.Embed. Write "
+    "loss, grads = sp.nnx.value_and_grad(loss_fn)(model, ...) in its place, or embed.prepare(batch), with the batch of "
+    "every call of the layer, right before it; then optimizer = sp.nnx.Optimizer(model, tx) and "
+    "optimizer.update(model, grads). To leave the tables as they are, look up outside of it"
+)
 
 
 class Tables(nnx.Variable[EmbeddingState]):
     """Holds tables, slots and step. Not an ``nnx.Param``: dense optimizers and ``nnx.grad`` pass it by."""
 
 
+class Anchor(nnx.Param[jax.Array]):
+    """One number, zero, that shows a layer that it is differentiated. An ``nnx.Param``: ``nnx.grad`` includes it."""
+
+
+class Probe(nnx.Param[tuple[dict[str, jax.Array], ...]]):
+    """Zeros that are added to the activations of each prepared call: their gradient is that at the activations.
+
+    Empty between steps. An ``nnx.Param``, so that ``nnx.grad`` includes it by default.
+    """
+
+
+class Batches(nnx.Variable[tuple[PackedBatch, ...]]):
+    """Holds the batches of the prepared calls, from ``value_and_grad`` to the update."""
+
+
 class Embed(nnx.Module):
-    """Tables inside an NNX model. The layer looks up; the model and ``nnx.grad`` see activations only.
-
-    One training step, with activations and dense parameters differentiated together::
-
-        acts = model.embed(batch)
-        grads, act_grads = nnx.grad(loss_fn, argnums=(0, 1))(model, acts, ...)
-        optimizer.update(model, grads)
-        model.embed.update(batch, act_grads)
+    """Tables inside an NNX model, which looks them up in its ``__call__`` and trains as any other.
 
     >>> import sparrow as sp
-    >>> table = sp.TableSpec(name="items", vocabulary_size=10, embedding_dim=4, optimizer=sp.rules.SGD(0.1))
-    >>> embed = Embed([sp.FeatureSpec(name="item", table_spec=table)], rngs=nnx.Rngs(0))
-    >>> embed(embed.pack({"item": [1, 2]}))["item"].shape
-    (2, 4)
+    >>> table = sp.TableSpec(name="items", vocabulary_size=10, embedding_dim=4, optimizer=sp.rules.Adagrad(0.1))
+    >>> class Model(nnx.Module):
+    ...     def __init__(self, rngs):
+    ...         self.embed = sp.nnx.Embed([sp.FeatureSpec(name="item", table_spec=table)], rngs=rngs)
+    ...         self.head = nnx.Linear(4, 1, rngs=rngs)
+    ...     def __call__(self, batch):
+    ...         return self.head(self.embed(batch)["item"])[:, 0]
+    >>> def loss_fn(model, batch, labels):
+    ...     return optax.sigmoid_binary_cross_entropy(model(batch), labels).mean()
+    >>> @functools.partial(nnx.jit, donate_argnums=(0, 1))  # donated: tables are updated in place
+    ... def train_step(model, optimizer, batch, labels):
+    ...     loss, grads = sp.nnx.value_and_grad(loss_fn)(model, batch, labels)
+    ...     optimizer.update(model, grads)
+    ...     return loss
+    >>> model = Model(nnx.Rngs(0))
+    >>> optimizer = sp.nnx.Optimizer(model, optax.adam(1e-3))
+    >>> batch = model.embed.pack({"item": [1, 2]})
+    >>> losses = [train_step(model, optimizer, batch, jnp.ones(2)) for _ in range(5)]
+    >>> bool(losses[-1] < losses[0]), int(model.embed.state.get_value().step)
+    (True, 5)
     """
 
     def __init__(self, features: Sequence[FeatureSpec] | Embedder, *, rngs: nnx.Rngs, backend: str = "auto") -> None:
         """``features`` or a ready Embedder; the tables are drawn from ``rngs.params()``."""
         self.embedder = features if isinstance(features, Embedder) else Embedder(features, backend)
         self.state = Tables(self.embedder.init(rngs.params()))
+        self.anchor = Anchor(jnp.zeros(()))
+        self.probe = Probe(())
+        self.batches = Batches(())
+        self.recording = False
 
     def pack(self, inputs: Mapping[str, Any], **options: Any) -> PackedBatch:
         """As `Embedder.pack`, on the host."""
@@ -45,12 +86,172 @@ class Embed(nnx.Module):
 
     def __call__(self, batch: PackedBatch) -> dict[str, jax.Array]:
         """Activations by feature."""
-        return self.embedder.lookup(self.state.get_value(), batch)
+        acts = self.embedder.lookup(self.state.get_value(), batch)
+        probe, used = self.probe.get_value(), self.batches.get_value()
+        prepared = len(used) < len(probe)
+        if prepared or self.recording:
+            self.batches.set_value((*used, batch))
+        if prepared:
+            return _moved(acts, probe[len(used)])
+        return acts if self.embedder.frozen else untrained(acts, self.anchor.get_value(), _ADVICE)
+
+    def prepare(self, *batches: PackedBatch) -> None:
+        """Makes room for the gradients of the next calls, one per batch. `value_and_grad` does it by itself.
+
+        Call it inside the training step, right before ``nnx.value_and_grad``. The update takes the room away again.
+        """
+        if self.batches.get_value():
+            raise ValueError(
+                "the last gradients of this sp.nnx.Embed were not used, and a sum of two would be lost on its tables: "
+                "accumulate with optimizer.gradients(model, grads), which can be added, or drop them with embed.reset()"
+            )
+        self.probe.set_value(tuple(room(self.embedder, batch) for batch in batches))
+
+    def reset(self) -> None:
+        """Drops prepared calls, and gradients that were taken and not used."""
+        self.probe.set_value(())
+        self.batches.set_value(())
 
     def update(self, batch: PackedBatch, act_grads: Mapping[str, jax.Array]) -> None:
-        """One optimizer step of the tables, from the gradients of the activations."""
-        self.state.set_value(self.embedder.update(self.state.get_value(), batch, act_grads))
+        """One optimizer step of the tables alone, from the gradients of the activations."""
+        self.apply(self.embedder.row_grads(batch, act_grads))
+
+    def apply(self, grads: RowGrads) -> None:
+        """One optimizer step of the tables alone, from row gradients."""
+        self.state.set_value(self.embedder.apply(self.state.get_value(), grads))
 
     def table(self, name: str) -> jax.Array:
         """The logical table."""
         return self.embedder.table(self.state.get_value(), name)
+
+
+def value_and_grad(f: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """``nnx.value_and_grad``, which takes its arguments and returns its results, with room for the tables' gradients.
+
+    It traces ``f`` once more, without running it, to find the calls of every `Embed`. ``grads`` then holds, besides
+    the gradients of the parameters, those at the activations of each call, for `Optimizer.update`.
+    """
+    transformed = nnx.value_and_grad(f, **options)
+
+    @functools.wraps(f)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        layers = _layers((args, kwargs))
+        for name, batches in _calls(f, args, kwargs).items():
+            layers[name].prepare(*batches)
+        result = transformed(*args, **kwargs)
+        for layer in layers.values():
+            layer.probe.set_value(())
+        return result
+
+    return wrapper
+
+
+class Optimizer(nnx.Optimizer[Any]):
+    """``nnx.Optimizer`` for models with `Embed` layers: ``tx`` updates the parameters, each table's rule the table.
+
+    Accumulate micro-batches with `gradients`::
+
+        total = None
+        for batch, labels in micro_batches:
+            loss, grads = sp.nnx.value_and_grad(loss_fn)(model, batch, labels)
+            grads = optimizer.gradients(model, grads)
+            total = grads if total is None else total + grads
+        optimizer.update(model, total.scale(1 / len(micro_batches)))
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tx: optax.GradientTransformation,
+        *,
+        wrt: Any = nnx.Param,
+        clip_global_norm: float | None = None,
+    ) -> None:
+        """Prepares the optax state of the parameters.
+
+        Args:
+          model: the model whose tables and parameters are trained.
+          tx: the optax transformation of the parameters. It must not accumulate by itself.
+          wrt: the filter of the parameters, as in ``nnx.Optimizer``.
+          clip_global_norm: limits the norm over parameters and rows together; None: no limit.
+        """
+        if jax.tree.leaves(nnx.state(model, nnx.All(wrt, Tables))):
+            raise ValueError(
+                "wrt selects the tables, which an optax transformation cannot train: each is trained by the rule in "
+                "its TableSpec; give the filter of the other parameters, such as wrt=nnx.Param"
+            )
+        if clip_global_norm is not None and not clip_global_norm > 0:
+            raise ValueError(f"clip_global_norm must be above 0 or None, got {clip_global_norm!r}")
+        super().__init__(model, tx, wrt=nnx.All(wrt, nnx.Not(nnx.Any(Anchor, Probe))))
+        if accumulates(self.opt_state):
+            raise ValueError(ACCUMULATES)
+        self.clip_global_norm = clip_global_norm
+
+    def gradients(self, model: Any, grads: Any) -> Gradients:
+        """What `value_and_grad` returned, as a value that can be added, scaled and measured before one `update`."""
+        taken = {_name(path): probe.get_value() for path, probe in _probes(grads)}
+        rows, embedders = {}, []
+        for name, layer in _layers(model).items():
+            batches, act_grads = layer.batches.get_value(), taken.get(name, ())
+            if len(batches) != len(act_grads):
+                raise ValueError(
+                    f"the layer '{name}' was called {len(batches)} times since the last update, but grads hold "
+                    f"the gradients of {len(act_grads)} calls: give this model the grads of its last "
+                    "sp.nnx.value_and_grad(loss_fn)(model, ...), once"
+                )
+            if batches:
+                rows[name] = sum_calls(layer.embedder, batches, act_grads)
+                embedders.append((name, layer.embedder))
+            layer.reset()
+        return Gradients(nnx.state(grads, self.wrt), rows, tuple(embedders))
+
+    def update(self, model: Any, grads: Any, /, **kwargs: Any) -> optax.Updates:
+        """One optimizer step of the whole model, from the result of `value_and_grad` or from `Gradients`."""
+        total = grads if isinstance(grads, Gradients) else self.gradients(model, grads)
+        if self.clip_global_norm is not None:
+            total = total.clip(self.clip_global_norm)
+        layers = _layers(model)
+        for name, rows in total.rows.items():
+            layers[name].apply(rows)
+        return super().update(model, total.dense, **kwargs)
+
+
+def _calls(f: Callable[..., Any], args: Any, kwargs: Any) -> dict[str, tuple[PackedBatch, ...]]:
+    """The batches, as shapes, that ``f`` calls each layer with."""
+
+    def record() -> dict[str, tuple[PackedBatch, ...]]:
+        copies = nnx.clone((args, kwargs))
+        layers = _layers(copies)
+        for layer in layers.values():
+            layer.reset()
+            layer.recording = True
+        f(*copies[0], **copies[1])
+        return {name: layer.batches.get_value() for name, layer in layers.items()}
+
+    calls: dict[str, tuple[PackedBatch, ...]] = jax.eval_shape(record)
+    return calls
+
+
+def _layers(root: Any) -> dict[str, Embed]:
+    """Every `Embed` inside ``root``, by the name of its path."""
+    return {_name(path): functools.reduce(_child, path[:-1], root) for path, _ in _probes(root)}
+
+
+def _probes(root: Any) -> list[tuple[tuple[Any, ...], Any]]:
+    return list(nnx.to_flat_state(nnx.state(root, Probe)))
+
+
+def _child(node: Any, key: Any) -> Any:
+    return getattr(node, key) if isinstance(key, str) and hasattr(node, key) else node[key]
+
+
+def _name(path: tuple[Any, ...]) -> str:
+    return "/".join(map(str, path[:-1]))
+
+
+def _moved(acts: dict[str, jax.Array], zeros: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    shapes = {name: array.shape for name, array in acts.items()}
+    prepared = {name: array.shape for name, array in zeros.items()}
+    if shapes != prepared:
+        raise ValueError(f"this call was prepared for activations of the shapes {prepared}, but they are {shapes}")
+    return {name: acts[name] + zeros[name] for name in acts}

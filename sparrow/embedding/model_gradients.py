@@ -1,0 +1,89 @@
+"""`Gradients`: what one optimizer step of a Flax model takes, for its parameters and the tables of all its layers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from sparrow.embedding.embedder import Embedder
+from sparrow.embedding.packing import PackedBatch
+from sparrow.embedding.row_grads import RowGrads
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Gradients:
+    """The gradients of a model. ``a + b`` accumulates micro-batches: one update with it touches each row once.
+
+    Attributes:
+      dense: the gradients of the parameters.
+      rows: the row gradients of each layer with tables, by the layer's path in the model.
+      embedders: the Embedder of each of these layers.
+    """
+
+    dense: Any
+    rows: dict[str, RowGrads]
+    embedders: tuple[tuple[str, Embedder], ...] = dataclasses.field(metadata={"static": True})
+
+    def __add__(self, other: Gradients) -> Gradients:
+        if not isinstance(other, Gradients):
+            return NotImplemented
+        rows = dict(self.rows)
+        for path, grads in other.rows.items():
+            rows[path] = rows[path] + grads if path in rows else grads
+        embedders = tuple({**dict(self.embedders), **dict(other.embedders)}.items())
+        return Gradients(jax.tree.map(jnp.add, self.dense, other.dense), rows, embedders)
+
+    def scale(self, factor: jax.Array | float) -> Gradients:
+        """Every gradient times ``factor``."""
+        dense = jax.tree.map(lambda g: g * factor, self.dense)
+        rows = {path: grads.scale(factor) for path, grads in self.rows.items()}
+        return dataclasses.replace(self, dense=dense, rows=rows)
+
+    def global_norm(self) -> jax.Array:
+        """The Euclidean norm over parameters and rows together, each row's entries summed first."""
+        norms = [optax.global_norm(self.dense), *(grads.global_norm() for grads in self.rows.values())]
+        return jnp.sqrt(sum(jnp.square(norm) for norm in norms))
+
+    def clip(self, limit: float) -> Gradients:
+        """The gradients, scaled down where their norm is above ``limit``."""
+        norm = self.global_norm()
+        return self.scale(jnp.where(norm < limit, 1.0, limit / norm))
+
+    def all_finite(self) -> jax.Array:
+        """Whether every gradient is finite."""
+        leaves = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(self.dense)]
+        return jnp.array([*leaves, *(grads.all_finite() for grads in self.rows.values())]).all()
+
+
+def sum_calls(
+    embedder: Embedder, batches: Sequence[PackedBatch], act_grads: Sequence[dict[str, jax.Array]]
+) -> RowGrads:
+    """The row gradients of a layer over all its calls in one step."""
+    first, *others = map(embedder.row_grads, batches, act_grads)
+    return sum(others, start=first)
+
+
+def room(embedder: Embedder, batch: PackedBatch) -> dict[str, jax.Array]:
+    """Zeros to be added to the activations of ``batch``, whose gradient is the gradient at the activations."""
+    return {name: jnp.zeros(shape, jnp.float32) for name, shape in embedder.activation_shapes(batch).items()}
+
+
+def accumulates(opt_state: Any) -> bool:
+    """Whether an optax state belongs to a transformation that accumulates, which would leave the tables out."""
+
+    def found(node: Any) -> bool:
+        return isinstance(node, optax.MultiStepsState)
+
+    return any(map(found, jax.tree.leaves(opt_state, is_leaf=found)))
+
+
+ACCUMULATES = (
+    "tx accumulates (optax.MultiSteps, or dense.build with accumulate), which would leave the tables out; add the "
+    "gradients of the micro-batches instead and update once"
+)
