@@ -1,4 +1,4 @@
-"""The same idea in Flax Linen: one embedding layer, one dense layer, tables updated inside the jitted step.
+"""The same idea in Flax Linen: lookup inside the model, one value_and_grad, one optimizer step for tables and the rest.
 
 python examples/linen_model.py [--steps 200]
 """
@@ -25,49 +25,50 @@ FEATURES = tuple(
 )
 
 
-class Head(nn.Module):
-    """Scores the concatenated activations."""
+class ClickModel(nn.Module):
+    """Looks the fields up and scores them."""
 
     @nn.compact
-    def __call__(self, acts: dict[str, jax.Array]) -> jax.Array:
+    def __call__(self, batch: sp.PackedBatch) -> jax.Array:
+        acts = sp.linen.Embed(FEATURES, name="embed")(batch)
         x = jnp.concatenate([acts[feature.name] for feature in FEATURES], axis=1)
         return nn.Dense(1)(nn.relu(nn.Dense(16)(x)))[:, 0]
 
 
-embed, head, dense = sp.linen.Embed(FEATURES), Head(), optax.adam(1e-2)
+model = ClickModel()
 
 
-@functools.partial(jax.jit, donate_argnums=0)
-def train_step(train_state, batch, labels):
-    tables, params, dense_state = train_state
-    acts = embed.apply(tables, batch)
+@functools.partial(jax.jit, donate_argnums=0)  # donated: the tables are updated in place
+def train_step(state: sp.linen.TrainState, batch: sp.PackedBatch, labels: jax.Array):
+    def loss_fn(trainable):
+        logits, seen = model.apply({**state.variables, **trainable}, batch, mutable=["lookups"])
+        return optax.sigmoid_binary_cross_entropy(logits, labels).mean(), seen["lookups"]
 
-    def loss_fn(params, acts):
-        return optax.sigmoid_binary_cross_entropy(head.apply(params, acts), labels).mean()
-
-    loss, (grads, act_grads) = jax.value_and_grad(loss_fn, argnums=(0, 1))(params, acts)
-    updates, dense_state = dense.update(grads, dense_state, params)
-    _, tables = embed.apply(tables, batch, act_grads, method="update", mutable=["embeddings"])
-    return (tables, optax.apply_updates(params, updates), dense_state), loss
+    (loss, lookups), grads = jax.value_and_grad(loss_fn, has_aux=True)(state.trainable(batch))
+    return state.apply_gradients(grads=grads, lookups=lookups), loss
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=200)
     data = Clicks(fields=FIELDS, rows=ROWS)
+    embedder = sp.linen.Embed(FEATURES).embedder
 
     def pack(ids):
-        return embed.embedder.pack({feature.name: ids[:, i] for i, feature in enumerate(FEATURES)})
+        return embedder.pack({feature.name: ids[:, i] for i, feature in enumerate(FEATURES)})
 
-    first = pack(data.batch(0, 1024).ids)
-    tables = embed.init(jax.random.key(0), first)
-    params = head.init(jax.random.key(1), embed.apply(tables, first))
-    state = (tables, params, dense.init(params))
+    variables = model.init(jax.random.key(0), pack(data.batch(0, 1024).ids))
+    state = sp.linen.TrainState.create(model=model, variables=variables, tx=optax.adam(1e-2))
     for step, batch in enumerate(data.batches(parser.parse_args().steps, 1024)):
         state, loss = train_step(state, pack(batch.ids), batch.labels)
         if step % 50 == 0:
             print(f"step {step}: loss {loss:.4f}")
-    print(f"last loss {loss:.4f}")
+
+    predict, metric = jax.jit(model.apply), sp.metrics.ExactAUC()
+    ranked = metric.init()
+    for batch in data.batches(8, 1024, start=10_000):
+        ranked = metric.update(ranked, jax.nn.sigmoid(predict(state.variables, pack(batch.ids))), batch.labels)
+    print(f"last loss {loss:.4f}, AUC {metric.compute(ranked):.4f} on fresh impressions")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ ROOT = Path(__file__).parent.parent
     [
         ("plain_loop.py", ["--steps", "40", "--precision", "bfloat16"], 0.65),
         ("custom_rule.py", ["--steps", "40"], 0.65),
+        ("click_model.py", ["--steps", "60"], 0.65),
+        ("linen_model.py", ["--steps", "60"], 0.65),
         ("custom_model.py", ["{folder}", "--steps", "40"], 0.65),
     ],
 )

@@ -18,7 +18,7 @@ _TABLES = (
 
 @jax.custom_jvp
 def undifferentiable(table: jax.Array) -> jax.Array:
-    """The table. Raises a TypeError where its derivative is asked for.
+    """Return the table; raise a TypeError where its derivative is asked for.
 
     >>> jax.grad(lambda w, table: w * undifferentiable(table).sum())(2.0, jax.numpy.ones(3)).item()
     3.0
@@ -36,7 +36,7 @@ def _refuse_tables(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tup
 
 
 def untrained(acts: Activations, anchor: jax.Array, advice: str) -> Activations:
-    """The activations of a layer. Raises a TypeError with ``advice`` where its parameter ``anchor`` is differentiated.
+    """Return the activations; raise a TypeError with ``advice`` where the layer's ``anchor`` is differentiated.
 
     Whoever differentiates a model by its parameters expects the layer to train: without room for the gradient at the
     activations it would not.

@@ -74,7 +74,7 @@ class Embed(nn.Module):
         return _embedder(self.features, self.backend)
 
     def setup(self) -> None:
-        """Creates the tables, and a parameter, one number, that shows the layer that it is differentiated."""
+        """Create the tables, and a parameter, one number, that shows the layer that it is differentiated."""
         embedder = self.embedder
         self.state = self.variable(COLLECTION, "state", lambda: embedder.init(self.make_rng("params")))
         there = self.is_initializing() or self.has_variable("params", "anchor")
@@ -169,7 +169,7 @@ class TrainState:
     def trainable(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The collections to differentiate by: "params", and "probes" for the calls that the model makes.
 
-        It traces the model once, without running it, with the arguments of ``model.apply`` after the variables.
+        Trace the model once, without running it, with the arguments of ``model.apply`` after the variables.
         """
         _, made = jax.eval_shape(lambda: self.model.apply(self.variables, *args, **kwargs, mutable=True))
         probes = jax.tree.map(lambda probe: jnp.zeros(probe.shape, probe.dtype), made.get(PROBES, {}))

@@ -1,4 +1,4 @@
-"""`Gradients`: what one optimizer step of a Flax model takes, for its parameters and the tables of all its layers."""
+"""`Gradients` of a Flax model: of its parameters and of the tables of all its layers."""
 
 from __future__ import annotations
 
@@ -47,8 +47,9 @@ class Gradients:
 
     def global_norm(self) -> jax.Array:
         """The Euclidean norm over parameters and rows together, each row's entries summed first."""
-        norms = [optax.global_norm(self.dense), *(grads.global_norm() for grads in self.rows.values())]
-        return jnp.sqrt(sum(jnp.square(norm) for norm in norms))
+        squares = [jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(self.dense)]
+        squares += [jnp.square(grads.global_norm()) for grads in self.rows.values()]
+        return jnp.sqrt(jnp.array(squares).sum())
 
     def clip(self, limit: float) -> Gradients:
         """The gradients, scaled down where their norm is above ``limit``."""

@@ -96,7 +96,7 @@ class Embed(nnx.Module):
         return acts if self.embedder.frozen else untrained(acts, self.anchor.get_value(), _ADVICE)
 
     def prepare(self, *batches: PackedBatch) -> None:
-        """Makes room for the gradients of the next calls, one per batch. `value_and_grad` does it by itself.
+        """Make room for the gradients of the next calls, one per batch. `value_and_grad` does it by itself.
 
         Call it inside the training step, right before ``nnx.value_and_grad``. The update takes the room away again.
         """
@@ -108,7 +108,7 @@ class Embed(nnx.Module):
         self.probe.set_value(tuple(room(self.embedder, batch) for batch in batches))
 
     def reset(self) -> None:
-        """Drops prepared calls, and gradients that were taken and not used."""
+        """Drop prepared calls, and gradients that were taken and not used."""
         self.probe.set_value(())
         self.batches.set_value(())
 
@@ -126,10 +126,10 @@ class Embed(nnx.Module):
 
 
 def value_and_grad(f: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """``nnx.value_and_grad``, which takes its arguments and returns its results, with room for the tables' gradients.
+    """``nnx.value_and_grad``, with the same arguments and results, and room for the gradients of the tables.
 
-    It traces ``f`` once more, without running it, to find the calls of every `Embed`. ``grads`` then holds, besides
-    the gradients of the parameters, those at the activations of each call, for `Optimizer.update`.
+    Trace ``f`` once more, without running it, to find the calls of every `Embed` in its arguments. The result holds,
+    besides the gradients of the parameters, those at the activations of each call, for `Optimizer.update`.
     """
     transformed = nnx.value_and_grad(f, **options)
 
@@ -138,10 +138,11 @@ def value_and_grad(f: Callable[..., Any], **options: Any) -> Callable[..., Any]:
         layers = _layers((args, kwargs))
         for name, batches in _calls(f, args, kwargs).items():
             layers[name].prepare(*batches)
-        result = transformed(*args, **kwargs)
-        for layer in layers.values():
-            layer.probe.set_value(())
-        return result
+        try:
+            return transformed(*args, **kwargs)
+        finally:
+            for layer in layers.values():
+                layer.probe.set_value(())
 
     return wrapper
 
@@ -167,7 +168,7 @@ class Optimizer(nnx.Optimizer[Any]):
         wrt: Any = nnx.Param,
         clip_global_norm: float | None = None,
     ) -> None:
-        """Prepares the optax state of the parameters.
+        """Prepare the optax state of the parameters.
 
         Args:
           model: the model whose tables and parameters are trained.
@@ -188,7 +189,7 @@ class Optimizer(nnx.Optimizer[Any]):
         self.clip_global_norm = clip_global_norm
 
     def gradients(self, model: Any, grads: Any) -> Gradients:
-        """What `value_and_grad` returned, as a value that can be added, scaled and measured before one `update`."""
+        """The gradients of one `value_and_grad`, as a value to be added, scaled and measured before one `update`."""
         taken = {_name(path): probe.get_value() for path, probe in _probes(grads)}
         rows, embedders = {}, []
         for name, layer in _layers(model).items():
