@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.embedding import Ragged
+from sparrow.kernels import feed
 
 Values = Any  # an array whose first axis is the batch, or a `Ragged`
 
@@ -58,17 +59,6 @@ class Batch:
 PARTS = tuple(field.name for field in dataclasses.fields(Batch) if field.name != "negatives")
 
 
-def concatenate(batches: Sequence[Batch]) -> Batch:
-    """All rows of ``batches``, which hold the same names."""
-    if len(batches) == 1:
-        return batches[0]
-    parts: Any = {
-        part: {name: join([getattr(batch, part)[name] for batch in batches]) for name in getattr(batches[0], part)}
-        for part in PARTS
-    }
-    return Batch(**parts)
-
-
 def take(values: Values, rows: npt.NDArray[np.integer[Any]]) -> Values:
     """The given rows of one column.
 
@@ -77,6 +67,9 @@ def take(values: Values, rows: npt.NDArray[np.integer[Any]]) -> Values:
     """
     if not isinstance(values, Ragged):
         return np.take(values, rows, axis=0, mode="clip")  # all are in range: nothing is clipped, and no check is made
+    taken = feed.take_bags(values.values, values.offsets, values.weights, rows)
+    if taken is not None:
+        return Ragged(*taken)
     lengths = np.diff(values.offsets)[rows]
     offsets = np.zeros(len(rows) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])

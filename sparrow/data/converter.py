@@ -1,4 +1,4 @@
-"""`Converter`: from the rows of a chunk to a `Batch`, with a policy for rows that cannot be used."""
+"""`Converter`: from the rows of a chunk to a `Block`, with a policy for rows that cannot be used."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from sparrow.data.batch import Batch, concatenate
+from sparrow.data.batch import Batch
+from sparrow.data.block import Block, concatenate
+from sparrow.data.compiled import Compiled
 from sparrow.data.errors import DataError, Problems
 from sparrow.data.features import Feature
 from sparrow.data.labels import Label, keys, refuse_single, sample_weights
@@ -41,6 +43,8 @@ class Converter:
         single = [label.source_column for label in labels] + [*weights, *keys]
         self.columns: list[str] = list(dict.fromkeys([*(column for column, _ in users), *single]))
         self._users, self._single = users, single
+        self._compiled: Compiled | None = None
+        self._kinds: dict[str, Any] | None = None  # that it was made for
 
     def check(self, reader: Reader) -> None:
         """Refuses columns of a type that cannot be read, files whose types differ, vocabularies that are missing."""
@@ -62,8 +66,10 @@ class Converter:
         for column in self._single:
             if why := refuse_single("the column", first[column]):
                 raise DataError(why, first_file, column=column)
+        if self._kinds != first:
+            self._compiled, self._kinds = Compiled.of(self, first), first
 
-    def convert(self, rows: Rows, bad_rows: BadRows) -> tuple[Batch, int]:
+    def convert(self, rows: Rows, bad_rows: BadRows) -> tuple[Block, int]:
         """All rows of a chunk that can be used, and how many could not."""
         try:
             return self._convert(rows, bad_rows)
@@ -76,21 +82,32 @@ class Converter:
                 raise DataError(f"cannot be read, it may be damaged: {damage}", rows.file, rows.place(0)) from None
             raise
 
-    def _convert(self, rows: Rows, bad_rows: BadRows) -> tuple[Batch, int]:
+    def _convert(self, rows: Rows, bad_rows: BadRows) -> tuple[Block, int]:
         parts, skipped, first = [], rows.skipped, 0
         for piece in rows.table.to_batches() or [_empty(rows.table.schema)]:
-            batch, problems = self._attempt(piece)
-            if problems.rows is not None and problems.first is not None:
-                if bad_rows == "error":
-                    row, column, why = problems.first
-                    raise DataError(why, rows.file, rows.place(first + row), column)
-                skipped += int(problems.rows.sum())
-                batch, problems = self._attempt(piece.take(np.flatnonzero(~problems.rows)))
-            parts.append(batch)
+            made = None if self._compiled is None else self._compiled.convert(piece, bad_rows)
+            if made is None:
+                made = self._by_numpy(piece, first, rows, bad_rows)
+            parts.append(made[0])
+            skipped += made[1]
             first += piece.num_rows
         return concatenate(parts), skipped
 
-    def _attempt(self, piece: Any) -> tuple[Batch, Problems]:
+    def _by_numpy(self, piece: Any, first: int, rows: Rows, bad_rows: BadRows) -> tuple[Block, int]:
+        """The reference, which can explain what is wrong. ``first``: the row of the chunk where the piece begins."""
+        skipped = 0
+        while True:  # a column whose rows differ in length is not looked at any closer: others may be wrong in it too
+            batch, problems = self.attempt(piece)
+            if problems.rows is None or problems.first is None:
+                return Block.of(batch), skipped
+            if bad_rows == "error":
+                row, column, why = problems.first
+                raise DataError(why, rows.file, rows.place(first + row), column)
+            skipped += int(problems.rows.sum())
+            piece = piece.take(np.flatnonzero(~problems.rows))
+
+    def attempt(self, piece: Any) -> tuple[Batch, Problems]:
+        """All columns of a record batch, and the rows among them that cannot be used."""
         problems = Problems(piece.num_rows)
         batch = Batch(
             labels={label.name: label.convert(piece, problems) for label in self.labels},

@@ -16,21 +16,25 @@ class HashTable:
     >>> table = HashTable(np.array([17, 4, 99], np.uint64))
     >>> table.find(np.array([99, 5, 17], np.uint64)).tolist()
     [2, -1, 0]
+
+    Attributes:
+      keys: (slots,) the key in each slot.
+      positions: (slots,) its position; -1: the slot is free.
     """
 
     def __init__(self, keys: U64) -> None:
         slots = max(8, 1 << (2 * len(keys) - 1).bit_length())
         self._mask = np.uint64(slots - 1)
-        self._keys = np.zeros(slots, np.uint64)
-        self._positions = np.full(slots, -1, np.int32)
+        self.keys = np.zeros(slots, np.uint64)
+        self.positions = np.full(slots, -1, np.int32)
         pending = np.arange(len(keys), dtype=np.int32)
         slot = (keys & self._mask).astype(np.int64)
         while pending.size:
-            free = np.flatnonzero(self._positions[slot] < 0)
+            free = np.flatnonzero(self.positions[slot] < 0)
             taken, first = np.unique(slot[free], return_index=True)  # one key per free slot
             winners = free[first]
-            self._keys[taken] = keys[pending[winners]]
-            self._positions[taken] = pending[winners]
+            self.keys[taken] = keys[pending[winners]]
+            self.positions[taken] = pending[winners]
             stay = np.ones(len(pending), np.bool_)
             stay[winners] = False
             pending, slot = pending[stay], (slot[stay] + 1) & int(self._mask)
@@ -38,11 +42,11 @@ class HashTable:
     def find(self, keys: U64) -> npt.NDArray[np.int32]:
         """The position of each key, -1 for one that is not there."""
         slot = (keys & self._mask).astype(np.int64)
-        found = self._positions[slot]
-        pending = np.flatnonzero((self._keys[slot] != keys) & (found >= 0))
+        found = self.positions[slot]
+        pending = np.flatnonzero((self.keys[slot] != keys) & (found >= 0))
         while pending.size:
             slot[pending] = (slot[pending] + 1) & int(self._mask)
             at = slot[pending]
-            found[pending] = self._positions[at]
-            pending = pending[(self._keys[at] != keys[pending]) & (found[pending] >= 0)]
+            found[pending] = self.positions[at]
+            pending = pending[(self.keys[at] != keys[pending]) & (found[pending] >= 0)]
         return found

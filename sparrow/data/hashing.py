@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sparrow.embedding.hashing import U64, hash_integers, mix64
+from sparrow.kernels import feed
 
 __all__ = ["U64", "hash_integers", "hash_texts", "mix64", "modulo", "shuffled"]
 
@@ -75,4 +76,7 @@ def shuffled(count: int, *seeds: int) -> npt.NDArray[np.int64]:
     key = np.zeros(1, np.uint64)
     for seed in seeds:
         key = mix64(key ^ np.array([seed], np.int64).view(np.uint64))
+    order = feed.shuffled(count, int(key[0]))
+    if order is not None:
+        return order
     return np.argsort(mix64(np.arange(count, dtype=np.uint64) ^ key))  # no two are equal: any sort gives this order

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ import numpy.typing as npt
 from sparrow import fields
 from sparrow.data.errors import Problems
 from sparrow.data.keys import hashed
-from sparrow.data.values import Parsed, element_type, integers, is_list, is_number, is_text, numbers, plain
+from sparrow.data.values import Parsed, element_type, integers, is_compiled, is_list, is_number, is_text, numbers, plain
+from sparrow.kernels.feed import Step, plan
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +47,11 @@ class Label:
         """The column it is read from."""
         return self.column or self.name
 
+    def step(self, kinds: Mapping[str, Any]) -> Step | None:
+        """The compiled conversion; None: there is none for a column of this type."""
+        step = number_step(self.source_column, kinds)
+        return None if step is None else dataclasses.replace(step, limit=self.at_least)
+
     def convert(self, columns: Any, problems: Problems) -> npt.NDArray[np.float32]:
         """(batch,) float32."""
         x = required_numbers(columns, self.source_column, f"label '{self.name}'", problems)
@@ -67,6 +74,18 @@ def keys(columns: Any, column: str, problems: Problems) -> npt.NDArray[np.int64]
     _refuse(column, parsed, "the key", problems)
     values: npt.NDArray[Any] = parsed.values
     return values.view(np.int64) if values.dtype == np.uint64 else values.astype(np.int64)
+
+
+def number_step(column: str, kinds: Mapping[str, Any], is_weight: bool = False) -> Step | None:
+    """The compiled conversion of `required_numbers`, or of `sample_weights`."""
+    if not is_compiled(kinds[column]):
+        return None
+    return Step(plan.NUMBERS, (column,), is_required=True, is_weight=is_weight)
+
+
+def key_step(column: str, kinds: Mapping[str, Any]) -> Step | None:
+    """The compiled conversion of `keys`."""
+    return Step(plan.KEY, (column,)) if is_compiled(kinds[column]) else None
 
 
 def refuse_single(what: str, kind: Any) -> str | None:

@@ -10,7 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sparrow import fields
-from sparrow.data.batch import Batch, concatenate
+from sparrow.data.batch import Batch
+from sparrow.data.block import concatenate
 from sparrow.data.converter import Converter
 from sparrow.data.errors import DataError
 from sparrow.data.features import Feature
@@ -73,7 +74,7 @@ class NegativeSampler:
             converter.convert(_alike(reader.read(chunk, bad_rows), like or {}), bad_rows)[0]
             for chunk in range(reader.num_chunks)
         ]
-        rows = concatenate(parts)
+        rows = concatenate(parts).to_batch()
         self.fingerprint = f"{reader.fingerprint}/{count}/{weight_column}"
         self._limits = None if weight_column is None else _limits(rows.weights[weight_column], weight_column, reader)
         self._items = Batch(rows.ids, rows.numbers, rows.sequences, keys={ID: rows.keys[id_column]})

@@ -15,7 +15,8 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar, cast
 
 from sparrow import fields
-from sparrow.data.batch import Batch, concatenate
+from sparrow.data.batch import Batch
+from sparrow.data.block import Block, concatenate
 from sparrow.data.converter import Converter
 from sparrow.data.errors import DataError
 from sparrow.data.features import Feature
@@ -33,7 +34,7 @@ T = TypeVar("T")
 class Window:
     """Converted rows in their final order, and the position of the first of them."""
 
-    rows: Batch
+    rows: Block
     start: Position
     skipped: int  # malformed rows among those read for it
 
@@ -176,7 +177,7 @@ class Pipeline(Generic[T]):
             is_whole, usable = chunk == 0, 0
             while chunk < count:
                 first, before = chunk, skipped
-                parts: list[Batch] = []
+                parts: list[Block] = []
                 while chunk < count and (not parts or sum(map(len, parts)) < self.shuffle_rows):
                     part, bad = self._converter.convert(
                         self._reader.read(int(order[chunk]), self.bad_rows), self.bad_rows
@@ -205,7 +206,7 @@ class Pipeline(Generic[T]):
     def _batches(self, windows: Iterator[Window], start: Position) -> Iterator[tuple[T, Position, int]]:
         """Batches, each with the position after it and the malformed rows up to there."""
         size, count, taken = self.batch_size, start.batches, start.row
-        held: list[tuple[Batch, Position]] = []  # rows that wait for more, and where they start
+        held: list[tuple[Block, Position]] = []  # rows that wait for more, and where they start
         for window in windows:
             rows, at, end = window.rows, window.start, len(window.rows)
             seen = window.start.skipped + window.skipped
@@ -228,14 +229,15 @@ class Pipeline(Generic[T]):
             yield from self._rest(held, last, count, seen)
 
     def _rest(
-        self, held: Sequence[tuple[Batch, Position]], after: Position, count: int, seen: int
+        self, held: Sequence[tuple[Block, Position]], after: Position, count: int, seen: int
     ) -> Iterator[tuple[T, Position, int]]:
         """The last rows of an epoch."""
         if held and not self.drop_remainder:
             rows = concatenate([part for part, _ in held])
             yield self._prepared(rows, count + 1), dataclasses.replace(after, row=0, batches=count + 1), seen
 
-    def _prepared(self, batch: Batch, number: int) -> T:
+    def _prepared(self, rows: Block, number: int) -> T:
+        batch = rows.to_batch()
         if self._negatives is not None:
             batch = dataclasses.replace(batch, negatives=self._negatives.draw(number))
         return cast("T", batch) if self.prepare is None else self.prepare(batch)

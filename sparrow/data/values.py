@@ -66,6 +66,18 @@ def is_list(kind: Any) -> bool:
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
+def is_compiled(kind: Any) -> bool:
+    """Whether the compiled conversions read columns of this type; NumPy reads all."""
+    element, types = element_type(kind), pa.types
+    return bool(
+        is_text(element)
+        or types.is_integer(element)
+        or types.is_boolean(element)
+        or types.is_float32(element)
+        or types.is_float64(element)
+    )
+
+
 def element_type(kind: Any) -> Any:
     """The type of a column's entries: inside a list, behind a dictionary."""
     if is_list(kind):

@@ -61,7 +61,11 @@ class Vocabulary:
 
         Integers stand in the vocabulary as decimal texts.
         """
-        return (self._texts if is_text else self._integers).find(keys)
+        return self.table(is_text).find(keys)
+
+    def table(self, is_text: bool) -> HashTable:
+        """Positions by the hash of words, or of the integers that they stand for."""
+        return self._texts if is_text else self._integers
 
     def save(self, path: str | Path) -> None:
         """Writes one word a line, UTF-8."""

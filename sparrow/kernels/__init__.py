@@ -11,7 +11,7 @@ from typing import Protocol
 
 import jax
 
-from sparrow.kernels import native, pallas, xla
+from sparrow.kernels import feed, native, pallas, xla
 from sparrow.kernels.platform import platform
 from sparrow.kernels.types import Lookups, RowGradients, RowStep, StepScalars
 from sparrow.kernels.warning import warn_once
@@ -47,12 +47,14 @@ BACKENDS: dict[str, Backend] = {"xla": xla, "native": native, "pallas": pallas}
 
 
 def backends() -> dict[str, str]:
-    """Which backends there are: "available", or why not.
+    """Which backends there are: "available", or why not; and which code feeds them: "native", or "numpy" and why.
 
     >>> backends()["xla"]
     'available'
     """
-    return {name: backend.unavailable() or "available" for name, backend in BACKENDS.items()}
+    found = {name: backend.unavailable() or "available" for name, backend in BACKENDS.items()}
+    reason = feed.unavailable()
+    return found | {"feed": "native" if reason is None else f"numpy: {reason}"}
 
 
 def choose(name: str, step: RowStep) -> Backend:

@@ -119,7 +119,7 @@ def _batches(
         return
     converter.check(reader)
     nothing = Rows(_empty(reader), reader.schemas[0][0], lambda row: f"row {row}")
-    yield prepare(converter.convert(nothing, "error")[0])
+    yield prepare(converter.convert(nothing, "error")[0].to_batch())
 
 
 def _empty(reader: Reader) -> Any:

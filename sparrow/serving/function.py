@@ -74,7 +74,7 @@ class Function:
         table = with_types(Tables(rows).table, self.features)
         reader = Tables(table, max(table.num_rows, 1)).open(self._converter.columns)
         self._converter.check(reader)
-        return self._converter.convert(reader.read(0, "error"), "error")[0]
+        return self._converter.convert(reader.read(0, "error"), "error")[0].to_batch()
 
     def prepare(self, batch: Batch) -> Prepared:
         """Looks a batch up, on the host."""

@@ -7,8 +7,12 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from sparrow.data.batch import Values
 from sparrow.data.errors import Problems
+from sparrow.kernels.feed import Step
 from sparrow.registry import Registry
 
 F = TypeVar("F", bound="type[Feature]")
@@ -101,6 +105,17 @@ class Feature(abc.ABC):
     @abc.abstractmethod
     def refuse(self, column: str, kind: Any) -> str | None:
         """What is wrong with a column of Arrow type ``kind``; None: nothing."""
+
+    def step(self, kinds: Mapping[str, Any]) -> Step | None:
+        """The compiled conversion that gives what `convert` gives; None: there is none.
+
+        ``kinds``: the Arrow types of its columns.
+        """
+        return None
+
+    def transform(self, x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """What is done with numbers after they were read, where its `step` is transformed."""
+        return x
 
     @abc.abstractmethod
     def convert(self, columns: Any, problems: Problems) -> Values:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from sparrow.data.errors import Problems
 from sparrow.data.features.base import Holds, SparseFeature, register_feature
 from sparrow.data.hashing import mix64, modulo
 from sparrow.data.keys import hashed
-from sparrow.data.values import element_type, is_list, is_number, is_text
+from sparrow.data.values import element_type, is_compiled, is_list, is_number, is_text
+from sparrow.kernels.feed import Step, plan
 
 
 @register_feature("combo")
@@ -94,6 +96,12 @@ class ComboFeature(SparseFeature):
         if not is_list(kind) and (is_text(element) or is_number(element)):
             return None
         return f"feature '{self.name}' crosses single values (integers or texts), the column holds {kind}"
+
+    def step(self, kinds: Mapping[str, Any]) -> Step | None:
+        """The same hashes."""
+        if not all(is_compiled(kinds[column]) for column in self.columns):
+            return None
+        return Step(plan.CROSS, self.columns, size=self.hash_bucket_size)
 
     def convert(self, columns: Any, problems: Problems) -> Values:
         """(batch,) int32."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from sparrow.data.errors import Problems
 from sparrow.data.features.base import POOLINGS, Holds, register_feature
 from sparrow.data.features.mapped import MappedIds, without_missing
 from sparrow.data.values import Flat, cut_at_last, element_type, flatten, is_number, is_text, numbers
+from sparrow.kernels.feed import Step
 
 
 @register_feature("id")
@@ -101,6 +103,13 @@ class IdFeature(MappedIds):
         if is_number(element) or is_text(element):
             return None
         return f"feature '{self.name}' needs weights (numbers, or lists of them), the column holds {kind}"
+
+    def step(self, kinds: Mapping[str, Any]) -> Step | None:
+        """With the weights, if there are any."""
+        step = super().step(kinds)
+        if step is None:
+            return None
+        return dataclasses.replace(step, is_weighted=self._is_weighted, weight_separator=self.weight_separator)
 
     def convert(self, columns: Any, problems: Problems) -> Values:
         """(batch,) int32 where a row holds one id, else `Ragged`."""

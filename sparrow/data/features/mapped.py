@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
+from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sparrow import fields
-from sparrow.data.errors import Problems, shown
+from sparrow.data.errors import DataError, Problems, shown
 from sparrow.data.features.base import Holds, SparseFeature
 from sparrow.data.hashing import modulo
 from sparrow.data.keys import hashed, through_dictionary
@@ -22,11 +23,13 @@ from sparrow.data.values import (
     element_type,
     flatten,
     integers,
+    is_compiled,
     is_number,
     is_text,
 )
 from sparrow.data.vocabulary import Vocabulary
 from sparrow.embedding import Ragged
+from sparrow.kernels.feed import Step, plan
 
 UNKNOWN: Final = ("row", "empty", "error")
 
@@ -184,6 +187,34 @@ class MappedIds(SparseFeature):
             return f"{value} is not in the vocabulary of feature '{self.name}'; build it anew, or set unknown to 'row'"
 
         return dataclasses.replace(parsed, bad=~known if unread is None else ~known | unread, why=why)
+
+    def step(self, kinds: Mapping[str, Any]) -> Step | None:
+        """From the entries to row numbers."""
+        if not all(is_compiled(kinds[column]) for column in self.columns):
+            return None
+        element = element_type(kinds[self.id_column])
+        table, mapping = None, plan.NUMBERED if self.num_buckets is not None else plan.HASHED
+        try:
+            default_row = self._default_row(element)
+            if self.words is not None:
+                found = self.words.table(is_text(element) and not self.as_integer)
+                table, mapping = (found.keys, found.positions), plan.VOCABULARY
+        except DataError:  # a vocabulary that does not fit the column
+            return None
+        except ValueError:
+            default_row = plan.BAD_ROW
+        unknown = {"row": self.num_rows - 1, "empty": plan.NO_ROW, "error": plan.BAD_ROW}[self._unknown]
+        return Step(
+            plan.IDS,
+            self.columns,
+            mapping=mapping,
+            size=self.num_buckets or self.hash_bucket_size or 1,
+            unknown=unknown,
+            default_row=default_row,
+            as_integer=self.as_integer,
+            table=table,
+            separator=self.separator,
+        )
 
     def _entries(self, columns: Any) -> Flat:
         return flatten(columns.column(self.id_column), self.separator)

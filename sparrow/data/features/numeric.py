@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from sparrow import fields
 from sparrow.data.batch import Values
 from sparrow.data.errors import Problems
 from sparrow.data.features.base import Feature, Holds, TableUse, register_feature
-from sparrow.data.values import element_type, flatten, is_number, is_text, numbers, plain
+from sparrow.data.values import element_type, flatten, is_compiled, is_number, is_text, numbers, plain
+from sparrow.kernels.feed import Step, plan
 
 
 @register_feature("raw")
@@ -144,7 +146,30 @@ class RawFeature(Feature):
         if self.boundaries is not None:
             x = self._read(columns, problems, 1)
             return np.searchsorted(self.boundaries, x[:, 0], side="right").astype(np.int32)
-        x = self._read(columns, problems, self.dim)
+        return self.transform(self._read(columns, problems, self.dim)).astype(np.float32)
+
+    def step(self, kinds: Mapping[str, Any]) -> Step | None:
+        """The numbers, or their buckets; transforms are NumPy's, whose logarithms differ from those of C++."""
+        if not is_compiled(kinds[self.columns[0]]):
+            return None
+        plain = self.boundaries is not None or not self._is_transformed
+        return Step(
+            plan.NUMBERS if self.boundaries is None else plan.BUCKETS,
+            self.columns,
+            separator=self.separator,
+            dim=self.dim,
+            fill=self.missing or 0.0,
+            is_required=self.missing is None,
+            boundaries=self.boundaries or (),
+            is_transformed=not plain,
+        )
+
+    @property
+    def _is_transformed(self) -> bool:
+        return self.log or self.log10_above is not None or self.mean != 0.0 or self.std != 1.0
+
+    def transform(self, x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Take the logarithm that was asked for, and standardise."""
         if self.log:
             x = np.log(np.maximum(x, 0.0) + 1.0)  # in float64, where this is as good as log1p is in float32
         if self.log10_above is not None:
@@ -152,7 +177,7 @@ class RawFeature(Feature):
             x = np.where(above, np.log10(np.where(above, x, 1.0)), self.log10_default)
         if self.mean != 0.0 or self.std != 1.0:
             x = (x - self.mean) / self.std
-        return x.astype(np.float32)
+        return x
 
     def _read(self, columns: Any, problems: Problems, dim: int) -> npt.NDArray[np.float64]:
         (name,) = self.columns

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -13,6 +14,7 @@ from sparrow.data.errors import Problems
 from sparrow.data.features.base import POOLINGS, register_feature
 from sparrow.data.features.mapped import MappedIds, without_missing
 from sparrow.embedding import Ragged
+from sparrow.kernels.feed import Step
 
 
 @register_feature("sequence")
@@ -60,6 +62,13 @@ class SequenceFeature(MappedIds):
     def may_hold_lists(self) -> bool:
         """A sequence is a list."""
         return True
+
+    def step(self, kinds: Mapping[str, Any]) -> Step | None:
+        """With the length."""
+        step = super().step(kinds)
+        if step is None:
+            return None
+        return dataclasses.replace(step, max_length=self.max_length, keep_last=self.keep == "last")
 
     def convert(self, columns: Any, problems: Problems) -> Values:
         """`Ragged` if pooled, else (batch, max_length) int32 with -1 after the last id."""

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from sparrow.files import replace_file
+from sparrow.kernels.feed.loading import job as feed_job
 from sparrow.kernels.native import compiler, sources
 from sparrow.kernels.native.compiler import compile_library, levels, library_name
 from sparrow.kernels.native.library import ffi_content, shipped_name
@@ -84,6 +85,8 @@ def build(folder: pathlib.Path) -> list[pathlib.Path]:
         jobs.append((folder / library_name("kernels", level, sources.everything()), level, sources.KERNELS, ()))
     include = jax.ffi.include_dir()
     jobs.append((folder / library_name("ffi", baseline, ffi_content()), baseline, sources.FFI, (include,)))
+    name, level, files = feed_job()
+    jobs.append((folder / name, level, files, ()))
     wanted = {path for path, *_ in jobs}
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         made = [pool.submit(compile_library, *job) for job in jobs]

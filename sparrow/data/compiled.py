@@ -1,0 +1,114 @@
+"""`Compiled`: a converter's work on one record batch in a single call, without the interpreter's lock."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sparrow.data.block import Block, Layout, Name
+from sparrow.data.errors import Problems
+from sparrow.data.features import Feature
+from sparrow.data.labels import key_step, number_step
+from sparrow.data.sources.base import BadRows
+from sparrow.embedding import Ragged
+from sparrow.kernels import feed
+
+if TYPE_CHECKING:
+    from sparrow.data.converter import Converter
+
+
+@dataclasses.dataclass(frozen=True)
+class Output:
+    """A step's result: its column, and the transform of its numbers, where it has one."""
+
+    column: Name
+    transform: Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Compiled:
+    """Converts record batches of one schema. What it does not know, or finds wrong, is left to the reference.
+
+    Attributes:
+      layout: of the blocks.
+      schema: of the record batches; texts may come as dictionaries instead.
+      steps: the compiled conversions.
+      outputs: of each step.
+      rest: the features that have no compiled conversion.
+    """
+
+    layout: Layout
+    schema: list[str]
+    steps: feed.Plan
+    outputs: list[Output]
+    rest: list[Feature]
+
+    @classmethod
+    def of(cls, converter: Converter, kinds: Mapping[str, Any]) -> Compiled | None:
+        """The plan for columns of these types; None: the library is not there."""
+        if feed.unavailable():
+            return None
+        schema = pa.schema([(name, kinds[name]) for name in converter.columns])
+        try:
+            layout = Layout.of(converter.attempt(pa.RecordBatch.from_pylist([], schema=schema))[0])
+        except Exception:  # a feature of one's own that cannot convert no rows
+            return None
+        made: list[tuple[Name, feed.Step | None, Any]] = []
+        made += [(("labels", label.name), label.step(kinds), None) for label in converter.labels]
+        made += [(("weights", name), number_step(name, kinds, is_weight=True), None) for name in converter.weights]
+        made += [(("keys", name), key_step(name, kinds), None) for name in converter.keys]
+        rest = []
+        for feature in converter.features:
+            step = feature.step(kinds)
+            if step is None:
+                rest.append(feature)
+            else:
+                made.append(((feature.part, feature.name), step, feature.transform))
+        if any(step is None for _, step, _ in made):
+            return None
+        places = layout.places
+        plan = feed.Plan(
+            [(cast("feed.Step", step), places[name].word if name in places else -1) for name, step, _ in made],
+            {name: place for place, name in enumerate(converter.columns)},
+        )
+        return cls(layout, list(converter.columns), plan, [Output(name, use) for name, _, use in made], rest)
+
+    def convert(self, piece: Any, bad_rows: BadRows) -> tuple[Block, int] | None:
+        """The rows of a record batch that can be used, and how many cannot; None: the reference must look."""
+        library = feed.library()
+        if library is None or piece.schema.names != self.schema:
+            return None
+        words = np.zeros((piece.num_rows, self.layout.width), np.int32)
+        made = feed.convert(library, self.steps, piece, words)
+        if made is None:
+            return None
+        others: dict[Name, Any] = {}
+        for output, bags, numbers in zip(self.outputs, made.bags, made.numbers, strict=True):
+            if bags is not None:
+                others[output.column] = Ragged(*bags)
+            elif numbers is not None:
+                word = self.layout.places[output.column].word
+                words[:, word : word + numbers.shape[1]].view(np.float32)[...] = output.transform(numbers)
+        block = Block(self.layout, words, others, len(words))
+        bad, problems = made.bad, Problems(piece.num_rows)
+        for feature in self.rest:
+            block = _with(block, (feature.part, feature.name), feature.convert(piece, problems))
+        if problems.rows is not None:
+            bad = problems.rows if bad is None else bad | problems.rows
+        if bad is None:
+            return block, 0
+        return None if bad_rows == "error" else (block.take(np.flatnonzero(~bad)), int(bad.sum()))
+
+
+def _with(block: Block, column: Name, values: Any) -> Block:
+    """The block with the values of one more column."""
+    place = block.layout.places.get(column)
+    if place is None:
+        return dataclasses.replace(block, others={**block.others, column: values})
+    block.column(column)[...] = values
+    return block

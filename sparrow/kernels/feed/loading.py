@@ -1,0 +1,67 @@
+"""The compiled library of the feed in this process, called through ctypes: the interpreter's lock is free meanwhile."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import pathlib
+import threading
+from typing import Final
+
+from sparrow.kernels.native.compiler import CompileError, levels, library_name
+
+FOLDER = pathlib.Path(__file__).parent / "src"
+SOURCES = ("convert.cc", "order.cc", "pack.cc")
+SYMBOLS: Final = {  # and whether each returns a number
+    "sparrow_feed_convert": True,
+    "sparrow_feed_bags": False,
+    "sparrow_feed_shuffled": True,
+    "sparrow_feed_take_rows": False,
+    "sparrow_feed_take_offsets": False,
+    "sparrow_feed_take_bags": False,
+    "sparrow_feed_pack_single": True,
+    "sparrow_feed_pack_bags": True,
+}
+_lock = threading.Lock()
+
+
+def content() -> str:
+    """All code, for hashing."""
+    return "\n".join(path.read_text() for path in sorted(FOLDER.iterdir()) if path.suffix in (".cc", ".h"))
+
+
+def job() -> tuple[str, str, tuple[str, ...]]:
+    """Name of the library, the instruction set it is compiled for, and its sources."""
+    level = levels()[0]
+    return library_name("feed", level, content()), level, tuple(str(FOLDER / name) for name in SOURCES)
+
+
+@functools.cache
+def _load() -> ctypes.CDLL | str:
+    from sparrow.kernels.native.library import open_library
+
+    try:
+        loaded = open_library(*job(), symbols=list(SYMBOLS))
+    except (CompileError, OSError) as error:
+        return f"the compiled feed could not be loaded: {error}"
+    for symbol, returns in SYMBOLS.items():
+        getattr(loaded, symbol).restype = ctypes.c_int64 if returns else None
+    return loaded
+
+
+def load() -> ctypes.CDLL | str:
+    """The loaded library, or the reason why there is none."""
+    with _lock:
+        return _load()
+
+
+def library() -> ctypes.CDLL | None:
+    """The loaded library; None: NumPy does its work, with the same results."""
+    loaded = load()
+    return None if isinstance(loaded, str) else loaded
+
+
+def unavailable() -> str | None:
+    """Why the compiled feed cannot run here; None: it can."""
+    loaded = load()
+    return loaded if isinstance(loaded, str) else None

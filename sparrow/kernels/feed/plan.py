@@ -1,0 +1,112 @@
+"""`Step`: one conversion as the compiled code takes it, and `Plan`: all of them, with what they point to."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+IDS, NUMBERS, BUCKETS, CROSS, KEY = range(5)
+NUMBERED, HASHED, VOCABULARY = range(3)
+NO_ROW: Final = -1
+BAD_ROW: Final = -3
+"""The row of an unknown id that makes a row malformed; as the row of a missing id: the reference must look."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One conversion. The fields are those of ``Step`` in convert.cc, which describes them."""
+
+    kind: int
+    columns: tuple[str, ...]
+    mapping: int = 0
+    size: int = 0
+    unknown: int = NO_ROW
+    default_row: int = NO_ROW
+    as_integer: bool = False
+    table: tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]] | None = None
+    separator: str | None = None
+    is_weighted: bool = False
+    weight_separator: str | None = None
+    max_length: int = 0
+    keep_last: bool = False
+    dim: int = 1
+    fill: float = 0.0
+    is_required: bool = False
+    is_weight: bool = False
+    limit: float | None = None
+    boundaries: tuple[float, ...] = ()
+    is_transformed: bool = False  # whether its numbers are wanted as float64, to be transformed
+
+
+class _Step(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in ("kind",)),
+        ("columns", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("num_columns", "word", "mapping", "size", "unknown", "default_row")),
+        ("as_integer", ctypes.c_int64),
+        ("keys", ctypes.c_void_p),
+        ("positions", ctypes.c_void_p),
+        ("mask", ctypes.c_uint64),
+        ("separator", ctypes.c_char_p),
+        ("separator_size", ctypes.c_int64),
+        ("is_weighted", ctypes.c_int64),
+        ("weight_separator", ctypes.c_char_p),
+        ("weight_separator_size", ctypes.c_int64),
+        *((name, ctypes.c_int64) for name in ("max_length", "keep_last", "dim")),
+        ("fill", ctypes.c_double),
+        *((name, ctypes.c_int64) for name in ("is_required", "is_weight", "has_limit")),
+        ("limit", ctypes.c_double),
+        ("boundaries", ctypes.c_void_p),
+        ("num_boundaries", ctypes.c_int64),
+    ]
+
+
+class Plan:
+    """Steps for record batches whose columns have one order. Holds the arrays that they point to."""
+
+    def __init__(self, steps: Sequence[tuple[Step, int]], columns: Mapping[str, int]) -> None:
+        """``steps``: each with the word of a row where its values begin; -1: they are ragged."""
+        self.steps = [step for step, _ in steps]
+        self.words = [word for _, word in steps]
+        self._held: list[Any] = []
+        self.array = (_Step * max(len(steps), 1))(*(self._raw(step, word, columns) for step, word in steps))
+
+    def _raw(self, step: Step, word: int, columns: Mapping[str, int]) -> _Step:
+        places = self._address(np.array([columns[column] for column in step.columns], np.int64))
+        boundaries = self._address(np.array(step.boundaries, np.float64))
+        keys, positions = step.table or (np.zeros(1, np.uint64), np.zeros(1, np.int32))
+        separators = [None if text is None else text.encode() for text in (step.separator, step.weight_separator)]
+        self._held += separators
+        return _Step(
+            **{
+                name: int(getattr(step, name))
+                for name in (
+                    *("kind", "mapping", "size", "unknown", "default_row", "as_integer", "is_weighted", "max_length"),
+                    *("keep_last", "dim", "is_required", "is_weight"),
+                )
+            },
+            columns=places,
+            num_columns=len(step.columns),
+            word=word,
+            keys=self._address(keys),
+            positions=self._address(positions),
+            mask=len(keys) - 1,
+            separator=separators[0],
+            separator_size=len(separators[0] or b""),
+            weight_separator=separators[1],
+            weight_separator_size=len(separators[1] or b""),
+            fill=step.fill,
+            has_limit=step.limit is not None,
+            limit=step.limit or 0.0,
+            boundaries=boundaries,
+            num_boundaries=len(step.boundaries),
+        )
+
+    def _address(self, array: npt.NDArray[Any]) -> int:
+        self._held.append(array)
+        return array.ctypes.data

@@ -1,0 +1,208 @@
+// Entries of a column as integers, numbers, or 64-bit keys, a block at a time, each with a state.
+#pragma once
+
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <vector>
+
+#include "arrow.h"
+#include "hash.h"
+
+namespace sparrow {
+
+// UNSURE: whether it is good is for the reference to decide, such as a number written in an unusual way.
+enum State : uint8_t { GOOD = 0, MISSING = 1, BAD = 2, UNSURE = 4 };
+
+// Entries to read: those of an array from `begin` on, or texts that were cut out of others.
+struct Entries {
+  const Leaf* leaf = nullptr;
+  int64_t begin = 0, count = 0;
+  const Span* texts = nullptr;  // not null: these, and no leaf
+
+  bool is_text() const { return texts != nullptr || leaf->is_text(); }
+  Span text(int64_t i) const { return texts != nullptr ? texts[i] : leaf->text(begin + i); }
+};
+
+inline State parse_integer(Span text, int64_t& value) {
+  value = 0;
+  if (text.data == nullptr || text.size == 0) return MISSING;
+  const bool is_negative = text.data[0] == '-';
+  if (text.size - is_negative > 18 || text.size == is_negative) return UNSURE;
+  int64_t number = 0;
+  for (int64_t i = is_negative; i < text.size; ++i) {
+    const unsigned digit = static_cast<unsigned char>(text.data[i]) - '0';
+    if (digit > 9) return UNSURE;
+    number = number * 10 + digit;
+  }
+  value = is_negative ? -number : number;
+  return GOOD;
+}
+
+inline State parse_number(Span text, double& value) {
+  value = 0;
+  if (text.data == nullptr || text.size == 0) return MISSING;
+  int64_t whole;
+  if (text.size <= 15 && parse_integer(text, whole) == GOOD) {
+    value = text.data[0] == '-' ? -static_cast<double>(-whole) : static_cast<double>(whole);  // "-0" is a number too
+    return GOOD;
+  }
+  for (int64_t i = 0; i < text.size; ++i) {
+    if (!is_one_of(text.data[i], "0123456789.eE+-")) return UNSURE;
+  }
+  const auto read = std::from_chars(text.data, text.data + text.size, value);
+  if (read.ec != std::errc() || read.ptr != text.data + text.size || !std::isfinite(value)) return UNSURE;
+  return GOOD;
+}
+
+inline State whole_number(double number, int64_t& value) {
+  value = 0;
+  if (std::isnan(number)) return MISSING;
+  if (number != std::floor(number) || std::abs(number) > 9007199254740992.0) return BAD;
+  value = static_cast<int64_t>(number);
+  return GOOD;
+}
+
+inline State finite_number(double number, double& value) {
+  value = std::isfinite(number) ? number : 0.0;
+  return std::isfinite(number) ? GOOD : std::isnan(number) ? MISSING : BAD;
+}
+
+inline bool bit_at(const void* data, int64_t i) { return static_cast<const uint8_t*>(data)[i >> 3] >> (i & 7) & 1; }
+
+// Calls put(i, State, value) for entries that are integers or become such.
+template <class T, class Put>
+void each_plain(const Leaf& leaf, int64_t begin, int64_t count, Put&& put) {
+  const T* data = static_cast<const T*>(leaf.data) + leaf.offset + begin;
+  if (leaf.valid == nullptr) {
+    for (int64_t i = 0; i < count; ++i) put(i, GOOD, data[i]);
+  } else {
+    for (int64_t i = 0; i < count; ++i) {
+      const bool missing = leaf.is_missing(begin + i);
+      put(i, missing ? MISSING : GOOD, missing ? T{0} : data[i]);
+    }
+  }
+}
+
+template <class Put>
+void each_stored(const Entries& entries, Put&& put) {
+  const Leaf& leaf = *entries.leaf;
+  const int64_t begin = entries.begin, count = entries.count;
+  switch (leaf.type) {
+    case 'c': return each_plain<int8_t>(leaf, begin, count, put);
+    case 'C': return each_plain<uint8_t>(leaf, begin, count, put);
+    case 's': return each_plain<int16_t>(leaf, begin, count, put);
+    case 'S': return each_plain<uint16_t>(leaf, begin, count, put);
+    case 'i': return each_plain<int32_t>(leaf, begin, count, put);
+    case 'I': return each_plain<uint32_t>(leaf, begin, count, put);
+    case 'l': return each_plain<int64_t>(leaf, begin, count, put);
+    case 'L': return each_plain<uint64_t>(leaf, begin, count, put);
+    case 'f': return each_plain<float>(leaf, begin, count, put);
+    case 'g': return each_plain<double>(leaf, begin, count, put);
+    default:
+      for (int64_t i = 0; i < count; ++i) {
+        const bool missing = leaf.is_missing(begin + i);
+        put(i, missing ? MISSING : GOOD, static_cast<uint8_t>(!missing && bit_at(leaf.data, leaf.offset + begin + i)));
+      }
+  }
+}
+
+// Each function below fills values[0, count) and states[0, count), and returns all states that occur, joined.
+
+inline uint8_t integers(const Entries& entries, int64_t* values, uint8_t* states) {
+  uint8_t seen = 0;
+  if (entries.is_text()) {
+    for (int64_t i = 0; i < entries.count; ++i) seen |= states[i] = parse_integer(entries.text(i), values[i]);
+    return seen;
+  }
+  each_stored(entries, [&](int64_t i, State state, auto value) {
+    if constexpr (std::is_floating_point_v<decltype(value)>) {
+      if (state == GOOD) state = whole_number(static_cast<double>(value), values[i]);
+      else values[i] = 0;
+    } else {
+      values[i] = static_cast<int64_t>(value);
+    }
+    seen |= states[i] = state;
+  });
+  return seen;
+}
+
+inline uint8_t numbers(const Entries& entries, double* values, uint8_t* states) {
+  uint8_t seen = 0;
+  if (entries.is_text()) {
+    for (int64_t i = 0; i < entries.count; ++i) seen |= states[i] = parse_number(entries.text(i), values[i]);
+    return seen;
+  }
+  each_stored(entries, [&](int64_t i, State state, auto value) {
+    if constexpr (std::is_floating_point_v<decltype(value)>) {
+      if (state == GOOD) state = finite_number(static_cast<double>(value), values[i]);
+      else values[i] = 0;
+    } else {
+      values[i] = static_cast<double>(value);
+    }
+    seen |= states[i] = state;
+  });
+  return seen;
+}
+
+inline uint8_t hashes(const Entries& entries, bool as_integer, uint64_t* values, uint8_t* states) {
+  uint8_t seen = 0;
+  if (entries.is_text() && !as_integer) {
+    for (int64_t i = 0; i < entries.count; ++i) {
+      const Span text = entries.text(i);
+      const State state = text.data == nullptr || text.size == 0 ? MISSING : GOOD;
+      values[i] = state == GOOD ? hash_text(text) : 0;
+      seen |= states[i] = state;
+    }
+    return seen;
+  }
+  static_assert(sizeof(int64_t) == sizeof(uint64_t));
+  seen = integers(entries, reinterpret_cast<int64_t*>(values), states);
+  for (int64_t i = 0; i < entries.count; ++i) values[i] = mix64(values[i]);
+  return seen;
+}
+
+// Runs `convert(entries, values, states)` on the distinct words of a dictionary once, and spreads what it gives.
+template <class T>
+class Spread {
+ public:
+  template <class Convert>
+  uint8_t operator()(const Entries& entries, T* values, uint8_t* states, Convert&& convert) {
+    if (entries.texts != nullptr || entries.leaf->words.empty()) return convert(entries, values, states);
+    const Leaf& words = entries.leaf->words[0];
+    if (!is_ready_) {
+      words_.resize(words.length);
+      states_.resize(words.length);
+      Entries all;
+      all.leaf = &words;
+      all.count = words.length;
+      if (words.length) convert(all, words_.data(), states_.data());
+      is_ready_ = true;
+    }
+    uint8_t seen = 0;
+    for (int64_t i = 0; i < entries.count; ++i) {
+      if (entries.leaf->is_missing(entries.begin + i)) {
+        values[i] = T{0};
+        seen |= states[i] = MISSING;
+        continue;
+      }
+      const int64_t word = entries.leaf->integer(entries.begin + i);
+      if (word < 0 || word >= words.length) {  // damaged
+        values[i] = T{0};
+        seen |= states[i] = UNSURE;
+        continue;
+      }
+      values[i] = words_[word];
+      seen |= states[i] = states_[word];
+    }
+    return seen;
+  }
+
+ private:
+  bool is_ready_ = false;
+  std::vector<T> words_;
+  std::vector<uint8_t> states_;
+};
+
+}  // namespace sparrow
