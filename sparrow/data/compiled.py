@@ -95,14 +95,14 @@ class Compiled:
                 word = self.layout.places[output.column].word
                 words[:, word : word + numbers.shape[1]].view(np.float32)[...] = output.transform(numbers)
         block = Block(self.layout, words, others, len(words))
-        bad, problems = made.bad, Problems(piece.num_rows)
+        problems = Problems(piece.num_rows)
         for feature in self.rest:
             block = _with(block, (feature.part, feature.name), feature.convert(piece, problems))
         if problems.rows is not None:
-            bad = problems.rows if bad is None else bad | problems.rows
-        if bad is None:
+            return None
+        if made.bad is None:
             return block, 0
-        return None if bad_rows == "error" else (block.take(np.flatnonzero(~bad)), int(bad.sum()))
+        return None if bad_rows == "error" else (block.take(np.flatnonzero(~made.bad)), int(made.bad.sum()))
 
 
 def _with(block: Block, column: Name, values: Any) -> Block:

@@ -28,6 +28,10 @@ class DataError(ValueError):
         super().__init__(": ".join(filter(None, [", ".join(filter(None, where)), " ".join(why.split())])))
 
 
+class WaitInterrupted(Exception):
+    """Somebody asked to stop while a batch was waited for."""
+
+
 class Problems:
     """Collects the rows of one Arrow batch that cannot be used, while its columns are converted.
 

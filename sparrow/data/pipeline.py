@@ -2,41 +2,67 @@
 
 The order of rows is a pure function of the seed, the epoch and the source's chunks: an epoch visits the chunks in a
 seeded order, joins them to windows of at least ``shuffle_rows`` rows, and shuffles each window. So a position is a few
-numbers, and going back to it reads one window. (Grain shuffles and hands over single elements; for columns that are
-read and converted by the ten thousand rows it would add a process and a dependency to what is one thread here.)
+numbers, and going back to it reads one window. Chunks, windows and batches are made by several threads and handed on
+in order: how many threads there are changes nothing but the speed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 from sparrow import fields
 from sparrow.data.batch import Batch
 from sparrow.data.block import Block, concatenate
 from sparrow.data.converter import Converter
-from sparrow.data.errors import DataError
+from sparrow.data.crew import Crew, Task, default_threads, do
+from sparrow.data.errors import DataError, WaitInterrupted
 from sparrow.data.features import Feature
 from sparrow.data.hashing import shuffled
 from sparrow.data.labels import Label
+from sparrow.data.memory import Memory
 from sparrow.data.negatives import NegativeSampler
 from sparrow.data.position import Position
 from sparrow.data.prefetch import prefetch
 from sparrow.data.sources.base import BadRows, Reader, Source
+from sparrow.data.stages import CONVERT, DECODE, READ, Stages
+from sparrow.data.windows import Chunks, Window, joined
+
+MEMORY_AHEAD: Final = 2**31
+"""Bytes that rows made early may take, unless told otherwise."""
 
 T = TypeVar("T")
 
 
-@dataclasses.dataclass(frozen=True)
-class Window:
-    """Converted rows in their final order, and the position of the first of them."""
+class Piece(NamedTuple):
+    """Rows ``begin`` to ``end`` of a window."""
 
-    rows: Block
-    start: Position
-    skipped: int  # malformed rows among those read for it
+    window: Window
+    begin: int
+    end: int
+
+
+class Cut(NamedTuple):
+    """A batch that is yet to be made.
+
+    Attributes:
+      pieces: its rows.
+      number: how many batches there are up to this one.
+      after: the position behind it.
+      skipped: malformed rows up to there.
+      freed: memory that is free once it is taken.
+    """
+
+    pieces: list[Piece]
+    number: int
+    after: Position
+    skipped: int
+    freed: int
 
 
 class Pipeline(Generic[T]):
@@ -63,7 +89,9 @@ class Pipeline(Generic[T]):
         seed: int = 0,
         drop_remainder: bool = False,
         bad_rows: BadRows = "error",
-        ahead: int = 2,
+        ahead: int | None = None,
+        threads: int | None = None,
+        memory_ahead: int = MEMORY_AHEAD,
         prepare: Callable[[Batch], T] | None = None,
         negatives: Callable[[Reader], NegativeSampler] | None = None,
     ) -> None:
@@ -81,19 +109,28 @@ class Pipeline(Generic[T]):
           seed: of the shuffle.
           drop_remainder: whether an epoch's last rows are left out if they fill no batch.
           bad_rows: a malformed row is an "error", or is left out and counted ("skip", see `skipped`).
-          ahead: batches that are made early, in a thread of their own; 0: everything is done when asked for.
-          prepare: called on each batch in that thread, such as to pack it; its result is what iterating gives.
+          ahead: batches that are made early; None: two more than threads; 0: everything is done when asked for.
+          threads: that make them; None: the cores less two, at least one.
+          memory_ahead: bytes that rows made early may take, about. One window is made whatever it takes.
+          prepare: called on each batch in one of those threads, such as to pack it; iterating gives its result.
           negatives: makes what draws negatives for each batch, from the opened source.
         """
         fields.integer("batch_size", batch_size)
         fields.integer("epochs", 1 if epochs is None else epochs)
-        for field, value in (("shuffle_rows", shuffle_rows), ("seed", seed), ("ahead", ahead)):
+        for field, value in (("shuffle_rows", shuffle_rows), ("seed", seed), ("ahead", 0 if ahead is None else ahead)):
             fields.integer(field, value, at_least=0, at_most=math.inf)
+        for field, value in (("threads", 1 if threads is None else threads), ("memory_ahead", memory_ahead)):
+            fields.integer(field, value, at_least=1, at_most=math.inf)
         self.batch_size = batch_size
         self.epochs = epochs
         self.shuffle_rows = shuffle_rows
         self.seed = seed
-        self.ahead = ahead
+        self.threads = default_threads() if threads is None else threads
+        self.ahead = self.threads + 2 if ahead is None else ahead
+        self.memory_ahead = memory_ahead
+        self.stages = Stages()
+        self.waited = 0.0
+        self.interrupted: Callable[[], bool] = lambda: False
         self.drop_remainder = drop_remainder
         if bad_rows not in ("error", "skip"):
             raise ValueError(f"bad_rows must be 'error' or 'skip', got {bad_rows!r}")
@@ -149,51 +186,85 @@ class Pipeline(Generic[T]):
         start = self._start
         self._start = dataclasses.replace(start, epoch=0, chunk=0, row=0, batches=0, skipped=0)
         self._at, self._skipped = start, start.skipped
+        memory = Memory(self.memory_ahead)
+        end = _End(start.skipped)
+        with contextlib.ExitStack() as stack:
+            crew = None
+            if self.ahead:
+                crew = Crew(self.threads)
+                stack.callback(crew.close)
 
-        skipped_in_all = start.skipped  # of every window read: those after the last batch count too
+            def batches() -> Generator[tuple[Task[T], Cut], None, None]:
+                for cut in self._cuts(self._windows(start, crew, memory, end), start):
+                    yield do(crew, functools.partial(self._make, cut.pieces, cut.number)), cut
 
-        def windows() -> Generator[Window, None, None]:
-            nonlocal skipped_in_all
-            for window in self._windows(start):
-                skipped_in_all = window.start.skipped + window.skipped
-                yield window
-
-        def batches() -> Generator[tuple[T, Position, int], None, None]:
-            with contextlib.closing(prefetch(windows, 1) if self.ahead else windows()) as made:
-                yield from self._batches(made, start)
-
-        with contextlib.closing(prefetch(batches, self.ahead) if self.ahead else batches()) as made:
-            for batch, after, skipped in made:
-                self._at, self._skipped = after, skipped
+            made = stack.enter_context(
+                contextlib.closing(prefetch(batches, self.ahead, self._wait) if self.ahead else batches())
+            )
+            if crew is not None:
+                stack.callback(crew.stop)  # first: the thread that cuts batches may wait for a chunk
+            for task, cut in made:
+                self._wait(task.wait)
+                batch = task.result()
+                memory.add(-cut.freed)
+                self._at, self._skipped = cut.after, cut.skipped
                 yield batch
-        self._skipped = skipped_in_all
+        self._skipped = end.skipped
 
-    def _windows(self, start: Position) -> Generator[Window, None, None]:
+    def _wait(self, until: Callable[[float], bool]) -> None:
+        """Wait until ``until(seconds)`` is true, and count the time; raise `WaitInterrupted` where that is wanted."""
+        began = time.perf_counter()
+        try:
+            while not until(0.2):
+                if self.interrupted():
+                    raise WaitInterrupted
+        finally:
+            self.waited += time.perf_counter() - began
+
+    def _windows(self, start: Position, crew: Crew | None, memory: Memory, end: _End) -> Generator[Window, None, None]:
         """Windows of converted rows, from the one that ``start`` is in."""
         epoch, chunk, skipped = start.epoch, start.chunk, start.skipped
+        chunks = Chunks(self._converted, self._order(epoch, chunk), crew, memory)
         while self.epochs is None or epoch < self.epochs:
             count = self._reader.num_chunks
-            order = shuffled(count, self.seed, epoch) if self.shuffle_rows else range(count)
             is_whole, usable = chunk == 0, 0
             while chunk < count:
                 first, before = chunk, skipped
                 parts: list[Block] = []
-                while chunk < count and (not parts or sum(map(len, parts)) < self.shuffle_rows):
-                    part, bad = self._converter.convert(
-                        self._reader.read(int(order[chunk]), self.bad_rows), self.bad_rows
-                    )
+                rows = nbytes = 0
+                while chunk < count and (not parts or rows < self.shuffle_rows):
+                    part, bad, size = chunks.next()
                     parts.append(part)
-                    skipped += bad
-                    chunk += 1
-                rows = concatenate(parts)
-                usable += len(rows)
-                if self.shuffle_rows:  # column by column, which stays in the cache; batch by batch would not
-                    rows = rows.take(shuffled(len(rows), self.seed, epoch, first))
+                    rows, skipped, nbytes, chunk = rows + len(part), skipped + bad, nbytes + size, chunk + 1
+                usable += rows
+                seeds = (self.seed, epoch, first) if self.shuffle_rows else None
+                made = do(crew, functools.partial(self._joined, parts, seeds))
                 at = dataclasses.replace(start, epoch=epoch, chunk=first, row=0, skipped=before)
-                yield Window(rows, at, skipped - before)
+                end.skipped = skipped
+                yield Window(made, rows, at, skipped - before, nbytes)
             if is_whole and usable < (self.batch_size if self.drop_remainder else 1):
                 raise DataError(self._too_few(usable), self._reader.schemas[0][0])
             epoch, chunk = epoch + 1, 0
+
+    def _order(self, epoch: int, chunk: int) -> Iterator[int]:
+        """The chunks to read from there on, in all epochs."""
+        while self.epochs is None or epoch < self.epochs:
+            count = self._reader.num_chunks
+            order = shuffled(count, self.seed, epoch) if self.shuffle_rows else range(count)
+            yield from map(int, order[chunk:])
+            epoch, chunk = epoch + 1, 0
+
+    def _converted(self, chunk: int) -> tuple[Block, int]:
+        with self.stages.timed(READ):
+            self._reader.fetch(chunk)
+        with self.stages.timed(DECODE):
+            rows = self._reader.read(chunk, self.bad_rows)
+        with self.stages.timed(CONVERT):
+            return self._converter.convert(rows, self.bad_rows)
+
+    def _joined(self, parts: list[Block], seeds: tuple[int, ...] | None) -> Block:
+        with self.stages.timed(CONVERT):
+            return joined(parts, seeds)
 
     def _too_few(self, usable: int) -> str:
         if not usable:
@@ -203,41 +274,63 @@ class Pipeline(Generic[T]):
             "them out; lower batch_size, or keep the remainder"
         )
 
-    def _batches(self, windows: Iterator[Window], start: Position) -> Iterator[tuple[T, Position, int]]:
-        """Batches, each with the position after it and the malformed rows up to there."""
+    def _cuts(self, windows: Iterator[Window], start: Position) -> Iterator[Cut]:
+        """Where batches begin and end."""
         size, count, taken = self.batch_size, start.batches, start.row
-        held: list[tuple[Block, Position]] = []  # rows that wait for more, and where they start
+        held: list[Piece] = []  # rows that wait for more
+        freed = 0  # memory of windows that nobody waits for
         for window in windows:
-            rows, at, end = window.rows, window.start, len(window.rows)
-            seen = window.start.skipped + window.skipped
-            if held and held[0][1].epoch != at.epoch:
-                yield from self._rest(held, at, count, seen - window.skipped)
-                count += bool(held) and not self.drop_remainder
+            at, end = window.start, window.count
+            seen = at.skipped + window.skipped
+            if held and held[0].window.start.epoch != at.epoch:
+                freed += _reserved(held)
+                if not self.drop_remainder:
+                    count += 1
+                    yield Cut(held, count, dataclasses.replace(at, row=0, batches=count), seen - window.skipped, freed)
+                    freed = 0
                 held = []
-            waiting = sum(len(part) for part, _ in held)
+            waiting = _rows(held)
             while waiting + end - taken >= size:
                 more = size - waiting
-                parts = [part for part, _ in held] + [rows.cut(taken, taken + more)]
+                pieces = [*held, Piece(window, taken, taken + more)] if more else held
+                freed += _reserved(held)
                 taken, waiting, held = taken + more, 0, []
+                if taken == end:
+                    freed += window.nbytes
                 count += 1
-                yield self._prepared(concatenate(parts), count), dataclasses.replace(at, row=taken, batches=count), seen
+                yield Cut(pieces, count, dataclasses.replace(at, row=taken, batches=count), seen, freed)
+                freed = 0
             if taken < end:
-                held.append((rows.cut(taken, end), dataclasses.replace(at, row=taken)))
+                held.append(Piece(window, taken, end))
+            elif not end:
+                freed += window.nbytes
             taken = 0
-        if held:
-            last = dataclasses.replace(held[0][1], epoch=held[0][1].epoch + 1, chunk=0, row=0, skipped=seen)
-            yield from self._rest(held, last, count, seen)
-
-    def _rest(
-        self, held: Sequence[tuple[Block, Position]], after: Position, count: int, seen: int
-    ) -> Iterator[tuple[T, Position, int]]:
-        """The last rows of an epoch."""
         if held and not self.drop_remainder:
-            rows = concatenate([part for part, _ in held])
-            yield self._prepared(rows, count + 1), dataclasses.replace(after, row=0, batches=count + 1), seen
+            epoch = held[0].window.start.epoch + 1
+            after = dataclasses.replace(
+                held[0].window.start, epoch=epoch, chunk=0, row=0, skipped=seen, batches=count + 1
+            )
+            yield Cut(held, count + 1, after, seen, freed + _reserved(held))
 
-    def _prepared(self, rows: Block, number: int) -> T:
+    def _make(self, pieces: list[Piece], number: int) -> T:
+        """A batch. Called by any thread."""
+        rows = concatenate([piece.window.rows.result().cut(piece.begin, piece.end) for piece in pieces])
         batch = rows.to_batch()
         if self._negatives is not None:
             batch = dataclasses.replace(batch, negatives=self._negatives.draw(number))
         return cast("T", batch) if self.prepare is None else self.prepare(batch)
+
+
+@dataclasses.dataclass
+class _End:
+    """How many malformed rows there are in every window read so far: those after the last batch count too."""
+
+    skipped: int
+
+
+def _rows(pieces: Sequence[Piece]) -> int:
+    return sum(piece.end - piece.begin for piece in pieces)
+
+
+def _reserved(pieces: Sequence[Piece]) -> int:
+    return sum(piece.window.nbytes for piece in pieces)

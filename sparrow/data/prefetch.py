@@ -7,52 +7,72 @@ import threading
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
+from sparrow.data.crew import NAME, join
+
 T = TypeVar("T")
 
 
-def prefetch(items: Callable[[], Generator[T, None, None]], ahead: int) -> Generator[T, None, None]:
+def _forever(until: Callable[[float], bool]) -> None:
+    while not until(60.0):
+        pass
+
+
+def prefetch(
+    items: Callable[[], Generator[T, None, None]],
+    ahead: int,
+    wait: Callable[[Callable[[float], bool]], None] = _forever,
+) -> Generator[T, None, None]:
     """Yields what ``items()`` yields, in the same order, made up to ``ahead`` items early by a thread of its own.
 
     An exception arrives where its item would have. Closing the iterator ends the thread, after the item in work.
+    ``wait(until)`` waits until ``until(seconds)`` is true, and may raise instead.
 
     >>> list(prefetch(lambda: (n for n in range(3)), ahead=2))
     [0, 1, 2]
     """
-    made: queue.Queue[Any] = queue.Queue(ahead)
+    made: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    room = threading.Semaphore(ahead)
     stop = threading.Event()
-
-    def put(entry: Any) -> None:
-        while not stop.is_set():
-            try:
-                return made.put(entry, timeout=0.1)
-            except queue.Full:
-                continue
 
     def work() -> None:
         iterator = items()
         try:
             for item in iterator:
-                put((item, None))
+                room.acquire()
                 if stop.is_set():
                     return
-            put((None, StopIteration()))
+                made.put((item, None))
+            made.put((None, StopIteration()))
         except BaseException as error:  # whatever it is, the thread that waits must see it
-            put((None, error))
+            made.put((None, error))
         finally:
             iterator.close()
 
-    thread = threading.Thread(target=work, name="sparrow-data", daemon=True)
+    entry: tuple[Any, BaseException | None] = (None, None)
+
+    def arrived(seconds: float) -> bool:
+        nonlocal entry
+        try:
+            entry = made.get(timeout=seconds)
+        except queue.Empty:
+            return False
+        return True
+
+    thread = threading.Thread(target=work, name=NAME, daemon=True)
     thread.start()
     try:
         while True:
-            item, error = made.get()
+            wait(arrived)
+            item, error = entry
+            entry = (None, None)
             if isinstance(error, StopIteration):
                 return
             if error is not None:
                 raise error
+            room.release()
             yield item
+            del item
     finally:
         stop.set()
-        while not made.empty():  # lets a thread that waits for room see the stop at once
-            made.get_nowait()
-        thread.join()
+        room.release()  # lets a thread that waits for room see the stop at once
+        join([thread])

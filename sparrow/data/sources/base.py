@@ -55,9 +55,13 @@ class Reader(abc.ABC):
         """How many rows there are, malformed ones included; None where only reading them all would tell."""
         return None
 
+    def fetch(self, chunk: int) -> None:
+        """Bring the bytes of a chunk to memory, where `read` would have to wait for the disk."""
+        return None
+
     @abc.abstractmethod
     def read(self, chunk: int, bad_rows: BadRows) -> Rows:
-        """The rows of one chunk."""
+        """The rows of one chunk. Called by several threads at a time."""
 
 
 class ReaderOver(Reader):

@@ -1,0 +1,146 @@
+"""`Crew`: a few threads that do tasks, in the order in which they were given."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import threading
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, Generic, TypeVar, cast
+
+T = TypeVar("T")
+
+NAME: Final = "sparrow-data"
+"""The threads' names begin with it."""
+PATIENCE: Final = 3.0
+"""Seconds that closing waits for a task in work."""
+
+
+def default_threads() -> int:
+    """The cores that this process may use, less two for the loop and the device; at least one."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(cores - 2, 1)
+
+
+class Dropped(Exception):
+    """A task that nobody does any more."""
+
+
+class Task(Generic[T]):
+    """Work for a crew, and what came of it."""
+
+    __slots__ = ("_done", "_error", "_run", "_value")
+
+    def __init__(self, run: Callable[[], T]) -> None:
+        self._run: Callable[[], T] | None = run
+        self._done = threading.Lock()
+        self._done.acquire()
+        self._value: T | None = None
+        self._error: BaseException | None = None
+
+    def work(self) -> None:
+        """Do it."""
+        assert self._run is not None
+        try:
+            self._value = self._run()
+        except BaseException as error:  # whatever it is, the thread that waits must see it
+            self._error = error
+        self._run = None  # and all that it holds
+        self._done.release()
+
+    def drop(self) -> None:
+        """Leave it undone; whoever waits for it gets a `Dropped`."""
+        self._error, self._run = Dropped(), None
+        self._done.release()
+
+    def wait(self, seconds: float = -1) -> bool:
+        """Wait until it is done; return whether it is. Without ``seconds``: as long as it takes."""
+        if not self._done.acquire(timeout=seconds):
+            return False
+        self._done.release()
+        return True
+
+    def result(self) -> T:
+        """What it gave, or the error that it raised."""
+        self.wait()
+        if self._error is not None:
+            raise self._error
+        return cast("T", self._value)
+
+
+class Crew:
+    """Threads that do tasks, urgent ones first. Closing it leaves out tasks that have not begun.
+
+    A task may wait for another that is urgent and was given before it: some thread is at work on that one.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.size = threads
+        self._given: queue.SimpleQueue[None] = queue.SimpleQueue()  # an entry per task
+        self._urgent: deque[Task[Any]] = deque()
+        self._others: deque[Task[Any]] = deque()
+        self._closed = False
+        self._threads = [
+            threading.Thread(target=self._work, name=f"{NAME}-{number}", daemon=True) for number in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def do(self, run: Callable[[], T], urgent: bool = True) -> Task[T]:
+        """Have ``run`` called by the next thread that is free."""
+        task = Task(run)
+        (self._urgent if urgent else self._others).append(task)
+        self._given.put(None)
+        if self._closed:
+            self._drop_all()
+        return task
+
+    def stop(self) -> None:
+        """Begin no further task, and drop those that wait."""
+        self._closed = True
+        self._drop_all()
+        for _ in self._threads:
+            self._given.put(None)
+
+    def close(self) -> None:
+        """End the threads. One that does not come back is left behind, with a warning: nothing can stop it."""
+        self.stop()
+        join(self._threads)
+
+    def _drop_all(self) -> None:
+        for tasks in (self._urgent, self._others):
+            while tasks:
+                with contextlib.suppress(IndexError):  # a thread was quicker
+                    tasks.popleft().drop()
+
+    def _work(self) -> None:
+        while True:
+            self._given.get()
+            if self._closed:
+                return
+            for tasks in (self._urgent, self._others):
+                with contextlib.suppress(IndexError):
+                    tasks.popleft().work()
+                    break
+
+
+def do(crew: Crew | None, run: Callable[[], T], urgent: bool = True) -> Task[T]:
+    """Have ``run`` called by a crew; without one, call it."""
+    if crew is not None:
+        return crew.do(run, urgent)
+    task = Task(run)
+    task.work()
+    return task
+
+
+def join(threads: list[threading.Thread]) -> None:
+    """Wait for threads that are about to end."""
+    end = time.monotonic() + PATIENCE
+    for thread in threads:
+        thread.join(max(end - time.monotonic(), 0.001))
+    if stuck := [thread.name for thread in threads if thread.is_alive()]:
+        warnings.warn(f"reading data does not return: {', '.join(stuck)} left behind", RuntimeWarning, stacklevel=2)

@@ -1,0 +1,40 @@
+"""`Stages`: the time that each part of the way from files to the device takes."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from typing import Final
+
+READ, DECODE, CONVERT, PACK, COPY = STAGES = ("read", "decode", "convert", "pack", "copy")
+MEANING: Final = {
+    READ: "bytes from the disk",
+    DECODE: "bytes to columns",
+    CONVERT: "columns to ids and numbers, shuffled",
+    PACK: "ids to lookups",
+    COPY: "to the device",
+}
+
+
+class Stages:
+    """Seconds by stage, summed over threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.seconds = dict.fromkeys(STAGES, 0.0)
+
+    @contextlib.contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        """Count the time in the block."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.add(stage, time.perf_counter() - began)
+
+    def add(self, stage: str, seconds: float) -> None:
+        """Count so much more."""
+        with self._lock:
+            self.seconds[stage] += seconds

@@ -1,0 +1,219 @@
+"""Many threads: the same batches as one, bounded memory, errors at their row, and no thread that stays."""
+
+import itertools
+import threading
+import time
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sparrow.data import DataError, IdFeature, Parquet, Pipeline, Tables
+from sparrow.data.crew import Crew, Dropped, default_threads
+from sparrow.data.errors import WaitInterrupted
+from sparrow.data.memory import Memory
+from sparrow.data.sources.memory import TableReader
+from tests.data.test_pipeline import items, pipeline, plain, table
+
+
+def own_threads():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("sparrow-data")]
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_stays():
+    yield
+    assert own_threads() == []
+
+
+def everything(made):
+    """Batches, positions and counts."""
+    found = []
+    for batch in made:
+        found.append((plain(batch), made.position(), made.skipped))
+    return [*found, made.skipped]
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"shuffle_rows": 25, "epochs": 3}, {"shuffle_rows": 31, "drop_remainder": True}]
+)
+def test_the_number_of_threads_changes_nothing(options):
+    source = Tables(table(103, bad=(4, 50)), chunk_rows=7)
+    expected = everything(pipeline(source, bad_rows="skip", ahead=0, **options))
+    for threads in (1, 2, 7):
+        assert everything(pipeline(source, bad_rows="skip", threads=threads, **options)) == expected
+        tight = pipeline(source, bad_rows="skip", threads=threads, memory_ahead=1, ahead=1, **options)
+        assert everything(tight) == expected
+
+
+def test_resuming_with_another_number_of_threads():
+    first = pipeline(epochs=2, shuffle_rows=25, threads=3)
+    batches = iter(first)
+    for _ in range(9):
+        next(batches)
+    position = first.position()
+    rest = [plain(batch) for batch in batches]
+    for threads in (1, 7):
+        again = pipeline(epochs=2, shuffle_rows=25, threads=threads)
+        again.restore(position)
+        assert [plain(batch) for batch in again] == rest
+
+
+class Slow(TableReader):
+    """Reads chunks in times that differ, and counts how many are being read."""
+
+    def read(self, chunk, bad_rows):
+        time.sleep(0.02 * (chunk % 3))
+        return super().read(chunk, bad_rows)
+
+
+class Stuck(TableReader):
+    """Never comes back from its fifth chunk, until it is let go."""
+
+    go = threading.Event()
+
+    def read(self, chunk, bad_rows):
+        if chunk == 5:
+            self.go.wait(60)
+        return super().read(chunk, bad_rows)
+
+
+class Failing(TableReader):
+    def read(self, chunk, bad_rows):
+        if chunk == 5:
+            raise OSError("the disk is gone")
+        return super().read(chunk, bad_rows)
+
+
+def collect(made, found):
+    for batch in made:
+        found += batch.ids["item"].tolist()
+
+
+def interrupt(made):
+    for _ in made:
+        raise KeyboardInterrupt
+
+
+def read_by(kind, **options):
+    made = pipeline(**options)
+    made._reader = kind(made._reader._table, made._reader._chunk_rows)
+    return made
+
+
+def test_chunks_that_are_late_stay_in_order():
+    assert items(read_by(Slow, threads=5)) == list(range(103))
+
+
+def test_an_error_arrives_at_its_row():
+    source = Tables(table(103, bad=(47,)), chunk_rows=5)
+    found = []
+    with pytest.raises(DataError, match=r"^table in memory, row 47, column 'item': id -5 is outside"):
+        collect(pipeline(source, batch_size=5, threads=7), found)
+    assert found == list(range(45))
+
+
+def test_a_reader_that_fails():
+    found = []
+    with pytest.raises(OSError, match="the disk is gone"):
+        collect(read_by(Failing, threads=4, batch_size=10), found)
+    assert found == list(range(50))
+
+
+def test_a_reader_that_hangs_can_be_left(monkeypatch):
+    monkeypatch.setattr("sparrow.data.crew.PATIENCE", 0.1)
+    Stuck.go.clear()
+    made, found = read_by(Stuck, threads=4, batch_size=10), []
+    made.interrupted = lambda: len(found) == 50
+    with pytest.warns(RuntimeWarning, match="reading data does not return"), pytest.raises(WaitInterrupted):
+        collect(made, found)
+    assert found == list(range(50))
+    Stuck.go.set()
+    for thread in own_threads():
+        thread.join(5)
+
+
+def test_keyboard_interrupt_in_the_loop():
+    with pytest.raises(KeyboardInterrupt):
+        interrupt(pipeline(epochs=None, threads=5))
+
+
+def test_an_interrupt_in_prepare_arrives():
+    def prepare(batch):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        next(iter(pipeline(prepare=prepare, threads=3)))
+
+
+def test_memory_ahead_is_bounded(monkeypatch):
+    used = []
+    monkeypatch.setattr(Memory, "has_room", lambda self, n: used.append(self) or self.used + n <= self.limit)
+    source = Tables({"item": np.arange(20_000)}, chunk_rows=100)
+    chunk = 3 * 100 * 4  # a word a row, held three times
+    made = Pipeline(source, [IdFeature("item", num_buckets=20_000, embedding_dim=2)], batch_size=50, threads=6, ahead=4)
+    made.memory_ahead = 5 * chunk
+    rows = 0
+    for batch in made:
+        rows += len(batch)
+        if rows < 2000:
+            time.sleep(0.005)
+    assert rows == 20_000
+    # Whatever somebody waits for is read all the same: one chunk more.
+    assert 3 * chunk <= used[0].most <= 6 * chunk
+    assert used[0].used == 0
+
+
+def test_a_parquet_file_by_many_threads(tmp_path):
+    rng = np.random.default_rng(0)
+    pq.write_table(pa.table({"item": rng.integers(0, 99, 5000)}), tmp_path / "a.parquet", row_group_size=100)
+    source = Parquet(str(tmp_path / "a.parquet"))
+    features = [IdFeature("item", num_buckets=99, embedding_dim=2)]
+    runs = [
+        [
+            batch.ids["item"].tolist()
+            for batch in Pipeline(source, features, batch_size=64, shuffle_rows=300, threads=threads)
+        ]
+        for threads in (1, 7)
+    ]
+    assert runs[0] == runs[1]
+
+
+def test_time_is_counted_by_stage_and_for_the_loop():
+    made = read_by(Slow, threads=2)
+    list(made)
+    assert made.stages.seconds["decode"] > 0.05
+    assert made.stages.seconds["convert"] > 0
+    assert made.waited > 0.02
+
+
+def test_a_crew_does_urgent_tasks_first_and_drops_what_has_not_begun():
+    crew, gate, done = Crew(1), threading.Event(), []
+    first = crew.do(gate.wait)
+    crew.do(lambda: done.append("later"), urgent=False)
+    urgent = crew.do(lambda: done.append("urgent"))
+    gate.set()
+    urgent.result()
+    assert first.result()
+    assert done[0] == "urgent"
+    gate.clear()
+    blocking, dropped = crew.do(gate.wait), crew.do(lambda: 1)
+    time.sleep(0.05)
+    crew.stop()
+    with pytest.raises(Dropped):
+        dropped.result()
+    gate.set()
+    crew.close()
+    assert blocking.result()
+    with pytest.raises(Dropped):
+        crew.do(lambda: 1).result()
+
+
+def test_defaults():
+    made = pipeline()
+    assert made.threads == default_threads() >= 1
+    assert made.ahead == made.threads + 2
+    with pytest.raises(ValueError, match="threads must be a whole number of at least 1, got 0"):
+        pipeline(threads=0)
+    assert len(list(itertools.islice(iter(made), 3))) == 3
