@@ -214,6 +214,6 @@ def test_defaults():
     made = pipeline()
     assert made.threads == default_threads() >= 1
     assert made.ahead == made.threads + 2
-    with pytest.raises(ValueError, match="threads must be a whole number of at least 1, got 0"):
+    with pytest.raises(ValueError, match="threads must be an integer of at least 1, got 0"):
         pipeline(threads=0)
     assert len(list(itertools.islice(iter(made), 3))) == 3
