@@ -26,7 +26,7 @@ state; `merge_across_processes` and `compute_across_processes` join the states o
 """
 
 from sparrow.metrics.auc import AUC, PRAUC, MulticlassAUC
-from sparrow.metrics.averages import MAE, MSE, RMSE, Mean, RelativeL1
+from sparrow.metrics.averages import MAE, MSE, RMSE, AverageMetric, Mean, RelativeL1
 from sparrow.metrics.bygroup import ByGroup
 from sparrow.metrics.classification import Accuracy, Calibration, LogLoss, NormalizedEntropy
 from sparrow.metrics.decayed import Decayed
@@ -59,6 +59,7 @@ __all__ = [
     "RMSE",
     "XAUC",
     "Accuracy",
+    "AverageMetric",
     "ByGroup",
     "Calibration",
     "Decayed",

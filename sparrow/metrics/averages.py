@@ -19,17 +19,20 @@ from sparrow.metrics.sums import Sum
 
 
 class AverageMetric(FixedSizeMetric):
-    """``sum w * v / sum w`` over all elements; a row's weight is that of each of its elements."""
+    """``sum w * v / sum w`` over all elements; a row's weight is that of each of its elements.
+
+    The base of one's own metrics that are means: a subclass defines `values`, and is jittable, weighted and mergeable.
+    """
 
     @abc.abstractmethod
-    def _values(self, batch: Batch) -> Any:
-        """(n, ...) the value of every element."""
+    def values(self, batch: Batch) -> Any:
+        """Return the value of every element, (n, ...), from ``batch.predictions`` and ``batch.labels``."""
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         return {"total": (), "weight": ()}
 
     def _sums(self, batch: Batch) -> dict[str, Sum]:
-        values = self._values(batch)
+        values = self.values(batch)
         return {
             "total": sums.reduce(weighted(batch.weights, values).reshape(-1)),
             "weight": element_weight(batch, per_row=math.prod(values.shape[1:])),
@@ -56,7 +59,8 @@ class Mean(AverageMetric):
     1.75
     """
 
-    def _values(self, batch: Batch) -> Any:
+    def values(self, batch: Batch) -> Any:
+        """Return the predictions."""
         return batch.predictions
 
     def _read(self, predictions: Any, labels: Any, weights: Any) -> Batch:
@@ -75,7 +79,8 @@ class MAE(AverageMetric):
     1.25
     """
 
-    def _values(self, batch: Batch) -> Any:
+    def values(self, batch: Batch) -> Any:
+        """Return the absolute errors."""
         return jnp.abs(batch.predictions - batch.labels)
 
 
@@ -89,7 +94,8 @@ class MSE(AverageMetric):
     2.0
     """
 
-    def _values(self, batch: Batch) -> Any:
+    def values(self, batch: Batch) -> Any:
+        """Return the squared errors."""
         return jnp.square(batch.predictions - batch.labels)
 
 
@@ -121,7 +127,8 @@ class RelativeL1(AverageMetric):
 
     epsilon: float = 1e-4
 
-    def _values(self, batch: Batch) -> Any:
+    def values(self, batch: Batch) -> Any:
+        """Return the relative errors."""
         size = jnp.maximum(jnp.abs(batch.predictions), jnp.abs(batch.labels)) + self.epsilon
         # 0 compared with 0 at epsilon 0 is no error.
         return jnp.abs(batch.labels - batch.predictions) / jnp.where(size > 0, size, 1)

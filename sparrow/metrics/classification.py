@@ -69,7 +69,8 @@ class Accuracy(AverageMetric):
     def _label_domain(self) -> Domain:
         return Domain("0 or 1, or the index of a class", BINARY.contains)
 
-    def _values(self, batch: Batch) -> Any:
+    def values(self, batch: Batch) -> Any:
+        """Return 1 where the class is right, else 0."""
         scores, labels = batch.predictions, batch.labels
         if scores.ndim == 1:
             right = (scores > np.float32(self.threshold)) == (labels == 1)
@@ -118,7 +119,8 @@ class LogLoss(AverageMetric):
         domain = label_domain(self.name, predictions, labels, UNIT)
         return clean(predictions, labels, weights, self._prediction_domain, domain, neutral_prediction=0.5)
 
-    def _values(self, batch: Batch) -> Any:
+    def values(self, batch: Batch) -> Any:
+        """Return the log loss of each row."""
         predictions, labels = batch.predictions, batch.labels
         if predictions.ndim == 1:
             return binary_log_loss(predictions, labels, self.from_logits)
