@@ -25,10 +25,12 @@ class Loss(abc.ABC):
     Attributes:
       label_kind: the labels that it takes: "binary" (0 and 1, or probabilities in between), "class" (integers from 0),
         "real" (any number), or "none" where it reads no label.
+      num_classes: how many classes there are; None: as many as the model has logits.
       is_probability: whether `prediction` is the probability of a label above 0, for ROC and calibration curves.
     """
 
     label_kind: ClassVar[LabelKind] = "real"
+    num_classes: ClassVar[int | None] = None
     is_probability: ClassVar[bool] = False
 
     @abc.abstractmethod

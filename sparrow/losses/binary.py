@@ -23,7 +23,9 @@ class BinaryCrossEntropy(BinaryLoss):
         y     = labels * (1 - label_smoothing) + 0.5 * label_smoothing
         value = -y * log(sigmoid(logits)) - (1 - y) * log(1 - sigmoid(logits))
 
-    Logits are floating-point, of any shape, before the sigmoid; labels have the same shape.
+    Logits are floating-point, of any shape, before the sigmoid; labels have the same shape, and are 0, 1 or
+    probabilities. Their values are not looked at, because entries of weight 0 may hold anything; a run checks the
+    labels that count where it reads them.
 
     Attributes:
       label_smoothing: how far the labels are moved towards 0.5, in [0, 1).

@@ -57,6 +57,7 @@ class JRC(Loss):
     alpha: checks.Scalar = 0.5
 
     label_kind = "class"
+    num_classes = 2
     is_probability = True
     meaning = "probability"
 

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from sparrow.config.building.label_ranges import checked_label
 from sparrow.config.building.optimizers import table_rules
 from sparrow.config.sections.config import Config
 from sparrow.config.sections.data import Data
@@ -141,7 +142,7 @@ def _pipeline(config: Config, source: Any, prepare: Any, **options: Any) -> Pipe
     return Pipeline(
         source,
         data.features,
-        labels=[made.get(name, Label(name)) for name in labels],
+        labels=[checked_label(config, made.get(name, Label(name)), made) for name in labels],
         weights=list(dict.fromkeys(task.sample_weight for task in tasks if task.sample_weight)),
         keys=list(dict.fromkeys(keys)),
         seed=config.train.seed,

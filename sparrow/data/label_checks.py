@@ -1,0 +1,87 @@
+"""`LabelCheck`: the labels that the losses of a task can work with, refused with row and value where they cannot."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrow.data.errors import Problems
+from sparrow.data.labels import Label, required_numbers
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelCheck:
+    """The range of a task's labels. Rows that do not count in the task are not looked at.
+
+    Attributes:
+      user: the loss and the task, for the error.
+      most: the largest label; infinity: no bound.
+      integers: whether labels are integers, such as classes; else all numbers from 0 on.
+      weight: the column of sample weights; rows of weight 0 do not count.
+      space: a label; rows where it is not above 0 do not count.
+    """
+
+    user: str
+    most: float = math.inf
+    integers: bool = False
+    weight: str | None = None
+    space: Label | None = None
+
+    def refused(self, labels: npt.NDArray[np.float32], columns: Any) -> npt.NDArray[np.bool_]:
+        """Mask of the rows that the losses cannot work with."""
+        wrong: npt.NDArray[np.bool_] = ~((labels >= 0) & (labels <= self.most))
+        if self.integers:
+            wrong |= labels != np.floor(labels)
+        if not wrong.any():
+            return wrong
+        elsewhere = Problems(len(labels))  # the weight and the space report their own problems
+        if self.weight is not None:
+            wrong &= required_numbers(columns, self.weight, "the sample weight", elsewhere) != 0
+        if self.space is not None:
+            wrong &= self.space.convert(columns, elsewhere) > 0
+        return wrong
+
+    @property
+    def wanted(self) -> str:
+        """The labels that are allowed, in words."""
+        numbers = "integers" if self.integers else "numbers"
+        return f"{numbers} from 0 on" if math.isinf(self.most) else f"{numbers} from 0 to {self.most:g}"
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckedLabel(Label):
+    """A label of tasks whose losses take a certain range of labels.
+
+    >>> import pyarrow as pa
+    >>> label = CheckedLabel("clicked", checks=(LabelCheck("binary_cross_entropy of the task 'click'", most=1.0),))
+    >>> problems = Problems(3)
+    >>> label.convert(pa.RecordBatch.from_pydict({"clicked": [0.0, 1.0, 2.0]}), problems).tolist()
+    [0.0, 1.0, 2.0]
+    >>> problems.first
+    (2, 'clicked', "binary_cross_entropy of the task 'click' takes numbers from 0 to 1 as labels, got 2")
+
+    Attributes:
+      checks: one per task and loss.
+    """
+
+    checks: tuple[LabelCheck, ...] = ()
+
+    def convert(self, columns: Any, problems: Problems) -> npt.NDArray[np.float32]:
+        """(batch,) float32."""
+        bad_before = problems.rows
+        labels = super().convert(columns, problems)
+        for check in self.checks:
+            wrong = check.refused(labels, columns)
+            if problems.rows is not bad_before and problems.rows is not None:
+                wrong &= ~problems.rows  # labels that are missing, or no numbers
+            problems.add(self.source_column, np.flatnonzero(wrong), functools.partial(_why, check, labels[wrong]))
+        return labels
+
+
+def _why(check: LabelCheck, wrong: npt.NDArray[np.float32], i: int) -> str:
+    return f"{check.user} takes {check.wanted} as labels, got {wrong[i]:g}"
