@@ -18,6 +18,7 @@ from sparrow.data.negatives import ID
 from sparrow.embedding import Embedder, PackedBatch, Sizes
 from sparrow.embedding.packing import of_one_size
 from sparrow.embedding.sizes import Learned
+from sparrow.runs.loop.unvarying import Unvarying
 from sparrow.runs.recorded.traffic import Counted, Traffic
 
 
@@ -60,6 +61,7 @@ class Preparer:
 
     Attributes:
       sizes: what batches are padded to; grows with them.
+      unvarying: looks for columns that hold one value throughout.
     """
 
     def __init__(
@@ -67,12 +69,14 @@ class Preparer:
     ) -> None:
         self._embedder, self._assembly, self._traffic = embedder, assembly, traffic
         self.sizes = Sizes()
+        self.unvarying = Unvarying()
         losses = [(task, loss) for task in tasks.values() for loss in task.losses]
         self._keys = {column for _, loss in losses for column in loss.key_columns}
         self._classes = {task.label for task, loss in losses if loss.label_kind == "class"}
 
     def __call__(self, batch: Batch) -> Prepared:
         """The batch, ready for a step. Copies are started, not waited for."""
+        self.unvarying.add(batch)
         columns: dict[str, Any] = {name: _numbered(batch.keys[name]) for name in self._keys & batch.keys.keys()}
         columns |= batch.weights
         columns |= {name: _classes(name, x) if name in self._classes else x for name, x in batch.labels.items()}

@@ -191,6 +191,8 @@ class _Loop:
             if self.steps == self.began_at:
                 self.program.check(self.state, taken[0].feed, self.program.train_scores)
             self._step(taken)
+            if self.recorder.prepare.unvarying.is_due:
+                self._warn()
             if is_due(self.steps, self.config.train.log_every_steps):
                 self._show()
             if self._pause_says_stop(steps=self.steps):
@@ -282,6 +284,10 @@ class _Loop:
             histograms |= {f"parameter/{path}": x for path, x in params.items()}
         self.log.report("train", self.steps, values | {"examples_per_second": speed} | memory(), histograms)
 
+    def _warn(self) -> None:
+        for line in self.recorder.prepare.unvarying.warnings():
+            self.log.say(line)
+
     def _evaluate_says_stop(self) -> bool:
         self._evaluate()
         if self.progress.evaluation_due:  # broken off
@@ -329,6 +335,7 @@ class _Loop:
             self.log.say(f"nothing is left to do after step {self.steps}")
         elif not is_due(self.steps, self.config.train.log_every_steps):
             self._show()
+        self._warn()
         if self.pipeline.skipped:
             self.log.say(f"{self.pipeline.skipped} malformed rows were left out")
         if skipped := int(self.state.optimizer.skipped):

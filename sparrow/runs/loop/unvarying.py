@@ -1,0 +1,71 @@
+"""`Unvarying`: columns from which nothing can be learned, such as one that is null or NaN in every row."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from sparrow.data import Batch
+from sparrow.embedding import Ragged
+
+ENOUGH: Final = 10_000
+"""Rows after which a column that has never varied is worth a warning; the end of the run counts too."""
+
+
+class Unvarying:
+    """Looks at each number and label until it has varied, and at each id feature until it has had an id.
+
+    >>> watch = Unvarying()
+    >>> watch.add(Batch(numbers={"price": np.zeros((4, 1), np.float32)}, labels={"click": np.array([0.0, 1, 0, 1])}))
+    >>> print(*watch.warnings(), sep="\\n")
+    warning: feature 'price' is 0 in every row so far: the column is null, NaN or one number throughout
+    """
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._first: dict[str, Any] = {}  # the first value of each number and label
+        self._fine: set[str] = set()
+        self._suspects: dict[str, str] = {}
+        self._is_done = False
+
+    def add(self, batch: Batch) -> None:
+        """One more batch. Called by the pipeline's thread."""
+        if self._is_done or not len(batch):
+            return
+        self._rows += len(batch)
+        for name, ids in batch.ids.items():
+            has_id = len(ids.values) > 0 if isinstance(ids, Ragged) else bool((ids >= 0).any())
+            self._look(f"feature '{name}'", has_id, "is without an id")
+        for kind, columns in (("feature", batch.numbers), ("label", batch.labels)):
+            for name, values in columns.items():
+                column = f"{kind} '{name}'"
+                if column not in self._fine:
+                    first = self._first.setdefault(column, np.array(values[0]))
+                    self._look(column, bool((values != first).any()), f"is {_text(first)}")
+
+    @property
+    def is_due(self) -> bool:
+        """Whether to ask for `warnings` now."""
+        return not self._is_done and self._rows >= ENOUGH
+
+    def warnings(self) -> list[str]:
+        """A line for each column that has never varied. The first call ends the watch."""
+        if self._is_done:
+            return []
+        self._is_done = True
+        return [
+            f"warning: {column} {what} in every row so far: the column is null, NaN or one number throughout"
+            for column, what in self._suspects.items()
+        ]
+
+    def _look(self, column: str, varies: bool, what: str) -> None:
+        if varies:
+            self._fine.add(column)
+            self._suspects.pop(column, None)
+        elif column not in self._fine:
+            self._suspects[column] = what
+
+
+def _text(value: Any) -> str:
+    return ", ".join(f"{number:g}" for number in np.unique(value))
