@@ -205,8 +205,8 @@ def _first_equal(keys_ref: Any, key: jax.Array, at: jax.Array, mask: jax.Array) 
         equal = gather(keys_ref, middle, mask, 0) == key
         return jnp.where(equal, low, middle + 1), jnp.where(equal, middle, high)
 
-    rounds = jnp.where(jnp.max(mask.astype(jnp.int32)) > 0, keys_ref.shape[0].bit_length(), 0)
-    bounds: tuple[jax.Array, jax.Array] = lax.fori_loop(0, rounds, halve, (jnp.zeros_like(at), at))
+    rounds = jnp.max(jnp.where(mask, jnp.int32(keys_ref.shape[0].bit_length()), 0))  # none where nothing is sought
+    bounds: tuple[jax.Array, jax.Array] = lax.fori_loop(jnp.int32(0), rounds, halve, (jnp.zeros_like(at), at))
     return bounds[1]
 
 
