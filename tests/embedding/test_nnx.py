@@ -263,6 +263,9 @@ def test_gradients_that_miss_the_tables_are_refused():
         for wrapped in (lambda f: f, nnx.jit, nnx.remat):
             with pytest.raises(TypeError, match=r"sp\.nnx\.value_and_grad\(loss_fn\)\(model"):
                 transform(wrapped(loss_fn))(model, batch, labels)
+    graph, params, rest = nnx.split(model, nnx.Param, ...)
+    with pytest.raises(TypeError, match=r"sp\.nnx\.value_and_grad\(loss_fn\)\(model"):
+        jax.grad(lambda params: loss_fn(nnx.merge(graph, params, rest), batch, labels))(params)
     by_tables = nnx.DiffState(0, sp.nnx.Tables)
     with pytest.raises(TypeError, match="take them at the activations"):
         nnx.grad(loss_fn, argnums=by_tables, allow_int=True)(model, batch, labels)
@@ -286,6 +289,11 @@ def test_an_optimizer_of_the_tables_is_refused():
     for wrt in (sp.nnx.Tables, nnx.Variable, ...):
         with pytest.raises(ValueError, match="wrt selects the tables"):
             sp.nnx.Optimizer(model, optax.sgd(0.1), wrt=wrt)
+    ids, labels = inputs(0)
+    _, grads = sp.nnx.value_and_grad(loss_fn)(model, model.embed.pack(ids), labels)
+    for wrt in (sp.nnx.Tables, nnx.Param):  # Flax's own optimizer cannot take them: never a step without the tables
+        with pytest.raises(ValueError, match="pytree structure error"):
+            nnx.Optimizer(model, optax.sgd(0.1), wrt=wrt).update(model, grads)
     with pytest.raises(ValueError, match="tx accumulates"):
         sp.nnx.Optimizer(model, optax.MultiSteps(optax.sgd(0.1), 2))
     with pytest.raises(ValueError, match="clip_global_norm must be above 0"):
