@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -44,15 +45,17 @@ def read_manifest(folder: Path) -> dict[str, Written]:
         raise Damaged(f"{folder / NAME}: its bytes are not those that were written") from None
     for name, written in listed.items():
         try:
-            size = inside(folder, name).stat().st_size
+            held = inside(folder, name).stat()
         except UnsafePath as error:
             raise Damaged(f"{folder / NAME}: {error}") from None
         except FileNotFoundError:
             raise Damaged(f"{folder / name}: it is missing") from None
         except OSError as error:
             raise unreadable(folder / name, error) from None
-        if size != written.size:
-            raise Damaged(f"{folder / name}: it has {size} bytes, {written.size} were written")
+        if not stat.S_ISREG(held.st_mode):  # a pipe, say, which may never end
+            raise Damaged(f"{folder / name}: it is not a file")
+        if held.st_size != written.size:
+            raise Damaged(f"{folder / name}: it has {held.st_size} bytes, {written.size} were written")
     return listed
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from sparrow.checkpoint.errors import CheckpointError, Damaged, Vanished, unread
 from sparrow.checkpoint.handler import ABOUT, FORM, NUMBER, STATE
 from sparrow.checkpoint.holding import Hold
 from sparrow.checkpoint.manifest import check, read_checked, read_manifest
+from sparrow.files import typed
 
 
 class TableFile(NamedTuple):
@@ -23,6 +25,17 @@ class TableFile(NamedTuple):
 
     file: str
     shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclasses.dataclass(frozen=True)
+class _Entry:
+    """A table or slot in ``about.json``."""
+
+    table: str
+    slot: str | None
+    file: str
+    shape: list[int]
     dtype: str
 
 
@@ -105,16 +118,19 @@ class Saved:
     def _read_tables(self) -> Iterator[tuple[Key, TableFile]]:
         """The tables; shapes that their files cannot hold are found before anything is allocated."""
         try:
-            for entry in self.about["tables"]:
-                table = TableFile(entry["file"], tuple(map(int, entry["shape"])), str(jnp.dtype(entry["dtype"])))
-                self._need(table.file)
-                if min(table.shape) < 0 or file_size(table.shape, table.dtype) != self._files[table.file].size:
-                    raise Damaged(f"{self.path / table.file}: is no file of the shape {list(table.shape)}")
-                yield Key(entry["table"], entry["slot"]), table
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            if isinstance(error, CheckpointError):
-                raise
-            raise Damaged(f"{self.path / ABOUT}: describes a table in a way that cannot be read") from None
+            entries: list[_Entry] = typed(list[_Entry], self.about.get("tables"), "tables")
+            for entry in entries:
+                dtype = jnp.dtype(entry.dtype)
+                if not (jnp.issubdtype(dtype, jnp.number) or dtype == jnp.bool_):
+                    raise ValueError(f"{entry.dtype} is no dtype of numbers")
+        except (TypeError, ValueError) as error:
+            raise Damaged(f"{self.path / ABOUT}: describes a table in a way that cannot be read: {error}") from None
+        for entry in entries:
+            table = TableFile(entry.file, tuple(entry.shape), str(jnp.dtype(entry.dtype)))
+            self._need(table.file)
+            if min(table.shape, default=-1) < 0 or file_size(table.shape, table.dtype) != self._files[table.file].size:
+                raise Damaged(f"{self.path / table.file}: is no file of the shape {list(table.shape)}")
+            yield Key(entry.table, entry.slot), table
 
     def _need(self, name: str) -> None:
         if name not in self._files:
