@@ -16,8 +16,8 @@ PICTURE = ROOT / "docs" / "rooms.svg"
 ORDER = [
     "versions",
     "trees",
-    "files",
     "errors",
+    "files",
     "registry",
     "fields",
     "rules",

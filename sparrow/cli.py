@@ -6,10 +6,11 @@ A user's mistake gives one line on the standard error for each thing that is wro
 from __future__ import annotations
 
 import argparse
+import contextlib
+import errno
 import functools
 import json
 import os
-import runpy
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,19 +31,59 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for file in options.imports or ():
             _run_file(file)
         options.command(options)
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except KeyboardInterrupt as stop:
         return _interrupted(stop)
     except _mistakes() as error:
         return _say(error, USER_ERROR)
     except _failures() as error:
         return _say(error, FAILED)
+    except (OSError, MemoryError) as error:
+        _leave_output()
+        return _say(_sentence(error), FAILED)
+    except RuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):  # as XLA calls it
+            raise
+        return _say(f"the memory is full: {str(error).splitlines()[0]}", FAILED)
     return 0
 
 
 def _say(text: object, code: int) -> int:
-    for line in str(text).splitlines():
-        print(f"sparrow: {line}", file=sys.stderr)
+    with contextlib.suppress(OSError, ValueError):
+        for line in str(text).splitlines():
+            print(f"sparrow: {line}", file=sys.stderr)
     return code
+
+
+def _out(text: str, end: str = "\n") -> None:
+    """Writes a result to the standard output."""
+    if sys.stdout is None:
+        raise OSError(errno.EBADF, "is closed", "the standard output")
+    try:
+        print(text, end=end, flush=True)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, "the standard output") from None
+    except ValueError:
+        raise OSError(errno.EBADF, "is closed", "the standard output") from None
+
+
+def _sentence(error: OSError | MemoryError) -> str:
+    if isinstance(error, MemoryError):
+        return "the memory is full"
+    text = error.strerror or str(error) or type(error).__name__
+    return f"{error.filename}: {text}" if error.filename else text
+
+
+def _leave_output() -> None:
+    """Drops lines that could not be written: Python would try again when it ends."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stdout.flush()
+        return
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 class _Mistake(ValueError):
@@ -96,11 +137,11 @@ def _eval(options: argparse.Namespace) -> None:
     program, state = _loaded(options)
     results = runs.Evaluator(program)(state, lambda line: print(line, file=sys.stderr))
     if options.json:
-        print(json.dumps({name: value if value == value else None for name, value in results.items()}))
+        _out(json.dumps({name: value if value == value else None for name, value in results.items()}))
         return
     width = max(map(len, results))
     for name, value in results.items():
-        print(f"{name:{width}}  {value:.6g}")
+        _out(f"{name:{width}}  {value:.6g}")
 
 
 def _predict(options: argparse.Namespace) -> None:
@@ -120,7 +161,7 @@ def _predict(options: argparse.Namespace) -> None:
     _make_folder(Path(options.output).parent)
     columns = [column for column in options.columns.split(",") if column]
     rows = predict(options.input, options.output, columns=columns, batch_size=options.batch_size)
-    print(f"{rows} rows to {options.output}")
+    _out(f"{rows} rows to {options.output}")
 
 
 def _export(options: argparse.Namespace) -> None:
@@ -131,7 +172,7 @@ def _export(options: argparse.Namespace) -> None:
     made = exports.export(program, state, options.output, ema=options.ema, overwrite=options.overwrite)
     size, platforms = sum(file.bytes for file in made.files.values()), ", ".join(made.platforms)
     average = ", the average of its parameters" * made.ema
-    print(f"{made.model} of step {made.step}{average}: {size:,} bytes to {options.output}, for {platforms}")
+    _out(f"{made.model} of step {made.step}{average}: {size:,} bytes to {options.output}, for {platforms}")
 
 
 def _report(options: argparse.Namespace) -> None:
@@ -139,7 +180,7 @@ def _report(options: argparse.Namespace) -> None:
 
     for line in unshared(options.runs):
         print(f"sparrow: {line}", file=sys.stderr)
-    print(write_report(options.runs, options.output))
+    _out(str(write_report(options.runs, options.output)))
 
 
 def _plan(options: argparse.Namespace) -> None:
@@ -147,7 +188,7 @@ def _plan(options: argparse.Namespace) -> None:
 
     made = plan.plan(config.load(options.config, options.overrides))
     if options.json:
-        print(json.dumps(made.to_dict(), indent=1))
+        _out(json.dumps(made.to_dict(), indent=1))
     else:
         plan.show(made)
 
@@ -155,7 +196,7 @@ def _plan(options: argparse.Namespace) -> None:
 def _import_config(options: argparse.Namespace) -> None:
     from sparrow import config
 
-    sys.stdout.write(config.dumps(config.load(options.config, options.overrides), options.form))
+    _out(config.dumps(config.load(options.config, options.overrides), options.form), end="")
 
 
 def _vocab(options: argparse.Namespace) -> None:
@@ -173,7 +214,7 @@ def _vocab(options: argparse.Namespace) -> None:
     for column, counted in built.items():
         path = folder / f"{column}.txt"
         counted.vocabulary.save(path)
-        print(f"{path}: {len(counted.vocabulary)} of {counted.distinct} words, {counted.missing} missing")
+        _out(f"{path}: {len(counted.vocabulary)} of {counted.distinct} words, {counted.missing} missing")
 
 
 def _loaded(options: argparse.Namespace) -> Any:
@@ -195,9 +236,9 @@ def _make_folder(folder: Path) -> None:
 
 
 def _run_file(file: str) -> None:
-    if not Path(file).is_file():
-        raise _Mistake(f"--import {file}: there is no such file")
-    runpy.run_path(file)
+    from sparrow.files.python import run_file
+
+    run_file(file)
 
 
 def _column_and_separator(text: str) -> tuple[str, str | None]:

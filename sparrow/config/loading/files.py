@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import runpy
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +13,7 @@ from sparrow.config.sections.config import Config
 from sparrow.config.torcheasyrec import import_config
 from sparrow.errors import ConfigError, Problem, shown
 from sparrow.errors import Path as FieldPath
+from sparrow.files.python import run_file
 from sparrow.registry import nearest, yaml_loader
 
 SUFFIXES: Final = (".yaml", ".yml", ".json", ".py", ".config")
@@ -30,9 +30,7 @@ def load(path: str | Path, overrides: Iterable[str] = ()) -> Config:
     if path.suffix not in SUFFIXES:
         raise ConfigError(f"unknown ending '{path.suffix}': {nearest(path.suffix, SUFFIXES)}", str(path))
     if path.suffix == ".py":
-        if not path.is_file():
-            raise ConfigError("there is no such file", str(path))
-        return _from_python(runpy.run_path(str(path)), str(path), overrides)
+        return _from_python(run_file(path), str(path), overrides)
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pyarrow.parquet as pq
 
 from sparrow.data.errors import DataError
 from sparrow.data.sources.base import BadRows, Reader, Rows, Source, check_columns, register_source
+from sparrow.data.sources.content import fingerprint
 from sparrow.data.sources.files import find_files
 from sparrow.data.values import is_text
 
@@ -74,12 +74,8 @@ class ParquetReader(Reader):
 
     @property
     def fingerprint(self) -> str:
-        """Names, sizes and row groups of the files."""
-        facts = [
-            (file.name, file.stat().st_size, footer.num_rows, footer.num_row_groups)
-            for file, footer in zip(self._files, self._footers, strict=True)
-        ]
-        return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
+        """The files' names and content, as `content.fingerprint` covers it."""
+        return fingerprint(self._files)
 
     @property
     def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import io
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ import pyarrow.csv as csv
 
 from sparrow.data.errors import DataError, shown
 from sparrow.data.sources.base import BadRows, Reader, Rows, Source, check_columns, register_source
+from sparrow.data.sources.content import fingerprint
 from sparrow.data.sources.files import find_files
 from sparrow.data.sources.lines import TextFile, first_row, original_row, why_not
 
@@ -162,9 +162,8 @@ class TextReader(Reader):
 
     @property
     def fingerprint(self) -> str:
-        """Names and sizes of the files, and how they are cut."""
-        facts = [(file.name, file.stat().st_size) for file in self._files]
-        return hashlib.sha256(repr((facts, self._source.chunk_bytes)).encode()).hexdigest()[:16]
+        """The files' names and content, as `content.fingerprint` covers it, and how they are cut."""
+        return fingerprint(self._files, self._source.chunk_bytes)
 
     @property
     def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+
+import jax
 
 from sparrow.checkpoint import CheckpointError
 from sparrow.data import DataError
 from sparrow.runs.errors import RunError
 from sparrow.runs.loop.non_finite import NonFinite
+from sparrow.runs.saved.run_folder import RunFolder
 from sparrow.runs.saved.saving import Saver
 
 
@@ -41,7 +45,20 @@ def ending(error: Exception, made: int, saver: Saver | None, save: Callable[[], 
     return error
 
 
-def _left(saver: Saver | None) -> str:
+@contextlib.contextmanager
+def in_one_line(folder: RunFolder | None) -> Iterator[None]:
+    """Turns errors of the operating system, and a memory that is full, into a `RunError` of one line."""
+    try:
+        yield
+    except (OSError, MemoryError) as error:
+        raise RunError(f"{_sentence(error)}; {_left(folder)}") from error
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise RunError(f"the memory is full: {str(error).splitlines()[0]}; {_left(folder)}") from error
+
+
+def _left(saver: Saver | RunFolder | None) -> str:
     steps = [] if saver is None else saver.steps
     if not steps:
         return "no checkpoint was saved before"
@@ -51,4 +68,8 @@ def _left(saver: Saver | None) -> str:
 def _sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return f"the disk is full ({error.filename})" if error.filename else "the disk is full"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if isinstance(error, MemoryError):
+        return "the memory is full"
     return str(error) or type(error).__name__

@@ -19,6 +19,7 @@ from sparrow.optimizer import Optimizer, OptimizerState
 from sparrow.optimizer.precision import cast
 from sparrow.registry import nearest
 from sparrow.runs.loop.feed import Feed, Preparer
+from sparrow.runs.loop.room import refuse_large_layers, refuse_large_tables
 from sparrow.runs.recorded.traffic import Traffic
 from sparrow.runs.scores import Scores, States
 
@@ -65,8 +66,16 @@ class Program:
         assembly = assemble(config)
         if not assembly.specs:
             raise ConfigError([Problem(("data", "features"), "none of them has a table; add an id feature")])
+        architecture = need(config.model, "model").architecture
+
+        def build() -> Any:
+            return architecture.build(assembly.inputs, rngs=nnx.Rngs(config.train.seed))
+
         try:
-            model = need(config.model, "model").architecture.build(assembly.inputs, rngs=nnx.Rngs(config.train.seed))
+            refuse_large_layers(build)
+            model = build()
+        except ConfigError:
+            raise
         except ValueError as error:
             raise ConfigError([Problem(("model",), str(error))]) from None
         apply, params, rest = functional(model)
@@ -95,6 +104,11 @@ class Program:
         params, rest = jax.tree.map(jnp.copy, self.fresh)
         embedding = self.embedder.init(jax.random.key(self.config.train.seed))
         return TrainState(self.optimizer.init(embedding, params), rest, self.train_scores.init())
+
+    def allocated(self) -> TrainState:
+        """`init`, where the memory holds it; else a `ConfigError` with the numbers."""
+        refuse_large_tables(self.embedder)
+        return self.init()
 
     def loss(self, params: Any, acts: Any, rest: Any, feed: Feed) -> tuple[jax.Array, tuple[Any, ...]]:
         """The total loss of a batch, and beside it: its terms by task, the model's outputs, and its new rest."""

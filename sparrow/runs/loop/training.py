@@ -16,7 +16,7 @@ from sparrow.config import Config, train_pipeline
 from sparrow.data import DataError, Pipeline
 from sparrow.runs.errors import Interrupted
 from sparrow.runs.loop.clock import Clock
-from sparrow.runs.loop.endings import ending
+from sparrow.runs.loop.endings import ending, in_one_line
 from sparrow.runs.loop.evaluation import EvaluationInterrupted, Evaluator
 from sparrow.runs.loop.feed import Prepared
 from sparrow.runs.loop.in_flight import InFlight, Started
@@ -35,8 +35,9 @@ from sparrow.runs.recorded.recorder import Recorder
 from sparrow.runs.saved.resuming import resumed
 from sparrow.runs.saved.run_folder import RunFolder
 from sparrow.runs.saved.save_schedule import SaveSchedule, is_due
-from sparrow.runs.saved.saving import Extra, Saver
+from sparrow.runs.saved.saving import Extra, Saver, owned_words
 from sparrow.runs.saved.starting import started
+from sparrow.runs.saved.vocabularies import Vocabularies
 from sparrow.trees import named_leaves
 
 
@@ -76,17 +77,34 @@ def train(
     Args:
       config: with the sections ``data`` and ``model``.
       model_dir: where checkpoints and logs go; ``config.model_dir`` unless given; nothing is kept without one.
-      resume: whether to go on with the run in that folder, to the same bits as if it had never stopped.
+      resume: whether to go on with the run in that folder, to the same bits as if it had never stopped. That holds on
+        the same kind of device, with as many threads, the same backend and versions; a difference in them is logged.
       overwrite: whether to replace the run in that folder.
       stream: where lines go; the standard output unless given.
       extras: what else a checkpoint holds, by name.
     """
     path = model_dir if model_dir is not None else config.model_dir
     folder = None if path is None else RunFolder(path)
+    with in_one_line(folder):
+        return _train(config, folder, resume, overwrite, stream, extras)
+
+
+def _train(
+    config: Config,
+    folder: RunFolder | None,
+    resume: bool,
+    overwrite: bool,
+    stream: TextIO | None,
+    extras: Mapping[str, Extra],
+) -> Trained:
     if folder is not None:
         folder.refuse_if_unusable()
         folder.refuse_if_used()
         folder.refuse_if_taken(resume, overwrite)
+    lines: list[str] = []  # for the log, before there is one
+    words: Vocabularies | None = None
+    if folder is not None and resume:
+        config, words = owned_words(folder, config, lines.append)
     pipeline: Pipeline[Any] = train_pipeline(config)
     config, steps, note = length(config, pipeline)
     program = Program.of(config)
@@ -96,7 +114,7 @@ def train(
     evaluator = Evaluator(program) if has_data else None
     sizes = _learned_sizes(config, recorder, evaluator)
     extras = {**recorder.extras, "sizes": sizes, **extras}
-    lines = [note] if note else []  # what is to be said before there is a log
+    lines += [note] if note else []
     with contextlib.ExitStack() as stack:
         if folder is not None:
             stack.enter_context(folder.locked(lines.append))
@@ -110,7 +128,7 @@ def train(
             folder.begin()
             if start is None:
                 folder.clear()
-            saver = Saver(folder, program, extras, lambda line: log.say(line))
+            saver = Saver(folder, program, words or Vocabularies.of(config), extras, lambda line: log.say(line))
             saver.begin(progress)
         log = stack.enter_context(
             Log(
@@ -353,7 +371,7 @@ class _Loop:
 
 def _first(program: Program, say: Callable[[str], None]) -> TrainState:
     start = program.config.train.start_from
-    return program.init() if start is None else started(program, start, say)
+    return program.allocated() if start is None else started(program, start, say)
 
 
 def _learned_sizes(config: Config, recorder: Recorder, evaluator: Evaluator | None) -> LearnedSizes:

@@ -36,7 +36,7 @@ def joined(embedding: Any, others: Mapping[str, Any]) -> TrainState:
 
 def restored(program: Program, saved: Saved, say: Say) -> TrainState:
     """The state that was saved. What the program lacks or has in another shape is a `CheckpointError`."""
-    fresh, arrays = program.init(), saved.arrays()
+    fresh, arrays = program.allocated(), saved.arrays()
     others = parts(fresh)
     metrics = _metrics(others.pop("metrics"), arrays, say)
     others = unnamed(others, arrays) | {"metrics": metrics}

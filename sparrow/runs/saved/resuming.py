@@ -11,6 +11,7 @@ from sparrow.data import Pipeline
 from sparrow.runs.loop.program import Program, TrainState
 from sparrow.runs.loop.progress import Progress
 from sparrow.runs.saved.differences import differences
+from sparrow.runs.saved.machine import log_differences
 from sparrow.runs.saved.restoring import Say, extras_of, restored
 from sparrow.runs.saved.run_folder import RunFolder
 from sparrow.runs.saved.saving import Extra, all_damaged, config_of, does_not_fit
@@ -43,6 +44,7 @@ def resumed(
             raise ConfigError(f"cannot go on with {saved.path}: {error}; {hint}") from None
         for name, extra in extras.items():
             extra.restore(extras_of(arrays, name))
+        log_differences(saved, program.embedder, say)
         say(f"resumed at step {progress.steps} from {saved.path}")
         return state, progress
     raise all_damaged(folder.path)

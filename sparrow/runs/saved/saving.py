@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
-import jax
 import numpy as np
 
 from sparrow.checkpoint import CheckpointError, Checkpoints, Damaged, Saved, Vanished, passed_over, rows_of, whole
@@ -20,8 +19,10 @@ from sparrow.files import replace_file
 from sparrow.runs.loop.program import Program, TrainState
 from sparrow.runs.loop.progress import Progress
 from sparrow.runs.saved.differences import differences
+from sparrow.runs.saved.machine import machine
 from sparrow.runs.saved.restoring import Say, arrays_of, restored
 from sparrow.runs.saved.run_folder import RunFolder
+from sparrow.runs.saved.vocabularies import Vocabularies
 from sparrow.versions import versions
 
 Step = int | Literal["best"] | None
@@ -42,9 +43,11 @@ class Extra(Protocol):
 class Saver:
     """Saves the states of one run."""
 
-    def __init__(self, folder: RunFolder, program: Program, extras: Mapping[str, Extra], say: Say) -> None:
-        self._folder, self._program, self._extras = folder, program, extras
-        self._config = dumps(program.config)
+    def __init__(
+        self, folder: RunFolder, program: Program, words: Vocabularies, extras: Mapping[str, Extra], say: Say
+    ) -> None:
+        self._folder, self._program, self._words, self._extras = folder, program, words, extras
+        self._config = dumps(words.given(program.config))
         keep = program.config.train.checkpoint.keep
         self._checkpoints = Checkpoints(folder.checkpoints, keep, say, folder.owns_checkpoint)
 
@@ -58,6 +61,7 @@ class Saver:
         for step in self.steps:
             if step > progress.steps:
                 self._checkpoints.set_aside(step)
+        self._words.write(self._program.config, self._folder.written)
         replace_file(self._folder.config, self._config.encode())
         self.set_status(progress)
 
@@ -67,9 +71,10 @@ class Saver:
             "step": int(state.optimizer.step),
             "progress": progress.to_dict(),
             "config": self._config,
+            "vocabularies": self._words.to_dict(),
             "time": round(time.time(), 3),
             "versions": versions(),
-            "device": jax.devices()[0].device_kind,
+            "machine": machine(self._program.embedder),
         }
         tables = rows_of(self._program.embedder, state.optimizer.embedding)
         arrays = arrays_of(state, self._extras)
@@ -146,7 +151,7 @@ def _bests(run: RunFolder, say: Say) -> Iterator[Any]:
 
 
 def saved_config(folder: str | Path, step: Step = None) -> Config:
-    """The config of a saved model."""
+    """The config of a saved model, with the vocabularies that the run owns."""
     for saved in opened(folder, step, say=lambda _: None):
         return config_of(saved)
     raise all_damaged(folder)
@@ -164,7 +169,8 @@ def load(
       say: gets a line for everything that is worth knowing; a warning, unless given.
     """
     for saved in opened(folder, step, say):
-        program = Program.of(config or config_of(saved))
+        given = _config_as_given(saved) if config is None else config
+        program = Program.of(Vocabularies.saved(saved).owned(given, run_of(saved), say or warn))
         try:
             return program, restored(program, saved, say or warn)
         except Vanished:
@@ -179,8 +185,29 @@ def load(
 
 
 def config_of(saved: Saved) -> Config:
-    """The config that a checkpoint was made with."""
-    return loads(saved.about["config"], source=str(saved.path))
+    """The config that a checkpoint was made with, with the vocabularies that its run owns."""
+    return Vocabularies.saved(saved).owned(_config_as_given(saved), run_of(saved), lambda _: None)
+
+
+def _config_as_given(saved: Saved) -> Config:
+    try:
+        return loads(saved.about["config"], source=str(saved.path))
+    except (KeyError, TypeError, AttributeError):
+        raise CheckpointError(f"{saved.path}: holds no config that can be read") from None
+
+
+def run_of(saved: Saved) -> Path:
+    """The folder of the run that a checkpoint belongs to."""
+    return saved.path.parent.parent
+
+
+def owned_words(run: RunFolder, config: Config, say: Say) -> tuple[Config, Vocabularies | None]:
+    """The config to go on with, and the vocabularies of the run; None where nothing is saved yet."""
+    for saved in whole(run.checkpoints, lambda _: None):
+        words = Vocabularies.saved(saved)
+        config = words.owned(config, run.path, say)
+        return config, words.with_new(config)
+    return config, None
 
 
 def does_not_fit(saved: Saved, config: Config, error: CheckpointError) -> ConfigError:

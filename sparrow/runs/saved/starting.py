@@ -12,7 +12,8 @@ from sparrow.config import ConfigError, Problem, StartFrom
 from sparrow.registry import nearest
 from sparrow.runs.loop.program import Program, TrainState
 from sparrow.runs.saved.restoring import Say, joined, parts, say_dtypes
-from sparrow.runs.saved.saving import all_damaged, opened
+from sparrow.runs.saved.saving import all_damaged, opened, run_of
+from sparrow.runs.saved.vocabularies import FOLDER, Vocabularies
 from sparrow.trees import named_leaves
 
 PARAMS, REST, DENSE = "optimizer/params/", "rest/", "optimizer/"
@@ -38,7 +39,7 @@ class _Start:
     def __init__(self, program: Program, start: StartFrom, saved: Saved) -> None:
         self.program, self.start, self.saved = program, start, saved
         self.problems: list[Problem] = []
-        self.fresh = program.init()
+        self.fresh = program.allocated()
         self.rows = rows_of(program.embedder, self.fresh.optimizer.embedding)
         self.leaves = named_leaves(parts(self.fresh))
         self.arrays = saved.arrays()
@@ -73,8 +74,16 @@ class _Start:
             elif self.saved.tables[old].shape != rows.shape:
                 shape = self.saved.tables[old].shape
                 self._problem("tables", f"{old} has the shape {shape} in the checkpoint, {rows.shape} here; skip it")
+            elif key.slot is None and self._other_words(key.table, old.table):
+                text = f"{old} was trained with another vocabulary than {key} has here"
+                self._problem("tables", f"{text}; name the one in {run_of(self.saved) / FOLDER}, or add it to skip")
             else:
                 yield key, old
+
+    def _other_words(self, table: str, old: str) -> bool:
+        """Whether the ids of a table have other rows here than in the checkpoint."""
+        here, there = Vocabularies.of(self.program.config).of_table(table), Vocabularies.saved(self.saved).of_table(old)
+        return bool(here and there) and here != there
 
     def _leaves(self) -> Iterator[tuple[str, str]]:
         """Other arrays here, and what they are called in the checkpoint."""

@@ -1,0 +1,52 @@
+"""Refuses models that the memory cannot hold, before anything of them is allocated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import jax
+from flax import nnx
+
+from sparrow.embedding import Embedder
+from sparrow.errors import ConfigError, Problem
+from sparrow.reports.words import size
+from sparrow.runs.loop.places import Place, device_memory, host_memory
+from sparrow.trees import named_leaves
+
+SHOWN: Final = 3
+"""Tables or parameters that the message names."""
+
+
+def refuse_large_layers(build: Callable[[], Any]) -> None:
+    """Compare the parameters of a model that is not built yet with the free memory; `ConfigError` if they are more."""
+    state = nnx.state(nnx.eval_shape(build))
+    shapes = {name: math.prod(leaf.shape) * leaf.dtype.itemsize for name, leaf in named_leaves(state).items()}
+    _refuse("model", "parameters", shapes, 0)
+
+
+def refuse_large_tables(embedder: Embedder, dense: int = 0) -> None:
+    """Compare tables, slots and ``dense`` bytes with the free memory; `ConfigError` if they are more."""
+    state = jax.eval_shape(embedder.init, jax.random.key(0))
+    sizes: dict[str, int] = {}
+    for stack in embedder.stacks:
+        arrays = [state.tables[stack.name], *state.slots[stack.name].values()]
+        row = sum(math.prod(array.shape[1:]) * array.dtype.itemsize for array in arrays)
+        sizes |= {table.name: table.vocabulary_size * row for table in stack.tables}
+    _refuse("data.features", "tables with their slots", sizes, dense)
+
+
+def _refuse(field: str, what: str, sizes: Mapping[str, int], beside: int) -> None:
+    need, place = sum(sizes.values()) + beside, _free()
+    if place is None or place.free is None or need <= place.free:
+        return
+    largest = sorted(sizes, key=lambda name: -sizes[name])[:SHOWN]
+    shown = ", ".join(f"{name} {size(sizes[name])}" for name in largest) + ", ..." * (len(sizes) > SHOWN)
+    text = f"{what} need {size(need)} of memory, {size(place.free)} are free ({place.name}): {shown}"
+    raise ConfigError([Problem(tuple(field.split(".")), f"{text}; `sparrow plan` shows what fits")])
+
+
+def _free() -> Place | None:
+    """The default device's memory, or the host's where the device has none of its own."""
+    return next(iter(device_memory()), None) or host_memory()

@@ -1,0 +1,49 @@
+"""The parts of a machine that decide the last bits of a run.
+
+A run that is resumed gives the bits of one that never stopped on the same kind of device, with the same number of
+threads, the same backend of the tables and the same versions: XLA splits sums of matrix products by the number of
+threads, and backends and versions may add in another order.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+
+from sparrow.checkpoint import Saved
+from sparrow.embedding import Embedder
+from sparrow.versions import versions
+
+
+def machine(embedder: Embedder) -> dict[str, str]:
+    """Device, threads and backends, for a checkpoint."""
+    return {
+        "device": jax.devices()[0].device_kind,
+        "threads": str(threads()),
+        "backend": ", ".join(sorted({embedder.backend_of(table) for table in embedder.tables})),
+    }
+
+
+def threads() -> int:
+    """The threads that XLA computes with on a CPU: as NPROC has it, or the cores that this process may use."""
+    given = os.environ.get("NPROC", "")
+    if given.isdecimal() and int(given):
+        return int(given)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def log_differences(saved: Saved, embedder: Embedder, say: Callable[[str], None]) -> None:
+    """Log what differs between the machine of a checkpoint and this one, in one line."""
+    now: dict[str, Any] = {**machine(embedder), **versions()}
+    before = {**_mapping(saved.about.get("machine")), **_mapping(saved.about.get("versions"))}
+    names = [name for name in now if name in before and before[name] != now[name]]
+    if names:
+        changed = "; ".join(f"{name} was {before[name]}, is now {now[name]}" for name in names)
+        say(f"the last bits may differ from those of a run that never stopped: {changed}")
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
