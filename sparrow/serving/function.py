@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import jax
 import numpy as np
@@ -16,8 +16,12 @@ from sparrow.embedding import FeatureSpec
 from sparrow.embedding.inputs import to_bags
 from sparrow.embedding.sizes import size_class
 from sparrow.serving.description import Description, FunctionEntry
+from sparrow.serving.kept_programs import KeptPrograms
 from sparrow.serving.lookup import pooled
 from sparrow.serving.untyped import with_types
+
+KEPT: Final = 64
+"""Programs that stay in memory, one per number of rows; batches that are filled up need four per doubling."""
 
 Array = npt.NDArray[Any]
 Arrays = dict[str, Array]
@@ -58,6 +62,7 @@ class Function:
         self._parameters = {key: parameters[key] for key in self.entry.parameters}
         self._fill = description.independent_rows
         self._call = program
+        self._kept = KeptPrograms(program, KEPT)
 
     @functools.cached_property
     def _converter(self) -> Converter:
@@ -95,6 +100,7 @@ class Function:
                 name: np.zeros((0, *(int(size) for size in output.shape[1:])), output.dtype)
                 for name, output in self.entry.outputs.items()
             }
+        self._kept.is_new(len(next(iter({**prepared.acts, **prepared.numbers}.values()))))
         made = jax.device_get(self._call(self._parameters, prepared.acts, prepared.numbers))
         return {name: np.asarray(made[name])[: prepared.size] for name in self.entry.outputs}
 

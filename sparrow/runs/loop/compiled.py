@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from sparrow.runs.loop.feed import Feed
+from sparrow.serving.kept_programs import KeptPrograms
 
 KEPT: Final = 8
 """Programs that stay in memory, one per combination of sizes: sizes only grow, and older ones are not needed again."""
@@ -26,20 +27,15 @@ class Compiled:
         """``batch``: which argument holds the batch, or the batches; ``donate``: which ones are given away."""
         self._function: Any = jax.jit(function, donate_argnums=tuple(donate))
         self._batch = batch
-        self._kept: set[Any] = set()
+        self._kept = KeptPrograms(self._function, KEPT)
         self.programs = 0
         self.log: Callable[[str], None] | None = None
 
     def __call__(self, *arguments: Any) -> Any:
         """The function's result."""
         leaves, structure = jax.tree.flatten(arguments[self._batch])
-        shapes = (structure, *map(np.shape, leaves))
-        if shapes not in self._kept:
+        if self._kept.is_new((structure, *map(np.shape, leaves))):
             self._note(arguments[self._batch])
-            if len(self._kept) == KEPT:
-                self._function.clear_cache()
-                self._kept.clear()
-            self._kept.add(shapes)
         return self._function(*arguments)
 
     def _note(self, batch: Feed | tuple[Feed, ...]) -> None:
