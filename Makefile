@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test lint types chromium setup clean test-asan bench-peers bench-cpu
+.PHONY: demo test test-all lint types chromium setup clean test-asan bench-peers bench-cpu
 
 setup: $(READY)
 
@@ -24,7 +24,11 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/mypy
 
+# The quick tests, on two cores in minutes; test-all adds the slow and rare ones, as CI does.
 test: lint types chromium
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup -m "not slow"
+
+test-all: lint types chromium
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
 # The browser that the tests open reports with. Where it cannot be had, those tests are skipped.

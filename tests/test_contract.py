@@ -200,3 +200,8 @@ def test_lookup_pools_with_gains(backend):
         np.testing.assert_allclose(
             acts["weighted"][b], ragged.weights[part] @ right[ragged.values[part]], rtol=1e-6, atol=1e-6
         )
+
+
+def test_every_shipped_rule_is_here():
+    tested = {type(case.rule) for case in CASES}
+    assert [rule.__name__ for rule in sp.rules.SHIPPED if rule not in tested] == []

@@ -10,6 +10,8 @@ import pytest
 
 from tests.conftest import AS_USERS
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 
 

@@ -4,7 +4,11 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+
 from tests.conftest import AS_USERS
+
+pytestmark = pytest.mark.slow
 
 LIMIT_MB = 300
 

@@ -19,6 +19,8 @@ from sparrow.dense.stages import StagedOptimizer
 from sparrow.dense.stages.placement import EVERYWHERE, Mixed, OnStage, compute, foreign, place
 from sparrow.dense.stages.programs import Programs, Wanted
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 

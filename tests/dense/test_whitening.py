@@ -16,6 +16,8 @@ from sparrow.dense.whitening.spectral import spectral_norm
 from tests.conftest import OPTIMIZED
 from tests.dense.peer_runs import CASES, distance, ours, peer
 
+pytestmark = pytest.mark.slow
+
 BOTH = pytest.mark.parametrize("record", [Quad, Skew])
 
 # The peer's floor of 0.4 hides a smaller preconditioner_lr; here the same must be asked for openly.

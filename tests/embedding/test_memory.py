@@ -6,6 +6,8 @@ import sys
 import jax
 import pytest
 
+pytestmark = pytest.mark.slow
+
 STEP = """
 import sys
 import jax, jax.numpy as jnp, numpy as np

@@ -2,7 +2,11 @@
 
 import json
 
+import pytest
+
 from tests.exports.cases import served
+
+pytestmark = pytest.mark.slow
 
 MEGABYTES = 256
 CODE = """

@@ -14,6 +14,8 @@ from sparrow.kernels.pallas import fused, order, tuning
 from sparrow.kernels.pallas.padded import padded
 from sparrow.kernels.types import Lookups, RowGradients, RowStep, StepScalars
 
+pytestmark = pytest.mark.slow
+
 
 def make_step(rule, dim, dtype="float32", **options):
     slots = tuple((name, slot.layout) for name, slot in rule.slots.items())

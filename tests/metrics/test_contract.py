@@ -218,3 +218,10 @@ def test_groups_are_asked_for_or_refused(case, rng):
     else:
         with pytest.raises(ValueError, match=r"update: groups were given, but .* does not group rows"):
             run(case.metric, {**batch, "groups": np.zeros(ROWS)})
+
+
+def test_every_registered_metric_is_here():
+    tested = {type(case.metric) for case in CASES}
+    registered = {name: metrics.registry[name] for name in metrics.registry.names()}
+    shipped = {name: metric for name, metric in registered.items() if metric.__module__.startswith("sparrow.")}
+    assert [name for name, metric in shipped.items() if metric not in tested] == []

@@ -7,6 +7,8 @@ import pytest
 
 from tests.runs import victim
 
+pytestmark = pytest.mark.slow
+
 KILLS = 20
 FEW = ("train.steps=5", "evaluate={}")
 OFTEN = ("train.steps=120", "train.checkpoint={every_steps: 3, keep: 2}")

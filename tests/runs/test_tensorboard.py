@@ -87,3 +87,17 @@ def test_histograms_read_back(tmp_path):
     np.testing.assert_array_equal(counts, expected)
     _, limits, counts = read_histogram(entries["constant"][5])
     assert (limits.tolist(), counts.tolist()) == ([1.0], [4.0])
+
+
+def test_tensorboards_own_reader_reads_them(tmp_path):
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+    file = EventFile(tmp_path / event_file_name())
+    file.write(300, {"train/loss": 0.5}, {"parameter/kernel": np.linspace(-1.0, 1.0, 100)})
+    file.close()
+    (path,) = tmp_path.glob("*tfevents*")
+    version, event = EventFileLoader(str(path)).Load()
+    assert version.file_version == "brain.Event:2"
+    scalar, histogram = event.summary.value
+    assert (event.step, scalar.tag, histogram.tag) == (300, "train/loss", "parameter/kernel")
+    assert scalar.tensor.float_val[:] == [0.5] or scalar.simple_value == 0.5

@@ -14,6 +14,8 @@ from sparrow.kernels import Lookups, RowGradients, native
 from sparrow.rules import Adam
 from tests.kernels.native.problems import learning_rate, row_step, scalars, sgd_step
 
+pytestmark = pytest.mark.slow
+
 NUM_ROWS, DIM, BATCH = 5003, 16, 64  # a shape that nothing else in the program has
 RULE = Adam()
 STEP = row_step(RULE, DIM)
