@@ -44,5 +44,5 @@ class DenseOptimizer:
         return optax.chain(self.direction(), optax.scale_by_learning_rate(learning_rate))
 
 
-OPTIMIZERS: Registry[DenseOptimizer] = Registry("optimizer")
+OPTIMIZERS: Registry[DenseOptimizer] = Registry("optimizer", DenseOptimizer)
 register_optimizer = OPTIMIZERS.register

@@ -37,7 +37,7 @@ BLOCK_VALUES: Final = 1 << 22
 LARGE_VALUES: Final = 1 << 26
 """A table of more values than this is drawn block by block; a smaller one is quicker in one piece."""
 
-INITIALIZERS: Final[Registry[Initializer]] = Registry("initializer")
+INITIALIZERS: Final[Registry[Initializer]] = Registry("initializer", Initializer)
 
 
 def register_initializer(name: str) -> Callable[[I], I]:

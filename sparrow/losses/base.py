@@ -84,7 +84,7 @@ class BinaryLoss(Loss):
         return jax.nn.sigmoid(output)
 
 
-registry: Registry[Loss] = Registry("loss")
+registry: Registry[Loss] = Registry("loss", Loss)
 
 
 def register_loss(name: str) -> Callable[[L], L]:

@@ -10,7 +10,7 @@ from sparrow.registry import Registry
 
 MetricClass = TypeVar("MetricClass", bound=type[Any])
 
-registry: Registry[Metric[Any]] = Registry("metric")
+registry: Registry[Metric[Any]] = Registry("metric", Metric)
 
 
 def register_metric(name: str) -> Callable[[MetricClass], MetricClass]:

@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import types
 import typing
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Final, TypeVar
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeVar
 
 from flax import nnx
 
 from sparrow.models.inputs import Inputs
-from sparrow.registry import Registry, nearest
+from sparrow.registry import Registry
 
 M = TypeVar("M", bound=type[nnx.Module])
-
-SCALARS: Final[dict[Any, tuple[tuple[type, ...], str]]] = {
-    bool: ((bool,), "true or false"),
-    int: ((int,), "an integer"),
-    float: ((int, float), "a number"),
-    str: ((str,), "a name"),
-}
-"""By annotation: the types that a value may have, and the words for them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,11 +26,6 @@ class ModelRecord:
 
     model: ClassVar[type[nnx.Module]]
 
-    def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            where = f"{self.model.__name__}.{field.name}"
-            object.__setattr__(self, field.name, read(field.type, getattr(self, field.name), where))
-
     def build(self, inputs: Inputs, *, rngs: nnx.Rngs) -> nnx.Module:
         """The model, with fresh parameters."""
         options = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
@@ -48,11 +34,11 @@ class ModelRecord:
 
     @property
     def wide_groups(self) -> tuple[str, ...]:
-        """The groups whose features want tables of their own, beside those that they have in other groups."""
+        """The groups whose features want tables of their own, besides those that they have in other groups."""
         return getattr(self.model, "wide_groups", ())
 
 
-registry: Registry[ModelRecord] = Registry("model")
+registry: Registry[ModelRecord] = Registry("model", ModelRecord)
 
 
 def register_model(name: str) -> Callable[[M], M]:
@@ -109,47 +95,3 @@ def _record_class(name: str, cls: type[nnx.Module]) -> type[ModelRecord]:
     )
     record.__module__, record.__doc__ = cls.__module__, f"The options of `{cls.__name__}`."
     return record
-
-
-def read(annotation: Any, value: Any, where: str) -> Any:
-    """``value`` as the annotation wants it: a mapping becomes the dataclass, a list the tuple; ``where`` is its name.
-
-    >>> from sparrow.models.mlp import MLP
-    >>> read(MLP | None, {"hidden_units": [8]}, "DeepFM.final").hidden_units
-    (8,)
-    >>> read(MLP, {"hidden_unit": [8]}, "DeepFM.deep")
-    Traceback (most recent call last):
-    ValueError: DeepFM.deep: MLP has no field 'hidden_unit': did you mean 'hidden_units'? ...
-    """
-    if typing.get_origin(annotation) in (types.UnionType, typing.Union):
-        inner = [option for option in typing.get_args(annotation) if option is not type(None)]
-        if value is None and len(inner) < len(typing.get_args(annotation)):
-            return None
-        return read(inner[0], value, where) if len(inner) == 1 else value
-    if typing.get_origin(annotation) is tuple:
-        if not isinstance(value, list | tuple):
-            raise ValueError(f"{where} must be a list, got {value!r}")
-        item, *rest = typing.get_args(annotation)
-        return tuple(read(item, part, f"{where}[{i}]") for i, part in enumerate(value)) if rest == [...] else value
-    if annotation in SCALARS:
-        allowed, words = SCALARS[annotation]
-        if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
-            raise ValueError(f"{where} must be {words}, got {value!r}")
-        return value
-    if not dataclasses.is_dataclass(annotation) or isinstance(value, typing.cast("type[Any]", annotation)):
-        return value
-    kind = typing.cast("type[Any]", annotation)
-    hints, fields = typing.get_type_hints(kind), {field.name: field for field in dataclasses.fields(kind)}
-    if not isinstance(value, Mapping):
-        raise ValueError(f"{where} must be {kind.__name__} fields ({', '.join(fields)}), got {value!r}")
-    for given in value:
-        if given not in fields:
-            raise ValueError(f"{where}: {kind.__name__} has no field '{given}': {nearest(str(given), fields)}")
-    for field in fields.values():
-        optional = (field.default, field.default_factory) != (dataclasses.MISSING, dataclasses.MISSING)
-        if field.name not in value and not optional:
-            raise ValueError(f"{where}: {kind.__name__} needs the field {field.name}")
-    try:
-        return kind(**{name: read(hints[name], part, f"{where}.{name}") for name, part in value.items()})
-    except (TypeError, ValueError) as error:
-        raise ValueError(str(error) if str(error).startswith(where) else f"{where}: {error}") from None

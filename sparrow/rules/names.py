@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from typing import Final
 
+import sparrow.schedules  # noqa: F401  the numbers of a rule may be schedules, by name
 from sparrow.registry import Registry
 from sparrow.rules.base import Rule
 from sparrow.rules.shipped import SHIPPED
 
-RULES: Final[Registry[Rule]] = Registry("rule")
+RULES: Final[Registry[Rule]] = Registry("rule", Rule)
 register_rule = RULES.register
 """Class decorator: makes one's own rule known to configs, by name."""
 

@@ -14,7 +14,7 @@ and is its own config, in both directions and exactly:
  'warmup_learning_rate': 0.0}
 >>> schedules.from_dict({"name": "linear", "lr": 0.1, "end": 0.0})
 Traceback (most recent call last):
-ValueError: schedule 'linear' needs the field steps
+sparrow.errors.ConfigError: schedule 'linear': steps: is required
 
 ``@register_schedule("mine")`` gives a schedule of one's own a name; optax's schedules work wherever these do.
 """

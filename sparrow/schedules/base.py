@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from sparrow.fields import integers_of, is_zero, numbers_of
-from sparrow.registry import Registry
+from sparrow.registry import FUNCTIONS, Registry
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Schedule:
         raise NotImplementedError(f"{type(self).__name__} must define rate(count)")
 
 
-SCHEDULES: Registry[Callable[[Any], Any]] = Registry("schedule")
+SCHEDULES: Registry[Callable[[Any], Any]] = Registry("schedule", FUNCTIONS)
 register_schedule = SCHEDULES.register
 
 

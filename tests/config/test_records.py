@@ -10,10 +10,10 @@ import pytest
 from sparrow import config, metrics, rules, schedules
 from sparrow.config import ConfigError, json_schema
 from sparrow.config.loading.plain import plain
-from sparrow.config.loading.records import RecordField, model_of
-from sparrow.config.loading.registries import REGISTRIES, key_of
+from sparrow.config.loading.registries import REGISTRIES
 from sparrow.data import Parquet, Tables
 from sparrow.models import MLP, TaskTower, Tower
+from sparrow.registry import fields_of
 from sparrow.rules.names import RULES
 from tests.config.examples import valid
 
@@ -57,7 +57,7 @@ RECORDS = [(registry, name) for registry in REGISTRIES for name in registry.name
 def record_of(registry, name):
     """The record with its defaults, and something sensible for the fields that have none."""
     cls = registry[name]
-    missing = [f.name for f in dataclasses.fields(cls) if f.init and model_of(cls).model_fields[f.name].is_required()]
+    missing = [name for name, field in fields_of(cls).items() if field.required]
     fields = {field: NESTED[name] if field == "metric" else REQUIRED[field] for field in missing}
     return cls(**fields, **GIVEN.get(name, {}))
 
@@ -67,17 +67,17 @@ def record_of(registry, name):
 def test_written_and_read_back(registry, name, defaults):
     record = record_of(registry, name)
     written = plain(record, defaults)
-    assert RecordField(registry).read(written) == record
+    assert registry.read(written) == record
     if defaults:
-        assert set(written) == {key_of(registry), *model_of(type(record)).model_fields} or written == name
+        assert set(written) == {registry.key, *fields_of(type(record))} or written == name
 
 
 @pytest.mark.parametrize(("registry", "name"), RECORDS, ids=lambda x: getattr(x, "kind", x))
 def test_unknown_field_is_refused_by_name(registry, name):
     written = plain(record_of(registry, name), defaults=True)
-    written = {key_of(registry): written} if isinstance(written, str) else written
+    written = {registry.key: written} if isinstance(written, str) else written
     with pytest.raises(ConfigError, match=r"^no_such_field: unknown field"):
-        RecordField(registry).read(written | {"no_such_field": 1})
+        registry.read(written | {"no_such_field": 1})
 
 
 def test_every_rule_has_a_name():
@@ -86,7 +86,7 @@ def test_every_rule_has_a_name():
 
 def test_schedules_inside_rules():
     written = {"name": "adam", "learning_rate": {"name": "linear", "lr": 0.1, "end": 0.0, "steps": 5}, "beta1": 0.8}
-    rule = RecordField(RULES).read(written)
+    rule = RULES.read(written)
     assert rule == rules.Adam(learning_rate=schedules.linear(0.1, 0.0, 5), beta1=0.8)
     assert plain(rule) == written
 
@@ -118,7 +118,7 @@ def test_ones_own_rule():
 
     config.register_rule("own_rule_of_this_test")(Own)
     try:
-        read = RecordField(RULES).read({"name": "own_rule_of_this_test", "strength": 2.0})
+        read = RULES.read({"name": "own_rule_of_this_test", "strength": 2.0})
         assert read == Own(strength=2.0)
         names = [form["properties"]["name"]["const"] for form in json_schema()["$defs"]["rule"]["anyOf"][1:]]
         assert "own_rule_of_this_test" in names
@@ -130,7 +130,7 @@ def test_json_schema_holds_every_record_and_only_known_references():
     schema = json_schema()
     for registry in REGISTRIES:
         forms = [form for form in schema["$defs"][registry.kind]["anyOf"] if "enum" not in form]
-        assert [form["properties"][key_of(registry)]["const"] for form in forms] == registry.names()
+        assert [form["properties"][registry.key]["const"] for form in forms] == registry.names()
         assert all(form["additionalProperties"] is False for form in forms)
     for reference in references(schema):
         assert reference.removeprefix("#/$defs/") in schema["$defs"], reference

@@ -176,7 +176,7 @@ WRONG = {
         "data.train: source 'csv': newlines_in_values goes with a quote, which tells such a line break",
     ),
     "list for a mapping": (valid(tasks=[]), "tasks: must be a mapping of names to values, got ()"),
-    "name that is a number": (valid(tasks={1: {}}), "tasks: a field's name must be a text, got 1; put it in quotes"),
+    "name that is a number": (valid(tasks={1: {}}), "tasks: a field's name must be a string, got 1; put it in quotes"),
 }
 
 

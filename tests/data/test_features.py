@@ -304,8 +304,11 @@ def test_records_round_trip(record):
         (lambda: SequenceFeature("x", num_buckets=5, embedding_dim=4, max_length=0), "max_length must be an integer"),
         (lambda: Label("y", at_least=float("nan")), "label 'y': at_least must be a finite number, got nan"),
         (lambda: registry.from_dict({"kind": "idd", "name": "x"}), "unknown feature 'idd': did you mean 'id'"),
-        (lambda: registry.from_dict({"kind": "id", "name": "x", "dims": 3}), "feature 'id' has no field 'dims'"),
-        (lambda: registry.from_dict({"name": "x"}), "a mapping with a 'kind' and a 'name'"),
+        (
+            lambda: registry.from_dict({"kind": "id", "name": "x", "embedding_dims": 3}),
+            "embedding_dims: unknown field: did you",
+        ),
+        (lambda: registry.from_dict({"name": "x"}), "a mapping with a 'kind', got"),
         (lambda: Vocabulary(["a", "b", "a"]), "holds the word 'a' twice"),
         (lambda: Vocabulary([]), "holds no words"),
     ],

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from sparrow.config.loading.overrides import override, parse_override
-from sparrow.config.loading.plain import freeze, plain
+from sparrow.config.loading.plain import plain
 from sparrow.config.sections.config import Config
 from sparrow.config.torcheasyrec import import_config
 from sparrow.errors import ConfigError, Problem, shown
 from sparrow.errors import Path as FieldPath
 from sparrow.files.python import run_file
-from sparrow.registry import nearest, yaml_loader
+from sparrow.registry import freeze, nearest, yaml_loader
 
 SUFFIXES: Final = (".yaml", ".yml", ".json", ".py", ".config")
 MAX_VALUES: Final = 200_000

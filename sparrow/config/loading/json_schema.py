@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from sparrow.config.loading.records import PLACEHOLDER, inlined, model_of
-from sparrow.config.loading.registries import METRICS, REGISTRIES, key_of
+from sparrow.config.loading.registries import REGISTRIES
 from sparrow.config.sections.config import Config
 from sparrow.config.sections.tasks import METRIC_USE
-from sparrow.registry import Registry
+from sparrow.metrics import registry as METRICS
+from sparrow.registry import PLACEHOLDER, Registry, fields_schema
 
 
 def json_schema() -> dict[str, Any]:
@@ -36,10 +36,10 @@ def _records(registry: Registry[Any], beside: Mapping[str, Any] = MappingProxyTy
     forms: list[dict[str, Any]] = []
     alone = []
     for name in registry.names():
-        form = inlined(model_of(registry[name]).model_json_schema())
-        properties = {key_of(registry): {"const": name}, **form.pop("properties", {}), **beside}
+        form = fields_schema(registry[name])
+        properties = {registry.key: {"const": name}, **form.pop("properties", {}), **beside}
         required = form.pop("required", [])
-        forms.append({**form, "properties": properties, "required": [key_of(registry), *required]})
+        forms.append({**form, "properties": properties, "required": [registry.key, *required]})
         if not required:
             alone.append(name)
     names = [{"enum": alone}] if alone else []

@@ -7,10 +7,10 @@ from typing import Any
 import pydantic
 from pydantic import BaseModel
 
-from sparrow.config.loading.plain import freeze
 from sparrow.config.loading.problems import problems
 from sparrow.config.loading.records import STRICT
 from sparrow.errors import ConfigError
+from sparrow.registry import freeze
 
 
 class Section(BaseModel):

@@ -6,10 +6,11 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, model_validator
 
-from sparrow.config.loading.records import PLACEHOLDER, LossRecord, MetricRecord
+from sparrow.config.loading.records import LossRecord, MetricRecord
 from sparrow.config.loading.section import Section
 from sparrow.config.sections.train import Name, NotNegative
 from sparrow.losses import TaskWeights
+from sparrow.registry import PLACEHOLDER
 
 METRIC_USE: Final = "metric_use"
 """What the JSON schema calls a metric with its column to group by."""

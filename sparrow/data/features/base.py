@@ -149,47 +149,23 @@ class SparseFeature(Feature):
         return TableUse(self.table or self.name, self.embedding_dim, self.combiner, lambda: self.num_rows)
 
 
-class FeatureRegistry(Registry[Feature]):
-    """Features as plain values: ``kind`` says which record it is, as ``name`` is the feature's own.
+registry: Registry[Feature] = Registry("feature", Feature, key="kind")
+"""Features by kind, as ``name`` is the feature's own."""
+
+
+def register_feature(name: str) -> Callable[[F], F]:
+    """Class decorator: makes one's own kind of feature known by ``name``, to config files too.
 
     >>> from sparrow.data import IdFeature
     >>> registry.to_dict(IdFeature("user", num_buckets=10, embedding_dim=4))["kind"]
     'id'
     """
 
-    def register(self, name: str) -> Callable[[F], F]:
-        """Class decorator: registers a frozen dataclass with a field ``name``."""
-
-        def decorate(cls: F) -> F:
-            if not dataclasses.is_dataclass(cls) or "name" not in {field.name for field in dataclasses.fields(cls)}:
-                raise TypeError(f"feature '{name}': {cls.__name__} must be a dataclass with a field 'name'")
-            if name in self._records:
-                raise ValueError(f"feature '{name}' is already registered; choose another name")
-            self._records[name] = cls
-            return cls
-
-        return decorate
-
-    def to_dict(self, record: Feature) -> dict[str, Any]:
-        """``{"kind": ..., "name": ..., **fields}``, of plain values only."""
-        return {"kind": self.name_of(record), **super().to_dict(record)}
-
-    def from_dict(self, data: Mapping[str, Any]) -> Feature:
-        """The inverse of `to_dict`."""
-        if not isinstance(data, Mapping) or not isinstance(data.get("kind"), str):
-            raise ValueError(f"a feature is written as a mapping with a 'kind' and a 'name', got {data!r}")
-        return self.make(data["kind"], **{key: value for key, value in data.items() if key != "kind"})
-
-
-registry = FeatureRegistry("feature")
-
-
-def register_feature(name: str) -> Callable[[F], F]:
-    """Class decorator: makes one's own kind of feature known by ``name``, to config files too."""
-
     def decorate(cls: F) -> F:
         if not issubclass(cls, Feature):
             raise TypeError(f"feature '{name}': {cls.__name__} must be a subclass of sparrow.data.Feature")
+        if not dataclasses.is_dataclass(cls) or "name" not in {field.name for field in dataclasses.fields(cls)}:
+            raise TypeError(f"feature '{name}': {cls.__name__} must be a dataclass with a field 'name'")
         return registry.register(name)(cls)
 
     return decorate

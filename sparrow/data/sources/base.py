@@ -98,7 +98,7 @@ class Source(abc.ABC):
         """All columns that can be asked for."""
 
 
-registry: Registry[Source] = Registry("source")
+registry: Registry[Source] = Registry("source", Source)
 
 
 def register_source(name: str) -> Callable[[S], S]:

@@ -1,0 +1,30 @@
+"""Records by name: how a config file, a dict or JSON becomes an object, exactly, and back.
+
+A *record* is a frozen dataclass registered under a name. Rules, schedules, dense optimizers, losses, metrics, models,
+features, sources and initializers each keep one `Registry`; a user's own record is registered the same way as the
+shipped ones. `read` and `written` are the two directions, by the types of the fields.
+"""
+
+from sparrow.registry.names import nearest
+from sparrow.registry.reading import REGISTRIES, fields_of, freeze, read, registry_of
+from sparrow.registry.registry import FUNCTIONS, Registry
+from sparrow.registry.schema import PLACEHOLDER, fields_schema, schema
+from sparrow.registry.text import load_yaml, yaml_loader
+from sparrow.registry.writing import written
+
+__all__ = [
+    "FUNCTIONS",
+    "PLACEHOLDER",
+    "REGISTRIES",
+    "Registry",
+    "fields_of",
+    "fields_schema",
+    "freeze",
+    "load_yaml",
+    "nearest",
+    "read",
+    "registry_of",
+    "schema",
+    "written",
+    "yaml_loader",
+]

@@ -1,0 +1,270 @@
+"""From plain values to records: the type of a field decides what its value becomes.
+
+======================================  ==============================================================================
+type of the field                       plain value
+======================================  ==============================================================================
+``bool``, ``int``, ``float``, ``str``   the same; an integer is a number, ``true`` is none
+``Literal["a", "b"]``                   one of the values
+``X | Y``, ``X | None``                 either
+``tuple[X, ...]``, ``Sequence[X]``      a list
+``Mapping[str, X]``                     a mapping
+a dataclass                             a mapping of its fields
+the base of a `Registry`                a mapping with the name of a record and its fields, or the name alone
+a function                              a schedule, as a mapping
+======================================  ==============================================================================
+
+Objects that are of the type already stay as they are, and arrays stand for numbers: from Python a record may hold what
+no file does. The dataclass is the only source: its fields, their types and their defaults are written nowhere else.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import jax
+
+from sparrow.errors import ConfigError, Path, Problem, shown
+from sparrow.registry.names import nearest
+
+
+class Mismatch(Exception):
+    """A value that is not of a type; the message is the words for the type, such as "a number"."""
+
+
+def read(hint: Any, value: Any) -> Any:
+    """The ``value`` as a field of type ``hint`` holds it; raises `ConfigError` with all that is wrong.
+
+    >>> read(tuple[int, ...] | None, [1, 2])
+    (1, 2)
+    >>> read(tuple[int, ...] | None, "12")
+    Traceback (most recent call last):
+    sparrow.errors.ConfigError: must be a list, got '12'
+    """
+    try:
+        return _read(hint, value)
+    except Mismatch as wanted:
+        raise ConfigError(f"must be {wanted}, got {shown(value)}") from None
+
+
+def _read(hint: Any, value: Any) -> Any:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        return _read_union(arguments, value)
+    if origin is typing.Literal:
+        return _read_literal(arguments, value)
+    if origin in (tuple, collections.abc.Sequence, list):
+        return _read_list(arguments, value)
+    if origin in (dict, collections.abc.Mapping):
+        return _read_mapping(arguments[1], value)
+    if (registry := registry_of(hint)) is not None:
+        return _read_record(registry, value)
+    if hint in _SCALARS:
+        is_array = hasattr(value, "dtype") and not isinstance(value, int | float | str)
+        return value if is_array else _SCALARS[hint](value)
+    if hint is type(None):
+        return _none(value)
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return _read_dataclass(hint, value)
+    return value
+
+
+def make(cls: type[Any], fields: Mapping[str, Any], beside: Iterable[str] = ()) -> Any:
+    """The dataclass ``cls`` of plain ``fields``; ``beside`` are other names that stand among them in a file."""
+    known = fields_of(cls)
+    found = [Problem((name,), "is required") for name in known if known[name].required and name not in fields]
+    values: dict[str, Any] = {}
+    for name, value in fields.items():
+        if name not in known:
+            found.append(Problem((name,), f"unknown field: {nearest(str(name), [*beside, *known])}"))
+            continue
+        try:
+            values[name] = read(known[name].hint, value)
+        except ConfigError as error:
+            found += [problem.under((name,)) for problem in error.problems]
+    if found:
+        raise ConfigError(found)
+    try:
+        return cls(**values)
+    except ConfigError:
+        raise
+    except (ValueError, TypeError) as error:  # a check of the record's own
+        raise ConfigError(str(error)) from None
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordField:
+    """A field of a dataclass: its type, and its default where it is not required."""
+
+    hint: Any
+    required: bool
+    default: Any = None
+
+
+def fields_of(cls: type[Any]) -> dict[str, RecordField]:
+    """The fields that a mapping may give, by name."""
+    try:
+        hints = typing.get_type_hints(cls)
+    except NameError as error:
+        raise TypeError(
+            f"the type of a field of {cls.__name__} is not known: {error}; define it at the top of the module"
+        ) from None
+    found = {}
+    for field in dataclasses.fields(cls):
+        if not field.init:
+            continue
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        missing = default is dataclasses.MISSING
+        found[field.name] = RecordField(hints[field.name], missing, None if missing else default)
+    return found
+
+
+def freeze(value: Any, path: Path = ()) -> Any:
+    """The value with tuples for lists and plain dicts for mappings, whose keys must be strings.
+
+    Records stay hashable, and equal to those written by hand.
+    """
+    if isinstance(value, list | tuple):
+        return tuple(freeze(item, (*path, index)) for index, item in enumerate(value))
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                problem = Problem(path, f"a field's name must be a string, got {shown(key)}; put it in quotes")
+                raise ConfigError([problem])
+        return {key: freeze(item, (*path, key)) for key, item in value.items()}
+    return value
+
+
+# --- registries, by what their records are ---------------------------------------------------------------------------
+
+REGISTRIES: Final[list[Any]] = []
+"""Every `Registry` there is."""
+
+
+def registry_of(hint: Any) -> Any:
+    """The registry of the records that a field of type ``hint`` holds; None where it holds no record."""
+    cls = typing.get_origin(hint) or hint
+    for registry in REGISTRIES:
+        if cls is registry.base or (
+            registry.base is not collections.abc.Callable and isinstance(cls, type) and issubclass(cls, registry.base)
+        ):
+            return registry
+    return None
+
+
+# --- one kind of type each -------------------------------------------------------------------------------------------
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise Mismatch("true or false")
+    return value
+
+
+def _integer(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise Mismatch("an integer")
+    return value
+
+
+def _number(value: Any) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise Mismatch("a number")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):  # a number it is: no other type of the field will take it
+        raise ConfigError(f"must be a finite number, got {shown(value)}")
+    return number
+
+
+def _string(value: Any) -> str:
+    if not isinstance(value, str):
+        raise Mismatch("a string")
+    return value
+
+
+def _none(value: Any) -> None:
+    if value is not None:
+        raise Mismatch("left out")
+
+
+_SCALARS: Final[Mapping[Any, Callable[[Any], Any]]] = {bool: _flag, int: _integer, float: _number, str: _string}
+
+
+def _read_literal(choices: tuple[Any, ...], value: Any) -> Any:
+    if not any(type(value) is type(choice) and value == choice for choice in choices):
+        *others, last = map(repr, choices)
+        raise Mismatch(f"{', '.join(others)} or {last}" if others else last)
+    return value
+
+
+def _read_union(members: tuple[Any, ...], value: Any) -> Any:
+    if value is None and type(None) in members:
+        return None
+    wanted = []
+    for member in members:
+        if member is jax.Array:
+            if isinstance(value, jax.Array):
+                return value
+        elif member is not type(None):
+            try:
+                return _read(member, value)
+            except Mismatch as mismatch:
+                wanted.append(str(mismatch))
+    raise Mismatch(" or ".join(dict.fromkeys(wanted)))
+
+
+def _read_list(items: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
+        raise Mismatch("a list")
+    if len(items) == 1 or items[-1] is ...:
+        items = items[:1] * len(value)
+    elif len(items) != len(value):
+        raise Mismatch(f"a list of {len(items)}")
+    return tuple(_each(dict(enumerate(zip(items, value, strict=True)))).values())
+
+
+def _read_mapping(item: Any, value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise Mismatch("a mapping of names to values")
+    return _each({key: (item, part) for key, part in value.items()})
+
+
+def _each(parts: Mapping[Any, tuple[Any, Any]]) -> dict[Any, Any]:
+    """All parts read, with the problems of all."""
+    made, found = {}, []
+    for key, (hint, part) in parts.items():
+        try:
+            made[key] = read(hint, part)
+        except ConfigError as error:
+            found += [problem.under((key,)) for problem in error.problems]
+    if found:
+        raise ConfigError(found)
+    return made
+
+
+def _read_record(registry: Any, value: Any) -> Any:
+    alone = registry.base is not collections.abc.Callable  # a schedule has no defaults
+    if isinstance(value, str) and alone:
+        value = {registry.key: value}
+    if isinstance(value, Mapping):
+        return registry.from_fields(freeze(value))
+    if registry.holds(value):
+        return value
+    words = f"a {registry.kind} as a mapping with a '{registry.key}'"
+    raise Mismatch(f"the name of a {registry.kind}, or {words}" if alone else words)
+
+
+def _read_dataclass(cls: type[Any], value: Any) -> Any:
+    if isinstance(value, cls):
+        return value
+    if not isinstance(value, Mapping):
+        raise Mismatch(f"a mapping of fields ({', '.join(fields_of(cls))})")
+    return make(cls, value)

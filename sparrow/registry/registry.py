@@ -1,0 +1,150 @@
+"""`Registry`: records by name."""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Generic, TypeVar, cast
+
+from sparrow.errors import ConfigError, Problem, shown
+from sparrow.registry.names import nearest
+from sparrow.registry.reading import REGISTRIES, freeze, make, read
+from sparrow.registry.text import load_yaml
+from sparrow.registry.writing import written_fields
+
+T = TypeVar("T")
+R = TypeVar("R", bound=type[Any])
+
+FUNCTIONS: Final[Any] = collections.abc.Callable
+"""The base of a registry whose records stand for functions."""
+
+
+class Registry(Generic[T]):
+    """Named frozen dataclasses of one kind (``T``), with exact conversion to and from dict, JSON and YAML.
+
+    >>> class Shape: ...
+    >>> shapes = Registry[Shape]("shape", Shape)
+    >>> @shapes.register("square")
+    ... @dataclasses.dataclass(frozen=True)
+    ... class Square(Shape):
+    ...     side: float = 1.0
+    >>> shapes.to_dict(shapes.make("square", side=2.0))
+    {'name': 'square', 'side': 2.0}
+    >>> shapes.from_json('{"name": "square", "side": 3.0}')
+    Square(side=3.0)
+    """
+
+    def __init__(self, kind: str, base: Any, key: str = "name") -> None:
+        """Make an empty registry.
+
+        Args:
+          kind: the word that error messages use, such as "schedule".
+          base: the class that all records derive from; a field of that type holds one of them. `FUNCTIONS`: records
+            are functions.
+          key: the field of a mapping that holds the name of the record.
+        """
+        self.kind, self.base, self.key = kind, base, key
+        self._records: dict[str, type[T]] = {}
+        REGISTRIES.append(self)
+
+    def register(self, name: str) -> Callable[[R], R]:
+        """Class decorator: registers a frozen dataclass under ``name``."""
+
+        def decorate(cls: R) -> R:
+            if not dataclasses.is_dataclass(cls):
+                raise TypeError(
+                    f"{self.kind} '{name}': {cls.__name__} must be a dataclass (frozen=True) to be registered"
+                )
+            if self.key in {field.name for field in dataclasses.fields(cls)}:
+                raise TypeError(
+                    f"{self.kind} '{name}': a field may not be called '{self.key}'; the registry uses that word"
+                )
+            if name in self._records:
+                raise ValueError(
+                    f"{self.kind} '{name}' is already registered, as {self._records[name].__name__}; "
+                    "choose another name"
+                )
+            self._records[name] = cast("type[T]", cls)
+            return cls
+
+        return decorate
+
+    def names(self) -> list[str]:
+        """All registered names, sorted."""
+        return sorted(self._records)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether a name is registered, or a class."""
+        return name in self._records.values() if isinstance(name, type) else name in self._records
+
+    def __getitem__(self, name: str) -> type[T]:
+        if name not in self._records:
+            raise ValueError(f"unknown {self.kind} '{name}': {nearest(str(name), self._records)}")
+        return self._records[name]
+
+    def name_of(self, record: T) -> str:
+        """The name that ``record``'s class is registered under."""
+        for name, cls in self._records.items():
+            if type(record) is cls:
+                return name
+        raise TypeError(f"{type(record).__name__} is not a registered {self.kind}")
+
+    def holds(self, value: Any) -> bool:
+        """Whether ``value`` is a record of this kind, registered or not."""
+        return isinstance(value, self.base) and not isinstance(value, type)
+
+    def read(self, value: Any) -> T:
+        """The record of a mapping with a name and fields, or of a name alone; a record stays as it is.
+
+        Raises `ConfigError` with the path of each problem, for the config around it.
+        """
+        return cast("T", read(self.base, value))
+
+    def from_fields(self, value: Mapping[str, Any]) -> T:
+        """The record of a mapping with a name and fields; raises as `read` does."""
+        name = value.get(self.key)
+        if not isinstance(name, str):
+            raise ConfigError(f"a {self.kind} needs a '{self.key}'. Valid names: {', '.join(self.names())}")
+        if name not in self:
+            raise ConfigError([Problem((self.key,), f"unknown {self.kind} {name!r}: {nearest(name, self.names())}")])
+        fields = {field: item for field, item in value.items() if field != self.key}
+        return cast("T", make(self[name], fields, [self.key]))
+
+    def make(self, name: str, /, **fields: Any) -> T:
+        """The record ``name``; a wrong or missing field is named in the error."""
+        try:
+            return cast("T", make(self[name], freeze(fields), [self.key]))
+        except ConfigError as error:
+            by_itself = all(not problem.path for problem in error.problems)  # the record's own words name it
+            raise ConfigError(error.problems, None if by_itself else f"{self.kind} '{name}'") from None
+
+    def from_dict(self, data: Mapping[str, Any]) -> T:
+        """The inverse of `to_dict`."""
+        if not isinstance(data, Mapping) or not isinstance(data.get(self.key), str):
+            raise ValueError(f"a {self.kind} is written as a mapping with a '{self.key}', got {shown(data)}")
+        return self.make(data[self.key], **{key: value for key, value in data.items() if key != self.key})
+
+    def to_dict(self, record: T) -> dict[str, Any]:
+        """``{"name": ..., **fields}``, of plain values only; records inside of it are mappings or names."""
+        name = self.name_of(record)
+        return {self.key: name, **written_fields(record, defaults=True, where=f"{self.kind} '{name}'")}
+
+    def to_json(self, record: T) -> str:
+        """`to_dict` as JSON text."""
+        return json.dumps(self.to_dict(record), indent=2)
+
+    def from_json(self, text: str) -> T:
+        """The inverse of `to_json`."""
+        return self.from_dict(json.loads(text))
+
+    def to_yaml(self, record: T) -> str:
+        """`to_dict` as YAML text."""
+        import yaml
+
+        return yaml.safe_dump(self.to_dict(record), sort_keys=False)
+
+    def from_yaml(self, text: str) -> T:
+        """The inverse of `to_yaml`. Numbers such as ``1e-3`` are numbers, as in JSON."""
+        return self.from_dict(load_yaml(text))
