@@ -51,7 +51,7 @@ class Compiled:
     @classmethod
     def of(cls, converter: Converter, kinds: Mapping[str, Any]) -> Compiled | None:
         """The plan for columns of these types; None: the library is not there."""
-        if feed.unavailable():
+        if feed.library() is None:
             return None
         schema = pa.schema([(name, kinds[name]) for name in converter.columns])
         try:

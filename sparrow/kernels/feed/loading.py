@@ -9,6 +9,7 @@ import threading
 from typing import Final
 
 from sparrow.kernels.native.compiler import CompileError, levels, library_name
+from sparrow.kernels.warning import warn_once
 
 FOLDER = pathlib.Path(__file__).parent / "src"
 SOURCES = ("convert.cc", "order.cc", "pack.cc")
@@ -56,9 +57,12 @@ def load() -> ctypes.CDLL | str:
 
 
 def library() -> ctypes.CDLL | None:
-    """The loaded library; None: NumPy does its work, with the same results."""
+    """The loaded library; None, with one warning: NumPy does its work, with the same results."""
     loaded = load()
-    return None if isinstance(loaded, str) else loaded
+    if isinstance(loaded, str):
+        warn_once(f"batches are prepared by slower NumPy code: {loaded}")
+        return None
+    return loaded
 
 
 def unavailable() -> str | None:

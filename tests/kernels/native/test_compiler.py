@@ -92,6 +92,22 @@ def test_without_compiler_and_libraries_one_warning_gives_the_reason(tmp_path: p
     assert error.startswith("backend 'native' is not available here")
 
 
+def test_without_compiler_and_libraries_one_warning_is_about_batches(tmp_path: pathlib.Path):
+    code = """
+        compiler.PACKAGED = pathlib.Path("nowhere")
+        from sparrow.data import IdFeature, Pipeline, Tables
+        features = [IdFeature("item", num_buckets=9, embedding_dim=4)]
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(2):
+                print(len(next(iter(Pipeline(Tables({"item": [1, 2]}), features, batch_size=2)))))
+        print(*(str(warning.message) for warning in caught))
+    """
+    *sizes, warning = run(code, SPARROW_CACHE_DIR=str(tmp_path), CXX="no-such-compiler")
+    assert sizes == ["2", "2"]
+    assert warning.startswith("batches are prepared by slower NumPy code: the compiled feed could not be loaded: ")
+
+
 def test_where_jax_uses_another_device_the_backend_says_so(monkeypatch):
     monkeypatch.setattr(native, "platform", lambda: "gpu")
     with pytest.raises(ValueError, match="it runs on the CPU, and JAX uses the GPU here"):
