@@ -236,7 +236,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _run_file(file: str) -> None:
-    from sparrow.files.python import run_file
+    from sparrow.files import run_file
 
     run_file(file)
 

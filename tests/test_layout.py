@@ -27,3 +27,31 @@ def test_import_is_light():
 
 def test_the_picture_of_the_rooms_is_fresh():
     assert PICTURE.read_text(encoding="utf-8") == picture(), "run python docs/draw_rooms.py"
+
+
+SIDE_DOORS = {
+    "sparrow.serving.description",  # the format of an export: serving reads it, exports writes it
+    "sparrow.serving.tensors",
+    "sparrow.serving.files",
+    "sparrow.embedding.nnx",  # Flax is imported by those who ask for it
+    "sparrow.embedding.linen",
+    "sparrow.config.building.objective",
+    "sparrow.runs.predictions",
+    "sparrow.runs.predict_files",
+}
+"""Inner modules that other rooms may import."""
+
+
+def is_door(name):
+    """Whether ``sparrow.a.b`` is a room inside a room, or no file at all."""
+    path = PACKAGE.joinpath(*name.split(".")[1:])
+    return path.is_dir() or not path.with_suffix(".py").is_file()
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_rooms_are_entered_by_their_doors(path):
+    others = {name for name in imported(path) if name.count(".") > 1 and name.split(".")[1] != room(path)}
+    inner = {name for name in others if not is_door(name)} - SIDE_DOORS
+    if room(path) == "plan":  # a plan rehearses the training loop piece by piece
+        inner = {name for name in inner if not name.startswith("sparrow.runs.")}
+    assert not inner, f"import from the room itself, not from {', '.join(sorted(inner))}"

@@ -16,7 +16,7 @@ from sparrow.checkpoint.errors import CheckpointError, Damaged, Vanished
 from sparrow.checkpoint.folder import Checkpoints, passed_over, saved_steps, whole
 from sparrow.checkpoint.leaves import named, plain, unnamed
 from sparrow.checkpoint.saved import Saved
-from sparrow.checkpoint.tables import placed, rows_of
+from sparrow.checkpoint.tables import check_shape, placed, rows_of
 
 __all__ = [
     "CheckpointError",
@@ -26,6 +26,7 @@ __all__ = [
     "Rows",
     "Saved",
     "Vanished",
+    "check_shape",
     "named",
     "passed_over",
     "placed",

@@ -24,13 +24,14 @@ sparrow.errors.ConfigError: train.batch_siz: unknown field: did you mean 'batch_
 build what the config describes; `epochs_in_steps` tells schedules that count epochs how long one is.
 """
 
-from sparrow.config.building.assemble import Assembly, assemble, evaluate_pipeline, train_pipeline
+from sparrow.config.building.assemble import Assembly, assemble, evaluate_pipeline, need, train_pipeline
 from sparrow.config.building.epochs import counts_epochs, epochs_in_steps
 from sparrow.config.building.objective import TaskMetric, named_metrics, total_loss
 from sparrow.config.building.optimizers import dense_optimizer, optimizer, table_rules
 from sparrow.config.loading.files import dumps, from_mapping, load, loads
 from sparrow.config.loading.json_schema import json_schema
 from sparrow.config.loading.overrides import override
+from sparrow.config.loading.plain import plain
 from sparrow.config.sections.config import Config
 from sparrow.config.sections.data import Data, Negatives
 from sparrow.config.sections.model import Model
@@ -83,8 +84,10 @@ __all__ = [
     "load",
     "loads",
     "named_metrics",
+    "need",
     "optimizer",
     "override",
+    "plain",
     "register_rule",
     "table_rules",
     "total_loss",

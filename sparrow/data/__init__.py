@@ -1,8 +1,9 @@
 """Data: from files to batches. A source gives rows, features make inputs of columns, a pipeline makes batches."""
 
-from sparrow.data.batch import Batch
+from sparrow.data.batch import Batch, join
+from sparrow.data.converter import Converter
 from sparrow.data.counting import Counted, build_vocabularies, write_vocabularies
-from sparrow.data.errors import DataError
+from sparrow.data.errors import DataError, shown
 from sparrow.data.features import (
     ComboFeature,
     Feature,
@@ -14,8 +15,9 @@ from sparrow.data.features import (
     TableUse,
     register_feature,
 )
+from sparrow.data.label_checks import CheckedLabel, LabelCheck
 from sparrow.data.labels import Label
-from sparrow.data.negatives import NegativeSampler
+from sparrow.data.negatives import ID, NegativeSampler
 from sparrow.data.pipeline import Pipeline
 from sparrow.data.sources import (
     ClickLog,
@@ -35,10 +37,13 @@ from sparrow.data.synthetic import Clicks
 from sparrow.data.vocabulary import Vocabulary
 
 __all__ = [
+    "ID",
     "Batch",
+    "CheckedLabel",
     "ClickLog",
     "Clicks",
     "ComboFeature",
+    "Converter",
     "Counted",
     "Criteo",
     "Csv",
@@ -47,6 +52,7 @@ __all__ = [
     "Holds",
     "IdFeature",
     "Label",
+    "LabelCheck",
     "MovieLens",
     "NegativeSampler",
     "Parquet",
@@ -61,9 +67,11 @@ __all__ = [
     "Vocabulary",
     "build_vocabularies",
     "feature_specs",
+    "join",
     "lookup_specs",
     "register_feature",
     "register_source",
+    "shown",
     "write_clicks",
     "write_criteo",
     "write_vocabularies",

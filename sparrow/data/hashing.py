@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sparrow.embedding.hashing import U64, hash_integers, mix64
+from sparrow.embedding import U64, hash_integers, mix64
 from sparrow.kernels import feed
 
 __all__ = ["U64", "hash_integers", "hash_texts", "mix64", "modulo", "shuffled"]

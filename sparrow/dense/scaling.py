@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from sparrow.rules.base import bias_correction, divide_or_zero, step_count
+from sparrow.rules import bias_correction, divide_or_zero, step_count
 
 Number = float | jax.Array
 

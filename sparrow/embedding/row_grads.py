@@ -8,8 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from sparrow.embedding.any_order import sum_in_any_order
-from sparrow.kernels import RowGradients
-from sparrow.kernels.xla import sum_by_row
+from sparrow.kernels import RowGradients, sum_by_row
 
 
 @jax.tree_util.register_dataclass

@@ -14,9 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from sparrow.embedding.specs import MAX_ROWS, TableSpec
-from sparrow.kernels import RowStep, StepScalars
-from sparrow.kernels.rounding import GOLDEN, mix
-from sparrow.kernels.row import LIMITS
+from sparrow.kernels import GOLDEN, LIMITS, RowStep, StepScalars, mix
 from sparrow.rules import PER_ROW, SGD
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from sparrow.config.building.assemble import need
+from sparrow.config import need
 from sparrow.exports import signature
 from sparrow.exports.contents import Parameters, described_features, streamed_tables
 from sparrow.exports.folder import whole

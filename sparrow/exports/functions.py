@@ -14,7 +14,7 @@ import numpy as np
 from jax import export
 
 from sparrow.config import ConfigError, Problem
-from sparrow.serving.program import CUSTOM_CALLS, called
+from sparrow.serving import CUSTOM_CALLS, called
 
 Arrays = dict[str, jax.Array]
 Shapes = Mapping[str, jax.ShapeDtypeStruct]

@@ -2,6 +2,17 @@
 
 from sparrow.files.atomic import exchange, replace_file, replacing, sync, write_durably
 from sparrow.files.paths import UnsafePath, inside
+from sparrow.files.python import run_file
 from sparrow.files.typed import typed
 
-__all__ = ["UnsafePath", "exchange", "inside", "replace_file", "replacing", "sync", "typed", "write_durably"]
+__all__ = [
+    "UnsafePath",
+    "exchange",
+    "inside",
+    "replace_file",
+    "replacing",
+    "run_file",
+    "sync",
+    "typed",
+    "write_durably",
+]

@@ -13,8 +13,11 @@ import jax
 
 from sparrow.kernels import feed, native, pallas, xla
 from sparrow.kernels.platform import platform
+from sparrow.kernels.rounding import GOLDEN, mix
+from sparrow.kernels.row import LIMITS
 from sparrow.kernels.types import Lookups, RowGradients, RowStep, StepScalars
 from sparrow.kernels.warning import warn_once
+from sparrow.kernels.xla import sum_by_row
 from sparrow.registry import nearest
 
 
@@ -77,4 +80,17 @@ def choose(name: str, step: RowStep) -> Backend:
     return backend
 
 
-__all__ = ["BACKENDS", "Backend", "Lookups", "RowGradients", "RowStep", "StepScalars", "backends", "choose"]
+__all__ = [
+    "BACKENDS",
+    "GOLDEN",
+    "LIMITS",
+    "Backend",
+    "Lookups",
+    "RowGradients",
+    "RowStep",
+    "StepScalars",
+    "backends",
+    "choose",
+    "mix",
+    "sum_by_row",
+]

@@ -25,7 +25,7 @@ There are two kinds (`Metric.jittable` tells them apart):
 state; `merge_across_processes` and `compute_across_processes` join the states of many processes.
 """
 
-from sparrow.metrics.auc import AUC, PRAUC, MulticlassAUC
+from sparrow.metrics.auc import AUC, PRAUC, MulticlassAUC, average_precision, rates_from_the_top, roc_area
 from sparrow.metrics.averages import MAE, MSE, RMSE, AverageMetric, Mean, RelativeL1
 from sparrow.metrics.bygroup import ByGroup
 from sparrow.metrics.classification import Accuracy, Calibration, LogLoss, NormalizedEntropy
@@ -86,12 +86,15 @@ __all__ = [
     "Result",
     "RowMetric",
     "UniqueRatio",
+    "average_precision",
     "compute_across_processes",
     "evaluate_across_processes",
     "from_bytes",
     "merge_across_processes",
+    "rates_from_the_top",
     "register_metric",
     "registry",
+    "roc_area",
     "route_groups",
     "to_bytes",
 ]

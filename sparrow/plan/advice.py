@@ -11,7 +11,7 @@ from sparrow import rules
 from sparrow.embedding import TableSpec
 from sparrow.plan.movement import Movement
 from sparrow.plan.sizes import table_bytes
-from sparrow.reports.words import size
+from sparrow.reports import size
 from sparrow.rules import Rule
 
 WORTH: Final = 0.02

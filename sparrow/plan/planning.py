@@ -15,7 +15,7 @@ from sparrow.plan.machine import Machine, machine
 from sparrow.plan.movement import Movement, movement
 from sparrow.plan.rehearsal import Rehearsal
 from sparrow.plan.sizes import TableSize, size_of, startup_peak, step_memory, table_sizes
-from sparrow.reports.words import size
+from sparrow.reports import size
 from sparrow.runs import Program
 from sparrow.runs.loop.feed import alike
 from sparrow.runs.loop.in_flight import MOST

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sparrow.plan.planning import Plan
-from sparrow.reports.words import duration, size
+from sparrow.reports import duration, size
 
 
 def show(plan: Plan, console: Console | None = None) -> None:

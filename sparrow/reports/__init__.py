@@ -7,6 +7,7 @@ rates, speed, memory), `curves` (ROC, precision-recall, calibration), `traffic` 
 
 from sparrow.reports.page import unshared, write_report
 from sparrow.reports.recorded import CONFIG, CURVES, ENVIRONMENT, METRICS, REPORT, TRAFFIC, RecordedRun, write_json
+from sparrow.reports.words import duration, size
 
 __all__ = [
     "CONFIG",
@@ -16,6 +17,8 @@ __all__ = [
     "REPORT",
     "TRAFFIC",
     "RecordedRun",
+    "duration",
+    "size",
     "unshared",
     "write_json",
     "write_report",

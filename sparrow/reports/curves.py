@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.metrics.auc import average_precision, rates_from_the_top, roc_area
+from sparrow.metrics import average_precision, rates_from_the_top, roc_area
 from sparrow.reports.axis import Axis
 from sparrow.reports.chart import Chart, Series
 from sparrow.reports.recorded import RecordedRun

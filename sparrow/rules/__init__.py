@@ -3,7 +3,18 @@
 from sparrow.rules.adagrad import F2A, Adagrad, AdagradMomentum, RowwiseAdagrad
 from sparrow.rules.adam import LAMB, Adam, PartialRowwiseAdam, PartialRowwiseLAMB
 from sparrow.rules.adaptive import Adadelta, LaProp, Lion, RMSprop
-from sparrow.rules.base import PER_ELEMENT, PER_ROW, Hyper, Rule, ScalarOrSchedule, Slot, Slots
+from sparrow.rules.base import (
+    PER_ELEMENT,
+    PER_ROW,
+    Hyper,
+    Rule,
+    ScalarOrSchedule,
+    Slot,
+    Slots,
+    bias_correction,
+    divide_or_zero,
+    step_count,
+)
 from sparrow.rules.ftrl import FTRL
 from sparrow.rules.names import RULES, register_rule
 from sparrow.rules.sgd import SGD, LarsSGD
@@ -36,5 +47,8 @@ __all__ = [
     "Slot",
     "Slots",
     "as_optax",
+    "bias_correction",
+    "divide_or_zero",
     "register_rule",
+    "step_count",
 ]

@@ -8,8 +8,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from sparrow.data import DataError
-from sparrow.data.errors import shown
+from sparrow.data import DataError, shown
 from sparrow.files import typed
 from sparrow.serving.tensors import Fingerprint
 

@@ -12,9 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparrow.data import Batch, DataError, Feature, Parquet, Pipeline, Source
-from sparrow.data.converter import Converter
-from sparrow.data.sources.base import Reader, Rows
+from sparrow.data import Batch, Converter, DataError, Feature, Parquet, Pipeline, Source
+from sparrow.data.sources import Reader, Rows
 from sparrow.files import replacing
 from sparrow.serving.description import PREDICT
 from sparrow.serving.model import ExportedModel

@@ -10,11 +10,8 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.data import Batch, Feature, Tables
-from sparrow.data.converter import Converter
-from sparrow.embedding import FeatureSpec
-from sparrow.embedding.inputs import to_bags
-from sparrow.embedding.sizes import size_class
+from sparrow.data import Batch, Converter, Feature, Tables
+from sparrow.embedding import FeatureSpec, size_class, to_bags
 from sparrow.serving.description import Description, FunctionEntry
 from sparrow.serving.kept_programs import KeptPrograms
 from sparrow.serving.lookup import pooled

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.embedding.inputs import Bags
+from sparrow.embedding import Bags
 
 
 def pooled(table: npt.NDArray[Any], bags: Bags) -> npt.NDArray[np.float32]:

@@ -8,10 +8,8 @@ from typing import Any
 
 import jax
 
-from sparrow.data import DataError, Feature, Vocabulary
-from sparrow.data.errors import shown
-from sparrow.data.features import registry
-from sparrow.data.features.mapped import MappedIds
+from sparrow.data import DataError, Feature, Vocabulary, shown
+from sparrow.data.features import MappedIds, registry
 from sparrow.embedding import FeatureSpec, TableSpec
 from sparrow.rules import SGD
 from sparrow.serving.description import NAME, PARAMETERS, TABLES, Description

@@ -22,8 +22,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.data import DataError
-from sparrow.data.errors import shown
+from sparrow.data import DataError, shown
 
 Array = npt.NDArray[Any]
 

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 
 from sparrow.config.sections.config import Config
 from sparrow.config.sections.tasks import Task
-from sparrow.data.label_checks import CheckedLabel, LabelCheck
-from sparrow.data.labels import Label
-from sparrow.losses.base import Loss, registry
+from sparrow.data import CheckedLabel, Label, LabelCheck
+from sparrow.losses import Loss, registry
 
 
 def checked_label(config: Config, label: Label, others: Mapping[str, Label]) -> Label:

@@ -13,7 +13,7 @@ from sparrow.config.sections.config import Config
 from sparrow.config.torcheasyrec import import_config
 from sparrow.errors import ConfigError, Problem, shown
 from sparrow.errors import Path as FieldPath
-from sparrow.files.python import run_file
+from sparrow.files import run_file
 from sparrow.registry import freeze, nearest, yaml_loader
 
 SUFFIXES: Final = (".yaml", ".yml", ".json", ".py", ".config")

@@ -11,7 +11,7 @@ from sparrow.config.sections.tables import TableOptions
 from sparrow.config.sections.train import TableOptimizer
 from sparrow.config.torcheasyrec.blocks import Block
 from sparrow.data import Feature
-from sparrow.embedding.initializers import Constant, Initializer, Normal, Uniform
+from sparrow.embedding import Constant, Initializer, Normal, Uniform
 from sparrow.rules import SGD
 
 _DTYPES: Final[Mapping[str, Any]] = {"FP32": "float32", "FP16": "float16", "BF16": "bfloat16"}

@@ -1,6 +1,6 @@
 """Sources: where rows come from, in chunks that can be read in any order."""
 
-from sparrow.data.sources.base import Reader, Source, register_source, registry
+from sparrow.data.sources.base import Reader, Rows, Source, register_source, registry
 from sparrow.data.sources.clicks import ClickLog, write_clicks, write_criteo
 from sparrow.data.sources.criteo import Criteo
 from sparrow.data.sources.memory import Tables
@@ -16,6 +16,7 @@ __all__ = [
     "MovieLens",
     "Parquet",
     "Reader",
+    "Rows",
     "Source",
     "Split",
     "Tables",

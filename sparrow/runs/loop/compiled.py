@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from sparrow.runs.loop.feed import Feed
-from sparrow.serving.kept_programs import KeptPrograms
+from sparrow.serving import KeptPrograms
 
 KEPT: Final = 8
 """Programs that stay in memory, one per combination of sizes: sizes only grow, and older ones are not needed again."""

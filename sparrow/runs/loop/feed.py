@@ -12,12 +12,8 @@ import numpy.typing as npt
 
 from sparrow.config import Assembly, Task
 from sparrow.config.building.objective import NEGATIVE_IDS, POSITIVE_IDS
-from sparrow.data import Batch, DataError
-from sparrow.data.batch import join
-from sparrow.data.negatives import ID
-from sparrow.embedding import Embedder, PackedBatch, Sizes
-from sparrow.embedding.packing import of_one_size
-from sparrow.embedding.sizes import Learned
+from sparrow.data import ID, Batch, DataError, join
+from sparrow.embedding import Embedder, Learned, PackedBatch, Sizes, of_one_size
 from sparrow.runs.loop.unvarying import Unvarying
 from sparrow.runs.recorded.traffic import Counted, Traffic
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sparrow.embedding.sizes import Learned
+from sparrow.embedding import Learned
 from sparrow.runs.loop.feed import Prepared, Preparer
 
 GROWTHS, STACK = "growths", "stack/"

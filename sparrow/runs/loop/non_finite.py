@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sparrow.optimizer.precision import cast
+from sparrow.optimizer import cast
 from sparrow.runs.errors import RunError
 from sparrow.runs.loop.feed import Feed
 from sparrow.runs.loop.in_flight import Started

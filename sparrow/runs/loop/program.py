@@ -11,12 +11,10 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from sparrow.config import Assembly, Config, ConfigError, Problem, assemble, optimizer, total_loss
-from sparrow.config.building.assemble import need
+from sparrow.config import Assembly, Config, ConfigError, Problem, assemble, need, optimizer, total_loss
 from sparrow.embedding import Embedder
 from sparrow.models import Functional, functional
-from sparrow.optimizer import Optimizer, OptimizerState
-from sparrow.optimizer.precision import cast
+from sparrow.optimizer import Optimizer, OptimizerState, cast
 from sparrow.registry import nearest
 from sparrow.runs.loop.feed import Feed, Preparer
 from sparrow.runs.loop.room import refuse_large_layers, refuse_large_tables

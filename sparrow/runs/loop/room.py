@@ -11,7 +11,7 @@ from flax import nnx
 
 from sparrow.embedding import Embedder
 from sparrow.errors import ConfigError, Problem
-from sparrow.reports.words import size
+from sparrow.reports import size
 from sparrow.runs.loop.places import Place, device_memory, host_memory
 from sparrow.trees import named_leaves
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from sparrow.config import Config
-from sparrow.config.loading.plain import plain
+from sparrow.config import Config, plain
 from sparrow.errors import Path, dotted, shown
 
 _NOTHING: Any = object()

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sparrow.checkpoint import CheckpointError, Key, Saved, named, placed, rows_of, unnamed
-from sparrow.checkpoint.tables import check_shape
+from sparrow.checkpoint import CheckpointError, Key, Saved, check_shape, named, placed, rows_of, unnamed
 from sparrow.runs.loop.program import Program, TrainState
 
 Say = Callable[[str], None]

@@ -15,8 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from sparrow.checkpoint import CheckpointError, Saved
 from sparrow.config import Config, ConfigError, Problem
-from sparrow.data import DataError, Feature
-from sparrow.data.vocabulary import Vocabulary
+from sparrow.data import DataError, Feature, Vocabulary
 from sparrow.files import UnsafePath, inside, replace_file
 from sparrow.runs.saved.written import WrittenFiles
 
