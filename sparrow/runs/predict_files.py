@@ -48,7 +48,7 @@ def predict(
     def outputs(optimizer: OptimizerState, rest: Any, feed: Feed) -> dict[str, jax.Array]:
         return predictions(program.config.tasks, program.outputs(optimizer, rest, feed))
 
-    compute = Compiled(outputs, batch=2)
+    compute = Compiled("prediction", outputs, batch=2)
 
     def fetched(prepared: Prepared) -> dict[str, np.ndarray[Any, Any]]:
         made: dict[str, np.ndarray[Any, Any]] = jax.device_get(compute(optimizer, state.rest, prepared.feed))

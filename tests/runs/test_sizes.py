@@ -52,7 +52,7 @@ def config(path, *overrides):
 def trained(*arguments, **options):
     stream = io.StringIO()
     result = runs.train(*arguments, stream=stream, **options)
-    return result, re.findall(r"compile program (\d+)", stream.getvalue())
+    return result, re.findall(r"compile training program (\d+)", stream.getvalue())
 
 
 def test_a_thousand_heavy_tailed_batches(heavy, monkeypatch):
@@ -94,7 +94,7 @@ def test_a_resumed_run_has_the_sizes_of_one_that_never_stopped(heavy, tmp_path):
 
 def test_old_programs_are_let_go(monkeypatch):
     monkeypatch.setattr(compiled, "KEPT", 2)
-    run = compiled.Compiled(lambda x: x + 1, batch=0)
+    run = compiled.Compiled("adding", lambda x: x + 1, batch=0)
     run.log = None
     for size in (1, 2, 3, 4, 1):
         assert run(np.ones(size)).shape == (size,)
@@ -119,4 +119,5 @@ def test_prediction_and_evaluation_are_bounded_too(heavy, tmp_path, monkeypatch)
     rows = runs.predict(result.program, result.state, Tables(table), tmp_path / "out.parquet", batch_size=BATCH)
     assert rows == table.num_rows
     assert len(made) == 3
+    assert [run._name for run in made] == ["evaluation", "training", "prediction"]
     assert all(run.programs <= 8 for run in made)

@@ -23,10 +23,17 @@ class Compiled:
       log: gets a line for each program after the first; None: nobody is told.
     """
 
-    def __init__(self, function: Callable[..., Any], batch: int, donate: Sequence[int] = ()) -> None:
-        """``batch``: which argument holds the batch, or the batches; ``donate``: which ones are given away."""
+    def __init__(self, name: str, function: Callable[..., Any], batch: int, donate: Sequence[int] = ()) -> None:
+        """Compile nothing yet.
+
+        Args:
+          name: for the log.
+          function: to be jitted.
+          batch: which argument holds the batch, or the batches.
+          donate: which arguments are given away.
+        """
         self._function: Any = jax.jit(function, donate_argnums=tuple(donate))
-        self._batch = batch
+        self._name, self._batch = name, batch
         self._kept = KeptPrograms(self._function, KEPT)
         self.programs = 0
         self.log: Callable[[str], None] | None = None
@@ -46,4 +53,4 @@ class Compiled:
         sizes = " + ".join(f"{feed.size:,}" for feed in feeds)
         held = {name: len(lookups.ids) for name, lookups in feeds[0].packed.lookups.items()}
         ids = ", ".join(f"{name} {count:,}" for name, count in held.items())
-        self.log(f"compile program {self.programs}: batches of {sizes} examples; room for ids: {ids}")
+        self.log(f"compile {self._name} program {self.programs}: batches of {sizes} examples; room for ids: {ids}")

@@ -46,6 +46,10 @@ class Evaluator:
         self._every = program.config.evaluate.log_every_steps
         self._checked = False
 
+    def log_programs(self, log: Callable[[str], None]) -> None:
+        """Give ``log`` a line for each program that is compiled after the first."""
+        self._update.log = log
+
     @property
     def names(self) -> list[str]:
         """What results hold."""
@@ -95,7 +99,7 @@ class Evaluator:
             counts = self._histograms.update(counts, outputs, feed.columns)
             return states, counts, total + feed.size * loss, self.scores.for_host(outputs, feed.columns)
 
-        return Compiled(update, batch=5, donate=(0, 1, 2))
+        return Compiled("evaluation", update, batch=5, donate=(0, 1, 2))
 
 
 def averaged(state: OptimizerState) -> OptimizerState:

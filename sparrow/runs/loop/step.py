@@ -76,7 +76,7 @@ def train_step(program: Program, log: Callable[[str], None] | None = None) -> Tr
         kept = dense if "gradient" in summaries else {}
         return TrainState(new, rest, metrics), Report(info.loss, _sum(terms), info.grad_norm, norms, kept, go)
 
-    compiled = Compiled(step, batch=1, donate=(0,))
+    compiled = Compiled("training", step, batch=1, donate=(0,))
     compiled.log = log
 
     def run(state: TrainState, feeds: tuple[Feed, ...], go: Any = None) -> tuple[TrainState, Report]:

@@ -141,6 +141,8 @@ def _train(
             )
         )
         log.say(f"training {program.embedder}")
+        if evaluator is not None:
+            evaluator.log_programs(log.say)
         for line in lines:
             log.say(line)
         stack.enter_context(recorder.recording(progress.steps, log.say))
