@@ -145,9 +145,7 @@ class _Ends(NamedTuple):
     starts: jax.Array  # whether and how a piece of several entries starts here: 0, WHOLE, CUT
     stops: jax.Array  # whether and how one stops behind it
     single: jax.Array  # whether this is a segment of one entry
-    head: (
-        jax.Array
-    )  # ``segment's start // chunk`` where a second or later piece leaves its sum at position // chunk; or -1
+    head: jax.Array  # -1, unless a later piece of its segment left its sum for this place: segment's start // chunk
 
 
 def _ends(
