@@ -36,7 +36,7 @@ def build(
 ) -> tuple[optax.GradientTransformationExtraArgs, Schedule]:
     """Build an optimizer: the optax transformation, and the schedule it follows.
 
-    What happens to the gradients, in this order: the mean of ``accumulate`` micro-batches; ``clip_norm``;
+    The gradients go through these steps, in this order: the mean of ``accumulate`` micro-batches; ``clip_norm``;
     ``clip_value``; ``l2``; the optimizer, times ``-learning_rate``; ``weight_decay``.
 
     >>> import jax.numpy as jnp
@@ -149,7 +149,9 @@ def _optimizer(name: str | DenseOptimizer | Rule, hyper: Mapping[str, Any]) -> D
                 raise ValueError(f"optimizer '{name}' has no argument '{given}': {nearest(given, valid)}")
         return OPTIMIZERS.make(name, **hyper)
     if hyper:
-        raise ValueError(f"{', '.join(hyper)} cannot be given beside a record; put it into {type(name).__name__}(...)")
+        raise ValueError(
+            f"{', '.join(hyper)} cannot be given together with a record; put it into {type(name).__name__}(...)"
+        )
     if isinstance(name, Rule):
         return _FromRule(name)
     if isinstance(name, DenseOptimizer):

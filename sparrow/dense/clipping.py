@@ -27,7 +27,7 @@ def squared_norm(tree: Any) -> jax.Array:
 def clip_by_global_norm(max_norm: jax.typing.ArrayLike) -> optax.GradientTransformationExtraArgs:
     """Return ``updates * min(1, max_norm / norm)``, where ``norm`` is the global norm of the updates.
 
-    When the updates are one share of a larger whole (one pipeline stage, or the dense parameters beside the tables)
+    When the updates are one share of a larger whole (one pipeline stage, or the dense parameters next to tables)
     the caller hands in the norm of the whole: ``tx.update(..., global_norm=norm)``. As in optax, nothing is added to
     the norm (PyTorch adds 1e-6). A NaN anywhere makes every update NaN; an infinity makes its own NaN and the others 0.
 

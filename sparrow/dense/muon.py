@@ -13,7 +13,7 @@ from sparrow.dense.registry import DenseOptimizer, register_optimizer
 from sparrow.fields import choice_of, integers_of, name_dtype, numbers_of
 
 EMBEDDINGS = r"(?i).*embed.*"
-"""What `Muon` takes for embeddings when it is not told: paths with "embed" in them, in any case."""
+"""Default of `Muon.embeddings`: paths with "embed" in them, in any case."""
 
 
 @register_optimizer("muon")
@@ -28,7 +28,7 @@ class Muon(DenseOptimizer):
     Only hidden matrices go that way: parameters of two dimensions, both above 1, that are not embeddings. Everything
     else (embeddings, vectors, scalars, tensors) goes to Adam, with ``adam_beta1``, ``adam_beta2``, ``eps`` and a rate
     of ``adam_rate_scale`` times Muon's. Embeddings are the parameters whose path an ``embeddings`` pattern fully
-    matches; without patterns, those with "embed" in their path. ``embeddings=()`` says that there are none.
+    matches; without patterns, those with "embed" in their path. ``embeddings=()`` means that there are none.
 
     ``consistent_rms`` (0.2 is usual) scales by ``sqrt(max(rows, columns)) * consistent_rms`` in place of the factor
     above, so that Muon works at Adam's rates.

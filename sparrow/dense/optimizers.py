@@ -239,7 +239,7 @@ class Adafactor(DenseOptimizer):
 class Lion(DenseOptimizer):
     """``direction = sign(beta1 * mu + (1 - beta1) * g)``; ``mu' = beta2 * mu + (1 - beta2) * g``.
 
-    ``optax.lion`` decays weights by 1e-3 unless told otherwise; this does not.
+    ``optax.lion`` decays weights by 1e-3 by default; this does not.
 
     Chen et al., Symbolic Discovery of Optimization Algorithms, https://arxiv.org/abs/2302.06675
     """

@@ -1,7 +1,7 @@
 """Dense optimizers by name.
 
 A dense optimizer is a frozen dataclass: its fields are the hyper-parameters, all but the learning rate, and
-one method says what it computes. `dense.build` adds the rest: learning rate, weight decay, clipping,
+one method builds the transformation. `dense.build` adds the rest: learning rate, weight decay, clipping,
 accumulation.
 
 Most optimizers write `direction`, the thing that the learning rate multiplies:

@@ -1,4 +1,4 @@
-"""What every loss asks of its input before it computes: shapes, dtypes and hyper-parameters, by name.
+"""Checks of the input of a loss: shapes, dtypes and hyper-parameters, by name.
 
 Only what is known while tracing is checked: shapes, dtypes and plain numbers, never the values of an array.
 """

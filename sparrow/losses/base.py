@@ -39,7 +39,7 @@ class Loss(abc.ABC):
 
     @abc.abstractmethod
     def prediction(self, output: Any) -> jax.Array:
-        """Return the prediction for each example from the model's output: what metrics judge and users get.
+        """Return the prediction for each example from the model's output, for metrics and for users.
 
         ``output`` is an array, (batch,) or (batch, classes); the `Towers` where the loss is of two towers.
         """

@@ -256,7 +256,7 @@ def sampled_softmax(
 
 
 def _candidates(of_positive: jax.Array, of_negative: jax.Array) -> jax.Array:
-    """One row per query: what belongs to its positive, then what belongs to its negatives."""
+    """Return one row per query: the value of its positive, then the values of its negatives."""
     of_negative = jnp.broadcast_to(of_negative, (of_positive.shape[0], of_negative.shape[-1]))
     return jnp.concatenate([of_positive[:, None], of_negative], axis=1)  # (batch, 1 + negatives)
 

@@ -1,7 +1,7 @@
 """Several tasks, one number to minimize: each task's weight, the examples it is about, and the sum.
 
 Reference: Ma et al., `Entire Space Multi-Task Model <https://arxiv.org/abs/1804.07931>`_, for the task space: a
-conversion can only follow a click, so what the other examples say about conversions counts less, or not at all.
+conversion can only follow a click, so the other examples count less for conversions, or not at all.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class TaskWeights:
     """How much one task counts in the total, and on which examples.
 
     Attributes:
-      weight: what the task's mean loss is multiplied by.
+      weight: the factor of the task's mean loss.
       in_task_space_weight: the weight of the examples of the task's space, those whose indicator is above 0.
       out_task_space_weight: the weight of the others.
     """
@@ -38,7 +38,7 @@ class TaskWeights:
 
     @property
     def has_space(self) -> bool:
-        """Whether the two task-space weights say anything."""
+        """Whether the two task-space weights change anything."""
         return (self.in_task_space_weight, self.out_task_space_weight) != (1.0, 1.0)
 
 
@@ -62,7 +62,7 @@ def combine(
       values: per task, what its loss gave: one value per example.
       tasks: per task, its weights; a task that is not named has weight 1 everywhere.
       weights: per task, sample weights, one per example; a task that is not named has none.
-      indicators: per task, what tells its space, one number per example (such as the click label); needed for a task
+      indicators: per task, one number per example, above 0 in its space (such as the click label); needed for a task
         that has task-space weights.
 
     Returns:

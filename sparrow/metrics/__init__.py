@@ -10,12 +10,12 @@ A metric is a frozen dataclass of options; its state is a separate value:
 >>> auc.compute(state)
 1.0
 
-Where there is no number, `compute` is NaN and `reason` says why:
+Where there is no number, `compute` is NaN and `reason` gives the cause:
 
 >>> auc.reason(auc.update(auc.init(), [0.1, 0.7], [1, 1]))
 'AUC: no negative labels'
 
-There are two kinds (`Metric.jittable` tells them apart):
+There are two kinds (`Metric.jittable` distinguishes them):
 
 * fixed size, jittable: AUC PRAUC MulticlassAUC, LogLoss NormalizedEntropy Calibration Accuracy, Mean MAE MSE RMSE
   RelativeL1 UniqueRatio, RecallAtK HitRateAtK NDCGAtK MRR MAPAtK, XAUC(in_batch=True), DecayedAUC, Decayed(metric);

@@ -1,4 +1,4 @@
-"""Any metric while training: what the model does now, not since the beginning."""
+"""Any metric over the latest steps of training, instead of all steps since the beginning."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Decayed(Metric[DecayedState]):
 
     At the end of every window: ``v = metric of the window; value <- decay_rate * value + (1 - decay_rate) * v``, the
     first window giving ``value = v``. NaN before the first window ends. Windows in which the metric is not defined
-    (one class only, say) are skipped, and counted in `details`. A window with rows that cannot be judged makes
+    (such as of one class only) are skipped, and counted in `details`. A window with rows that cannot be judged makes
     the value NaN until the next window, which starts afresh.
 
     Fixed size and jittable where the metric is; on the host where it keeps rows (then only those of one window).

@@ -39,10 +39,10 @@ SumState = Sum  # (2, K): all the sums of a metric, one after the other
 
 
 class FixedSizeMetric(Metric[SumState]):
-    """A metric of sums. Subclasses say which sums a batch adds, and what number they make.
+    """A metric of sums. Subclasses define the sums of a batch, and the number that the sums give.
 
     ``_value`` is written once for both worlds: ``xp`` is NumPy on the host (float64 sums) and ``jax.numpy`` inside
-    a step (float32 sums). It is NaN where the metric is not defined, and ``_undefined`` then says why.
+    a step (float32 sums). It is NaN where the metric is not defined, and ``_undefined`` then gives the reason.
     """
 
     @property

@@ -62,7 +62,7 @@ def as_array(name: str, what: str, values: Any) -> Any:
 
 
 def as_arrays(name: str, predictions: Any, labels: Any, weights: Any) -> tuple[Any, Any, Any]:
-    """Return the arguments of an update as arrays, None where left out: what a compiled function takes."""
+    """Return the arguments of an update as arrays, None where left out, for a compiled function."""
     given = (("predictions", predictions), ("labels", labels), ("weights", weights))
     predictions, labels, weights = (None if v is None else as_array(name, what, v) for what, v in given)
     return predictions, labels, weights
@@ -175,7 +175,7 @@ def fault_reason(name: str, faults: Sequence[float], prediction_domain: Domain, 
 
 
 def refuse_groups(name: str, groups: Any) -> None:
-    """Return a metric over all rows says so, rather than ignoring ``groups``."""
+    """Raise for a metric over all rows that is given ``groups``."""
     if groups is not None:
         raise ValueError(f"{name}.update: groups were given, but {name} does not group rows; leave them out")
 

@@ -98,7 +98,7 @@ def _key_bytes(name: str, key: Any) -> bytes:
     says_its_value: Any = type(key).__repr__
     if says_its_value is object.__repr__:
         raise TypeError(
-            f"{name}.update: a group key is a {type(key).__name__}, whose repr does not say its value; "
+            f"{name}.update: a group key is a {type(key).__name__}, whose repr does not show its value; "
             "use numbers, strings, bytes or tuples of them"
         )
     kind = "int" if isinstance(key, int) else f"{type(key).__module__}.{type(key).__qualname__}"

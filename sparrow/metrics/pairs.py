@@ -1,4 +1,4 @@
-"""Counting pairs in the same order, all of them, in O(n log n): what exact XAUC is made of.
+"""Counting pairs in the same order, all of them, in O(n log n), for exact XAUC.
 
 Rows are numbered by (group, label ascending, prediction descending). Of two rows ``i < j`` in that numbering, the
 labels differ and the predictions agree with them exactly when ``p_i < p_j`` (within a group). So the question

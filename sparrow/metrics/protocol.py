@@ -1,4 +1,4 @@
-"""What a metric is: ``init``, ``update``, ``merge``, ``compute``."""
+"""The protocol of metrics: ``init``, ``update``, ``merge``, ``compute``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ State = TypeVar("State")
 
 
 class Result(NamedTuple):
-    """Everything that a state says: the number, why there is none (or None), and what else belongs to it."""
+    """The result of a state: the number, the reason where there is none (or None), and further details."""
 
     value: float
     reason: str | None
@@ -24,7 +24,7 @@ class Result(NamedTuple):
 
 
 class Metric(abc.ABC, Generic[State]):
-    """A metric is a frozen dataclass of plain options; what it has seen is a separate value, the state.
+    """A metric is a frozen dataclass of plain options; the rows seen are a separate value, the state.
 
     The state is a pytree and is never changed in place. Every metric obeys three laws (decayed ones depend on the
     order of their updates and obey the last two only): batching does not change the result, ``merge`` is
@@ -32,7 +32,7 @@ class Metric(abc.ABC, Generic[State]):
 
     Rows whose weight is 0 are as good as absent, whatever they hold: that is how a short last batch is padded. Any
     other row that cannot be judged (a NaN prediction, an impossible label or weight) makes the result NaN,
-    and `reason` says how many there were.
+    and `reason` gives their number.
 
     There are two kinds:
 
@@ -69,7 +69,7 @@ class Metric(abc.ABC, Generic[State]):
         """Whether the state has seen rows that cannot be judged: a bool, or a traced one inside a step."""
 
     def compute(self, state: State) -> float:
-        """Return the metric, in float64 on the host. NaN where it is not defined: `reason` says why."""
+        """Return the metric, in float64 on the host. NaN where it is not defined: `reason` gives the cause."""
         return self.evaluate(state).value
 
     def reason(self, state: State) -> str | None:
@@ -85,7 +85,7 @@ class Metric(abc.ABC, Generic[State]):
         raise TypeError(f"{self.name}: computed on the host only; call compute(state) outside of jax.jit")
 
     def to_arrays(self, state: State) -> dict[str, NDArray[Any]]:
-        """Return the state as named arrays of numbers: what `sparrow.metrics.states` writes and processes exchange."""
+        """Return the state as named arrays of numbers, which `sparrow.metrics.states` writes and processes exchange."""
         return {name: np.asarray(leaf) for name, leaf in named_leaves(state).items()}
 
     def from_arrays(self, arrays: dict[str, NDArray[Any]]) -> State:

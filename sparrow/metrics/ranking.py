@@ -5,7 +5,7 @@ labels the relevance of each candidate, or ``(lists,)`` the index of the one tha
 in-batch similarity matrix is ``arange(n)``). Weights are per list. A short list is padded with score -inf and
 relevance 0.
 
-Of equal scores the less relevant candidate is ranked first. So the order of the columns never matters, and a model
+Among equal scores the less relevant candidate is ranked first. So the order of the columns never matters, and a model
 that scores all candidates alike gets the worst value, not the best one by luck of the layout.
 """
 
@@ -131,7 +131,7 @@ def rank_matrix(scores: jax.Array, relevance: jax.Array) -> Lists:
 @register_metric("recall_at_k")
 @dataclasses.dataclass(frozen=True)
 class RecallAtK(RankingMetric):
-    """Of the relevant candidates, how many are among the first ``top_k``.
+    """The share of the relevant candidates that are among the first ``top_k``.
 
     ``average``: "micro" adds up over all lists, ``sum w hits / sum w relevant`` (TorchEasyRec's); "macro" is the
     mean over lists of ``hits / relevant``.

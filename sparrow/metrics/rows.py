@@ -37,7 +37,7 @@ class RowState(NamedTuple):
 
 
 class RowMetric(Metric[RowState]):
-    """A metric that needs all rows at once. Subclasses say what number a table of columns makes.
+    """A metric that needs all rows at once. Subclasses define the number of a table of columns.
 
     Columns: ``prediction`` and ``label``; ``weight`` where weights were given; ``key_low`` (and ``key_high``) where
     rows are grouped. Rows of weight 0 are not kept.

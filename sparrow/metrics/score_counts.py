@@ -1,4 +1,4 @@
-"""Rows sorted by group and score, counted at every distinct score: what exact AUC and exact PR-AUC are made of."""
+"""Rows sorted by group and score, counted at every distinct score, for exact AUC and exact PR-AUC."""
 
 from __future__ import annotations
 

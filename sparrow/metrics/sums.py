@@ -11,7 +11,7 @@ Y. Hida, X. Li, D. Bailey, "Algorithms for quad-double precision floating point 
 >>> total = split(jnp.float32(2**24))
 >>> for _ in range(3):
 ...     total = add(total, split(jnp.float32(1)))
->>> float(to_float64(total)) - 2**24                 # plain float32 would say 0.0
+>>> float(to_float64(total)) - 2**24                 # plain float32 gives 0.0
 3.0
 """
 

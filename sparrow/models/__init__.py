@@ -11,7 +11,7 @@ model              reads the groups                outputs
 `MMoE`             one, of any name                logits by task
 =================  ==============================  ==========================================
 
-A model is built from `Inputs`, which says how long each feature is and which groups the features form, and is called
+A model is built from `Inputs`, which holds the width of each feature and the groups of features, and is called
 with the activations of a batch and its numeric features: ``model(acts, numbers)`` gives named outputs. `functional`
 turns it into pure functions for `sparrow.Optimizer`. It computes in the dtype of its parameters and activations, and
 gives float32.

@@ -20,7 +20,7 @@ def identity(x: jax.Array) -> jax.Array:
 
 
 def gelu(x: jax.Array) -> jax.Array:
-    """``x * Φ(x)``, exactly; ``jax.nn.gelu`` approximates Φ unless told otherwise."""
+    """``x * Φ(x)``, exactly; ``jax.nn.gelu`` approximates Φ by default."""
     return jax.nn.gelu(x, approximate=False)
 
 

@@ -20,14 +20,14 @@ Negatives = Literal["in_batch", "sampled"]
 
 @register_model("dssm")
 class DSSM(nnx.Module):
-    """What a user chooses is near the user: candidates are found by the inner product of two vectors.
+    """Two towers: candidates for a user are the items of the largest inner product of two vectors.
 
     ::
 
         query = linear(user tower(its group))                       divided by its norm with similarity "cosine"
         item  = linear(item tower(its group))                       the same
 
-    What the losses need, with ``B`` users in the batch:
+    Outputs for the losses, with ``B`` users in the batch:
 
     ============  ==========================  ==============================================================
     negatives     the item features hold      the outputs go to
@@ -97,11 +97,11 @@ class DSSM(nnx.Module):
         return {"query": query, "item": items[:batch], "negatives": items[batch:]}
 
     def query(self, acts: Arrays, numbers: Arrays) -> jax.Array:
-        """The users' vectors alone, ``(batch, dim)``: what an online service computes. float32."""
+        """The users' vectors alone, ``(batch, dim)``, for an online service. float32."""
         return self._output(self.user_tower(acts, numbers), self.user_output)
 
     def item(self, acts: Arrays, numbers: Arrays) -> jax.Array:
-        """The items' vectors alone, ``(items, dim)``: what an index holds. float32."""
+        """The items' vectors alone, ``(items, dim)``, for an index. float32."""
         return self._output(self.item_tower(acts, numbers), self.item_output)
 
     def _output(self, x: jax.Array, linear: nnx.Linear | None) -> jax.Array:

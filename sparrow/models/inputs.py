@@ -1,4 +1,4 @@
-"""What a model is fed: features by name, and the groups that a model reads them in."""
+"""Inputs of a model: features by name, and the groups that the model reads."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Group:
     def concat(self, acts: Arrays, numbers: Arrays) -> jax.Array:
         """All features side by side, ``(batch, dim)``, in the dtype of the activations."""
         parts = [self._pick(name, dim, acts, numbers) for name, dim in zip(self.names, self.dims, strict=True)]
-        # Numbers come from the data in float32; beside bfloat16 activations they would pull the whole model up.
+        # Numbers come from the data in float32; next to bfloat16 activations they would make the whole model float32.
         dtype = jnp.result_type(*acts.values()) if acts else None
         return jnp.concatenate([part.astype(dtype or part.dtype) for part in parts], axis=1)
 
@@ -54,8 +54,7 @@ class Group:
             )
         if array.ndim != 2 or array.shape[1] != dim:
             raise ValueError(
-                f"group '{self.name}': feature '{name}' must have shape (batch, {dim}), as Inputs says, "
-                f"got {array.shape}"
+                f"group '{self.name}': feature '{name}' must have shape (batch, {dim}), as in Inputs, got {array.shape}"
             )
         return array
 
@@ -74,7 +73,7 @@ class Inputs:
     Attributes:
       acts: the embedding dim of each feature that is looked up in a table, by the name of its activation.
       numbers: how many numbers each numeric feature has.
-      groups: the names of the features in each group; the model says which groups it reads.
+      groups: the names of the features in each group; the model defines the groups that it reads.
     """
 
     acts: Mapping[str, int]

@@ -1,4 +1,4 @@
-"""`MLP`, the record that says what a stack of dense layers is like, and the layers themselves."""
+"""`MLP`, the record of a stack of dense layers, and the layers themselves."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from sparrow.models.towers import GroupTower, Logits, Tower
 
 @register_model("multi_tower")
 class MultiTower(nnx.Module):
-    """Each group of features has its own layers; what they give is put side by side.
+    """Each group of features has its own layers; their outputs are concatenated.
 
     ::
 

@@ -63,7 +63,7 @@ class OptimizerState:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Gradients:
-    """What `Optimizer.gradients` gives, no longer scaled; ``dense`` is float32. ``a + b`` accumulates micro-batches."""
+    """The unscaled result of `Optimizer.gradients`; ``dense`` is float32. ``a + b`` accumulates micro-batches."""
 
     dense: Any
     rows: RowGrads
@@ -77,12 +77,12 @@ class Gradients:
 
 
 class StepInfo(NamedTuple):
-    """What a step tells about itself."""
+    """Facts about a step."""
 
     loss: jax.Array  # mean over the micro-batches
     applied: jax.Array  # whether the step was made; False: a gradient was not finite
     grad_norm: jax.Array | None  # before clipping, over dense and row gradients; None: not asked for
-    aux: Any  # what loss_fn returned beside the loss: one per micro-batch where there are several
+    aux: Any  # the auxiliary output of loss_fn: one per micro-batch where there are several
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Optimizer:
       tx: the optax transformation of the dense parameters. It must not accumulate by itself: give `step` several
         micro-batches instead, so that tables and dense parameters take the same step.
       clip_global_norm: limits the norm over dense and row gradients together; None: no limit.
-      precision: what the model computes in: "float32", "bfloat16" or "float16". Parameters and tables keep their
+      precision: the dtype of the model: "float32", "bfloat16" or "float16". Parameters and tables keep their
         own dtype.
       loss_scale: dynamic loss scaling, for float16; True: `LossScale` with its defaults.
       skip_nonfinite: whether a step with a loss or gradient that is not finite changes nothing at all; None: where a
@@ -172,8 +172,8 @@ class Optimizer:
           loss_fn: ``loss_fn(params, acts, *args)``, the mean loss of a batch, or ``(loss, aux)`` with ``has_aux``.
           batch: a packed batch, or a sequence of k micro-batches of one size: the step then equals the step on the
             concatenated batch, and each of ``args`` is a sequence of k.
-          args: what else ``loss_fn`` takes, such as labels.
-          has_aux: whether ``loss_fn`` returns something beside the loss.
+          args: further arguments of ``loss_fn``, such as labels.
+          has_aux: whether ``loss_fn`` returns an auxiliary output besides the loss.
           grad_norm: whether to report the gradient norm even where nothing is clipped.
         """
         if isinstance(batch, PackedBatch):
@@ -201,7 +201,7 @@ class Optimizer:
     ) -> tuple[Gradients, Any]:
         """The gradients of one (micro-)batch times ``weight``, without the loss scale; and aux.
 
-        Those of parameters are float32. Those of activations stay in the model's precision where they are not scaled.
+        Gradients of parameters are float32; gradients of activations stay in the model's precision unless scaled.
         """
         acts = cast(self.embedder.lookup(state.embedding, batch), self.precision)
         scale = jnp.float32(1.0) if state.loss_scale is None else state.loss_scale.scale
@@ -270,7 +270,7 @@ class Optimizer:
     def swap_ema(self, state: OptimizerState) -> OptimizerState:
         """The state with dense parameters and their average exchanged: once to evaluate, once more to train on."""
         if state.ema is None:
-            raise ValueError("this Optimizer keeps no average: give it ema=0.999, say")
+            raise ValueError("this Optimizer keeps no average: give it ema=0.999, for example")
         return dataclasses.replace(state, params=state.ema.params, ema=state.ema._replace(params=state.params))
 
 

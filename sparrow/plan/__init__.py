@@ -1,4 +1,4 @@
-"""Plans: what a config needs, where it fits and how fast it can be, before anything is allocated.
+"""Plans: the memory and time that a config needs, before anything is allocated.
 
 `plan` takes shapes from the code that allocates (``jax.eval_shape`` of the state), a step's work space from the
 compiler, the rows that a step touches from the run's own data, and the rates of this machine from short measurements.

@@ -1,4 +1,4 @@
-"""What would make a run smaller, or fit: each piece of advice with the bytes that it saves."""
+"""Advice that makes a run smaller, or fit: each piece with the bytes that it saves."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def advice(specs: Sequence[TableSpec], state: int, movement: Movement, steps: in
     Args:
       specs: the tables.
       state: bytes of the whole state.
-      movement: what a step looks up.
+      movement: the lookups of a step.
       steps: that the run makes, where that is known.
     """
     found = [*_row_wise(specs), *_half(specs), *_too_many_rows(specs, movement, steps)]

@@ -1,4 +1,4 @@
-"""What this machine has: memory, and how fast it moves. Measured in a second or two, on arrays beyond the caches."""
+"""The memory of this machine, and its rates. Measured in a second or two, on arrays beyond the caches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Machine:
       host: its memory.
       devices: theirs; empty on a CPU, where tables are in the host's memory.
       copy_rate: bytes a second, read and written, of a multiplication over a large array, in place.
-      row_seconds: for a random row of so many bytes, the time that its lookup takes.
+      row_seconds: the time of a lookup of one random row, by the bytes of the row.
     """
 
     platform: str

@@ -1,4 +1,4 @@
-"""The bytes that a step must move: what no implementation can do without, counted on a batch of the run's own data.
+"""The fewest bytes that a step must move in any implementation, counted on a batch of the run's own data.
 
 A lookup reads each looked-up row. The update reads and writes each touched row and each of its slots. Those rows lie
 anywhere. Activations, their gradients, the packed batch, dense parameters and their optimizer state lie in order.
@@ -17,7 +17,7 @@ from sparrow.runs.recorded.traffic import count
 
 @dataclasses.dataclass(frozen=True)
 class TableMovement:
-    """What a step does to one table.
+    """The work of a step on one table.
 
     Attributes:
       lookups: rows read, repetitions included.
@@ -39,7 +39,7 @@ class TableMovement:
 
 @dataclasses.dataclass(frozen=True)
 class Movement:
-    """What a step moves.
+    """The bytes that a step moves.
 
     Attributes:
       tables: by name.

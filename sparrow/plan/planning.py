@@ -1,4 +1,4 @@
-"""`plan`: what a config needs and how fast it can be here, before it runs."""
+"""`plan`: the memory and speed of a config on this machine, before it runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sparrow.runs.recorded.traffic import Traffic
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What a run needs.
+    """The needs of a run.
 
     Attributes:
       tables: each with its slots.
@@ -36,12 +36,12 @@ class Plan:
       batches: how many of them are held at once.
       startup: bytes at the peak of drawing the tables' first values.
       counters: bytes on the host that counting lookups takes.
-      process: bytes that the process takes beside all of the above, seen in a rehearsal with small tables.
+      process: bytes that the process takes besides all of the above, measured in a rehearsal with small tables.
       starting: the same when the first values are drawn, before there are batches and steps.
-      moved: what a step moves.
+      moved: the bytes that a step moves.
       machine: where it was planned.
       steps: that the run makes; None: not known.
-      advice: what would make it smaller.
+      advice: changes that would make it smaller.
     """
 
     tables: tuple[TableSize, ...]
@@ -61,7 +61,7 @@ class Plan:
 
     @property
     def held(self) -> int:
-        """Bytes of tables, slots, parameters and the rest of the state: what is held all the time."""
+        """Bytes of tables, slots, parameters and the rest of the state, held all the time."""
         return sum(table.total for table in self.tables) + sum(self.state.values())
 
     @property
@@ -83,7 +83,7 @@ class Plan:
 
     @property
     def seconds(self) -> float:
-        """What the movement of a step takes at this machine's rates."""
+        """The time of a step's movement at this machine's rates."""
         rate = self.machine.row_seconds
         scattered = sum(
             table.lookups * rate[table.row]

@@ -1,4 +1,4 @@
-"""A rehearsal: a few steps with small tables, to see what a run's process takes beside its tables and batches."""
+"""A rehearsal: a few steps with small tables, to measure a process's memory besides its tables and batches."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def _table_bytes(spec: TableSpec) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class StepMemory:
-    """What a step needs beside the state.
+    """The memory of a step besides the state.
 
     Attributes:
       work: bytes of activations, gradients and work space, as the compiler lays them out.
@@ -101,7 +101,7 @@ def step_memory(program: Program, state: TrainState, feeds: tuple[Feed, ...]) ->
 
 
 def startup_peak(program: Program, state: EmbeddingState) -> int:
-    """Return the peak bytes while tables get their first values: each table is drawn beside its stack.
+    """Return the peak bytes while tables get their first values: each table is drawn while its stack is held.
 
     Drawing takes work space of its own, as the compiler lays it out; the largest table of a stack needs the most.
     """

@@ -1,6 +1,6 @@
 """Reports: one HTML file that shows a run, or compares several. Everything is inside it; it needs no network.
 
-`write_report` reads what runs left in their folders (`recorded` says which files) and draws it: `learning` (metrics,
+`write_report` reads the files of run folders (listed in `recorded`) and draws them: `learning` (metrics,
 rates, speed, memory), `curves` (ROC, precision-recall, calibration), `traffic` (which rows were looked up), `facts`
 (config, versions). Charts are SVG made here (`chart`, `axis`, `thinning`); a small script adds hover values.
 """

@@ -11,7 +11,7 @@ from sparrow.reports.words import compact
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """From ``low`` to ``high``; ``title`` says what, with its unit.
+    """From ``low`` to ``high``; ``title`` names the quantity, with its unit.
 
     >>> axis = Axis.around([0.61, 0.74], "AUC")
     >>> axis.low, axis.high, [axis.text(tick) for tick in axis.ticks]

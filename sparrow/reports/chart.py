@@ -53,7 +53,7 @@ class Chart:
 
     Attributes:
       title: above it.
-      series: what it draws.
+      series: the lines that it draws.
       x, y: its axes.
       note: a line below it.
       diagonal: whether to draw the line on which x equals y.

@@ -1,4 +1,4 @@
-"""What a run is: its configuration, its versions, its machine; and what tells several runs apart."""
+"""The configuration, versions and machine of a run, and the differences between several runs."""
 
 from __future__ import annotations
 

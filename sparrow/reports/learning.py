@@ -21,7 +21,7 @@ UNITS: Final = ((86400, "days"), (3600, "hours"), (60, "minutes"), (1, "seconds"
 
 
 def metric_names(run: RecordedRun, kind: str) -> list[str]:
-    """Loss and metrics: what learning curves show."""
+    """Charts of the loss and the metrics by step."""
     return [
         name
         for name in run.names(kind)

@@ -20,7 +20,7 @@ from sparrow.reports.traffic import traffic_html
 from sparrow.reports.words import date, duration, precise, size
 
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
-"""What the page may do: nothing that is not in it. A browser that opens it asks the network for nothing."""
+"""Content policy: the page loads nothing that is not in it, so that a browser asks the network for nothing."""
 
 
 def write_report(folders: Sequence[str | Path], output: str | Path | None = None) -> Path:

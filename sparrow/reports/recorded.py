@@ -1,4 +1,4 @@
-"""`RecordedRun`: what a run left behind, read for the report.
+"""`RecordedRun`: the files of a run folder, read for the report.
 
 =====================  ===============================================================================================
 ``metrics.jsonl``      the numbers of training and evaluation, a line each
@@ -50,10 +50,10 @@ class Points(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class RecordedRun:
-    """A run, as its folder tells it.
+    """A run, read from its folder.
 
     Attributes:
-      name: what the report calls it.
+      name: its name in the report.
       folder: where it is.
       train, evaluations: its numbers, by step.
       config: the text of its config; empty where there is none.
@@ -115,7 +115,7 @@ class RecordedRun:
 
 
 def read_all(folders: Sequence[str | Path]) -> list[RecordedRun]:
-    """Several runs, each with a name that tells it from the others.
+    """Several runs, each with a name of its own.
 
     >>> _names([Path("runs/a/first"), Path("runs/b/first")])
     ['a/first', 'b/first']

@@ -33,7 +33,7 @@ from sparrow.rules.base import (
 
 @dataclasses.dataclass(frozen=True)
 class _Moments(Rule):
-    """What Adam, LAMB and their row-wise forms share: two moments and the corrected direction."""
+    """The base of Adam, LAMB and their row-wise forms: two moments and the corrected direction."""
 
     learning_rate: ScalarOrSchedule = 0.001
     beta1: ScalarOrSchedule = 0.9

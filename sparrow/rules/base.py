@@ -18,7 +18,7 @@ Scalar: TypeAlias = float | jax.Array
 ScalarOrSchedule: TypeAlias = float | Callable[[Any], Any]
 Slots: TypeAlias = dict[str, jax.Array]
 Hyper: TypeAlias = SimpleNamespace
-"""What `Rule.update` reads hyper-parameters from: one float32 scalar per name, already evaluated at this step."""
+"""Hyper-parameters that `Rule.update` reads: one float32 scalar per name, already evaluated at this step."""
 
 Layout: TypeAlias = Literal["per_element", "per_row"]
 PER_ELEMENT: Final = "per_element"
@@ -85,7 +85,7 @@ class Rule:
 
     @property
     def name(self) -> str:
-        """The rule's class name, as error messages say it."""
+        """The name of the rule's class, for error messages."""
         return type(self).__name__
 
     @property
@@ -200,7 +200,7 @@ def trust_ratio(numerator: jax.Array, denominator: jax.Array) -> jax.Array:
 
 
 def mean(x: jax.Array) -> jax.Array:
-    """Return the mean over a row, as a product: what comes after it would wait for a quotient."""
+    """Return the mean over a row, as a product, which later operations wait for less long than for a quotient."""
     return jnp.sum(x) * (1.0 / jnp.asarray(x.shape[0], x.dtype))
 
 

@@ -1,4 +1,4 @@
-"""What all schedules share: the count, the warmup, the rate of 0, and the registry of names."""
+"""The base of all schedules: the count, the warmup, the rate of 0, and the registry of names."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from sparrow.registry import FUNCTIONS, Registry
 class Schedule:
     """A learning rate as a pure function of the optimizer step: ``schedule(step) -> rate``.
 
-    A schedule is its own config record: a frozen dataclass whose fields say everything. It is called with the
+    A schedule is its own config record: a frozen dataclass, fully described by its fields. It is called with the
     number of optimizer steps already taken (0 at the first update), works under ``jit`` and on arrays of steps,
     and can go wherever optax takes a schedule. Integers stay integers until the last division, and distances are
     counted from where the rate is small, so that rates near 0 keep float32's relative accuracy.
 
     Fields:
-      lr: the base rate. A base rate of 0 stays 0 whatever the rest says: that is how a group is frozen.
+      lr: the base rate. A base rate of 0 stays 0 whatever the other fields: that is how a group is frozen.
       by_epoch: sizes count epochs in place of steps.
       steps_per_epoch: optimizer steps in one epoch; giving it implies ``by_epoch``. A config may leave it out:
         `with_steps_per_epoch` fills it in when the data is known.

@@ -121,7 +121,7 @@ class CosineAnnealingWarmRestarts(Schedule):
         starts = [0]
         while (start := starts[-1] * self.t_mult + self.t_0) < 2**31:  # t_0 (1 + t_mult + t_mult**2 + ...)
             starts.append(start)
-        # The last cycle may be longer than an int32 can say; as a float it is exact up to 2**24 steps.
+        # The last cycle may be longer than an int32 can hold; as a float it is exact up to 2**24 steps.
         lengths = jnp.asarray([self.t_0 * self.t_mult**i for i in range(len(starts))], float)
         starts_at = jnp.asarray(starts)
         cycle = jnp.searchsorted(starts_at, elapsed, side="right", method="compare_all") - 1

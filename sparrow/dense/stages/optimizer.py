@@ -21,7 +21,7 @@ class StagedOptimizer:
     The trees stay whole: ``params`` is the model's tree, its leaves lying on the devices of their stages, and so are
     gradients and updates. Each stage holds its own state, step counts included. Parts of the update that depend on no
     parameter are computed by every stage; scalars that one stage needs from another are sent to it, without a
-    detour over the host. Where more than scalars would have to travel, `init` says which parameters meet.
+    detour over the host. Where more than scalars would have to travel, `init` names the parameters that meet.
 
     >>> import jax.numpy as jnp
     >>> from sparrow import dense
@@ -40,7 +40,7 @@ class StagedOptimizer:
     1
 
     Args:
-      tx: the transformation: what ``dense.build`` or ``dense.build_parts`` gives, or any of optax.
+      tx: the transformation, from ``dense.build``, ``dense.build_parts`` or optax.
       stage_of: from a parameter's path (``"bottom/kernel"``) to its stage, a name or a number. Without it, parameters
         on the same devices are one stage.
       donate: let `update` reuse the memory of the state it is given, which is then used up.

@@ -14,7 +14,7 @@ from sparrow.dense.stages.placement import OnStage, Stage, Value, compute, forei
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """What a stage is to compute, and where the results are to lie."""
+    """The values that a stage computes, and the places of the results."""
 
     values: Sequence[Value]
     shardings: Sequence[Sharding]
@@ -31,7 +31,7 @@ class Programs:
     def __init__(
         self, wanted: Mapping[Stage, Wanted], scalars: Mapping[Stage, Sharding], donated: Collection[Value] = ()
     ) -> None:
-        """``scalars`` says where each stage keeps what it receives; ``donated`` inputs are used up."""
+        """``scalars`` holds the sharding of the scalars that each stage receives; ``donated`` inputs are used up."""
         self._scalars = scalars
         self._receivers: dict[Value, list[Stage]] = {}
         levels: dict[Value, int] = {}

@@ -21,7 +21,7 @@ from sparrow.dense.whitening.spectral import Norm, divide_or_zero, matmul, spect
 
 
 class FactorRule(NamedTuple):
-    """How a factor ``Q`` moves, given the excess ``E = T - s I`` and ``rate = eta / L``: what quad and skew are."""
+    """How a factor ``Q`` moves, given the excess ``E = T - s I`` and ``rate = eta / L``, for quad or skew."""
 
     dense: Callable[[jax.Array, jax.Array, jax.Array, Norm, Any], jax.Array]
     """``(Q, E, rate, norm, dtype) -> Q``, with ``Q`` and ``E`` of shape (blocks, n, n)."""

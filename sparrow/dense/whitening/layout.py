@@ -32,7 +32,7 @@ class Side:
 class Layout:
     """A parameter seen as ``rows x columns``, cut into a grid of blocks; block (r, c) is number ``r * C + c``.
 
-    A vector is one column. Its column side is a factor of size 1 that stays 1 (``vector`` says so).
+    A vector is one column. Its column side is a factor of size 1 that stays 1 (marked by ``vector``).
     """
 
     rows: Side

@@ -15,7 +15,7 @@ from sparrow.fields import choice_of, integers_of, name_dtype, numbers_of
 
 @dataclasses.dataclass(frozen=True)
 class Whitening(DenseOptimizer):
-    """What an optimizer that whitens gradients can be told.
+    """Options of an optimizer that whitens gradients.
 
     Attributes:
         beta1: decay of the momentum that is whitened.
@@ -24,7 +24,7 @@ class Whitening(DenseOptimizer):
         max_size_dense: a side longer than this gets a diagonal factor instead of a matrix.
         block_size: sides with matrices are cut into blocks of this size, each with its own factors.
         preconditioner_lr: how far the factors move, at first; it falls as ``1 / sqrt(1 + step / 10000)``.
-        preconditioner_lr_floor: what it never falls below.
+        preconditioner_lr_floor: the lower bound of that rate.
         preconditioner_init_scale: the factors start at this multiple of the identity.
         betaL: decay of the bound on the factors' curvature; 0.999 suits very sparse gradients.
         noise_scale: standard deviation of the noise added to what the factors see. It keeps them bounded where
