@@ -32,6 +32,7 @@ ORDER = [
     "data",
     "serving",
     "models",
+    "tasks",
     "config",
     "reports",
     "runs",

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         runs,
         schedules,
         serving,
+        tasks,
     )
     from sparrow.embedding import linen, nnx
     from sparrow.optimizer import Optimizer
@@ -53,6 +54,7 @@ _LAZY = {
     "runs": "sparrow.runs",
     "schedules": "sparrow.schedules",
     "serving": "sparrow.serving",
+    "tasks": "sparrow.tasks",
 }
 
 
@@ -98,4 +100,5 @@ __all__ = [
     "runs",
     "schedules",
     "serving",
+    "tasks",
 ]

@@ -20,13 +20,12 @@ Traceback (most recent call last):
 sparrow.errors.ConfigError: train.batch_siz: unknown field: did you mean 'batch_size'? ...
 
 `load` reads a file: YAML, JSON, Python, or a config of TorchEasyRec. `json_schema` is for editors. `assemble`,
-`train_pipeline`, `evaluate_pipeline`, `table_rules`, `dense_optimizer`, `optimizer`, `total_loss` and `named_metrics`
-build what the config describes; `epochs_in_steps` tells schedules that count epochs how long one is.
+`train_pipeline`, `evaluate_pipeline`, `table_rules`, `dense_optimizer` and `optimizer` build what the config describes,
+`sparrow.tasks` its losses and metrics; `epochs_in_steps` tells schedules that count epochs how long one is.
 """
 
 from sparrow.config.building.assemble import Assembly, assemble, evaluate_pipeline, need, train_pipeline
 from sparrow.config.building.epochs import counts_epochs, epochs_in_steps
-from sparrow.config.building.objective import TaskMetric, named_metrics, total_loss
 from sparrow.config.building.optimizers import dense_optimizer, optimizer, table_rules
 from sparrow.config.loading.files import dumps, from_mapping, load, loads
 from sparrow.config.loading.json_schema import json_schema
@@ -70,7 +69,6 @@ __all__ = [
     "TableOptimizer",
     "TableOptions",
     "Task",
-    "TaskMetric",
     "Train",
     "assemble",
     "counts_epochs",
@@ -83,13 +81,11 @@ __all__ = [
     "json_schema",
     "load",
     "loads",
-    "named_metrics",
     "need",
     "optimizer",
     "override",
     "plain",
     "register_rule",
     "table_rules",
-    "total_loss",
     "train_pipeline",
 ]

@@ -17,7 +17,6 @@ from sparrow.exports.functions import Arguments, Arrays, Exported, Function, exp
 from sparrow.models import registry as models
 from sparrow.runs import Program, TrainState
 from sparrow.runs.predict_files import prediction_batch_size, used_in_evaluation
-from sparrow.runs.predictions import VECTORS, columns_of, is_matching, predictions
 from sparrow.serving.description import (
     NAME,
     PARAMETERS,
@@ -30,6 +29,7 @@ from sparrow.serving.description import (
     TableEntry,
 )
 from sparrow.serving.tensors import Fingerprint, fingerprint, write
+from sparrow.tasks import VECTORS, columns_of, is_matching, predictions
 from sparrow.versions import versions
 
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from sparrow.config import Task
 from sparrow.data import Feature, Holds
 from sparrow.exports.functions import Exported
-from sparrow.runs.predictions import columns_of, meaning
 from sparrow.serving.description import Input, Output
+from sparrow.tasks import columns_of, meaning
 
 
 def inputs(features: Sequence[Feature]) -> dict[str, Input]:

@@ -16,8 +16,8 @@ from sparrow.runs.loop.compiled import Compiled
 from sparrow.runs.loop.evaluation import averaged
 from sparrow.runs.loop.feed import Feed, Prepared
 from sparrow.runs.loop.program import Program, TrainState
-from sparrow.runs.predictions import predictions
 from sparrow.serving.files import write_predictions
+from sparrow.tasks import predictions
 
 
 def predict(

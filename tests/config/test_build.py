@@ -8,8 +8,8 @@ import pytest
 import sparrow as sp
 from sparrow import config, dense, losses, metrics, models, schedules
 from sparrow.config import ConfigError, DenseOptimizer, MetricUse, Task
-from sparrow.config.building.objective import NEGATIVE_IDS, POSITIVE_IDS
 from sparrow.optimizer import LossScale
+from sparrow.tasks import NEGATIVE_IDS, POSITIVE_IDS, named_metrics, total_loss
 from tests.config.examples import valid
 
 PARAMS = {"tower": {"kernel": jnp.array([[1.0, -2.0], [0.5, 3.0]]), "bias": jnp.array([0.1, 0.2])}, "head": jnp.ones(3)}
@@ -169,7 +169,7 @@ def test_total_loss():
             out_task_space_weight=0.0,
         ),
     }
-    total, terms = config.total_loss(tasks, logits, columns)
+    total, terms = total_loss(tasks, logits, columns)
     click = losses.binary_cross_entropy(logits["click"], columns["clicked"])
     click += losses.binary_focal(logits["click"], columns["clicked"])
     buy = losses.binary_cross_entropy(logits["buy"], columns["bought"], label_smoothing=0.1)
@@ -177,9 +177,9 @@ def test_total_loss():
     np.testing.assert_allclose([terms["click"], terms["buy"]], expected, rtol=1e-6)
     np.testing.assert_allclose(total, sum(expected), rtol=1e-6)
     unweighted = {"click": Task(label="clicked", losses=["binary_cross_entropy", "binary_focal"]), "buy": tasks["buy"]}
-    assert float(config.total_loss(unweighted, logits, columns)[0]) != pytest.approx(float(total))
+    assert float(total_loss(unweighted, logits, columns)[0]) != pytest.approx(float(total))
     with pytest.raises(ValueError, match="the losses need the column 'weight'"):
-        config.total_loss(tasks, logits, {key: value for key, value in columns.items() if key != "weight"})
+        total_loss(tasks, logits, {key: value for key, value in columns.items() if key != "weight"})
 
 
 def test_losses_of_other_shapes():
@@ -189,11 +189,11 @@ def test_losses_of_other_shapes():
         ("in_batch_softmax", losses.in_batch_softmax(query, item)),
         ("sampled_softmax", losses.sampled_softmax(query, item, negatives)),
     ):
-        total, _ = config.total_loss({"match": Task(label="x", losses=[loss])}, outputs, {})
+        total, _ = total_loss({"match": Task(label="x", losses=[loss])}, outputs, {})
         np.testing.assert_allclose(total, losses.reduce(expected), rtol=1e-6)
     logits, labels, sessions = jnp.array([[0.1, 0.5], [0.3, -0.2]]), jnp.array([1, 0]), jnp.array([4, 4])
     task = Task(label="y", losses=[{"name": "jrc", "session_name": "session"}])
-    total, _ = config.total_loss({"rank": task}, {"logits": logits}, {"y": labels, "session": sessions})
+    total, _ = total_loss({"rank": task}, {"logits": logits}, {"y": labels, "session": sessions})
     np.testing.assert_allclose(total, losses.reduce(losses.jrc(logits, labels, sessions)), rtol=1e-6)
 
 
@@ -204,11 +204,11 @@ def test_metrics_by_name():
         metrics=["auc", {"name": "auc", "thresholds": 10}, {"name": "grouped_auc", "group_by": "user"}],
         train_metrics=[{"name": "decayed", "metric": "mae"}],
     )
-    named = config.named_metrics({"a": task, "b": Task(label="z", losses=["l2"], metrics=["mae"])})
+    named = named_metrics({"a": task, "b": Task(label="z", losses=["l2"], metrics=["mae"])})
     assert list(named) == ["a/auc", "a/auc(thresholds=10)", "a/grouped_auc(group_by=user)", "b/mae"]
     assert named["a/auc(thresholds=10)"].metric == metrics.AUC(thresholds=10)
     assert (named["a/grouped_auc(group_by=user)"].group_by, named["b/mae"].task) == ("user", "b")
-    assert list(config.named_metrics({"a": task}, train=True)) == ["decayed(metric=mae)"]
+    assert list(named_metrics({"a": task}, train=True)) == ["decayed(metric=mae)"]
     assert task.train_metrics == (MetricUse(metric=metrics.Decayed(metrics.MAE())),)
 
 
@@ -257,7 +257,7 @@ def test_batches_of_a_config_train_its_model():
 
     def loss_fn(params, acts, rest, numbers, columns):
         outputs, rest = apply.train(params, rest, acts, numbers)
-        return config.total_loss(loaded.tasks, outputs, columns)[0], rest
+        return total_loss(loaded.tasks, outputs, columns)[0], rest
 
     step = jax.jit(lambda state, *args: optimizer.step(state, loss_fn, *args, has_aux=True))
     batches = iter(config.train_pipeline(loaded))
@@ -276,7 +276,7 @@ def test_bpr_of_a_batch_is_that_of_its_pairs():
     tasks = {"t": config.Task(label="y", losses=[{"name": "bpr", "session_name": "s"}])}
     logits = jnp.array([1.0, 0.5, -0.5, 2.0])
     columns = {"y": jnp.array([1.0, 0.0, 0.0, 1.0]), "s": jnp.array([0, 0, 0, 1])}
-    total, _ = config.total_loss(tasks, {"logits": logits}, columns)
+    total, _ = total_loss(tasks, {"logits": logits}, columns)
     pairs = np.log1p(np.exp(-np.array([1.0 - 0.5, 1.0 + 0.5]))).mean()
     assert float(total) == pytest.approx(pairs / 4, rel=1e-6)
 
@@ -285,13 +285,13 @@ def test_bpr_of_two_towers_compares_items():
     tasks = {"t": config.Task(label="y", losses=["bpr"])}
     query, item, negatives = jnp.eye(2), jnp.array([[2.0, 0.0], [0.0, 1.0]]), jnp.array([[1.0, 0.0], [0.0, 1.0]])
     softplus = lambda x: np.log1p(np.exp(x))  # noqa: E731
-    total, _ = config.total_loss(tasks, {"query": query, "item": item}, {})
+    total, _ = total_loss(tasks, {"query": query, "item": item}, {})
     assert float(total) == pytest.approx((softplus(-2.0) + softplus(-1.0)) / 2, rel=1e-6)
     outputs = {"query": query, "item": item, "negatives": negatives}
-    total, _ = config.total_loss(tasks, outputs, {})
+    total, _ = total_loss(tasks, outputs, {})
     rows = [(softplus(-1.0) + softplus(-2.0)) / 2, (softplus(-1.0) + softplus(0.0)) / 2]
     assert float(total) == pytest.approx(np.mean(rows), rel=1e-6)
     # The second drawn item is the one that the second query chose.
     ids = {POSITIVE_IDS: jnp.array([7, 8]), NEGATIVE_IDS: jnp.array([9, 8])}
-    total, _ = config.total_loss(tasks, outputs, ids)
+    total, _ = total_loss(tasks, outputs, ids)
     assert float(total) == pytest.approx((rows[0] + softplus(-1.0)) / 2, rel=1e-6)

@@ -12,13 +12,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sparrow.config import evaluate_pipeline, total_loss
+from sparrow.config import evaluate_pipeline
 from sparrow.optimizer import OptimizerState
 from sparrow.runs.loop.compiled import Compiled
 from sparrow.runs.loop.feed import Feed
 from sparrow.runs.loop.program import Program, TrainState
-from sparrow.runs.score_histograms import ScoreHistograms
-from sparrow.runs.scores import Scores, States
+from sparrow.tasks import ScoreHistograms, Scores, States, total_loss
 
 LOSS = "loss"
 

@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.config import Assembly, Task
-from sparrow.config.building.objective import NEGATIVE_IDS, POSITIVE_IDS
 from sparrow.data import ID, Batch, DataError, join
 from sparrow.embedding import Embedder, Learned, PackedBatch, Sizes, of_one_size
 from sparrow.runs.loop.unvarying import Unvarying
 from sparrow.runs.recorded.traffic import Counted, Traffic
+from sparrow.tasks import NEGATIVE_IDS, POSITIVE_IDS
 
 
 @jax.tree_util.register_dataclass

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from sparrow.config import Assembly, Config, ConfigError, Problem, assemble, need, optimizer, total_loss
+from sparrow.config import Assembly, Config, ConfigError, Problem, assemble, need, optimizer
 from sparrow.embedding import Embedder
 from sparrow.models import Functional, functional
 from sparrow.optimizer import Optimizer, OptimizerState, cast
@@ -19,7 +19,7 @@ from sparrow.registry import nearest
 from sparrow.runs.loop.feed import Feed, Preparer
 from sparrow.runs.loop.room import refuse_large_layers, refuse_large_tables
 from sparrow.runs.recorded.traffic import Traffic
-from sparrow.runs.scores import Scores, States
+from sparrow.tasks import Scores, States, total_loss
 
 
 @jax.tree_util.register_dataclass

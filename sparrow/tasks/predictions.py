@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import jax
 
-from sparrow.config import Task
-from sparrow.config.building.objective import read_output
 from sparrow.losses import Towers
+from sparrow.tasks.outputs import read_output
+from sparrow.tasks.task import Arrays, Task
 
 PREFIX: Final = "prediction"
 VECTORS: Final = ("query", "item")
 """The outputs of two towers beside their score."""
-
-Arrays = Mapping[str, Any]
 
 
 def is_matching(task: Task) -> bool:
@@ -27,6 +25,7 @@ def predicted(name: str, task: Task, outputs: Arrays) -> jax.Array:
     """The prediction for each example: (batch,), or (batch, classes). For two towers, the score of its own item.
 
     >>> import jax.numpy as jnp
+    >>> from sparrow.config import Task
     >>> task = Task(label="clicked", losses=["binary_cross_entropy"])
     >>> predicted("click", task, {"logits": jnp.zeros(2)}).tolist()
     [0.5, 0.5]
@@ -61,6 +60,7 @@ def judged(name: str, task: Task, outputs: Arrays, columns: Arrays) -> tuple[jax
     For two towers these are lists: the scores of all candidates of a query, and which of them it chose.
 
     >>> import jax.numpy as jnp
+    >>> from sparrow.config import Task
     >>> task = Task(label="clicked", losses=["in_batch_softmax"])
     >>> scores, chosen = judged("match", task, {"query": jnp.eye(2), "item": jnp.eye(2)}, {})
     >>> scores.tolist(), chosen.tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping
 from typing import Any
@@ -9,11 +10,56 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sparrow.config import ConfigError, Problem, Task, TaskMetric, named_metrics
-from sparrow.runs.predictions import judged
+from sparrow.errors import ConfigError, Problem
+from sparrow.metrics import Metric
+from sparrow.registry import written
+from sparrow.tasks.predictions import judged
+from sparrow.tasks.task import Arrays, MetricUse, Task
 
-Arrays = Mapping[str, Any]
 States = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskMetric:
+    """A metric of a task: of which task, and the column that it groups by."""
+
+    task: str
+    metric: Metric[Any]
+    group_by: str | None
+
+
+def named_metrics(tasks: Mapping[str, Task], *, train: bool = False) -> dict[str, TaskMetric]:
+    """The metrics of all tasks, by the names that logs and results use.
+
+    A name is the metric's, with the options that are not its defaults; with several tasks, the task's name before it.
+
+    >>> from sparrow.config import Task
+    >>> task = Task(label="clicked", losses=["l2"], metrics=["mae", {"name": "recall_at_k", "top_k": 1}])
+    >>> list(named_metrics({"rating": task}))
+    ['mae', 'recall_at_k(top_k=1)']
+    """
+    named = {}
+    for name, task in tasks.items():
+        for use in task.train_metrics if train else task.metrics:
+            short = _short(use)
+            named[f"{name}/{short}" if len(tasks) > 1 else short] = TaskMetric(name, use.metric, use.group_by)
+    return named
+
+
+def _short(use: MetricUse) -> str:
+    """A metric as text: ``name(option=value)``, with the options that are not its defaults."""
+    made = written(use.metric)
+    if use.group_by is not None:
+        made = {**({"name": made} if isinstance(made, str) else made), "group_by": use.group_by}
+    return _call(made)
+
+
+def _call(written: Any) -> str:
+    """A record as short text: ``name(option=value)``."""
+    if not isinstance(written, Mapping):
+        return str(written)
+    options = ", ".join(f"{key}={_call(value)}" for key, value in written.items() if key != "name")
+    return f"{written['name']}({options})"
 
 
 class Scores:

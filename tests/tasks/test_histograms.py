@@ -6,7 +6,7 @@ import pytest
 from sparrow.config import Task
 from sparrow.metrics import ExactAUC, ExactPRAUC
 from sparrow.reports.curves import Scored
-from sparrow.runs.score_histograms import ScoreHistograms
+from sparrow.tasks import ScoreHistograms
 
 TASK = {"label": "clicked", "losses": ["binary_cross_entropy"]}
 

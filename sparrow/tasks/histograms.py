@@ -14,11 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sparrow.config import Task
 from sparrow.metrics import AUC
-from sparrow.runs.predictions import predicted
+from sparrow.tasks.predictions import predicted
+from sparrow.tasks.task import Arrays, Task
 
-Arrays = Mapping[str, Any]
 States = dict[str, Any]
 
 BINS: Final = 1000

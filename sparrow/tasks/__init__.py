@@ -1,0 +1,39 @@
+"""Tasks: what a model predicts, what it is trained on and what it is scored by.
+
+A `Task` has a label, losses and metrics; the section ``tasks`` of a config holds some. The first loss describes the
+prediction.
+
+=================================  ====================================================================================
+`total_loss`                       the number to minimize, from a model's outputs and the columns of a batch
+`predictions`, `predicted`         the predictions that users get, by column, and those of one task
+`columns_of`, `meaning`            the names of their columns in files, and their meaning in words
+`named_metrics`, `Scores`          the metrics of all tasks, by name, and their states
+`ScoreHistograms`                  rows by score, for ROC, precision-recall and calibration curves
+=================================  ====================================================================================
+"""
+
+from sparrow.tasks.histograms import ScoreHistograms
+from sparrow.tasks.objective import total_loss
+from sparrow.tasks.outputs import NEGATIVE_IDS, POSITIVE_IDS
+from sparrow.tasks.predictions import VECTORS, columns_of, is_matching, meaning, predicted, predictions
+from sparrow.tasks.scores import Scores, States, TaskMetric, named_metrics
+from sparrow.tasks.task import MetricUse, Task
+
+__all__ = [
+    "NEGATIVE_IDS",
+    "POSITIVE_IDS",
+    "VECTORS",
+    "MetricUse",
+    "ScoreHistograms",
+    "Scores",
+    "States",
+    "Task",
+    "TaskMetric",
+    "columns_of",
+    "is_matching",
+    "meaning",
+    "named_metrics",
+    "predicted",
+    "predictions",
+    "total_loss",
+]

@@ -1,0 +1,56 @@
+"""The total loss of a batch: the sum over tasks, each with its weights."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+
+from sparrow import losses
+from sparrow.tasks.outputs import pick, read_output
+from sparrow.tasks.task import Arrays, Task
+
+
+def total_loss(tasks: Mapping[str, Task], outputs: Arrays, columns: Arrays) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """The sum over tasks of their weighted mean losses, and its terms.
+
+    Args:
+      tasks: the section ``tasks`` of a config.
+      outputs: what the model gave: the logits of each task under its name, or under "logits" where there is one task;
+        query, item (and negatives) of a model with two towers.
+      columns: labels, sample weights, sessions and task spaces, by the names of their columns.
+
+    >>> import jax.numpy as jnp
+    >>> from sparrow.config import Task
+    >>> tasks = {"click": Task(label="clicked", losses=["binary_cross_entropy"], weight=2.0)}
+    >>> total, terms = total_loss(tasks, {"logits": jnp.zeros(4)}, {"clicked": jnp.ones(4)})
+    >>> print(f"{total:.4f}")
+    1.3863
+    """
+    values = {
+        name: functools.reduce(operator.add, (_values(name, task, loss, outputs, columns) for loss in task.losses))
+        for name, task in tasks.items()
+    }
+    return losses.combine(
+        values,
+        {name: task.weights for name, task in tasks.items()},
+        weights=_columns_of(tasks, "sample_weight", columns),
+        indicators=_columns_of(tasks, "task_space_label", columns),
+    )
+
+
+def _values(name: str, task: Task, loss: losses.Loss, outputs: Arrays, columns: Arrays) -> jax.Array:
+    """One value per example."""
+    for part in loss.outputs:
+        pick("output", outputs, part)
+    output = read_output(name, loss, outputs, columns)
+    labels = None if loss.label_kind == "none" or loss.is_matching else pick("column", columns, task.label)
+    return loss.values(output, labels, [pick("column", columns, key) for key in loss.key_columns])
+
+
+def _columns_of(tasks: Mapping[str, Task], field: str, columns: Arrays) -> dict[str, Any]:
+    named = {name: getattr(task, field) for name, task in tasks.items()}
+    return {name: pick("column", columns, column) for name, column in named.items() if column is not None}

@@ -1,0 +1,28 @@
+"""The arrays that a loss reads, from the outputs of a model and the columns of a batch."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sparrow.losses import Loss, Towers
+from sparrow.registry import nearest
+from sparrow.tasks.task import Arrays
+
+POSITIVE_IDS: Final = "<ids of the items chosen>"
+NEGATIVE_IDS: Final = "<ids of the items drawn>"
+"""Columns of a batch with negatives, besides its own; no column has such names."""
+
+
+def read_output(name: str, loss: Loss, outputs: Arrays, columns: Arrays) -> Any:
+    """The output that a loss of the task ``name`` reads: an array, or the two towers."""
+    if not loss.is_matching:
+        return pick("output", outputs, name if name in outputs else "logits")
+    query, item = pick("output", outputs, "query"), pick("output", outputs, "item")
+    return Towers(query, item, outputs.get("negatives"), columns.get(POSITIVE_IDS), columns.get(NEGATIVE_IDS))
+
+
+def pick(kind: str, arrays: Arrays, name: str) -> Any:
+    """The array of that name; ``kind`` is the word for it in the error."""
+    if name not in arrays:
+        raise ValueError(f"the losses need the {kind} '{name}': {nearest(name, arrays)}")
+    return arrays[name]
