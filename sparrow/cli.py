@@ -269,6 +269,8 @@ _at_least_one.__name__ = "integer of at least 1"  # what argparse calls it in er
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The options. Overrides may stand anywhere; argparse by itself takes them in one piece only."""
     parser = _parser()
+    if any("\0" in text for text in arguments or ()):
+        parser.error("an argument holds a zero byte")
     options, others = parser.parse_known_args(arguments)
     if others and (not hasattr(options, "overrides") or any(text.startswith("-") for text in others)):
         parser.error(f"unrecognized arguments: {' '.join(others)}")

@@ -160,7 +160,7 @@ def saved_steps(folder: Path) -> list[int]:
     """The steps of all checkpoints, the newest first. A folder that is not there, or cannot be listed, has none."""
     try:
         entries = list(os.scandir(folder))
-    except OSError:
+    except (OSError, ValueError):  # ValueError: a path that holds a zero byte
         return []
     return sorted(
         (int(entry.name) for entry in entries if _is_step(entry.name) and _may_be_folder(entry)), reverse=True

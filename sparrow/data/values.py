@@ -166,6 +166,7 @@ def numbers(entries: Any) -> Parsed:
     >>> parsed.values[0], parsed.missing.tolist(), parsed.why(2)
     (np.float64(1.5), [False, True, False], "'x' is not a number")
     """
+    entries = plain(entries)
     if is_text(entries.type):
         parsed = _from_text(entries, pa.float64(), "a number")
         values, missing, bad, why = parsed.values, parsed.missing, parsed.bad, parsed.why
