@@ -54,7 +54,11 @@ class Progress:
         results = {name: _from_json(value) for name, value in fields["results"].items()}
         best = None if fields["best"] is None else Best(*fields["best"])
         watched = (_from_json(fields["watched"][0]), fields["watched"][1])
-        return cls(**{**fields, "results": results, "best": best, "watched": watched})
+        made = cls(**{**fields, "results": results, "best": best, "watched": watched})
+        numbers = (made.steps, made.epoch, made.evaluated_at, watched[1], *made.log.values())
+        if not all(type(number) is int for number in numbers) or not isinstance(made.position, Mapping):
+            raise ValueError("progress is counted in integers")
+        return made
 
 
 def _to_json(value: float) -> float | None:

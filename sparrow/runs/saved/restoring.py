@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax
 import numpy as np
 
 from sparrow.checkpoint import CheckpointError, Key, Saved, check_shape, named, placed, rows_of, unnamed
@@ -35,14 +36,15 @@ def joined(embedding: Any, others: Mapping[str, Any]) -> TrainState:
 
 def restored(program: Program, saved: Saved, say: Say) -> TrainState:
     """The state that was saved. What the program lacks or has in another shape is a `CheckpointError`."""
+    embedder = program.embedder
+    keys = rows_of(embedder, jax.eval_shape(embedder.init, jax.random.key(0)))
+    check_tables({key: rows.shape for key, rows in keys.items()}, saved)  # before anything is allocated
+    say_dtypes({key: str(rows.array.dtype) for key, rows in keys.items()}, saved, say)
     fresh, arrays = program.allocated(), saved.arrays()
     others = parts(fresh)
     metrics = _metrics(others.pop("metrics"), arrays, say)
     others = unnamed(others, arrays) | {"metrics": metrics}
-    embedder, embedding = program.embedder, fresh.optimizer.embedding
-    keys = rows_of(embedder, embedding)
-    check_tables({key: rows.shape for key, rows in keys.items()}, saved)
-    say_dtypes({key: str(rows.array.dtype) for key, rows in keys.items()}, saved, say)
+    embedding = fresh.optimizer.embedding
     return joined(placed(embedder, embedding, list(keys), saved.rows), others)
 
 

@@ -14,7 +14,7 @@ from sparrow.runs.saved.differences import differences
 from sparrow.runs.saved.machine import log_differences
 from sparrow.runs.saved.restoring import Say, extras_of, restored
 from sparrow.runs.saved.run_folder import RunFolder
-from sparrow.runs.saved.saving import Extra, all_damaged, config_of, does_not_fit
+from sparrow.runs.saved.saving import Extra, all_damaged, config_of, does_not_fit, progress_of
 
 
 def resumed(
@@ -30,13 +30,13 @@ def resumed(
     for saved in whole(folder.checkpoints, say):
         _say_differences(saved, program, say)
         try:
+            progress = progress_of(saved)
             state, arrays = restored(program, saved, say), saved.arrays()
         except Damaged as error:
             say(passed_over(saved.step, error))
             continue
         except CheckpointError as error:
             raise does_not_fit(saved, program.config, error) from None
-        progress = Progress.from_dict(saved.about["progress"])
         try:
             pipeline.restore(progress.position)
         except ValueError as error:

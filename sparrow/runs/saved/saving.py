@@ -147,7 +147,8 @@ def best_step(run: RunFolder, say: Say) -> int:
 def _bests(run: RunFolder, say: Say) -> Iterator[Any]:
     """The best step as each checkpoint knew it, the newest first."""
     for saved in whole(run.checkpoints, say):
-        yield saved.about["progress"]["best"]
+        with contextlib.suppress(Damaged):
+            yield progress_of(saved).best
 
 
 def saved_config(folder: str | Path, step: Step = None) -> Config:
@@ -194,6 +195,14 @@ def _config_as_given(saved: Saved) -> Config:
         return loads(saved.about["config"], source=str(saved.path))
     except (KeyError, TypeError, AttributeError):
         raise CheckpointError(f"{saved.path}: holds no config that can be read") from None
+
+
+def progress_of(saved: Saved) -> Progress:
+    """How far the run was; `Damaged` where the checkpoint holds nothing of the kind."""
+    try:
+        return Progress.from_dict(saved.about["progress"])
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+        raise Damaged(f"{saved.path}: holds no progress that can be read") from None
 
 
 def run_of(saved: Saved) -> Path:
