@@ -1,4 +1,4 @@
-"""What of a run goes into an export: parameters by name, tables in blocks of rows, features with their words."""
+"""The contents of an export: parameters by name, tables in blocks of rows, features with their words."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _WRITTEN: Final = re.compile(
 
 
 class Parameters:
-    """Dense parameters and what else a model holds, as arrays by name and back.
+    """Dense parameters and the other variables of a model, as arrays by name and back.
 
     >>> parameters = Parameters({"params": {"kernel": jax.numpy.ones(2)}, "rest": {}})
     >>> parameters.arrays
@@ -51,7 +51,7 @@ class Parameters:
         }
 
     def tree(self, arrays: dict[str, Any]) -> Any:
-        """The parameters as the model takes them."""
+        """Return the parameters as the model takes them."""
         leaves = [
             jax.random.wrap_key_data(arrays[name], impl=self._keys[name]) if name in self._keys else arrays[name]
             for name in self.arrays
@@ -60,7 +60,7 @@ class Parameters:
 
 
 def streamed_tables(embedder: Embedder, state: EmbeddingState) -> list[Streamed]:
-    """The logical tables, whatever their stacking; a block at a time leaves the device."""
+    """Return the logical tables, whatever their stacking; a block at a time leaves the device."""
     rows = rows_of(embedder, state)
     return [
         Streamed(name, rows[Key(name)].shape, table.dtype, rows[Key(name)].blocks())
@@ -69,7 +69,7 @@ def streamed_tables(embedder: Embedder, state: EmbeddingState) -> list[Streamed]
 
 
 def foreign_files(folder: Path) -> list[str]:
-    """The files in an export's folder that no export wrote, by their path in it."""
+    """Return the files in an export's folder that no export wrote, by their path in it."""
     listed = set[str]()
     with contextlib.suppress(OSError, ValueError, AttributeError, TypeError, RecursionError):
         listed = set(json.loads((folder / NAME).read_bytes())["files"])
@@ -80,7 +80,7 @@ def foreign_files(folder: Path) -> list[str]:
 
 
 def described_features(features: Sequence[Feature], folder: Path) -> list[dict[str, Any]]:
-    """The features as plain values; files of words are copied into ``folder``."""
+    """Return the features as plain values; files of words are copied into ``folder``."""
     copied: dict[str, str] = {}
     described = []
     for feature in features:

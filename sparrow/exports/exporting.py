@@ -36,13 +36,13 @@ from sparrow.versions import versions
 def export(
     program: Program, state: TrainState, folder: str | Path, *, ema: bool | None = None, overwrite: bool = False
 ) -> Description:
-    """Writes a trained model as StableHLO, safetensors and a description; `sparrow.serving.load` opens it.
+    """Write a trained model as StableHLO, safetensors and a description; `sparrow.serving.load` opens it.
 
-    The folder appears when all of it is written. ``program, state`` are what `sparrow.runs.load` gives. Tables are
+    The folder appears when all of it is written. `sparrow.runs.load` gives ``program, state``. Tables are
     written in blocks, so that memory holds no second copy of one.
 
     Args:
-      program: what was trained.
+      program: the trained program.
       state: its state.
       folder: where it goes.
       ema: whether to take the average of the dense parameters; None: as evaluation does.
@@ -98,7 +98,7 @@ def export(
 
 
 def _functions(program: Program, parameters: Parameters) -> dict[str, Function]:
-    """The function that predicts and, of two towers, one for each."""
+    """Return the function that predicts and, of two towers, one for each."""
     tasks = program.config.tasks
 
     def predict(arrays: Arrays, acts: Arrays, numbers: Arrays) -> Arrays:
@@ -142,7 +142,7 @@ def _fingerprint(path: Path) -> Fingerprint:
 
 
 def _parameters(arrays: dict[str, Any], made: dict[str, Exported]) -> bytes:
-    """Those that some function takes: keys of dropout, say, are for training."""
+    """Return the parameters that some function takes: keys of dropout, say, are for training."""
     from safetensors.numpy import save
 
     taken = {name for function in made.values() for name in function.arguments.parameters}

@@ -66,7 +66,7 @@ def _put(names: Names, folder: Path) -> None:
 
 
 def _real(folder: Path) -> Path:
-    """The folder itself, where the path leads through symlinks."""
+    """Return the folder itself, where the path leads through symlinks."""
     real = Path(os.path.realpath(folder))
     if real.is_symlink():
         raise DataError("is a symlink that leads in a circle; remove it", str(folder))

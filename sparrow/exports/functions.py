@@ -31,14 +31,14 @@ _shape: Callable[..., jax.ShapeDtypeStruct] = jax.ShapeDtypeStruct
 
 @dataclasses.dataclass(frozen=True)
 class Arguments:
-    """What a function may take: the shapes of the parameters, and how long the rows of activations and numbers are."""
+    """Arguments of a function: the shapes of the parameters, and how long the rows of activations and numbers are."""
 
     parameters: Shapes
     acts: Mapping[str, int]
     numbers: Mapping[str, int]
 
     def shapes(self, batch: Any) -> tuple[dict[str, jax.ShapeDtypeStruct], ...]:
-        """The three arguments, for ``batch`` rows."""
+        """Return the three arguments, for ``batch`` rows."""
         rows = [
             {name: _shape((batch, dim), jnp.float32) for name, dim in dims.items()}
             for dims in (self.acts, self.numbers)
@@ -46,7 +46,7 @@ class Arguments:
         return dict(self.parameters), *rows
 
     def only(self, kept: Sequence[Sequence[str]]) -> Arguments:
-        """Those of the given names."""
+        """Keep the arguments of the given names."""
         parameters, acts, numbers = (
             {name: part[name] for name in names}
             for part, names in zip((self.parameters, self.acts, self.numbers), kept, strict=True)
@@ -65,7 +65,7 @@ class Exported:
 
 
 def exported(function: Function, arguments: Arguments) -> Exported:
-    """Exports a function. What it does not use of its arguments is left out."""
+    """Export a function. What it does not use of its arguments is left out."""
     (batch,) = export.symbolic_shape(BATCH)
     everything = arguments.shapes(batch)
     arguments = arguments.only(used(function, arguments))
@@ -106,7 +106,7 @@ def _without_source_lines() -> Iterator[None]:
 
 
 def used(function: Function, arguments: Arguments) -> tuple[list[str], ...]:
-    """The names of the parameters, activations and numbers that the outputs depend on."""
+    """Return the names of the parameters, activations and numbers that the outputs depend on."""
     shapes = arguments.shapes(2)
     kept = set(export.export(jax.jit(function))(*shapes).module_kept_var_idx)
     names: tuple[list[str], ...] = ([], [], [])

@@ -1,4 +1,4 @@
-"""The hidden folders of an export in work, on a list, so that the next export clears away what a killed one left.
+"""The hidden folders of an export in work, on a list, so that the next export removes the leftovers of a killed one.
 
 Beside the export's folder ``name`` lies ``.name.lock`` while an export is being written: locked by its process, with
 the names of the folders that it makes, one a line. Folders that are on no list are never touched.
@@ -32,9 +32,9 @@ class Names(NamedTuple):
 
 @contextlib.contextmanager
 def in_work(folder: Path) -> Iterator[Names]:
-    """Give hidden names beside ``folder``, and remove what is under them at the end.
+    """Give hidden names beside ``folder``, and remove the folders under them at the end.
 
-    Before that, clear away what a killed export left: the old export gets its name back if there is none of that name.
+    Before that, remove leftovers of a killed export: the old export gets its name back if there is none of that name.
     """
     lock = folder.with_name(f".{folder.name}.lock")
     with _locked(lock, folder) as file:
@@ -79,7 +79,7 @@ def _write(file: IO[str], paths: list[Path]) -> None:
 
 @contextlib.contextmanager
 def _locked(path: Path, folder: Path) -> Iterator[IO[str] | None]:
-    """The list, locked; None on a file system without locks, where nothing that is left over can be told from work."""
+    """Give the list, locked; None on a file system without locks, where leftovers cannot be told from work."""
     while True:
         with path.open("a+", encoding="utf-8", errors="surrogateescape") as file:
             file.seek(0)

@@ -1,4 +1,4 @@
-"""What an export reads and gives, in words that a stranger understands."""
+"""Inputs and outputs of an export, in words that a stranger understands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sparrow.tasks import columns_of, meaning
 
 
 def inputs(features: Sequence[Feature]) -> dict[str, Input]:
-    """The columns that the features are made from.
+    """Return the columns that the features are made from.
 
     >>> from sparrow.data import IdFeature, RawFeature
     >>> tags = IdFeature("tags", hash_bucket_size=100, embedding_dim=8, separator="|")
@@ -29,13 +29,13 @@ def inputs(features: Sequence[Feature]) -> dict[str, Input]:
 
 
 def _words(held: Sequence[Holds]) -> str:
-    """The words of all features of a column, each once; general ones only where there are no others."""
+    """Return the words of all features of a column, each once; general ones only where there are no others."""
     exact = [words for words, is_general in held if not is_general]
     return "; ".join(dict.fromkeys(exact or [words for words, _ in held]))
 
 
 def outputs(tasks: Mapping[str, Task], made: Exported) -> dict[str, Output]:
-    """The arrays that a function gives."""
+    """Return the arrays that a function gives."""
     task_of = {column: name for name, column in columns_of(tasks).items()}
     described = {}
     for name, (shape, dtype) in made.outputs.items():

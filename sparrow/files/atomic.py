@@ -101,7 +101,7 @@ def exchange(a: Path, b: Path) -> bool:
 
 @functools.cache
 def _renameat2() -> Callable[[int, bytes, int, bytes, int], int] | None:
-    """The system call, through the C library; None: there is none."""
+    """Return the system call, through the C library; None: there is none."""
     try:
         function = ctypes.CDLL(None, use_errno=True).renameat2
     except (OSError, AttributeError):

@@ -12,7 +12,7 @@ class UnsafePath(ValueError):
 
 
 def inside(folder: Path, name: Any) -> Path:
-    """The path of ``name`` in ``folder``, where neither ``..`` nor a symlink leads out; else `UnsafePath`.
+    """Return the path of ``name`` in ``folder``, where neither ``..`` nor a symlink leads out; else `UnsafePath`.
 
     >>> inside(Path("exported"), "vocabularies/0_item.txt").as_posix()
     'exported/vocabularies/0_item.txt'

@@ -12,7 +12,7 @@ from sparrow.errors import ConfigError, Problem
 
 
 def run_file(path: str | Path) -> dict[str, Any]:
-    """The names that a Python file defines. An error in it is a `ConfigError` with the line it was raised on."""
+    """Return the names that a Python file defines. An error in it is a `ConfigError` with the line it was raised on."""
     path = str(path)
     if not os.path.isfile(path):
         raise ConfigError("there is no such file", path)

@@ -9,7 +9,7 @@ from typing import Any
 
 
 def typed(kind: Any, value: Any, where: str = "") -> Any:
-    """The value as an object of ``kind``: a dataclass, list, dict with string keys, union, or plain type of JSON.
+    """Return the value as a ``kind``: a dataclass, list, dict with string keys, union, or plain type of JSON.
 
     A value of another type, a missing field and an unknown one are a `ValueError` that names the place. Integers are
     not accepted as booleans, nor the other way round.

@@ -40,7 +40,7 @@ def folder() -> Path:
 
 
 def find(name: str) -> Path | None:
-    """The entry ``name``, whole and as it was written; None: there is none. `CacheError` where the folder is unsafe.
+    """Return the path of the entry ``name``, whole; None: there is none. `CacheError` where the folder is unsafe.
 
     Whoever loads the path loads what was checked: nobody else can change it in between.
     """
@@ -56,7 +56,7 @@ def find(name: str) -> Path | None:
 
 
 def read(name: str) -> bytes | None:
-    """The content of the entry ``name``, as it was written; None: there is none."""
+    """Return the content of the entry ``name``, as it was written; None: there is none."""
     path = find(name)
     return path.read_bytes() if path is not None else None
 
@@ -110,7 +110,7 @@ def _make(at: Path) -> None:
 
 
 def _owned_bytes(path: Path) -> bytes | None:
-    """The content of a plain file that this user owns and nobody else may write."""
+    """Return the content of a plain file that this user owns and nobody else may write."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with open(descriptor, "rb") as file:
@@ -131,7 +131,7 @@ def _entries(at: Path, name: str) -> list[Path]:
 
 
 def _entry(name: str, data: bytes) -> str:
-    """The file name of an entry.
+    """Return the file name of an entry.
 
     >>> _entry("lookup-90a.cubin", b"")
     'lookup-90a.e3b0c44298fc1c149afbf4c8996fb924.cubin'

@@ -1,11 +1,11 @@
 """Serving: exported models, and the predictions of any model for files. Needs no model's code.
 
-`load` opens what `sparrow export` wrote::
+`load` opens an export::
 
     model = sparrow.serving.load("exported")
-    model.signature                                             # what it reads and gives, in words
+    model.signature                                             # inputs and outputs, in words
     model.predict({"user": [1, 2], "item": [30, 31]})           # {"click": array([0.12, 0.48])}
-    model.vectors("item", items)                                # of two towers: what an index holds
+    model.vectors("item", items)                                # of two towers: for an index
     sparrow.serving.predict(model, "rows.parquet", "scores.parquet")
 """
 

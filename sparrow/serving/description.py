@@ -1,4 +1,4 @@
-"""`Description`: what ``export.json`` says about an export, for the loader and for people."""
+"""`Description`: the content of ``export.json``, for the loader and for people."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PREDICT: Final = "predict"
 """The function that every export has."""
 
 FORM: Final = 1
-"""The form of an export. It changes when an older loader could not read, or would misread, what is written."""
+"""The form of an export. It changes when an older loader could not read, or would misread, its files."""
 
 
 LARGEST: Final = 64 << 20
@@ -50,7 +50,7 @@ class LookupEntry:
 
 @dataclasses.dataclass(frozen=True)
 class Input:
-    """A column that rows must have: what it holds, and the features that are made from it."""
+    """A column that rows must have: its content in words, and the features that are made from it."""
 
     holds: str
     features: list[str]
@@ -58,7 +58,7 @@ class Input:
 
 @dataclasses.dataclass(frozen=True)
 class Output:
-    """What a function gives by that name, also the name of its column in a file.
+    """An output of a function, whose name is that of its column in a file, too.
 
     Attributes:
       shape: "batch" stands for the number of rows.
@@ -78,7 +78,7 @@ class FunctionEntry:
     """A function of StableHLO: ``function(parameters, activations, numbers)``, each a dict of arrays by name.
 
     Attributes:
-      file: what `jax.export.deserialize` reads.
+      file: read by `jax.export.deserialize`.
       inputs: the columns it needs, by name.
       outputs: the arrays it gives, by name.
       parameters: the arrays of the parameters' file that it takes.
@@ -131,13 +131,13 @@ class Description:
     files: dict[str, Fingerprint]
 
     def to_json(self) -> str:
-        """The text of ``export.json``."""
+        """Return the text of ``export.json``."""
         fields = {"form": FORM, **dataclasses.asdict(self)}
         return json.dumps({**fields, "checksum": _checksum(fields)}, indent=1, ensure_ascii=False) + "\n"
 
     @classmethod
     def read(cls, folder: Path) -> Description:
-        """The description of the export in ``folder``; whatever is wrong with it is one `DataError`."""
+        """Return the description of the export in ``folder``; whatever is wrong with it is one `DataError`."""
         path = folder / NAME
         try:
             if not folder.is_dir():

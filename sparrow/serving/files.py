@@ -29,7 +29,7 @@ def predict(
     columns: Sequence[str] = (),
     batch_size: int | None = None,
 ) -> int:
-    """Predicts every row of a source, in its order, into one Parquet file. Gives the number of rows.
+    """Predict every row of a source, in its order, into one Parquet file. Return the number of rows.
 
     The file is the one that `sparrow.runs.predict` writes for the model that was exported.
 

@@ -36,8 +36,8 @@ class Function:
     """Calls one function of an export. It reads the features, rows of tables and parameters that it needs, no others.
 
     Attributes:
-      entry: what the description says of it.
-      features: what it reads.
+      entry: its part of the description.
+      features: read by it.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Function:
         return Converter(self.features, (), (), ())
 
     def read(self, rows: Any) -> Batch:
-        """A batch from an Arrow table, a record batch, or columns by name; a `Batch` is taken as it is."""
+        """Return a batch from an Arrow table, a record batch, or columns by name; a `Batch` is taken as it is."""
         if isinstance(rows, Batch):
             return rows
         if not (isinstance(rows, Mapping) or type(rows).__module__.startswith("pyarrow")):
@@ -79,7 +79,7 @@ class Function:
         return self._converter.convert(reader.read(0, "error"), "error")[0].to_batch()
 
     def prepare(self, batch: Batch) -> Prepared:
-        """Looks a batch up, on the host."""
+        """Look a batch up, on the host."""
         acts = {
             lookup: pooled(self._tables[lookup], to_bags(spec, _part(batch.ids, self._ids_of[lookup])))
             for lookup, spec in self._specs.items()
@@ -91,7 +91,7 @@ class Function:
         return Prepared(_filled(acts, filled), _filled(numbers, filled), size)
 
     def compute(self, prepared: Prepared) -> Arrays:
-        """The outputs by name."""
+        """Return the outputs by name."""
         if not prepared.size:  # StableHLO's sizes begin at 1
             return {
                 name: np.zeros((0, *(int(size) for size in output.shape[1:])), output.dtype)
@@ -102,7 +102,7 @@ class Function:
         return {name: np.asarray(made[name])[: prepared.size] for name in self.entry.outputs}
 
     def __call__(self, rows: Any, batch_size: int) -> Arrays:
-        """The outputs for any number of rows, ``batch_size`` of them at a time."""
+        """Return the outputs for any number of rows, ``batch_size`` of them at a time."""
         batch = self.read(rows)
         starts = range(0, max(len(batch), 1), batch_size)
         parts = [self.compute(self.prepare(batch.cut(start, min(start + batch_size, len(batch))))) for start in starts]

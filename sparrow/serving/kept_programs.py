@@ -21,7 +21,7 @@ class KeptPrograms:
     """
 
     def __init__(self, function: Any, most: int) -> None:
-        """``function``: what `jax.jit` gave."""
+        """Keep programs of ``function``, which `jax.jit` made."""
         self._function, self._most = function, most
         self._known: set[Hashable] = set()
 

@@ -64,11 +64,11 @@ class ExportedModel:
 
     @property
     def towers(self) -> tuple[str, ...]:
-        """What `vectors` gives: "query" and "item" for a model of two towers, else nothing."""
+        """The towers that `vectors` takes: "query" and "item" for a model of two towers, else none."""
         return tuple(name for name in self.description.functions if name != PREDICT)
 
     def predict(self, rows: Any, batch_size: int | None = None) -> Arrays:
-        """The predictions of each task: (rows,), or (rows, classes).
+        """Return the predictions of each task: (rows,), or (rows, classes).
 
         Args:
           rows: an Arrow table, columns by name, or a `sparrow.data.Batch`; as many as you like, or none.
@@ -79,13 +79,13 @@ class ExportedModel:
         return {entry.task: made[name] for name, entry in function.entry.outputs.items() if entry.task is not None}
 
     def vectors(self, tower: str, rows: Any, batch_size: int | None = None) -> Array:
-        """The vectors of one tower, (rows, dim). ``rows`` needs the columns of that tower alone."""
+        """Return the vectors of one tower, (rows, dim). ``rows`` needs the columns of that tower alone."""
         if tower not in self.towers:
             raise ValueError(f"the export has no tower '{tower}': {nearest(tower, self.towers)}")
         return self.function(tower)(rows, self._batch_size(batch_size))[tower]
 
     def function(self, name: str) -> Function:
-        """A function of the export, compiled once for each size of a batch."""
+        """Return a function of the export, compiled once for each size of a batch."""
         if name not in self._functions:
             raise ValueError(f"the export has no function '{name}': {nearest(name, self._functions)}")
         return self._functions[name]

@@ -35,13 +35,13 @@ class Opened:
     files: Mapping[str, BinaryIO]
 
     def __getitem__(self, name: str) -> BinaryIO:
-        """A file that the description lists."""
+        """Return a file that the description lists."""
         if name not in self.files:
             raise DataError(f"does not list the file '{name}', which it needs; export again", str(self.folder / NAME))
         return self.files[name]
 
     def read(self, name: str) -> bytes:
-        """The content of a file, compared with its checksum."""
+        """Return the content of a file, compared with its checksum."""
         data = self[name].read()
         if Fingerprint(len(data), hashlib.sha256(data).hexdigest()) != self.description.files[name]:
             raise _damaged(self.folder / name)

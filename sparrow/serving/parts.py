@@ -19,7 +19,7 @@ from sparrow.serving.tensors import Array
 
 
 def read_feature(held: Opened, fields: dict[str, Any]) -> Feature:
-    """A feature from its plain values, with its words."""
+    """Return a feature from its plain values, with its words."""
     name, words = fields.get("name"), fields.get("vocabulary")
     if isinstance(words, str):
         data = held.read(words)  # from the list of the export's own files, whatever the path
@@ -36,7 +36,7 @@ def read_feature(held: Opened, fields: dict[str, Any]) -> Feature:
 
 
 def parameters_of(held: Opened) -> dict[str, jax.Array]:
-    """The parameters on the device, once for all functions."""
+    """Return the parameters on the device, once for all functions."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
@@ -48,7 +48,7 @@ def parameters_of(held: Opened) -> dict[str, jax.Array]:
 
 
 def lookups(about: Description, tables: Mapping[str, Array], folder: Path) -> dict[str, FeatureSpec]:
-    """The lookups, whose tables have the shapes that the description declares."""
+    """Return the lookups, whose tables have the shapes that the description declares."""
     made = {}
     for name, entry in about.tables.items():
         held = tables.get(name)
@@ -90,7 +90,7 @@ def program_of(
     parameters: Mapping[str, jax.Array],
     custom_calls: Collection[str],
 ) -> Any:
-    """The program of the function ``name``, which takes the arrays that the export has for it."""
+    """Return the program of the function ``name``, which takes the arrays that the export has for it."""
     about, entry = held.description, held.description.functions[name]
     widths = {feature.name: feature.width for feature in features}
     try:

@@ -43,7 +43,7 @@ def deserialized(
     outputs: Shapes,
     custom_calls: Collection[str] = (),
 ) -> Any:
-    """A function of StableHLO, to be called with the arguments; `DataError` where it cannot or should not run.
+    """Return a function of StableHLO, to be called with the arguments; `DataError` where it cannot or should not run.
 
     Args:
       data: written by `jax.export`.
@@ -87,7 +87,7 @@ def deserialized(
 
 
 def called(text: str) -> set[str]:
-    """The targets of all custom calls in a module of StableHLO.
+    """Return the targets of all custom calls in a module of StableHLO.
 
     >>> sorted(called('stablehlo.custom_call @lapack_spotrf_ffi(%0) : () -> () loc("custom_call @no")'))
     ['lapack_spotrf_ffi']
@@ -99,12 +99,12 @@ def called(text: str) -> set[str]:
 
 
 def _without_strings(text: str) -> str:
-    """The module's code: of text in quotes only names (@"...") remain."""
+    """Return the module's code: of text in quotes only names (@"...") remain."""
     return _STRING.sub(lambda found: found[0] if found[0].startswith("@") else '""', text)
 
 
 def _shapes(exported: Any) -> tuple[tuple[Shapes, ...], Shapes]:
-    """The arguments and outputs of a function by name."""
+    """Return the arguments and outputs of a function by name."""
     arguments, keywords = jax.tree.unflatten(exported.in_tree, exported.in_avals)
     if keywords or len(arguments) != 3:
         raise ValueError(f"the program takes {len(arguments)} arguments")

@@ -27,7 +27,7 @@ from sparrow.data import DataError, shown
 Array = npt.NDArray[Any]
 
 CODES: Final = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
-"""The dtypes that a table may have, and what the format calls them."""
+"""The dtypes that a table may have, and their names in the format."""
 
 ALIGNMENT: Final = 64
 """Where the arrays begin is a multiple of this."""
@@ -43,7 +43,7 @@ HEADER_BYTES: Final = 100 << 20
 
 @dataclasses.dataclass(frozen=True)
 class Fingerprint:
-    """What tells whether a file is whole: its size, and the SHA-256 of its bytes."""
+    """Size and SHA-256 of a file, by which damage is found."""
 
     bytes: int
     sha256: str
@@ -77,7 +77,7 @@ def dtype_of(name: str) -> np.dtype[Any]:
 
 
 def write(path: Path, arrays: Sequence[Streamed]) -> Fingerprint:
-    """Writes the arrays in one pass; memory holds one block at a time."""
+    """Write the arrays in one pass; memory holds one block at a time."""
     # Wide dtypes first: then each array begins at a multiple of its dtype's size, whatever the shapes.
     arrays = sorted(arrays, key=lambda array: -dtype_of(array.dtype).itemsize)
     header: dict[str, Any] = {}
@@ -108,7 +108,7 @@ def write(path: Path, arrays: Sequence[Streamed]) -> Fingerprint:
 
 
 def read(file: BinaryIO, where: str) -> dict[str, Array]:
-    """The arrays by name, read-only. Small ones are copied, up to `COPIED_BYTES`; the others stay in the file.
+    """Return the arrays by name, read-only. Small ones are copied, up to `COPIED_BYTES`; the others stay in the file.
 
     An array in the file costs the memory of the pages that are touched. It outlives the file's name, so that the file
     may be replaced or removed. Cutting a file off that is in use ends the process (SIGBUS) when a missing page is
@@ -140,7 +140,7 @@ class _Entry(NamedTuple):
 
 
 def _header(file: BinaryIO, where: str) -> list[_Entry]:
-    """The arrays that a file declares, which fill it to the byte; anything else is a `DataError`."""
+    """Return the arrays that a file declares, which fill it to the byte; anything else is a `DataError`."""
     size = os.fstat(file.fileno()).st_size
     file.seek(0)
     try:

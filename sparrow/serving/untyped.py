@@ -11,7 +11,7 @@ from sparrow.data import Feature
 
 
 def with_types(table: Any, features: Sequence[Feature]) -> Any:
-    """The table with a type for each column of missing values or empty lists: texts, which every feature reads.
+    """Return the table with a type for each column of missing values or empty lists: texts, which every feature reads.
 
     >>> from sparrow.data import IdFeature
     >>> table = pa.table({"item": [None], "seen": [[]]})

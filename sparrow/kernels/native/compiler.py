@@ -35,11 +35,11 @@ FLAGS = (
 
 
 class CompileError(RuntimeError):
-    """The compiler is missing or failed; the message says which."""
+    """The compiler is missing or failed; the message gives the reason."""
 
 
 def levels() -> tuple[str, ...]:
-    """The instruction sets that libraries are built for on this kind of processor, least first.
+    """Return the instruction sets that libraries are built for on this kind of processor, least first.
 
     >>> all(isinstance(level, str) for level in levels())
     True
@@ -50,12 +50,12 @@ def levels() -> tuple[str, ...]:
 
 
 def extra_flags() -> tuple[str, ...]:
-    """The user's own flags."""
+    """Return the user's own flags."""
     return tuple(shlex.split(os.environ.get(FLAGS_VARIABLE, "")))
 
 
 def flags(level: str) -> tuple[str, ...]:
-    """The compiler's flags for ``level``."""
+    """Return the compiler's flags for ``level``."""
     if level == "generic":
         return (*FLAGS, *extra_flags())
     wide = ("-mprefer-vector-width=512",) if level == "x86-64-v4" else ()
@@ -70,13 +70,13 @@ def find_compiler() -> str | None:
 
 
 def library_name(kind: str, level: str, content: str) -> str:
-    """The file name of a library: what it is, for which instructions, and the hash of its code and flags."""
+    """Return the file name of a library: what it is, for which instructions, and the hash of its code and flags."""
     digest = hashlib.sha256("\n".join([content, *flags(level)]).encode()).hexdigest()[:16]
     return f"{kind}-{level}-{digest}.so"
 
 
 def packaged(name: str) -> pathlib.Path | None:
-    """The library ``name`` of the package; None: there is none, or its bytes are not those that were packaged.
+    """Return the library ``name`` of the package; None: there is none, or its bytes are not those that were packaged.
 
     A library that was cut off cannot be left to the system's loader: it would end the process.
     """
@@ -107,7 +107,7 @@ def compile_library(
 
 
 def compiled(level: str, files: Sequence[str] | str, includes: Sequence[str] = ()) -> bytes:
-    """The content of a shared library. Raise `CompileError` where it cannot be compiled.
+    """Return the content of a shared library. Raise `CompileError` where it cannot be compiled.
 
     Args:
       level: one of `levels`.

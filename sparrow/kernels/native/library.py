@@ -24,13 +24,13 @@ _lock = threading.Lock()
 
 
 def ffi_content() -> str:
-    """What the FFI layer is made of, XLA's own headers included: a library made with others is not used."""
+    """Return the FFI layer's code, XLA's own headers included: a library made with others is not used."""
     folder = pathlib.Path(jax.ffi.include_dir()) / "xla" / "ffi" / "api"
     return sources.everything() + "".join(path.read_text() for path in sorted(folder.glob("*.h")))
 
 
 def shipped_name(level: str) -> str:
-    """The library that holds the shipped rules' row steps."""
+    """Return the library that holds the shipped rules' row steps."""
     return f"rules-{level}.so"
 
 
@@ -49,7 +49,7 @@ class Library:
     shipped: ctypes.CDLL | None
 
     def register(self, function: RowFunction) -> None:
-        """Makes ``function`` known to the update kernel, compiling it if it did not come with the package."""
+        """Make ``function`` known to the update kernel, compiling it if it did not come with the package."""
         library = self.shipped
         if library is None or not hasattr(library, function.symbol):
             content = f'#include "row_step.h"\n{function.source}'
@@ -62,7 +62,7 @@ class Library:
 def open_library(
     name: str, level: str, files: Sequence[str] | str, includes: Sequence[str] = (), symbols: Sequence[str] = ()
 ) -> ctypes.CDLL:
-    """The library ``name`` with ``symbols``: from the package, from the cache, or compiled now.
+    """Return the library ``name`` with ``symbols``: from the package, from the cache, or compiled now.
 
     One that cannot be loaded or lacks a symbol is compiled again. Raise `CompileError` where that does not help.
 
@@ -118,7 +118,7 @@ def _opened(path: pathlib.Path, symbols: Sequence[str]) -> ctypes.CDLL:
 
 @functools.cache
 def _load() -> Library | str:
-    """The libraries, or why there are none."""
+    """Return the libraries, or why there are none."""
     try:
         baseline = levels()[0]
         name = library_name("ffi", baseline, ffi_content())
@@ -138,13 +138,13 @@ def _load() -> Library | str:
 
 
 def load() -> Library | str:
-    """The loaded libraries, or the reason why they cannot be."""
+    """Return the loaded libraries, or the reason why they cannot be."""
     with _lock:
         return _load()
 
 
 def _choose_level(cpu_level: int) -> str:
-    """The best of `levels` that the processor runs.
+    """Return the best of `levels` that the processor runs.
 
     >>> _choose_level(3) in levels()
     True
