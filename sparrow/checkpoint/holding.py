@@ -52,6 +52,17 @@ def remove(path: Path, doomed: Path) -> bool:
         os.close(descriptor)
 
 
+def is_held(path: Path) -> bool:
+    """Whether a reader holds a checkpoint now."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            return not _locked(descriptor, fcntl.LOCK_EX)
+        finally:
+            os.close(descriptor)
+    return False
+
+
 def _locked(descriptor: int, kind: int) -> bool:
     """Whether nobody else holds the folder in a way that forbids this; True where there are no locks."""
     try:

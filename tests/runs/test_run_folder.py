@@ -8,6 +8,7 @@ import os
 import pytest
 
 from sparrow import runs
+from sparrow.checkpoint import holding
 from sparrow.cli import main
 from sparrow.config import dumps
 from sparrow.runs.recorded.log import Log
@@ -51,6 +52,22 @@ def test_only_what_is_listed_is_removed(tmp_path):
     assert_untouched(tmp_path, *foreign)
     left = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
     assert left == {*foreign, "written.json"}
+
+
+def test_a_run_that_somebody_reads_is_not_replaced(tmp_path):
+    """Not even in part."""
+    folder = run_folder.RunFolder(tmp_path)
+    folder.begin()
+    folder.written.add(["checkpoints/2", "checkpoints/7"])
+    files = ("checkpoints/2/x", "checkpoints/7/x", "metrics.jsonl")
+    write(tmp_path, *files)
+    hold = holding.Hold(tmp_path / "checkpoints" / "7")
+    with pytest.raises(runs.FolderError, match="7: another process reads this checkpoint"):
+        folder.clear()
+    assert_untouched(tmp_path, *files)
+    hold.release()
+    folder.clear()
+    assert not (tmp_path / "checkpoints").exists()
 
 
 def test_a_crafted_list_removes_nothing_outside(tmp_path):

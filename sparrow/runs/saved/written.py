@@ -23,6 +23,7 @@ _CHECKPOINT = re.compile(r"checkpoints/(0|[1-9][0-9]*)")
 _FILE = re.compile(r"((tensorboard|vocabularies)/)?[^/\0]+")
 _NO_CONTENT = re.compile(r"lost\+found|\.DS_Store|\.nfs.*|\.written\.json\..*\.partial")
 """Names that file systems and this list leave in folders that count as empty."""
+_READ: Final = "{}: another process reads this checkpoint; wait for it, or choose another folder"
 
 
 class WrittenFiles:
@@ -76,7 +77,10 @@ class WrittenFiles:
         return sorted(name for name in names if name not in set(own) and not _NO_CONTENT.fullmatch(name))
 
     def remove(self, stay: Container[str] = (NAME,)) -> None:
-        """Remove all that is listed but ``stay``; a checkpoint that somebody reads is a `FolderError`."""
+        """Remove all that is listed but ``stay``; nothing is, where somebody reads a checkpoint: a `FolderError`."""
+        for name in self._names:
+            if _CHECKPOINT.fullmatch(name) and holding.is_held(self.folder / name):
+                raise FolderError(_READ.format(self.folder / name))
         for name in sorted(self._names):
             path = self.folder / name
             try:
@@ -94,7 +98,7 @@ class WrittenFiles:
 
     def _remove_checkpoint(self, path: Path) -> None:
         if path.is_dir() and not holding.remove(path, path.with_name(f"{path.name}.deleted")):
-            raise FolderError(f"{path}: another process reads this checkpoint; wait for it, or choose another folder")
+            raise FolderError(_READ.format(path))
         for left in _remains(path):
             shutil.rmtree(left, ignore_errors=True)
 
