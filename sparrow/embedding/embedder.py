@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from sparrow.embedding.guards import undifferentiable
-from sparrow.embedding.packing import Group, PackedBatch, pack
+from sparrow.embedding.packing import Group, Measured, PackedBatch, measure, pack
 from sparrow.embedding.row_grads import RowGrads
 from sparrow.embedding.sizes import Sizes
 from sparrow.embedding.specs import FeatureSpec, TableSpec
@@ -102,6 +102,13 @@ class Embedder:
           sizes: sizes that grow with the batches they have seen; the same object for every batch of a loop.
         """
         return pack(self.features, self.stacks, inputs, capacity, sizes)
+
+    def measure(self, inputs: Mapping[str, Any]) -> Measured:
+        """Check a batch and count its ids: the first half of `pack`, for loops that pack several batches at a time.
+
+        Learned sizes depend on the order of batches: give them what is ``loose`` in that order, then pack in any.
+        """
+        return measure(self.features, self.stacks, inputs)
 
     def lookup(self, state: EmbeddingState, batch: PackedBatch) -> dict[str, jax.Array]:
         """Activations by feature, (batch, dim) float32. Take gradients with respect to these, never to the tables."""

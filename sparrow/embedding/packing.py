@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import numpy.typing as npt
 
+from sparrow.embedding import compiled
+from sparrow.embedding.compiled import Empty
 from sparrow.embedding.inputs import Bags, to_bags
 from sparrow.embedding.sizes import Sizes, check_capacity, size_class, within
 from sparrow.embedding.specs import FeatureSpec
@@ -37,29 +39,60 @@ class PackedBatch:
 
 
 class Entries(NamedTuple):
-    """The entries of one stack before they are padded.
+    """The entries of one stack before they are packed.
 
     Attributes:
       num_bags: of each feature.
-      lookups: without padding.
       fixed: the entries of the features whose number is known: one per bag, bags of one length, or a capacity.
       loose: the entries of the other features; None where there are none.
+      lookups: packs them, in arrays with room for so many entries, which ``empty`` makes.
     """
 
     num_bags: list[int]
-    lookups: Lookups
     fixed: int
     loose: int | None
+    lookups: Callable[[int, Empty], Lookups]
 
 
-def pack(
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """A batch that was checked, and whose size is known, but which is not packed yet.
+
+    Attributes:
+      stacks: the embedder's.
+      entries: by stack.
+      groups: as `PackedBatch` has them.
+    """
+
+    stacks: tuple[Stack, ...]
+    entries: dict[str, Entries]
+    groups: tuple[tuple[str, tuple[Group, ...]], ...]
+
+    @property
+    def loose(self) -> dict[str, int]:
+        """The ids of each stack whose number may differ from batch to batch: what `Sizes.fit` takes."""
+        return {name: held.loose for name, held in self.entries.items() if held.loose is not None}
+
+    def pack(self, room: Mapping[str, int], empty: Empty = np.empty) -> PackedBatch:
+        """Pack it, with room for so many loose ids by stack. ``empty(size, dtype)`` makes the arrays."""
+        made: dict[tuple[int, int], Lookups] = {}  # stacks that share their entries go on sharing them
+        lookups = {}
+        for stack in self.stacks:
+            held = self.entries[stack.name]
+            alike = id(held), held.fixed + room.get(stack.name, 0)
+            if alike not in made:
+                made[alike] = held.lookups(alike[1], empty)
+            lookups[stack.name] = made[alike]
+        return PackedBatch(lookups, self.groups)
+
+
+def measure(
     features: Sequence[FeatureSpec],
     stacks: Sequence[Stack],
     inputs: Mapping[str, Any],
     capacity: int | Mapping[str, int] | None = None,
-    sizes: Sizes | None = None,
-) -> PackedBatch:
-    """Checks and packs one batch: ``inputs`` holds every feature by name. The rest is as `Embedder.pack` has it."""
+) -> Measured:
+    """Check one batch, and count its ids: ``inputs`` holds every feature by name."""
     names = {feature.name for feature in features}
     for given in inputs:
         if given not in names:
@@ -79,26 +112,28 @@ def pack(
         read = [(*_reading(feature, inputs), capacities.get(feature.name)) for feature in members]
         alike = (stack.num_rows, *zip(read, starts, strict=True))
         if alike not in made:
-            made[alike] = _single_ids(members, inputs, starts) or _any_bags(
-                stack, members, inputs, starts, bags, capacities
-            )
+            reading = _Reading(stack, members, inputs, starts, bags, capacities)
+            made[alike] = reading.compiled() or reading.by_numpy()
         entries[stack.name] = made[alike]
         groups.append((stack.name, _groups(members, made[alike].num_bags)))
-    return PackedBatch(_padded(stacks, entries, sizes), tuple(groups))
+    return Measured(tuple(stacks), entries, tuple(groups))
 
 
-def _padded(stacks: Sequence[Stack], entries: Mapping[str, Entries], sizes: Sizes | None) -> dict[str, Lookups]:
-    loose = {name: held.loose for name, held in entries.items() if held.loose is not None}
-    room = {name: size_class(count) for name, count in loose.items()} if sizes is None else sizes.fit(loose)
-    made: dict[tuple[int, int], Lookups] = {}  # stacks that share their entries go on sharing them
-    lookups = {}
-    for stack in stacks:
-        held = entries[stack.name]
-        alike = id(held), held.fixed + room.get(stack.name, 0)
-        if alike not in made:
-            made[alike] = _pad_to(held.lookups, alike[1], stack.num_rows)
-        lookups[stack.name] = made[alike]
-    return lookups
+def pack(
+    features: Sequence[FeatureSpec],
+    stacks: Sequence[Stack],
+    inputs: Mapping[str, Any],
+    capacity: int | Mapping[str, int] | None = None,
+    sizes: Sizes | None = None,
+) -> PackedBatch:
+    """Check and pack one batch, as `Embedder.pack` has it."""
+    measured = measure(features, stacks, inputs, capacity)
+    return measured.pack(fit(measured.loose, sizes))
+
+
+def fit(loose: Mapping[str, int], sizes: Sizes | None) -> dict[str, int]:
+    """Room for the loose ids of each stack: their size class, or what ``sizes`` have learned."""
+    return {name: size_class(count) for name, count in loose.items()} if sizes is None else sizes.fit(loose)
 
 
 def of_one_size(stacks: Sequence[Stack], batches: Sequence[PackedBatch]) -> list[PackedBatch]:
@@ -141,53 +176,75 @@ def _groups(members: Sequence[FeatureSpec], sizes: Sequence[int]) -> tuple[Group
     return tuple(Group(tuple(names), size) for size, names in by_size.items())
 
 
-def _single_ids(members: Sequence[FeatureSpec], inputs: Mapping[str, Any], starts: Sequence[int]) -> Entries | None:
-    """All features at once, where each is an array of one id per example and every id is in range; else None."""
-    given = [inputs[feature.name] for feature in members]
-    kinds = {(ids.dtype, ids.shape) if type(ids) is np.ndarray else None for ids in given}
-    first = given[0]
-    if len(kinds) > 1 or None in kinds or first.ndim != 1 or first.dtype not in (np.int32, np.int64):
-        return None
-    block = np.stack(given, axis=1)
-    rows = np.array([feature.table_spec.vocabulary_size for feature in members], block.dtype)
-    unsigned = f"u{block.dtype.itemsize}"  # a negative id is a huge one
-    if not (block.view(unsigned) < rows.view(unsigned)).all():
-        return None
-    block += np.array(starts, block.dtype)
-    ids: Any = block.astype(np.int32, copy=False).reshape(-1)
-    return Entries([len(first)] * len(members), Lookups(ids, None, None, None, len(ids)), len(ids), None)
+@dataclasses.dataclass(frozen=True)
+class _Reading:
+    """The inputs of one stack, to be read.
 
+    Attributes:
+      stack: the stack.
+      members: its features.
+      inputs: of all features.
+      starts: the first row of each member's table.
+      made: bags that other stacks have read already.
+      capacities: of the features that have one.
+    """
 
-def _any_bags(
-    stack: Stack,
-    members: Sequence[FeatureSpec],
-    inputs: Mapping[str, Any],
-    starts: Sequence[int],
-    made: dict[Any, Bags],
-    capacities: Mapping[str, int],
-) -> Entries:
-    """Feature by feature. ``made``: bags that other stacks have read already."""
-    bags = {}
-    for feature in members:
-        alike = _reading(feature, inputs)
-        if alike not in made:
-            made[alike] = to_bags(feature, inputs[feature.name])
-        bags[feature.name] = made[alike]
-    num_bags = [of_feature.num_bags for of_feature in bags.values()]
-    by_name = {feature.name: start for feature, start in zip(members, starts, strict=True)}
-    lookups = _lookups(stack, _groups(members, num_bags), bags, by_name)
-    fixed, loose = 0, None
-    for name, of_feature in bags.items():
-        count = len(of_feature.ids)
-        if of_feature.lengths is None:  # one per bag, whatever the capacity
-            fixed += count
-        elif name in capacities:
-            fixed += within(name, count, capacities[name])
-        elif of_feature.steady:
-            fixed += count
-        else:
-            loose = count + (loose or 0)
-    return Entries(num_bags, lookups, fixed, loose)
+    stack: Stack
+    members: Sequence[FeatureSpec]
+    inputs: Mapping[str, Any]
+    starts: Sequence[int]
+    made: dict[Any, Bags]
+    capacities: Mapping[str, int]
+
+    def compiled(self) -> Entries | None:
+        """Count the entries, and leave the rest to compiled code; None: NumPy must read them."""
+        given = compiled.read(self.stack, self.members, self.inputs, self.starts)
+        if given is None:
+            return None
+        num_bags = given.num_bags
+        fixed, loose = self._counted(given.counts, given.ragged, [False] * len(num_bags))
+
+        def lookups(size: int, empty: Empty) -> Lookups:
+            # What compiled code finds wrong is NumPy's to explain.
+            return given.lookups(size, empty) or self.by_numpy().lookups(size, empty)
+
+        return Entries(num_bags, fixed, loose, lookups)
+
+    def by_numpy(self) -> Entries:
+        """Read feature by feature."""
+        bags = {}
+        for feature in self.members:
+            alike = _reading(feature, self.inputs)
+            if alike not in self.made:
+                self.made[alike] = to_bags(feature, self.inputs[feature.name])
+            bags[feature.name] = self.made[alike]
+        held = list(bags.values())
+        num_bags = [of_feature.num_bags for of_feature in held]
+        starts = {feature.name: start for feature, start in zip(self.members, self.starts, strict=True)}
+        lookups = _lookups(self.stack, _groups(self.members, num_bags), bags, starts)
+        fixed, loose = self._counted(
+            [len(of_feature.ids) for of_feature in held],
+            [of_feature.lengths is not None for of_feature in held],
+            [of_feature.steady for of_feature in held],
+        )
+        return Entries(num_bags, fixed, loose, lambda size, _: _pad_to(lookups, size, self.stack.num_rows))
+
+    def _counted(self, counts: list[int], ragged: list[bool], steady: list[bool]) -> tuple[int, int | None]:
+        """How many entries are fixed, and how many are loose."""
+        fixed, loose = 0, None
+        for feature, count, is_ragged, is_steady in zip(self.members, counts, ragged, steady, strict=True):
+            if not is_ragged:  # one per bag, whatever the capacity
+                fixed += count
+            elif feature.name in self.capacities:
+                fixed += within(feature.name, count, self.capacities[feature.name])
+            elif is_steady:
+                fixed += count
+            else:
+                loose = count + (loose or 0)
+        total = fixed + (loose or 0)
+        if total > MAX_ENTRIES:
+            raise ValueError(f"a batch holds at most {MAX_ENTRIES} ids for tables of one kind, got {total}; split it")
+        return fixed, loose
 
 
 def _in_stack(stack: Stack, bags: Bags, start: int, out: Any = None) -> npt.NDArray[np.int32]:
@@ -223,8 +280,6 @@ def _lookups(stack: Stack, groups: Sequence[Group], bags: Mapping[str, Bags], st
     offsets: Any = np.zeros(num_bags + 1, np.int32)
     np.cumsum(all_lengths, out=offsets[1:])
     ids = _join([ids for ids, _ in entries])
-    if len(ids) > MAX_ENTRIES:
-        raise ValueError(f"a batch holds at most {MAX_ENTRIES} ids for tables of one kind, got {len(ids)}; split it")
     return Lookups(
         ids=ids,
         bags=np.repeat(np.arange(num_bags, dtype=np.int32), all_lengths),  # type: ignore[arg-type]

@@ -1,0 +1,145 @@
+"""Packing by compiled code: one pass over the ids of all features of a stack, without the interpreter's lock.
+
+It takes arrays and `Ragged` bags of arrays, which is what a pipeline gives. Other inputs, and those that are wrong, are
+left to NumPy, which gives the same arrays and explains what is wrong.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from sparrow.embedding.inputs import Ragged
+from sparrow.embedding.specs import FeatureSpec
+from sparrow.embedding.stacking import Stack
+from sparrow.kernels import Lookups, feed
+
+Empty: TypeAlias = Callable[[int, Any], Any]
+"""Makes an array of a size and dtype, with any content."""
+
+_INTEGERS = (np.dtype(np.int32), np.dtype(np.int64))
+_FLOATS = (np.dtype(np.float32),)
+
+
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """The inputs of one stack's features, as compiled code takes them.
+
+    Attributes:
+      features: in the order of the stack's features.
+      num_rows: of the stack: the number of the row that is none.
+    """
+
+    features: list[feed.Given]
+    num_rows: int
+
+    @property
+    def num_bags(self) -> list[int]:
+        """Of each feature."""
+        return [_num_bags(given) for given in self.features]
+
+    @property
+    def counts(self) -> list[int]:
+        """The ids of each feature."""
+        return [len(given.ids) for given in self.features]
+
+    @property
+    def ragged(self) -> list[bool]:
+        """Whether the bags of each feature may hold any number of ids."""
+        return [given.offsets is not None for given in self.features]
+
+    def lookups(self, size: int, empty: Empty) -> Lookups | None:
+        """The lookups, with room for ``size`` ids; None: something is wrong."""
+        library = feed.library()
+        groups: dict[int, list[feed.Given]] = {}
+        for given in self.features:
+            groups.setdefault(_num_bags(given), []).append(given)
+        if library is None:
+            return None
+        pack = _bags if any(self.ragged) else _single
+        return pack(library, list(groups.items()), self.num_rows, size, empty)
+
+
+def read(
+    stack: Stack, members: Sequence[FeatureSpec], inputs: Mapping[str, Any], starts: Sequence[int]
+) -> Given | None:
+    """The inputs of one stack; None: NumPy must read them. ``starts``: the first row of each feature's table."""
+    if feed.library() is None:
+        return None
+    features = []
+    for feature, start in zip(members, starts, strict=True):
+        given = _read(feature, inputs[feature.name], start)
+        if given is None:
+            return None
+        features.append(given)
+    return Given(features, stack.num_rows)
+
+
+def _read(feature: FeatureSpec, ids: Any, start: int) -> feed.Given | None:
+    table = feature.table_spec
+    offsets = weights = None
+    if feature.invalid_ids == "hash":
+        return None
+    if type(ids) is Ragged:
+        ids, offsets, weights = ids.values, ids.offsets, ids.weights
+        if not (_is_array(ids, _INTEGERS, True) and _is_array(offsets, _INTEGERS[1:], True) and len(offsets)):
+            return None
+        if offsets[0] != 0 or offsets[-1] != len(ids):
+            return None
+        if weights is not None and not (_is_array(weights, _FLOATS, True) and len(weights) == len(ids)):
+            return None
+    elif not _is_array(ids, _INTEGERS):
+        return None
+    ignores = feature.invalid_ids == "ignore"
+    return feed.Given(ids, offsets, weights, start, table.vocabulary_size, ignores, table.combiner)
+
+
+def _is_array(values: Any, dtypes: Sequence[np.dtype[Any]], contiguous: bool = False) -> bool:
+    is_one = type(values) is np.ndarray and values.ndim == 1 and values.dtype in dtypes
+    return is_one and (not contiguous or values.flags.c_contiguous)
+
+
+def _num_bags(given: feed.Given) -> int:
+    return len(given.ids) if given.offsets is None else len(given.offsets) - 1
+
+
+Groups: TypeAlias = Sequence[tuple[int, Sequence[feed.Given]]]
+"""Features by their number of bags."""
+
+
+def _single(library: ctypes.CDLL, groups: Groups, num_rows: int, size: int, empty: Empty) -> Lookups | None:
+    """Where each bag holds one id."""
+    ids, begin = empty(size, np.int32), 0
+    for examples, features in groups:
+        end = begin + examples * len(features)
+        if not feed.pack_single(library, features, examples, num_rows, ids[begin:end]):
+            return None
+        begin = end
+    return Lookups(ids, None, None, None, size)
+
+
+def _bags(library: ctypes.CDLL, groups: Groups, num_rows: int, size: int, empty: Empty) -> Lookups | None:
+    """Where bags hold any number of ids."""
+    held = [given for _, features in groups for given in features]
+    num_bags = sum(examples * len(features) for examples, features in groups)
+    count = sum(len(given.ids) for given in held)
+    is_weighted = any(
+        given.weights is not None or (given.offsets is not None and given.combiner != "sum") for given in held
+    )
+    ids, bags, offsets = empty(size, np.int32), empty(size, np.int32), empty(num_bags + 1, np.int32)
+    gains: Any = empty(size, np.float32) if is_weighted else None
+    entry = bag = 0
+    offsets[0] = 0
+    for examples, features in groups:
+        entry = feed.pack_bags(library, features, examples, num_rows, (entry, bag), ids[:count], bags, offsets, gains)
+        if entry < 0:
+            return None
+        bag += examples * len(features)
+    ids[count:], bags[count:] = num_rows, num_bags
+    if gains is not None:
+        gains[count:] = 0.0
+    return Lookups(ids, bags, offsets, gains, num_bags)
