@@ -3,7 +3,7 @@
 from sparrow.data.batch import Batch, join
 from sparrow.data.converter import Converter
 from sparrow.data.counting import Counted, build_vocabularies, write_vocabularies
-from sparrow.data.errors import DataError, shown
+from sparrow.data.errors import DataError, WaitInterrupted, shown
 from sparrow.data.features import (
     ComboFeature,
     Feature,
@@ -19,6 +19,7 @@ from sparrow.data.label_checks import CheckedLabel, LabelCheck
 from sparrow.data.labels import Label
 from sparrow.data.negatives import ID, NegativeSampler
 from sparrow.data.pipeline import Pipeline
+from sparrow.data.prepare import Prepare
 from sparrow.data.sources import (
     ClickLog,
     Criteo,
@@ -33,11 +34,16 @@ from sparrow.data.sources import (
     write_criteo,
 )
 from sparrow.data.specs import feature_specs, lookup_specs
+from sparrow.data.stages import COPY, MEANING, PACK, STAGES, Stages
 from sparrow.data.synthetic import Clicks
 from sparrow.data.vocabulary import Vocabulary
 
 __all__ = [
+    "COPY",
     "ID",
+    "MEANING",
+    "PACK",
+    "STAGES",
     "Batch",
     "CheckedLabel",
     "ClickLog",
@@ -57,14 +63,17 @@ __all__ = [
     "NegativeSampler",
     "Parquet",
     "Pipeline",
+    "Prepare",
     "RawFeature",
     "SequenceFeature",
     "Source",
     "SparseFeature",
     "Split",
+    "Stages",
     "TableUse",
     "Tables",
     "Vocabulary",
+    "WaitInterrupted",
     "build_vocabularies",
     "feature_specs",
     "join",

@@ -13,6 +13,7 @@ import pyarrow as pa
 from sparrow.data.block import Block, Layout, Name
 from sparrow.data.errors import Problems
 from sparrow.data.features import Feature
+from sparrow.data.label_checks import CheckedLabel
 from sparrow.data.labels import key_step, number_step
 from sparrow.data.sources.base import BadRows
 from sparrow.embedding import Ragged
@@ -40,6 +41,7 @@ class Compiled:
       steps: the compiled conversions.
       outputs: of each step.
       rest: the features that have no compiled conversion.
+      checked: the labels of which losses take a certain range only.
     """
 
     layout: Layout
@@ -47,6 +49,7 @@ class Compiled:
     steps: feed.Plan
     outputs: list[Output]
     rest: list[Feature]
+    checked: list[CheckedLabel]
 
     @classmethod
     def of(cls, converter: Converter, kinds: Mapping[str, Any]) -> Compiled | None:
@@ -72,11 +75,12 @@ class Compiled:
         if any(step is None for _, step, _ in made):
             return None
         places = layout.places
+        checked = [label for label in converter.labels if isinstance(label, CheckedLabel)]
         plan = feed.Plan(
             [(cast("feed.Step", step), places[name].word if name in places else -1) for name, step, _ in made],
             {name: place for place, name in enumerate(converter.columns)},
         )
-        return cls(layout, list(converter.columns), plan, [Output(name, use) for name, _, use in made], rest)
+        return cls(layout, list(converter.columns), plan, [Output(name, use) for name, _, use in made], rest, checked)
 
     def convert(self, piece: Any, bad_rows: BadRows) -> tuple[Block, int] | None:
         """The rows of a record batch that can be used, and how many cannot; None: the reference must look."""
@@ -98,11 +102,15 @@ class Compiled:
         problems = Problems(piece.num_rows)
         for feature in self.rest:
             block = _with(block, (feature.part, feature.name), feature.convert(piece, problems))
-        if problems.rows is not None:
+        if problems.rows is not None or any(self._refused(label, block, piece) for label in self.checked):
             return None
         if made.bad is None:
             return block, 0
         return None if bad_rows == "error" else (block.take(np.flatnonzero(~made.bad)), int(made.bad.sum()))
+
+    def _refused(self, label: CheckedLabel, block: Block, piece: Any) -> bool:
+        labels = block.column(("labels", label.name)).copy()
+        return any(check.refused(labels, piece).any() for check in label.checks)
 
 
 def _with(block: Block, column: Name, values: Any) -> Block:

@@ -59,7 +59,7 @@ class Task(Generic[T]):
 
     def wait(self, seconds: float = -1) -> bool:
         """Wait until it is done; return whether it is. Without ``seconds``: as long as it takes."""
-        if not self._done.acquire(timeout=seconds):
+        if not (self._done.acquire(timeout=seconds) if seconds else self._done.acquire(blocking=False)):
             return False
         self._done.release()
         return True
@@ -98,6 +98,11 @@ class Crew:
         if self._closed:
             self._drop_all()
         return task
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no further task is begun."""
+        return self._closed
 
     def stop(self) -> None:
         """Begin no further task, and drop those that wait."""

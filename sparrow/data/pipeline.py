@@ -29,6 +29,7 @@ from sparrow.data.memory import Memory
 from sparrow.data.negatives import NegativeSampler
 from sparrow.data.position import Position
 from sparrow.data.prefetch import prefetch
+from sparrow.data.prepare import Prepare, Turns
 from sparrow.data.sources.base import BadRows, Reader, Source
 from sparrow.data.stages import CONVERT, DECODE, READ, Stages
 from sparrow.data.windows import Chunks, Window, joined
@@ -68,6 +69,12 @@ class Cut(NamedTuple):
 class Pipeline(Generic[T]):
     """Iterates batches. Each ``iter`` starts at the beginning, or where `restore` said.
 
+    Attributes:
+      stages: the time that reading, decoding and converting take.
+      waited: seconds that batches were waited for, while the device was idle.
+      is_idle: whether the device is, as far as the loop knows.
+      interrupted: whether to stop waiting for a batch.
+
     >>> from sparrow.data import IdFeature, Tables
     >>> table = Tables({"item": [1, 2, 3, 4, 5], "click": [0, 1, 0, 1, 1]})
     >>> pipeline = Pipeline(table, [IdFeature("item", num_buckets=10, embedding_dim=4)], labels=["click"], batch_size=2)
@@ -92,7 +99,7 @@ class Pipeline(Generic[T]):
         ahead: int | None = None,
         threads: int | None = None,
         memory_ahead: int = MEMORY_AHEAD,
-        prepare: Callable[[Batch], T] | None = None,
+        prepare: Prepare[T] | Callable[[Batch], T] | None = None,
         negatives: Callable[[Reader], NegativeSampler] | None = None,
     ) -> None:
         """Opens the source and checks its columns; rows are read by iterating.
@@ -112,7 +119,8 @@ class Pipeline(Generic[T]):
           ahead: batches that are made early; None: two more than threads; 0: everything is done when asked for.
           threads: that make them; None: the cores less two, at least one.
           memory_ahead: bytes that rows made early may take, about. One window is made whatever it takes.
-          prepare: called on each batch in one of those threads, such as to pack it; iterating gives its result.
+          prepare: called on each batch in one of those threads, such as to pack it; iterating gives its result. What
+            depends on the order of batches is for a `Prepare`.
           negatives: makes what draws negatives for each batch, from the opened source.
         """
         fields.integer("batch_size", batch_size)
@@ -131,6 +139,7 @@ class Pipeline(Generic[T]):
         self.stages = Stages()
         self.waited = 0.0
         self.interrupted: Callable[[], bool] = lambda: False
+        self.is_idle: Callable[[], bool] = lambda: True
         self.drop_remainder = drop_remainder
         if bad_rows not in ("error", "skip"):
             raise ValueError(f"bad_rows must be 'error' or 'skip', got {bad_rows!r}")
@@ -178,6 +187,12 @@ class Pipeline(Generic[T]):
         return None if rows is None else rows // self.batch_size if self.drop_remainder else -(-rows // self.batch_size)
 
     @property
+    def epochs_begun(self) -> int:
+        """How many epochs were complete when the last batch began."""
+        # After the last rows of an epoch that fill no batch, the position is already the start of the next one.
+        return self._at.epoch - (self._at.row == 0)
+
+    @property
     def skipped(self) -> int:
         """Malformed rows that were left out so far, in all epochs."""
         return self._skipped
@@ -195,8 +210,9 @@ class Pipeline(Generic[T]):
                 stack.callback(crew.close)
 
             def batches() -> Generator[tuple[Task[T], Cut], None, None]:
+                turns = Turns(start.batches + 1, lambda: crew is not None and crew.is_closed)
                 for cut in self._cuts(self._windows(start, crew, memory, end), start):
-                    yield do(crew, functools.partial(self._make, cut.pieces, cut.number)), cut
+                    yield do(crew, functools.partial(self._make, cut.pieces, cut.number, turns)), cut
 
             made = stack.enter_context(
                 contextlib.closing(prefetch(batches, self.ahead, self._wait) if self.ahead else batches())
@@ -212,7 +228,15 @@ class Pipeline(Generic[T]):
         self._skipped = end.skipped
 
     def _wait(self, until: Callable[[float], bool]) -> None:
-        """Wait until ``until(seconds)`` is true, and count the time; raise `WaitInterrupted` where that is wanted."""
+        """Wait until ``until(seconds)`` is true; raise `WaitInterrupted` where that is wanted.
+
+        The time counts as waited from when the device has nothing left to do.
+        """
+        if until(0):
+            return
+        while not self.is_idle():
+            if until(0.0002):
+                return
         began = time.perf_counter()
         try:
             while not until(0.2):
@@ -312,13 +336,20 @@ class Pipeline(Generic[T]):
             )
             yield Cut(held, count + 1, after, seen, freed + _reserved(held))
 
-    def _make(self, pieces: list[Piece], number: int) -> T:
+    def _make(self, pieces: list[Piece], number: int, turns: Turns) -> T:
         """A batch. Called by any thread."""
-        rows = concatenate([piece.window.rows.result().cut(piece.begin, piece.end) for piece in pieces])
-        batch = rows.to_batch()
-        if self._negatives is not None:
-            batch = dataclasses.replace(batch, negatives=self._negatives.draw(number))
-        return cast("T", batch) if self.prepare is None else self.prepare(batch)
+        prepare = self.prepare
+        try:
+            rows = concatenate([piece.window.rows.result().cut(piece.begin, piece.end) for piece in pieces])
+            batch = rows.to_batch()
+            if self._negatives is not None:
+                batch = dataclasses.replace(batch, negatives=self._negatives.draw(number))
+            if not isinstance(prepare, Prepare):
+                return cast("T", batch) if prepare is None else prepare(batch)
+            measured = turns.take(number, lambda: prepare.measure(batch))
+        finally:
+            turns.leave(number)
+        return prepare.finish(measured)
 
 
 @dataclasses.dataclass

@@ -32,7 +32,7 @@ class Position:
 
     def to_dict(self) -> dict[str, Any]:
         """For a checkpoint."""
-        return dataclasses.asdict(self)
+        return dict(vars(self))
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Position:

@@ -53,7 +53,7 @@ def prefetch(
     def arrived(seconds: float) -> bool:
         nonlocal entry
         try:
-            entry = made.get(timeout=seconds)
+            entry = made.get(seconds > 0, seconds)
         except queue.Empty:
             return False
         return True

@@ -4,7 +4,7 @@ from sparrow.embedding.embedder import Embedder, EmbeddingState
 from sparrow.embedding.hashing import U64, hash_integers, mix64
 from sparrow.embedding.initializers import INITIALIZERS, Constant, Initializer, Normal, Uniform, register_initializer
 from sparrow.embedding.inputs import Bags, Ragged, to_bags
-from sparrow.embedding.packing import PackedBatch, of_one_size
+from sparrow.embedding.packing import Measured, PackedBatch, of_one_size
 from sparrow.embedding.row_grads import RowGrads
 from sparrow.embedding.sizes import Learned, Sizes, size_class
 from sparrow.embedding.specs import FeatureSpec, TableSpec
@@ -19,6 +19,7 @@ __all__ = [
     "FeatureSpec",
     "Initializer",
     "Learned",
+    "Measured",
     "Normal",
     "PackedBatch",
     "Ragged",

@@ -152,7 +152,7 @@ def plan(config: Config) -> Plan:
         state={name: count for name, count in others.items() if count},
         work=memory.work,
         batch=memory.batch,
-        batches=MOST + 1 + (config.data.ahead if config.data else 0),
+        batches=MOST + 1 + pipeline.ahead,
         startup=startup,
         counters=counters,
         process=process,

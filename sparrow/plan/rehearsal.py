@@ -62,4 +62,4 @@ def _folded(embedder: Embedder, feed: Feed) -> Feed:
     for stack in embedder.stacks:
         held = feed.packed.lookups[stack.name]
         lookups[stack.name] = dataclasses.replace(held, ids=held.ids % stack.num_rows)
-    return dataclasses.replace(feed, packed=dataclasses.replace(feed.packed, lookups=lookups))
+    return feed.with_parts(packed=dataclasses.replace(feed.packed, lookups=lookups))

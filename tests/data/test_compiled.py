@@ -22,6 +22,7 @@ from sparrow.data import (
 from sparrow.data.batch import take
 from sparrow.data.compiled import Compiled
 from sparrow.data.converter import Converter
+from sparrow.data.label_checks import CheckedLabel, LabelCheck
 from sparrow.embedding import Ragged
 from sparrow.kernels import feed
 
@@ -214,6 +215,19 @@ def test_a_feature_of_ones_own_goes_with_the_compiled_ones():
     compiled, by_numpy = both(converter, table, "error")
     assert compiled == by_numpy
     assert "row 1, column 'c': id -1 is outside 0 to 8" in compiled
+
+
+def test_labels_that_a_loss_cannot_take_are_refused():
+    label = CheckedLabel("label", checks=(LabelCheck("a loss", most=1.0),))
+    converter = Converter([IdFeature("c", num_buckets=9, embedding_dim=2)], [label], [], [])
+    table = pa.table({"c": [1, 2, 3], "label": [0, 2, 1]})
+    converter.check(Tables(table).open(converter.columns))
+    compiled, by_numpy = both(converter, table, "error")
+    assert compiled == by_numpy
+    assert "a loss takes numbers from 0 to 1 as labels, got 2" in compiled
+    compiled, by_numpy = both(converter, table, "skip")
+    assert compiled[1] == by_numpy[1] == 1
+    assert_same(compiled[0], by_numpy[0])
 
 
 @hypothesis.given(st.integers(0, 3000), st.lists(st.integers(0, 2**40), max_size=3))

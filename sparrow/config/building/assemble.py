@@ -148,6 +148,8 @@ def _pipeline(config: Config, source: Any, prepare: Any, **options: Any) -> Pipe
         seed=config.train.seed,
         bad_rows=data.bad_rows,
         ahead=data.ahead,
+        threads=data.threads,
+        memory_ahead=data.memory_ahead,
         prepare=prepare,
         **options,
     )

@@ -50,8 +50,12 @@ class Data(Section):
     """Whether an epoch's last rows are left out where they fill no batch."""
     bad_rows: Literal["error", "skip"] = "error"
     """A malformed row is an error, or is left out and counted."""
-    ahead: Annotated[int, Field(ge=0, le=1000)] = 2
-    """Batches that are made early, in the background."""
+    ahead: Annotated[int, Field(ge=0, le=1000)] | None = None
+    """Batches that are made early, in the background; two more than threads, unless given."""
+    threads: Annotated[int, Field(ge=1, le=1024)] | None = None
+    """Threads that read and convert; the cores of the machine less two, at least one, unless given."""
+    memory_ahead: Annotated[int, Field(ge=1)] = 2**31
+    """Bytes that rows made early may take, about: 2 GiB unless given."""
 
     @model_validator(mode="after")
     def _check(self) -> Data:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,29 +11,80 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.config import Assembly, Task
-from sparrow.data import ID, Batch, DataError, join
+from sparrow.data import COPY, ID, PACK, Batch, DataError, Prepare, Stages, join
 from sparrow.embedding import Embedder, Learned, PackedBatch, Sizes, of_one_size
+from sparrow.embedding import Measured as MeasuredIds
+from sparrow.runs.loop.transfer import Arena, Buffers, Layout
 from sparrow.runs.loop.unvarying import Unvarying
 from sparrow.runs.recorded.traffic import Counted, Traffic
 from sparrow.tasks import NEGATIVE_IDS, POSITIVE_IDS
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@jax.tree_util.register_pytree_node_class
 class Feed:
-    """A batch on the device.
+    """A batch on the device: one array, and the places of its parts. Jitted functions take it whole.
 
     Attributes:
-      packed: what the tables are looked up with.
-      numbers: dense features, (size, dim) float32.
-      columns: labels, sample weights and sessions, (size,), by column.
+      buffer: all arrays, one after the other.
+      layout: where each of them stands.
       size: how many examples it holds.
     """
 
+    def __init__(self, buffer: jax.Array, layout: Layout, size: int) -> None:
+        self.buffer, self.layout, self.size = buffer, layout, size
+
+    @classmethod
+    def of(cls, buffers: Buffers, arena: Arena, parts: Parts, size: int) -> Feed:
+        """Send a batch to the device."""
+        return cls(*buffers.send(arena, parts), size)
+
+    @functools.cached_property
+    def parts(self) -> Parts:
+        """The arrays."""
+        parts: Parts = self.layout.split(self.buffer)
+        return parts
+
+    @property
+    def packed(self) -> PackedBatch:
+        """Ids, as the tables are looked up with them."""
+        return self.parts.packed
+
+    @property
+    def numbers(self) -> dict[str, jax.Array]:
+        """Dense features, (size, dim) float32."""
+        return self.parts.numbers
+
+    @property
+    def columns(self) -> dict[str, jax.Array]:
+        """Labels, sample weights and sessions, (size,), by column."""
+        return self.parts.columns
+
+    @property
+    def shapes(self) -> Parts:
+        """The arrays' shapes."""
+        shapes: Parts = jax.eval_shape(self.layout.split, self.buffer)
+        return shapes
+
+    def with_parts(self, **parts: Any) -> Feed:
+        """The same batch with other arrays in some parts."""
+        return Feed.of(Buffers(), Arena(0), self.parts._replace(**parts), self.size)
+
+    def tree_flatten(self) -> tuple[tuple[jax.Array], tuple[Layout, int]]:
+        """For JAX."""
+        return (self.buffer,), (self.layout, self.size)
+
+    @classmethod
+    def tree_unflatten(cls, fixed: tuple[Layout, int], arrays: tuple[jax.Array]) -> Feed:
+        """For JAX."""
+        return cls(arrays[0], *fixed)
+
+
+class Parts(NamedTuple):
+    """The arrays of a batch, as `Feed` describes them."""
+
     packed: PackedBatch
-    numbers: dict[str, jax.Array]
-    columns: dict[str, jax.Array]
-    size: int = dataclasses.field(metadata={"static": True})
+    numbers: dict[str, Any]
+    columns: dict[str, Any]
 
 
 class Prepared(NamedTuple):
@@ -52,12 +103,22 @@ class Prepared(NamedTuple):
     counted: Counted | None = None
 
 
-class Preparer:
-    """Packs batches and copies them to the device. Called by the pipeline's thread while the device computes.
+class Measured(NamedTuple):
+    """A batch whose sizes are known, and the sizes that batches have grown to."""
+
+    batch: Batch
+    ids: MeasuredIds
+    room: dict[str, int]
+    learned: Learned
+
+
+class Preparer(Prepare[Prepared]):
+    """Packs batches and copies them to the device. Called by the pipeline's threads while the device computes.
 
     Attributes:
       sizes: what batches are padded to; grows with them.
       unvarying: looks for columns that hold one value throughout.
+      stages: where the time goes.
     """
 
     def __init__(
@@ -66,26 +127,38 @@ class Preparer:
         self._embedder, self._assembly, self._traffic = embedder, assembly, traffic
         self.sizes = Sizes()
         self.unvarying = Unvarying()
+        self.stages = Stages()
+        self._buffers = Buffers()
         losses = [(task, loss) for task in tasks.values() for loss in task.losses]
         self._keys = {column for _, loss in losses for column in loss.key_columns}
         self._classes = {task.label for task, loss in losses if loss.label_kind == "class"}
 
-    def __call__(self, batch: Batch) -> Prepared:
-        """The batch, ready for a step. Copies are started, not waited for."""
+    def measure(self, batch: Batch) -> Measured:
+        """Count the ids; sizes depend on the order of batches."""
         self.unvarying.add(batch)
-        columns: dict[str, Any] = {name: _numbered(batch.keys[name]) for name in self._keys & batch.keys.keys()}
-        columns |= batch.weights
-        columns |= {name: _classes(name, x) if name in self._classes else x for name, x in batch.labels.items()}
-        ids: dict[str, Any] = dict(batch.ids)
-        numbers: dict[str, Any] = dict(batch.numbers)
+        ids: dict[str, Any] = batch.ids
         if batch.negatives is not None:  # the features of items hold the items chosen, then those drawn
-            ids |= {name: join([ids[name], drawn]) for name, drawn in batch.negatives.ids.items()}
-            numbers |= {name: join([numbers[name], drawn]) for name, drawn in batch.negatives.numbers.items()}
-            columns |= self._item_ids(batch, batch.negatives)
-        packed = self._embedder.pack(self._assembly.lookups(ids), sizes=self.sizes)
-        counted = None if self._traffic is None else self._traffic.sample(packed)
-        feed = _on_device(Feed(packed, numbers, columns, len(batch)))
-        return Prepared(feed, batch.keys, self.sizes.learned, counted)
+            ids = {**ids, **{name: join([ids[name], drawn]) for name, drawn in batch.negatives.ids.items()}}
+        measured = self._embedder.measure(self._assembly.lookups(ids))
+        return Measured(batch, measured, self.sizes.fit(measured.loose), self.sizes.learned)
+
+    def finish(self, measured: Measured) -> Prepared:
+        """The batch, ready for a step. Copies are started, not waited for."""
+        batch = measured.batch
+        with self.stages.timed(PACK):
+            columns: dict[str, Any] = {name: _numbered(batch.keys[name]) for name in self._keys & batch.keys.keys()}
+            columns |= batch.weights
+            columns |= {name: _classes(name, x) if name in self._classes else x for name, x in batch.labels.items()}
+            numbers: dict[str, Any] = dict(batch.numbers)
+            if batch.negatives is not None:
+                numbers |= {name: join([numbers[name], drawn]) for name, drawn in batch.negatives.numbers.items()}
+                columns |= self._item_ids(batch, batch.negatives)
+            arena = self._buffers.arena()
+            packed = measured.ids.pack(measured.room, arena.empty)
+            counted = None if self._traffic is None else self._traffic.sample(packed)
+        with self.stages.timed(COPY):
+            feed = Feed.of(self._buffers, arena, Parts(packed, numbers, columns), len(batch))
+        return Prepared(feed, batch.keys, measured.learned, counted)
 
     def _item_ids(self, batch: Batch, drawn: Batch) -> dict[str, npt.NDArray[np.int32]]:
         chosen = batch.keys[self._assembly.item_id or ""]
@@ -95,22 +168,12 @@ class Preparer:
 
 def alike(embedder: Embedder, feeds: Sequence[Feed]) -> tuple[Feed, ...]:
     """The batches of one step, all of the same sizes: those before a growth are padded further."""
-    if len(feeds) == 1:
+    if len(feeds) == 1 or len({feed.layout for feed in feeds}) == 1:
         return tuple(feeds)
     packed = of_one_size(embedder.stacks, [feed.packed for feed in feeds])
     return tuple(
-        feed if one is feed.packed else _on_device(dataclasses.replace(feed, packed=one))
-        for feed, one in zip(feeds, packed, strict=True)
+        feed if one is feed.packed else feed.with_parts(packed=one) for feed, one in zip(feeds, packed, strict=True)
     )
-
-
-def _on_device(feed: Feed) -> Feed:
-    """Every array once: stacks that are read with the same ids share theirs."""
-    leaves, structure = jax.tree.flatten(feed)
-    unique = {id(leaf): leaf for leaf in leaves}
-    copies = dict(zip(unique, jax.device_put(list(unique.values())), strict=True))
-    on_device: Feed = jax.tree.unflatten(structure, [copies[id(leaf)] for leaf in leaves])
-    return on_device
 
 
 def _numbered(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import jax
+import numpy as np
 
 from sparrow.runs.loop.feed import Feed
 from sparrow.runs.loop.step import Report
@@ -33,15 +34,20 @@ class InFlight:
 
     def add(self, started: Started) -> Started | None:
         """One more; gives the step that was not finite, if one has just been found."""
+        started.report.go.copy_to_host_async()
         self._started.append(started)
         return self.settle(MOST)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the device has nothing left to do."""
+        return not self._started or bool(self._started[-1].report.go.is_ready())  # type: ignore[attr-defined]
 
     def settle(self, left: int = 0) -> Started | None:
         """Waits until at most ``left`` steps are in flight; the first step that was not finite, or None."""
         while len(self._started) > left:
             oldest = self._started.popleft()
-            wait(oldest.report)
-            if not oldest.report.go:
+            if not np.asarray(oldest.report.go):  # waits for it
                 self._started.clear()
                 return oldest
         return None

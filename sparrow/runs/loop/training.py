@@ -13,7 +13,7 @@ from typing import Any, TextIO
 import jax
 
 from sparrow.config import Config, train_pipeline
-from sparrow.data import DataError, Pipeline
+from sparrow.data import DataError, Pipeline, WaitInterrupted
 from sparrow.runs.errors import Interrupted
 from sparrow.runs.loop.clock import Clock
 from sparrow.runs.loop.endings import ending, in_one_line
@@ -30,6 +30,7 @@ from sparrow.runs.loop.rates import Rates
 from sparrow.runs.loop.signals import StopRequest
 from sparrow.runs.loop.step import Report, train_step
 from sparrow.runs.loop.stopping import Watch, check_metric, is_better
+from sparrow.runs.loop.waiting import Waiting
 from sparrow.runs.recorded.log import Log
 from sparrow.runs.recorded.recorder import Recorder
 from sparrow.runs.saved.resuming import resumed
@@ -178,6 +179,9 @@ class _Loop:
         self.report: Report | None = None  # of the last step
         self.step = train_step(program, log.say)
         self.clock = Clock()
+        self.waiting = Waiting(pipeline)
+        pipeline.is_idle = lambda: self.in_flight.is_empty
+        pipeline.interrupted = lambda: self.stop.received is not None
 
     @property
     def steps(self) -> int:
@@ -203,7 +207,7 @@ class _Loop:
         if self.watch.is_over or (self.progress.evaluation_due and self._evaluate_says_stop()):
             return
         for taken in self._groups():
-            epoch = self._epochs_begun()
+            epoch = self.pipeline.epochs_begun
             if epoch > self.progress.epoch:
                 self._note(epoch=epoch)
                 if self._pause_says_stop(epochs=epoch):
@@ -215,6 +219,8 @@ class _Loop:
                 self._warn()
             if is_due(self.steps, self.config.train.log_every_steps):
                 self._show()
+            if line := self.waiting.line():
+                self.log.say(line)
             if self._pause_says_stop(steps=self.steps):
                 return
 
@@ -231,6 +237,7 @@ class _Loop:
         if self.steps == self.began_at + 1:
             self._settle()
             self.clock.restart()
+            self.waiting.restart()
 
     def _groups(self) -> Iterator[tuple[Prepared, ...]]:
         """The micro-batches of each optimizer step; the last step of the data may have fewer."""
@@ -239,18 +246,14 @@ class _Loop:
             while steps is None or self.steps < steps:
                 try:
                     taken = list(itertools.islice(batches, accumulate))
+                except WaitInterrupted:
+                    self._leave_if_asked()
+                    return
                 except (OSError, RuntimeError, MemoryError) as error:  # anything that a file system or a library does
                     raise DataError(f"reading the data failed: {error}") from error
                 if not taken:
                     return
                 yield tuple(taken)
-
-    def _epochs_begun(self) -> int:
-        """How many epochs were complete when the last batch began."""
-        position = self.pipeline.position()
-        # After the last rows of an epoch that fill no batch, the position is already the start of the next one.
-        epoch: int = position["epoch"] - (position["row"] == 0)
-        return epoch
 
     def _pause_says_stop(self, *, steps: int | None = None, epochs: int | None = None) -> bool:
         """Between two steps: evaluates and saves where that is due, and ends where somebody wants it to."""
@@ -285,7 +288,7 @@ class _Loop:
         if self.saver is not None:
             self.saver.check()
         fetched, metrics = jax.device_get((self.report, self.state.metrics))
-        speed = self.clock.lap()
+        speed = {"examples_per_second": self.clock.lap(), "waiting_for_data": self.waiting.lap()}
         summaries = self.config.train.summaries
         values = {}
         if "loss" in summaries:
@@ -302,7 +305,7 @@ class _Loop:
         if "parameter" in summaries:
             params = jax.device_get(named_leaves(self.state.optimizer.params))
             histograms |= {f"parameter/{path}": x for path, x in params.items()}
-        self.log.report("train", self.steps, values | {"examples_per_second": speed} | memory(), histograms)
+        self.log.report("train", self.steps, values | speed | memory(), histograms)
 
     def _warn(self) -> None:
         for line in self.recorder.prepare.unvarying.warnings():
