@@ -86,7 +86,7 @@ def described_features(features: Sequence[Feature], folder: Path) -> list[dict[s
     for feature in features:
         try:
             fields = registry.to_dict(feature)
-        except TypeError as error:
+        except (TypeError, ConfigError) as error:
             raise ConfigError([Problem(("data", "features"), f"cannot be exported: {error}")]) from None
         if isinstance(file := fields.get("vocabulary"), str):
             if file not in copied:

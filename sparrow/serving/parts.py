@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from sparrow.data import DataError, Feature, Vocabulary, shown
-from sparrow.data.features import MappedIds, registry
+from sparrow.data.features import registry
 from sparrow.embedding import FeatureSpec, TableSpec
 from sparrow.rules import SGD
 from sparrow.serving.description import NAME, PARAMETERS, TABLES, Description
@@ -29,9 +29,8 @@ def read_feature(held: Opened, fields: dict[str, Any]) -> Feature:
     except (ValueError, TypeError) as error:
         why = f"feature {shown(name)} cannot be read: {error}; is it one of your own? Import its code first"
         raise DataError(why, str(held.folder)) from None
-    if isinstance(words, str) and isinstance(feature, MappedIds):
-        # Read now: by the first use of the words the file may be that of another export.
-        feature.__dict__["words"] = Vocabulary.parse(data, str(held.folder / words))
+    if isinstance(words, str):  # read now: by the first use of the words the file may be that of another export
+        feature.hold_words(Vocabulary.parse(data, str(held.folder / words)))
     return feature
 
 

@@ -3,7 +3,6 @@
 from sparrow.data.features.base import Feature, Holds, SparseFeature, TableUse, register_feature, registry
 from sparrow.data.features.combo import ComboFeature
 from sparrow.data.features.ids import IdFeature
-from sparrow.data.features.mapped import MappedIds
 from sparrow.data.features.numeric import RawFeature
 from sparrow.data.features.sequence import SequenceFeature
 
@@ -12,7 +11,6 @@ __all__ = [
     "Feature",
     "Holds",
     "IdFeature",
-    "MappedIds",
     "RawFeature",
     "SequenceFeature",
     "SparseFeature",

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from sparrow.data.batch import Values
 from sparrow.data.errors import Problems
+from sparrow.data.vocabulary import Vocabulary
 from sparrow.kernels.feed import Step
 from sparrow.registry import Registry
 
@@ -94,6 +95,9 @@ class Feature(abc.ABC):
     def holds(self, column: str) -> Holds:
         """The values that ``column`` must hold, for the people who call an exported model."""
         return Holds(f"as the feature '{self.name}' reads it")
+
+    def hold_words(self, words: Vocabulary) -> None:  # noqa: B027  most features have none
+        """Take the words of its vocabulary from memory, not from the file that it names; nothing where it has none."""
 
     def is_single(self, column: str) -> bool:
         """Whether a missing value of ``column`` is one missing value, and not a missing list.

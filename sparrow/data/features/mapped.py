@@ -91,6 +91,11 @@ class MappedIds(SparseFeature):
             return Vocabulary.load(self.vocabulary)
         return Vocabulary(self.vocabulary, f"feature '{self.name}', vocabulary")
 
+    def hold_words(self, words: Vocabulary) -> None:
+        """Take the words from memory: the file may be another one by their first use."""
+        if self.vocabulary is not None:
+            self.__dict__["words"] = words
+
     @property
     def num_rows(self) -> int:
         """Rows that its table needs; unknown ids with a row of their own have the last one."""
