@@ -5,13 +5,14 @@ import io
 import os
 import subprocess
 import sys
+import types
 
 import pytest
 
 from sparrow import runs
 from sparrow.cli import main
 from sparrow.config import ConfigError, dumps
-from sparrow.runs.loop import room
+from sparrow.runs.loop import places, room
 from sparrow.runs.loop.places import Place
 from sparrow.runs.recorded.appending import Appended
 from sparrow.runs.saved import machine, run_folder
@@ -85,6 +86,18 @@ def test_models_larger_than_the_memory(monkeypatch):
     monkeypatch.setattr(room, "host_memory", lambda: Place("host", 2**40, 2**33))
     with pytest.raises(ConfigError, match=r"model: parameters need .* of memory, .* are free"):
         runs.train(case("model.architecture.deep.hidden_units=[100000, 100000]"), stream=io.StringIO())
+
+
+def test_memory_of_a_container(monkeypatch):
+    """Files that the container keeps in memory are no reason to refuse a model."""
+    texts = {
+        "/proc/meminfo": "MemTotal: 2000 kB\nMemAvailable: 1500 kB\n",
+        "/sys/fs/cgroup/memory.max": "1024000\n",
+        "/sys/fs/cgroup/memory.current": "1000000\n",
+        "/sys/fs/cgroup/memory.stat": "anon 300000\ninactive_file 600000\nactive_file 50000\n",
+    }
+    monkeypatch.setattr(places, "Path", lambda path: types.SimpleNamespace(read_text=lambda: texts[path]))
+    assert places.host_memory() == Place("host", 1_024_000, 674_000)
 
 
 @pytest.mark.parametrize(

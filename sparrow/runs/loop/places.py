@@ -36,6 +36,7 @@ def host_memory() -> Place:
     total, free = fields.get("MemTotal"), fields.get("MemAvailable")
     limit, used = _number("/sys/fs/cgroup/memory.max"), _number("/sys/fs/cgroup/memory.current")
     if limit is not None and used is not None and (total is None or limit < total):
+        used -= _cached("/sys/fs/cgroup/memory.stat")
         total, free = limit, min(limit - used, free if free is not None else limit)
     return Place("host", total, free)
 
@@ -56,6 +57,15 @@ def _physical() -> int | None:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):
         return None
+
+
+def _cached(path: str) -> int:
+    """Bytes of files that a container keeps in memory, and gives up where memory is needed."""
+    try:
+        fields = dict(line.split() for line in Path(path).read_text().splitlines())
+        return int(fields["inactive_file"]) + int(fields["active_file"])
+    except (OSError, ValueError, KeyError):
+        return 0
 
 
 def _number(path: str) -> int | None:
