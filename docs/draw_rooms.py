@@ -21,6 +21,7 @@ ORDER = [
     "registry",
     "fields",
     "schedules",
+    "jaxprs",
     "rules",
     "kernels",
     "embedding",

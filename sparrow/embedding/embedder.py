@@ -60,7 +60,7 @@ class Embedder:
     """
 
     def __init__(self, features: Sequence[FeatureSpec], backend: str = "auto") -> None:
-        """Stacks the tables of ``features`` and picks a backend: "auto", "xla", "native" or "pallas"."""
+        """Stacks the tables of ``features`` and picks a backend: "auto", "xla", "native", "cuda" or "pallas"."""
         self.features: tuple[FeatureSpec, ...] = _check_features(features)
         self.tables: dict[str, TableSpec] = _collect_tables(self.features)
         self.stacks: tuple[Stack, ...] = stack_tables(list(self.tables.values()))
@@ -110,18 +110,48 @@ class Embedder:
         """
         return measure(self.features, self.stacks, inputs)
 
-    def lookup(self, state: EmbeddingState, batch: PackedBatch) -> dict[str, jax.Array]:
-        """Activations by feature, (batch, dim) float32. Take gradients with respect to these, never to the tables."""
+    def lookup(self, state: EmbeddingState, batch: PackedBatch, dtype: Any = jnp.float32) -> dict[str, jax.Array]:
+        """Activations by feature, (batch, dim). Take gradients with respect to these, never to the tables.
+
+        ``dtype``: what the activations are rounded to; bags are summed in float32.
+        """
+        rows = {
+            stack.name: self._backends[stack.name].lookup(self._table(state, stack), batch.lookups[stack.name], dtype)
+            for stack, _ in self._stacks_of(batch)
+        }
+        return self._activations(batch, rows)
+
+    def lookup_for_update(
+        self, state: EmbeddingState, batch: PackedBatch, dtype: Any = jnp.float32
+    ) -> tuple[dict[str, jax.Array], PackedBatch]:
+        """`lookup`, and the batch to give to `row_grads` or `update` afterwards, in the same program.
+
+        A GPU sorts the ids for the update while it looks them up; `update` of the batch as `pack` made it sorts them
+        itself, later.
+        """
+        rows, lookups = {}, {}
+        for stack, _ in self._stacks_of(batch):
+            backend, table, given = self._backends[stack.name], self._table(state, stack), batch.lookups[stack.name]
+            if stack.frozen:
+                rows[stack.name], lookups[stack.name] = backend.lookup(table, given, dtype), given
+            else:
+                rows[stack.name], lookups[stack.name] = backend.lookup_and_sort(table, given, dtype)
+        return self._activations(batch, rows), dataclasses.replace(batch, lookups=lookups)
+
+    def _table(self, state: EmbeddingState, stack: Stack) -> jax.Array:
+        return undifferentiable(state.tables[stack.name])
+
+    def _activations(self, batch: PackedBatch, rows: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+        """By feature, from the (num_bags, dim) pooled rows of every stack."""
         activations: dict[str, jax.Array] = {}
         for stack, groups in self._stacks_of(batch):
-            table = undifferentiable(state.tables[stack.name])
-            rows = self._backends[stack.name].lookup(table, batch.lookups[stack.name])  # (num_bags, dim)
             start = 0
             for group in groups:
                 size = len(group.features) * group.num_bags
                 # Slices of columns: a model that puts its features side by side again gets this very array, because XLA
                 # joins neighbouring slices to one. It does not see through slices of a middle axis.
-                block = rows[start : start + size].reshape(group.num_bags, len(group.features) * stack.dim)
+                block = rows[stack.name][start : start + size]
+                block = block.reshape(group.num_bags, len(group.features) * stack.dim)
                 activations |= {
                     name: block[:, i * stack.dim : (i + 1) * stack.dim] for i, name in enumerate(group.features)
                 }
@@ -151,7 +181,7 @@ class Embedder:
             ]
             bag_grads = blocks[0] if len(blocks) == 1 else jnp.concatenate(blocks)
             lookups = batch.lookups[stack.name]
-            stacks[stack.name] = RowGradients(lookups.ids, lookups.bags, lookups.gains, bag_grads)
+            stacks[stack.name] = RowGradients(lookups.ids, lookups.bags, lookups.gains, bag_grads, lookups.order)
         return RowGrads(stacks, tuple((stack.name, stack.num_rows) for stack in self.stacks))
 
     def apply(

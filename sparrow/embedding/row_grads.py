@@ -41,11 +41,13 @@ class RowGrads:
 
     def only_if(self, condition: jax.Array) -> RowGrads:
         """These gradients where ``condition`` holds; otherwise none, so that applying them touches no row."""
-        stacks = {
-            name: self.stacks[name]._replace(ids=jnp.where(condition, self.stacks[name].ids, rows))
-            for name, rows in self.num_rows
-        }
-        return dataclasses.replace(self, stacks=stacks)
+
+        def one(grads: RowGradients, rows: int) -> RowGradients:
+            # An order of entries whose rows are all ones, past every table, touches nothing either.
+            order = None if grads.order is None else jnp.where(condition, grads.order, jnp.uint32(0xFFFFFFFF))
+            return grads._replace(ids=jnp.where(condition, grads.ids, rows), order=order)
+
+        return dataclasses.replace(self, stacks={name: one(self.stacks[name], rows) for name, rows in self.num_rows})
 
     def global_norm(self) -> jax.Array:
         """The Euclidean norm over all row gradients, each row's entries summed first.

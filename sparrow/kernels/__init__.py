@@ -1,17 +1,19 @@
 """Lookup and update of rows on one device. A backend is a module with these functions; `xla` is the reference.
 
-``lookup(table, lookups)``                         pooled rows of every bag
+``lookup(table, lookups, dtype)``                  pooled rows of every bag
+``lookup_and_sort(table, lookups, dtype)``         the same, with what the update of the batch can use of it
 ``update(step, table, slots, grads, scalars)``     one row step per touched row, in place where donated
 ``unavailable()``, ``unsupported(step)``           why it cannot run here, or cannot run this step; None: it can
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import jax
+import jax.numpy as jnp
 
-from sparrow.kernels import feed, native, pallas, xla
+from sparrow.kernels import cuda, feed, native, pallas, xla
 from sparrow.kernels.platform import platform
 from sparrow.kernels.rounding import GOLDEN, mix
 from sparrow.kernels.row import LIMITS
@@ -32,8 +34,13 @@ class Backend(Protocol):
     def unsupported(self, step: RowStep) -> str | None:
         """Why this backend cannot run ``step``; None: it can."""
 
-    def lookup(self, table: jax.Array, lookups: Lookups) -> jax.Array:
-        """(num_bags, dim) float32: each bag's rows, times their gains, summed."""
+    def lookup(self, table: jax.Array, lookups: Lookups, dtype: Any = jnp.float32) -> jax.Array:
+        """(num_bags, dim) ``dtype``: each bag's rows, times their gains, summed in float32."""
+
+    def lookup_and_sort(
+        self, table: jax.Array, lookups: Lookups, dtype: Any = jnp.float32
+    ) -> tuple[jax.Array, Lookups]:
+        """`lookup`, and ``lookups`` with the order of its entries where the backend's update can use one."""
 
     def update(
         self,
@@ -46,7 +53,7 @@ class Backend(Protocol):
         """Applies ``step`` once to every row that ``grads`` touches."""
 
 
-BACKENDS: dict[str, Backend] = {"xla": xla, "native": native, "pallas": pallas}
+BACKENDS: dict[str, Backend] = {"xla": xla, "native": native, "cuda": cuda, "pallas": pallas}
 
 
 def backends() -> dict[str, str]:
@@ -63,7 +70,7 @@ def backends() -> dict[str, str]:
 def choose(name: str, step: RowStep) -> Backend:
     """The backend ``name`` ("auto": the fastest that is available), or `xla` with one warning where it cannot run."""
     if name == "auto":
-        preferred = {"cpu": "native", "gpu": "pallas"}.get(platform(), "xla")
+        preferred = {"cpu": "native", "gpu": "cuda"}.get(platform(), "xla")
         backend = BACKENDS.get(preferred, xla)
         if reason := backend.unavailable():
             warn_once(f"tables run on the slower 'xla' backend, because '{preferred}' cannot run here: {reason}")

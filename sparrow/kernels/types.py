@@ -24,6 +24,7 @@ class Lookups:
       offsets: (num_bags + 1,) int32, where the entries of each bag begin and end.
       gains: (N,) float32, what each row is multiplied by, or None where all are 1.
       num_bags: how many bags; static.
+      order: the entries sorted by row, in the backend's own format, where a lookup has made them; else None.
     """
 
     ids: jax.Array
@@ -31,6 +32,11 @@ class Lookups:
     offsets: jax.Array | None
     gains: jax.Array | None
     num_bags: int = dataclasses.field(metadata={"static": True})
+    order: jax.Array | None = None
+
+    def with_order(self, order: jax.Array) -> Lookups:
+        """These lookups with ``order``."""
+        return dataclasses.replace(self, order=order)
 
 
 class RowGradients(NamedTuple):
@@ -44,6 +50,7 @@ class RowGradients(NamedTuple):
     bags: jax.Array | None  # (N,) int32; None: entry i is bag i
     gains: jax.Array | None  # (N,) float32; None: all 1
     bag_grads: jax.Array  # (num_bags, dim) float32, or bfloat16 or float16 as the model made them
+    order: jax.Array | None = None  # as in `Lookups`: of these very ids, bags and gains
 
 
 class StepScalars(NamedTuple):

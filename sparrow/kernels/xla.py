@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,13 +24,19 @@ def unsupported(step: RowStep) -> str | None:
     return None
 
 
-def lookup(table: jax.Array, lookups: Lookups) -> jax.Array:
-    """(num_bags, dim) float32: each bag's rows, times their gains, summed."""
+def lookup(table: jax.Array, lookups: Lookups, dtype: Any = jnp.float32) -> jax.Array:
+    """(num_bags, dim) ``dtype``: each bag's rows, times their gains, summed in float32."""
     ids = _in_range(lookups.ids, table.shape[0])
     rows = table.at[ids].get(mode="fill", fill_value=0).astype(jnp.float32)  # (N, dim)
     if lookups.gains is not None:
         rows = rows * lookups.gains[:, None]
-    return rows if lookups.bags is None else _segment_sum(rows, lookups.bags, lookups.num_bags)
+    pooled = rows if lookups.bags is None else _segment_sum(rows, lookups.bags, lookups.num_bags)
+    return pooled.astype(dtype)
+
+
+def lookup_and_sort(table: jax.Array, lookups: Lookups, dtype: Any = jnp.float32) -> tuple[jax.Array, Lookups]:
+    """`lookup`; the update sorts for itself."""
+    return lookup(table, lookups, dtype), lookups
 
 
 def update(

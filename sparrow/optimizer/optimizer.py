@@ -203,7 +203,10 @@ class Optimizer:
 
         Gradients of parameters are float32; gradients of activations stay in the model's precision unless scaled.
         """
-        acts = cast(self.embedder.lookup(state.embedding, batch), self.precision)
+        if weight == 1.0:
+            acts, batch = self.embedder.lookup_for_update(state.embedding, batch, self.precision)
+        else:  # one of several micro-batches, whose entries are sorted together
+            acts = self.embedder.lookup(state.embedding, batch, self.precision)
         scale = jnp.float32(1.0) if state.loss_scale is None else state.loss_scale.scale
 
         def scaled_loss(params: Any, acts: dict[str, jax.Array]) -> tuple[jax.Array, tuple[jax.Array, Any]]:

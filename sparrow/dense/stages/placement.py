@@ -22,6 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
+from sparrow.jaxprs import walk
+
 Stage = Hashable
 
 
@@ -72,7 +74,7 @@ class Operation:
 def place(closed: Any, places: Sequence[Place]) -> tuple[list[Value], list[Value]]:
     """Return the inputs, which lie at ``places``, and the outputs of what ``jax.make_jaxpr`` has traced."""
     inputs = [Value(var.aval, place) for var, place in zip(closed.jaxpr.invars, places, strict=True)]
-    return inputs, _place(closed.jaxpr, closed.consts, inputs)
+    return inputs, _place(closed, inputs)
 
 
 def foreign(wanted: Iterable[Value], stage: Stage) -> list[Value]:
@@ -127,17 +129,9 @@ def _needed(wanted: Iterable[Value], stage: Stage) -> list[Value]:
     return list(order)
 
 
-def _place(jaxpr: core.Jaxpr, consts: Sequence[Any], inputs: Sequence[Value]) -> list[Value]:
-    """Return the outputs of ``jaxpr`` as values with places."""
-    known: dict[Any, Value] = dict(zip(jaxpr.invars, inputs, strict=True))
-    known.update((var, _constant(value, var.aval)) for var, value in zip(jaxpr.constvars, consts, strict=True))
-
-    def read(atom: Any) -> Value:
-        return _constant(atom.val, atom.aval) if isinstance(atom, core.Literal) else known[atom]
-
-    for eqn in jaxpr.eqns:
-        known.update(zip(eqn.outvars, _place_equation(eqn, [read(atom) for atom in eqn.invars]), strict=True))
-    return [read(atom) for atom in jaxpr.outvars]
+def _place(closed: core.ClosedJaxpr, inputs: Sequence[Value]) -> list[Value]:
+    """Return the outputs of ``closed`` as values with places."""
+    return walk(closed, inputs, _place_equation, _constant)
 
 
 def _constant(value: Any, aval: Any) -> Value:
@@ -147,29 +141,16 @@ def _constant(value: Any, aval: Any) -> Value:
     return Value(aval, EVERYWHERE, constant=value)
 
 
-# Operations that only call a function, and under which name they keep it.
-_CALLS = {
-    "jit": "jaxpr",
-    "pjit": "jaxpr",
-    "closed_call": "call_jaxpr",
-    "custom_jvp_call": "call_jaxpr",
-    "custom_vjp_call": "call_jaxpr",
-}
-
-
 def _place_equation(eqn: core.JaxprEqn, inputs: list[Value]) -> Sequence[Value]:
-    if eqn.primitive.name in _CALLS:
-        called = eqn.params[_CALLS[eqn.primitive.name]]
-        return _place(called.jaxpr, called.consts, inputs)
     if eqn.primitive.name == "cond":
         index, *operands = inputs
         branches = eqn.params["branches"]
         if index.constant is not None:
             taken = branches[int(index.constant)]
-            return _place(taken.jaxpr, taken.consts, operands)
+            return _place(taken, operands)
         if len({value.place.stage for value in inputs if isinstance(value.place, OnStage)}) > 1:
             # Both branches, then a choice: each stage chooses for its own values.
-            results = [_place(branch.jaxpr, branch.consts, operands) for branch in branches]
+            results = [_place(branch, operands) for branch in branches]
             return [_select(index, alternatives) for alternatives in zip(*results, strict=True)]
 
     def run(*values: Any) -> Sequence[Any]:

@@ -35,7 +35,7 @@ def unsupported(step: RowStep) -> str | None:
     from sparrow.kernels.native.compiler import CompileError
     from sparrow.kernels.native.library import load
     from sparrow.kernels.native.translate import translate
-    from sparrow.kernels.native.values import Inexpressible
+    from sparrow.kernels.translate.values import Inexpressible
 
     library = load()
     if isinstance(library, str):
@@ -47,8 +47,8 @@ def unsupported(step: RowStep) -> str | None:
     return None
 
 
-def lookup(table: jax.Array, lookups: Lookups, *, threads: int = 0) -> jax.Array:
-    """(num_bags, dim) float32: each bag's rows, times their gains, summed. ``threads=0``: all of XLA's."""
+def lookup(table: jax.Array, lookups: Lookups, dtype: Any = jnp.float32, *, threads: int = 0) -> jax.Array:
+    """(num_bags, dim) ``dtype``: each bag's rows, times their gains, summed in float32. ``threads=0``: all of XLA's."""
     if reason := unavailable():
         raise RuntimeError(f"backend 'native' cannot run: {reason}")
     from sparrow.kernels.native.library import LOOKUP
@@ -62,7 +62,12 @@ def lookup(table: jax.Array, lookups: Lookups, *, threads: int = 0) -> jax.Array
         has_gains=np.int64(lookups.gains is not None),
         threads=np.int64(threads),
     )
-    return result
+    return result.astype(dtype)
+
+
+def lookup_and_sort(table: jax.Array, lookups: Lookups, dtype: Any = jnp.float32) -> tuple[jax.Array, Lookups]:
+    """`lookup`; the update sorts for itself."""
+    return lookup(table, lookups, dtype), lookups
 
 
 def update(

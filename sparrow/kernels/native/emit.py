@@ -1,15 +1,16 @@
-"""From the graph of a row step to C++: loops over the row, cut where a sum over the row must be known first."""
+"""From the graph of a row step to C++."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
 
-from sparrow.kernels.native.graph import Graph
-from sparrow.kernels.native.values import Inexpressible, Value, in_order
+from sparrow.kernels.translate.graph import Graph
+from sparrow.kernels.translate.passes import Passes
+from sparrow.kernels.translate.values import Value
 
 PARTS = {"+": ("0", "sum_parts"), "*": ("1", "product_parts")}
-"""What a sum and a product begin with, and what puts their parts together. A maximum is taken element by element."""
+"""The start of a sum and of a product, and the function that joins their parts. A maximum goes element by element."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,68 +27,16 @@ class RowCode:
 
 
 def emit(graph: Graph, row_type: str) -> RowCode:
-    """The C++ of ``graph``. All writes are in the last pass, so that every pass reads the row as it was."""
-    return _Emitter(graph).code(row_type)
+    """The C++ of ``graph``."""
+    return _Writer(graph).code(row_type)
 
 
-class _Emitter:
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
-        self.slots = [(i, value) for i, value in enumerate(graph.slots) if i not in graph.unchanged]
-        self.outputs = [graph.row, *(value for _, value in self.slots)]
-        self.values = in_order(self.outputs)
-        self.level = self._levels()
-        self.last = max(
-            [self.level[value] for value in self.values if value.per_element]
-            + [self.level[value] - 1 for value in self.values if value.reduction],
-        )
-        self.passes = self._passes()
-        self.names = {value: f"v{i}" for i, value in enumerate(self.values) if not value.leaf}
-        self.kept = self._kept()
-
-    def _levels(self) -> dict[Value, int]:
-        """How many passes must have ended before a value can be known."""
-        level: dict[Value, int] = {}
-        for value in self.values:
-            level[value] = max((level[operand] for operand in value.operands), default=0) + bool(value.reduction)
-        return level
-
-    def _passes(self) -> dict[Value, int]:
-        """The pass that computes each vector: the latest that serves all who use it, so that few are kept."""
-        passes = {value: self.last for value in self.values if value.per_element}
-        for value in reversed(self.values):
-            for operand in value.operands:
-                if operand.per_element:
-                    user = self.level[value] - 1 if value.reduction else passes[value]
-                    passes[operand] = min(passes[operand], user)
-        return passes
-
-    def _kept(self) -> dict[Value, int]:
-        """The vectors that a later pass reads, and their buffers."""
-        kept: dict[Value, int] = {}
-        for value in self.values:
-            for operand in value.operands:
-                both = value.per_element and operand.per_element and not operand.leaf
-                if both and self.passes[operand] < self.passes[value]:
-                    kept.setdefault(operand, len(kept))
-        for output in self.outputs:
-            if output.per_element and not output.leaf and self.passes[output] < self.last:
-                kept.setdefault(output, len(kept))
-        for value in kept:
-            if value.dtype in ("float64", "int64", "uint64"):
-                raise Inexpressible(f"a row of {value.dtype} is needed after a sum over the row; use 32 bits")
-        return kept
-
+class _Writer(Passes):
     def code(self, row_type: str) -> RowCode:
-        lines = [*self._inputs(row_type), *self._buffers()]
-        for number in range(self.last + 1):
-            lines += self._scalars(number)
-            lines += self._loop(number)
-        for number in range(self.last + 1, max(self.level.values()) + 1):
-            lines += self._scalars(number)
+        lines = [*self._inputs(row_type), *self._buffers(), *self.statements()]
         for i, value in self.slots:
             if not value.per_element:
-                lines.append(f"slot{i}_[0] = {self._text(value)};")
+                lines.append(f"slot{i}_[0] = {self.text(value)};")
         return RowCode("\n".join(f"  {line}" for line in lines), len(self.kept))
 
     def _inputs(self, row_type: str) -> list[str]:
@@ -116,30 +65,17 @@ class _Emitter:
             for value, buffer in self.kept.items()
         ]
 
-    def _scalars(self, level: int) -> list[str]:
-        """The numbers per row that are known before pass ``level``."""
-        return [
-            f"const {value.c_type} {self.names[value]} = {self._expression(value)};"
-            for value in self.values
-            if not (value.per_element or value.leaf or value.reduction) and self.level[value] == level
-        ]
-
-    def _loop(self, number: int) -> list[str]:
+    def loop(self, number: int) -> list[str]:
         """Pass ``number`` over the row.
 
         A sum has `kParts` parts, each of every kParts-th element: these are independent of one another, and the same on
         every processor.
         """
-        reductions = [v for v in self.values if v.reduction and self.level[v] - 1 == number]
-        body: list[str] = []
-        for value in self.values:
-            if value.per_element and not value.leaf and self.passes[value] == number:
-                body.append(f"const {value.c_type} {self.names[value]} = {self._expression(value, number)};")
-                if value in self.kept:
-                    body.append(f"kept{self.kept[value]}[i] = {self.names[value]};")
+        reductions = self.reductions(number)
+        body = self.vectors(number)
         before, after = [], []
         for value in reductions:
-            name, operand = self.names[value], self._text(value.operands[0], number)
+            name, operand = self.names[value], self.text(value.operands[0], number)
             if value.reduction in PARTS:
                 start, together = PARTS[value.reduction]
                 before.append(f"{value.c_type} {name}_parts[kParts];")
@@ -150,27 +86,12 @@ class _Emitter:
                 before.append(f"{value.c_type} {name} = 0;")
                 body.append(f"{name} = i == 0 ? {operand} : {value.reduction}imum({name}, {operand});")
         if number == self.last:
-            body += self._stores()
+            body += self.stores()
         if not body:
             return []
+        if any("(column)" in line for line in body):
+            body = ["const int64_t column = i;", *body]
         return [*before, *_over_elements(body, reductions), *after]
-
-    def _stores(self) -> list[str]:
-        stores = [] if self.graph.row.leaf and self._text(self.graph.row) == "row[i]" else [("row", self.graph.row)]
-        stores += [(f"slot{i}", value) for i, value in self.slots if value.per_element]
-        return [f"{name}[i] = {self._text(value, self.last)};" for name, value in stores]
-
-    def _expression(self, value: Value, number: int = 0) -> str:
-        return value.write(*(self._text(operand, number) for operand in value.operands))
-
-    def _text(self, value: Value, number: int = 0) -> str:
-        """How pass ``number`` reads ``value``."""
-        if value.leaf:
-            return value.write()
-        if value in self.kept and self.passes[value] < number:
-            flag = " != 0" if value.dtype == "bool" else ""
-            return f"(kept{self.kept[value]}[i]{flag})"
-        return self.names[value]
 
 
 def _over_elements(body: list[str], reductions: list[Value]) -> list[str]:

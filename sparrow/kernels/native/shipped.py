@@ -17,6 +17,7 @@ import jax.numpy as jnp
 
 from sparrow.files import replace_file
 from sparrow.kernels.feed.loading import job as feed_job
+from sparrow.kernels.cuda import machine
 from sparrow.kernels.native import compiler, sources
 from sparrow.kernels.native.compiler import compile_library, levels, library_name
 from sparrow.kernels.native.library import ffi_content, shipped_name
@@ -79,7 +80,7 @@ def build(folder: pathlib.Path) -> list[pathlib.Path]:
     functions = {function.symbol: function.source for function in map(translate, row_steps())}
     generated = "\n".join(['#include "row_step.h"', *functions.values()])
     baseline = levels()[0]
-    jobs: list[tuple[pathlib.Path, str, Sequence[str] | str, tuple[str, ...]]] = []
+    jobs: list[tuple[pathlib.Path, str, Sequence[str] | str, Sequence[str]]] = []
     for level in levels():
         jobs.append((folder / shipped_name(level), level, generated, ()))
         jobs.append((folder / library_name("kernels", level, sources.everything()), level, sources.KERNELS, ()))
@@ -87,6 +88,7 @@ def build(folder: pathlib.Path) -> list[pathlib.Path]:
     jobs.append((folder / library_name("ffi", baseline, ffi_content()), baseline, sources.FFI, (include,)))
     name, level, files = feed_job()
     jobs.append((folder / name, level, files, ()))
+    jobs.append((folder / machine.shim_name(), baseline, *machine.shim_files()))
     wanted = {path for path, *_ in jobs}
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         made = [pool.submit(compile_library, *job) for job in jobs]

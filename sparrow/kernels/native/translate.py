@@ -8,10 +8,10 @@ import hashlib
 
 from sparrow.kernels.native import sources
 from sparrow.kernels.native.emit import emit
-from sparrow.kernels.native.graph import build
-from sparrow.kernels.native.trace import trace, trace_any_dim
-from sparrow.kernels.native.values import C_TYPES
 from sparrow.kernels.row import RowStep
+from sparrow.kernels.translate.graph import build
+from sparrow.kernels.translate.trace import trace, trace_any_dim
+from sparrow.kernels.translate.values import C_TYPES
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
+import jax.numpy as jnp
 
 from sparrow.kernels.platform import platform
 from sparrow.kernels.types import Lookups, RowGradients, RowStep, StepScalars
@@ -37,11 +40,16 @@ def unsupported(step: RowStep) -> str | None:
     return first_refused(step)
 
 
-def lookup(table: jax.Array, lookups: Lookups) -> jax.Array:
-    """(num_bags, dim) float32: each bag's rows, times their gains, summed."""
+def lookup(table: jax.Array, lookups: Lookups, dtype: Any = jnp.float32) -> jax.Array:
+    """(num_bags, dim) ``dtype``: each bag's rows, times their gains, summed in float32."""
     from sparrow.kernels.pallas import pooling, tuning
 
-    return pooling.lookup(table, lookups, tuning.for_lookup(table.shape[1]))
+    return pooling.lookup(table, lookups, tuning.for_lookup(table.shape[1])).astype(dtype)
+
+
+def lookup_and_sort(table: jax.Array, lookups: Lookups, dtype: Any = jnp.float32) -> tuple[jax.Array, Lookups]:
+    """`lookup`; the update sorts for itself."""
+    return lookup(table, lookups, dtype), lookups
 
 
 def update(

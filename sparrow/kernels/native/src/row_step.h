@@ -12,6 +12,8 @@
 
 namespace sparrow {
 
+namespace math = std;  // generated code calls math::sqrt and its like
+
 // One touched row. All of it is updated in place.
 struct RowArguments {
   void* row;             // (dim,) of the table's dtype

@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jax.extend import core
 
-from sparrow.kernels.native.primitives import REDUCTIONS, SAME_NUMBERS, element_wise
-from sparrow.kernels.native.trace import TracedStep
-from sparrow.kernels.native.values import C_TYPES, Inexpressible, Value, constant, leaf
-
-CALLS = ("jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat", "checkpoint")
+from sparrow.jaxprs import walk
+from sparrow.kernels.translate.operations import REDUCTIONS, SAME_NUMBERS, element_wise
+from sparrow.kernels.translate.trace import TracedStep
+from sparrow.kernels.translate.values import C_TYPES, Inexpressible, Value, constant, leaf
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +30,7 @@ class Graph:
 
 
 def build(traced: TracedStep) -> Graph:
-    """The graph of ``traced``; raises `Inexpressible` where C++ cannot say it."""
+    """The graph of ``traced``; raise `Inexpressible` where no kernel can express it."""
     return _Builder(traced).graph()
 
 
@@ -49,7 +47,7 @@ class _Builder:
             leaf(aval.dtype.name, f"{name}[i]" if aval.shape else name, bool(aval.shape))
             for aval, name in zip(closed.in_avals, names, strict=True)
         ]
-        row, *slots = self.run(closed.jaxpr, closed.consts, inputs)
+        row, *slots = walk(closed, inputs, lambda equation, operands: [self.one(equation, operands)], self.constant)
         old_slots = inputs[2 : 2 + traced.num_slots]
         self.check_outputs([row, *slots], [inputs[0], *old_slots])
         unchanged = frozenset(i for i, (new, old) in enumerate(zip(slots, old_slots, strict=True)) if new is old)
@@ -61,43 +59,15 @@ class _Builder:
                 what = "row" if i == 0 else f"slot {i - 1}"
                 raise Inexpressible(f"the new {what} differs from the old in shape or type")
 
-    def run(self, jaxpr: core.Jaxpr, consts: Sequence[Any], inputs: Sequence[Value]) -> list[Value]:
-        """The outputs of ``jaxpr``, calls within it taken apart."""
-        values: dict[core.Var, Value] = dict(zip(jaxpr.invars, inputs, strict=True))
-        for var, const in zip(jaxpr.constvars, consts, strict=True):
-            values[var] = self.constant(np.asarray(const))
-
-        def read(atom: Any) -> Value:
-            return (
-                self.constant(np.asarray(atom.val, getattr(atom.aval, "dtype", None)))
-                if isinstance(atom, core.Literal)
-                else values[atom]
-            )
-
-        for equation in jaxpr.eqns:
-            operands = [read(atom) for atom in equation.invars]
-            if equation.primitive.name in CALLS:
-                results = self.call(equation, operands)
-            else:
-                results = [self.one(equation, operands)]
-            values.update(zip(equation.outvars, results, strict=True))
-        return [read(atom) for atom in jaxpr.outvars]
-
-    def call(self, equation: Any, operands: list[Value]) -> list[Value]:
-        inner = next(equation.params[key] for key in ("jaxpr", "call_jaxpr", "fun_jaxpr") if key in equation.params)
-        if isinstance(inner, core.ClosedJaxpr):
-            return self.run(inner.jaxpr, inner.consts, operands)
-        return self.run(inner, (), operands)
-
     def one(self, equation: Any, operands: list[Value]) -> Value:
         """The value of an equation that is not a call."""
         name, params = equation.primitive.name, equation.params
         if len(equation.outvars) != 1:
-            raise Inexpressible(f"the primitive '{name}' has no translation to C++")
+            raise Inexpressible(f"the primitive '{name}' has no translation")
         aval = equation.outvars[0].aval
         dtype = aval.dtype.name
         if dtype not in C_TYPES:
-            raise Inexpressible(f"the primitive '{name}' gives {dtype}, which has no type in C++")
+            raise Inexpressible(f"the primitive '{name}' gives {dtype}, which no kernel computes with")
         per_element = self.per_element(name, aval.shape)
 
         if name == "dim_as_value":
@@ -105,7 +75,7 @@ class _Builder:
                 raise Inexpressible(f"the length {params['dim']} is not that of the row")
             return leaf(dtype, f"{C_TYPES[dtype]}(dim)")
         if name == "iota":
-            return leaf(dtype, f"{C_TYPES[dtype]}(i)", per_element) if per_element else constant(0, dtype)
+            return leaf(dtype, f"{C_TYPES[dtype]}(column)", per_element) if per_element else constant(0, dtype)
         if name in SAME_NUMBERS:
             (operand,) = operands[:1]
             if operand.per_element == per_element:
@@ -140,7 +110,8 @@ class _Builder:
             return False
         raise Inexpressible(f"the primitive '{name}' gives shape {shape}, neither a number nor a row")
 
-    def constant(self, number: np.ndarray) -> Value:
+    def constant(self, number: Any, aval: Any) -> Value:
+        number = np.asarray(number, getattr(aval, "dtype", None))
         if number.size != 1:
             raise Inexpressible(f"a constant array of shape {number.shape}; pass numbers as hyper-parameters")
         return constant(number.reshape(()), number.dtype.name)

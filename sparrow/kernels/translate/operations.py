@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sparrow.kernels.native.values import C_TYPES, Inexpressible, Write
+from sparrow.kernels.translate.values import C_TYPES, Inexpressible, Write
 
 HALVES = ("bfloat16", "float16")
 FLOATS = ("float32", "float64")
@@ -30,9 +30,9 @@ ELEMENT_WISE: dict[str, Write] = {
     "sub": _infix("-"),
     "mul": _infix("*"),
     "div": _infix("/"),
-    "rem": _function("std::fmod"),
+    "rem": _function("math::fmod"),
     "neg": lambda a: f"(-{a})",
-    "abs": _function("std::abs"),
+    "abs": _function("math::abs"),
     "sign": _function("sign"),
     "square": lambda a: f"({a} * {a})",
     "max": _function("maximum"),
@@ -51,11 +51,11 @@ ELEMENT_WISE: dict[str, Write] = {
     "shift_right_logical": _function("shift_right_logical"),
     "shift_right_arithmetic": _function("shift_right_arithmetic"),
     "is_finite": _function("is_finite"),
-    "rsqrt": lambda a: f"(1 / std::sqrt({a}))",
-    "logistic": lambda a: f"(1 / (1 + std::exp(-{a})))",
+    "rsqrt": lambda a: f"(1 / math::sqrt({a}))",
+    "logistic": lambda a: f"(1 / (1 + math::exp(-{a})))",
     "copy": lambda a: a,
     "stop_gradient": lambda a: a,
-    **{name: _function(f"std::{name}") for name in LIBRARY},
+    **{name: _function(f"math::{name}") for name in LIBRARY},
 }
 
 FLOAT_ONLY = {"div", "rem", "rsqrt", "logistic", *LIBRARY}
@@ -72,11 +72,11 @@ def element_wise(name: str, params: dict[str, Any], dtypes: tuple[str, ...], out
     if special := _SPECIAL.get(name):
         return special(params, dtypes, out)
     if name not in ELEMENT_WISE:
-        raise Inexpressible(f"the primitive '{name}' has no translation to C++")
+        raise Inexpressible(f"the primitive '{name}' has no translation")
     if any(dtype in HALVES for dtype in (*dtypes, out)):
         raise Inexpressible(f"the primitive '{name}' computes in {dtypes[0]}; convert to float32 first")
     if name in FLOAT_ONLY and dtypes[0] not in FLOATS:
-        raise Inexpressible(f"the primitive '{name}' on {dtypes[0]} has no translation to C++")
+        raise Inexpressible(f"the primitive '{name}' on {dtypes[0]} has no translation")
     return ELEMENT_WISE[name]
 
 
@@ -107,7 +107,7 @@ def _bitcast(params: dict[str, Any], dtypes: tuple[str, ...], out: str) -> Write
 
 def _select(params: dict[str, Any], dtypes: tuple[str, ...], out: str) -> Write:
     if dtypes[0] != "bool" or len(dtypes) != 3:
-        raise Inexpressible(f"the primitive 'select_n' of {len(dtypes) - 1} cases has no translation to C++")
+        raise Inexpressible(f"the primitive 'select_n' of {len(dtypes) - 1} cases has no translation")
     return lambda which, if_false, if_true: f"({which} ? {if_true} : {if_false})"
 
 
@@ -118,20 +118,20 @@ def _not(params: dict[str, Any], dtypes: tuple[str, ...], out: str) -> Write:
 def _integer_pow(params: dict[str, Any], dtypes: tuple[str, ...], out: str) -> Write:
     exponent = int(params["y"])
     if out not in FLOATS:
-        raise Inexpressible(f"the primitive 'integer_pow' on {out} has no translation to C++")
+        raise Inexpressible(f"the primitive 'integer_pow' on {out} has no translation")
 
     def write(a: str) -> str:
         product = " * ".join([a] * abs(exponent)) or "1"
         return f"({product})" if exponent >= 0 else f"(1 / ({product}))"
 
     if abs(exponent) > 16:
-        return lambda a: f"std::pow({a}, {C_TYPES[out]}({exponent}))"
+        return lambda a: f"math::pow({a}, {C_TYPES[out]}({exponent}))"
     return write
 
 
 def _round(params: dict[str, Any], dtypes: tuple[str, ...], out: str) -> Write:
     to_even = int(params["rounding_method"]) == 1
-    return _function("std::nearbyint" if to_even else "std::round")
+    return _function("math::nearbyint" if to_even else "math::round")
 
 
 _SPECIAL: dict[str, Callable[[dict[str, Any], tuple[str, ...], str], Write]] = {

@@ -1,0 +1,146 @@
+"""The GPU backend: CUDA made from the rule's own equation, compiled at run time by NVRTC, launched through XLA's FFI.
+
+Needs an NVIDIA GPU from Ampere on, its driver, and NVRTC, which ``jax[cuda12]`` and ``jax[cuda13]`` bring; no CUDA
+toolkit. Compiled kernels are kept in the user's cache folder (``$SPARROW_CACHE_DIR``).
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from sparrow.kernels.types import Lookups, RowGradients, RowStep, StepScalars
+
+name = "cuda"
+
+LONGEST_ROW = 2048
+
+
+def unavailable() -> str | None:
+    """Why this backend cannot run here; None: it can."""
+    from sparrow.kernels.cuda import machine
+
+    found = machine.find()
+    return found if isinstance(found, str) else None
+
+
+@functools.lru_cache(maxsize=1024)
+def unsupported(step: RowStep) -> str | None:
+    """Why this backend cannot run ``step``; None: it can."""
+    from sparrow.kernels.cuda.emit import row_step
+    from sparrow.kernels.translate.values import Inexpressible
+
+    if step.dim > LONGEST_ROW:
+        return f"rows of {step.dim} elements are longer than {LONGEST_ROW}"
+    try:
+        row_step(step)
+    except Inexpressible as error:
+        return str(error)
+    return None
+
+
+def lookup(table: jax.Array, lookups: Lookups, dtype: Any = jnp.float32) -> jax.Array:
+    """(num_bags, dim) ``dtype``: each bag's rows, times their gains, summed in float32."""
+    return _lookup(table, lookups, dtype, with_order=False)[0]
+
+
+def lookup_and_sort(table: jax.Array, lookups: Lookups, dtype: Any = jnp.float32) -> tuple[jax.Array, Lookups]:
+    """`lookup`, and ``lookups`` with the order that the update of the same batch needs: the two run side by side."""
+    rows, order = _lookup(table, lookups, dtype, with_order=True)
+    return rows, lookups if order is None else lookups.with_order(order)
+
+
+def _lookup(table: jax.Array, lookups: Lookups, dtype: Any, with_order: bool) -> tuple[jax.Array, jax.Array | None]:
+    from sparrow.kernels.cuda import launches, programs, source, tuning
+    from sparrow.kernels.cuda.machine import TARGET
+    from sparrow.kernels.cuda.plan import NOTHING, Call
+
+    machine = _machine()
+    (num_rows, dim), num_bags, count = table.shape, lookups.num_bags, lookups.ids.shape[0]
+    if num_bags == 0 or num_rows == 0 or dim == 0:
+        return jnp.zeros((num_bags, dim), dtype), None
+    out_dtype, table_dtype = jnp.dtype(dtype).name, table.dtype.name
+    tuned, sorting = tuning.for_lookup(dim, table_dtype), tuning.for_sort()
+    modules = [source.lookup_module(dim, table_dtype, out_dtype, tuned)]
+    call = Call()
+    ids = call.input(_row_numbers(lookups.ids, num_rows))
+    arrays = call.input(table), ids, call.input(lookups.offsets), call.input(lookups.gains)
+    out = call.output((num_bags, dim), dtype)
+    with_order = with_order and 0 < count <= launches.MOST_ENTRIES
+    if with_order:
+        modules.append(source.sort_module(launches.sort_passes(num_rows, sorting), sorting))
+        sources = call.input(lookups.bags) if lookups.gains is None else NOTHING
+        entries = call.output((2 * count,), launches.ENTRY)
+        call.fork()
+        launches.add_sort(call, 1, sorting, machine.cores, count, num_rows, ids, sources, entries)
+        call.main()
+    launches.add_lookup(call, 0, tuned, num_rows, dim, num_bags, *arrays, out)
+    if with_order:
+        call.join()
+    rows, *order = call.bind(TARGET, programs.load(machine, modules))
+    return rows, order[0] if order else None
+
+
+def update(
+    step: RowStep,
+    table: jax.Array,
+    slots: tuple[jax.Array, ...],
+    grads: RowGradients,
+    scalars: StepScalars,
+) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+    """Apply ``step`` once to every row that ``grads`` touches; in place where table and slots are donated."""
+    from sparrow.kernels.cuda import launches, programs, source, tuning
+    from sparrow.kernels.cuda.machine import TARGET
+    from sparrow.kernels.cuda.plan import NOTHING, Call
+
+    if reason := unsupported(step):
+        raise RuntimeError(f"backend 'cuda' cannot run {step.rule.name}: {reason}")
+    machine = _machine()
+    (num_rows, dim), count, num_tables = table.shape, grads.ids.shape[0], scalars.first_rows.shape[0]
+    if count == 0 or num_rows == 0 or dim == 0:
+        return table, slots
+    if count > launches.MOST_ENTRIES:
+        raise ValueError(f"a step has {count} ids in one stack; backend 'cuda' takes at most {launches.MOST_ENTRIES}")
+    grad_dtype = grads.bag_grads.dtype.name
+    if grad_dtype not in source.TYPES:
+        grads, grad_dtype = grads._replace(bag_grads=grads.bag_grads.astype(jnp.float32)), "float32"
+    has_gains, stacked = grads.gains is not None, num_tables > 1
+    logical = scalars.logical_rows if step.stochastic else None
+    tuned, sorting = tuning.for_update(step, grad_dtype), tuning.for_sort()
+    modules = [source.update_module(step, grad_dtype, has_gains, stacked, logical is not None, tuned)]
+
+    call = Call()
+    bags, gains = call.input(grads.bags), call.input(grads.gains)
+    bag_grads = call.input(grads.bag_grads)
+    numbers = [call.input(x) for x in (scalars.hyper, scalars.seeds, scalars.first_rows, logical)]
+    entries = call.input(grads.order)
+    ids = NOTHING if grads.order is not None else call.input(_row_numbers(grads.ids, num_rows))
+    state = [call.in_place(array) for array in (table, *slots)]
+    if grads.order is None:
+        modules.append(source.sort_module(launches.sort_passes(num_rows, sorting), sorting))
+        entries = call.scratch(8 * count)
+        sources = NOTHING if has_gains else bags
+        launches.add_sort(call, 1, sorting, machine.cores, count, num_rows, ids, sources, entries)
+    shape = count, num_rows, dim, grads.bag_grads.shape[0], num_tables
+    launches.add_update(call, 0, tuned, *shape, entries, bags, gains, bag_grads, numbers, state[0], state[1:])
+    new_table, *new_slots = call.bind(TARGET, programs.load(machine, modules))
+    return new_table, tuple(new_slots)
+
+
+def _machine() -> Any:
+    from sparrow.kernels.cuda import machine
+
+    found = machine.find()
+    if isinstance(found, str):
+        raise RuntimeError(f"backend 'cuda' cannot run: {found}")
+    return found
+
+
+def _row_numbers(ids: jax.Array, num_rows: int) -> jax.Array:
+    """The ids in 32 bits; those that are no row become ``num_rows``."""
+    if ids.dtype in (jnp.int32, jnp.uint32):
+        return ids
+    return jnp.where((ids < 0) | (ids >= num_rows), num_rows, ids).astype(jnp.int32)

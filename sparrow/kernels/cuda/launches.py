@@ -1,0 +1,143 @@
+"""What is launched for a sort, a lookup and an update of given shapes."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from sparrow.kernels.cuda import source, tuning
+from sparrow.kernels.cuda.plan import NOTHING, NULL, Argument, Call, number, together
+
+CHUNK = 32  # positions, as in src/update.cu
+MOST_ENTRIES = 2**30 - 1  # the sort counts with 30 bits
+COUNT_THREADS, COUNT_AHEAD = 512, 8  # as in src/sort.cu
+
+
+def sort_passes(num_rows: int, tuned: tuning.SortTuning) -> int:
+    """How many digits the row numbers have, ``num_rows`` itself included: it marks entries to ignore."""
+    return -(-num_rows.bit_length() // tuned.sort_bits)
+
+
+def add_sort(
+    call: Call,
+    program: int,
+    tuned: tuning.SortTuning,
+    cores: int,
+    count: int,
+    num_rows: int,
+    ids: Argument,
+    sources: Argument,
+    entries: Argument,
+) -> None:
+    """Sort ``count`` entries by row into ``entries``, 8 bytes each.
+
+    Args:
+      call: what is added to.
+      program: the number of the sort's program.
+      tuned: the sort's tuning.
+      cores: how many multiprocessors the GPU has.
+      count: how many entries.
+      num_rows: ids that are no row are sorted to the end.
+      ids: (count,) rows.
+      sources: (count,) what each entry carries; null: its own number.
+      entries: the result.
+    """
+    passes, radix, tile = sort_passes(num_rows, tuned), 1 << tuned.sort_bits, tuned.sort_threads * tuned.sort_items
+    tiles = -(-count // tile)
+    other = call.scratch(8 * count) if passes > 1 else entries
+    tickets, states = passes * radix, passes * radix + 64  # after the digits' counts
+    size = 4 * (states + passes * tiles * radix)
+    zeros = call.scratch(size)
+
+    def at(place: int) -> Argument:
+        return Argument(zeros.kind, zeros.value, zeros.offset + 4 * place)
+
+    call.zero(zeros, size)
+    blocks = min(2 * cores, -(-count // (COUNT_THREADS * COUNT_AHEAD)))
+    arguments = [ids, number(count), number(num_rows), at(0)]
+    call.launch(program, source.SORT_COUNT, blocks, COUNT_THREADS, arguments)
+    shared = source.sort_shared(tuned)
+    buffers = [entries, other] if passes % 2 == 1 else [other, entries]
+    for digit in range(passes):
+        own = [at(digit * radix), at(states + digit * tiles * radix), at(tickets + digit)]
+        to = buffers[digit % 2]
+        if digit == 0:
+            kernel, arguments = source.SORT_FIRST, [ids, sources, to, number(count), number(num_rows), *own]
+        else:
+            shift = number(digit * tuned.sort_bits)
+            kernel = source.SORT_NEXT
+            arguments = [buffers[1 - digit % 2], to, number(count), number(num_rows), shift, *own]
+        call.launch(program, kernel, tiles, tuned.sort_threads, arguments, shared)
+
+
+def add_lookup(
+    call: Call,
+    program: int,
+    tuned: tuning.LookupTuning,
+    num_rows: int,
+    dim: int,
+    num_bags: int,
+    table: Argument,
+    ids: Argument,
+    offsets: Argument,
+    gains: Argument,
+    out: Argument,
+) -> None:
+    """Pool the rows of each bag; ``offsets`` null: one entry a bag."""
+    block = 32 * tuned.warps
+    if offsets.kind == NULL:
+        arguments = [table, number(num_rows), ids, gains, out, number(num_bags)]
+        call.launch(program, source.LOOKUP_ONE, -(-num_bags // block), block, arguments)
+    else:
+        groups = 32 // tuning.lanes(dim, tuned.vector, tuned.lanes)
+        per_block = tuned.warps * groups * tuned.bags
+        arguments = [table, number(num_rows), ids, offsets, gains, out, number(num_bags)]
+        call.launch(program, source.LOOKUP_BAGS, -(-num_bags // per_block), block, arguments)
+
+
+def partial_sums(count: int) -> int:
+    """How many sums of pieces and nodes of cut segments ``count`` entries can leave.
+
+    >>> partial_sums(32), partial_sums(33), partial_sums(32 * 32 + 1)
+    (0, 4, 70)
+    """
+    places, size = 0, CHUNK
+    while size < count:
+        places += 2 * -(-count // size)
+        size *= 32
+    return places
+
+
+def add_update(
+    call: Call,
+    program: int,
+    tuned: tuning.UpdateTuning,
+    count: int,
+    num_rows: int,
+    dim: int,
+    num_bags: int,
+    num_tables: int,
+    entries: Argument,
+    bags: Argument,
+    gains: Argument,
+    grads: Argument,
+    scalars: list[Argument],
+    table: Argument,
+    slots: list[Argument],
+) -> None:
+    """Step every row of the sorted ``entries``; ``scalars`` are hyper, seeds, first_rows and logical_rows."""
+    sums = partial_sums(count)
+    partials, tickets = NOTHING, NOTHING
+    if sums:
+        partials, tickets = call.scratch(4 * dim * sums), call.scratch(4 * sums)
+        call.zero(tickets, 4 * sums)
+    hyper, seeds, first_rows, logical_rows = scalars
+    arguments = [
+        *(entries, number(count), number(num_rows), bags, gains, grads, number(num_bags)),
+        *(hyper, seeds, first_rows, number(num_tables), logical_rows, partials, tickets, table),
+        *together(slots),
+    ]
+    call.launch(program, source.UPDATE, -(-count // (CHUNK * tuned.task * tuned.warps)), 32 * tuned.warps, arguments)
+
+
+ENTRY = jnp.uint32
+"""Sorted entries are kept as pairs of 32-bit words: JAX has no 64-bit integers by default."""

@@ -1,0 +1,166 @@
+"""Where the kernels run: the GPU's architecture, the compiler for it, and the shim that launches them."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import functools
+import hashlib
+import pathlib
+import threading
+from typing import Protocol
+
+import jax
+
+from sparrow.kernels import cache
+from sparrow.kernels.cuda import nvrtc, source
+from sparrow.kernels.cuda.source import Module
+from sparrow.kernels.native import compiler
+from sparrow.kernels.native.library import open_library
+from sparrow.kernels.platform import platform
+from sparrow.kernels.warning import warn_once
+
+TARGET = "sparrow_cuda"
+OLDEST = 8.0  # compute capability of Ampere
+SYMBOLS = (TARGET, "sparrow_cuda_instantiate", "sparrow_cuda_register", "sparrow_cuda_type_id", "sparrow_cuda_driver")
+_lock = threading.RLock()
+
+
+class Machine(Protocol):
+    """What programs are compiled for and loaded into."""
+
+    @property
+    def cores(self) -> int:
+        """How many multiprocessors the GPU has."""
+
+    @property
+    def shim(self) -> ctypes.CDLL:
+        """The loaded library of ``src/shim.cc``."""
+
+    def __hash__(self) -> int:
+        """Machines are keys of caches."""
+
+    def identity(self, module: Module) -> str:
+        """All that decides the machine code of ``module``."""
+
+    def image(self, module: Module) -> bytes:
+        """The machine code of ``module``."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Gpu:
+    """An NVIDIA GPU.
+
+    Attributes:
+      arch: such as "sm_90".
+      cores: how many multiprocessors it has.
+      shim: the loaded shim.
+    """
+
+    arch: str
+    cores: int
+    shim: ctypes.CDLL
+
+    def identity(self, module: Module) -> str:
+        """Source, options and the compiler's version."""
+        return "\0".join([nvrtc.version(), *nvrtc.options(self.arch, module.macros), module.source])
+
+    def image(self, module: Module) -> bytes:
+        """The machine code from the cache on disk, or compiled into it now."""
+        digest = hashlib.sha256(self.identity(module).encode()).hexdigest()
+        name = f"cuda-{module.name}-{self.arch}-{digest[:24]}.cubin"
+        try:
+            held = cache.read(name)
+        except cache.CacheError:
+            held = None  # `keep` below gives the reason
+        if held is not None:
+            return held
+        cubin = nvrtc.compile_cubin(module.source, nvrtc.options(self.arch, module.macros))
+        try:
+            cache.keep(name, cubin)
+        except cache.CacheError as error:
+            warn_once(f"compiled kernels are not kept, so that every process compiles them again: {error}")
+        return cubin
+
+
+@functools.cache
+def _find() -> Machine | str:
+    devices = jax.local_devices()
+    kind = devices[0].device_kind
+    capabilities = {str(getattr(device, "compute_capability", "")) for device in devices}
+    try:
+        oldest = min(map(float, capabilities))
+    except ValueError:
+        return f"it needs an NVIDIA GPU, and this is '{kind}'"
+    if oldest < OLDEST:
+        return f"it needs an NVIDIA GPU of compute capability {OLDEST} or newer, and '{kind}' has {oldest}"
+    if len(capabilities) > 1:
+        return (
+            f"it needs GPUs of one kind in a process; compute capabilities here are {', '.join(sorted(capabilities))}"
+        )
+    if reason := nvrtc.unavailable():
+        return reason
+    try:
+        shim = register(open_shim(), "CUDA")
+    except (compiler.CompileError, OSError, RuntimeError, AttributeError) as error:
+        return f"its launcher could not be loaded: {error}"
+    if shim.sparrow_cuda_driver():
+        return str(shim.sparrow_cuda_error().decode())
+    return Gpu("sm_" + capabilities.pop().replace(".", ""), int(getattr(devices[0], "core_count", 128)), shim)
+
+
+_given: Machine | None = None
+
+
+def use(machine: Machine | None) -> None:
+    """Run on ``machine`` from now on; None: on the GPU. For tests."""
+    global _given
+    _given = machine
+
+
+def find() -> Machine | str:
+    """The machine that kernels run on, or why there is none."""
+    if _given is not None:
+        return _given
+    if (kind := platform()) != "gpu":
+        return f"it runs on NVIDIA GPUs, and JAX uses the {kind.upper()} here"
+    with _lock:
+        return _find()
+
+
+def shim_name() -> str:
+    """The shim's file name, with the hash of its code and of XLA's headers."""
+    headers = pathlib.Path(jax.ffi.include_dir()) / "xla" / "ffi" / "api"
+    content = source.shim_content() + "".join(path.read_text() for path in sorted(headers.glob("*.h")))
+    return compiler.library_name("cuda-shim", compiler.levels()[0], content)
+
+
+def shim_files() -> tuple[list[str], list[str]]:
+    """The shim's files, and the folders of its headers: XLA's FFI and nothing of CUDA."""
+    return [str(source.FOLDER / name) for name in source.SHIM], [str(source.FOLDER), jax.ffi.include_dir()]
+
+
+def open_shim() -> ctypes.CDLL:
+    """The shim: from the package, from the cache, or compiled into the cache now."""
+    files, includes = shim_files()
+    return open_library(shim_name(), compiler.levels()[0], files, includes, SYMBOLS)
+
+
+def register(shim: ctypes.CDLL, platform: str) -> ctypes.CDLL:
+    """Make the handler of ``shim`` known to XLA on ``platform``."""
+    jax.local_devices()  # XLA takes types and handlers in their order only once it has started
+    shim.sparrow_cuda_error.restype = ctypes.c_char_p
+    shim.sparrow_cuda_loaded.restype = ctypes.c_int64
+    shim.sparrow_cuda_type_id.restype = shim.sparrow_cuda_type_info.restype = ctypes.c_void_p
+    types = {
+        "type_id": _capsule(ctypes.c_void_p(shim.sparrow_cuda_type_id())),
+        "type_info": _capsule(ctypes.c_void_p(shim.sparrow_cuda_type_info())),
+    }
+    jax.ffi.register_ffi_type("sparrow_cuda_programs", types, platform=platform)  # type: ignore[arg-type]
+    handlers = {"instantiate": _capsule(shim.sparrow_cuda_instantiate), "execute": _capsule(shim.sparrow_cuda)}
+    jax.ffi.register_ffi_target(TARGET, handlers, platform=platform)
+    return shim
+
+
+def _capsule(pointer: object) -> object:
+    return jax.ffi.pycapsule(pointer)  # type: ignore[no-untyped-call]

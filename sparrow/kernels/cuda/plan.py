@@ -1,0 +1,133 @@
+"""The plan of one FFI call: launches and memsets over its buffers, as the integers that ``src/shim.cc`` reads.
+
+Everything in it is known when JAX traces, because all shapes are static. An operation is one of
+
+  LAUNCH program kernel grid block shared side count (kind value offset) * count
+  ZERO kind value offset size side
+  FORK          what follows on the side stream waits for the main stream
+  JOIN          what follows on the main stream waits for the side stream
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+LAUNCH, ZERO, FORK, JOIN = 1, 2, 3, 4
+INPUT, OUTPUT, NUMBER, NULL = 0, 1, 2, 3
+CONTINUES = 16
+ALIGNMENT = 256  # bytes, of the parts of the scratch buffer
+
+
+@dataclasses.dataclass(frozen=True)
+class Argument:
+    """A kernel's argument: a buffer with an offset in bytes, a number, or null.
+
+    ``CONTINUES`` added to ``kind`` makes it one more field of the parameter before it.
+    """
+
+    kind: int
+    value: int = 0
+    offset: int = 0
+
+
+NOTHING = Argument(NULL)
+
+
+def number(value: int) -> Argument:
+    """An unsigned 32-bit number."""
+    return Argument(NUMBER, value)
+
+
+def together(arguments: Sequence[Argument]) -> list[Argument]:
+    """Several pointers as one parameter, a struct."""
+    first, *others = arguments or [NOTHING]
+    return [first, *(dataclasses.replace(one, kind=one.kind + CONTINUES) for one in others)]
+
+
+class Call:
+    """The buffers and the operations of one FFI call."""
+
+    def __init__(self) -> None:
+        self.inputs: list[jax.Array] = []
+        self.outputs: list[jax.ShapeDtypeStruct] = []
+        self.aliases: dict[int, int] = {}
+        self.operations: list[list[int]] = []
+        self.on_side = False
+        self._scratch_size = 0
+
+    def input(self, array: jax.Array | None) -> Argument:
+        """An array that is read."""
+        if array is None:
+            return NOTHING
+        self.inputs.append(array)
+        return Argument(INPUT, len(self.inputs) - 1)
+
+    def output(self, shape: tuple[int, ...], dtype: Any) -> Argument:
+        """An array that is written."""
+        self.outputs.append(jax.ShapeDtypeStruct(shape, dtype))  # type: ignore[no-untyped-call]
+        return Argument(OUTPUT, len(self.outputs) - 1)
+
+    def in_place(self, array: jax.Array) -> Argument:
+        """An array that is read and written."""
+        self.input(array)
+        result = self.output(array.shape, array.dtype)
+        self.aliases[len(self.inputs) - 1] = result.value
+        return result
+
+    def scratch(self, size: int) -> Argument:
+        """``size`` bytes of working memory. Its buffer is the last output, whose number is filled in at the end."""
+        offset = self._scratch_size
+        self._scratch_size += -(-size // ALIGNMENT) * ALIGNMENT
+        return Argument(OUTPUT, -1, offset)
+
+    def launch(
+        self, program: int, kernel: int, grid: int, block: int, arguments: Sequence[Argument], shared: int = 0
+    ) -> None:
+        """Start ``grid`` blocks of ``block`` threads."""
+        flat = [x for one in arguments for x in (one.kind, one.value, one.offset)]
+        head = [LAUNCH, program, kernel, grid, block, shared, int(self.on_side), len(arguments)]
+        self.operations.append([*head, *flat])
+
+    def zero(self, at: Argument, size: int) -> None:
+        """Set ``size`` bytes to zero."""
+        self.operations.append([ZERO, at.kind, at.value, at.offset, size, int(self.on_side)])
+
+    def fork(self) -> None:
+        """Send the operations from here to `main` to the side stream, until `join`."""
+        self.operations.append([FORK])
+        self.on_side = True
+
+    def main(self) -> None:
+        """Send the operations from here on to the main stream, beside those of the side stream."""
+        self.on_side = False
+
+    def join(self) -> None:
+        """Wait for the side stream."""
+        self.operations.append([JOIN])
+        self.on_side = False
+
+    def bind(self, target: str, keys: Sequence[int]) -> list[jax.Array]:
+        """Make the call; the results are the outputs, without the scratch buffer."""
+        wanted = len(self.outputs)
+        if self._scratch_size:
+            self.output((self._scratch_size,), jnp.uint8)
+        plan = [x for operation in self.operations for x in _with_scratch(operation, wanted)]
+        call = jax.ffi.ffi_call(target, self.outputs, input_output_aliases=self.aliases)
+        results: Any = call(*self.inputs, keys=np.array(keys, np.int64), plan=np.array(plan, np.int64))
+        return list(results)[:wanted]
+
+
+def _with_scratch(operation: list[int], scratch: int) -> list[int]:
+    """``operation`` with the number of the scratch buffer in place of -1."""
+    result = list(operation)
+    places = range(8, len(result), 3) if result[0] == LAUNCH else (1,) if result[0] == ZERO else ()
+    for at in places:
+        if result[at] % CONTINUES == OUTPUT and result[at + 1] == -1:
+            result[at + 1] = scratch
+    return result

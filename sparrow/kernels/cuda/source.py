@@ -1,0 +1,96 @@
+"""The modules that NVRTC compiles: which files, which macros, which kernels."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import pathlib
+
+from sparrow.kernels.cuda import tuning
+from sparrow.kernels.cuda.emit import row_step
+from sparrow.kernels.row import RowStep
+
+FOLDER = pathlib.Path(__file__).parent / "src"
+TYPES = {"float32": 0, "bfloat16": 1, "float16": 2}
+SHIM = ("shim.cc",)
+
+
+@dataclasses.dataclass(frozen=True)
+class Module:
+    """One unit of compilation.
+
+    Attributes:
+      name: for the names of files.
+      source: CUDA C++.
+      macros: their names and values.
+      kernels: the kernels in it, in the order by which a plan names them.
+      shared: dynamic shared memory of each kernel, in bytes, where it is above 48 KB; else 0.
+    """
+
+    name: str
+    source: str
+    macros: tuple[tuple[str, int], ...]
+    kernels: tuple[str, ...]
+    shared: tuple[int, ...]
+
+
+def text(*names: str) -> str:
+    """The content of files of the source folder, one after the other."""
+    return "".join(_read(name) for name in names)
+
+
+@functools.cache
+def _read(name: str) -> str:
+    return (FOLDER / name).read_text()
+
+
+def shim_content() -> str:
+    """The content of all files that the shim is made of, for hashing."""
+    return text("driver.h", "programs.h", *SHIM)
+
+
+SORT_COUNT, SORT_FIRST, SORT_NEXT = range(3)
+LOOKUP_ONE, LOOKUP_BAGS = range(2)
+UPDATE = 0
+
+
+def sort_shared(tuned: tuning.SortTuning) -> int:
+    """Bytes of dynamic shared memory of a pass: the tile's entries, or a counter per warp and digit."""
+    return max(8 * tuned.sort_threads * tuned.sort_items, 8 * (tuned.sort_threads // 32) << tuned.sort_bits)
+
+
+def sort_module(passes: int, tuned: tuning.SortTuning) -> Module:
+    """The kernels that sort entries by row numbers of ``passes`` digits."""
+    shared = sort_shared(tuned)
+    over = shared if shared > 48 * 1024 else 0
+    macros = tuning.macros(tuned) | {"SORT_PASSES": passes}
+    source = text("types.cuh", "memory.cuh", "segments.cuh", "sort.cu")
+    return Module("sort", source, tuple(macros.items()), ("sort_count", "sort_first", "sort_next"), (0, over, over))
+
+
+def lookup_module(dim: int, dtype: str, out: str, tuned: tuning.LookupTuning) -> Module:
+    """The kernels that pool rows of ``dim`` elements of ``dtype`` into bags of ``out``."""
+    macros = tuning.macros(tuned) | {"DIM": dim, "TABLE": TYPES[dtype], "OUT": TYPES[out]}
+    source = text("types.cuh", "memory.cuh", "group.cuh", "lookup.cu")
+    return Module("lookup", source, tuple(macros.items()), ("lookup_one", "lookup_bags"), (0, 0))
+
+
+def update_module(
+    step: RowStep, grads: str, gains: bool, stacked: bool, logical: bool, tuned: tuning.UpdateTuning
+) -> Module:
+    """The kernel that updates rows by ``step``; raise `Inexpressible` where the rule has no translation."""
+    per_element = sum(bool(shape) for shape in step.slot_shapes)
+    macros = tuning.macros(tuned) | {
+        "DIM": step.dim,
+        "TABLE": TYPES[step.dtype],
+        "GRADS": TYPES[grads],
+        "NE": per_element,
+        "NR": len(step.slots) - per_element,
+        "NS": max(1, len(step.scalars)),
+        "GAINS": int(gains),
+        "STACKED": int(stacked),
+        "LOGICAL": int(logical),
+    }
+    kernel = text("update.cu").replace("\nROW_STEP\n", f"\n{row_step(step)}\n")
+    source = text("types.cuh", "memory.cuh", "group.cuh", "segments.cuh", "row_step.cuh") + kernel
+    return Module("update", source, tuple(macros.items()), ("update",), (0,))

@@ -1,0 +1,155 @@
+// Pooled rows of bags.
+//   TABLE, OUT  types of the table and of the result (types.cuh)
+//   WARPS, MIN_BLOCKS  of the launch     U_ONE, U_BAG  rows of a group that are on their way together
+//   BAGS  bags that a group sums side by side     PIPELINED  whether the next rows are read while the last ones are added
+typedef Kept<TABLE>::T Row;
+typedef Kept<OUT>::T Out;
+
+DEVICE void put(Out* to, const float* x) {
+  Out values[V];
+#pragma unroll
+  for (int i = 0; i < V; ++i) values[i] = Kept<OUT>::put(x[i]);
+  store_streaming(to, make_pack<V>(values));
+}
+
+// One id a bag: rows copied. A warp takes 32 bags.
+extern "C" __global__ void __launch_bounds__(WARPS * 32)
+    lookup_one(const Row* __restrict__ table, u32 num_rows, const u32* __restrict__ ids, const float* __restrict__ gains,
+               Out* __restrict__ out, u32 num_bags) {
+  const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const Group group{lane % L, FULL};
+  const u32 g = lane / L;
+  const u32 base = (blockIdx.x * WARPS + warp) * 32;
+  if (base >= num_bags) return;
+  const u32 my_id = base + lane < num_bags ? ids[base + lane] : NONE;
+  float my_gain = 1.0f;
+  if (gains) my_gain = base + lane < num_bags ? gains[base + lane] : 0.0f;
+  constexpr int ROUNDS = 32 / G;  // bags of a group
+  constexpr int U = U_ONE < ROUNDS ? U_ONE : ROUNDS;
+#pragma unroll 1
+  for (int first = 0; first < ROUNDS; first += U) {
+    Pack<Row, V> x[U][K];
+#pragma unroll
+    for (int u = 0; u < U; ++u) {
+      const u32 id = __shfl_sync(FULL, my_id, (first + u) * G + g);
+#pragma unroll
+      for (int k = 0; k < K; ++k) {
+        x[u][k] = {};
+        if (id < num_rows && group.has(k)) x[u][k] = load_constant<V>(table + static_cast<u64>(id) * DIM + group.offset(k));
+      }
+    }
+#pragma unroll
+    for (int u = 0; u < U; ++u) {
+      const u32 bag = base + (first + u) * G + g;
+      const float gain = __shfl_sync(FULL, my_gain, (first + u) * G + g);
+#pragma unroll
+      for (int k = 0; k < K; ++k) {
+        if (bag < num_bags && group.has(k)) {
+          float values[V];
+#pragma unroll
+          for (int v = 0; v < V; ++v) {
+            values[v] = Kept<TABLE>::get(number(x[u][k], v));
+            if (gains) values[v] *= gain;
+          }
+          put(out + static_cast<u64>(bag) * DIM + group.offset(k), values);
+        }
+      }
+    }
+  }
+}
+
+// Bags of any length: a group sums BAGS of them side by side, each in the order of its entries. While U_BAG rows of each are
+// added, the next ones are on their way; ids are read a round of L ahead.
+extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS)
+    lookup_bags(const Row* __restrict__ table, u32 num_rows, const u32* __restrict__ ids, const u32* __restrict__ offsets,
+                const float* __restrict__ gains, Out* __restrict__ out, u32 num_bags) {
+  const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const Group group{lane % L, FULL};
+  const u32 first_bag = ((blockIdx.x * WARPS + warp) * G + lane / L) * BAGS;
+  constexpr int U = U_BAG < L ? U_BAG : L;
+  u32 start[BAGS], stop[BAGS], my_id[BAGS], next_id[BAGS], longest = 0;
+  float my_gain[BAGS], next_gain[BAGS], sum[BAGS][E];
+#pragma unroll
+  for (int b = 0; b < BAGS; ++b) {
+    const bool there = first_bag + b < num_bags;
+    start[b] = there ? offsets[first_bag + b] : 0;
+    stop[b] = there ? offsets[first_bag + b + 1] : 0;
+    longest = max(longest, stop[b] - start[b]);
+#pragma unroll
+    for (int j = 0; j < E; ++j) sum[b][j] = 0;
+  }
+#pragma unroll
+  for (int d = L; d < 32; d *= 2) longest = max(longest, __shfl_xor_sync(FULL, longest, d));
+  const auto take = [&](u32 done, u32 (&id)[BAGS], float (&gain)[BAGS]) {
+#pragma unroll
+    for (int b = 0; b < BAGS; ++b) {
+      const u32 at = start[b] + done + group.lane;
+      id[b] = at < stop[b] ? ids[at] : NONE;
+      gain[b] = gains && at < stop[b] ? gains[at] : 1.0f;
+    }
+  };
+  struct Rows {
+    Pack<Row, V> x[U][BAGS][K];
+    float gain[U][BAGS];
+  };
+  // Rows `done` to `done` + U of each bag.
+  const auto fetch = [&](Rows& rows, u32 done) {
+    const u32 first = done % L;
+    if (first == 0) {
+#pragma unroll
+      for (int b = 0; b < BAGS; ++b) my_id[b] = next_id[b], my_gain[b] = next_gain[b];
+      take(done + L, next_id, next_gain);
+    }
+#pragma unroll
+    for (int u = 0; u < U; ++u)
+#pragma unroll
+      for (int b = 0; b < BAGS; ++b) {
+        const u32 id = __shfl_sync(FULL, my_id[b], first + u, L);
+        if (gains) rows.gain[u][b] = __shfl_sync(FULL, my_gain[b], first + u, L);
+#pragma unroll
+        for (int k = 0; k < K; ++k) {
+          rows.x[u][b][k] = {};
+          if (id < num_rows && group.has(k)) rows.x[u][b][k] = load_constant<V>(table + static_cast<u64>(id) * DIM + group.offset(k));
+        }
+      }
+  };
+  const auto add = [&](const Rows& rows) {
+#pragma unroll
+    for (int u = 0; u < U; ++u)
+#pragma unroll
+      for (int b = 0; b < BAGS; ++b)
+#pragma unroll
+        for (int j = 0; j < E; ++j) {
+          const float value = Kept<TABLE>::get(number(rows.x[u][b][j / V], j % V));
+          sum[b][j] += gains ? rows.gain[u][b] * value : value;
+        }
+  };
+  take(0, next_id, next_gain);
+  if (PIPELINED) {
+    Rows a, b;
+    fetch(a, 0);
+#pragma unroll 1
+    for (u32 done = 0; done < longest; done += 2 * U) {
+      if (done + U < longest) fetch(b, done + U);
+      add(a);
+      if (done + 2 * U < longest) fetch(a, done + 2 * U);
+      if (done + U < longest) add(b);
+    }
+  } else {
+#pragma unroll 1
+    for (u32 done = 0; done < longest; done += U) {
+      Rows rows;
+      fetch(rows, done);
+      add(rows);
+    }
+  }
+#pragma unroll
+  for (int b = 0; b < BAGS; ++b) {
+    if (first_bag + b < num_bags) {
+#pragma unroll
+      for (int k = 0; k < K; ++k) {
+        if (group.has(k)) put(out + static_cast<u64>(first_bag + b) * DIM + group.offset(k), sum[b] + k * V);
+      }
+    }
+  }
+}

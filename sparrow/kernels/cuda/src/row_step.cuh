@@ -1,0 +1,124 @@
+// What a generated row step may use: XLA's meaning of operations that C++ leaves open, or defines otherwise
+// (row_step.h of the CPU backend has the same list).
+template <class T>
+DEVICE T maximum(T a, T b) {  // NaN in, NaN out
+  return a > b || a != a ? a : b;
+}
+template <class T>
+DEVICE T minimum(T a, T b) {
+  return a < b || a != a ? a : b;
+}
+struct Sum {
+  template <class T>
+  MEMBER T operator()(T a, T b) const { return T(a + b); }
+};
+struct Product {
+  template <class T>
+  MEMBER T operator()(T a, T b) const { return T(a * b); }
+};
+struct Maximum {
+  template <class T>
+  MEMBER T operator()(T a, T b) const { return maximum(a, b); }
+};
+struct Minimum {
+  template <class T>
+  MEMBER T operator()(T a, T b) const { return minimum(a, b); }
+};
+
+template <class T>
+struct Integer;
+#define SPARROW_INTEGER(SIGNED, UNSIGNED) \
+  template <>                             \
+  struct Integer<SIGNED> {                \
+    typedef UNSIGNED U;                   \
+    typedef SIGNED S;                     \
+  };                                      \
+  template <>                             \
+  struct Integer<UNSIGNED> {              \
+    typedef UNSIGNED U;                   \
+    typedef SIGNED S;                     \
+  };
+SPARROW_INTEGER(int8_t, uint8_t)
+SPARROW_INTEGER(int16_t, uint16_t)
+SPARROW_INTEGER(int32_t, uint32_t)
+SPARROW_INTEGER(int64_t, uint64_t)
+
+template <class T>
+DEVICE T least_integer() {
+  return T(-1) < T(0) ? T(typename Integer<T>::U(1) << (sizeof(T) * 8 - 1)) : T(0);
+}
+// No number is below lowest() or above highest().
+template <class T>
+struct Ends {
+  static MEMBER T lowest() { return least_integer<T>(); }
+  static MEMBER T highest() { return T(~least_integer<T>()); }
+};
+template <>
+struct Ends<bool> {
+  static MEMBER bool lowest() { return false; }
+  static MEMBER bool highest() { return true; }
+};
+template <>
+struct Ends<float> {
+  static MEMBER float lowest() { return -__builtin_inff(); }
+  static MEMBER float highest() { return __builtin_inff(); }
+};
+template <>
+struct Ends<double> {
+  static MEMBER double lowest() { return -__builtin_inf(); }
+  static MEMBER double highest() { return __builtin_inf(); }
+};
+
+template <class T>
+DEVICE T sign(T x) {  // zeros and NaN stay as they are
+  return x > T(0) ? T(1) : x < T(0) ? T(-1) : x;
+}
+DEVICE bool is_finite(float x) { return fabsf(x) <= 3.4028234663852886e38f; }
+DEVICE bool is_finite(double x) { return fabs(x) <= 1.7976931348623157e308; }
+
+// Shifts by the width or more give what is left: zeros, or the sign.
+template <class T>
+DEVICE T shift_left(T x, T by) {
+  typedef typename Integer<T>::U U;
+  return U(by) < sizeof(T) * 8 ? T(U(x) << by) : T(0);
+}
+template <class T>
+DEVICE T shift_right_logical(T x, T by) {
+  typedef typename Integer<T>::U U;
+  return U(by) < sizeof(T) * 8 ? T(U(x) >> by) : T(0);
+}
+template <class T>
+DEVICE T shift_right_arithmetic(T x, T by) {
+  typedef typename Integer<T>::U U;
+  const T last = sizeof(T) * 8 - 1;
+  return T(typename Integer<T>::S(x) >> (U(by) < U(last) ? by : last));
+}
+
+// Floating point to integer: NaN gives 0, numbers out of range the nearest end.
+template <class To, class From>
+DEVICE To to_integer(From x) {
+  const To low = Ends<To>::lowest(), high = Ends<To>::highest();
+  if (x != x) return To(0);
+  if (x <= From(low)) return low;
+  if (x >= From(high)) return high;
+  return To(x);
+}
+
+namespace math {
+#define SPARROW_MATH_1(NAME)                       \
+  DEVICE float NAME(float x) { return NAME##f(x); } \
+  DEVICE double NAME(double x) { return ::NAME(x); }
+#define SPARROW_MATH_2(NAME)                                     \
+  DEVICE float NAME(float x, float y) { return NAME##f(x, y); }   \
+  DEVICE double NAME(double x, double y) { return ::NAME(x, y); }
+SPARROW_MATH_1(sqrt) SPARROW_MATH_1(cbrt) SPARROW_MATH_1(exp) SPARROW_MATH_1(exp2) SPARROW_MATH_1(expm1)
+SPARROW_MATH_1(log) SPARROW_MATH_1(log1p) SPARROW_MATH_1(sin) SPARROW_MATH_1(cos) SPARROW_MATH_1(tan)
+SPARROW_MATH_1(asin) SPARROW_MATH_1(acos) SPARROW_MATH_1(atan) SPARROW_MATH_2(atan2) SPARROW_MATH_1(sinh)
+SPARROW_MATH_1(cosh) SPARROW_MATH_1(tanh) SPARROW_MATH_1(asinh) SPARROW_MATH_1(acosh) SPARROW_MATH_1(atanh)
+SPARROW_MATH_1(erf) SPARROW_MATH_1(erfc) SPARROW_MATH_1(lgamma) SPARROW_MATH_1(floor) SPARROW_MATH_1(ceil)
+SPARROW_MATH_2(nextafter) SPARROW_MATH_2(pow) SPARROW_MATH_2(fmod) SPARROW_MATH_1(nearbyint) SPARROW_MATH_1(round)
+DEVICE float abs(float x) { return fabsf(x); }
+DEVICE double abs(double x) { return fabs(x); }
+template <class T>
+DEVICE T abs(T x) { return x < T(0) ? T(-x) : x; }
+}  // namespace math

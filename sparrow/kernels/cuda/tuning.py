@@ -1,0 +1,106 @@
+"""The numbers that decide speed and nothing else, found by measurement on an H200 (benchmarks/NOTES.md).
+
+Each field is a macro of the kernels, in capitals.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from sparrow.kernels.row import RowStep
+
+HALVES = ("bfloat16", "float16")
+
+
+@dataclasses.dataclass(frozen=True)
+class SortTuning:
+    """How entries are sorted (``src/sort.cu``)."""
+
+    sort_bits: int = 9
+    sort_threads: int = 512
+    sort_items: int = 16
+    sort_blocks: int = 2
+    lookback: int = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class LookupTuning:
+    """How bags are pooled (``src/lookup.cu``)."""
+
+    vector: int
+    lanes: int = 0
+    warps: int = 4
+    min_blocks: int = 1
+    u_one: int = 8
+    u_bag: int = 8
+    bags: int = 1
+    pipelined: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class UpdateTuning:
+    """How rows are updated (``src/update.cu``)."""
+
+    vector: int
+    lanes: int = 0
+    task: int = 1
+    warps: int = 4
+    min_blocks: int = 8
+    ones: int = 2
+    row_hint: int = 1
+    grad_hint: int = 0
+
+
+def macros(tuning: SortTuning | LookupTuning | UpdateTuning) -> dict[str, int]:
+    """The tuning as macros of the kernels."""
+    return {name.upper(): value for name, value in dataclasses.asdict(tuning).items()}
+
+
+def vector(dim: int, widest: int) -> int:
+    """The elements that a lane reads at once: a power of two that divides ``dim``, ``widest`` at most.
+
+    >>> vector(128, 4), vector(6, 4), vector(7, 8)
+    (4, 2, 1)
+    """
+    return min(widest, dim & -dim)
+
+
+def lanes(dim: int, vector: int, given: int = 0) -> int:
+    """The lanes that share a row, as in ``src/group.cuh``."""
+    return given or min(32, 1 << (dim // vector - 1).bit_length())
+
+
+def for_sort() -> SortTuning:
+    """The tuning of every sort."""
+    return SortTuning()
+
+
+def for_lookup(dim: int, dtype: str) -> LookupTuning:
+    """The tuning of a lookup of rows of ``dim`` elements of ``dtype``."""
+    width = vector(dim, 8 if dtype in HALVES else 4)
+    vectors = dim // width
+    if 32 <= vectors <= 64:
+        blocks, u_one = (32, 16) if vectors == 32 else (16, 8)
+        return LookupTuning(width, lanes=16, warps=1, min_blocks=blocks, u_one=u_one, u_bag=4)
+    if vectors < 32:
+        return LookupTuning(width, warps=1, bags=2, u_bag=4)
+    return LookupTuning(width, u_one=2, u_bag=2)
+
+
+def for_update(step: RowStep, grad_dtype: str) -> UpdateTuning:
+    """The tuning of an update with ``step`` and gradients of ``grad_dtype``."""
+    both_halves = step.dtype in HALVES and grad_dtype in HALVES
+    per_element = sum(bool(shape) for shape in step.slot_shapes)
+    width = vector(step.dim, 8 if both_halves and not per_element else 4)
+    found = UpdateTuning(width)
+    groups = 32 // lanes(step.dim, width)
+    per_lane = -(-step.dim // (32 // groups))  # elements of a lane
+    blocks = 6 if per_element else 8
+    if per_lane > 4:
+        blocks = 4 if per_lane <= 8 else 3 if per_lane <= 16 else 2
+    if per_lane > 32 or per_element > 2:
+        blocks = 1
+    if both_halves and not per_element:
+        blocks = 8 if per_lane <= 8 else blocks
+    ones = 2 if per_lane <= (8 if both_halves else 4) else 1
+    return dataclasses.replace(found, task=1 if groups <= 2 else 4, ones=ones, min_blocks=blocks)
