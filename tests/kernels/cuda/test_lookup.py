@@ -76,7 +76,10 @@ def test_the_tuning_changes_no_bits(monkeypatch):
     table = jnp.asarray(rng.normal(size=(50, 32)), jnp.float32)
     lookups = random_lookups(rng, 50, 33, 20)
     want = jax.jit(cuda.lookup)(table, lookups)
-    for change in ({"lanes": 4, "bags": 1, "u_bag": 2, "warps": 2}, {"lanes": 8, "bags": 3, "pipelined": 1, "u_bag": 2}):
+    for change in (
+        {"lanes": 4, "bags": 1, "u_bag": 2, "warps": 2},
+        {"lanes": 8, "bags": 3, "pipelined": 1, "u_bag": 2},
+    ):
         monkeypatch.setattr(tuning, "for_lookup", lambda *_, c=change: dataclasses.replace(tuning.LookupTuning(4), **c))
         got = jax.jit(lambda t, x: cuda.lookup(t, x))(table, lookups)
         np.testing.assert_array_equal(got, want)
