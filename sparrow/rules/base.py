@@ -62,6 +62,21 @@ class Rule:
     >>> SignSGD(learning_rate=lambda step: 0.1 / (step + 1)).hyper(1)
     {'learning_rate': 0.05}
 
+    Operations that run in the compiled kernels of every backend, by the names of JAX's primitives. An equation may use
+    them on numbers and on rows, with any of JAX's functions that are made of them (`jnp.mean`, `jnp.clip`,
+    `jax.nn.softplus`, ...). With another one the rule works too, on the slower `xla` backend, and a warning names
+    the operation.
+
+    * arithmetic: ``add`` ``sub`` ``mul`` ``div`` ``rem`` ``neg`` ``abs`` ``sign`` ``square`` ``integer_pow`` ``pow``
+      ``sqrt`` ``rsqrt`` ``cbrt`` ``max`` ``min`` ``clamp`` ``floor`` ``ceil`` ``round`` ``nextafter``
+    * functions: ``exp`` ``exp2`` ``expm1`` ``log`` ``log1p`` ``logistic`` ``sin`` ``cos`` ``tan`` ``asin`` ``acos``
+      ``atan`` ``atan2`` ``sinh`` ``cosh`` ``tanh`` ``asinh`` ``acosh`` ``atanh`` ``erf`` ``erfc`` ``lgamma``
+    * choices: ``eq`` ``ne`` ``lt`` ``le`` ``gt`` ``ge`` ``and`` ``or`` ``xor`` ``not`` ``select_n`` ``is_finite``
+    * bits and types: ``shift_left`` ``shift_right_logical`` ``shift_right_arithmetic`` ``bitcast_convert_type``
+      ``convert_element_type`` ``copy`` ``stop_gradient``
+    * over the row: ``reduce_sum`` ``reduce_prod`` ``reduce_max`` ``reduce_min`` ``dot_general``, of two rows
+    * shapes: ``broadcast_in_dim`` ``reshape`` ``squeeze`` ``iota``
+
     Attributes:
       learning_rate: a number or a schedule.
       max_gradient: if given, activation gradients are clamped to ``[-max_gradient, max_gradient]``

@@ -63,8 +63,9 @@ def _lookup(table: jax.Array, lookups: Lookups, dtype: Any, with_order: bool) ->
     if num_bags == 0 or num_rows == 0 or dim == 0:
         return jnp.zeros((num_bags, dim), dtype), None
     out_dtype, table_dtype = jnp.dtype(dtype).name, table.dtype.name
-    tuned, sorting = tuning.for_lookup(dim, table_dtype), tuning.for_sort()
-    modules = [source.lookup_module(dim, table_dtype, out_dtype, tuned)]
+    bagged = lookups.offsets is not None
+    tuned, sorting = tuning.for_lookup(dim, table_dtype, bagged), tuning.for_sort()
+    modules = [source.lookup_module(dim, table_dtype, out_dtype, bagged, tuned)]
     call = Call()
     ids = call.input(_row_numbers(lookups.ids, num_rows))
     arrays = call.input(table), ids, call.input(lookups.offsets), call.input(lookups.gains)

@@ -86,12 +86,12 @@ def add_lookup(
     block = 32 * tuned.warps
     if offsets.kind == NULL:
         arguments = [table, number(num_rows), ids, gains, out, number(num_bags)]
-        call.launch(program, source.LOOKUP_ONE, -(-num_bags // block), block, arguments)
+        call.launch(program, source.LOOKUP, -(-num_bags // block), block, arguments)
     else:
         groups = 32 // tuning.lanes(dim, tuned.vector, tuned.lanes)
         per_block = tuned.warps * groups * tuned.bags
         arguments = [table, number(num_rows), ids, offsets, gains, out, number(num_bags)]
-        call.launch(program, source.LOOKUP_BAGS, -(-num_bags // per_block), block, arguments)
+        call.launch(program, source.LOOKUP, -(-num_bags // per_block), block, arguments)
 
 
 def partial_sums(count: int) -> int:

@@ -50,8 +50,7 @@ def shim_content() -> str:
 
 
 SORT_COUNT, SORT_FIRST, SORT_NEXT = range(3)
-LOOKUP_ONE, LOOKUP_BAGS = range(2)
-UPDATE = 0
+LOOKUP = UPDATE = 0
 
 
 def sort_shared(tuned: tuning.SortTuning) -> int:
@@ -68,11 +67,11 @@ def sort_module(passes: int, tuned: tuning.SortTuning) -> Module:
     return Module("sort", source, tuple(macros.items()), ("sort_count", "sort_first", "sort_next"), (0, over, over))
 
 
-def lookup_module(dim: int, dtype: str, out: str, tuned: tuning.LookupTuning) -> Module:
-    """The kernels that pool rows of ``dim`` elements of ``dtype`` into bags of ``out``."""
-    macros = tuning.macros(tuned) | {"DIM": dim, "TABLE": TYPES[dtype], "OUT": TYPES[out]}
+def lookup_module(dim: int, dtype: str, out: str, bagged: bool, tuned: tuning.LookupTuning) -> Module:
+    """The kernel that pools rows of ``dim`` elements of ``dtype`` into bags of ``out``."""
+    macros = tuning.macros(tuned) | {"DIM": dim, "TABLE": TYPES[dtype], "OUT": TYPES[out], "BAGGED": int(bagged)}
     source = text("types.cuh", "memory.cuh", "group.cuh", "lookup.cu")
-    return Module("lookup", source, tuple(macros.items()), ("lookup_one", "lookup_bags"), (0, 0))
+    return Module("lookup", source, tuple(macros.items()), ("lookup",), (0,))
 
 
 def update_module(

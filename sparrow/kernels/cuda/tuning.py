@@ -31,10 +31,8 @@ class LookupTuning:
     lanes: int = 0
     warps: int = 4
     min_blocks: int = 1
-    u_one: int = 8
-    u_bag: int = 8
+    at_once: int = 8
     bags: int = 1
-    pipelined: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,16 +73,23 @@ def for_sort() -> SortTuning:
     return SortTuning()
 
 
-def for_lookup(dim: int, dtype: str) -> LookupTuning:
-    """The tuning of a lookup of rows of ``dim`` elements of ``dtype``."""
+def for_lookup(dim: int, dtype: str, bagged: bool) -> LookupTuning:
+    """The tuning of a lookup of rows of ``dim`` elements of ``dtype``; ``bagged``: not one entry a bag."""
     width = vector(dim, 8 if dtype in HALVES else 4)
     vectors = dim // width
-    if 32 <= vectors <= 64:
-        blocks, u_one = (32, 16) if vectors == 32 else (16, 8)
-        return LookupTuning(width, lanes=16, warps=1, min_blocks=blocks, u_one=u_one, u_bag=4)
-    if vectors < 32:
-        return LookupTuning(width, warps=1, bags=2, u_bag=4)
-    return LookupTuning(width, u_one=2, u_bag=2)
+    if vectors > 64:  # a row fills the registers
+        return LookupTuning(width, at_once=2)
+    if bagged and vectors > 32:
+        return LookupTuning(width, lanes=16, warps=1, min_blocks=16, at_once=2)
+    if bagged and vectors == 32:
+        return LookupTuning(width, lanes=16, warps=2, min_blocks=24, at_once=2)
+    if bagged and vectors >= 16:
+        return LookupTuning(width, lanes=8, warps=1, min_blocks=24 if dtype in HALVES else 32, at_once=4)
+    if vectors >= 32:
+        return LookupTuning(width, lanes=16, warps=1, at_once=16 if vectors == 32 else 8)
+    if bagged:
+        return LookupTuning(width, warps=1, bags=2, at_once=4)
+    return LookupTuning(width, warps=1)
 
 
 def for_update(step: RowStep, grad_dtype: str) -> UpdateTuning:
@@ -92,15 +97,14 @@ def for_update(step: RowStep, grad_dtype: str) -> UpdateTuning:
     both_halves = step.dtype in HALVES and grad_dtype in HALVES
     per_element = sum(bool(shape) for shape in step.slot_shapes)
     width = vector(step.dim, 8 if both_halves and not per_element else 4)
-    found = UpdateTuning(width)
     groups = 32 // lanes(step.dim, width)
-    per_lane = -(-step.dim // (32 // groups))  # elements of a lane
+    per_lane = -(-step.dim * groups // 32)  # elements of a lane
+    wide = both_halves and not per_element
     blocks = 6 if per_element else 8
-    if per_lane > 4:
+    if per_lane > (8 if wide else 4):
         blocks = 4 if per_lane <= 8 else 3 if per_lane <= 16 else 2
     if per_lane > 32 or per_element > 2:
         blocks = 1
-    if both_halves and not per_element:
-        blocks = 8 if per_lane <= 8 else blocks
-    ones = 2 if per_lane <= (8 if both_halves else 4) else 1
-    return dataclasses.replace(found, task=1 if groups <= 2 else 4, ones=ones, min_blocks=blocks)
+    task = 1 if groups == 1 else 2 if wide else 1 if groups == 2 else 4
+    ones = 2 if per_lane <= (8 if wide else 4) else 1
+    return UpdateTuning(width, task=task, ones=ones, min_blocks=blocks)

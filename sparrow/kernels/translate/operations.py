@@ -1,4 +1,8 @@
-"""JAX's primitives in C++: one line each. What is not here runs on ``xla``, with a warning that names it."""
+"""The operations that a rule may use: JAX's primitives as C++ and CUDA write them, one line each.
+
+A rule that uses another one runs on ``xla``, with a warning that names it. The functions of ``math::`` and the helpers
+are in ``native/src/row_step.h`` and ``cuda/src/row_step.cuh``.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ LIBRARY = (
     *("sqrt", "cbrt", "exp", "exp2", "expm1", "log", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "atan2"),
     *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma", "floor", "ceil", "nextafter", "pow"),
 )
-"""Functions that C++ knows by the same name."""
+"""Functions that C++ and CUDA know by the same name."""
 
 ELEMENT_WISE: dict[str, Write] = {
     "add": _infix("+"),
@@ -63,7 +67,7 @@ FLOAT_ONLY = {"div", "rem", "rsqrt", "logistic", *LIBRARY}
 
 REDUCTIONS = {"reduce_sum": "+", "reduce_prod": "*", "reduce_max": "max", "reduce_min": "min"}
 
-SAME_NUMBERS = ("broadcast_in_dim", "reshape", "squeeze", "expand_dims")
+SAME_NUMBERS = ("broadcast_in_dim", "reshape", "squeeze")
 """Primitives that only change the shape, between one number and one per element, or not at all."""
 
 
@@ -142,3 +146,6 @@ _SPECIAL: dict[str, Callable[[dict[str, Any], tuple[str, ...], str], Write]] = {
     "integer_pow": _integer_pow,
     "round": _round,
 }
+
+OPERATIONS = frozenset({*ELEMENT_WISE, *_SPECIAL, *REDUCTIONS, *SAME_NUMBERS, "iota", "dot_general"})
+"""All primitives that a rule may use on every backend; `Rule` documents them."""

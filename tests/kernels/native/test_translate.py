@@ -10,38 +10,8 @@ import pytest
 
 from sparrow.kernels import choose, native, xla
 from sparrow.kernels.native.translate import translate
-from sparrow.rules import PER_ELEMENT, PER_ROW, Rule, Slot
+from sparrow.rules import PER_ROW, Rule, Slot
 from tests.kernels.native.problems import random_grads, random_state, row_step, scalars
-
-ELEMENT_WISE = [
-    *(jnp.abs, jnp.sign, jnp.sqrt, jax.lax.rsqrt, jnp.exp, jnp.exp2, jnp.expm1, jnp.log, jnp.log1p, jnp.tanh),
-    *(jnp.sin, jnp.cos, jnp.floor, jnp.ceil, jnp.round, jax.nn.sigmoid, jax.nn.relu, jax.nn.softplus, jnp.square),
-    *(jnp.cbrt, jax.scipy.special.erf, jnp.reciprocal, jnp.arctan, jnp.cosh, jnp.isfinite, jnp.signbit, jnp.isnan),
-    lambda x: x**3,
-    lambda x: x**-2,
-    lambda x: jnp.abs(x) ** 0.3,
-    lambda x: jnp.clip(x, -0.5, 0.5),
-    lambda x: jnp.where((x > 0) & ~(x > 1) | (x < -1), x, -x),
-    lambda x: jnp.maximum(x, 0.1) + jnp.minimum(x, 0.2) % 0.3,
-    lambda x: (x * 100).astype(jnp.int32) * 3 - 7,
-    lambda x: (x * 1e30).astype(jnp.int32) >> 3,
-    lambda x: (jnp.abs(x) * 1000).astype(jnp.uint32) << 5 ^ jnp.uint32(77),
-    lambda x: jnp.nan_to_num(jnp.log(x), nan=-3.0),
-    lambda x: jax.lax.bitcast_convert_type(x, jnp.int32) & 0xFF,
-    lambda x: x.astype(jnp.bfloat16).astype(jnp.float32) + x.astype(jnp.float16).astype(jnp.float32),
-    lambda x: jnp.arange(x.shape[0], dtype=jnp.float32) * x,
-    lambda x: jnp.broadcast_to(jnp.sum(x), x.shape),
-    lambda x: jnp.full_like(x, 2.0),
-]
-
-PER_ROW_NUMBERS = [
-    *(jnp.sum, jnp.mean, jnp.max, jnp.min, jnp.prod, jnp.linalg.norm, jnp.var, jnp.std),
-    lambda x: jnp.dot(x, x),
-    lambda x: jnp.sum(x, keepdims=True)[0] if False else jnp.mean(x, keepdims=True).reshape(()),
-    lambda x: jnp.sum(x - jnp.mean(x)) + jnp.max(x / jnp.max(jnp.abs(x))),
-    lambda x: jnp.sum(x > 0).astype(jnp.float32) / x.shape[0],
-    lambda x: jax.nn.logsumexp(x),
-]
 
 
 def run(backend, rule, dim):
@@ -72,44 +42,6 @@ def test_sums_and_products_of_rows_shorter_and_longer_than_their_parts(dim, with
             return row, {"total": jnp.sum(row), "product": jnp.prod(1 + 0.1 * row), "largest": largest}
 
     assert_agree(Totals(), dim)
-
-
-def test_element_wise_functions():
-    """All in one rule, each with a slot of its own, so that one compilation does."""
-
-    @dataclasses.dataclass(frozen=True)
-    class Many(Rule):
-        part: str = "0"
-
-        @property
-        def slots(self):
-            return {f"s{i}": Slot(PER_ELEMENT) for i in range(len(self.functions()))}
-
-        def functions(self):
-            return ELEMENT_WISE[int(self.part) * 12 :][:12]
-
-        def update(self, row, grad, slots, h):
-            x = grad - 0.5 * row
-            return row - grad, {f"s{i}": f(x).astype(jnp.float32) for i, f in enumerate(self.functions())}
-
-    for part in range(-(-len(ELEMENT_WISE) // 12)):
-        assert_agree(Many(part=str(part)))
-
-
-def test_numbers_per_row():
-    @dataclasses.dataclass(frozen=True)
-    class Rows(Rule):
-        slots = {f"s{i}": Slot(PER_ROW) for i in range(len(PER_ROW_NUMBERS))}
-
-        def update(self, row, grad, slots, h):
-            x = grad - 0.5 * row
-            new = {f"s{i}": f(x) for i, f in enumerate(PER_ROW_NUMBERS)}
-            # Three passes deep, with vectors of the first kept for the last.
-            scaled = x / (1 + new["s0"] ** 2)
-            return row - h.learning_rate * scaled / (1 + jnp.sum(scaled * scaled)) * jnp.where(x > 0, 1.0, 2.0), new
-
-    assert_agree(Rows())
-    assert_agree(Rows(), dim=1)
 
 
 def test_a_maximum_does_not_lose_a_nan():

@@ -1,7 +1,7 @@
 // Pooled rows of bags.
-//   TABLE, OUT  types of the table and of the result (types.cuh)
-//   WARPS, MIN_BLOCKS  of the launch     U_ONE, U_BAG  rows of a group that are on their way together
-//   BAGS  bags that a group sums side by side     PIPELINED  whether the next rows are read while the last ones are added
+//   TABLE, OUT  types of the table and of the result (types.cuh)     BAGGED  bags of any length, not of one entry each
+//   WARPS, MIN_BLOCKS  of the launch     AT_ONCE  rows of a group that are on their way together
+//   BAGS  bags that a group sums side by side
 typedef Kept<TABLE>::T Row;
 typedef Kept<OUT>::T Out;
 
@@ -12,9 +12,10 @@ DEVICE void put(Out* to, const float* x) {
   store_streaming(to, make_pack<V>(values));
 }
 
-// One id a bag: rows copied. A warp takes 32 bags.
-extern "C" __global__ void __launch_bounds__(WARPS * 32)
-    lookup_one(const Row* __restrict__ table, u32 num_rows, const u32* __restrict__ ids, const float* __restrict__ gains,
+#if !BAGGED
+// One entry a bag: rows copied. A warp takes 32 bags.
+extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS)
+    lookup(const Row* __restrict__ table, u32 num_rows, const u32* __restrict__ ids, const float* __restrict__ gains,
                Out* __restrict__ out, u32 num_bags) {
   const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const Group group{lane % L, FULL};
@@ -25,7 +26,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32)
   float my_gain = 1.0f;
   if (gains) my_gain = base + lane < num_bags ? gains[base + lane] : 0.0f;
   constexpr int ROUNDS = 32 / G;  // bags of a group
-  constexpr int U = U_ONE < ROUNDS ? U_ONE : ROUNDS;
+  constexpr int U = AT_ONCE < ROUNDS ? AT_ONCE : ROUNDS;
 #pragma unroll 1
   for (int first = 0; first < ROUNDS; first += U) {
     Pack<Row, V> x[U][K];
@@ -58,15 +59,15 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32)
   }
 }
 
-// Bags of any length: a group sums BAGS of them side by side, each in the order of its entries. While U_BAG rows of each are
-// added, the next ones are on their way; ids are read a round of L ahead.
+#else
+// Bags of any length: a group sums BAGS of them side by side, each in the order of its entries. Ids are read L entries ahead.
 extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS)
-    lookup_bags(const Row* __restrict__ table, u32 num_rows, const u32* __restrict__ ids, const u32* __restrict__ offsets,
+    lookup(const Row* __restrict__ table, u32 num_rows, const u32* __restrict__ ids, const u32* __restrict__ offsets,
                 const float* __restrict__ gains, Out* __restrict__ out, u32 num_bags) {
   const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const Group group{lane % L, FULL};
   const u32 first_bag = ((blockIdx.x * WARPS + warp) * G + lane / L) * BAGS;
-  constexpr int U = U_BAG < L ? U_BAG : L;
+  constexpr int U = AT_ONCE < L ? AT_ONCE : L;
   u32 start[BAGS], stop[BAGS], my_id[BAGS], next_id[BAGS], longest = 0;
   float my_gain[BAGS], next_gain[BAGS], sum[BAGS][E];
 #pragma unroll
@@ -88,59 +89,36 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS)
       gain[b] = gains && at < stop[b] ? gains[at] : 1.0f;
     }
   };
-  struct Rows {
-    Pack<Row, V> x[U][BAGS][K];
-    float gain[U][BAGS];
-  };
-  // Rows `done` to `done` + U of each bag.
-  const auto fetch = [&](Rows& rows, u32 done) {
-    const u32 first = done % L;
-    if (first == 0) {
-#pragma unroll
-      for (int b = 0; b < BAGS; ++b) my_id[b] = next_id[b], my_gain[b] = next_gain[b];
-      take(done + L, next_id, next_gain);
-    }
-#pragma unroll
-    for (int u = 0; u < U; ++u)
-#pragma unroll
-      for (int b = 0; b < BAGS; ++b) {
-        const u32 id = __shfl_sync(FULL, my_id[b], first + u, L);
-        if (gains) rows.gain[u][b] = __shfl_sync(FULL, my_gain[b], first + u, L);
-#pragma unroll
-        for (int k = 0; k < K; ++k) {
-          rows.x[u][b][k] = {};
-          if (id < num_rows && group.has(k)) rows.x[u][b][k] = load_constant<V>(table + static_cast<u64>(id) * DIM + group.offset(k));
-        }
-      }
-  };
-  const auto add = [&](const Rows& rows) {
-#pragma unroll
-    for (int u = 0; u < U; ++u)
-#pragma unroll
-      for (int b = 0; b < BAGS; ++b)
-#pragma unroll
-        for (int j = 0; j < E; ++j) {
-          const float value = Kept<TABLE>::get(number(rows.x[u][b][j / V], j % V));
-          sum[b][j] += gains ? rows.gain[u][b] * value : value;
-        }
-  };
   take(0, next_id, next_gain);
-  if (PIPELINED) {
-    Rows a, b;
-    fetch(a, 0);
+  for (u32 done = 0; done < longest; done += L) {
+#pragma unroll
+    for (int b = 0; b < BAGS; ++b) my_id[b] = next_id[b], my_gain[b] = next_gain[b];
+    take(done + L, next_id, next_gain);
 #pragma unroll 1
-    for (u32 done = 0; done < longest; done += 2 * U) {
-      if (done + U < longest) fetch(b, done + U);
-      add(a);
-      if (done + 2 * U < longest) fetch(a, done + 2 * U);
-      if (done + U < longest) add(b);
-    }
-  } else {
-#pragma unroll 1
-    for (u32 done = 0; done < longest; done += U) {
-      Rows rows;
-      fetch(rows, done);
-      add(rows);
+    for (int first = 0; first < L && done + first < longest; first += U) {
+      Pack<Row, V> x[U][BAGS][K];
+#pragma unroll
+      for (int u = 0; u < U; ++u)
+#pragma unroll
+        for (int b = 0; b < BAGS; ++b) {
+          const u32 id = __shfl_sync(FULL, my_id[b], first + u, L);
+#pragma unroll
+          for (int k = 0; k < K; ++k) {
+            x[u][b][k] = {};
+            if (id < num_rows && group.has(k)) x[u][b][k] = load_constant<V>(table + static_cast<u64>(id) * DIM + group.offset(k));
+          }
+        }
+#pragma unroll
+      for (int u = 0; u < U; ++u)
+#pragma unroll
+        for (int b = 0; b < BAGS; ++b) {
+          const float gain = gains ? __shfl_sync(FULL, my_gain[b], first + u, L) : 1.0f;
+#pragma unroll
+          for (int j = 0; j < E; ++j) {
+            const float value = Kept<TABLE>::get(number(x[u][b][j / V], j % V));
+            sum[b][j] += gains ? gain * value : value;
+          }
+        }
     }
   }
 #pragma unroll
@@ -153,3 +131,4 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS)
     }
   }
 }
+#endif
