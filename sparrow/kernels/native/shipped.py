@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 
 from sparrow.files import replace_file
-from sparrow.kernels.feed.loading import job as feed_job
 from sparrow.kernels.cuda import machine
+from sparrow.kernels.feed.loading import job as feed_job
 from sparrow.kernels.native import compiler, sources
 from sparrow.kernels.native.compiler import compile_library, levels, library_name
 from sparrow.kernels.native.library import ffi_content, shipped_name

@@ -77,8 +77,8 @@ def test_the_tuning_changes_no_bits(monkeypatch):
     lookups = random_lookups(rng, 50, 33, 20)
     want = jax.jit(cuda.lookup)(table, lookups)
     for change in (
-        {"lanes": 4, "bags": 1, "u_bag": 2, "warps": 2},
-        {"lanes": 8, "bags": 3, "pipelined": 1, "u_bag": 2},
+        {"lanes": 4, "bags": 1, "at_once": 2, "warps": 2},
+        {"lanes": 8, "bags": 3, "at_once": 4},
     ):
         monkeypatch.setattr(tuning, "for_lookup", lambda *_, c=change: dataclasses.replace(tuning.LookupTuning(4), **c))
         got = jax.jit(lambda t, x: cuda.lookup(t, x))(table, lookups)
