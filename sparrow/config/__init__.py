@@ -1,4 +1,4 @@
-"""Configs: everything that a training run needs to be told, checked before anything runs.
+"""Configs: the complete description of a training run, checked before anything runs.
 
 >>> from sparrow import config
 >>> text = '''
@@ -21,7 +21,7 @@ sparrow.errors.ConfigError: train.batch_siz: unknown field: did you mean 'batch_
 
 `load` reads a file: YAML, JSON, Python, or a config of TorchEasyRec. `json_schema` is for editors. `assemble`,
 `train_pipeline`, `evaluate_pipeline`, `table_rules`, `dense_optimizer` and `optimizer` build what the config describes,
-`sparrow.tasks` its losses and metrics; `epochs_in_steps` tells schedules that count epochs how long one is.
+`sparrow.tasks` its losses and metrics; `epochs_in_steps` gives the length of an epoch to schedules that count epochs.
 """
 
 from sparrow.config.building.assemble import Assembly, assemble, evaluate_pipeline, need, train_pipeline

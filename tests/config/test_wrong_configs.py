@@ -77,7 +77,7 @@ WRONG = {
     ),
     "task space without its label": (
         valid(tasks__click__out_task_space_weight=0.0),
-        "tasks.click: task-space weights need task_space_label, the column that tells the task's space",
+        "tasks.click: task-space weights need task_space_label, the column that marks the task's space",
     ),
     "feature without a size": (
         valid(data__features=[{"kind": "id", "name": "user", "embedding_dim": 4}]),
@@ -117,7 +117,7 @@ WRONG = {
     ),
     "average that is not kept": (
         valid(evaluate={"use_ema": True}),
-        "evaluate.use_ema is true, but train.ema keeps no average; set it, to 0.999 say",
+        "evaluate.use_ema is true, but train.ema keeps no average; set it, for example to 0.999",
     ),
     "towers that are not the tasks": (
         valid(
@@ -138,7 +138,7 @@ WRONG = {
     ),
     "negatives from nowhere": (
         valid(tasks__click__losses=["sampled_softmax"]),
-        "sampled negatives need data.negatives, which says what they are drawn from",
+        "sampled negatives need data.negatives, the source that they are drawn from",
     ),
     "no negatives": (
         valid(data__negatives={"items": {"name": "parquet", "path": "x"}, "group": "a", "id_column": "i", "count": 0}),

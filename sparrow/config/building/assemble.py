@@ -20,20 +20,20 @@ from sparrow.models import Inputs
 from sparrow.registry import nearest
 
 WIDE: Final = "_wide"
-"""What the name of a feature gets where it has a table of its own for a wide group."""
+"""The suffix of a feature's name where it has a table of its own for a wide group."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Assembly:
-    """What the embedder and the model are made of.
+    """The parts of the embedder and the model.
 
     Attributes:
-      features: what the pipeline reads.
+      features: the features that the pipeline reads.
       specs: the lookups, for `sparrow.Embedder`; each table has its rule.
       ids_of: for each lookup, the feature whose ids it takes. A feature with a table of its own for a wide group is
         looked up twice, and read once.
-      inputs: what the model is built from.
-      item_id: the key that tells which item an example chose, where negatives are drawn.
+      inputs: the inputs of the model.
+      item_id: the key of the item that an example chose, where negatives are drawn.
     """
 
     features: tuple[Feature, ...]
@@ -43,7 +43,7 @@ class Assembly:
     item_id: str | None = None
 
     def lookups(self, ids: Mapping[str, Any]) -> dict[str, Any]:
-        """The ids of a batch by lookup: what `sparrow.Embedder.pack` takes."""
+        """Return the ids of a batch by lookup, for `sparrow.Embedder.pack`."""
         return {lookup: ids[feature] for lookup, feature in self.ids_of.items()}
 
 
@@ -100,7 +100,7 @@ def evaluate_pipeline(config: Config, prepare: Callable[[Any], Any] | None = Non
 
 
 def _negatives(config: Config, count: int | None) -> Callable[[Reader], NegativeSampler] | None:
-    """What makes the sampler of a pipeline, once the examples are open; None: there is none."""
+    """Return a function that makes the sampler once the examples are open; None: there is no sampler."""
     data, model = need(config.data, "data"), need(config.model, "model")
     section = data.negatives
     if section is None or count is None:

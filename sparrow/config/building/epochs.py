@@ -1,4 +1,4 @@
-"""Schedules that count epochs: they are told once, when a run starts, how many optimizer steps an epoch has."""
+"""Schedules that count epochs get the number of optimizer steps per epoch once, when a run starts."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from sparrow.schedules import with_steps_per_epoch
 
 
 def counts_epochs(config: Config) -> bool:
-    """Whether a schedule of the config waits to be told how long an epoch is."""
+    """Return whether a schedule of the config lacks the length of an epoch."""
     return epochs_in_steps(config, 1) != config
 
 
 def epochs_in_steps(config: Config, steps_per_epoch: int) -> Config:
-    """The config with schedules that know how long an epoch is; those that say it themselves stay as they are.
+    """Return the config with the length of an epoch in all schedules that lack it.
 
     >>> from sparrow.config import loads
     >>> text = '''

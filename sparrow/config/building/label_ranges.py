@@ -40,7 +40,7 @@ def _check(config: Config, name: str, task: Task, loss: Loss, others: Mapping[st
 
 
 def _classes_of(config: Config, task: str) -> int | None:
-    """The number of logits that the model has for a task, where its options tell; None for a model of one's own."""
+    """The number of logits that the model has for a task, where its options give it; None for a model of one's own."""
     architecture = None if config.model is None else config.model.architecture
     towers = getattr(architecture, "task_towers", ())
     described = next((tower for tower in towers if tower.task == task), architecture)

@@ -60,7 +60,7 @@ def optimizer(train: Train, embedder: Embedder) -> Optimizer:
         clip_global_norm=train.clip_global_norm,
         precision=train.precision,
         loss_scale=train.loss_scale,
-        skip_nonfinite=True,  # a step that is not finite never changes anything; train.non_finite says what follows
+        skip_nonfinite=True,  # a step that is not finite never changes anything; train.non_finite decides what follows
         ema=train.ema,
     )
 
@@ -82,7 +82,7 @@ def _rule(rule: Rule, where: Path) -> Rule:
 
 
 def _check_rate(rate: Any, where: Path) -> None:
-    """Refuses a schedule that counts epochs and was not told how long one is."""
+    """Refuse a schedule that counts epochs and lacks the length of one."""
     if isinstance(rate, Schedule) and rate.by_epoch and rate.steps_per_epoch is None:
         problem = "counts epochs (by_epoch), and how many steps an epoch has is not known; add steps_per_epoch"
         raise ConfigError([Problem(where, problem)])

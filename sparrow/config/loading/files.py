@@ -67,7 +67,7 @@ def from_mapping(
     overrides: Iterable[str] = (),
     lines: Mapping[FieldPath, int] | None = None,
 ) -> Config:
-    """The config that ``data`` describes. ``lines`` says where its values stand in the file."""
+    """The config that ``data`` describes. ``lines`` holds the lines of its values in the file."""
     if not isinstance(data, Mapping):
         raise ConfigError(f"a config is a mapping of sections, got {shown(data)}", source)
     overridden: list[FieldPath] = []
@@ -179,7 +179,7 @@ def _walk(node: Any, path: FieldPath, lines: dict[FieldPath, int], source: str |
 
 
 def _located(problem: Problem, lines: Mapping[FieldPath, int], overridden: Iterable[FieldPath]) -> Problem:
-    """The problem with the line of its field, or of the nearest one around it; what was overridden has no line."""
+    """The problem with the line of its field, or of the nearest one around it; an overridden field has no line."""
     path = problem.path
     if problem.line or any(path[: len(over)] == over for over in overridden):
         return problem

@@ -1,4 +1,4 @@
-"""From pydantic's errors to one sentence each: what is wrong with which field, and what is allowed."""
+"""From pydantic's errors to one sentence each: the field, the problem, and the values allowed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Section`: what all parts of a config have in common."""
+"""`Section`: the base of all parts of a config."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sparrow.registry import freeze
 class Section(BaseModel):
     """A part of a config: typed fields, unknown ones refused, never changed once made.
 
-    What is wrong with it is a `ConfigError` with one line per problem, from Python as from a file.
+    Problems raise a `ConfigError` with one line each, from Python as from a file.
     """
 
     model_config = STRICT

@@ -1,4 +1,4 @@
-"""`Config`: all that a training run needs to be told."""
+"""`Config`: the complete description of a training run."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class Config(Section):
     train: Train
     """How the model is trained."""
     tasks: Annotated[dict[Name, Task], Field(min_length=1)]
-    """What the model is to learn, by name."""
+    """The tasks that the model learns, by name."""
     data: Data | None = None
     """Where examples come from; a run needs it, a loop of one's own may not."""
     model: Model | None = None
-    """What is trained; a run needs it, a loop of one's own may not."""
+    """The model; required for a run, optional for a loop of one's own."""
     evaluate: Evaluate = Evaluate()
     """How the model is evaluated."""
     model_dir: Name | None = None
@@ -49,7 +49,7 @@ class Config(Section):
     @model_validator(mode="after")
     def _check(self) -> Config:
         if self.evaluate.use_ema and self.train.ema is None:
-            raise ValueError("evaluate.use_ema is true, but train.ema keeps no average; set it, to 0.999 say")
+            raise ValueError("evaluate.use_ema is true, but train.ema keeps no average; set it, for example to 0.999")
         self._check_negatives()
         towers = getattr(self.model.architecture, "task_towers", None) if self.model else None
         if towers is not None and {tower.task for tower in towers} != set(self.tasks):
@@ -68,4 +68,4 @@ class Config(Section):
         if drawn and wanted == "in_batch":
             raise ValueError("data.negatives draws items, which model.architecture.negatives 'in_batch' has no use for")
         if not drawn and (wanted == "sampled" or "negatives" in read):
-            raise ValueError("sampled negatives need data.negatives, which says what they are drawn from")
+            raise ValueError("sampled negatives need data.negatives, the source that they are drawn from")

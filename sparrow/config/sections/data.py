@@ -1,4 +1,4 @@
-"""Where examples come from and what is read from them: the section ``data`` of a config."""
+"""The section ``data`` of a config: sources, features, labels, negatives."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ class Negatives(Section):
     group: Name
     """The group of features, in model.groups, that describe an item."""
     id_column: Name
-    """The column of the item's id in the examples: a drawn item that an example chose is none of its negatives."""
+    """The column of the item's id in the examples; items that the example chose are excluded from its negatives."""
     items_id_column: Name | None = None
-    """The column of the id in the items; that of the examples, unless given."""
+    """The column of the id in the items. Default: id_column."""
     weight_column: Name | None = None
-    """The column of the items that says how often each is drawn, in proportion; all as often, unless given."""
+    """The column of the items with their sampling weights. Default: all items are drawn equally often."""
     count: Count
-    """How many are drawn for a batch of training."""
+    """Items drawn per training batch."""
     evaluate_count: Count | None = None
-    """How many are drawn for a batch of evaluation; as many as in training, unless given."""
+    """Items drawn per evaluation batch. Default: count."""
 
 
 class Data(Section):
-    """Where examples come from, and what is read from them."""
+    """The sources of examples, and the features and labels read from them."""
 
     train: SourceRecord
-    """What to train on."""
+    """The source to train on."""
     features: Annotated[tuple[FeatureRecord, ...], Field(min_length=1)]
     """The inputs of the model."""
     evaluate: SourceRecord | None = None
-    """What to evaluate on."""
+    """The source to evaluate on."""
     labels: tuple[LabelRecord, ...] = ()
-    """Labels that are made from a column, such as "a rating of at least 4"; others are columns as they stand."""
+    """Labels that are made from a column, such as "a rating of at least 4"; a label that is not listed is a column."""
     negatives: Negatives | None = None
-    """What negatives are drawn from, for the losses sampled_softmax and bpr."""
+    """The source of negatives, for the losses sampled_softmax and bpr."""
     shuffle_rows: Annotated[int, Field(ge=0, lt=2**31)] = 0
-    """Rows that are shuffled among each other, at least; 0: rows come in the source's order."""
+    """The least number of rows that are shuffled together; 0 keeps the order of the source."""
     drop_remainder: bool = False
-    """Whether an epoch's last rows are left out where they fill no batch."""
+    """Whether to drop the last rows of an epoch that do not fill a batch."""
     bad_rows: Literal["error", "skip"] = "error"
-    """A malformed row is an error, or is left out and counted."""
+    """The reaction to a malformed row: raise an error, or skip the row and count it."""
     ahead: Annotated[int, Field(ge=0, le=1000)] | None = None
     """Batches that are made early, in the background; two more than threads, unless given."""
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None

@@ -1,4 +1,4 @@
-"""What is trained: the section ``model`` of a config."""
+"""The section ``model`` of a config: the architecture, and the features that it reads."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from sparrow.config.sections.train import Count, Name, Names
 
 
 class Model(Section):
-    """What is trained, and which features enter it where."""
+    """The architecture, and the groups of features that it reads."""
 
     architecture: ArchitectureRecord
     """The model's name, or a mapping with its name and options."""
     groups: Annotated[dict[Name, Names], Field(min_length=1)]
-    """The names of the features in each group; the model says which groups it reads."""
+    """The names of the features in each group; the architecture defines the groups that it reads."""
     wide_dim: Count = 1
     """The embedding dim of features in a group of their own tables, such as the wide part of Wide & Deep."""
 

@@ -1,4 +1,4 @@
-"""What tables are like beside their rows, dims and optimizers: ``model.tables`` of a config."""
+"""``model.tables`` of a config: initial values, precision and limits of tables."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class TableOptions(Section):
     tables: Names
     """Regular expressions that match whole names of tables; a plain name matches itself."""
     initializer: InitializerRecord | None = None
-    """What they start from; uniform values within ±1/√rows, unless given."""
+    """The initial values. Default: uniform within ±1/√rows."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    """What they are kept in; updates are always computed in float32."""
+    """The precision that they are kept in; updates are always computed in float32."""
     stochastic_rounding: bool = True
     """Whether a table of 16 bits is written with seeded stochastic rounding, or to nearest."""
     min_value: float | None = None

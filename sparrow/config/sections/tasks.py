@@ -1,4 +1,4 @@
-"""What a model is to learn, and how well it does: the section ``tasks`` of a config."""
+"""The section ``tasks`` of a config: labels, losses and metrics."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from sparrow.losses import TaskWeights
 from sparrow.registry import PLACEHOLDER
 
 METRIC_USE: Final = "metric_use"
-"""What the JSON schema calls a metric with its column to group by."""
+"""The name, in the JSON schema, of a metric with its column to group by."""
 
 
 class MetricUse(Section):
-    """A metric, and what it needs beside predictions and labels.
+    """A metric, and the column that it groups by.
 
     >>> MetricUse.model_validate({"name": "grouped_auc", "group_by": "user"}).metric
     GroupedAUC(average='uniform')
@@ -26,12 +26,12 @@ class MetricUse(Section):
     metric: MetricRecord
     """The metric's name, or a mapping with its name and options."""
     group_by: Name | None = None
-    """The column whose value says which rows belong together, for metrics by group."""
+    """The column to group rows by, for metrics by group."""
 
     @model_validator(mode="before")
     @classmethod
     def _from_metric(cls, value: Any) -> Any:
-        """From the form that configs use: the metric's own, with group_by beside its options."""
+        """Read the form that configs use: the metric's own, with group_by among its options."""
         if isinstance(value, MetricUse) or (isinstance(value, dict) and "name" not in value):
             return value
         if isinstance(value, dict):
@@ -44,7 +44,7 @@ class MetricUse(Section):
         return {PLACEHOLDER: METRIC_USE}
 
     def written(self, fields: dict[str, Any]) -> Any:
-        """The inverse of what a config may hold: the metric's own form, with group_by beside its options."""
+        """Write the form that configs use: the metric's own, with group_by among its options."""
         metric, group_by = fields["metric"], fields.get("group_by")
         if group_by is None:
             return metric
@@ -65,17 +65,17 @@ class Task(Section):
     label: Name
     """The column that holds the label."""
     losses: Annotated[tuple[LossRecord, ...], Field(min_length=1)]
-    """What is minimized: the sum of these."""
+    """The losses; their sum is minimized."""
     metrics: tuple[MetricUse, ...] = ()
-    """What evaluation reports."""
+    """The metrics of evaluation."""
     train_metrics: tuple[MetricUse, ...] = ()
-    """What training reports while it runs."""
+    """The metrics of training batches, logged while it runs."""
     weight: NotNegative = 1.0
-    """What the task's loss is multiplied by in the total."""
+    """The factor of the task's loss in the total."""
     sample_weight: Name | None = None
     """The column that holds the weights of the examples."""
     task_space_label: Name | None = None
-    """The column that says whether an example is in the task's space: above 0."""
+    """The column that marks the examples in the task's space: values above 0."""
     in_task_space_weight: NotNegative = 1.0
     """The weight of the examples in the task's space."""
     out_task_space_weight: NotNegative = 1.0
@@ -84,7 +84,7 @@ class Task(Section):
     @model_validator(mode="after")
     def _check(self) -> Task:
         if self.weights.has_space and self.task_space_label is None:
-            raise ValueError("task-space weights need task_space_label, the column that tells the task's space")
+            raise ValueError("task-space weights need task_space_label, the column that marks the task's space")
         return self
 
     @property

@@ -28,7 +28,7 @@ class TableOptimizer(Section):
 
 
 class DenseGroup(Section):
-    """What trains a group of dense parameters: the arguments of ``sparrow.dense.build``."""
+    """The optimizer of a group of dense parameters: the arguments of ``sparrow.dense.build``."""
 
     optimizer: OptimizerRecord
     """The optimizer's name, or a mapping with its name and hyper-parameters."""
@@ -39,7 +39,7 @@ class DenseGroup(Section):
     l2: NotNegative = 0.0
     """l2 * parameters joins the gradient before the optimizer sees it."""
     weight_decay_mask: Names | None = None
-    """Regular expressions over whole parameter paths: what weight_decay and l2 act on; all, unless given."""
+    """Regular expressions over full parameter paths: the parameters that weight_decay and l2 act on. Default: all."""
 
     @model_validator(mode="after")
     def _check_rate(self) -> DenseGroup:
@@ -56,14 +56,14 @@ class DensePart(DenseGroup):
 
 
 class DenseOptimizer(DenseGroup):
-    """What trains the dense parameters."""
+    """The optimizer of the dense parameters."""
 
     clip_norm: Positive | None = None
     """The largest global norm of the dense gradients."""
     clip_value: Positive | None = None
     """The largest absolute value of an element of a dense gradient."""
     parts: dict[Name, DensePart] = {}
-    """Groups of parameters with an optimizer of their own, by name; the rest is trained as this section says."""
+    """Groups of parameters with an optimizer of their own, by name; this section trains the rest."""
 
     @model_validator(mode="after")
     def _check(self) -> DenseOptimizer:
@@ -73,10 +73,10 @@ class DenseOptimizer(DenseGroup):
 
 
 class BestBy(Section):
-    """What makes a checkpoint the best one."""
+    """The criterion of the best checkpoint."""
 
     metric: Name
-    """What to compare, by the name that results show, such as auc; or loss."""
+    """The metric to compare, by its name in the results, such as auc; or loss."""
     mode: Literal["max", "min"]
     """Whether more is better, or less."""
 
@@ -85,13 +85,13 @@ class Checkpoint(Section):
     """When the state is saved, and what is kept. The last step is always saved."""
 
     every_steps: Count | None = None
-    """Save after so many optimizer steps."""
+    """Optimizer steps between two saves."""
     every_epochs: Count | None = None
-    """Save after so many epochs, in place of steps."""
+    """Epochs between two saves, instead of steps."""
     every_minutes: Positive | None = None
-    """Save after so many minutes, beside steps or epochs; 10 where neither is given."""
+    """Minutes between two saves, in addition to steps or epochs. Default: 10 where neither is given."""
     keep: Count | None = 3
-    """How many of the newest checkpoints to keep; null: all."""
+    """Number of newest checkpoints to keep; null keeps all."""
     best_by: BestBy | None = None
     """Also save, and keep, the checkpoint of the best evaluation."""
 
@@ -107,18 +107,19 @@ class Checkpoint(Section):
 class StartFrom(Section):
     """Where the first weights come from: tables and dense parameters of another run's checkpoint, by name.
 
-    The optimizer and the count of steps start anew, unless told otherwise. What the checkpoint lacks, or has in another
-    shape, is an error that names it.
+    The optimizer state and the step count start anew unless ``optimizer`` is true. A table or parameter that the
+    checkpoint lacks, or has in another shape, is an error that names it.
     """
 
     folder: Name
-    """Of the other run."""
+    """The folder of the other run."""
     step: Count | Literal["best"] | None = None
-    """Which checkpoint: of a step, the best, or the newest."""
+    """The checkpoint: a step, best, or the newest by default."""
     tables: dict[Name, Name] = {}
-    """Tables that are called otherwise there: the name here, the name there."""
+    """Tables with another name there: name here to name there."""
     params: dict[Name, Name] = {}
-    """Dense parameters that are: a regular expression for whole paths here, the path there (\\1 is its first group)."""
+    """Dense parameters with another path there: a regular expression for full paths here to the path there (\\1 is its
+    first group)."""
     skip: tuple[Name, ...] = ()
     """Regular expressions for tables and paths of parameters that stay fresh."""
     optimizer: bool = False
@@ -141,7 +142,7 @@ class Train(Section):
     sparse_optimizer: RuleRecord
     """The rule of every table that table_optimizers does not name."""
     dense_optimizer: DenseOptimizer
-    """What trains the dense parameters."""
+    """The optimizer of the dense parameters."""
     batch_size: Count
     """Examples in a micro-batch; an optimizer step sees accumulate * batch_size."""
     steps: Count | None = None
@@ -153,20 +154,20 @@ class Train(Section):
     accumulate: Count = 1
     """Micro-batches per optimizer step; the step equals that on one batch of them all."""
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
-    """What the model computes in; parameters and tables keep their own precision."""
+    """The precision of the model's computation; parameters and tables keep their own precision."""
     loss_scale: LossScaleRecord = None
     """Dynamic loss scaling, for float16: true, or a mapping of its numbers."""
     non_finite: Literal["stop", "skip"] = "stop"
-    """What a loss or gradient that is not finite does: it stops the run, or the step is left out and counted. Gradients
-    that overflow under a loss scale are always left out."""
+    """The reaction to a loss or gradient that is not finite: stop the run, or skip the step and count it. Gradients
+    that overflow under a loss scale are always skipped."""
     clip_global_norm: Positive | None = None
     """The largest norm of the gradients of tables and dense parameters together."""
     ema: Annotated[float, Field(ge=0, lt=1)] | None = None
     """The decay of an average of the dense parameters."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
-    """What all random numbers come from."""
+    """The seed of all random numbers."""
     start_from: StartFrom | None = None
-    """Where the first weights come from; random numbers, unless given."""
+    """A run to take the first weights from. Default: random weights."""
     checkpoint: Checkpoint = Checkpoint()
     """When the state is saved."""
     log_every_steps: Count = 100
@@ -174,7 +175,7 @@ class Train(Section):
     tensorboard: bool = True
     """Whether to write scalars for TensorBoard."""
     summaries: tuple[Summary, ...] = ("loss", "learning_rate")
-    """What is shown beside the metrics; parameter and gradient are histograms of the dense ones, in TensorBoard."""
+    """Values to log in addition to the metrics; parameter and gradient are TensorBoard histograms of the dense ones."""
     traffic: Annotated[float, Field(ge=0, le=1)] = 0.01
     """The share of the time that counting looked-up rows may take, for the report; 0: none, 1: count every batch."""
 
@@ -187,35 +188,35 @@ class Train(Section):
 
 
 class EarlyStopping(Section):
-    """When training ends before its last step: evaluations that bring nothing better."""
+    """End training early after evaluations without improvement."""
 
     metric: Name
-    """What to watch, by the name that results show, such as auc; or loss."""
+    """The metric to watch, by its name in the results, such as auc; or loss."""
     mode: Literal["max", "min"]
     """Whether more is better, or less."""
     patience: Count = 1
-    """How many evaluations in a row may bring nothing better before training ends."""
+    """Evaluations in a row without improvement after which training ends."""
     min_change: NotNegative = 0.0
-    """By how much a value must be better to count."""
+    """The smallest improvement that counts."""
 
 
 class Evaluate(Section):
     """How the model is evaluated. The last step is always evaluated, where there is data for it."""
 
     every_steps: Count | None = None
-    """Evaluate after so many optimizer steps."""
+    """Optimizer steps between two evaluations."""
     every_epochs: Count | None = None
-    """Evaluate after so many epochs, in place of steps."""
+    """Epochs between two evaluations, instead of steps."""
     early_stopping: EarlyStopping | None = None
     """When to end training early."""
     steps: Count | None = None
-    """Batches to evaluate on; all, unless given."""
+    """Batches to evaluate on. Default: all."""
     batch_size: Count | None = None
-    """Examples in a batch; that of train, unless given."""
+    """Examples in a batch. Default: train.batch_size."""
     use_ema: bool | None = None
-    """Whether to evaluate the average of the dense parameters; where there is one, unless given."""
+    """Whether to evaluate the average of the dense parameters. Default: where train.ema keeps one."""
     log_every_steps: Count | None = None
-    """Batches between two lines of the log about how far an evaluation is; no such lines, unless given."""
+    """Batches between two progress lines of an evaluation. Default: no such lines."""
 
     @model_validator(mode="after")
     def _check(self) -> Evaluate:
