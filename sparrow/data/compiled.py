@@ -13,12 +13,8 @@ import pyarrow as pa
 from sparrow.data.block import Block, Layout, Name
 from sparrow.data.errors import Problems
 from sparrow.data.features import Feature
-<<<<<<< HEAD
 from sparrow.data.label_checks import CheckedLabel
 from sparrow.data.labels import key_step, number_step
-=======
-from sparrow.data.labels import Label, key_step, number_step
->>>>>>> bf0f8c8 (Labels are checked after the compiled conversion, too)
 from sparrow.data.sources.base import BadRows
 from sparrow.embedding import Ragged
 from sparrow.kernels import feed
@@ -45,11 +41,7 @@ class Compiled:
       steps: the compiled conversions.
       outputs: of each step.
       rest: the features that have no compiled conversion.
-<<<<<<< HEAD
       checked: the labels of which losses take a certain range only.
-=======
-      labels: the labels, whose values have a range.
->>>>>>> bf0f8c8 (Labels are checked after the compiled conversion, too)
     """
 
     layout: Layout
@@ -57,11 +49,7 @@ class Compiled:
     steps: feed.Plan
     outputs: list[Output]
     rest: list[Feature]
-<<<<<<< HEAD
     checked: list[CheckedLabel]
-=======
-    labels: tuple[Label, ...]
->>>>>>> bf0f8c8 (Labels are checked after the compiled conversion, too)
 
     @classmethod
     def of(cls, converter: Converter, kinds: Mapping[str, Any]) -> Compiled | None:
@@ -92,13 +80,7 @@ class Compiled:
             [(cast("feed.Step", step), places[name].word if name in places else -1) for name, step, _ in made],
             {name: place for place, name in enumerate(converter.columns)},
         )
-<<<<<<< HEAD
         return cls(layout, list(converter.columns), plan, [Output(name, use) for name, _, use in made], rest, checked)
-=======
-        return cls(
-            layout, list(converter.columns), plan, [Output(name, use) for name, _, use in made], rest, converter.labels
-        )
->>>>>>> bf0f8c8 (Labels are checked after the compiled conversion, too)
 
     def convert(self, piece: Any, bad_rows: BadRows) -> tuple[Block, int] | None:
         """The rows of a record batch that can be used, and how many cannot; None: the reference must look."""
@@ -121,8 +103,6 @@ class Compiled:
         for feature in self.rest:
             block = _with(block, (feature.part, feature.name), feature.convert(piece, problems))
         if problems.rows is not None or any(self._refused(label, block, piece) for label in self.checked):
-            return None
-        if any(label.refuses(block.column(("labels", label.name)), piece) for label in self.labels):
             return None
         if made.bad is None:
             return block, 0

@@ -71,12 +71,8 @@ class CheckedLabel(Label):
 
     checks: tuple[LabelCheck, ...] = ()
 
-    def refuses(self, labels: npt.NDArray[np.float32], columns: Any) -> bool:
-        """Return whether a loss cannot work with some of the labels."""
-        return any(check.refused(labels, columns).any() for check in self.checks)
-
     def convert(self, columns: Any, problems: Problems) -> npt.NDArray[np.float32]:
-        """Return the labels, (batch,) float32."""
+        """(batch,) float32."""
         bad_before = problems.rows
         labels = super().convert(columns, problems)
         for check in self.checks:

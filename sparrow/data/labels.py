@@ -52,10 +52,6 @@ class Label:
         step = number_step(self.source_column, kinds)
         return None if step is None else dataclasses.replace(step, limit=self.at_least)
 
-    def refuses(self, labels: npt.NDArray[np.float32], columns: Any) -> bool:
-        """Return whether some of the labels, as converted, cannot be used: False, unless a subclass has a range."""
-        return False
-
     def convert(self, columns: Any, problems: Problems) -> npt.NDArray[np.float32]:
         """(batch,) float32."""
         x = required_numbers(columns, self.source_column, f"label '{self.name}'", problems)
