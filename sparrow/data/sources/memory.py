@@ -73,7 +73,10 @@ class TableReader(Reader):
     def fingerprint(self) -> str:
         """The table's shape and schema, and `SAMPLE` of its rows at even distances."""
         rows = np.linspace(0, max(self._table.num_rows - 1, 0), min(SAMPLE, self._table.num_rows)).astype(np.int64)
-        values = self._table.take(pa.array(rows)).to_pydict()
+        try:
+            values = self._table.take(pa.array(rows)).to_pydict()
+        except pa.ArrowException as error:
+            raise DataError(f"cannot be read, it may be damaged: {error}", "table in memory", "row 0") from None
         facts = (self._table.num_rows, self._chunk_rows, str(self._table.schema), values)
         return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
