@@ -29,6 +29,7 @@ def _is_not_of_orbax(record: logging.LogRecord) -> bool:
 # absl, whose logger belongs to the user: only the records of Orbax are dropped.
 logging.getLogger("absl").addFilter(_is_not_of_orbax)
 
+_NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 _DELETED, _DAMAGED, _IN_WORK = ".deleted", ".damaged", ".orbax-checkpoint-tmp"
 
 Say = Callable[[str], None]
@@ -121,7 +122,11 @@ class Checkpoints:
         return self.folder / str(step)
 
     def _remove_old(self) -> None:
-        steps = [step for step in saved_steps(self.folder) if self._owns(step)]
+        try:
+            steps = [step for step in saved_steps(self.folder) if self._owns(step)]
+        except CheckpointError as error:
+            self._say(f"no old checkpoint was removed: {error}")
+            return
         if self.best in steps or self.best is None:
             self._saved_best = self.best
         stay = {self.best, self._saved_best, *steps[: self.keep]}
@@ -157,11 +162,18 @@ class Checkpoints:
 
 
 def saved_steps(folder: Path) -> list[int]:
-    """The steps of all checkpoints, the newest first. A folder that is not there, or cannot be listed, has none."""
+    """The steps of all checkpoints, the newest first. A path that is no folder has none.
+
+    A folder that the operating system does not list is a `CheckpointError`: nobody knows what it holds.
+    """
     try:
         entries = list(os.scandir(folder))
-    except (OSError, ValueError):  # ValueError: a path that holds a zero byte
+    except ValueError:  # a path that holds a zero byte
         return []
+    except OSError as error:
+        if error.errno in _NO_FOLDER:
+            return []
+        raise CheckpointError(f"{folder}: cannot be listed: {error.strerror}") from None
     return sorted(
         (int(entry.name) for entry in entries if _is_step(entry.name) and _may_be_folder(entry)), reverse=True
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -138,5 +139,9 @@ class Saved:
 
     def _raise_if_vanished(self) -> None:
         """A folder that is gone was removed by its run: where there are no locks, that happens while it is read."""
-        if not self.path.exists():
+        try:
+            os.stat(self.path)
+        except FileNotFoundError:
             raise Vanished(f"{self.path}: was removed") from None
+        except OSError:  # it is there, and cannot be looked at
+            return

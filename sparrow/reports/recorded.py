@@ -176,9 +176,10 @@ def _entry(line: str) -> tuple[str, Entry]:
 def _read_json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
+    text = _text(path)
     try:
-        held = json.loads(_text(path))
-    except ValueError as error:
+        held = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise DataError(f"is not JSON: {error}; remove it to leave that part of the report out", str(path)) from None
     if not isinstance(held, dict):
         raise DataError("must hold a JSON object; remove it to leave that part of the report out", str(path))

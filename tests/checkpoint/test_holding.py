@@ -162,6 +162,28 @@ def test_the_one_before_is_read(two, monkeypatch, code, at):
     assert os.strerror(code) in lines[0]
 
 
+def test_a_folder_that_cannot_be_listed(two, monkeypatch):
+    """It is not taken for an empty one, and a run goes on without removing old ones."""
+    lines, scandir = [], os.scandir
+    checkpoints = Checkpoints(two, keep=1, say=lines.append)
+
+    def broken(path):
+        if os.fspath(path) == os.fspath(two):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return scandir(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "scandir", broken)
+        with pytest.raises(CheckpointError, match="cannot be listed: Input/output error"):
+            saved_steps(two)
+        save(checkpoints, 3)
+        checkpoints.wait()
+    assert saved_steps(two) == [3, 2, 1]
+    assert len(lines) == 1
+    checkpoints.close()
+    assert saved_steps(two) == [3]
+
+
 def test_names_that_are_no_steps(two):
     for name in ("0500", "٥", "1_0", "+7", "500x"):
         (two / name).mkdir()

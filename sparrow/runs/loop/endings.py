@@ -59,7 +59,10 @@ def in_one_line(folder: RunFolder | None) -> Iterator[None]:
 
 
 def _left(saver: Saver | RunFolder | None) -> str:
-    steps = [] if saver is None else saver.steps
+    try:
+        steps = [] if saver is None else saver.steps
+    except CheckpointError:
+        return "which checkpoints are saved cannot be seen now"
     if not steps:
         return "no checkpoint was saved before"
     return f"the checkpoint of step {steps[0]} is whole; go on from it with --resume"
