@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import mmap
+import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -15,6 +19,9 @@ from sparrow.data.sources.base import BadRows, Reader, Rows, Source, check_colum
 from sparrow.data.sources.content import fingerprint
 from sparrow.data.sources.files import find_files
 from sparrow.data.values import is_text
+
+PAGE: Final = 4096
+"""Bytes that come from the disk at a time."""
 
 
 @register_source("parquet")
@@ -45,6 +52,7 @@ class ParquetReader(Reader):
 
     def __init__(self, files: Sequence[Path], columns: Sequence[str]) -> None:
         self._columns = list(columns)
+        self._open = threading.local()
         self._files = list(files)
         footers = [_footer(file) for file in files]
         self._footers = [footer for footer, _ in footers]
@@ -82,14 +90,40 @@ class ParquetReader(Reader):
         """As the footers say."""
         return self._schemas
 
+    def fetch(self, chunk: int) -> None:
+        """Look at a byte of every page."""
+        i, _ = self._groups[chunk]
+        begin, end = self._spans[chunk]
+        try:
+            with open(self._files[i], "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+                view = np.frombuffer(mapped, np.uint8)
+                view[begin:end:PAGE].max(initial=0)
+                del view
+        except (OSError, ValueError):
+            pass  # reading it will find out why
+
+    def _opened(self, file: int) -> Any:
+        """A file, opened for the thread that asks; a thread keeps the last one open."""
+        held = getattr(self._open, "file", None)
+        if held is None or held[0] != file:
+            opened = pq.ParquetFile(
+                str(self._files[file]), metadata=self._footers[file], read_dictionary=self._texts, memory_map=True
+            )
+            self._open.file = held = file, opened
+        return held[1]
+
+    @functools.cached_property
+    def _spans(self) -> list[tuple[int, int]]:
+        """The bytes of each row group."""
+        return [_span(self._footers[i].row_group(group)) for i, group in self._groups]
+
     def read(self, chunk: int, bad_rows: BadRows) -> Rows:
         """One row group."""
         i, group = self._groups[chunk]
         footer, file = self._footers[i], str(self._files[i])
         try:
-            with pq.ParquetFile(file, metadata=footer, read_dictionary=self._texts, memory_map=True) as opened:
-                # The loop computes at the same time: one thread decodes ahead, the other cores are the model's.
-                table = opened.read_row_group(group, self._columns, use_threads=False)
+            # Other threads decode other groups at the same time.
+            table = self._opened(i).read_row_group(group, self._columns, use_threads=False)
         except (OSError, pa.ArrowException) as error:
             raise DataError(f"cannot be read, it may be damaged: {error}", file, f"row group {group}") from None
 
@@ -97,6 +131,16 @@ class ParquetReader(Reader):
             return f"row {row + sum(footer.row_group(before).num_rows for before in range(group))}"
 
         return Rows(table, file, place)
+
+
+def _span(group: Any) -> tuple[int, int]:
+    """The bytes from a row group's first column to its last."""
+    first, last = group.column(0), group.column(group.num_columns - 1)
+    return _start(first), _start(last) + last.total_compressed_size
+
+
+def _start(column: Any) -> int:
+    return int(column.dictionary_page_offset or column.data_page_offset)
 
 
 def _footer(file: Path) -> tuple[Any, list[tuple[str, Any]]]:

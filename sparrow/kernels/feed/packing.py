@@ -36,24 +36,14 @@ class Given(NamedTuple):
     combiner: str
 
 
-class _Given(ctypes.Structure):
-    _fields_ = [
-        ("ids", ctypes.c_void_p),
-        ("is_wide", ctypes.c_int64),
-        ("stride", ctypes.c_int64),
-        ("offsets", ctypes.c_void_p),
-        ("weights", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("start", "limit", "ignores", "combiner")),
-    ]
-
-
 def pack_single(
     library: ctypes.CDLL, features: Sequence[Given], examples: int, spare: int, out: npt.NDArray[np.int32]
 ) -> bool:
     """Write the rows of features with one id per bag to ``out``, (examples * features,); False: an id is an error."""
+    given = _raw(features)
     return bool(
         library.sparrow_feed_pack_single(
-            _raw(features), ctypes.c_int64(len(features)), ctypes.c_int64(examples), ctypes.c_int64(spare), address(out)
+            address(given), ctypes.c_int64(len(features)), ctypes.c_int64(examples), ctypes.c_int64(spare), address(out)
         )
     )
 
@@ -73,8 +63,9 @@ def pack_bags(
 
     Return -1 where an id, a weight or an offset is an error.
     """
+    given = _raw(features)
     made: int = library.sparrow_feed_pack_bags(
-        _raw(features),
+        address(given),
         *map(ctypes.c_int64, (len(features), examples, spare, *begin, len(ids))),
         address(ids),
         address(bags),
@@ -85,19 +76,19 @@ def pack_bags(
 
 
 def _raw(features: Sequence[Given]) -> Any:
-    return (_Given * len(features))(
-        *(
-            _Given(
-                of_feature.ids.__array_interface__["data"][0],
-                of_feature.ids.itemsize == 8,
-                of_feature.ids.strides[0] // of_feature.ids.itemsize,
-                None if of_feature.offsets is None else of_feature.offsets.__array_interface__["data"][0],
-                None if of_feature.weights is None else of_feature.weights.__array_interface__["data"][0],
-                of_feature.start,
-                of_feature.limit,
-                of_feature.ignores,
-                COMBINERS.index(of_feature.combiner),
-            )
-            for of_feature in features
+    """The features as ``Given`` of pack.cc: nine numbers of 8 bytes each. An array is made faster than structures."""
+    fields: list[int] = []
+    for given in features:
+        size = given.ids.itemsize
+        fields += (
+            given.ids.__array_interface__["data"][0],
+            size == 8,
+            given.ids.strides[0] // size,
+            0 if given.offsets is None else given.offsets.__array_interface__["data"][0],
+            0 if given.weights is None else given.weights.__array_interface__["data"][0],
+            given.start,
+            given.limit,
+            given.ignores,
+            COMBINERS.index(given.combiner),
         )
-    )
+    return np.array(fields, np.int64)

@@ -35,6 +35,8 @@ class Unvarying:
             return
         self._rows += len(batch)
         for name, ids in batch.ids.items():
+            if f"feature '{name}'" in self._fine:
+                continue
             has_id = len(ids.values) > 0 if isinstance(ids, Ragged) else bool((ids >= 0).any())
             self._look(f"feature '{name}'", has_id, "is without an id")
         for kind, columns in (("feature", batch.numbers), ("label", batch.labels)):

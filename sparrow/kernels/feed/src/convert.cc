@@ -14,7 +14,7 @@
 namespace sparrow {
 namespace {
 
-constexpr int64_t BLOCK = 1024;  // rows that all columns are converted for before the next: their words stay in the cache
+constexpr int64_t BLOCK = 256;  // rows that all columns are converted for before the next: their words stay in the cache
 constexpr int32_t NO_ROW = -1, BAD_ROW = -3;
 
 enum Kind : int64_t { IDS, NUMBERS, BUCKETS, CROSS, KEY };
@@ -239,7 +239,44 @@ class Runner {
     return seen;
   }
 
+  // Integers that are row numbers, or are hashed to such, one per row and none missing: most columns are of this form.
+  template <class T>
+  bool plain_ids(int64_t begin, int64_t end) {
+    const T* from = static_cast<const T*>(columns_[0]->entries.data) + columns_[0]->entries.offset;
+    int32_t* to = at(begin);
+    if (step_.mapping == HASHED) {
+      for (int64_t row = begin; row < end; ++row, to += width_) {
+        *to = static_cast<int32_t>(modulo_(mix64(static_cast<uint64_t>(static_cast<int64_t>(from[row])))));
+      }
+      return true;
+    }
+    const uint64_t size = step_.size;
+    const int32_t unknown = static_cast<int32_t>(step_.unknown);
+    bool all_known = true;
+    for (int64_t row = begin; row < end; ++row, to += width_) {
+      const bool known = static_cast<uint64_t>(static_cast<int64_t>(from[row])) < size;
+      all_known &= known;
+      *to = known ? static_cast<int32_t>(from[row]) : unknown;
+    }
+    if (all_known || unknown != BAD_ROW) return true;
+    to = at(begin);
+    for (int64_t row = begin; row < end; ++row, to += width_) {
+      if (*to == BAD_ROW) {
+        bad_[row] = 1;
+        *to = NO_ROW;
+      }
+    }
+    return true;
+  }
+
   bool ids(int64_t begin, int64_t end) {
+    const Column& column = *columns_[0];
+    const Leaf& leaf = column.entries;
+    const bool is_plain = !column.is_list && leaf.words.empty() && leaf.valid == nullptr && step_.max_length == 0;
+    if (is_plain && step_.word >= 0 && step_.mapping != VOCABULARY) {
+      if (leaf.type == 'i') return plain_ids<int32_t>(begin, end);
+      if (leaf.type == 'l') return plain_ids<int64_t>(begin, end);
+    }
     if (!flatten(*columns_[0], separator_, begin, end, flat_)) return false;
     if (!weight_separator_.empty() && !cut_weights(weight_separator_, flat_, after_)) return false;
     const int64_t count = flat_.entries.count;

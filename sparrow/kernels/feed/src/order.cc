@@ -30,8 +30,12 @@ __attribute__((visibility("default"))) int64_t sparrow_feed_shuffled(int64_t cou
     std::vector<Counter> sorted(count);
     for (int64_t i = 0; i < count; ++i) sorted[next[hashes[i] >> (64 - bits)]++] = {hashes[i], i};
     for (size_t bucket = 0; bucket + 1 < starts.size(); ++bucket) {
-      std::sort(sorted.begin() + starts[bucket], sorted.begin() + starts[bucket + 1],
-                [](const Counter& a, const Counter& b) { return a.hash < b.hash; });
+      for (int64_t i = starts[bucket] + 1; i < starts[bucket + 1]; ++i) {  // insertion: a bucket holds a few
+        const Counter counter = sorted[i];
+        int64_t to = i;
+        for (; to > starts[bucket] && sorted[to - 1].hash > counter.hash; --to) sorted[to] = sorted[to - 1];
+        sorted[to] = counter;
+      }
     }
     for (int64_t i = 0; i < count; ++i) order[i] = sorted[i].place;
     return 1;

@@ -71,7 +71,7 @@ extern "C" {
 __attribute__((visibility("default"))) int64_t sparrow_feed_pack_single(const sparrow::Given* given, int64_t features,
                                                                         int64_t examples, int64_t spare,
                                                                         int32_t* ids) {
-  constexpr int64_t BLOCK = 256;  // examples that stay in the cache while one feature after the other is written
+  constexpr int64_t BLOCK = 64;  // examples that stay in the cache while one feature after the other is written
   for (int64_t begin = 0; begin < examples; begin += BLOCK) {
     const int64_t end = begin + BLOCK < examples ? begin + BLOCK : examples;
     for (int64_t f = 0; f < features; ++f) {
