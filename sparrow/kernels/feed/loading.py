@@ -12,7 +12,7 @@ from sparrow.kernels.native.compiler import CompileError, levels, library_name
 from sparrow.kernels.warning import warn_once
 
 FOLDER = pathlib.Path(__file__).parent / "src"
-SOURCES = ("convert.cc", "order.cc", "pack.cc")
+SOURCES = ("convert.cc", "id_map.cc", "order.cc", "pack.cc")
 SYMBOLS: Final = {  # and whether each returns a number
     "sparrow_feed_convert": True,
     "sparrow_feed_bags": False,
@@ -22,6 +22,17 @@ SYMBOLS: Final = {  # and whether each returns a number
     "sparrow_feed_take_bags": False,
     "sparrow_feed_pack_single": True,
     "sparrow_feed_pack_bags": True,
+    "sparrow_id_map_new": True,
+    "sparrow_id_map_free": False,
+    "sparrow_id_map_train": True,
+    "sparrow_id_map_find": False,
+    "sparrow_id_map_back": False,
+    "sparrow_id_map_forward": False,
+    "sparrow_id_map_drop": False,
+    "sparrow_id_map_forget": False,
+    "sparrow_id_map_numbers": False,
+    "sparrow_id_map_dump": False,
+    "sparrow_id_map_load": False,
 }
 _lock = threading.Lock()
 
