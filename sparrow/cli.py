@@ -16,13 +16,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from sparrow.files import drop_output
+
 FAILED: Final = 1
 USER_ERROR: Final = 2
 INTERRUPTED: Final = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command and gives its exit code.
+    """Run one command and return its exit code.
 
     0; 1 for a run that could not go on; 2 for a user's mistake; 130 where Ctrl-C, 143 where SIGTERM stopped it.
     """
@@ -40,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except _failures() as error:
         return _say(error, FAILED)
     except (OSError, MemoryError) as error:
-        _leave_output()
+        drop_output()
         return _say(_sentence(error), FAILED)
     except RuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):  # as XLA calls it
@@ -57,7 +59,7 @@ def _say(text: object, code: int) -> int:
 
 
 def _out(text: str, end: str = "\n") -> None:
-    """Writes a result to the standard output."""
+    """Write a result to the standard output."""
     if sys.stdout is None:
         raise OSError(errno.EBADF, "is closed", "the standard output")
     try:
@@ -75,23 +77,12 @@ def _sentence(error: OSError | MemoryError) -> str:
     return f"{error.filename}: {text}" if error.filename else text
 
 
-def _leave_output() -> None:
-    """Drops lines that could not be written: Python would try again when it ends."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        sys.stdout.flush()
-        return
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
-
-
 class _Mistake(ValueError):
     """A mistake in how the command was called."""
 
 
 def _mistakes() -> tuple[type[Exception], ...]:
-    """What is a user's mistake. Imported when there is one: predicting from an export needs no config."""
+    """Return the errors that are a user's mistake. Imported when there is one: an export predicts without a config."""
     from sparrow.checkpoint import CheckpointError
     from sparrow.config import ConfigError
     from sparrow.data import DataError
@@ -101,7 +92,7 @@ def _mistakes() -> tuple[type[Exception], ...]:
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """What ends a run that was started rightly."""
+    """Return the errors that end a run that was started rightly."""
     from sparrow.runs import RunError
 
     return (RunError,)
@@ -218,7 +209,7 @@ def _vocab(options: argparse.Namespace) -> None:
 
 
 def _loaded(options: argparse.Namespace) -> Any:
-    """The saved model, with overrides to its config."""
+    """Return the saved model, with overrides to its config."""
     from sparrow import config, runs
 
     changed = None
@@ -267,7 +258,7 @@ _at_least_one.__name__ = "integer of at least 1"  # what argparse calls it in er
 
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The options. Overrides may stand anywhere; argparse by itself takes them in one piece only."""
+    """Return the options. Overrides may stand anywhere; argparse by itself takes them in one piece only."""
     parser = _parser()
     if any("\0" in text for text in arguments or ()):
         parser.error("an argument holds a zero byte")

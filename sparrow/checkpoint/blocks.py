@@ -55,7 +55,7 @@ class Rows(NamedTuple):
         return self.array.nbytes // self.array.shape[0] * self.num_rows
 
     def blocks(self) -> Iterator[Array]:
-        """The rows in order, on the host. Each block is cut while the one before it is in use."""
+        """Return the rows in order, on the host. Each block is cut while the one before it is in use."""
         rows, end = self.array.shape[0], self.start + self.num_rows
         size = block_rows(self.array.nbytes // rows)
         cut: tuple[jax.Array, slice] | None = None
@@ -95,7 +95,7 @@ class Written(NamedTuple):
 
 
 def write(path: Path, shape: tuple[int, ...], dtype: Any, blocks: Iterable[Array]) -> Written:
-    """Writes the rows to a file; it is not yet flushed to the disk."""
+    """Write the rows to a file; it is not yet flushed to the disk."""
     header = _header(shape, dtype)
     size, crc = len(header), zlib.crc32(header)
     with path.open("wb", buffering=0) as file:
@@ -133,7 +133,7 @@ def file_size(shape: tuple[int, ...], dtype: Any) -> int:
 
 
 def _header(shape: tuple[int, ...], dtype: Any) -> bytes:
-    """The first bytes of an .npy file."""
+    """Return the first bytes of an .npy file."""
     kind = jnp.dtype(dtype)
     known = kind if kind.kind in "biufc" else np.dtype(f"u{kind.itemsize}")
     header = io.BytesIO()

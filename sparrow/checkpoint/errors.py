@@ -23,7 +23,7 @@ class Vanished(CheckpointError):
 
 
 def unreadable(path: str | os.PathLike[str], error: OSError) -> CheckpointError:
-    """The error to raise for a file of a checkpoint that the operating system does not give.
+    """Return the error to raise for a file of a checkpoint that the operating system does not give.
 
     >>> unreadable("run/checkpoints/7", OSError(errno.EIO, os.strerror(errno.EIO)))
     Damaged('run/checkpoints/7: cannot be read: Input/output error')

@@ -53,7 +53,7 @@ class Checkpoints:
         say: Say = lambda _: None,
         owns: Callable[[int], bool] = lambda _: True,
     ) -> None:
-        """Opens the folder and removes remains of a writer that was killed.
+        """Open the folder and remove remains of a writer that was killed.
 
         Args:
           folder: of the checkpoints.
@@ -81,7 +81,7 @@ class Checkpoints:
         arrays: Mapping[str, Array],
         about: Mapping[str, Any],
     ) -> Path:
-        """Starts to save, and gives the folder to be."""
+        """Start to save, and return the folder to be."""
         self.wait()
         self._remove_old()
         path, args = self._path(step), StateSave(tables, arrays, {**about, NUMBER: step})
@@ -94,11 +94,11 @@ class Checkpoints:
         self._guarded(lambda: sync(self.folder))
 
     def check(self) -> None:
-        """Raises what went wrong in the background, without waiting."""
+        """Raise the error of the background, if there is one by now; do not wait."""
         self._guarded(self._checkpointer.check_for_errors)
 
     def close(self) -> None:
-        """Waits, removes old ones, and ends the background threads."""
+        """Wait, remove old ones, and end the background threads."""
         try:
             self.wait()
             self._remove_old()
@@ -106,7 +106,7 @@ class Checkpoints:
             self._checkpointer.close()
 
     def set_aside(self, step: int) -> None:
-        """Renames a damaged checkpoint, so that its step can be saved again."""
+        """Rename a damaged checkpoint, so that its step can be saved again."""
         if not self._owns(step):
             raise CheckpointError(f"{self._path(step)}: is no checkpoint of this run; move it out of the way")
         aside = self._path(step).with_name(f"{step}{_DAMAGED}")
@@ -140,7 +140,7 @@ class Checkpoints:
                     self._stuck.add(step)
 
     def _sweep(self) -> None:
-        """Removes what a save that failed, or a writer that was killed, left."""
+        """Remove remains of a save that failed, or of a writer that was killed."""
         try:
             names = os.listdir(self.folder)
         except OSError as error:
@@ -162,7 +162,7 @@ class Checkpoints:
 
 
 def saved_steps(folder: Path) -> list[int]:
-    """The steps of all checkpoints, the newest first. A path that is no folder has none.
+    """Return the steps of all checkpoints, the newest first. A path that is no folder has none.
 
     A folder that the operating system does not list is a `CheckpointError`: nobody knows what it holds.
     """
@@ -197,7 +197,7 @@ def _may_be_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def whole(folder: Path, say: Say) -> Iterator[Saved]:
-    """The checkpoints that are whole as far as opening them tells, the newest first; each damaged one is logged.
+    """Yield the checkpoints that are whole as far as opening them tells, the newest first; log each damaged one.
 
     Each is held until the next one is asked for. The folder is looked at anew every time: while its run trains, new
     checkpoints appear and old ones vanish.
@@ -219,7 +219,7 @@ def whole(folder: Path, say: Say) -> Iterator[Saved]:
 
 
 def passed_over(step: int, error: Damaged) -> str:
-    """The line of the log for a damaged checkpoint."""
+    """Return the line of the log for a damaged checkpoint."""
     return f"checkpoint {step} is damaged and was passed over: {error}"
 
 

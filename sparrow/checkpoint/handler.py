@@ -46,7 +46,7 @@ class StateHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
         self._about: dict[str, Any] = {}
 
     async def async_save(self, directory: Any, args: StateSave) -> list[Any]:
-        """The part that the caller waits for; what it returns is waited for in the background."""
+        """Do the part that the caller waits for; the futures that it returns are waited for in the background."""
         folder = Path(directory)
         (folder / TABLES).mkdir()
         self._written = {}
@@ -72,7 +72,7 @@ class StateHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
         raise NotImplementedError("checkpoints are read by Saved")
 
     def finalize(self, directory: Any) -> None:
-        """The last files, in the background; after it Orbax gives the folder its name."""
+        """Write the last files, in the background; after it Orbax gives the folder its name."""
         folder = Path(directory)
         write_durably(folder / ABOUT, json.dumps(self._about, indent=1).encode())
         write_manifest(folder, self._written, leave_out=ORBAX_OWN)
@@ -80,7 +80,7 @@ class StateHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
             sync(folder / name)
 
     def close(self) -> None:
-        """Ends the background thread."""
+        """End the background thread."""
         self._pool.shutdown()
 
     def _write_copies(
@@ -123,6 +123,6 @@ def _entries(tables: Mapping[Key, Rows]) -> list[dict[str, Any]]:
 
 
 def _file(index: int, key: Key) -> str:
-    """A file name that people recognize, whatever the table is called; the number makes it unique."""
+    """Return a file name that people recognize, whatever the table is called; the number makes it unique."""
     name = key.table if key.slot is None else f"{key.table}.{key.slot}"
     return f"{TABLES}/{index:04}-{urllib.parse.quote(name, safe=' ')[:100]}.npy"

@@ -15,7 +15,7 @@ from sparrow.trees import named_leaves
 
 
 def named(tree: Any) -> dict[str, npt.NDArray[Any]]:
-    """Copies of the leaves on the host, by their path; random keys as their numbers.
+    """Return copies of the leaves on the host, by their path; random keys as their numbers.
 
     >>> {name: array.tolist() for name, array in named({"a": {"b": jnp.ones(2)}, "c": (jnp.zeros(()),)}).items()}
     {'a/b': [1.0, 1.0], 'c/0': 0.0}
@@ -25,7 +25,7 @@ def named(tree: Any) -> dict[str, npt.NDArray[Any]]:
 
 
 def unnamed(like: Any, arrays: Mapping[str, Any]) -> Any:
-    """A tree such as ``like`` with the leaves of ``arrays``; one that is missing or of another shape is refused."""
+    """Return a tree like ``like`` with the leaves of ``arrays``; refuse a leaf that is missing or of another shape."""
     leaves = [_restored(name, leaf, arrays) for name, leaf in named_leaves(like).items()]
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
@@ -45,5 +45,5 @@ def _is_key(array: Any) -> bool:
 
 
 def plain(array: Any) -> Any:
-    """An array of numbers, also of a random key."""
+    """Return an array of numbers, also of a random key."""
     return jax.random.key_data(array) if _is_key(array) else array

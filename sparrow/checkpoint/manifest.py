@@ -18,7 +18,7 @@ PIECE: Final = 1 << 20
 
 
 def write_manifest(folder: Path, known: Mapping[str, Written], leave_out: frozenset[str]) -> None:
-    """Lists all files of the folder. Those in ``known`` were summed up while they were written; the others are read."""
+    """List all files of the folder. Files in ``known`` were summed up while they were written; the others are read."""
     paths = (path for path in sorted(folder.rglob("*")) if path.is_file())
     names = [path.relative_to(folder).as_posix() for path in paths]
     listed = {name: known[name] if name in known else sum_up(folder / name) for name in names if name not in leave_out}
@@ -27,7 +27,7 @@ def write_manifest(folder: Path, known: Mapping[str, Written], leave_out: frozen
 
 
 def read_manifest(folder: Path) -> dict[str, Written]:
-    """The size and checksum of each file of a checkpoint.
+    """Return the size and checksum of each file of a checkpoint.
 
     `Damaged` where the manifest itself is damaged, names a file outside of the folder, or a file has another size.
     """
@@ -75,7 +75,7 @@ def check(path: Path, written: Written) -> None:
 
 
 def read_checked(path: Path, written: Written) -> bytes:
-    """The bytes of a small file: `Damaged` where they are not those that were written."""
+    """Return the bytes of a small file: `Damaged` where they are not those that were written."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:

@@ -88,7 +88,7 @@ class Saved:
             raise error if isinstance(error, Damaged) else unreadable(path, error) from None
 
     def rows(self, key: Key) -> Iterator[tuple[int, Array]]:
-        """The rows of a table or slot in blocks, each with the number of its first; `Damaged` after the last."""
+        """Return the rows of a table or slot in blocks, each with the number of its first; `Damaged` after the last."""
         table = self.tables[key]
         path = self.path / table.file
         try:
@@ -117,7 +117,7 @@ class Saved:
         return about
 
     def _read_tables(self) -> Iterator[tuple[Key, TableFile]]:
-        """The tables; shapes that their files cannot hold are found before anything is allocated."""
+        """Return the tables; shapes that their files cannot hold are found before anything is allocated."""
         try:
             entries: list[_Entry] = typed(list[_Entry], self.about.get("tables"), "tables")
             for entry in entries:
@@ -138,7 +138,7 @@ class Saved:
             raise Damaged(f"{self.path / name}: the manifest does not list it")
 
     def _raise_if_vanished(self) -> None:
-        """A folder that is gone was removed by its run: where there are no locks, that happens while it is read."""
+        """Raise `Vanished` where the run removed the folder: without locks, that happens while it is read."""
         try:
             os.stat(self.path)
         except FileNotFoundError:

@@ -28,7 +28,7 @@ def rows_of(embedder: Embedder, state: EmbeddingState) -> dict[Key, Rows]:
 
 
 def placed(embedder: Embedder, state: EmbeddingState, keys: Iterable[Key], read: Reader) -> EmbeddingState:
-    """The state with the rows of ``keys`` replaced by what ``read`` gives for them, block by block.
+    """Return the state with the rows of ``keys`` replaced by those that ``read`` gives for them, block by block.
 
     ``state`` is given away: its arrays are written in place, so that no table is ever held twice.
     """
@@ -46,7 +46,7 @@ def placed(embedder: Embedder, state: EmbeddingState, keys: Iterable[Key], read:
 
 
 def _pieces(block: Array) -> Iterator[tuple[int, Array]]:
-    """The block in pieces of a power of two of rows: a few compiled programs serve tables of all sizes."""
+    """Return the block in pieces of a power of two of rows: a few compiled programs serve tables of all sizes."""
     at = 0
     while at < len(block):
         size = 1 << ((len(block) - at).bit_length() - 1)

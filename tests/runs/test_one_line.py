@@ -141,6 +141,20 @@ def test_output_that_nobody_takes(trained, output, command):
     assert said.startswith("sparrow: the standard output: ")
 
 
+@pytest.mark.parametrize("output", [">/dev/full", ">&-"])
+def test_a_run_that_nobody_watches(trained, tmp_path, output):
+    """It comes to its end all the same."""
+    command = f"train {trained / 'tiny.yaml'} train.steps=1 data.evaluate=null --model-dir {tmp_path / 'run'}"
+    line = f"{sys.executable} -m sparrow.cli {command} {output}"
+    result = subprocess.run(["bash", "-c", line], stderr=subprocess.PIPE, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert len([line for line in result.stderr.splitlines() if line.startswith("sparrow: ")]) == (
+        output == ">/dev/full"
+    )
+    assert "Traceback" not in result.stderr
+    assert run_folder.RunFolder(tmp_path / "run").status["finished"]
+
+
 def test_another_machine_is_logged(trained, monkeypatch):
     monkeypatch.setattr(machine, "threads", lambda: 4096)
     stream = io.StringIO()

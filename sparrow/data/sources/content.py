@@ -24,7 +24,7 @@ _MAGIC: Final = (b"PAR1", b"PARE")
 
 
 def fingerprint(files: Iterable[Path], *facts: Any) -> str:
-    """The fingerprint of files, in their order, and of what else decides which rows they give."""
+    """Return the fingerprint of files, in their order, and of what else decides which rows they give."""
     digest = hashlib.sha256(repr(facts).encode())
     for file in files:
         digest.update(repr(file.name).encode())

@@ -17,7 +17,7 @@ from sparrow.runs.saved.saving import Saver
 
 
 def ending(error: Exception, made: int, saver: Saver | None, save: Callable[[], None]) -> Exception:
-    """The error to raise in place of ``error``, after the state of the last good step was saved.
+    """Return the error to raise in place of ``error``, after the state of the last good step was saved.
 
     Args:
       error: what happened.
@@ -47,7 +47,7 @@ def ending(error: Exception, made: int, saver: Saver | None, save: Callable[[], 
 
 @contextlib.contextmanager
 def in_one_line(folder: RunFolder | None) -> Iterator[None]:
-    """Turns errors of the operating system, and a memory that is full, into a `RunError` of one line."""
+    """Turn errors of the operating system, and a memory that is full, into a `RunError` of one line."""
     try:
         yield
     except (OSError, MemoryError) as error:

@@ -48,5 +48,5 @@ def _refuse(field: str, what: str, sizes: Mapping[str, int], beside: int) -> Non
 
 
 def _free() -> Place | None:
-    """The default device's memory, or the host's where the device has none of its own."""
+    """Return the default device's memory, or the host's where the device has none of its own."""
     return next(iter(device_memory()), None) or host_memory()

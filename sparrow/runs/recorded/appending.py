@@ -11,7 +11,7 @@ class Appended:
     """A file that pieces are added to. One that does not fit on the disk leaves no part of it, and is an `OSError`."""
 
     def __init__(self, path: Path, *, new: bool = False) -> None:
-        """``new``: the file may not be there yet."""
+        """Open the file; where it is ``new``, it may not be there yet."""
         self._path = path
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | (os.O_EXCL if new else 0)
         self._descriptor = os.open(path, flags, 0o666)

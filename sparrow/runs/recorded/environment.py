@@ -20,7 +20,7 @@ class Environment:
     """The file of one run folder. A run that goes on after a stop adds a sitting to it."""
 
     def __init__(self, folder: Path, embedder: Embedder, step: int = 0) -> None:
-        """Notes that work begins now, at ``step``."""
+        """Note that work begins now, at ``step``."""
         self._path = folder / ENVIRONMENT
         sittings = _sittings(self._path) if step else []
         self._held: dict[str, Any] = {
@@ -31,7 +31,7 @@ class Environment:
         write_json(self._path, self._held)
 
     def end(self, how: str) -> None:
-        """Notes that work ended: "finished", "stopped early", "interrupted"."""
+        """Note that work ended: "finished", "stopped early", "interrupted"."""
         self._held["sittings"][-1]["ended"] = how
         write_json(self._path, self._held)
 

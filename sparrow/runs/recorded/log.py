@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TextIO
 
+from sparrow.files import drop_output
 from sparrow.runs.recorded.appending import Appended
 from sparrow.runs.recorded.tensorboard import EventFile, event_file_name
 from sparrow.runs.saved.written import WrittenFiles
@@ -38,7 +39,7 @@ class Log:
         done: int = 0,
         lengths: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """Opens the files.
+        """Open the files.
 
         Args:
           written: the list of the run's files, which those of the log are added to; None: nothing is kept.
@@ -117,7 +118,7 @@ class Log:
     def _keep(
         self, kind: str, step: int, values: Mapping[str, Any], histograms: Mapping[str, Any] | None = None
     ) -> None:
-        """Writes the numbers of a step to the files."""
+        """Write the numbers of a step to the files."""
         if self._lines is not None:
             self._lines.add((json.dumps({"kind": kind, "step": step, **values}) + "\n").encode())
         if self._events is not None:
@@ -126,13 +127,14 @@ class Log:
             self._events.write(step, scalars, arrays)
 
     def _shown(self, show: Callable[[], None]) -> None:
-        """Writes to the terminal or the pipe; where that is closed or full, one line on the standard error ends it."""
+        """Write to the terminal or the pipe; where that is closed or full, one line on the standard error ends it."""
         if not self._is_read:
             return
         try:
             show()
         except (OSError, ValueError) as error:  # ValueError: a file that was closed here
             self._is_read = False
+            drop_output()
             where = "" if self._written is None else f"; the log goes on in {self._written.folder / METRICS}"
             why = getattr(error, "strerror", None) or error
             with contextlib.suppress(OSError, ValueError):
@@ -140,14 +142,14 @@ class Log:
 
 
 def _files(written: WrittenFiles) -> list[Path]:
-    """The files of the log, without those of others."""
+    """Return the files of the log, without those of others."""
     events = sorted((written.folder / TENSORBOARD).glob("*tfevents*"))
     own = [path for path in events if f"{TENSORBOARD}/{path.name}" in written]
     return [path for path in (written.folder / METRICS, *own) if path.is_file()]
 
 
 def _cut_off(written: WrittenFiles, lengths: Mapping[str, int]) -> None:
-    """Makes the files as long as they were; those that were not there yet are removed."""
+    """Cut the files to the length that they had; remove files that were not there yet."""
     for path in _files(written):
         length = lengths.get(path.relative_to(written.folder).as_posix())
         if length is None:
@@ -157,7 +159,7 @@ def _cut_off(written: WrittenFiles, lengths: Mapping[str, int]) -> None:
 
 
 def _last_line(folder: Path, lengths: Mapping[str, int], step: int) -> dict[str, Any] | None:
-    """The numbers of training after ``step``, where they were logged after its checkpoint was saved.
+    """Return the numbers of training after ``step``, where they were logged after its checkpoint was saved.
 
     That is how a run ends: nothing is left to do that would give them again.
     """
@@ -173,7 +175,7 @@ def _last_line(folder: Path, lengths: Mapping[str, int], step: int) -> dict[str,
 
 
 def formatted(name: str, value: float) -> str:
-    """A number as people read it.
+    """Return a number as people read it.
 
     >>> formatted("auc", 0.71239), formatted("examples_per_second", 123456.7), formatted("learning_rate/dense", 1e-5)
     ('0.7124', '123,457', '1e-05')

@@ -55,13 +55,13 @@ class Recorder:
             self._end(folder, environment, how)
 
     def took(self, batches: Sequence[Prepared]) -> None:
-        """A step takes these batches."""
+        """Return a step takes these batches."""
         if self._traffic is not None:
             for batch in batches:
                 self._traffic.add(batch.counted)
 
     def evaluated(self, step: int, curves: dict[str, Any]) -> None:
-        """An evaluation was made."""
+        """Return an evaluation was made."""
         if self._folder is not None:
             path = self._folder / CURVES
             self._tried(lambda: write_json(path, {"step": step, "tasks": curves}))

@@ -67,7 +67,7 @@ class RowCounts(abc.ABC):
 
     @abc.abstractmethod
     def restore(self, state: Arrays) -> None:
-        """The inverse of `state`."""
+        """Return the inverse of `state`."""
 
     @abc.abstractmethod
     def fits(self, state: Arrays) -> bool:
@@ -111,7 +111,7 @@ class ExactCounts(RowCounts):
         return self._counts.nbytes
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
-        """The counts."""
+        """Return the counts."""
         return {"counts": self._counts.copy(), "totals": np.array([self.lookups], np.int64)}
 
     def restore(self, state: Arrays) -> None:

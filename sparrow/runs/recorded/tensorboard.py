@@ -38,7 +38,7 @@ _TABLE: Final = _table()
 
 
 def crc32c(data: bytes) -> int:
-    """The Castagnoli checksum, which Python's library lacks.
+    """Return the Castagnoli checksum, which Python's library lacks.
 
     >>> hex(crc32c(b"123456789"))
     '0xe3069283'
@@ -77,7 +77,7 @@ def _event(step: int, body: bytes) -> bytes:
 
 
 def histogram(array: npt.ArrayLike, buckets: int = 30) -> bytes | None:
-    """The histogram of an array's finite values as a message; None where there is none."""
+    """Return the histogram of an array's finite values as a message; None where there is none."""
     values = np.asarray(array, np.float64).reshape(-1)
     values = values[np.isfinite(values)]
     if not values.size:
@@ -92,7 +92,7 @@ def histogram(array: npt.ArrayLike, buckets: int = 30) -> bytes | None:
 
 
 def event_file_name() -> str:
-    """A new name, with "tfevents" in it: TensorBoard reads the files of a folder in the order of their names."""
+    """Return a new name, with "tfevents" in it: TensorBoard reads the files of a folder in the order of their names."""
     return f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
 
 
@@ -105,7 +105,7 @@ class EventFile:
         self._file.add(record(_event(0, _bytes(3, b"brain.Event:2"))))
 
     def write(self, step: int, values: Mapping[str, float], arrays: Mapping[str, npt.ArrayLike] | None = None) -> None:
-        """Adds one point to each of the named curves, and a histogram of each array."""
+        """Add one point to each of the named curves, and a histogram of each array."""
         entries = [(tag, b"\x15" + struct.pack("<f", value)) for tag, value in values.items()]
         for tag, array in (arrays or {}).items():
             message = histogram(array)
@@ -115,5 +115,5 @@ class EventFile:
         self._file.add(record(_event(step, _bytes(5, summary))))
 
     def close(self) -> None:
-        """Closes the file."""
+        """Close the file."""
         self._file.close()

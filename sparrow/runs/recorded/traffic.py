@@ -110,7 +110,7 @@ class Traffic:
         return sum(table.rows.nbytes for table in self._tables.values())
 
     def sample(self, packed: PackedBatch) -> Counted | None:
-        """The counts of a batch that is still on the host; None where there is no time for it."""
+        """Return the counts of a batch that is still on the host; None where there is no time for it."""
         now = self._clock()
         if self._began is None:
             self._began = now
@@ -147,7 +147,7 @@ class Traffic:
         return arrays
 
     def restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
-        """The inverse of `state`. Tables that it does not hold, or of another size, begin anew."""
+        """Return the inverse of `state`. Tables that it does not hold, or of another size, begin anew."""
         if "batches" not in state:  # of a run that counted nothing
             return
         self.batches, self.counted = (int(value) for value in state["batches"])

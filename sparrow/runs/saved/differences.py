@@ -28,7 +28,7 @@ class Difference(NamedTuple):
 
 
 def differences(before: Config, now: Config) -> list[Difference]:
-    """The fields that differ, defaults included, in the order of the config.
+    """Return the fields that differ, defaults included, in the order of the config.
 
     >>> from sparrow.config import Config
     >>> tasks = {"click": {"label": "clicked", "losses": ["binary_cross_entropy"]}}

@@ -28,7 +28,7 @@ def machine(embedder: Embedder) -> dict[str, str]:
 
 
 def threads() -> int:
-    """The threads that XLA computes with on a CPU: as NPROC has it, or the cores that this process may use."""
+    """Return the threads that XLA computes with on a CPU: as NPROC has it, or the cores that this process may use."""
     given = os.environ.get("NPROC", "")
     if given.isdecimal() and int(given):
         return int(given)

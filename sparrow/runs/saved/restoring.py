@@ -28,14 +28,14 @@ def parts(state: TrainState) -> dict[str, Any]:
 
 
 def joined(embedding: Any, others: Mapping[str, Any]) -> TrainState:
-    """The inverse of `parts`, with the tables."""
+    """Return the inverse of `parts`, with the tables."""
     embedding = dataclasses.replace(embedding, **others["embedding"])
     optimizer = dataclasses.replace(others["optimizer"], embedding=embedding)
     return TrainState(optimizer, others["rest"], others["metrics"])
 
 
 def restored(program: Program, saved: Saved, say: Say) -> TrainState:
-    """The state that was saved. What the program lacks or has in another shape is a `CheckpointError`."""
+    """Return the state that was saved. A part that the program lacks or has in another shape is a `CheckpointError`."""
     embedder = program.embedder
     keys = rows_of(embedder, jax.eval_shape(embedder.init, jax.random.key(0)))
     check_tables({key: rows.shape for key, rows in keys.items()}, saved)  # before anything is allocated
@@ -69,7 +69,7 @@ def say_dtypes(dtypes: Mapping[Key, str], saved: Saved, say: Say) -> None:
 
 
 def _metrics(fresh: Any, arrays: Mapping[str, Any], say: Say) -> Any:
-    """The metrics of training go on; those that are new start anew."""
+    """Return the metrics of training as they were saved; new ones start anew."""
     made = {}
     for name, state in fresh.items():
         try:
@@ -81,7 +81,7 @@ def _metrics(fresh: Any, arrays: Mapping[str, Any], say: Say) -> Any:
 
 
 def extras_of(arrays: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """What was saved by the extra ``name``."""
+    """Return the arrays that the extra ``name`` saved."""
     prefix = f"extras/{name}/"
     return {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
 

@@ -20,7 +20,7 @@ from sparrow.runs.saved.saving import Extra, all_damaged, config_of, does_not_fi
 def resumed(
     folder: RunFolder, program: Program, pipeline: Pipeline[Any], extras: Mapping[str, Extra], say: Say
 ) -> tuple[TrainState, Progress] | None:
-    """The state and progress to go on from, with the pipeline and the extras put there; None where nothing is saved.
+    """Return the state and progress to go on from, with pipeline and extras put there; None where nothing is saved.
 
     Fields of the config that changed are said one by one. What cannot work with the saved state is a `ConfigError`.
     """

@@ -57,7 +57,7 @@ class RunFolder:
         return status if isinstance(status, dict) else {}
 
     def set_status(self, status: Mapping[str, Any]) -> None:
-        """Writes how the run stands: never half of it."""
+        """Write the status of the run: never half of it."""
         replace_file(self._status, (json.dumps(status, indent=1) + "\n").encode())
 
     def owns_checkpoint(self, step: int) -> bool:
@@ -65,7 +65,7 @@ class RunFolder:
         return f"checkpoints/{step}" in self.written
 
     def refuse_if_unusable(self) -> None:
-        """A path that cannot be a folder, or a folder with files of others, is refused."""
+        """Refuse a path that cannot be a folder, and a folder with files of others."""
         try:
             mode: int | None = os.stat(self.path).st_mode
         except (FileNotFoundError, NotADirectoryError):
@@ -101,7 +101,7 @@ class RunFolder:
         return not text or _owner(text) != _UNKNOWN
 
     def refuse_if_taken(self, resume: bool, overwrite: bool) -> None:
-        """A run that lies here is neither continued nor replaced unasked."""
+        """Refuse to continue or replace a run that lies here unasked."""
         if resume and overwrite:
             raise FolderError("resume goes on with a run, overwrite replaces it; choose one")
         if not self.steps or resume or overwrite:
@@ -117,7 +117,7 @@ class RunFolder:
         )
 
     def refuse_if_used(self) -> None:
-        """A quick look, before anything is read or built; `locked` decides."""
+        """Refuse a folder that another process writes to, before anything is read or built; `locked` decides."""
         with contextlib.suppress(OSError), self._lock.open(encoding="utf-8") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -132,7 +132,7 @@ class RunFolder:
         return FolderError(f"{self} is in use by {owner}; wait for it, or choose another folder")
 
     def begin(self) -> None:
-        """Lists what a run writes. The checkpoints of a run whose list is lost are its own."""
+        """List the files that a run writes. The checkpoints of a run whose list is lost are its own."""
         lost = [] if self.written.exists else [f"checkpoints/{step}" for step in self.steps if self._is_ours(step)]
         self.written.add([*FILES, *lost])
 
@@ -140,12 +140,12 @@ class RunFolder:
         return all(os.path.exists(self.checkpoints / str(step) / name) for name in ("manifest.json", "about.json"))
 
     def clear(self) -> None:
-        """Removes what a run left here, and nothing else; the list and the lock, which is held, stay."""
+        """Remove the files that a run left here, and nothing else; the list and the lock, which is held, stay."""
         self.written.remove(stay=(written.NAME, LOCK))
 
     @contextlib.contextmanager
     def locked(self, say: Callable[[str], None]) -> Iterator[None]:
-        """Holds the folder: a second writer is refused.
+        """Hold the folder: a second writer is refused.
 
         The operating system's own lock, which ends with the process however that ends. The file names its owner.
         """

@@ -36,7 +36,7 @@ class SaveSchedule:
         return self._seconds is not None and self._now() - self._saved >= self._seconds
 
     def saved(self) -> None:
-        """The clock starts anew."""
+        """Start the clock anew."""
         if self._seconds is not None:
             self._saved = self._now()
 

@@ -57,7 +57,7 @@ class Saver:
         return self._folder.steps
 
     def begin(self, progress: Progress) -> None:
-        """Writes the config where people look for it, and moves checkpoints after ``progress``, all damaged, aside."""
+        """Write the config where people look for it, and move checkpoints after ``progress``, all damaged, aside."""
         for step in self.steps:
             if step > progress.steps:
                 self._checkpoints.set_aside(step)
@@ -66,7 +66,7 @@ class Saver:
         self.set_status(progress)
 
     def save(self, state: TrainState, progress: Progress) -> Path:
-        """Copies the state, or writes it where it is large, and goes on in the background. Gives the folder to be."""
+        """Copy the state, or write it where it is large, and go on in the background. Return the folder to be."""
         about = {
             "step": int(state.optimizer.step),
             "progress": progress.to_dict(),
@@ -86,16 +86,16 @@ class Saver:
         self._checkpoints.wait()
 
     def check(self) -> None:
-        """Raises what went wrong with the last one, if that is known by now."""
+        """Raise the error of the last one, if it is known by now."""
         self._checkpoints.check()
 
     def finish(self, progress: Progress) -> None:
-        """The run is complete."""
+        """Note that the run is complete."""
         self.wait()
         self.set_status(progress, finished=True)
 
     def set_status(self, progress: Progress, finished: bool = False) -> None:
-        """Writes whether the run is finished, and which step was the best: its checkpoint stays once it is saved."""
+        """Write whether the run is finished, and which step was the best: its checkpoint stays once it is saved."""
         self._checkpoints.best = None if progress.best is None else progress.best.step
         self._folder.set_status({"finished": finished, "best": progress.best})
 
@@ -112,7 +112,7 @@ class Saver:
 
 
 def opened(folder: str | Path, step: Step = None, say: Say | None = None) -> Iterator[Saved]:
-    """The checkpoints to try, in order: the newest that is whole, those before it; or just the one asked for.
+    """Yield the checkpoints to try, in order: the newest that is whole, and the ones before it; or the one asked for.
 
     Each is held until the next one is asked for: the run, if it is training, does not remove it.
     """
@@ -136,7 +136,7 @@ def _held(run: RunFolder, step: int) -> Saved:
 
 
 def best_step(run: RunFolder, say: Say) -> int:
-    """The step of the best checkpoint that is saved."""
+    """Return the step of the best checkpoint that is saved."""
     for best in itertools.chain([run.status.get("best")], _bests(run, say)):
         with contextlib.suppress(TypeError, ValueError, KeyError, IndexError):
             if best is not None and int(best[0]) in run.steps:
@@ -145,14 +145,14 @@ def best_step(run: RunFolder, say: Say) -> int:
 
 
 def _bests(run: RunFolder, say: Say) -> Iterator[Any]:
-    """The best step as each checkpoint knew it, the newest first."""
+    """Return the best step as each checkpoint knew it, the newest first."""
     for saved in whole(run.checkpoints, say):
         with contextlib.suppress(Damaged):
             yield progress_of(saved).best
 
 
 def saved_config(folder: str | Path, step: Step = None) -> Config:
-    """The config of a saved model, with the vocabularies that the run owns."""
+    """Return the config of a saved model, with the vocabularies that the run owns."""
     for saved in opened(folder, step, say=lambda _: None):
         return config_of(saved)
     raise all_damaged(folder)
@@ -161,7 +161,7 @@ def saved_config(folder: str | Path, step: Step = None) -> Config:
 def load(
     folder: str | Path, config: Config | None = None, step: Step = None, *, say: Say | None = None
 ) -> tuple[Program, TrainState]:
-    """A saved model: of the newest checkpoint that is whole, of a step, or of the ``"best"`` one.
+    """Return a saved model: of the newest checkpoint that is whole, of a step, or of the ``"best"`` one.
 
     Args:
       folder: of the run, which may be training.
@@ -186,7 +186,7 @@ def load(
 
 
 def config_of(saved: Saved) -> Config:
-    """The config that a checkpoint was made with, with the vocabularies that its run owns."""
+    """Return the config that a checkpoint was made with, with the vocabularies that its run owns."""
     return Vocabularies.saved(saved).owned(_config_as_given(saved), run_of(saved), lambda _: None)
 
 
@@ -206,12 +206,12 @@ def progress_of(saved: Saved) -> Progress:
 
 
 def run_of(saved: Saved) -> Path:
-    """The folder of the run that a checkpoint belongs to."""
+    """Return the folder of the run that a checkpoint belongs to."""
     return saved.path.parent.parent
 
 
 def owned_words(run: RunFolder, config: Config, say: Say) -> tuple[Config, Vocabularies | None]:
-    """The config to go on with, and the vocabularies of the run; None where nothing is saved yet."""
+    """Return the config to go on with, and the vocabularies of the run; None where nothing is saved yet."""
     for saved in whole(run.checkpoints, lambda _: None):
         words = Vocabularies.saved(saved)
         config = words.owned(config, run.path, say)
@@ -234,5 +234,5 @@ def all_damaged(folder: str | Path) -> CheckpointError:
 
 
 def warn(text: str) -> None:
-    """What is worth knowing, where nobody listens."""
+    """Issue a warning, where no function for lines of the log is given."""
     warnings.warn(text, stacklevel=3)

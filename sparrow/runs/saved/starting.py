@@ -20,7 +20,7 @@ PARAMS, REST, DENSE = "optimizer/params/", "rest/", "optimizer/"
 
 
 def started(program: Program, start: StartFrom, say: Say) -> TrainState:
-    """A fresh state with tables and dense parameters of a checkpoint, as ``train.start_from`` says."""
+    """Return a fresh state with tables and dense parameters of a checkpoint, as ``train.start_from`` says."""
     for saved in opened(start.folder, start.step, say):
         try:
             return _Start(program, start, saved).state(say)
@@ -122,7 +122,7 @@ class _Start:
         return any(re.fullmatch(pattern, name) for pattern in self.start.skip)
 
     def _check_patterns(self) -> None:
-        """A name or pattern that is about nothing is a mistake."""
+        """Refuse names and patterns that match nothing."""
         tables = list(self.program.embedder.tables)
         for name in self.start.tables:
             if name not in tables:

@@ -60,7 +60,7 @@ class Vocabularies:
             raise CheckpointError(f"{saved.path}: lists its vocabularies in a way that cannot be read") from None
 
     def with_new(self, config: Config) -> Vocabularies:
-        """These, and the vocabularies of features that a config has beside them."""
+        """Return these, and the vocabularies of features that a config has beside them."""
         return Vocabularies(Vocabularies.of(config)._words | self._words)
 
     def to_dict(self) -> dict[str, Any]:
@@ -68,11 +68,11 @@ class Vocabularies:
         return {name: words._asdict() for name, words in self._words.items()}
 
     def of_table(self, table: str) -> set[str]:
-        """The checksums of the vocabularies whose words have their rows in a table."""
+        """Return the checksums of the vocabularies whose words have their rows in a table."""
         return {words.sha256 for words in self._words.values() if words.table == table}
 
     def write(self, config: Config, written: WrittenFiles) -> None:
-        """Writes the copies, from the words that the features hold; a copy that is whole stays as it is."""
+        """Write the copies, from the words that the features hold; a copy that is whole stays as it is."""
         for feature, words in _with_words(config):
             file = self._words[feature.name].file
             if file is not None and _sum_of_file(written.folder / file) != self._words[feature.name].sha256:
@@ -81,7 +81,7 @@ class Vocabularies:
                 replace_file(written.folder / file, _text(words))
 
     def owned(self, config: Config, run: Path, say: Say) -> Config:
-        """The config with the run's copies in place of the files. Other words than the run's are a `ConfigError`.
+        """Return the config with the run's copies in place of the files; other words than these are a `ConfigError`.
 
         ``say`` gets a line for each file that holds other words by now.
         """
@@ -104,11 +104,11 @@ class Vocabularies:
         return _with_files(config, places)
 
     def given(self, config: Config) -> Config:
-        """The config with the files that the user named in place of the run's copies."""
+        """Return the config with the files that the user named in place of the run's copies."""
         return _with_files(config, {name: words.given for name, words in self._words.items() if words.given})
 
     def _copy(self, own: Words, run: Path, say: Say) -> str:
-        """The path of a feature's words: the run's copy, or the user's file where the copy is damaged."""
+        """Return the path of a feature's words: the run's copy, or the user's file where the copy is damaged."""
         assert own.given is not None
         theirs = _sum_of_file(Path(own.given))
         try:
@@ -163,7 +163,7 @@ def _sum(words: Vocabulary) -> str:
 
 
 def _sum_of_file(path: Path) -> str | None:
-    """The checksum of the words in a file; None where it cannot be read."""
+    """Return the checksum of the words in a file; None where it cannot be read."""
     try:
         return _sum(Vocabulary.load(path))
     except DataError:
