@@ -96,7 +96,7 @@ def test_mmoe():
         (
             "with_header: true",
             'input_fields_str: "a:INT64" input_fields { input_name: "a" }',
-            "cannot stand beside input_fields; keep one",
+            "cannot be given together with input_fields; keep one",
         ),
         ("dataset_type: CsvDataset", "dataset_type: ParquetDataset", "belongs to CsvDataset"),
         ("CsvDataset", "CsvDataset fg_mode: FG_DAG", "is required: the column that the feature is made from"),
@@ -167,10 +167,14 @@ def test_sampled_negatives():
     ("sampler", "options", "message"),
     [
         ("", "", "model_config.dssm: needs a negative_sampler in data_config, or in_batch_negative: true"),
-        (SAMPLED, "in_batch_negative: true", "model_config.dssm.in_batch_negative: cannot stand beside the"),
+        (SAMPLED, "in_batch_negative: true", "model_config.dssm.in_batch_negative: cannot be given together with the"),
         (SAMPLED.replace('attr_fields: ["i", "p"]', ""), "", "data_config.negative_sampler.attr_fields: is required"),
         (SAMPLED.replace("num_sample: 8", "num_sample: 0"), "", "data_config.negative_sampler: must be at least 1"),
-        ("hard_negative_sampler {}", "", "data_config.hard_negative_sampler: not supported: of the samplers only"),
+        (
+            "hard_negative_sampler {}",
+            "",
+            "data_config.hard_negative_sampler: not supported: the only sampler",
+        ),
     ],
 )
 def test_wrong_samplers(sampler, options, message):

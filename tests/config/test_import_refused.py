@@ -36,7 +36,7 @@ REFUSED = {
     "two of a kind": (
         "  kernel: PYTORCH",
         "  dlrm { final { hidden_units: 1 } }",
-        "model_config.dlrm: cannot stand beside deepfm of line",
+        "model_config.dlrm: cannot be given together with deepfm of line",
     ),
     "other dataset": (
         "dataset_type: ParquetDataset",

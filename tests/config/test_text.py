@@ -3,7 +3,7 @@
 import pytest
 
 from sparrow.config import ConfigError
-from sparrow.config.torcheasyrec.text import Field, Message, Number, Text, Word, parse
+from sparrow.config.torcheasyrec.text import Field, Message, Number, String, Word, parse
 
 
 def only(text):
@@ -22,11 +22,11 @@ def only(text):
         ("a: true", Word("true")),
         ("a: -inf", Word("-inf")),
         ("a: FG_NONE", Word("FG_NONE")),
-        ("a: 'x'", Text("x")),
-        ('a: "x" \'y\'\n"z"', Text("xyz")),
-        (r'a: "\x03\t\"\\\101\u00e9"', Text('\x03\t"\\A\u00e9')),
-        (r'a: "\303\251"', Text("\u00e9")),  # bytes of UTF-8
-        ('a: "# no comment"', Text("# no comment")),
+        ("a: 'x'", String("x")),
+        ('a: "x" \'y\'\n"z"', String("xyz")),
+        (r'a: "\x03\t\"\\\101\u00e9"', String('\x03\t"\\A\u00e9')),
+        (r'a: "\303\251"', String("\u00e9")),  # bytes of UTF-8
+        ('a: "# no comment"', String("# no comment")),
     ],
 )
 def test_values(text, value):
@@ -63,15 +63,15 @@ def test_nothing_is_a_message():
         ("a 1", "f:1: a: expected ':' or '{' after the field's name, got '1' (column 3)"),
         ("a:", "f:1: a: expected a value, got the end of the file (column 3)"),
         ("a: -b", "f:1: a: expected a value, got 'b' (column 5)"),
-        ("\n a: 'x", 'f:2: a text that is not closed on its line: "\'x" (column 5)'),
-        (r"a: '\q'", r"f:1: a: unknown escape \q in a text (column 4)"),
-        (r"a: '\ud800'", r"f:1: a: unknown escape \ud800 in a text (column 4)"),
-        (r"a: '\xff'", "f:1: a: a text that is not valid UTF-8 (column 4)"),
+        ("\n a: 'x", 'f:2: a string that is not closed on its line: "\'x" (column 5)'),
+        (r"a: '\q'", r"f:1: a: unknown escape \q in a string (column 4)"),
+        (r"a: '\ud800'", r"f:1: a: unknown escape \ud800 in a string (column 4)"),
+        (r"a: '\xff'", "f:1: a: a string that is not valid UTF-8 (column 4)"),
         ("a: [1 2]", "f:1: a: expected ',' or ']' in the list, got '2' (column 7)"),
         ("a: [1,]", "f:1: a: a list may not end with ',' (column 7)"),
-        ("a: 12abc", "f:1: something that has no meaning here: '12abc' (column 4)"),
+        ("a: 12abc", "f:1: characters without a meaning here: '12abc' (column 4)"),
         ("[x.y]: 1", "f:1: extensions and Any messages (a name in brackets) are not supported (column 1)"),
-        ("a {" * 101, "f:1: messages lie in each other more than 100 deep (column 303)"),
+        ("a {" * 101, "f:1: messages are nested more than 100 deep (column 303)"),
     ],
 )
 def test_errors_say_line_and_column(text, message):

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from sparrow.config.torcheasyrec import text
-from sparrow.config.torcheasyrec.fields import MAX_WHOLE, FieldSpec
+from sparrow.config.torcheasyrec.fields import MAX_INTEGER, FieldSpec
 from sparrow.config.torcheasyrec.messages import ENUMS, MESSAGES
 from sparrow.errors import ConfigError, Path, Problem, shown
 from sparrow.registry import nearest
@@ -17,12 +17,12 @@ from sparrow.registry import nearest
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """A message: ``block["lr"]`` is what was given, or else TorchEasyRec's default.
+    """A message: ``block["lr"]`` is the given value, or else TorchEasyRec's default.
 
     Attributes:
       kind: the message's name in the table.
-      path: where it stands.
-      line: where it begins.
+      path: its place in the file.
+      line: its first line.
       given: the values that the file gives, by field.
       lines: the lines that they stand on.
     """
@@ -39,18 +39,18 @@ class Block:
         return self.given.get(field, spec.default)
 
     def __contains__(self, field: str) -> bool:
-        """Whether the file gives the field."""
+        """Return whether the file gives the field."""
         return field in self.given
 
     def chosen(self, choice: str) -> tuple[str, Block] | None:
-        """Which of the fields that exclude each other is given, and its message."""
+        """Return the given one of the fields that exclude each other, and its message."""
         for field, spec in MESSAGES[self.kind].items():
             if spec.choice == choice and field in self.given:
                 return field, self.given[field]
         return None
 
     def choose(self, choice: str) -> tuple[str, Block]:
-        """`chosen`; none is an error."""
+        """Return `chosen`, or raise an error where none is given."""
         found = self.chosen(choice)
         if found is None:
             names = [field for field, spec in MESSAGES[self.kind].items() if spec.choice == choice]
@@ -58,7 +58,7 @@ class Block:
         return found
 
     def fail(self, message: str, field: str | None = None) -> NoReturn:
-        """Refuses the message, or a field of it."""
+        """Raise an error about the message, or about a field of it."""
         path = self.path if field is None else (*self.path, field)
         line = self.line if field is None else self.lines.get(field, self.line)
         raise ConfigError([Problem(path, message, line)], self.source)
@@ -78,7 +78,7 @@ class Block:
 
 
 def read(message: text.Message, kind: str, source: str | None = None, path: Path = (), line: int = 1) -> Block:
-    """Read a message as one of ``kind``; the first thing that is wrong is an error with its line."""
+    """Read a message as one of ``kind``; raise an error with its line at the first mistake."""
     specs = MESSAGES[kind]
     given: dict[str, Any] = {}
     lines: dict[str, int] = {}
@@ -102,7 +102,7 @@ def read(message: text.Message, kind: str, source: str | None = None, path: Path
         else:
             other = by_choice.setdefault(spec.choice, field.name) if spec.choice else field.name
             if other != field.name:
-                where.fail(f"cannot stand beside {other} of line {lines[other]}; keep one", field.name)
+                where.fail(f"cannot be given together with {other} of line {lines[other]}; keep one", field.name)
             given[field.name] = _value(spec, field.values[0], where, field)
         lines.setdefault(field.name, field.line)
     block = Block(kind, path, line, given, lines, source)
@@ -126,7 +126,7 @@ def _value(spec: FieldSpec, value: text.Value, where: Block, field: text.Field) 
 def _scalar(spec: FieldSpec, value: text.Value) -> Any:
     """Return the value, or None where it is not of the field's kind."""
     match spec.kind, value:
-        case "text", text.Text():
+        case "string", text.String():
             return value.value
         case "flag", text.Word("true" | "True" | "t"):
             return True
@@ -136,15 +136,15 @@ def _scalar(spec: FieldSpec, value: text.Value) -> Any:
             return value.text == "1"
         case "enum", text.Word() if value.text in ENUMS[spec.of]:
             return value.text
-        case "whole", text.Number():
-            number = _whole(value.text)
-            return number if number is not None and 0 <= number <= MAX_WHOLE else None
+        case "integer", text.Number():
+            number = _integer(value.text)
+            return number if number is not None and 0 <= number <= MAX_INTEGER else None
         case "number", text.Number():
             return _float(value.text)
     return None
 
 
-def _whole(written: str) -> int | None:
+def _integer(written: str) -> int | None:
     digits = written.removeprefix("-")
     try:
         if digits[:2] in ("0x", "0X"):
@@ -159,9 +159,9 @@ def _whole(written: str) -> int | None:
 
 
 def _float(written: str) -> float | None:
-    whole = _whole(written)
+    integer = _integer(written)
     try:
-        value = float(written.rstrip("fF")) if whole is None else float(whole)
+        value = float(written.rstrip("fF")) if integer is None else float(integer)
     except (ValueError, OverflowError):
         return None
     return value if math.isfinite(value) else None
@@ -172,9 +172,9 @@ def _wanted(spec: FieldSpec) -> str:
         return f"one of {', '.join(ENUMS[spec.of])}"
     return {
         "number": "a finite number",
-        "whole": "an integer of at least 0",
+        "integer": "an integer of at least 0",
         "flag": "true or false",
-        "text": "a text in quotes",
+        "string": "a string in quotes",
     }[spec.kind]
 
 
@@ -182,7 +182,7 @@ def _shown(value: text.Value) -> str:
     match value:
         case text.Message():
             return "a message in braces"
-        case text.Text():
+        case text.String():
             return shown(value.value)
     return shown(value.text)[1:-1]
 

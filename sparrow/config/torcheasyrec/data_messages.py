@@ -1,4 +1,4 @@
-"""The messages about data, features and models: what is supported, with its defaults, and what is refused."""
+"""The messages about data, features and models: the supported fields, with their defaults, and the refused ones."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from sparrow.config.torcheasyrec.fields import (
     FieldSpec,
     enum,
     flag,
+    integer,
     many,
     message,
     needed,
     number,
     refused,
-    text,
-    whole,
+    string,
 )
 
 _COLUMN_TYPES: Final = ("INT32", "INT64", "STRING", "FLOAT", "DOUBLE")
@@ -37,14 +37,14 @@ ENUMS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 _ODPS: Final = "MaxCompute tables are not read; export them to Parquet and remove it"
-_SAMPLER: Final = "of the samplers only negative_sampler is; use it, or in_batch_negative in the model"
+_SAMPLER: Final = "the only sampler is negative_sampler; use it, or in_batch_negative in the model"
 _MASK: Final = "masking of samples is not supported; remove it"
 
 PIPELINE: Final[Mapping[str, Fields]] = {
     "EasyRecConfig": {
-        "train_input_path": needed(text()),
-        "eval_input_path": text(),
-        "model_dir": text(),
+        "train_input_path": needed(string()),
+        "eval_input_path": string(),
+        "model_dir": string(),
         "train_config": needed(message("TrainConfig")),
         "eval_config": message("EvalConfig"),
         "export_config": refused("how a model is exported is not part of a config; remove it"),
@@ -53,25 +53,25 @@ PIPELINE: Final[Mapping[str, Fields]] = {
         "model_config": needed(message("ModelConfig")),
     },
     "DataConfig": {
-        "batch_size": whole(1024),
-        "eval_batch_size": whole(),
+        "batch_size": integer(1024),
+        "eval_batch_size": integer(),
         "dataset_type": needed(enum("DatasetType")),
         "fg_mode": enum("FgMode", "FG_NONE"),
-        "fg_encoded": refused("fg_mode has taken its place"),
-        "fg_encoded_multival_sep": text("\x03"),
-        "label_fields": needed(many(text())),
-        "sample_weight_fields": many(text()),
+        "fg_encoded": refused("use fg_mode instead"),
+        "fg_encoded_multival_sep": string("\x03"),
+        "label_fields": needed(many(string())),
+        "sample_weight_fields": many(string()),
         "input_fields": many(message("Field")),
-        "input_fields_str": text(),
-        "delimiter": text(","),
+        "input_fields_str": string(),
+        "delimiter": string(","),
         "with_header": flag(False),
         "drop_remainder": flag(False),
         "shuffle": flag(False),
-        "shuffle_buffer_size": whole(32),
-        # How fast and in which threads, never what: taken, and of no effect on any number.
-        "num_workers": whole(8),
+        "shuffle_buffer_size": integer(32),
+        # Options of speed and threads: accepted, without effect on any number.
+        "num_workers": integer(8),
         "pin_memory": flag(True),
-        "fg_threads": whole(1),
+        "fg_threads": integer(1),
         "in_order": flag(True),
         "is_orderby_partition": refused(_ODPS),
         "odps_data_quota_name": refused(_ODPS),
@@ -88,16 +88,16 @@ PIPELINE: Final[Mapping[str, Fields]] = {
         "tdm_sampler": refused(_SAMPLER),
     },
     "NegativeSampler": {
-        "input_path": needed(text()),
-        "num_sample": needed(whole()),
-        "attr_fields": many(text()),
-        "item_id_field": needed(text()),
-        "attr_delimiter": text(":"),
-        "num_eval_sample": whole(),
-        "field_delimiter": text(),
+        "input_path": needed(string()),
+        "num_sample": needed(integer()),
+        "attr_fields": many(string()),
+        "item_id_field": needed(string()),
+        "attr_delimiter": string(":"),
+        "num_eval_sample": integer(),
+        "field_delimiter": string(),
         "item_id_delim": refused("an example chooses one item; remove it"),
     },
-    "Field": {"input_name": needed(text()), "input_type": enum("FieldType")},
+    "Field": {"input_name": needed(string()), "input_type": enum("FieldType")},
 }
 
 _MANAGED: Final = "tables that admit and evict ids are not supported; use hash_bucket_size"
@@ -105,32 +105,32 @@ _GENERATOR: Final = "it is part of TorchEasyRec's own feature generator; remove 
 _OTHER_KIND: Final = "only id, raw, combo and sequence features are; make its values a column, and read that"
 
 _FEATURE: Fields = {
-    "feature_name": needed(text()),
-    "embedding_name": text(),
-    "embedding_dim": whole(),
-    "pooling": text("sum"),
+    "feature_name": needed(string()),
+    "embedding_name": string(),
+    "embedding_dim": integer(),
+    "pooling": string("sum"),
     "trainable": flag(True),
-    "fg_encoded_default_value": text(),
-    "init_fn": text(),
+    "fg_encoded_default_value": string(),
+    "init_fn": string(),
     "use_mask": refused("masking of features is not supported; remove it"),
     "stub_type": refused(_GENERATOR),
-    "data_type": text("FP32"),
+    "data_type": string("FP32"),
     "embedding_constraints": refused("Sparrow places the tables; remove it"),
     "sequence_fields": refused(_GENERATOR),
 }
 _IDS: Fields = {
     **_FEATURE,
-    "hash_bucket_size": whole(),
-    "value_dim": whole(),
-    "default_value": text(""),
-    "separator": text("\x1d"),
+    "hash_bucket_size": integer(),
+    "value_dim": integer(),
+    "default_value": string(""),
+    "separator": string("\x1d"),
     "vocab_dict": refused("write vocab_list or vocab_file"),
     "zch": refused(_MANAGED),
     "dynamicemb": refused(_MANAGED),
     "default_bucketize_value": refused("unknown ids have the last row of a vocabulary's table; remove it"),
     "asset_dir": refused(_GENERATOR),
 }
-_ONE_SEQUENCE: Fields = {"sequence_length": whole(), "sequence_delim": text(";")}
+_ONE_SEQUENCE: Fields = {"sequence_length": integer(), "sequence_delim": string(";")}
 _FEATURE_KINDS: Fields = {
     "id_feature": message("IdFeature", "feature"),
     "raw_feature": message("RawFeature", "feature"),
@@ -159,31 +159,31 @@ FEATURES: Final[Mapping[str, Fields]] = {
         "combo_feature": refused(_OTHER_KIND),
     },
     "SequenceFeature": {
-        "sequence_name": needed(text()),
-        "sequence_length": needed(whole()),
-        "sequence_delim": text(";"),
+        "sequence_name": needed(string()),
+        "sequence_length": needed(integer()),
+        "sequence_delim": string(";"),
         "sequence_pk": refused(_GENERATOR),
         "features": needed(many(message("SeqFeatureConfig"))),
     },
     "IdFeature": {
         **_IDS,
         **_ONE_SEQUENCE,
-        "embedding_dim": needed(whole()),
-        "expression": text(),
-        "num_buckets": whole(),
-        "vocab_list": many(text()),
-        "vocab_file": text(),
+        "embedding_dim": needed(integer()),
+        "expression": string(),
+        "num_buckets": integer(),
+        "vocab_list": many(string()),
+        "vocab_file": string(),
         "weighted": flag(False),
         "fg_value_type": refused(_GENERATOR),
     },
     "RawFeature": {
         **_FEATURE,
-        "expression": text(),
+        "expression": string(),
         "boundaries": many(number()),
-        "value_dim": whole(1),
-        "normalizer": text(),
-        "default_value": text("0"),
-        "separator": text("\x1d"),
+        "value_dim": integer(1),
+        "normalizer": string(),
+        "default_value": string("0"),
+        "separator": string("\x1d"),
         "autodis": refused("embeddings of numbers are made with boundaries"),
         "mlp": refused("embeddings of numbers are made with boundaries"),
         "sequence_length": refused(_OTHER_KIND),
@@ -191,9 +191,9 @@ FEATURES: Final[Mapping[str, Fields]] = {
     },
     "ComboFeature": {
         **_IDS,
-        "expression": needed(many(text())),
-        "hash_bucket_size": needed(whole()),
-        "embedding_dim": needed(whole()),
+        "expression": needed(many(string())),
+        "hash_bucket_size": needed(integer()),
+        "embedding_dim": needed(integer()),
         "vocab_list": refused("crossed values are hashed; use hash_bucket_size"),
         "vocab_file": refused("crossed values are hashed; use hash_bucket_size"),
         "sequence_length": refused(_OTHER_KIND),
@@ -206,15 +206,15 @@ _OTHER_MODELS: Final = (
     *("dc2vr", "dlrm_hstu", "pepnet", "ultra_hstu", "dssm_v2", "dat", "hstu_match", "mind", "tdm"),
     *("rocket_launching", "sid_rqvae", "sid_rqkmeans"),
 )
-_ENCODER: Final = "of the sequence encoders only pooling_encoder is supported"
+_ENCODER: Final = "the only sequence encoder is pooling_encoder"
 
 
 def _wide_model() -> dict[str, FieldSpec]:
     return {
         "deep": needed(message("MLP")),
         "final": message("MLP"),
-        "wide_embedding_dim": whole(4),
-        "wide_init_fn": text(),
+        "wide_embedding_dim": integer(4),
+        "wide_init_fn": string(),
     }
 
 
@@ -231,25 +231,25 @@ MODELS: Final[Mapping[str, Fields]] = {
             name: refused("the models are deepfm, dlrm, dssm, mmoe, multi_tower and wide_and_deep")
             for name in _OTHER_MODELS
         },
-        "num_class": whole(1),
+        "num_class": integer(1),
         "losses": many(message("LossConfig")),
         "metrics": many(message("MetricConfig")),
         "train_metrics": many(message("TrainMetricConfig")),
         "variational_dropout": refused("selection of features is not supported; remove it"),
-        "kernel": enum("Kernel", "PYTORCH"),  # how fast, never what
+        "kernel": enum("Kernel", "PYTORCH"),  # affects speed only
         "use_pareto_loss_weight": refused("give each task a weight"),
     },
     "FeatureGroupConfig": {
-        "group_name": needed(text()),
-        "feature_names": many(text()),
+        "group_name": needed(string()),
+        "feature_names": many(string()),
         "group_type": enum("FeatureGroupType", "DEEP"),
         "sequence_groups": many(message("SeqGroupConfig")),
         "sequence_encoders": many(message("SeqEncoderConfig")),
         "embedding_name_suffix": refused("give the features an embedding_name"),
     },
     "SeqGroupConfig": {
-        "group_name": needed(text()),
-        "feature_names": needed(many(text())),
+        "group_name": needed(string()),
+        "feature_names": needed(many(string())),
         "embedding_name_suffix": refused("give the features an embedding_name"),
     },
     "SeqEncoderConfig": {
@@ -260,20 +260,20 @@ MODELS: Final[Mapping[str, Fields]] = {
         "self_attention_encoder": refused(_ENCODER),
     },
     "PoolingEncoder": {
-        "name": text(),
-        "input": needed(text()),
-        "pooling_type": text("mean"),
-        "max_seq_length": refused("sequence_length of the feature says it; remove it"),
+        "name": string(),
+        "input": needed(string()),
+        "pooling_type": string("mean"),
+        "max_seq_length": refused("it is sequence_length of the feature; remove it"),
     },
     "MLP": {
-        "hidden_units": needed(many(whole())),
+        "hidden_units": needed(many(integer())),
         "dropout_ratio": many(number()),
-        "activation": text("nn.ReLU"),
+        "activation": string("nn.ReLU"),
         "use_bn": flag(False),
         "bias": flag(True),
         "use_ln": flag(False),
     },
-    "Tower": {"input": needed(text()), "mlp": message("MLP")},
+    "Tower": {"input": needed(string()), "mlp": message("MLP")},
     "DeepFM": _wide_model(),
     "WideAndDeep": _wide_model(),
     "DLRM": {"dense_mlp": message("MLP"), "arch_with_sparse": flag(True), "final": needed(message("MLP"))},
@@ -281,20 +281,20 @@ MODELS: Final[Mapping[str, Fields]] = {
     "MMoE": {
         "expert_mlp": needed(message("MLP")),
         "gate_mlp": message("MLP"),
-        "num_expert": whole(3),
+        "num_expert": integer(3),
         "task_towers": needed(many(message("TaskTower"))),
     },
     "TaskTower": {
-        "tower_name": needed(text()),
-        "label_name": needed(text()),
+        "tower_name": needed(string()),
+        "label_name": needed(string()),
         "metrics": many(message("MetricConfig")),
         "train_metrics": many(message("TrainMetricConfig")),
         "losses": many(message("LossConfig")),
-        "num_class": whole(1),
+        "num_class": integer(1),
         "mlp": message("MLP"),
         "weight": number(1.0),
-        "sample_weight_name": text(),
-        "task_space_indicator_label": text(),
+        "sample_weight_name": string(),
+        "task_space_indicator_label": string(),
         "in_task_space_weight": number(1.0),
         "out_task_space_weight": number(1.0),
         "pareto_min_loss_weight": refused("give each task a weight"),
@@ -302,7 +302,7 @@ MODELS: Final[Mapping[str, Fields]] = {
     "DSSM": {
         "user_tower": needed(message("Tower")),
         "item_tower": needed(message("Tower")),
-        "output_dim": needed(whole()),
+        "output_dim": needed(integer()),
         "similarity": enum("Similarity", "INNER_PRODUCT"),
         "temperature": number(1.0),
         "in_batch_negative": flag(False),

@@ -14,7 +14,7 @@ from sparrow.data import ComboFeature, Feature, IdFeature, RawFeature, SequenceF
 
 
 def features(blocks: tuple[Block, ...], data: Block, poolings: Mapping[str, str]) -> list[tuple[Feature, Block]]:
-    """All features, each with the message it comes from. ``poolings`` says how sequences are pooled, by feature."""
+    """Return all features, each with its message. ``poolings`` holds the pooling of sequences, by feature."""
     if data["fg_mode"] == "FG_BUCKETIZE":
         data.fail("not supported: FG_NONE, FG_NORMAL and FG_DAG are", "fg_mode")
     encoded = data["fg_mode"] == "FG_NONE"
@@ -60,7 +60,7 @@ def _of_kind(
 def _id(block: Block, data: Block, encoded: bool) -> IdFeature:
     return IdFeature(
         block["feature_name"],
-        # One id a row needs no pooling, and can share the table of features that pool in any way.
+        # One id a row needs no pooling, and can share the table of features with any pooling.
         pooling=None if block["value_dim"] == 1 and "pooling" not in block else block["pooling"],
         separator=data["fg_encoded_multival_sep"] if encoded else block["separator"],
         weight_separator=":" if block["weighted"] else None,
@@ -139,7 +139,7 @@ def _combo(block: Block, encoded: bool) -> Feature:
 
 
 def _column(block: Block) -> str:
-    """``user:age`` is the column ``age`` of the user's side."""
+    """Return the column of an expression: ``user:age`` is the column ``age`` of the user's side."""
     if "expression" not in block:
         block.fail("is required: the column that the feature is made from", "expression")
     column: str = block["expression"].rpartition(":")[2]
@@ -147,7 +147,7 @@ def _column(block: Block) -> str:
 
 
 def _default(block: Block, encoded: bool) -> int | str | None:
-    """Return the id that stands in for a missing one: a number where ids are numbers."""
+    """Return the id that replaces a missing one: a number where ids are numbers."""
     field = "fg_encoded_default_value" if encoded else "default_value"
     given: str | None = block[field]
     if not given:
@@ -178,7 +178,7 @@ _NORMALIZERS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def _normalizer(block: Block, encoded: bool) -> dict[str, Any]:
-    """``method=zscore,mean=1.5,standard_deviation=2.0``, and the like."""
+    """Return the fields of a normalizer such as ``method=zscore,mean=1.5,standard_deviation=2.0``."""
     written: str | None = block["normalizer"]
     if written is None or encoded:  # an encoded column is normalized already
         return {}

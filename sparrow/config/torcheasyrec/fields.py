@@ -1,4 +1,4 @@
-"""How the table of TorchEasyRec's messages is written: one line per field."""
+"""Entries of the table of TorchEasyRec's messages: one line per field."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
-Kind = Literal["number", "whole", "flag", "text", "enum", "message", "refused"]
-MAX_WHOLE: Final = 2**64 - 1
+Kind = Literal["number", "integer", "flag", "string", "enum", "message", "refused"]
+MAX_INTEGER: Final = 2**64 - 1
 
 
 @dataclasses.dataclass(frozen=True)
 class FieldSpec:
-    """What a field of a message may hold.
+    """The values that a field of a message may hold.
 
     Attributes:
-      kind: what a value is; "refused": the field is known, and not supported.
-      default: what TorchEasyRec takes where the field is not given; None: it can tell that it was not.
-      of: the message or the enum that a value is of; of a refused field, why it is refused.
-      repeated: whether there may be several.
-      required: whether TorchEasyRec cannot do without.
+      kind: the kind of a value; "refused": the field is known, and not supported.
+      default: TorchEasyRec's value where the field is not given; None: it distinguishes fields that are not given.
+      of: the message or the enum of a value; for a refused field, the reason.
+      repeated: whether the field may have several values.
+      required: whether TorchEasyRec needs the field.
       choice: fields of one message with the same choice exclude each other (a protobuf oneof).
     """
 
@@ -36,45 +36,45 @@ Fields = Mapping[str, FieldSpec]
 
 
 def number(default: float | None = None) -> FieldSpec:
-    """Return a floating-point number."""
+    """Return the entry of a floating-point number."""
     return FieldSpec("number", default)
 
 
-def whole(default: int | None = None) -> FieldSpec:
-    """Return an integer of at least 0."""
-    return FieldSpec("whole", default)
+def integer(default: int | None = None) -> FieldSpec:
+    """Return the entry of an integer of at least 0."""
+    return FieldSpec("integer", default)
 
 
 def flag(default: bool | None = None) -> FieldSpec:
-    """Return True or false."""
+    """Return the entry of a flag, true or false."""
     return FieldSpec("flag", default)
 
 
-def text(default: str | None = None) -> FieldSpec:
-    """Return a quoted text."""
-    return FieldSpec("text", default)
+def string(default: str | None = None) -> FieldSpec:
+    """Return the entry of a quoted string."""
+    return FieldSpec("string", default)
 
 
 def enum(name: str, default: str | None = None) -> FieldSpec:
-    """One of the words of the enum ``name``."""
+    """Return the entry of one of the words of the enum ``name``."""
     return FieldSpec("enum", default, name)
 
 
 def message(name: str, choice: str | None = None) -> FieldSpec:
-    """Fields between braces."""
+    """Return the entry of a message: fields between braces."""
     return FieldSpec("message", None, name, choice=choice)
 
 
 def refused(why: str) -> FieldSpec:
-    """Return a field of TorchEasyRec that is not supported, and what to do."""
+    """Return the entry of a field of TorchEasyRec that is not supported, with the remedy."""
     return FieldSpec("refused", None, why)
 
 
 def many(field: FieldSpec) -> FieldSpec:
-    """Any number of values of ``field``'s kind."""
+    """Return the entry of any number of values of ``field``'s kind."""
     return dataclasses.replace(field, default=(), repeated=True)
 
 
 def needed(field: FieldSpec) -> FieldSpec:
-    """Return a field that must be given."""
+    """Return the entry of a field that must be given."""
     return dataclasses.replace(field, required=True)

@@ -1,4 +1,4 @@
-"""What TorchEasyRec's configs may hold: every message, field and default that is supported, and what is refused.
+"""The contents of TorchEasyRec's configs: each supported message, field and default, and the refused ones.
 
 `data_messages` has the part about data, features and models. The names and defaults are those of the protocol buffers
 of TorchEasyRec 1.3.
@@ -11,7 +11,18 @@ from typing import Final
 
 from sparrow.config.torcheasyrec.data_messages import ENUMS as DATA_ENUMS
 from sparrow.config.torcheasyrec.data_messages import FEATURES, MODELS, PIPELINE
-from sparrow.config.torcheasyrec.fields import Fields, enum, flag, many, message, needed, number, refused, text, whole
+from sparrow.config.torcheasyrec.fields import (
+    Fields,
+    enum,
+    flag,
+    integer,
+    many,
+    message,
+    needed,
+    number,
+    refused,
+    string,
+)
 
 ENUMS: Final[Mapping[str, tuple[str, ...]]] = {
     **DATA_ENUMS,
@@ -48,7 +59,7 @@ _ADAM: Fields = {
 _WARMUP: Fields = {
     "min_learning_rate": number(0.0),
     "warmup_learning_rate": number(0.0),
-    "warmup_size": whole(0),
+    "warmup_size": integer(0),
     "by_epoch": flag(False),
 }
 
@@ -86,7 +97,7 @@ OPTIMIZERS: Final[Mapping[str, Fields]] = {
         "part_optimizers": many(message("PartOptimizer")),
         "ema": message("EMAConfig"),
     },
-    "PartOptimizer": {**_DENSE_OPTIMIZERS, **_LEARNING_RATES, "regex_pattern": needed(text())},
+    "PartOptimizer": {**_DENSE_OPTIMIZERS, **_LEARNING_RATES, "regex_pattern": needed(string())},
     "EMAConfig": {"decay": number(0.999)},
     "SGDOptimizer": {
         "lr": number(0.002),
@@ -120,18 +131,18 @@ OPTIMIZERS: Final[Mapping[str, Fields]] = {
     "ConstantLR": {},
     "ExponentialDecayLR": {
         **_WARMUP,
-        "decay_size": needed(whole()),
+        "decay_size": needed(integer()),
         "decay_factor": number(0.95),
         "staircase": flag(True),
     },
     "ManualStepLR": {
-        "schedule_sizes": many(whole()),
+        "schedule_sizes": many(integer()),
         "learning_rates": many(number()),
         "warmup": flag(False),
         "by_epoch": flag(False),
     },
-    "CosineAnnealingLR": {**_WARMUP, "T_max": needed(whole())},
-    "CosineAnnealingWarmRestartsLR": {**_WARMUP, "T_0": needed(whole()), "T_mult": whole(1)},
+    "CosineAnnealingLR": {**_WARMUP, "T_max": needed(integer())},
+    "CosineAnnealingWarmRestartsLR": {**_WARMUP, "T_0": needed(integer()), "T_mult": integer(1)},
 }
 
 _ONE_MACHINE: Final = "Sparrow places the tables; remove it"
@@ -144,23 +155,23 @@ TRAINING: Final[Mapping[str, Fields]] = {
     "TrainConfig": {
         "sparse_optimizer": needed(message("SparseOptimizer")),
         "dense_optimizer": needed(message("DenseOptimizer")),
-        "num_steps": whole(),
-        "num_epochs": whole(),
-        "save_checkpoints_steps": whole(1000),
-        "save_checkpoints_epochs": whole(),
-        "keep_checkpoint_max": whole(0),
+        "num_steps": integer(),
+        "num_epochs": integer(),
+        "save_checkpoints_steps": integer(1000),
+        "save_checkpoints_epochs": integer(),
+        "keep_checkpoint_max": integer(0),
         "fine_tune_checkpoint": refused("remove it, and name a run of Sparrow in train.start_from"),
         "fine_tune_ckpt_param_map": refused("remove it; train.start_from renames tables and skips parameters"),
-        "log_step_count_steps": whole(100),
+        "log_step_count_steps": integer(100),
         "is_profiling": refused("use jax.profiler instead"),
         "use_tensorboard": flag(True),
-        "tensorboard_summaries": many(text()),
+        "tensorboard_summaries": many(string()),
         "cudnn_allow_tf32": refused(_TF32),
         "cuda_matmul_allow_tf32": refused(_TF32),
         "global_embedding_constraints": refused(_ONE_MACHINE),
-        "mixed_precision": text(""),
+        "mixed_precision": string(""),
         "grad_scaler": message("GradScaler"),
-        "gradient_accumulation_steps": whole(1),
+        "gradient_accumulation_steps": integer(1),
         "grad_clipping": message("GradClipping"),
         "save_checkpoints_timestamp_interval": refused(_EVENT_TIME),
         "save_checkpoints_timestamps": refused(_EVENT_TIME),
@@ -171,17 +182,17 @@ TRAINING: Final[Mapping[str, Fields]] = {
         "init_scale": number(65536.0),
         "growth_factor": number(2.0),
         "backoff_factor": number(0.5),
-        "growth_interval": whole(2000),
+        "growth_interval": integer(2000),
     },
     "GradClipping": {
-        "clipping_type": text("none"),
+        "clipping_type": string("none"),
         "max_gradient": number(1.0),
         "norm_type": number(2.0),
         "enable_global_grad_clip": flag(False),
     },
     "EvalConfig": {
-        "num_steps": whole(),
-        "log_step_count_steps": whole(),  # 10 in TorchEasyRec: more lines than anybody asked for
+        "num_steps": integer(),
+        "log_step_count_steps": integer(),  # 10 in TorchEasyRec, which logs more lines than most users want
         "use_dense_ema": flag(),
     },
 }
@@ -210,7 +221,7 @@ LOSSES_AND_METRICS: Final[Mapping[str, Fields]] = {
     "BinaryCrossEntropy": {"label_smoothing": number(0.0)},
     "SoftmaxCrossEntropy": {"label_smoothing": number(0.0)},
     "L2Loss": {},
-    "JRCLoss": {"session_name": needed(text()), "alpha": number(0.5)},
+    "JRCLoss": {"session_name": needed(string()), "alpha": number(0.5)},
     "BinaryFocalLoss": {"gamma": number(2.0), "alpha": number(0.5)},
     "MetricConfig": {
         **_TRAIN_METRICS,
@@ -219,17 +230,17 @@ LOSSES_AND_METRICS: Final[Mapping[str, Fields]] = {
         "grouped_xauc": message("GroupedXAUC", "metric"),
         "normalized_entropy": message("NormalizedEntropy", "metric"),
     },
-    "TrainMetricConfig": {**_TRAIN_METRICS, "decay_rate": number(0.9), "decay_step": whole(100)},
-    "AUC": {"thresholds": whole(200)},
-    "MulticlassAUC": {"thresholds": whole(200), "average": text("macro")},
-    "RecallAtK": {"top_k": whole(5)},
+    "TrainMetricConfig": {**_TRAIN_METRICS, "decay_rate": number(0.9), "decay_step": integer(100)},
+    "AUC": {"thresholds": integer(200)},
+    "MulticlassAUC": {"thresholds": integer(200), "average": string("macro")},
+    "RecallAtK": {"top_k": integer(5)},
     "MeanAbsoluteError": {},
     "MeanSquaredError": {},
-    "Accuracy": {"threshold": number(0.5), "top_k": whole(1)},
-    "GroupedAUC": {"grouping_key": needed(text())},
-    "XAUC": {"sample_ratio": number(0.001), "max_pairs": whole(), "in_batch": flag(False)},
+    "Accuracy": {"threshold": number(0.5), "top_k": integer(1)},
+    "GroupedAUC": {"grouping_key": needed(string())},
+    "XAUC": {"sample_ratio": number(0.001), "max_pairs": integer(), "in_batch": flag(False)},
     "GroupedXAUC": {
-        "grouping_key": needed(text()),
+        "grouping_key": needed(string()),
         "max_pairs_per_group": refused("all pairs of a group are counted, exactly; remove it"),
     },
     "NormalizedEntropy": {"eta": number(1e-12)},

@@ -83,7 +83,7 @@ def _tower_task(tower: Block, labels: tuple[str, ...]) -> Task:
 
 
 def _with_candidates(made: Task, block: Block, dssm: Block) -> Task:
-    """DSSM's softmax is over items, of the batch or drawn, and its temperature belongs to the loss."""
+    """Return the task with DSSM's softmax: over items, of the batch or drawn, with the temperature in the loss."""
     if {losses.registry.name_of(loss) for loss in made.losses} != {"softmax_cross_entropy"}:
         block.fail("dssm takes softmax_cross_entropy", "losses")
     kind = losses.InBatchSoftmax if dssm["in_batch_negative"] else losses.SampledSoftmax
@@ -113,7 +113,7 @@ def _groups(block: Block, wide_groups: tuple[str, ...]) -> dict[str, tuple[str, 
 
 
 def poolings(block: Block) -> dict[str, str]:
-    """How each sequence that stands in a group is pooled, by feature."""
+    """Return the pooling of each sequence in a group, by feature."""
     found: dict[str, str] = {}
     for group in block["feature_groups"]:
         encoders = {}

@@ -1,7 +1,7 @@
 """Negatives: TorchEasyRec's ``negative_sampler`` as ours.
 
 Its table of items holds ``id``, ``weight`` and ``attrs``, the values of the items' columns joined by a delimiter. As
-text it is separated by tabs, and its first line is ``id:int64<tab>weight:float<tab>attrs:string``.
+a text file it is separated by tabs, and its first line is ``id:int64<tab>weight:float<tab>attrs:string``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from sparrow.data import Csv, Parquet, Source, Split
 
 
 def negatives(data: Block, model: Block) -> Negatives | None:
-    """Return the source of negatives; None: the other items of the batch serve, or the model takes none."""
+    """Return the source of negatives; None: the other items of the batch are the negatives, or the model takes none."""
     name, chosen = model.choose("model")
     block: Block | None = data["negative_sampler"]
     in_batch = name == "dssm" and chosen["in_batch_negative"]
@@ -23,7 +23,7 @@ def negatives(data: Block, model: Block) -> Negatives | None:
     if name != "dssm":
         data.fail(f"{name} takes no negatives; remove it", "negative_sampler")
     if in_batch:
-        chosen.fail("cannot stand beside the negative_sampler of data_config; keep one", "in_batch_negative")
+        chosen.fail("cannot be given together with the negative_sampler of data_config; keep one", "in_batch_negative")
     if not block["attr_fields"]:
         block.fail("is required: the columns that attrs holds, in order", "attr_fields")
     items, identity, weight = _items(block)

@@ -94,7 +94,7 @@ def _hyper(optimizer: Block) -> dict[str, Any]:
 
 
 def _row_wise_decay(optimizer: Block) -> dict[str, Any]:
-    """In the mode NONE, TorchEasyRec takes a weight decay and does nothing with it."""
+    """Return the weight decay; refuse one in the mode NONE, which TorchEasyRec accepts without effect."""
     mode, decay = optimizer["weight_decay_mode"], optimizer["weight_decay"]
     if mode == "NONE" and decay:
         optimizer.fail(
@@ -105,7 +105,7 @@ def _row_wise_decay(optimizer: Block) -> dict[str, Any]:
 
 
 def _clip(clipping: Block | None) -> dict[str, Any]:
-    """TorchEasyRec's ``grad_clipping`` is about the dense gradients alone."""
+    """Return the clipping of ``grad_clipping``, which in TorchEasyRec applies to the dense gradients alone."""
     if clipping is None:
         return {}
     if clipping["enable_global_grad_clip"]:

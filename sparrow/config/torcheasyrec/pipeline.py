@@ -1,4 +1,4 @@
-"""A whole config of TorchEasyRec."""
+"""`import_config`: a complete config of TorchEasyRec."""
 
 from __future__ import annotations
 
@@ -81,6 +81,6 @@ def _columns(data: Block) -> tuple[str, ...]:
     if "input_fields_str" not in data:
         return tuple(entry["input_name"] for entry in data["input_fields"])
     if data["input_fields"]:
-        data.fail("cannot stand beside input_fields; keep one", "input_fields_str")
+        data.fail("cannot be given together with input_fields; keep one", "input_fields_str")
     entries = [entry.strip() for entry in data["input_fields_str"].split(";") if entry.strip()]
     return tuple(entry.rpartition(":")[0].strip() or entry for entry in entries)

@@ -1,4 +1,4 @@
-"""Tables: what TorchEasyRec says about them on each feature (``trainable``, ``init_fn``, ``data_type``) as ours."""
+"""Tables: the options that TorchEasyRec sets on each feature (``trainable``, ``init_fn``, ``data_type``) as ours."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sparrow.rules import SGD
 _DTYPES: Final[Mapping[str, Any]] = {"FP32": "float32", "FP16": "float16", "BF16": "bfloat16"}
 _OF_TABLE: Final = ("trainable", "init_fn", "data_type")
 
-# By torch's name: the arguments in order with torch's defaults, and what they make.
+# By torch's name: the arguments in order with torch's defaults, and the initializer that they make.
 _INITIALIZERS: Final[Mapping[str, tuple[dict[str, float | None], Any]]] = {
     "uniform_": ({"a": 0.0, "b": 1.0}, lambda a, b: Uniform(a, b)),
     "normal_": ({"mean": 0.0, "std": 1.0}, lambda mean, std: Normal(mean, std)),
@@ -29,7 +29,7 @@ _INITIALIZERS: Final[Mapping[str, tuple[dict[str, float | None], Any]]] = {
 
 
 def by_table(found: list[tuple[Feature, Block]]) -> dict[str, Block]:
-    """Return the message that speaks for each table; features that share one must say the same."""
+    """Return the message with the options of each table; features that share a table must agree on them."""
     blocks: dict[str, Block] = {}
     for feature, block in found:
         if (use := feature.table_use) is None:
@@ -45,7 +45,7 @@ def by_table(found: list[tuple[Feature, Block]]) -> dict[str, Block]:
 
 
 def frozen(tables: Mapping[str, Block]) -> tuple[TableOptimizer, ...]:
-    """Tables that are not trainable get the learning rate 0."""
+    """Return the learning rate 0 for each table that is not trainable."""
     names = tuple(re.escape(table) for table, block in tables.items() if not block["trainable"])
     return (TableOptimizer(tables=names, optimizer=SGD(0.0)),) if names else ()
 
@@ -68,7 +68,7 @@ def options(tables: Mapping[str, Block], wide: Collection[str], model: Block) ->
 
 
 def initializer(block: Block, field: str) -> Initializer | None:
-    """``nn.init.uniform_,a=-0.01,b=0.01``: a function of torch with its arguments."""
+    """Return the initializer of a function of torch with arguments, such as ``nn.init.uniform_,a=-0.01,b=0.01``."""
     written: str | None = block[field]
     if written is None:
         return None

@@ -1,4 +1,4 @@
-"""Losses and metrics: what hangs on TorchEasyRec's model, or on each of its task towers, as ours."""
+"""Losses and metrics of TorchEasyRec's model, or of each of its task towers, as ours."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sparrow.config.torcheasyrec.blocks import Block
 
 
 def loss(block: Block) -> losses.Loss:
-    """One entry of ``losses``."""
+    """Return the loss of one entry of ``losses``."""
     _, chosen = block.choose("loss")
     with chosen.locating():
         match chosen.kind:
@@ -28,7 +28,7 @@ def loss(block: Block) -> losses.Loss:
 
 
 def metric(block: Block, num_class: int) -> MetricUse:
-    """One entry of ``metrics``."""
+    """Return the metric of one entry of ``metrics``."""
     _, chosen = block.choose("metric")
     group_by = chosen["grouping_key"] if chosen.kind in ("GroupedAUC", "GroupedXAUC") else None
     with chosen.locating():
@@ -36,7 +36,7 @@ def metric(block: Block, num_class: int) -> MetricUse:
 
 
 def train_metric(block: Block) -> MetricUse:
-    """One entry of ``train_metrics``: decayed, so that it tells of now and not of the beginning."""
+    """Return the metric of one entry of ``train_metrics``, decayed: a measure of the latest steps."""
     _, chosen = block.choose("metric")
     decay = {"decay_rate": block["decay_rate"], "decay_step": block["decay_step"]}
     with block.locating():
@@ -90,7 +90,7 @@ def _plain_metric(chosen: Block, num_class: int) -> metrics.Metric[Any]:
 def _xauc(chosen: Block) -> metrics.XAUC:
     for field in ("sample_ratio", "max_pairs"):
         if field in chosen and (chosen["in_batch"] or ("max_pairs" in chosen and field == "sample_ratio")):
-            chosen.fail("has no effect beside in_batch or max_pairs; remove it", field)
+            chosen.fail("has no effect together with in_batch or max_pairs; remove it", field)
     if chosen["in_batch"]:
         return metrics.XAUC(in_batch=True)
     if "max_pairs" in chosen:
@@ -99,5 +99,5 @@ def _xauc(chosen: Block) -> metrics.XAUC:
 
 
 def _distinct(uses: Iterable[MetricUse]) -> tuple[MetricUse, ...]:
-    """Return the metrics in order, each once: a second one of the same options would say the same."""
+    """Return the metrics in order, each once: a second one of the same options would give the same number."""
     return tuple(dict.fromkeys(uses))

@@ -1,7 +1,7 @@
-"""The text format of protocol buffers: text in, a tree of fields with their lines and columns out.
+"""The text format of protocol buffers, parsed into a tree of fields with their lines and columns.
 
-The reader knows nothing of any schema: a value is a word, a number, a text or a message. What a field may hold is
-said in `sparrow.config.torcheasyrec.messages`.
+The reader knows nothing of any schema: a value is a word, a number, a string or a message. The schema is
+`sparrow.config.torcheasyrec.messages`.
 
 Reference: https://protobuf.dev/reference/protobuf/textformat-spec/
 """
@@ -16,7 +16,7 @@ from typing import Final, NoReturn, TypeAlias
 from sparrow.errors import ConfigError, Problem, shown
 
 MAX_DEPTH: Final = 100
-"""How deeply messages may lie in each other; deeper ones are a mistake."""
+"""Maximal depth of nested messages; a deeper one is an error."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,14 +28,14 @@ class Word:
 
 @dataclasses.dataclass(frozen=True)
 class Number:
-    """A number as it is written, without its sign's spaces: whole or not, decimal, hexadecimal or octal."""
+    """A number as it is written, without its sign's spaces: integer or float, decimal, hexadecimal or octal."""
 
     text: str
 
 
 @dataclasses.dataclass(frozen=True)
-class Text:
-    """A quoted text, its escapes resolved."""
+class String:
+    """A quoted string, its escapes resolved."""
 
     value: str
 
@@ -47,12 +47,12 @@ class Message:
     fields: tuple[Field, ...]
 
 
-Value: TypeAlias = Word | Number | Text | Message
+Value: TypeAlias = Word | Number | String | Message
 
 
 @dataclasses.dataclass(frozen=True)
 class Field:
-    """A field with its values: one, or those of a list in brackets."""
+    """A field with its values: one, or the values of a list in brackets."""
 
     name: str
     values: tuple[Value, ...]
@@ -72,7 +72,7 @@ class _Token:
 _TOKENS: Final = re.compile(
     r"""(?P<skip>[ \t\r\f\v]+|\#[^\n]*)
     |(?P<newline>\n)
-    |(?P<text>"(?:[^"\\\n]|\\[^\n])*"|'(?:[^'\\\n]|\\[^\n])*')
+    |(?P<string>"(?:[^"\\\n]|\\[^\n])*"|'(?:[^'\\\n]|\\[^\n])*')
     |(?P<number>(?:0[xX][0-9a-fA-F]+|(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?[fF]?)(?![\w.]))
     |(?P<word>[A-Za-z_]\w*)
     |(?P<mark>[{}<>\[\]:,;\-])""",
@@ -98,11 +98,11 @@ _CLOSING: Final = {"{": "}", "<": ">"}
 
 
 def parse(text: str, source: str | None = None) -> Message:
-    """Read a whole file.
+    """Read a complete file.
 
     >>> message = parse('train_config { num_steps: 100  # enough\\n  summaries: ["loss", "lr"] }')
     >>> message.fields[0].values[0].fields[1]
-    Field(name='summaries', values=(Text(value='loss'), Text(value='lr')), line=2, column=3, is_list=True)
+    Field(name='summaries', values=(String(value='loss'), String(value='lr')), line=2, column=3, is_list=True)
     >>> parse("train_config { num_steps 100 }")
     Traceback (most recent call last):
     sparrow.errors.ConfigError: line 1: num_steps: expected ':' or '{' after the field's name, got '100'
@@ -122,7 +122,7 @@ class _Reader:
     def message(self, opened: _Token | None, depth: int) -> Message:
         """Return the fields up to the brace that closes ``opened``, or up to the end of the file."""
         if depth > MAX_DEPTH:
-            self.fail(f"messages lie in each other more than {MAX_DEPTH} deep", opened)
+            self.fail(f"messages are nested more than {MAX_DEPTH} deep", opened)
         fields: list[Field] = []
         closing = None if opened is None else _CLOSING[opened.text]
         while True:
@@ -168,11 +168,11 @@ class _Reader:
         if self.at("{", "<"):
             return self.message(self.take(), depth + 1)
         token = self.take()
-        if token.kind == "text":
+        if token.kind == "string":
             text = _unescaped(token, name.text, self.source)
-            while self.next.kind == "text":  # texts side by side are one
+            while self.next.kind == "string":  # adjacent strings are one
                 text += _unescaped(self.take(), name.text, self.source)
-            return Text(text)
+            return String(text)
         sign = ""
         if token.kind == "mark" and token.text == "-":
             sign, token = "-", self.take()
@@ -203,7 +203,9 @@ def _tokens(text: str, source: str | None) -> Iterator[_Token]:
         column = position - start + 1
         if match is None:
             rest = text[position : position + 20].split("\n")[0]
-            what = "a text that is not closed on its line" if rest[0] in "\"'" else "something that has no meaning here"
+            what = (
+                "a string that is not closed on its line" if rest[0] in "\"'" else "characters without a meaning here"
+            )
             _fail(f"{what}: {shown(rest)}", line, column, source)
         kind = match.lastgroup or ""
         if kind == "newline":
@@ -215,7 +217,7 @@ def _tokens(text: str, source: str | None) -> Iterator[_Token]:
 
 
 def _unescaped(token: _Token, field: str, source: str | None) -> str:
-    r"""Return the text between the quotes. ``\x`` and octal escapes are bytes of UTF-8."""
+    r"""Return the string between the quotes. ``\x`` and octal escapes are bytes of UTF-8."""
 
     def resolve(match: re.Match[str]) -> str:
         body = match.group()[1:]
@@ -229,17 +231,17 @@ def _unescaped(token: _Token, field: str, source: str | None) -> str:
             return _byte(int(body[1:], 16))
         elif body[0].isdigit() and body[0] < "8" and int(body, 8) < 256:
             return _byte(int(body, 8))
-        _fail(f"unknown escape {match.group()} in a text", token.line, token.column, source, field)
+        _fail(f"unknown escape {match.group()} in a string", token.line, token.column, source, field)
 
     text = _ESCAPE.sub(resolve, token.text[1:-1])
     try:
         return text.encode("utf-8", "surrogateescape").decode("utf-8")
     except UnicodeError:
-        _fail("a text that is not valid UTF-8", token.line, token.column, source, field)
+        _fail("a string that is not valid UTF-8", token.line, token.column, source, field)
 
 
 def _byte(value: int) -> str:
-    return chr(value) if value < 128 else chr(0xDC00 + value)  # what "surrogateescape" turns back into the byte
+    return chr(value) if value < 128 else chr(0xDC00 + value)  # "surrogateescape" turns it back into the byte
 
 
 def _fail(message: str, line: int, column: int, source: str | None, field: str | None = None) -> NoReturn:

@@ -15,7 +15,7 @@ _PRECISIONS: Final[dict[str, Any]] = {"": "float32", "BF16": "bfloat16", "FP16":
 
 
 def train(block: Block, batch_size: int, table_optimizers: tuple[TableOptimizer, ...] = ()) -> Train:
-    """``train_config``. What TorchEasyRec counts in micro-batches is counted in optimizer steps here."""
+    """Return the section of ``train_config``, with TorchEasyRec's counts of micro-batches as optimizer steps."""
     accumulate = block["gradient_accumulation_steps"] or 1
     precision = block["mixed_precision"]
     if precision not in _PRECISIONS:
@@ -40,7 +40,7 @@ def train(block: Block, batch_size: int, table_optimizers: tuple[TableOptimizer,
 
 
 def evaluate(block: Block | None, batch_size: int | None, checkpoint: Checkpoint | None) -> Evaluate:
-    """``eval_config``. Where there is data for it, TorchEasyRec evaluates at every ``checkpoint``."""
+    """Return the section of ``eval_config``; TorchEasyRec evaluates at every ``checkpoint`` where it has data."""
     when: dict[str, Any] = {}
     if checkpoint is not None:
         when = {"every_steps": checkpoint.every_steps, "every_epochs": checkpoint.every_epochs}
@@ -86,11 +86,11 @@ def _ema(block: Block | None) -> float | None:
 
 
 def _checkpoint(block: Block, accumulate: int) -> Checkpoint:
-    """Epochs, where given, stand in for steps. 0 means never by steps, and keep everything."""
+    """Return when to save: by epochs where given, else by steps. 0 means never by steps, and keep everything."""
     keep = block["keep_checkpoint_max"] or None
     if block["save_checkpoints_epochs"]:
         if "save_checkpoints_steps" in block:
-            block.fail("has no effect beside save_checkpoints_epochs; remove it", "save_checkpoints_steps")
+            block.fail("has no effect together with save_checkpoints_epochs; remove it", "save_checkpoints_steps")
         return Checkpoint(every_epochs=block["save_checkpoints_epochs"], keep=keep)
     every = block["save_checkpoints_steps"]
     if "save_checkpoints_steps" in block:
@@ -101,7 +101,7 @@ def _checkpoint(block: Block, accumulate: int) -> Checkpoint:
 
 
 def _summaries(block: Block) -> dict[str, Any]:
-    """TorchEasyRec shows the loss and the learning rate always, and adds what is asked for."""
+    """Return the summaries: TorchEasyRec always writes the loss and the learning rate, and adds the chosen ones."""
     asked, known = block["tensorboard_summaries"], get_args(Summary)
     for summary in asked:
         if summary not in known:
