@@ -10,7 +10,7 @@ Path = tuple[str | int, ...]
 
 
 def dotted(path: Path) -> str:
-    """A path as overrides and error messages write it.
+    """Return a path as overrides and error messages write it.
 
     >>> dotted(("tasks", 0, "losses"))
     'tasks[0].losses'
@@ -30,7 +30,7 @@ class Problem:
     line: int | None = None
 
     def under(self, prefix: Path) -> Problem:
-        """The same problem, of a value that stands under ``prefix``."""
+        """Return the same problem, of a value that stands under ``prefix``."""
         return dataclasses.replace(self, path=(*prefix, *self.path))
 
 
@@ -57,7 +57,7 @@ class ConfigError(ValueError):
 
 
 def shown(value: object, limit: int = 80) -> str:
-    """A value as an error message quotes it: its ``repr``, cut where it is long."""
+    """Return a value as an error message quotes it: its ``repr``, cut where it is long."""
     try:
         text = repr(value)
     except RecursionError:

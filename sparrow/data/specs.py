@@ -15,7 +15,7 @@ def feature_specs(
     optimizer: Rule | Callable[[str], Rule],
     options: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[FeatureSpec]:
-    """A `FeatureSpec` for every feature with a table; features that name the same table share it.
+    """Return a `FeatureSpec` for every feature with a table; features that name the same table share it.
 
     >>> from sparrow.data import IdFeature, SequenceFeature
     >>> from sparrow.rules import RowwiseAdagrad
@@ -40,7 +40,7 @@ def lookup_specs(
     optimizer: Rule | Callable[[str], Rule],
     options: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[FeatureSpec]:
-    """A `FeatureSpec` for every lookup, by name; the other arguments are those of `feature_specs`."""
+    """Return a `FeatureSpec` for every lookup, by name; the other arguments are those of `feature_specs`."""
     sharing: dict[str, dict[str, TableUse]] = {}
     for lookup, use in uses.items():
         sharing.setdefault(use.table, {})[lookup] = use

@@ -5,7 +5,6 @@ Only what is known while tracing is checked: shapes, dtypes and plain numbers, n
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import jax
@@ -44,20 +43,6 @@ def rank(loss: str, name: str, array: jax.Array, axes: str) -> None:
     """Refuses an array that does not have the named ``axes``, such as "(batch, dim)"."""
     if array.ndim != axes.count(",") + 1 - axes.endswith(",)"):
         raise ValueError(f"{loss}: {name} must have shape {axes}, got {array.shape}")
-
-
-def number(loss: str, name: str, value: Any, low: float, high: float = math.inf, interval: str = "[)") -> None:
-    """Refuses a plain number outside the interval from ``low`` to ``high``; a JAX array passes unread."""
-    if isinstance(value, jax.Array):
-        return
-    is_inside = isinstance(value, int | float | np.integer | np.floating) and (
-        (low < value or (low == value and interval[0] == "["))
-        and (value < high or (value == high and interval[1] == "]"))
-    )
-    if not is_inside:
-        raise ValueError(
-            f"{loss}: {name} must be a number in {interval[0]}{low:g}, {high:g}{interval[1]}, got {value!r}"
-        )
 
 
 def column(loss: str, name: str, value: Any) -> None:

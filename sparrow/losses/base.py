@@ -69,7 +69,7 @@ class Loss(abc.ABC):
 
         ``output`` is that of `prediction`; ``keys`` are the `key_columns`, numbered by value.
         """
-        return self(output, labels, *keys)
+        return self(output, *keys) if self.label_kind == "none" else self(output, labels, *keys)
 
 
 class BinaryLoss(Loss):

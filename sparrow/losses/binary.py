@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
+from sparrow import fields
 from sparrow.losses import _checks as checks
 from sparrow.losses.base import BinaryLoss, register_loss
 
@@ -42,7 +43,7 @@ class BinaryCrossEntropy(BinaryLoss):
     label_smoothing: checks.Scalar = 0.0
 
     def __post_init__(self) -> None:
-        checks.number("binary_cross_entropy", "label_smoothing", self.label_smoothing, 0, 1)
+        fields.number("binary_cross_entropy: label_smoothing", self.label_smoothing, at_least=0, below=1)
 
     def __call__(self, logits: ArrayLike, labels: ArrayLike) -> jax.Array:
         """Return one value per entry of ``logits``, float32."""
@@ -90,8 +91,8 @@ class BinaryFocal(BinaryLoss):
     alpha: checks.Scalar = 0.5
 
     def __post_init__(self) -> None:
-        checks.number("binary_focal", "gamma", self.gamma, 0)
-        checks.number("binary_focal", "alpha", self.alpha, 0, 1, "[]")
+        fields.number("binary_focal: gamma", self.gamma, at_least=0)
+        fields.number("binary_focal: alpha", self.alpha, at_least=0, at_most=1)
 
     def __call__(self, logits: ArrayLike, labels: ArrayLike) -> jax.Array:
         """Return one value per entry of ``logits``, float32."""

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from sparrow import fields
 from sparrow.losses import _checks as checks
 from sparrow.losses.base import Loss, register_loss, registry
 from sparrow.losses.softmax import cross_entropy
@@ -36,8 +37,8 @@ class CandidateSoftmax(Loss):
     meaning = MEANING
 
     def __post_init__(self) -> None:
-        checks.number(self.name, "temperature", self.temperature, 0, interval="()")
-        checks.number(self.name, "label_smoothing", self.label_smoothing, 0, 1)
+        fields.number(f"{self.name}: temperature", self.temperature, above=0)
+        fields.number(f"{self.name}: label_smoothing", self.label_smoothing, at_least=0, below=1)
 
     @property
     def name(self) -> str:

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from sparrow import fields
 from sparrow.losses import _checks as checks
 from sparrow.losses.reduction import reduce
 from sparrow.registry import nearest
@@ -33,8 +34,7 @@ class TaskWeights:
     out_task_space_weight: float = 1.0
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            checks.number("TaskWeights", field.name, getattr(self, field.name), 0)
+        fields.numbers_of(self, *(field.name for field in dataclasses.fields(self)), at_least=0)
 
     @property
     def has_space(self) -> bool:
@@ -48,7 +48,7 @@ def combine(
     weights: Mapping[str, ArrayLike] | None = None,
     indicators: Mapping[str, ArrayLike] | None = None,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """The sum over tasks of each task's weighted mean loss, and its terms.
+    """Return the sum over tasks of each task's weighted mean loss, and its terms.
 
     ::
 

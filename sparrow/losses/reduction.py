@@ -25,7 +25,7 @@ def normalize_weights(weights: ArrayLike) -> jax.Array:
 
 
 def reduce(values: ArrayLike, weights: ArrayLike | None = None) -> jax.Array:
-    """The mean of a loss's values, each times its weight.
+    """Return the mean of a loss's values, each times its weight.
 
     ::
 

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from sparrow import fields
 from sparrow.losses import _checks as checks
 from sparrow.losses.base import Loss, register_loss
 from sparrow.losses.softmax import cross_entropy
@@ -63,7 +64,7 @@ class JRC(Loss):
 
     def __post_init__(self) -> None:
         checks.column("jrc", "session_name", self.session_name)
-        checks.number("jrc", "alpha", self.alpha, 0, 1, "[]")
+        fields.number("jrc: alpha", self.alpha, at_least=0, at_most=1)
 
     def __call__(self, logits: ArrayLike, labels: ArrayLike, sessions: ArrayLike) -> jax.Array:
         """Return one value per example, float32."""
@@ -95,7 +96,7 @@ def jrc(logits: ArrayLike, labels: ArrayLike, sessions: ArrayLike, alpha: checks
 
 @jax.jit  # one program also where the caller does not compile: these are many small operations
 def _ranking(logits: jax.Array, positive: jax.Array, sessions: jax.Array) -> jax.Array:
-    """The ranking part: softplus of (log-sum-exp over the rivals, minus the example's own logit)."""
+    """Return the ranking part: softplus of (log-sum-exp over the rivals, minus the example's own logit)."""
     if sessions.size == 0:
         return jnp.zeros(sessions.shape, logits.dtype)
     order = jnp.argsort(sessions)

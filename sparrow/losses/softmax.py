@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from sparrow import fields
 from sparrow.losses import _checks as checks
 from sparrow.losses.base import Loss, register_loss
 
@@ -44,7 +45,7 @@ class SoftmaxCrossEntropy(Loss):
     meaning = "probability of each class"
 
     def __post_init__(self) -> None:
-        checks.number("softmax_cross_entropy", "label_smoothing", self.label_smoothing, 0, 1)
+        fields.number("softmax_cross_entropy: label_smoothing", self.label_smoothing, at_least=0, below=1)
 
     def __call__(self, logits: ArrayLike, labels: ArrayLike) -> jax.Array:
         """Return one value per label, float32."""
@@ -73,7 +74,7 @@ def softmax_cross_entropy(
 def cross_entropy(
     logits: jax.Array, labels: jax.Array, label_smoothing: checks.Scalar, where: jax.Array | None = None
 ) -> jax.Array:
-    """The equation of `SoftmaxCrossEntropy`, over the classes that take part (``where``; all when None).
+    """Return the equation of `SoftmaxCrossEntropy`, over the classes that take part (``where``; all when None).
 
     Not written with optax: its loss for integer labels subtracts the label's logit from the log-normalizer, and at
     logits near 1000 that difference has lost four digits; its loss for distributions makes ``0 * -inf`` of a logit

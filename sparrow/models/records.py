@@ -27,7 +27,7 @@ class ModelRecord:
     model: ClassVar[type[nnx.Module]]
 
     def build(self, inputs: Inputs, *, rngs: nnx.Rngs) -> nnx.Module:
-        """The model, with fresh parameters."""
+        """Return the model, with fresh parameters."""
         options = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         model: Callable[..., nnx.Module] = self.model
         return model(inputs, **options, rngs=rngs)
@@ -77,7 +77,7 @@ def register_model(name: str) -> Callable[[M], M]:
 
 
 def _record_class(name: str, cls: type[nnx.Module]) -> type[ModelRecord]:
-    """A frozen dataclass with one field per option of ``cls.__init__``."""
+    """Return a frozen dataclass with one field per option of ``cls.__init__``."""
     expected = f"model '{name}': {cls.__name__}.__init__ must take (self, inputs, *, <options>, rngs)"
     parameters = dict(inspect.signature(cls.__init__).parameters)
     for required in ("self", "inputs", "rngs"):

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str:
-    """The tail of an error message: the nearest valid name, and all of them.
+    """Return the tail of an error message: the nearest valid name, and all of them.
 
     >>> nearest("adm", ["adam", "sgd"])
     "did you mean 'adam'? Valid names: adam, sgd"

@@ -38,7 +38,7 @@ class Mismatch(Exception):
 
 
 def read(hint: Any, value: Any) -> Any:
-    """The ``value`` as a field of type ``hint`` holds it; raises `ConfigError` with all that is wrong.
+    """Return the ``value`` as a field of type ``hint`` holds it; raises `ConfigError` with all that is wrong.
 
     >>> read(tuple[int, ...] | None, [1, 2])
     (1, 2)
@@ -75,7 +75,7 @@ def _read(hint: Any, value: Any) -> Any:
 
 
 def make(cls: type[Any], fields: Mapping[str, Any], beside: Iterable[str] = ()) -> Any:
-    """The dataclass ``cls`` of plain ``fields``; ``beside`` are other names that stand among them in a file."""
+    """Return the dataclass ``cls`` of plain ``fields``; ``beside`` are other names that stand among them in a file."""
     known = fields_of(cls)
     found = [Problem((name,), "is required") for name in known if known[name].required and name not in fields]
     values: dict[str, Any] = {}
@@ -107,7 +107,7 @@ class RecordField:
 
 
 def fields_of(cls: type[Any]) -> dict[str, RecordField]:
-    """The fields that a mapping may give, by name."""
+    """Return the fields that a mapping may give, by name."""
     try:
         hints = typing.get_type_hints(cls)
     except NameError as error:
@@ -125,7 +125,7 @@ def fields_of(cls: type[Any]) -> dict[str, RecordField]:
 
 
 def freeze(value: Any, path: Path = ()) -> Any:
-    """The value with tuples for lists and plain dicts for mappings, whose keys must be strings.
+    """Return the value with tuples for lists and plain dicts for mappings, whose keys must be strings.
 
     Records stay hashable, and equal to those written by hand.
     """
@@ -147,7 +147,7 @@ REGISTRIES: Final[list[Any]] = []
 
 
 def registry_of(hint: Any) -> Any:
-    """The registry of the records that a field of type ``hint`` holds; None where it holds no record."""
+    """Return the registry of the records that a field of type ``hint`` holds; None where it holds no record."""
     cls = typing.get_origin(hint) or hint
     for registry in REGISTRIES:
         if cls is registry.base or (

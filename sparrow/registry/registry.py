@@ -85,7 +85,7 @@ class Registry(Generic[T]):
         return self._records[name]
 
     def name_of(self, record: T) -> str:
-        """The name that ``record``'s class is registered under."""
+        """Return the name that ``record``'s class is registered under."""
         for name, cls in self._records.items():
             if type(record) is cls:
                 return name
@@ -96,14 +96,14 @@ class Registry(Generic[T]):
         return isinstance(value, self.base) and not isinstance(value, type)
 
     def read(self, value: Any) -> T:
-        """The record of a mapping with a name and fields, or of a name alone; a record stays as it is.
+        """Return the record of a mapping with a name and fields, or of a name alone; a record stays as it is.
 
         Raises `ConfigError` with the path of each problem, for the config around it.
         """
         return cast("T", read(self.base, value))
 
     def from_fields(self, value: Mapping[str, Any]) -> T:
-        """The record of a mapping with a name and fields; raises as `read` does."""
+        """Return the record of a mapping with a name and fields; raises as `read` does."""
         name = value.get(self.key)
         if not isinstance(name, str):
             raise ConfigError(f"a {self.kind} needs a '{self.key}'. Valid names: {', '.join(self.names())}")
@@ -113,7 +113,7 @@ class Registry(Generic[T]):
         return cast("T", make(self[name], fields, [self.key]))
 
     def make(self, name: str, /, **fields: Any) -> T:
-        """The record ``name``; a wrong or missing field is named in the error."""
+        """Return the record ``name``; a wrong or missing field is named in the error."""
         try:
             return cast("T", make(self[name], freeze(fields), [self.key]))
         except ConfigError as error:
@@ -121,7 +121,7 @@ class Registry(Generic[T]):
             raise ConfigError(error.problems, None if by_itself else f"{self.kind} '{name}'") from None
 
     def from_dict(self, data: Mapping[str, Any]) -> T:
-        """The inverse of `to_dict`."""
+        """Return the inverse of `to_dict`."""
         if not isinstance(data, Mapping) or not isinstance(data.get(self.key), str):
             raise ValueError(f"a {self.kind} is written as a mapping with a '{self.key}', got {shown(data)}")
         return self.make(data[self.key], **{key: value for key, value in data.items() if key != self.key})
@@ -136,7 +136,7 @@ class Registry(Generic[T]):
         return json.dumps(self.to_dict(record), indent=2)
 
     def from_json(self, text: str) -> T:
-        """The inverse of `to_json`."""
+        """Return the inverse of `to_json`."""
         return self.from_dict(json.loads(text))
 
     def to_yaml(self, record: T) -> str:
@@ -146,5 +146,5 @@ class Registry(Generic[T]):
         return yaml.safe_dump(self.to_dict(record), sort_keys=False)
 
     def from_yaml(self, text: str) -> T:
-        """The inverse of `to_yaml`. Numbers such as ``1e-3`` are numbers, as in JSON."""
+        """Return the inverse of `to_yaml`. Numbers such as ``1e-3`` are numbers, as in JSON."""
         return self.from_dict(load_yaml(text))

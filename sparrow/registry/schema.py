@@ -20,7 +20,7 @@ _SCALARS: Final = {bool: "boolean", int: "integer", float: "number", str: "strin
 
 
 def schema(hint: Any) -> dict[str, Any]:
-    """The JSON schema of a field of type ``hint``.
+    """Return the JSON schema of a field of type ``hint``.
 
     >>> schema(tuple[int, ...] | None)
     {'anyOf': [{'type': 'array', 'items': {'type': 'integer'}}, {'type': 'null'}]}
@@ -52,7 +52,7 @@ def schema(hint: Any) -> dict[str, Any]:
 
 
 def fields_schema(cls: type[Any]) -> dict[str, Any]:
-    """The JSON schema of a mapping of the fields of a dataclass."""
+    """Return the JSON schema of a mapping of the fields of a dataclass."""
     properties = {}
     for name, field in fields_of(cls).items():
         default = {} if field.required else {"default": written(field.default)}

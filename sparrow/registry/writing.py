@@ -11,7 +11,7 @@ from sparrow.registry.reading import REGISTRIES, fields_of
 
 
 def written(value: Any, *, defaults: bool = False, where: str = "config") -> Any:
-    """A record, or any value that it holds, as mappings, lists, strings and numbers.
+    """Return a record, or any value that it holds, as mappings, lists, strings and numbers.
 
     Fields that have their default value are left out, unless ``defaults``; a record of defaults alone is its name.
     """
@@ -32,7 +32,7 @@ def written(value: Any, *, defaults: bool = False, where: str = "config") -> Any
 
 
 def written_fields(record: Any, *, defaults: bool, where: str) -> dict[str, Any]:
-    """The fields of a dataclass, by name."""
+    """Return the fields of a dataclass, by name."""
     fields = {}
     for name, field in fields_of(type(record)).items():
         value = getattr(record, name)

@@ -77,6 +77,6 @@ def flattened(probabilities: jax.Array) -> jax.Array:
 
 
 def _middles() -> Any:
-    """The probability at the middle of each bin; the last bin is the one score 1."""
+    """Return the probability at the middle of each bin; the last bin is the one score 1."""
     middle = np.append((np.arange(BINS) + 0.5) / BINS, 1 - 0.5 / BINS)
     return 1 / (1 + ((1 - middle) / middle) ** FLATTER)

@@ -15,7 +15,7 @@ from sparrow.tasks.task import Arrays, Task
 
 
 def total_loss(tasks: Mapping[str, Task], outputs: Arrays, columns: Arrays) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """The sum over tasks of their weighted mean losses, and its terms.
+    """Return the sum over tasks of their weighted mean losses, and its terms.
 
     Args:
       tasks: the section ``tasks`` of a config.

@@ -14,7 +14,7 @@ NEGATIVE_IDS: Final = "<ids of the items drawn>"
 
 
 def read_output(name: str, loss: Loss, outputs: Arrays, columns: Arrays) -> Any:
-    """The output that a loss of the task ``name`` reads: an array, or the two towers."""
+    """Return the output that a loss of the task ``name`` reads: an array, or the two towers."""
     if not loss.is_matching:
         return pick("output", outputs, name if name in outputs else "logits")
     query, item = pick("output", outputs, "query"), pick("output", outputs, "item")
@@ -22,7 +22,7 @@ def read_output(name: str, loss: Loss, outputs: Arrays, columns: Arrays) -> Any:
 
 
 def pick(kind: str, arrays: Arrays, name: str) -> Any:
-    """The array of that name; ``kind`` is the word for it in the error."""
+    """Return the array of that name; ``kind`` is the word for it in the error."""
     if name not in arrays:
         raise ValueError(f"the losses need the {kind} '{name}': {nearest(name, arrays)}")
     return arrays[name]

@@ -22,7 +22,7 @@ def is_matching(task: Task) -> bool:
 
 
 def predicted(name: str, task: Task, outputs: Arrays) -> jax.Array:
-    """The prediction for each example: (batch,), or (batch, classes). For two towers, the score of its own item.
+    """Return the prediction for each example: (batch,), or (batch, classes). For two towers, the score of its own item.
 
     >>> import jax.numpy as jnp
     >>> from sparrow.config import Task
@@ -35,7 +35,7 @@ def predicted(name: str, task: Task, outputs: Arrays) -> jax.Array:
 
 
 def columns_of(tasks: Mapping[str, Task]) -> dict[str, str]:
-    """The name of each task's prediction in files: ``prediction``, or ``prediction_<task>`` where there are several."""
+    """Return the column of each task's prediction in files: ``prediction``, or ``prediction_<task>`` of several tasks."""
     return {name: PREFIX if len(tasks) == 1 else f"{PREFIX}_{name}" for name in tasks}
 
 
@@ -50,7 +50,7 @@ def predictions(tasks: Mapping[str, Task], outputs: Arrays) -> dict[str, jax.Arr
 
 
 def meaning(task: Task) -> str:
-    """The meaning of the numbers of `predicted`, in words."""
+    """Return the meaning of the numbers of `predicted`, in words."""
     return task.losses[0].meaning
 
 

@@ -29,7 +29,7 @@ class TaskMetric:
 
 
 def named_metrics(tasks: Mapping[str, Task], *, train: bool = False) -> dict[str, TaskMetric]:
-    """The metrics of all tasks, by the names that logs and results use.
+    """Return the metrics of all tasks, by the names that logs and results use.
 
     A name is the metric's, with the options that are not its defaults; with several tasks, the task's name before it.
 
@@ -47,7 +47,7 @@ def named_metrics(tasks: Mapping[str, Task], *, train: bool = False) -> dict[str
 
 
 def _short(use: MetricUse) -> str:
-    """A metric as text: ``name(option=value)``, with the options that are not its defaults."""
+    """Return a metric as text: ``name(option=value)``, with the options that are not its defaults."""
     made = written(use.metric)
     if use.group_by is not None:
         made = {**({"name": made} if isinstance(made, str) else made), "group_by": use.group_by}
@@ -55,7 +55,7 @@ def _short(use: MetricUse) -> str:
 
 
 def _call(written: Any) -> str:
-    """A record as short text: ``name(option=value)``."""
+    """Return a record as short text: ``name(option=value)``."""
     if not isinstance(written, Mapping):
         return str(written)
     options = ", ".join(f"{key}={_call(value)}" for key, value in written.items() if key != "name")
@@ -81,16 +81,16 @@ class Scores:
             )
 
     def init(self) -> States:
-        """The states of the metrics that run on the device."""
+        """Return the states of the metrics that run on the device."""
         # Copied: steps are given the states for good, and one array may stand in a fresh state twice.
         return {name: jax.tree.map(jnp.copy, use.metric.init()) for name, use in self.device.items()}
 
     def init_host(self) -> States:
-        """The states of the others."""
+        """Return the states of the others."""
         return {name: use.metric.init() for name, use in self.host.items()}
 
     def update(self, states: States, outputs: Arrays, columns: Arrays) -> States:
-        """The states with one more batch; runs inside jitted functions."""
+        """Return the states with one more batch; runs inside jitted functions."""
         # One task's predictions serve all its metrics.
         of = functools.cache(lambda task: judged(task, self.tasks[task], outputs, columns))
         return {
@@ -107,7 +107,7 @@ class Scores:
         }
 
     def update_host(self, states: States, arrays: Mapping[str, Any], keys: Arrays) -> States:
-        """The states of the exact metrics with one more batch."""
+        """Return the states of the exact metrics with one more batch."""
         new = {}
         for name, use in self.host.items():
             predictions, labels, weights = arrays[use.task]
@@ -119,7 +119,7 @@ class Scores:
         return new
 
     def compute(self, states: States) -> dict[str, float]:
-        """The numbers; NaN where a metric is not defined."""
+        """Return the numbers; NaN where a metric is not defined."""
         return {name: float(use.metric.compute(states[name])) for name, use in self.metrics.items() if name in states}
 
     def _weights(self, use: TaskMetric, columns: Arrays) -> Any:

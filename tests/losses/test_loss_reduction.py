@@ -129,5 +129,7 @@ def test_combine_refuses_by_name(arguments, message):
 
 
 def test_task_weights_refuse_negative_numbers():
-    with pytest.raises(ValueError, match=r"^TaskWeights: out_task_space_weight must be a number in \[0, inf\), got -1"):
+    with pytest.raises(
+        ValueError, match=r"^TaskWeights.out_task_space_weight must be a finite number at least 0, got -1"
+    ):
         TaskWeights(out_task_space_weight=-1)

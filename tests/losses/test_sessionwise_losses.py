@@ -103,7 +103,7 @@ def test_nothing_is_added_up_in_an_order_that_a_gpu_may_choose():
         ({"labels": jnp.zeros(4)}, "jrc: labels must be integers, got float32"),
         ({"sessions": jnp.zeros(4)}, "jrc: sessions must be integers, got float32"),
         ({"sessions": np.zeros(4)}, "jrc: sessions must be integers or strings, got float64"),
-        ({"alpha": -0.1}, r"jrc: alpha must be a number in \[0, 1\], got -0.1"),
+        ({"alpha": -0.1}, r"jrc: alpha must be a finite number at least 0 and at most 1, got -0.1"),
     ],
 )
 def test_bad_input(changed, message):

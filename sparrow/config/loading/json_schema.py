@@ -14,7 +14,7 @@ from sparrow.registry import PLACEHOLDER, Registry, fields_schema
 
 
 def json_schema() -> dict[str, Any]:
-    """The schema of a whole config; records that are registered now are part of it.
+    """Return the schema of a whole config; records that are registered now are part of it.
 
     >>> schema = json_schema()
     >>> schema["properties"]["train"]
@@ -47,7 +47,7 @@ def _records(registry: Registry[Any], beside: Mapping[str, Any] = MappingProxyTy
 
 
 def _resolved(node: Any) -> Any:
-    """The schema with each placeholder of a record replaced by a reference."""
+    """Return the schema with each placeholder of a record replaced by a reference."""
     if isinstance(node, list):
         return [_resolved(item) for item in node]
     if not isinstance(node, dict):

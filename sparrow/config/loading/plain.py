@@ -12,7 +12,7 @@ from sparrow.registry import written
 
 
 def plain(value: Any, defaults: bool = False, where: str = "config") -> Any:
-    """A section, a record or a value as mappings, lists, strings and numbers.
+    """Return a section, a record or a value as mappings, lists, strings and numbers.
 
     Fields that have their default value are left out, unless ``defaults``; a record of defaults alone is its name.
     """

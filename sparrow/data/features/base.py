@@ -93,7 +93,7 @@ class Feature(abc.ABC):
         """How many numbers it gives the model per row: the dim of its embedding where it has a table."""
 
     def holds(self, column: str) -> Holds:
-        """The values that ``column`` must hold, for the people who call an exported model."""
+        """Return the values that ``column`` must hold, for the people who call an exported model."""
         return Holds(f"as the feature '{self.name}' reads it")
 
     def hold_words(self, words: Vocabulary) -> None:  # noqa: B027  most features have none
@@ -108,22 +108,22 @@ class Feature(abc.ABC):
 
     @abc.abstractmethod
     def refuse(self, column: str, kind: Any) -> str | None:
-        """What is wrong with a column of Arrow type ``kind``; None: nothing."""
+        """Return the sentence on a column whose Arrow type ``kind`` it cannot read; None: it can."""
 
     def step(self, kinds: Mapping[str, Any]) -> Step | None:
-        """The compiled conversion that gives what `convert` gives; None: there is none.
+        """Return the compiled conversion that gives what `convert` gives; None: there is none.
 
         ``kinds``: the Arrow types of its columns.
         """
         return None
 
     def transform(self, x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """What is done with numbers after they were read, where its `step` is transformed."""
+        """Transform numbers after they were read, where its `step` is transformed."""
         return x
 
     @abc.abstractmethod
     def convert(self, columns: Any, problems: Problems) -> Values:
-        """Reads a feature from an Arrow record batch; rows that cannot be used are added to ``problems``."""
+        """Read the feature from an Arrow record batch; rows that cannot be used are added to ``problems``."""
 
 
 class SparseFeature(Feature):
