@@ -35,7 +35,7 @@ def predicted(name: str, task: Task, outputs: Arrays) -> jax.Array:
 
 
 def columns_of(tasks: Mapping[str, Task]) -> dict[str, str]:
-    """Return the column of each task's prediction in files: ``prediction``, or ``prediction_<task>`` of several tasks."""
+    """Return the column of each task's prediction in files: ``prediction``, or ``prediction_<task>`` of several."""
     return {name: PREFIX if len(tasks) == 1 else f"{PREFIX}_{name}" for name in tasks}
 
 

@@ -170,8 +170,8 @@ Q, N = jnp.zeros((BATCH, DIM)), jnp.zeros((NEGATIVES, DIM))
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: losses.in_batch_softmax(Q, Q, temperature=0.0), r"temperature must be .* \(0, inf\), got 0.0"),
-        (lambda: losses.in_batch_softmax(Q, Q, label_smoothing=1.0), r"label_smoothing must be .* \[0, 1\), got 1.0"),
+        (lambda: losses.in_batch_softmax(Q, Q, temperature=0.0), "temperature must be a finite number above 0"),
+        (lambda: losses.in_batch_softmax(Q, Q, label_smoothing=1.0), "label_smoothing must be .* below 1, got 1.0"),
         (lambda: losses.in_batch_softmax(Q, Q[:-1]), r"item must have shape \(items, 3\) with 5 .* \(4, 3\)"),
         (lambda: losses.in_batch_softmax(Q, Q[:, :2]), r"item must have shape \(items, 3\).* got \(5, 2\)"),
         (lambda: losses.in_batch_softmax(Q[0], Q), r"query must have shape \(batch, dim\), got \(3,\)"),

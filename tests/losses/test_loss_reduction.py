@@ -129,7 +129,5 @@ def test_combine_refuses_by_name(arguments, message):
 
 
 def test_task_weights_refuse_negative_numbers():
-    with pytest.raises(
-        ValueError, match=r"^TaskWeights.out_task_space_weight must be a finite number at least 0, got -1"
-    ):
+    with pytest.raises(ValueError, match=r"^TaskWeights.out_task_space_weight must be a finite number at least 0"):
         TaskWeights(out_task_space_weight=-1)

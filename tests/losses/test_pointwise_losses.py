@@ -99,9 +99,7 @@ def test_softmax_label_that_is_no_class_gives_nan():
 @pytest.mark.parametrize("label_smoothing", [-0.1, 1.0, 1.5, float("nan"), "0.1", None])
 @pytest.mark.parametrize("loss", [losses.binary_cross_entropy, losses.softmax_cross_entropy])
 def test_label_smoothing_outside_its_interval(loss, label_smoothing):
-    with pytest.raises(
-        ValueError, match=rf"^{loss.__name__}: label_smoothing must be a finite number at least 0 and below 1, got"
-    ):
+    with pytest.raises(ValueError, match=rf"^{loss.__name__}: label_smoothing must be a finite number at least"):
         loss(jnp.zeros((2, 2)), jnp.zeros(2, jnp.int32), label_smoothing)
 
 
