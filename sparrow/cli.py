@@ -193,11 +193,13 @@ def _import_config(options: argparse.Namespace) -> None:
 def _vocab(options: argparse.Namespace) -> None:
     from sparrow import data
 
-    source: data.Source = (
-        data.Parquet(options.data)
-        if options.separator is None
-        else data.Csv(options.data, separator=options.separator.replace("\\t", "\t"))
-    )
+    source: data.Source = data.Parquet(options.data)
+    if options.separator is not None:
+        separator = options.separator.replace("\\t", "\t")
+        try:
+            source = data.Csv(options.data, separator=separator, quote='"' if len(separator) == 1 else None)
+        except ValueError as error:
+            raise _Mistake(f"--separator: {error}") from None
     columns = dict(_column_and_separator(text) for text in options.columns)
     built = data.build_vocabularies(source, columns, min_count=options.min_count, max_words=options.max_words)
     folder = Path(options.output)

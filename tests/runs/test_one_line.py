@@ -128,6 +128,16 @@ def test_vocabularies_that_cannot_be_written(tmp_path, capsys):
         assert len(capsys.readouterr().err.splitlines()) == 1
 
 
+def test_separators_of_text_files(tmp_path, capsys):
+    (tmp_path / "words.csv").write_text("a::b\nx::y\n")
+    arguments = ["vocab", str(tmp_path / "words.csv"), "b", "--output", str(tmp_path), "--separator"]
+    assert main([*arguments, "::"]) == 0
+    assert (tmp_path / "b.txt").read_text() == "y\n"
+    assert main([*arguments, ""]) == 2
+    assert main([*arguments, "\n"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 2
+
+
 @pytest.mark.parametrize("output", [">/dev/full", ">&-", "| true"])
 @pytest.mark.parametrize("command", ["import-config {yaml}", "report {run}"])
 def test_output_that_nobody_takes(trained, output, command):
