@@ -182,8 +182,8 @@ def test_models(name, groups, options, message):
     ("change", "message"),
     [
         ({"item": None}, "group 'deep': the batch has no feature 'item': did you mean 'item_wide'"),
-        ({"item": (3, 5)}, r"group 'deep': feature 'item' must have shape \(batch, 4\), as Inputs says, got \(3, 5\)"),
-        ({"item": (3,)}, r"feature 'item' must have shape \(batch, 4\), as Inputs says, got \(3,\)"),
+        ({"item": (3, 5)}, r"group 'deep': feature 'item' must have shape \(batch, 4\), as in Inputs, got \(3, 5\)"),
+        ({"item": (3,)}, r"feature 'item' must have shape \(batch, 4\), as in Inputs, got \(3,\)"),
     ],
 )
 def test_batches(change, message):
