@@ -1,15 +1,23 @@
 """Models for recommendation, as Flax NNX modules: dense layers over activations. Tables live in `sparrow.Embedder`.
 
-=================  ==============================  ==========================================
-model              reads the groups                outputs
-=================  ==============================  ==========================================
-`DeepFM`           wide, deep, optionally fm       logits
-`DLRM`             sparse, optionally dense        logits
-`WideAndDeep`      wide, deep                      logits
-`MultiTower`       one per tower, named there      logits
-`DSSM`             one per tower: user and item    query, item, and negatives where sampled
-`MMoE`             one, of any name                logits by task
-=================  ==============================  ==========================================
+==================  =========================================  ===============================================
+model               reads the groups                           outputs
+==================  =========================================  ===============================================
+`DeepFM`            wide, deep, optionally fm                  logits
+`XDeepFM`           wide, deep                                 logits
+`WideAndDeep`       wide, deep                                 logits
+`DLRM`              sparse, optionally dense                   logits
+`Wukong`            sparse, optionally dense                   logits
+`DCNv1`, `DCNv2`    one, of any name                           logits
+`MaskNet`           one, of any name                           logits
+`MultiTower`        one per tower, named there                 logits
+`RocketLaunching`   one, of any name                           light and booster, as two tasks
+`MMoE`, `PLE`       one, of any name                           logits by task
+`DBMTL`             one, of any name                           logits by task
+`PEPNet`            all, optionally domain, uia, domain_index  logits by task
+`DSSM`, `DSSMv2`    one per tower: user and item               query, item, and negatives where sampled
+`DAT`               two per tower                              query, item, and negatives where sampled
+==================  =========================================  ===============================================
 
 A model is built from `Inputs`, which holds the width of each feature and the groups of features, and is called
 with the activations of a batch and its numeric features: ``model(acts, numbers)`` gives named outputs. `functional`
@@ -27,33 +35,61 @@ Each model's options are also a record, that ``registry`` knows by name; `regist
 """
 
 from sparrow.models.activations import ACTIVATIONS
+from sparrow.models.dat import DAT
+from sparrow.models.dbmtl import DBMTL, BayesTaskTower
+from sparrow.models.dcn_v1 import DCNv1
+from sparrow.models.dcn_v2 import DCNv2
 from sparrow.models.dlrm import DLRM
-from sparrow.models.dssm import DSSM
+from sparrow.models.dssm import DSSM, DSSMv2
+from sparrow.models.extra_losses import extra_loss, extra_losses
 from sparrow.models.functional import Functional, functional
 from sparrow.models.inputs import Group, Inputs
 from sparrow.models.interactions import factorization_machine, pairwise_dots
+from sparrow.models.mask_net import MaskBlocks, MaskNet
 from sparrow.models.mlp import MLP
 from sparrow.models.mmoe import MMoE
 from sparrow.models.multi_tower import MultiTower
+from sparrow.models.pepnet import PEPNet
+from sparrow.models.ple import PLE, ExtractionNetwork
 from sparrow.models.records import ModelRecord, register_model, registry
+from sparrow.models.rocket_launching import RocketLaunching
 from sparrow.models.towers import TaskTower, Tower
 from sparrow.models.wide_and_deep import DeepFM, WideAndDeep
+from sparrow.models.wukong import Wukong, WukongLayer
+from sparrow.models.xdeepfm import XDeepFM
 
 __all__ = [
     "ACTIVATIONS",
+    "DAT",
+    "DBMTL",
     "DLRM",
     "DSSM",
     "MLP",
+    "PLE",
+    "BayesTaskTower",
+    "DCNv1",
+    "DCNv2",
+    "DSSMv2",
     "DeepFM",
+    "ExtractionNetwork",
     "Functional",
     "Group",
     "Inputs",
     "MMoE",
+    "MaskBlocks",
+    "MaskNet",
     "ModelRecord",
     "MultiTower",
+    "PEPNet",
+    "RocketLaunching",
     "TaskTower",
     "Tower",
     "WideAndDeep",
+    "Wukong",
+    "WukongLayer",
+    "XDeepFM",
+    "extra_loss",
+    "extra_losses",
     "factorization_machine",
     "functional",
     "pairwise_dots",

@@ -7,11 +7,12 @@ import jax.numpy as jnp
 from flax import nnx
 
 from sparrow import fields
-from sparrow.models.inputs import Arrays, Group, Inputs
+from sparrow.models.inputs import Arrays, Inputs
 from sparrow.models.interactions import pairwise_dots
 from sparrow.models.mlp import MLP
 from sparrow.models.records import register_model
 from sparrow.models.towers import Logits
+from sparrow.models.vectors import Vectors
 
 
 @register_model("dlrm")
@@ -46,24 +47,11 @@ class DLRM(nnx.Module):
         num_classes: int = 1,
         rngs: nnx.Rngs,
     ) -> None:
-        inputs.check("DLRM", required=("sparse",), optional=("dense",))
         fields.integer("DLRM: num_classes", num_classes)
-        self.sparse: Group = inputs.vectors("sparse")
-        self.dense: Group | None = inputs.group("dense") if "dense" in inputs.groups else None
-        dim = self.sparse.dims[0]
-        if (self.dense is None) != (dense_mlp is None):
-            given, missing = ("dense_mlp", "the group 'dense'") if dense_mlp else ("the group 'dense'", "dense_mlp")
-            raise ValueError(f"DLRM was given {given} without {missing}; give both or neither")
-        if dense_mlp is not None and dense_mlp.dim != dim:
-            raise ValueError(
-                f"DLRM.dense_mlp must end in {dim} units, the dim of the group 'sparse', got {dense_mlp.hidden_units}"
-            )
-        self.arch_with_sparse = arch_with_sparse
-        self.dense_mlp = nnx.data(None)
-        if self.dense is not None and dense_mlp is not None:
-            self.dense_mlp = dense_mlp.build(self.dense.dim, rngs=rngs)
-        vectors = len(self.sparse.names) + (dense_mlp is not None)
-        width = vectors * (vectors - 1) // 2 + (dim if dense_mlp else 0) + (self.sparse.dim if arch_with_sparse else 0)
+        self.vectors = Vectors("DLRM", inputs, "sparse", dense_mlp, rngs=rngs)
+        self.arch_with_sparse, self.has_dense = arch_with_sparse, dense_mlp is not None
+        count, dim = self.vectors.count, self.vectors.dim
+        width = count * (count - 1) // 2 + dim * (count if arch_with_sparse else self.has_dense)
         if not width:
             raise ValueError(
                 "DLRM has one vector and so no pair: add a feature to the group 'sparse', or a group 'dense', "
@@ -73,12 +61,10 @@ class DLRM(nnx.Module):
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
         """``{"logits": (batch,)}``, or ``(batch, num_classes)``."""
-        sparse = self.sparse.stack(acts)  # (batch, features, dim)
-        vectors, beside = sparse, []
-        if self.dense is not None and self.dense_mlp is not None:
-            dense = self.dense_mlp(self.dense.concat(acts, numbers))
-            vectors = jnp.concatenate([dense[:, None], sparse], axis=1)
-            beside.append(dense)
+        vectors = self.vectors(acts, numbers)  # (batch, count, dim), that of the numbers first
+        parts = [pairwise_dots(vectors)]
         if self.arch_with_sparse:
-            beside.append(sparse.reshape(-1, self.sparse.dim))
-        return {"logits": self.logits(jnp.concatenate([pairwise_dots(vectors), *beside], axis=1))}
+            parts.append(vectors.reshape(-1, self.vectors.count * self.vectors.dim))
+        elif self.has_dense:
+            parts.append(vectors[:, 0])
+        return {"logits": self.logits(jnp.concatenate(parts, axis=1))}

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
-
 import jax
-import jax.numpy as jnp
 from flax import nnx
 
-from sparrow import fields
 from sparrow.models.inputs import Arrays, Inputs
+from sparrow.models.matching import Negatives, Similarity, candidates, check_towers, outputs
 from sparrow.models.records import register_model
 from sparrow.models.towers import GroupTower, Tower
-from sparrow.registry import nearest
-
-Similarity = Literal["inner_product", "cosine"]
-Negatives = Literal["in_batch", "sampled"]
 
 
 @register_model("dssm")
@@ -38,6 +31,7 @@ class DSSM(nnx.Module):
 
     The temperature belongs to the loss.
 
+    >>> import jax.numpy as jnp
     >>> from sparrow.models.mlp import MLP
     >>> inputs = Inputs(acts={"user": 8, "item": 8}, groups={"user": ["user"], "item": ["item"]})
     >>> towers = {"user_tower": Tower("user", MLP((16,))), "item_tower": Tower("item", MLP((16,)))}
@@ -63,59 +57,38 @@ class DSSM(nnx.Module):
         negatives: Negatives = "in_batch",
         rngs: nnx.Rngs,
     ) -> None:
-        for option, value, allowed in (
-            ("similarity", similarity, get_args(Similarity)),
-            ("negatives", negatives, get_args(Negatives)),
-        ):
-            if value not in allowed:
-                raise ValueError(f"DSSM.{option}: unknown name '{value}': {nearest(str(value), allowed)}")
-        if user_tower.input == item_tower.input:
-            raise ValueError(f"DSSM needs two groups, but both towers read the group '{user_tower.input}'")
+        check_towers("DSSM", user_tower.input, item_tower.input, similarity, negatives)
         inputs.check("DSSM", required=(user_tower.input, item_tower.input))
         self.user_tower = GroupTower(user_tower, inputs, rngs=rngs)
         self.item_tower = GroupTower(item_tower, inputs, rngs=rngs)
         dims = self.user_tower.dim, self.item_tower.dim
-        if output_dim is None and dims[0] != dims[1]:
-            raise ValueError(f"DSSM without output_dim needs towers of one width, got {dims[0]} and {dims[1]}")
-        if output_dim is not None:
-            fields.integer("DSSM.output_dim", output_dim)
-        self.user_output = nnx.data(None) if output_dim is None else nnx.Linear(dims[0], output_dim, rngs=rngs)
-        self.item_output = nnx.data(None) if output_dim is None else nnx.Linear(dims[1], output_dim, rngs=rngs)
-        self.similarity, self.negatives = similarity, negatives
+        self.user_output, self.item_output = outputs("DSSM", dims, output_dim, similarity, rngs=rngs)
+        self.negatives = negatives
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
         """``{"query": (batch, dim), "item": (items, dim)}``, and "negatives" where they are sampled."""
-        query, items = self.query(acts, numbers), self.item(acts, numbers)
-        batch = query.shape[0]  # not len: an exported model has no number here
-        if self.negatives == "in_batch" or items.shape[0] == batch:  # none are drawn to predict
-            return {"query": query, "item": items}
-        if items.shape[0] < batch:
-            raise ValueError(
-                f"DSSM with sampled negatives needs item features of more rows than the {batch} users: "
-                f"the items chosen, then the negatives; got {items.shape[0]}"
-            )
-        return {"query": query, "item": items[:batch], "negatives": items[batch:]}
+        return candidates("DSSM", self.query(acts, numbers), self.item(acts, numbers), self.negatives)
 
     def query(self, acts: Arrays, numbers: Arrays) -> jax.Array:
         """The users' vectors alone, ``(batch, dim)``, for an online service. float32."""
-        return self._output(self.user_tower(acts, numbers), self.user_output)
+        return self.user_output(self.user_tower(acts, numbers))
 
     def item(self, acts: Arrays, numbers: Arrays) -> jax.Array:
         """The items' vectors alone, ``(items, dim)``, for an index. float32."""
-        return self._output(self.item_tower(acts, numbers), self.item_output)
-
-    def _output(self, x: jax.Array, linear: nnx.Linear | None) -> jax.Array:
-        x = (x if linear is None else linear(x)).astype(jnp.float32)
-        return unit(x) if self.similarity == "cosine" else x
+        return self.item_output(self.item_tower(acts, numbers))
 
 
-def unit(x: jax.Array) -> jax.Array:
-    """``x / |x|`` for each row; a row of zeros stays, and has gradient 0 instead of NaN.
+@register_model("dssm_v2")
+class DSSMv2(DSSM):
+    """`DSSM` under the name of TorchEasyRec's second version.
 
-    >>> unit(jnp.array([[3.0, 4.0], [0.0, 0.0]]))
-    Array([[0.6, 0.8],
-           [0. , 0. ]], dtype=float32)
+    There, the towers of the first version have tables of their own even where features name one table, and those of
+    the second share it. Here features that name one table share it in both.
+
+    >>> import jax.numpy as jnp
+    >>> from sparrow.models.mlp import MLP
+    >>> inputs = Inputs(acts={"user": 8, "item": 8}, groups={"user": ["user"], "item": ["item"]})
+    >>> towers = {"user_tower": Tower("user", MLP((16,))), "item_tower": Tower("item", MLP((16,)))}
+    >>> DSSMv2(inputs, **towers, rngs=nnx.Rngs(0)).query({"user": jnp.ones((2, 8))}, {}).shape
+    (2, 16)
     """
-    squares = jnp.square(x).sum(axis=1, keepdims=True)
-    tiny = squares < 1e-24
-    return jnp.where(tiny, 0.0, x * jax.lax.rsqrt(jnp.where(tiny, 1.0, squares)))

@@ -131,6 +131,14 @@ class Inputs:
         names = tuple(self.groups[name])
         return Group(name, names, tuple(self._dims[feature] for feature in names))
 
+    def single(self, model: str) -> Group:
+        """Return the only group, of any name; raise ValueError unless there is exactly one."""
+        if len(self.groups) != 1:
+            given = f"{len(self.groups)}: {', '.join(self.groups)}" if self.groups else "none"
+            raise ValueError(f"{model} reads one group of features, got {given}")
+        self.check(model, required=tuple(self.groups))
+        return self.group(next(iter(self.groups)))
+
     def embedded(self, name: str) -> Group:
         """The group ``name``, which must hold looked-up features only."""
         group = self.group(name)

@@ -8,6 +8,7 @@ import jax
 from flax import nnx
 
 from sparrow.models.activations import check_activation, make_activation
+from sparrow.models.norms import LayerNorm
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,11 +80,11 @@ class Layer(nnx.Module):
     def __init__(self, mlp: MLP, index: int, dim: int, *, rngs: nnx.Rngs) -> None:
         units = mlp.hidden_units[index]
         self.linear = nnx.Linear(dim, units, use_bias=mlp.bias and not mlp.use_bn, rngs=rngs)
-        self.norm: nnx.BatchNorm | nnx.LayerNorm | None = nnx.data(None)
+        self.norm: nnx.BatchNorm | LayerNorm | None = nnx.data(None)
         if mlp.use_bn:
             self.norm = nnx.BatchNorm(units, momentum=0.9, epsilon=1e-5, rngs=rngs)
         if mlp.use_ln:
-            self.norm = nnx.LayerNorm(units, epsilon=1e-5, rngs=rngs)
+            self.norm = LayerNorm(units, rngs=rngs)
         self.activation = make_activation(mlp.activation, units, rngs)
         self.dropout = nnx.Dropout(mlp.dropouts[index], rngs=rngs) if mlp.dropouts[index] else nnx.data(None)
 
@@ -111,6 +112,12 @@ class Layers(nnx.Module):
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """``(batch, dim)`` to ``(batch, hidden_units[-1])``."""
+        return self.each(x)[-1]
+
+    def each(self, x: jax.Array) -> list[jax.Array]:
+        """Return the output of each layer."""
+        outputs = []
         for layer in self.layers:
             x = layer(x)
-        return x
+            outputs.append(x)
+        return outputs

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import jax
-import jax.numpy as jnp
 from flax import nnx
 
 from sparrow import fields
+from sparrow.models.experts import Mixture
 from sparrow.models.inputs import Arrays, Group, Inputs
 from sparrow.models.mlp import MLP
 from sparrow.models.records import register_model
-from sparrow.models.towers import Logits, TaskTower
+from sparrow.models.towers import TaskLogits, TaskTower, task_names
 
 
 @register_model("mmoe")
@@ -24,6 +24,7 @@ class MMoE(nnx.Module):
         mix[t]    = Σ_e gate[t][e] * expert_e(x)
         output[t] = linear(MLP of task t(mix[t]))
 
+    >>> import jax.numpy as jnp
     >>> inputs = Inputs(acts={"user": 8, "item": 8}, groups={"all": ["user", "item"]})
     >>> towers = (TaskTower("click", MLP((8,))), TaskTower("buy", MLP((8,))))
     >>> model = MMoE(inputs, expert_mlp=MLP((16,)), task_towers=towers, rngs=nnx.Rngs(0))
@@ -45,28 +46,14 @@ class MMoE(nnx.Module):
         gate_mlp: MLP | None = None,
         rngs: nnx.Rngs,
     ) -> None:
-        if len(inputs.groups) != 1:
-            raise ValueError(f"MMoE reads one group of features, got {len(inputs.groups)}: {', '.join(inputs.groups)}")
-        inputs.check("MMoE", required=tuple(inputs.groups))
+        self.group: Group = inputs.single("MMoE")
         fields.integer("MMoE.num_experts", num_experts)
-        tasks = [tower.task for tower in task_towers]
-        if not tasks or len(set(tasks)) < len(tasks):
-            raise ValueError(f"MMoE.task_towers must be at least one tower, each for its own task, got {tasks}")
-        self.tasks = tuple(tasks)
-        self.group: Group = inputs.group(next(iter(inputs.groups)))
-        dim = self.group.dim
-        self.experts = nnx.List([expert_mlp.build(dim, rngs=rngs) for _ in range(num_experts)])
-        self.gates = nnx.Dict({task: Logits(dim, gate_mlp, num_experts, rngs=rngs) for task in tasks})
-        self.towers = nnx.Dict(
-            {tower.task: Logits(expert_mlp.dim, tower.mlp, tower.num_classes, rngs=rngs) for tower in task_towers}
+        tasks = task_names("MMoE", task_towers)
+        self.mixture = Mixture(
+            self.group.dim, tasks, expert_mlp=expert_mlp, num_experts=num_experts, gate_mlp=gate_mlp, rngs=rngs
         )
+        self.towers = TaskLogits(task_towers, dict.fromkeys(tasks, expert_mlp.dim), rngs=rngs)
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
         """Logits by task: ``(batch,)``, or ``(batch, num_classes)``."""
-        x = self.group.concat(acts, numbers)
-        experts = jnp.stack([expert(x) for expert in self.experts], axis=1)  # (batch, experts, units)
-        return {task: self.towers[task](self._mix(task, x, experts)) for task in self.tasks}
-
-    def _mix(self, task: str, x: jax.Array, experts: jax.Array) -> jax.Array:
-        gate = self.gates[task](x).reshape(experts.shape[:2])  # one expert gives (batch,)
-        return jnp.einsum("be,beu->bu", jax.nn.softmax(gate, axis=1).astype(experts.dtype), experts)
+        return self.towers(self.mixture(self.group.concat(acts, numbers)))

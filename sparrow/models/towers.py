@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -66,6 +67,7 @@ class Logits(nnx.Module):
     """
 
     def __init__(self, dim: int, mlp: MLP | None, num_classes: int = 1, *, rngs: nnx.Rngs) -> None:
+        fields.integer("num_classes", num_classes)
         self.num_classes = num_classes
         self.mlp = nnx.data(None) if mlp is None else mlp.build(dim, rngs=rngs)
         self.linear = nnx.Linear(dim if mlp is None else mlp.dim, num_classes, rngs=rngs)
@@ -74,3 +76,31 @@ class Logits(nnx.Module):
         """``(batch, dim)`` to logits."""
         y = self.linear(x if self.mlp is None else self.mlp(x)).astype(jnp.float32)
         return y[:, 0] if self.num_classes == 1 else y
+
+
+def task_names(model: str, towers: Sequence[TaskTower]) -> tuple[str, ...]:
+    """Return the names of the tasks; raise ValueError unless each tower has a task of its own."""
+    tasks = tuple(tower.task for tower in towers)
+    if not tasks or len(set(tasks)) < len(tasks):
+        raise ValueError(f"{model}.task_towers must be at least one tower, each for its own task, got {list(tasks)}")
+    return tasks
+
+
+class TaskLogits(nnx.Module):
+    """The logits of each task, from an input of its own.
+
+    >>> towers = TaskLogits([TaskTower("click"), TaskTower("kind", num_classes=3)], {"click": 4, "kind": 2},
+    ...                     rngs=nnx.Rngs(0))
+    >>> outputs = towers({"click": jnp.ones((5, 4)), "kind": jnp.ones((5, 2))})
+    >>> {task: array.shape for task, array in outputs.items()}
+    {'click': (5,), 'kind': (5, 3)}
+    """
+
+    def __init__(self, towers: Sequence[TaskTower], dims: Mapping[str, int], *, rngs: nnx.Rngs) -> None:
+        self.tasks = nnx.Dict(
+            {tower.task: Logits(dims[tower.task], tower.mlp, tower.num_classes, rngs=rngs) for tower in towers}
+        )
+
+    def __call__(self, inputs: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+        """Logits by task: ``(batch,)``, or ``(batch, num_classes)``."""
+        return {task: logits(inputs[task]) for task, logits in self.tasks.items()}

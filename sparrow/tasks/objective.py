@@ -8,14 +8,19 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from sparrow import losses
+from sparrow.models import extra_losses
 from sparrow.tasks.outputs import pick, read_output
 from sparrow.tasks.task import Arrays, Task
 
 
 def total_loss(tasks: Mapping[str, Task], outputs: Arrays, columns: Arrays) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Return the sum over tasks of their weighted mean losses, and its terms.
+    """Return the sum over tasks of their weighted mean losses, plus the model's own losses, and its terms.
+
+    The model's own losses are outputs whose names begin with ``loss/``: one value per example, weighted by the sample
+    weights of the first task, or one number.
 
     Args:
       tasks: the section ``tasks`` of a config.
@@ -34,12 +39,28 @@ def total_loss(tasks: Mapping[str, Task], outputs: Arrays, columns: Arrays) -> t
         name: functools.reduce(operator.add, (_values(name, task, loss, outputs, columns) for loss in task.losses))
         for name, task in tasks.items()
     }
-    return losses.combine(
+    total, terms = losses.combine(
         values,
         {name: task.weights for name, task in tasks.items()},
         weights=_columns_of(tasks, "sample_weight", columns),
         indicators=_columns_of(tasks, "task_space_label", columns),
     )
+    extra = _model_losses(tasks, outputs, columns)
+    return functools.reduce(operator.add, extra.values(), total), terms | extra
+
+
+def _model_losses(tasks: Mapping[str, Task], outputs: Arrays, columns: Arrays) -> dict[str, jax.Array]:
+    """Return the mean of each loss that the model computes by itself, by its name."""
+    weight = next(iter(tasks.values())).sample_weight
+    weights = None if weight is None else pick("column", columns, weight)
+    found = extra_losses(outputs)
+    for name in found:
+        if name in tasks:
+            raise ValueError(f"the task '{name}' has the name of one of the model's own losses; rename the task")
+    return {
+        name: losses.reduce(values, weights) if values.ndim else jnp.asarray(values, jnp.float32)
+        for name, values in found.items()
+    }
 
 
 def _values(name: str, task: Task, loss: losses.Loss, outputs: Arrays, columns: Arrays) -> jax.Array:

@@ -12,7 +12,7 @@ from sparrow.config import ConfigError, json_schema
 from sparrow.config.loading.plain import plain
 from sparrow.config.loading.registries import REGISTRIES
 from sparrow.data import Parquet, Tables
-from sparrow.models import MLP, TaskTower, Tower
+from sparrow.models import MLP, BayesTaskTower, ExtractionNetwork, MaskBlocks, TaskTower, Tower, WukongLayer
 from sparrow.registry import fields_of
 from sparrow.rules.names import RULES
 from tests.config.examples import valid
@@ -48,8 +48,21 @@ REQUIRED = {
     "towers": (Tower("user", MLP((4,))), Tower("item")),
     "user_tower": Tower("user"),
     "item_tower": Tower("item"),
+    "cin_layer_size": (4, 2),
+    "mask_net_module": MaskBlocks(2, 4),
+    "wukong_layers": (WukongLayer(2, 2, MLP((4,))),),
+    "extraction_networks": (ExtractionNetwork(1, MLP((4,))),),
+    "booster_mlp": MLP((8,)),
+    "light_mlp": MLP((4,)),
+    "user_augment": "user_augment",
+    "item_augment": "item_augment",
+    "output_dim": 4,
 }
-GIVEN = {"id": {"num_buckets": 10}, "sequence": {"vocabulary": ("a", "b")}}
+GIVEN = {
+    "dbmtl": {"task_towers": (BayesTaskTower("click"),)},
+    "id": {"num_buckets": 10},
+    "sequence": {"vocabulary": ("a", "b")},
+}
 NESTED = {"decayed": metrics.MAE(), "by_group": metrics.NDCGAtK()}
 RECORDS = [(registry, name) for registry in REGISTRIES for name in registry.names()]
 
@@ -59,7 +72,7 @@ def record_of(registry, name):
     cls = registry[name]
     missing = [name for name, field in fields_of(cls).items() if field.required]
     fields = {field: NESTED[name] if field == "metric" else REQUIRED[field] for field in missing}
-    return cls(**fields, **GIVEN.get(name, {}))
+    return cls(**{**fields, **GIVEN.get(name, {})})
 
 
 @pytest.mark.parametrize(("registry", "name"), RECORDS, ids=lambda x: getattr(x, "kind", x))

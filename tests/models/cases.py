@@ -1,50 +1,11 @@
 """All models, tiny, each with a second statement of its equation in float64 NumPy."""
 
-from __future__ import annotations
-
-import dataclasses
-from collections.abc import Callable
-from typing import Any
-
-import jax
 import numpy as np
-from flax import nnx
 
-from sparrow import models
-
-BATCH, DIM = 5, 3
-
-
-# ---- NumPy
-
-
-def mlp(params, x):
-    for index in sorted(params["layers"]):
-        linear = params["layers"][index]["linear"]
-        x = np.maximum(x @ linear["kernel"] + linear["bias"], 0)
-    return x
-
-
-def linear(params, x):
-    return x @ params["kernel"] + params["bias"]
-
-
-def logits(params, x):
-    y = linear(params["linear"], mlp(params["mlp"], x) if "mlp" in params else x)
-    return y[:, 0] if y.shape[1] == 1 else y
-
-
-def concat(batch, *names):
-    return np.concatenate([batch[name] for name in names], axis=1)
-
-
-def pairs(vectors):
-    return [(a, b) for i, a in enumerate(vectors) for b in vectors[i + 1 :]]
-
-
-def softmax(x):
-    e = np.exp(x - x.max(axis=1, keepdims=True))
-    return e / e.sum(axis=1, keepdims=True)
+from .cases_match import MATCH
+from .cases_rank import RANK
+from .cases_tasks import TASKS
+from .plain import DIM, Case, concat, each, linear, logits, mixed, mlp, pairs, units
 
 
 def deepfm(params, x):
@@ -71,7 +32,7 @@ def wide_and_deep(params, x):
 
 
 def dlrm(params, x):
-    dense = mlp(params["dense_mlp"], concat(x, "age", "prices"))
+    dense = mlp(params["vectors"]["dense_mlp"], concat(x, "age", "prices"))
     sparse = [x["user"], x["item"]]
     dots = np.stack([(a * b).sum(axis=1) for a, b in pairs([dense, *sparse])], axis=1)
     return {"logits": logits(params["logits"], np.concatenate([dots, dense, *sparse], axis=1))}
@@ -89,62 +50,19 @@ def multi_tower(params, x):
 
 
 def dssm(params, x):
-    query = linear(params["user_output"], mlp(params["user_tower"]["mlp"], concat(x, "user", "age")))
-    item = linear(params["item_output"], mlp(params["item_tower"]["mlp"], concat(x, "item")))
+    query = linear(params["user_output"]["linear"], mlp(params["user_tower"]["mlp"], concat(x, "user", "age")))
+    item = linear(params["item_output"]["linear"], mlp(params["item_tower"]["mlp"], concat(x, "item")))
     return {"query": query, "item": item}
 
 
+def mixture(params, x):
+    experts = [mlp(expert, x) for expert in each(params["experts"])]
+    return {task: mixed(logits(gate, x), experts) for task, gate in params["gates"].items()}
+
+
 def mmoe(params, x):
-    x = concat(x, "user", "item", "age")
-    experts = np.stack([mlp(params["experts"][i], x) for i in sorted(params["experts"])], axis=1)
-    outputs = {}
-    for task in ("click", "buy"):
-        gate = softmax(logits(params["gates"][task], x))
-        outputs[task] = logits(params["towers"][task], (gate[:, :, None] * experts).sum(axis=1))
-    return outputs
-
-
-# ---- the list
-
-
-@dataclasses.dataclass(frozen=True)
-class Case:
-    name: str
-    record: dict[str, Any]
-    groups: dict[str, list[str]]
-    reference: Callable[..., Any]
-
-    def __str__(self):
-        return self.name
-
-    @property
-    def features(self):
-        return sorted({name for names in self.groups.values() for name in names})
-
-    def inputs(self):
-        dims = {"age": 1, "prices": 2, "user": DIM, "item": DIM, "shop": DIM, "user_wide": 1, "item_wide": 2}
-        used = {name: dims[name] for name in self.features}
-        numbers = {name: dim for name, dim in used.items() if name in ("age", "prices")}
-        return models.Inputs({n: d for n, d in used.items() if n not in numbers}, numbers, self.groups)
-
-    def functional(self):
-        """Pure functions, and random parameters: biases that are all 0 would hide mistakes."""
-        record = models.registry.from_dict(self.record)
-        model = nnx.eval_shape(lambda: record.build(self.inputs(), rngs=nnx.Rngs(0)))
-        apply, shapes, rest = models.functional(model)
-        assert not jax.tree.leaves(rest)
-        rng = np.random.default_rng(1)
-        return apply, jax.tree.map(lambda leaf: rng.normal(size=leaf.shape).astype(np.float32), shapes)
-
-    def batch(self, seed=0):
-        rng, inputs = np.random.default_rng(seed), self.inputs()
-        acts = {n: rng.normal(size=(BATCH, d)).astype(np.float32) for n, d in inputs.acts.items()}
-        numbers = {n: rng.normal(size=(BATCH, d)).astype(np.float32) for n, d in inputs.numbers.items()}
-        return acts, numbers
-
-
-def units(*hidden):
-    return {"hidden_units": list(hidden)}
+    inputs = mixture(params["mixture"], concat(x, "user", "item", "age"))
+    return {task: logits(tower, inputs[task]) for task, tower in params["towers"]["tasks"].items()}
 
 
 WIDE = ["user_wide", "item_wide"]
@@ -222,4 +140,7 @@ CASES = [
         {"any name": ["user", "item", "age"]},
         mmoe,
     ),
+    *RANK,
+    *TASKS,
+    *MATCH,
 ]

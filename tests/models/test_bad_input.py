@@ -6,7 +6,7 @@ import pytest
 from flax import nnx
 
 from sparrow import models
-from sparrow.models import MLP, Inputs, TaskTower, Tower
+from sparrow.models import MLP, BayesTaskTower, Inputs, TaskTower, Tower
 
 ACTS = {"user": 4, "item": 4, "tag": 2, "item_wide": 1}
 
@@ -41,6 +41,8 @@ FM = {"wide": ["item_wide"], "deep": ["user", "item"]}
 WHO, WHAT = Tower("who", UNITS), Tower("what", UNITS)
 TWO = {"who": ["user"], "what": ["item"]}
 TASK = TaskTower("click")
+ONE = {"a": ["user"]}
+EXPERTS = {"expert_num_per_task": 1, "task_expert_net": UNITS}
 
 
 @pytest.mark.parametrize(
@@ -132,6 +134,74 @@ TASK = TaskTower("click")
             "MMoE.num_experts must be an integer of at least 1, got 0",
         ),
         ("mmoe", {"a": ["user"]}, {"expert_mlp": UNITS}, "model 'mmoe': task_towers: is required"),
+        ("dcn_v1", TWO, {"deep": UNITS, "final": UNITS}, "DCNv1 reads one group of features, got 2: who, what"),
+        ("dcn_v2", ONE, {"final": UNITS, "low_rank": 0}, "low_rank must be an integer of at least 1, got 0"),
+        ("dcn_v2", ONE, {"final": UNITS, "cross_num": 0}, "cross_num must be an integer of at least 1, got 0"),
+        ("dcn_v2", ONE, {"final": UNITS, "num_classes": 0}, "num_classes must be an integer of at least 1, got 0"),
+        (
+            "xdeepfm",
+            FM,
+            {"cin_layer_size": (), "deep": UNITS, "final": UNITS},
+            "cin_layer_size must be a list of at least one size, got none",
+        ),
+        (
+            "mask_net",
+            ONE,
+            {"mask_net_module": {"n_mask_blocks": 0, "hidden_dim": 4}},
+            "n_mask_blocks must be an integer",
+        ),
+        ("wukong", ONE, {"wukong_layers": (), "final": UNITS}, "Wukong.wukong_layers must be at least one layer"),
+        (
+            "rocket_launching",
+            ONE,
+            {"booster_mlp": UNITS, "light_mlp": MLP((4,)), "feature_based_distillation": True},
+            "needs a layer of one width in both networks, got light_mlp (4,) and booster_mlp (8,)",
+        ),
+        (
+            "dbmtl",
+            ONE,
+            {"task_towers": ({"task": "buy", "relation_tower_names": ["click"]},)},
+            "BayesTaskTower 'buy' has relation_tower_names without relation_mlp",
+        ),
+        (
+            "dbmtl",
+            ONE,
+            {"task_towers": (BayesTaskTower("buy", None, 1, ("click",), UNITS), BayesTaskTower("click"))},
+            "the tower 'buy' names the relation 'click', which must be a tower before it",
+        ),
+        (
+            "dbmtl",
+            ONE,
+            {"task_towers": (BayesTaskTower("click"),), "gate_mlp": UNITS},
+            "DBMTL was given gate_mlp without expert_mlp",
+        ),
+        ("ple", ONE, {"task_towers": (TASK,), "extraction_networks": ()}, "must be at least one network, got none"),
+        (
+            "ple",
+            ONE,
+            {"task_towers": (TASK,), "extraction_networks": ({**EXPERTS, "share_expert_net": MLP((4,))},)},
+            "task_expert_net ends in 8 units and share_expert_net in 4",
+        ),
+        ("pepnet", ONE, {"task_towers": (TASK,)}, "PEPNet reads no group 'a'"),
+        ("pepnet", {"all": ["user"]}, {"task_towers": (TASK,), "ppnet": UNITS}, "given ppnet without the group 'uia'"),
+        (
+            "pepnet",
+            {"all": ["user"]},
+            {"task_towers": (TASK,), "task_domain_num": 2},
+            "PEPNet with task_domain_num=2 must have a group 'domain_index'",
+        ),
+        (
+            "pepnet",
+            {"all": ["user"], "domain_index": ["item"]},
+            {"task_towers": (TASK,), "task_domain_num": 2},
+            "the group 'domain_index' must hold one number",
+        ),
+        (
+            "dat",
+            {**TWO, "a": ["tag"], "b": ["item_wide"]},
+            {"user_tower": WHO, "item_tower": WHAT, "user_augment": "a", "item_augment": "b", "output_dim": 3},
+            "DAT: the group 'a' must have output_dim=3 numbers, as the vectors that it imitates; got 2",
+        ),
         ("mmo", {"a": ["user"]}, {}, "unknown model 'mmo': did you mean 'mmoe'?"),
         (
             "deepfm",

@@ -9,7 +9,8 @@ from flax import nnx
 from sparrow import models
 from sparrow.optimizer.precision import cast
 
-from .cases import BATCH, CASES
+from .cases import CASES
+from .plain import BATCH, Tape
 
 every_model = pytest.mark.parametrize("case", CASES, ids=str)
 
@@ -44,6 +45,7 @@ def test_outputs_and_gradients(case):
 
     (grads, act_grads), outputs = jax.jit(jax.grad(outputs_and_total, argnums=(0, 1), has_aux=True))(params, acts)
 
+    Tape.values.clear()
     expected = case.reference(float64(params), float64({**acts, **numbers}))
     assert set(outputs) == set(expected)
     for name, array in outputs.items():
@@ -52,7 +54,8 @@ def test_outputs_and_gradients(case):
 
     # Every activation and every parameter matters: one number of each, moved in the NumPy statement.
     def total(params, acts):
-        outputs = case.reference(params, {**acts, **float64(numbers)})
+        with Tape.replay():
+            outputs = case.reference(params, {**acts, **float64(numbers)})
         return sum(np.sin(array).sum() for array in outputs.values())
 
     at, step = (float64(params), float64(acts)), 1e-6
