@@ -10,7 +10,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from sparrow import rules
-from sparrow.embedding import Embedder, EmbeddingState, FeatureSpec, PackedBatch, Ragged, RowGrads, Sizes, TableSpec
+from sparrow.embedding import (
+    Dynamic,
+    Embedder,
+    EmbeddingState,
+    FeatureSpec,
+    PackedBatch,
+    Ragged,
+    RowGrads,
+    Sizes,
+    TableSpec,
+    Vocabularies,
+)
 from sparrow.kernels import backends
 from sparrow.rules import Rule
 from sparrow.versions import __version__
@@ -71,6 +82,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "Dynamic",
     "Embedder",
     "EmbeddingState",
     "FeatureSpec",
@@ -81,6 +93,7 @@ __all__ = [
     "Rule",
     "Sizes",
     "TableSpec",
+    "Vocabularies",
     "__version__",
     "backends",
     "checkpoint",

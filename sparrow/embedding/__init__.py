@@ -1,5 +1,9 @@
 """Tables and features: specs, packing, the `Embedder`, row gradients."""
 
+from sparrow.embedding.dynamic.id_map import Settings, id_map
+from sparrow.embedding.dynamic.new_rows import NewRows
+from sparrow.embedding.dynamic.record import Dynamic
+from sparrow.embedding.dynamic.vocabularies import Held, Vocabularies
 from sparrow.embedding.embedder import Embedder, EmbeddingState
 from sparrow.embedding.hashing import U64, hash_integers, mix64
 from sparrow.embedding.initializers import INITIALIZERS, Constant, Initializer, Normal, Uniform, register_initializer
@@ -14,20 +18,26 @@ __all__ = [
     "U64",
     "Bags",
     "Constant",
+    "Dynamic",
     "Embedder",
     "EmbeddingState",
     "FeatureSpec",
+    "Held",
     "Initializer",
     "Learned",
     "Measured",
+    "NewRows",
     "Normal",
     "PackedBatch",
     "Ragged",
     "RowGrads",
+    "Settings",
     "Sizes",
     "TableSpec",
     "Uniform",
+    "Vocabularies",
     "hash_integers",
+    "id_map",
     "mix64",
     "of_one_size",
     "register_initializer",

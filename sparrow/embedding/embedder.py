@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from sparrow.embedding.dynamic.new_rows import held_rows, put_back, started
+from sparrow.embedding.dynamic.vocabularies import Vocabularies
 from sparrow.embedding.guards import undifferentiable
 from sparrow.embedding.packing import Group, Measured, PackedBatch, measure, pack
 from sparrow.embedding.row_grads import RowGrads
@@ -87,6 +89,8 @@ class Embedder:
         *,
         capacity: int | Mapping[str, int] | None = None,
         sizes: Sizes | None = None,
+        vocabularies: Vocabularies | None = None,
+        train: bool = True,
     ) -> PackedBatch:
         """Check a batch and pack it for the jitted methods. Runs on the host.
 
@@ -100,8 +104,70 @@ class Embedder:
             Such features have the same shapes in every batch, so that batches can be stacked for ``jax.lax.scan``. A
             batch that does not fit is an error. A feature of one id per example needs no room beside its batch size.
           sizes: sizes that grow with the batches they have seen; the same object for every batch of a loop.
+          vocabularies: the ids of dynamic tables; the same object for every batch of a loop, in the order of its steps.
+            Give the batch to `admit` before anything else.
+          train: whether ids of dynamic tables are counted and get rows, or are looked up as they stand.
         """
-        return pack(self.features, self.stacks, inputs, capacity, sizes)
+        if vocabularies is None:
+            if dynamic := [name for name, table in self.tables.items() if table.dynamic is not None]:
+                raise ValueError(f"table '{dynamic[0]}' is dynamic: give pack the vocabularies of emb.vocabularies()")
+            return pack(self.features, self.stacks, inputs, capacity, sizes)
+        if not train:
+            return pack(self.features, self.stacks, vocabularies.find(inputs), capacity, sizes)
+        rows, new = vocabularies.assign(inputs)
+        try:
+            batch = pack(self.features, self.stacks, rows, capacity, sizes)
+        except Exception:
+            vocabularies.undo_last()
+            raise
+        return dataclasses.replace(batch, new=new)
+
+    def vocabularies(self, *, accumulate: int = 1) -> Vocabularies:
+        """Empty vocabularies of the dynamic tables, for `pack`.
+
+        ``accumulate``: batches that one optimizer step takes.
+        """
+        return Vocabularies(self.features, accumulate=accumulate)
+
+    def admit(
+        self, state: EmbeddingState, batch: PackedBatch, *, when: jax.Array | None = None
+    ) -> tuple[EmbeddingState, PackedBatch]:
+        """Start the rows of ids that are new in a batch: values from the initializer and the id, slots at their start.
+
+        Return the state, and the batch without them: call it between `pack` and the jitted step, whose program does not
+        depend on the number of new ids then. The state is given away. ``when``: nothing changes where it is false.
+        """
+        if not batch.new:
+            return state, batch
+        return self._with_arrays(
+            state, batch, lambda stack, arrays: started(stack, arrays, state.seed, batch.new, when)
+        )
+
+    def overwritten(self, state: EmbeddingState, batch: PackedBatch) -> dict[str, Any]:
+        """The values that `admit` overwrites; `give_back` brings them back."""
+        held: dict[str, Any] = {}
+        for stack in self.stacks:
+            held |= held_rows(stack, self._arrays(state, stack), batch.new)
+        return held
+
+    def give_back(self, state: EmbeddingState, batch: PackedBatch, held: Mapping[str, Any]) -> EmbeddingState:
+        """Undo `admit` of ``batch``: ``held`` is what `overwritten` gave. The state is given away."""
+        return self._with_arrays(state, batch, lambda stack, arrays: put_back(stack, arrays, batch.new, held))[0]
+
+    def _arrays(self, state: EmbeddingState, stack: Stack) -> dict[str, jax.Array]:
+        return {"": state.tables[stack.name], **state.slots[stack.name]}
+
+    def _with_arrays(
+        self, state: EmbeddingState, batch: PackedBatch, change: Callable[[Stack, Any], Any]
+    ) -> tuple[EmbeddingState, PackedBatch]:
+        """The state with the arrays changed of stacks that have new rows, and the batch without these."""
+        tables, slots = dict(state.tables), dict(state.slots)
+        for stack in self.stacks:
+            if any(table.name in batch.new for table in stack.tables):
+                arrays = change(stack, self._arrays(state, stack))
+                tables[stack.name] = arrays.pop("")
+                slots[stack.name] = arrays
+        return dataclasses.replace(state, tables=tables, slots=slots), dataclasses.replace(batch, new={})
 
     def measure(self, inputs: Mapping[str, Any]) -> Measured:
         """Check a batch and count its ids: the first half of `pack`, for loops that pack several batches at a time.
@@ -254,6 +320,8 @@ class Embedder:
         return self._stack_of[table]
 
     def _stacks_of(self, batch: PackedBatch) -> list[tuple[Stack, tuple[Group, ...]]]:
+        if batch.new:
+            raise ValueError("the batch has ids that are new: call state, batch = emb.admit(state, batch) first")
         if [name for name, _ in batch.groups] != [stack.name for stack in self.stacks]:
             raise ValueError("this batch was packed by another Embedder; use this one's pack")
         return [(stack, groups) for stack, (_, groups) in zip(self.stacks, batch.groups, strict=True)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -57,7 +58,7 @@ class Bags:
 
 def to_bags(feature: FeatureSpec, given: Any) -> Bags:
     """Checks one feature's input and works out its gains."""
-    values, offsets, weights, missing, steady = _read(feature.name, given)
+    values, offsets, weights, missing, steady = read_input(feature.name, given)
     ids, valid = _in_range(feature, values, offsets)
     if missing is not None:
         valid = ~missing if valid is None else valid & ~missing
@@ -66,7 +67,7 @@ def to_bags(feature: FeatureSpec, given: Any) -> Bags:
     return Bags(ids, lengths, gains, valid, steady)
 
 
-def _read(name: str, given: Any) -> tuple[Ints, Ints | None, Floats | None, npt.NDArray[np.bool_] | None, bool]:
+def read_input(name: str, given: Any) -> tuple[Ints, Ints | None, Floats | None, npt.NDArray[np.bool_] | None, bool]:
     """Values, offsets (None: one id per bag), weights, mask of missing ids, and whether the length is steady."""
     if isinstance(given, Ragged):
         values = _integers(name, given.values)
@@ -81,13 +82,14 @@ def _read(name: str, given: Any) -> tuple[Ints, Ints | None, Floats | None, npt.
             raise TypeError(f"feature '{name}': a list holds either ids or lists of ids, not both")
         bags = [_integers(name, bag) for bag in given]
         offsets = np.cumsum([0, *map(len, bags)])
-        values = np.concatenate(bags) if bags else np.zeros(0, np.int64)
+        values = _concatenated(bags)
         return values, offsets, None, None, False
+    missing = np.ma.getmaskarray(given).reshape(-1) if isinstance(given, np.ma.MaskedArray) else None
     array = np.asarray(given)
     if array.ndim == 2:
         offsets = np.arange(array.shape[0] + 1) * array.shape[1]
-        return _integers(name, array.reshape(-1)), offsets, None, None, True
-    return _integers(name, array), None, None, None, True
+        return _integers(name, array.reshape(-1)), offsets, None, missing, True
+    return _integers(name, array), None, None, missing, True
 
 
 def _integers(name: str, given: Any) -> Ints:
@@ -99,6 +101,14 @@ def _integers(name: str, given: Any) -> Ints:
     if array.ndim != 1:
         raise ValueError(f"feature '{name}': ids must be 1-D (or 2-D for bags of one length), got {array.ndim}-D")
     return array
+
+
+def _concatenated(bags: Sequence[Ints]) -> Ints:
+    """All ids as integers: NumPy joins signed and unsigned ones of 64 bits to floating-point numbers."""
+    bags = [bag for bag in bags if len(bag)]
+    if len({bag.dtype for bag in bags}) > 1 and any(bag.dtype == np.uint64 for bag in bags):
+        bags = [bag.astype(np.uint64 if bag.dtype.kind == "u" else np.int64).view(np.uint64) for bag in bags]
+    return np.concatenate(bags) if bags else np.zeros(0, np.int64)
 
 
 def _check_offsets(name: str, offsets: npt.NDArray[Any], count: int) -> Ints:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from sparrow.embedding import compiled
 from sparrow.embedding.compiled import Empty
+from sparrow.embedding.dynamic.new_rows import NewRows
 from sparrow.embedding.inputs import Bags, to_bags
 from sparrow.embedding.sizes import Sizes, check_capacity, size_class, within
 from sparrow.embedding.specs import FeatureSpec
@@ -32,10 +33,17 @@ class Group(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class PackedBatch:
-    """A batch as `Embedder.pack` makes it: a pytree of arrays whose shapes depend on the batch's sizes only."""
+    """A batch as `Embedder.pack` makes it: a pytree of arrays whose shapes depend on the batch's sizes only.
 
-    lookups: dict[str, Lookups]  # by stack
-    groups: tuple[tuple[str, tuple[Group, ...]], ...] = dataclasses.field(metadata={"static": True})  # by stack
+    Attributes:
+      lookups: by stack.
+      groups: by stack.
+      new: rows of dynamic tables that start anew, by table; `Embedder.admit` takes them.
+    """
+
+    lookups: dict[str, Lookups]
+    groups: tuple[tuple[str, tuple[Group, ...]], ...] = dataclasses.field(metadata={"static": True})
+    new: dict[str, NewRows] = dataclasses.field(default_factory=dict)
 
 
 class Entries(NamedTuple):

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from sparrow import fields
+from sparrow.embedding.dynamic.record import Dynamic
 from sparrow.embedding.initializers import Uniform, draw
 from sparrow.rules import Rule
 
@@ -44,6 +45,8 @@ class TableSpec:
       dtype: "float32", "bfloat16" or "float16"; rules always compute in float32.
       min_value, max_value: limits that updated rows are clamped to; None: no limit.
       stochastic_rounding: whether a 16-bit table is written with seeded stochastic rounding, or to nearest.
+      dynamic: how raw 64-bit ids get rows and lose them; None: ids are row numbers. A row starts from the initializer,
+        called for the shape (1, embedding_dim) with a key that depends on the id.
     """
 
     name: str
@@ -56,6 +59,7 @@ class TableSpec:
     min_value: float | None = None
     max_value: float | None = None
     stochastic_rounding: bool = True
+    dynamic: Dynamic | None = None
 
     def __post_init__(self) -> None:
         fields.string("TableSpec.name", self.name)
@@ -81,6 +85,17 @@ class TableSpec:
                 raise ValueError(f"{table}: {field} must be a number or None, got {value!r}")
         if self.min_value is not None and self.max_value is not None and self.min_value > self.max_value:
             raise ValueError(f"{table}: min_value {self.min_value} is above max_value {self.max_value}")
+        if self.dynamic is not None:
+            self._check_dynamic(table, self.dynamic)
+
+    def _check_dynamic(self, table: str, dynamic: Dynamic) -> None:
+        if not isinstance(dynamic, Dynamic):
+            raise TypeError(f"{table}: dynamic must be a sparrow.Dynamic, got {dynamic!r}")
+        if self.vocabulary_size <= dynamic.reserved:
+            raise ValueError(
+                f"{table}: vocabulary_size must be at least {dynamic.reserved + 1}, as unknown ids share one row, got "
+                f"{self.vocabulary_size}"
+            )
 
     @property
     def has_limits(self) -> bool:
@@ -122,6 +137,10 @@ class FeatureSpec:
         if not isinstance(self.table_spec, TableSpec):
             raise TypeError(f"FeatureSpec '{self.name}': table_spec must be a TableSpec, got {self.table_spec!r}")
         fields.choice(f"FeatureSpec '{self.name}': invalid_ids", self.invalid_ids, INVALID_IDS)
+        if self.table_spec.dynamic is not None:
+            if self.invalid_ids == "hash":
+                raise ValueError(f"FeatureSpec '{self.name}': a dynamic table takes every id; leave invalid_ids out")
+            object.__setattr__(self, "invalid_ids", "ignore")  # no id is invalid, and one without a row reads zeros
 
 
 def _dtype_name(table: str, dtype: Any) -> str:

@@ -59,6 +59,10 @@ class CompiledIdMap(IdMap):
         """Drop the journals that `back` went through."""
         self._library.sparrow_id_map_drop(self._map)
 
+    def undo_last(self) -> None:
+        """Undo its journal, and drop it."""
+        self._library.sparrow_id_map_undo_last(self._map)
+
     def forget(self, step: int) -> None:
         """Drop the oldest journals."""
         self._library.sparrow_id_map_forget(self._map, _I64(step))

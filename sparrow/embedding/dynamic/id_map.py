@@ -118,6 +118,10 @@ class IdMap(abc.ABC):
         """Stay where `back` went: batches from there on were never mapped."""
 
     @abc.abstractmethod
+    def undo_last(self) -> None:
+        """Take back the last batch."""
+
+    @abc.abstractmethod
     def forget(self, step: int) -> None:
         """Nobody will go back behind ``step``: drop the journals of the steps before it."""
 

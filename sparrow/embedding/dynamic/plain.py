@@ -129,6 +129,10 @@ class PlainIdMap(IdMap):
         del self._past[len(self._past) - self._undone :]
         self._undone = 0
 
+    def undo_last(self) -> None:
+        """Undo its journal, and drop it."""
+        self._swap(self._past.pop())
+
     def forget(self, step: int) -> None:
         """Drop the oldest journals."""
         while len(self._past) > self._undone and self._past[0].step < step:

@@ -29,6 +29,7 @@ SYMBOLS: Final = {  # and whether each returns a number
     "sparrow_id_map_back": False,
     "sparrow_id_map_forward": False,
     "sparrow_id_map_drop": False,
+    "sparrow_id_map_undo_last": False,
     "sparrow_id_map_forget": False,
     "sparrow_id_map_numbers": False,
     "sparrow_id_map_dump": False,

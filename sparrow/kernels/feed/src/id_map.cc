@@ -137,8 +137,7 @@ class IdMap {
       if (!is_admitted(ids[i], value, step)) continue;
       const int32_t row = take_row(step);
       if (row == kFull) {
-        undo(past_.back());
-        past_.pop_back();
+        undo_last();
         return -1;
       }
       if (row < 0) {
@@ -156,6 +155,11 @@ class IdMap {
       rows[i] = row;
     }
     return made;
+  }
+
+  void undo_last() {
+    undo(past_.back());
+    past_.pop_back();
   }
 
   void back(int64_t step) {
@@ -389,6 +393,7 @@ int64_t sparrow_id_map_train(IdMap* map, const uint64_t* ids, int64_t count, int
                              int32_t* new_rows, uint64_t* new_ids) {
   return map->train(ids, count, step, rows, new_rows, new_ids);
 }
+void sparrow_id_map_undo_last(IdMap* map) { map->undo_last(); }
 void sparrow_id_map_back(IdMap* map, int64_t step) { map->back(step); }
 void sparrow_id_map_forward(IdMap* map) { map->forward(); }
 void sparrow_id_map_forget(IdMap* map, int64_t step) { map->forget(step); }
