@@ -48,7 +48,7 @@ SLOW_BLOCK, SLOW_ROUNDS = 2, 3  # xla has no bar to reach: shorter blocks, in ev
 
 
 def wait_until_idle(limit: float = 20.0) -> bool:
-    """Wait until no other process runs, at most ``limit`` seconds; whether there was such a moment."""
+    """Wait until no other process runs, at most ``limit`` seconds; return whether there was such a moment."""
     try:
         load = pathlib.Path("/proc/loadavg")
         idle, end = 0, time.monotonic() + limit
@@ -57,7 +57,7 @@ def wait_until_idle(limit: float = 20.0) -> bool:
             running = int(load.read_text().split()[3].split("/")[0])  # this process included
             idle = idle + 1 if running <= 1 else 0
     except OSError:
-        return True  # not Linux: nobody to ask
+        return True  # not Linux: the load is unknown
     return idle >= 5
 
 
@@ -76,7 +76,7 @@ class PeerProcess:
         self.send(make=[workload, kind, optimizer])
 
     def send(self, **order: Any) -> None:
-        """Return one order."""
+        """Send one order."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(order) + "\n")
         self.process.stdin.flush()
@@ -115,7 +115,7 @@ class Contenders:
             process.receive()
 
     def run(self, name: str, operation: str, block: list[int]) -> list[float]:
-        """Seconds of each run of a block."""
+        """Return the seconds of each run of a block."""
         if name in BACKENDS:
             return self.ours.run(name, operation, block, WARM_UP)
         process = self.processes["fbgemm" if name == "fbgemm 1t" else name]
@@ -131,7 +131,7 @@ class Contenders:
 
 
 def measure(workload: Workload, optimizer: str, rounds: int, with_lookup: bool, with_xla: bool) -> list[Result]:
-    """All contenders on one workload and optimizer, block by block, round after round."""
+    """Time all contenders on one workload and optimizer, block by block, round after round."""
     data = batches(workload)
     contenders = Contenders(workload, optimizer, data, with_xla)
     library = load()
@@ -176,7 +176,7 @@ def measure(workload: Workload, optimizer: str, rounds: int, with_lookup: bool, 
 
 
 def main() -> None:
-    """See the module."""
+    """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workloads", nargs="+", default=list(WORKLOADS), choices=list(WORKLOADS))
     parser.add_argument("--optimizers", nargs="+", default=list(OPTIMIZERS), choices=OPTIMIZERS)

@@ -57,7 +57,7 @@ class Ours:
         return step
 
     def run(self, name: str, operation: str, block: Sequence[int], warm_up: float) -> list[float]:
-        """Seconds of each run of a block."""
+        """Return the seconds of each run of a block."""
         return after_warm_up(lambda batch: self._run_once(name, operation, batch), block, warm_up)
 
     def _run_once(self, name: str, operation: str, batch: int) -> float:

@@ -55,7 +55,7 @@ class TorchBags:
 
 
 class Fbgemm:
-    """FBGEMM's fused table-batched bags: whatever number of threads torch has, only the sort uses them."""
+    """FBGEMM's fused table-batched bags: only the sort uses torch's threads."""
 
     parts = 1
 
@@ -90,7 +90,7 @@ class Fbgemm:
 
     @staticmethod
     def _flat(batch: Batch, tables: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        """Ids and offsets of several tables in one, as FBGEMM takes them."""
+        """Return ids and offsets of several tables in one, as FBGEMM takes them."""
         ids = np.concatenate([batch.ids[t] for t in tables]).astype(np.int64)
         starts = np.cumsum([0, *(len(batch.ids[t]) for t in tables)])
         offsets = [batch.offsets[t][:-1] + starts[i] for i, t in enumerate(tables)]
@@ -128,7 +128,7 @@ PEERS = {"torch": TorchBags, "fbgemm": Fbgemm, "fbgemm 2x1": FbgemmTwice}
 
 
 def timed(run: Callable[[int], None]) -> Callable[[int], float]:
-    """Seconds of one run."""
+    """Return the seconds of one run."""
 
     def timed_run(batch: int) -> float:
         started = time.perf_counter()

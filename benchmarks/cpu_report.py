@@ -25,7 +25,7 @@ class Result:
     """One workload and operation.
 
     Attributes:
-      workload, operation: which; the operation is "lookup", or an optimizer for the whole step.
+      workload, operation: their names; the operation is "lookup", or an optimizer for the complete step.
       rounds: for each of `COLUMNS` that took part, the seconds in each round: the median of its block; for the
         floors see floor.py.
     """
@@ -39,7 +39,7 @@ class Result:
         return statistics.median(self.rounds[name].values()) if name in self.rounds else None
 
     def ratio(self, name: str, to: str) -> float | None:
-        """How many times ``to`` it takes: the median of the rounds' ratios, because a whole round may be slow."""
+        """Return the ratio to ``to``: the median of the rounds' ratios, because a complete round may be slow."""
         if not {name, to} <= self.rounds.keys():
             return None
         mine, other = self.rounds[name], self.rounds[to]
@@ -47,7 +47,7 @@ class Result:
 
 
 def tables(results: list[Result]) -> str:
-    """Two Markdown tables: milliseconds; how many times ``native``, and how many times the floor, that is."""
+    """Return two Markdown tables: milliseconds; multiples of ``native`` and of the floor."""
     times = [["ms", *COLUMNS]]
     ratios = [["times", *(f"{name} / {to}" for name, to in RATIOS)]]
     for result in results:
@@ -76,7 +76,7 @@ def processor() -> str:
 
 
 def report(results: list[Result], rounds: int, block: int, warm_up: float) -> str:
-    """Return the whole results file."""
+    """Return the content of the results file."""
     library = load()
     level = library if isinstance(library, str) else library.level
     sizes = "\n".join(

@@ -40,7 +40,7 @@ def arm(root: Path, at: int, code: int, *, sticky: bool = False) -> None:
 
 
 def disarm() -> int:
-    """Let all operations pass; gives how many there were."""
+    """Let all operations pass, and return their number."""
     function = ctypes.CDLL(None).faults_disarm
     function.restype = ctypes.c_long
     count: int = function()
@@ -49,7 +49,7 @@ def disarm() -> int:
 
 @contextlib.contextmanager
 def failing(root: Path, at: int, code: int, *, sticky: bool = False) -> Iterator[None]:
-    """`arm` for a block."""
+    """Call `arm` for a block."""
     arm(root, at, code, sticky=sticky)
     try:
         yield

@@ -1,10 +1,10 @@
-"""The memory floor: how long a step's reads and writes take when nothing else is done.
+"""The memory floor: the time of a step's reads and writes alone.
 
 A lookup reads each looked-up row once and writes each activation. A step does that, reads each activation gradient,
 and reads and writes each touched row and each of its slots. Rows lie at random, so that their rate, in nanoseconds per
-row of so many bytes, is measured on random rows of an array as large as the table; activations lie in order.
+row by its bytes, is measured on random rows of an array as large as the table; activations lie in order.
 
-A workload that looks some rows up more often than others finds those in the cache, and can be faster than that. The
+A workload that looks some rows up more often than others finds them in the cache, and can be faster than that. The
 "own" floor therefore reads and writes the rows of the workload's own batches.
 """
 
@@ -39,10 +39,10 @@ def _library(level: str) -> ctypes.CDLL:
 
 @dataclasses.dataclass
 class Floor:
-    """Measures rates on an array of ``num_rows`` rows of ``dim`` float32, which nobody else uses.
+    """Rates on a private array of ``num_rows`` rows of ``dim`` float32.
 
     Attributes:
-      batches: of each batch, the rows that it looks up, in its order.
+      batches: the rows that each batch looks up, in its order.
     """
 
     num_rows: int
@@ -59,7 +59,7 @@ class Floor:
         self.samples: dict[str, list[float]] = {}
 
     def measure(self, block: list[int], warm_up: float) -> None:
-        """Sample each rate, in place of the last; called once a round, with the batches that the contenders ran."""
+        """Sample each rate again; called once a round, with the batches that the contenders ran."""
         self.samples.clear()
         for rates in (
             *after_warm_up(self._own_rates, block, warm_up),
@@ -103,12 +103,12 @@ class Floor:
         return statistics.median(self.samples[name])
 
     def lookup(self, lookups: float, bags: int, own: bool = False) -> float:
-        """Seconds that a lookup must take; ``own``: with this workload's rows rather than with random ones."""
+        """Return the seconds that a lookup must take; ``own``: with this workload's rows instead of random ones."""
         rows = self.rate("own gather") if own else lookups * self.rate("gather")
         return rows + bags * self.dim * 4 * self.rate("stream")
 
     def step(self, lookups: float, touched: float, bags: int, vectors: int, numbers: int, own: bool = False) -> float:
-        """Seconds that a step must take with so many slot vectors and slot numbers per row."""
+        """Return the seconds that a step must take, by the slot vectors and slot numbers per row."""
         random = touched * self.rate("modify")
         rows, slots = (self.rate("own modify"), self.rate("own slots")) if own else (random, random)
         update = rows + vectors * slots + numbers * touched * self.rate("line")
@@ -124,7 +124,7 @@ def _pointer(array: np.ndarray) -> ctypes.c_void_p:
 
 
 def _on_huge_pages(size: int) -> np.ndarray:
-    """``size`` numbers, all written once, on 2 MB pages where the system gives them, as the kernels ask for them."""
+    """Return ``size`` numbers, all written once, on 2 MB pages where available, as the kernels request them."""
     array = np.empty(size, np.float32)
     page = 2 << 20
     begin = -(-array.ctypes.data // page) * page

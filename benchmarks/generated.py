@@ -1,11 +1,11 @@
-"""Generates bad inputs and feeds them to the package: each must give a result or one of its own errors, and soon.
+"""Generate bad inputs and feed them to the package: each must give a result or one of its own errors, and soon.
 
     python -m benchmarks.generated [--inputs 1000000] [--minutes 30] [--seed 0] [--only configs,ids]
 
 Inputs are drawn from `FAMILIES` in turn: configs (mappings, JSON, YAML, TorchEasyRec's text, overrides), command lines,
 rows of Arrow tables, CSV and Parquet files, ids to look up, and the files that describe checkpoints and exports. Each
-family counts what it fed: a file of rows counts its rows. An input is a function of the seed and its number, so that a
-failure is shown with the numbers that make it again. What is neither a result nor an error of the package raises.
+family counts its inputs: a file of rows counts its rows. An input is a function of the seed and its number, so that a
+failure is shown with the numbers that make it again. Any other exception is reported.
 """
 
 import argparse
@@ -31,15 +31,15 @@ SHOWN = 20
 
 
 class Hang(BaseException):
-    """An input that takes too long."""
+    """Raised for an input that takes too long."""
 
 
 class Generator:
     """Feeds inputs, and counts them by family.
 
     Attributes:
-      inputs, refused: by family: how many were fed, and how many calls ended in an error of the package.
-      failures: by exception and place: the first input that gave it, and how many did.
+      inputs, refused: by family, the number of inputs, and of calls that ended in an error of the package.
+      failures: by exception and place, the first input that gave it, and the number of such inputs.
     """
 
     def __init__(self, folder: Path, seed: int, only: tuple[str, ...] = ()) -> None:
@@ -51,7 +51,7 @@ class Generator:
         self.failures: dict[tuple[str, str], list] = {}
 
     def one(self) -> None:
-        """The next input."""
+        """Return the next input."""
         family = self.families[self.number % len(self.families)]
         rng = random.Random(f"{self.seed}/{family.name}/{self.number}")
         signal.setitimer(signal.ITIMER_REAL, HANG_SECONDS)
@@ -87,7 +87,7 @@ class Generator:
 
 @contextlib.contextmanager
 def hangs_raise():
-    """An input that takes longer than `HANG_SECONDS` is a `Hang`."""
+    """Raise `Hang` for an input that takes longer than `HANG_SECONDS`."""
 
     def raise_it(*_):
         raise Hang(f"no end after {HANG_SECONDS} s")

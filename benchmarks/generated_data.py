@@ -29,7 +29,7 @@ COLUMNS = ("a", "b", "label")
 
 
 def features(rng):
-    """One or two features with random options that fit together as often as not."""
+    """Return one or two features with random options that fit together as often as not."""
 
     def ids(name, column, kind):
         options = {"embedding_dim": 4, "column": column}
@@ -66,7 +66,7 @@ def features(rng):
 
 
 def read(rng, source):
-    """Whether the source was refused; all its rows are converted."""
+    """Return whether the source was refused; all its rows are converted."""
     try:
         made = features(rng)
         pipeline = Pipeline(
@@ -80,14 +80,14 @@ def read(rng, source):
         )
         for batch in pipeline:
             assert len(batch) > 0
-    except ValueError as error:  # a or what is wrong with a feature
+    except ValueError as error:  # a mistake in the data or in a feature
         check(error)
         return True
     return False
 
 
 def cell(rng, kind):
-    """A value that fits the Arrow type as often as not."""
+    """Return a value that fits the Arrow type as often as not."""
     if rng.random() < 0.1:
         return None
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
@@ -115,7 +115,7 @@ def cell(rng, kind):
 
 
 def small(rng, kind):
-    """A value that most features take."""
+    """Return a value that most features take."""
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return [small(rng, kind.value_type) for _ in range(2)]
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
@@ -126,7 +126,7 @@ def small(rng, kind):
 
 
 def column(rng):
-    """Values of one Arrow type, four in five of which are small integers, as numbers or as texts."""
+    """Return values of one Arrow type, four in five of which are small integers, as numbers or as strings."""
     kind = rng.choice(KINDS if rng.random() < 0.5 else (pa.int64(), pa.string(), pa.float64(), pa.list_(pa.int64())))
     values = [cell(rng, kind) if rng.random() < 0.2 else small(rng, kind) for _ in range(ROWS)]
     try:

@@ -35,7 +35,7 @@ WORDS = (
 
 
 def check(error):
-    """An error of the package has something to say, and does not claim that a file was removed that nobody removed."""
+    """Check that an error has a message, which does not claim that an existing file was removed."""
     assert str(error).strip()
     assert not isinstance(error, Vanished)
 
@@ -59,7 +59,7 @@ class Configs:
 
 
 class ConfigTexts:
-    """Texts: the same config as YAML, JSON and TorchEasyRec's text, with some characters changed."""
+    """Strings: the same config as YAML, JSON and TorchEasyRec's text format, with some characters changed."""
 
     name = "texts"
     PIECES = (*"{}[]:,\n\"'\t\x00#|%é~", "- ", "  ", "&a ", "*a", "!!int ", "0x")
@@ -192,7 +192,7 @@ class Descriptions:
                 (self.path / name).write_bytes(data)
 
     def _sign(self, name, data):
-        """A manifest that fits the file: an attacker can write one."""
+        """Return a manifest that fits the file: an attacker can write one."""
         try:
             files = (
                 json.loads(data)["files"]
@@ -223,7 +223,7 @@ class Descriptions:
 
 
 def mutated(rng, data, plain=False):
-    """The data with some of its values changed, removed, renamed or added."""
+    """Return the data with some of its values changed, removed, renamed or added."""
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
         places = list(_places(data))
         container, key = rng.choice(places)
@@ -275,7 +275,7 @@ def flipped(rng, data):
 
 
 def emptied(folder):
-    """The folder, without anything in it."""
+    """Empty the folder, and return it."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     return folder

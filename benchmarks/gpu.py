@@ -1,4 +1,4 @@
-"""python benchmarks/gpu.py [--fbgemm PATH] [--out DIR]: the GPU backend on an NVIDIA GPU, beside FBGEMM where it is.
+"""python benchmarks/gpu.py [--fbgemm PATH] [--out DIR]: the GPU backend on an NVIDIA GPU, and FBGEMM where present.
 
 Checks first (numbers against float64 and xla, same bits twice, peak memory, the contract suite), then times lookup and
 update on the workloads of `gpu_workloads`, in turns with FBGEMM, then a DLRM training step. Writes gpu.md and gpu.json.
@@ -41,8 +41,8 @@ ROUNDS, CALLS = 5, 10  # turns, and calls within one
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--fbgemm", help="where fbgemm_gpu lies, if it is not installed")
-    parser.add_argument("--out", default="benchmarks/results", help="where gpu.md and gpu.json go")
+    parser.add_argument("--fbgemm", help="the folder of fbgemm_gpu, if it is not installed")
+    parser.add_argument("--out", default="benchmarks/results", help="the folder of gpu.md and gpu.json")
     parser.add_argument("--only", default="checks,memory,bandwidth,kernels,dlrm,tests", help="parts to run")
     parser.add_argument("--memory", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -88,7 +88,7 @@ def environment(fbgemm_missing: str | None) -> dict[str, str]:
 
 
 def kernel_tests() -> dict[str, str]:
-    """The kernels' own tests and the contract suite with this backend, on this GPU."""
+    """Run the kernels' own tests and the contract suite with this backend, on this GPU."""
     root = pathlib.Path(__file__).resolve().parent.parent
     tests = [str(path.relative_to(root)) for path in sorted((root / "tests" / "kernels").glob("test_pallas*.py"))]
     arguments = [*tests, "tests/test_contract.py", "-k", "pallas"]
@@ -109,7 +109,7 @@ def copy_bandwidth() -> float:
 
 
 def time_turn(step: Callable[[Any], Any], state: Any) -> float:
-    """Times one call of ``step`` in ms, which takes its own result; the device's queue never runs dry."""
+    """Return the time of one call of ``step`` in ms, which takes its own result; the device's queue never runs dry."""
     state = step(state)
     jax.block_until_ready(state)
     begin = time.perf_counter()
@@ -179,7 +179,7 @@ def time_rule(workload: Workload, rule: rules.Rule, ids: np.ndarray, batch: Batc
 
 
 def _chain(step: Callable[[Any], Any], state: Any) -> tuple[Any, float]:
-    """Like `time_turn`, for state that is donated: returns the last state as well."""
+    """Return the time as `time_turn` does, for state that is donated, and the last state."""
     state = jax.block_until_ready(step(state))
     begin = time.perf_counter()
     for _ in range(CALLS):
@@ -189,7 +189,7 @@ def _chain(step: Callable[[Any], Any], state: Any) -> tuple[Any, float]:
 
 
 def markdown(report: dict[str, Any]) -> str:
-    """The report for people."""
+    """Return the report for people."""
     e = report["environment"]
     lines = [
         f"# GPU: {e['gpu']}, {e['date']}",
@@ -222,7 +222,7 @@ def markdown(report: dict[str, Any]) -> str:
         lines += [
             "",
             "In brackets: multiples of the byte floor. “Step” is lookup and update under one jit, Python included.",
-            "FBGEMM's times are device times with its queue kept full; “as called” has its Python in it.",
+            "FBGEMM's times are device times with its queue kept full; “as called” includes its Python.",
             "The ratios: FBGEMM's lookup + update over ours, over our step, and FBGEMM as called over our step.",
             "",
         ]

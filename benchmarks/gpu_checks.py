@@ -1,4 +1,4 @@
-"""What must hold before a figure counts: right numbers, on fresh random inputs, and no copy of a table."""
+"""Checks before a figure counts: right numbers, on fresh random inputs, and no copy of a table."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def init_params(key: jax.Array) -> Any:
 
 
 def jax_step(batch: int, ids: np.ndarray, dense: np.ndarray, labels: np.ndarray) -> Callable[[], Any]:
-    """A function that enqueues one training step, state donated, and returns its loss."""
+    """Return a function that enqueues one training step, state donated, and returns its loss."""
     rule = sp.rules.RowwiseAdagrad(learning_rate=0.01)
     tables = [
         sp.TableSpec(name=f"table{i}", vocabulary_size=ROWS, embedding_dim=DIM, optimizer=rule) for i in range(TABLES)
@@ -109,10 +109,10 @@ def jax_step(batch: int, ids: np.ndarray, dense: np.ndarray, labels: np.ndarray)
 def torch_step(
     batch: int, ids: np.ndarray, dense: np.ndarray, labels: np.ndarray, compiled: bool, own_backward: bool
 ) -> Callable[[], Any]:
-    """The same in PyTorch.
+    """Return the same step in PyTorch.
 
     ``compiled``: the dense part under torch.compile. ``own_backward``: the interaction's backward pass written out, as
-    in `pairwise_dots`, instead of what autograd makes of it.
+    in `pairwise_dots`, instead of autograd's own.
     """
     import gpu_fbgemm
     import torch
@@ -131,7 +131,7 @@ def torch_step(
         return nn.Sequential(*parts)
 
     class PairwiseDots(torch.autograd.Function):
-        """As `pairwise_dots`."""
+        """Compute as `pairwise_dots` does."""
 
         @staticmethod
         def forward(ctx: Any, vectors: Any, pairs: Any, pair_of: Any) -> Any:

@@ -12,7 +12,7 @@ HEAD_START = 100_000_000  # clock cycles that the device sleeps while the host f
 
 
 def available(path: str | None) -> str | None:
-    """Why FBGEMM cannot run here; None: it can. ``path`` is where the package lies, if not installed."""
+    """Return the reason why FBGEMM cannot run here; None: it can. ``path``: the package's folder, if not installed."""
     if path:
         sys.path.insert(0, path)
     try:
@@ -68,7 +68,7 @@ def make_tables(workload: Workload, rule: str) -> Any:
 
 
 def make_inputs(workload: Workload, ids: np.ndarray) -> tuple[Any, Any]:
-    """Indices and offsets as FBGEMM wants them: table by table, bag by bag."""
+    """Return indices and offsets as FBGEMM takes them: table by table, bag by bag."""
     import torch
 
     indices = torch.from_numpy(ids.reshape(-1)).cuda()

@@ -72,7 +72,7 @@ class Batch:
 
 
 def make_batch(workload: Workload, ids: np.ndarray) -> Batch:
-    """The stack's lookups for ``ids`` of `draw_ids`."""
+    """Return the stack's lookups for ``ids`` of `draw_ids`."""
     stacked = (ids + workload.rows * np.arange(workload.num_tables)[:, None]).reshape(-1).astype(np.int32)
     num_bags = workload.num_tables * workload.batch
     bags = offsets = None
@@ -83,7 +83,7 @@ def make_batch(workload: Workload, ids: np.ndarray) -> Batch:
 
 
 def make_step(rule: Rule, workload: Workload) -> tuple[RowStep, StepScalars]:
-    """The row step of ``rule`` and its numbers, one row per table, at optimizer step 3."""
+    """Return the row step of ``rule`` and its numbers, one row per table, at optimizer step 3."""
     hyper = rule.hyper(3)
     slots = tuple((name, slot.layout) for name, slot in rule.slots.items())
     step = RowStep(rule.without_numbers(), slots, tuple(hyper), workload.dim, "float32")
@@ -97,7 +97,7 @@ def make_step(rule: Rule, workload: Workload) -> tuple[RowStep, StepScalars]:
 
 
 def make_state(step: RowStep, num_rows: int, seed: int) -> tuple[jax.Array, tuple[jax.Array, ...]]:
-    """A random table and random non-negative slots, drawn on the device."""
+    """Return a random table and random non-negative slots, drawn on the device."""
     keys = jax.random.split(jax.random.key(seed), 1 + len(step.slots))
     table = jax.random.normal(keys[0], (num_rows, step.dim), step.dtype)
     slots = tuple(
@@ -107,8 +107,10 @@ def make_state(step: RowStep, num_rows: int, seed: int) -> tuple[jax.Array, tupl
 
 
 def floor_bytes(workload: Workload, step: RowStep | None, touched: int) -> int:
-    """The fewest bytes that must move: an update reads each bag's gradient once and each touched row and slot twice
-    (there and back); a lookup (``step`` None) reads each touched row once and writes each bag once. Ids not counted.
+    """Return the fewest bytes that must move.
+
+    An update reads each bag's gradient once, and reads and writes each touched row and slot once; a lookup (``step``
+    None) reads each touched row once and writes each bag once. Ids are not counted.
     """
     bags = 4 * workload.num_tables * workload.batch * workload.dim
     if step is None:

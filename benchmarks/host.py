@@ -1,9 +1,9 @@
-"""Ids a second on one core: the id map of dynamic vocabularies beside other ways to find the rows of 64-bit ids.
+"""Ids a second on one core: the id map of dynamic vocabularies against other ways to find the rows of 64-bit ids.
 
     python benchmarks/host.py                    # 10M ids, batches of 1M
     python benchmarks/host.py --ids 1e6 --only ours
 
-Run it with an interpreter that has torch and pandas for the peers; those that are not there are left out.
+Run it with an interpreter that has torch and pandas for the peers; a missing one is left out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 U64 = npt.NDArray[np.uint64]
 NEW = 20
-"""One id in so many is new where the table is full and rows are evicted."""
+"""One id in NEW is new where the table is full and rows are evicted."""
 
 
 def zipf(generator: np.random.Generator, rows: int, count: int, exponent: float = 1.05) -> npt.NDArray[np.int64]:
@@ -44,7 +44,7 @@ def report(name: str, batches: dict[str, list[U64]], run: Callable[[U64], object
 
 
 def ours(known: U64, batches: dict[str, list[U64]]) -> None:
-    """The id map: find, train with a journal, train with evictions."""
+    """Time the id map: find, train with a journal, train with evictions."""
     from sparrow.embedding.dynamic.id_map import Settings, id_map
 
     made = id_map(Settings(len(known)))

@@ -4,8 +4,8 @@
     python benchmarks/metrics.py --quick     # the same at a hundredth of the size, nothing written
 
 The peers' way is written here from the description of TorchEasyRec's metrics, in NumPy: per call NumPy costs less than
-PyTorch, so it is not the slower for it. Where it would take minutes it is timed on a part and scaled, and the result
-says so. Measurements that are compared are interleaved; a figure is the median of its rounds.
+PyTorch, so it is not the slower for it. Where it would take minutes it is timed on a part and scaled, which the result
+notes. Measurements that are compared are interleaved; a figure is the median of its rounds.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Array = NDArray[Any]
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-    """How much is measured."""
+    """Sizes of the measurements."""
 
     grouped_rows: int = 10_000_000
     groups: int = 1_000_000

@@ -1,4 +1,4 @@
-"""Does to runs all that can happen to them, and checks what must hold afterwards.
+"""Make runs fail in every way, and check the guarantees afterwards.
 
     python -m benchmarks.soak [--minutes 60] [--seed 0] [--only failing,damaged,killed,reading,sigkill]
 
@@ -11,7 +11,7 @@ sigkill   a run that is killed at some moment, again and again, and resumed each
 
 No traceback; one line for a failure; a model that is loaded is one that was saved; a run that comes to its end is bit
 for bit the undisturbed one; no checkpoint under a step's name is damaged by a kill; the best is never lost; files of
-others are never touched. What does not hold raises, with the trial that showed it. The runs are tiny.
+others are never touched. A broken guarantee raises, with its trial. The runs are tiny.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from pathlib import Path
 from benchmarks import faults
 
 PARTS = {"failing": 12, "damaged": 12, "killed": 1, "reading": 1, "sigkill": 1}
-"""How often each has its turn."""
+"""The share of each kind of trial."""
 OVERRIDES = ("train.steps=300", "train.checkpoint={every_steps: 3, keep: 2, best_by: {metric: auc, mode: max}}")
 
 
@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="")
-    parser.add_argument("--messages", type=int, default=0, help="show so many of the lines that commands ended with")
+    parser.add_argument("--messages", type=int, default=0, help="number of the commands' last lines to show")
     options = parser.parse_args()
     faults.run_with_faults()
     from benchmarks.soak_trials import Trials
@@ -74,7 +74,7 @@ def main() -> None:
                 print(counts(), flush=True)
         for message, count in trials.messages.most_common(options.messages):
             print(f"{count} times {message}")
-        print(f"{counts()}; exit codes {dict(sorted(trials.outcomes.items()))}: all that must hold held")
+        print(f"{counts()}; exit codes {dict(sorted(trials.outcomes.items()))}: all guarantees held")
 
 
 if __name__ == "__main__":

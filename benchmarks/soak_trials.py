@@ -1,4 +1,4 @@
-"""The trials of the soak script: failing file operations, damaged files, kills, readers; and what must hold then."""
+"""The trials of the soak script: failing file operations, damaged files, kills, readers; and the guarantees."""
 
 import collections
 import contextlib
@@ -30,7 +30,7 @@ DAMAGES = ("missing", "empty", "cut", "flipped", "folder", "link", "longer")
 
 
 class Trials:
-    """A run of six steps, its models by step, and what becomes of copies of it.
+    """A run of six steps, its models by step, and trials on copies of it.
 
     Attributes:
       counts: trials by kind.
@@ -63,7 +63,7 @@ class Trials:
         return path
 
     def _main(self, *arguments):
-        """Exit code, output and errors of a command. An exception that comes out of it is a traceback."""
+        """Return exit code, output and errors of a command. An exception that it raises is a traceback."""
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = cli.main([str(argument) for argument in arguments])
@@ -97,7 +97,7 @@ class Trials:
         return count
 
     def failing(self):
-        """One file operation of a command fails; or all from then on."""
+        """Make one file operation of a command fail, or all from then on."""
         action, code = self.rng.choice(ACTIONS), self.rng.choice(CODES)
         at, sticky = self.rng.randint(1, self.operations[action]), self.rng.random() < 0.3
         what = f"{action}, {errno.errorcode[code]} at operation {at}{' and after it' * sticky}"
@@ -109,7 +109,7 @@ class Trials:
         self.counts["failing operations"] += 1
 
     def damaged(self):
-        """One file of a run is damaged before a command."""
+        """Damage one file of a run before a command."""
         action, how = self.rng.choice(("eval", "export", "resume", "report")), self.rng.choice(DAMAGES)
         self._copy()
         files = [path for path in sorted((self.work / "run").rglob("*")) if path.is_file()]
@@ -129,7 +129,7 @@ class Trials:
             raise
 
     def _check(self, action, code, out, err, is_damaged=False):
-        """One line for a failure, the right model for a success, nothing lost, nothing of others touched."""
+        """Check for one line on failure, the right model on success, nothing lost, no foreign file touched."""
         self.outcomes[f"{action} {code}"] += 1
         if code:
             last = err.strip().splitlines()[-1].replace(str(self.folder), "")
@@ -155,11 +155,11 @@ class Trials:
             same(arrays, self.expected[2])
         if action != "resume" and not is_damaged:
             assert set(steps) == set(self.models), steps
-        exported = serving.load(self.work / "exported")  # the old one or the new one, whole
+        exported = serving.load(self.work / "exported")  # the old one or the new one, complete
         assert exported.description.step in self.models
 
     def killed(self, kills=4):
-        """A run is killed at some file operation, again and again, and then comes to its end."""
+        """Kill a run at some file operation, again and again, and let it finish then."""
         folder, undisturbed = self.folder / "killed", self.folder / "long"
         overrides = (*SHORT, "train.steps=40")
         if not undisturbed.exists():
@@ -232,13 +232,13 @@ def _bests(folder):
 
 
 def train_killed(overrides, folder, cache, at):
-    """The target of a process: trains until the file operation that kills it."""
+    """Train until the file operation that kills the process: the target of a process."""
     faults.arm(folder, at, faults.KILL)
     victim.train(overrides, folder, cache)
 
 
 def read(saved, lines):
-    """Whether all of a checkpoint could be read; False: it was removed meanwhile, or is damaged, which is a line."""
+    """Return whether a complete checkpoint could be read; False: it was removed meanwhile, or is damaged."""
     try:
         saved.arrays()
         for key in saved.tables:
@@ -259,7 +259,7 @@ def same(ours, theirs):
 
 
 def damage(path, how, rng):
-    """Damages a file in one way."""
+    """Damage a file in one way."""
     data = bytearray(path.read_bytes())
     if how == "empty":
         path.write_bytes(b"")

@@ -31,7 +31,7 @@ from sparrow.runs.loop.step import train_step
 HERE = pathlib.Path(__file__).parent
 PEERS_PYTHON = HERE.parent / ".venv-peers" / "bin" / "python"
 FIELDS, DIM, BATCH = 26, 16, 4096
-EPOCHS = 3  # of the trainer: what happens once, in the first steps, is then a small part
+EPOCHS = 3  # of the trainer: the one-time cost of the first steps is then a small part
 NAMES = [f"id_{i}" for i in range(FIELDS)]
 
 
@@ -141,8 +141,8 @@ def table(hidden: list[int], speeds: dict[str, float]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=100_000, help="of each table")
-    parser.add_argument("--batches", type=int, default=200, help="in the data file, and of each epoch")
+    parser.add_argument("--rows", type=int, default=100_000, help="rows of each table")
+    parser.add_argument("--batches", type=int, default=200, help="batches in the data file, and of each epoch")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--hidden", nargs="+", default=["64,32", "512,256,128"], help="widths of the deep part")
     parser.add_argument("--no-write", action="store_true")

@@ -1,11 +1,11 @@
 """The DeepFM of benchmarks/train.py in PyTorch. Runs in an environment of its own and takes orders as JSON lines.
 
 ``{"make": {...}}``     builds the model for a data file; answers {"ok": true}
-``{"train": workers}``  one pass over the file with so many loader processes; answers {"examples_per_second": number}
+``{"train": workers}``  one pass over the file with ``workers`` processes; answers {"examples_per_second": number}
 
 PyTorch at its best for this model on a CPU: all tables of one dim in one `EmbeddingBag(sparse=True)`, so that a step
 has one lookup and one sparse update for each dim instead of 26; torch's own sparse Adagrad; Adam for the rest; a
-`DataLoader` whose process reads row groups with Arrow and hands over whole batches.
+`DataLoader` whose process reads row groups with Arrow and hands over complete batches.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 
 class Rows(IterableDataset):  # type: ignore[type-arg]
-    """Whole batches of a Parquet file, shuffled within each row group."""
+    """Complete batches of a Parquet file, shuffled within each row group."""
 
     def __init__(self, path: str, fields: int, rows: int, batch: int) -> None:
         self.path, self.batch = path, batch

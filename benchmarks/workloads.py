@@ -12,7 +12,7 @@ import numpy as np
 T = TypeVar("T")
 
 NUM_BATCHES = 32  # in rotation, so that no batch finds its rows in the cache
-BLOCK_SECONDS = 0.1  # a block of runs goes on for so long: a faster contender runs more often, for as long
+BLOCK_SECONDS = 0.1  # the length of a block of runs: a faster contender runs more often, for the same time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,8 +20,8 @@ class Workload:
     """A set of equal tables and how ids are drawn.
 
     Attributes:
-      name: as in the results.
-      tables, rows, dim: so many tables of (rows, dim).
+      name: the name in the results.
+      tables, rows, dim: the number of tables, and their shape (rows, dim).
       batch: examples, each with one bag per table.
       bag: the least and the most ids in a bag.
       zipf: the exponent, over a random order of the rows; None: uniform.
@@ -94,7 +94,7 @@ def batches(workload: Workload, count: int = NUM_BATCHES) -> list[Batch]:
 
 
 def after_warm_up(run: Callable[[int], T], block: Sequence[int], seconds: float) -> list[T]:
-    """``run`` on each batch of the block, and on those that follow until `BLOCK_SECONDS` have passed.
+    """Call ``run`` on each batch of the block, and on following ones until `BLOCK_SECONDS` have passed.
 
     Before that come as many runs as fit into ``seconds``, two at least, which do not count.
     """

@@ -63,7 +63,7 @@ def train_step(model: ClickModel, optimizer: sp.nnx.Optimizer, batch: sp.PackedB
 
 
 def evaluate(model: ClickModel, data: Clicks, batches: int) -> tuple[float, float]:
-    """The model's AUC on fresh impressions, and the AUC of the true probabilities: the best possible."""
+    """Return the model's AUC on fresh impressions, and the AUC of the true probabilities: the best possible."""
     predict = nnx.jit(lambda model, batch: model(batch))
     metric = sp.metrics.ExactAUC()
     ours, best = metric.init(), metric.init()

@@ -23,7 +23,7 @@ EFFECTS = np.random.default_rng(2).normal(0.0, 0.1, (CATEGORIES - INTERACTING, W
 
 
 def generate(file: Path, rows: int, start: int) -> float:
-    """Writes lines of a label, 13 counts and 26 categories. Gives the AUC of the true probabilities."""
+    """Write lines of a label, 13 counts and 26 categories. Return the AUC of the true probabilities."""
     metric = sp.metrics.ExactAUC()
     best = metric.init()
     words = pa.array([f"{(i + 1) * 2654435761 % 2**32:08x}" for i in range(CATEGORIES * WORDS)])

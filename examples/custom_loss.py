@@ -44,7 +44,7 @@ class PoissonCounts(losses.Loss):
 
 
 def visits(rows: int, seed: int) -> pa.Table:
-    """Counts whose expectation is the product of a number of the user and one of the item."""
+    """Return counts whose expectation is the product of a number of the user and one of the item."""
     truth, draw = np.random.default_rng(0), np.random.default_rng(seed)
     of_user, of_item = truth.normal(0.0, 0.5, USERS), truth.normal(-0.2, 0.5, ITEMS)
     user, item = draw.integers(0, USERS, rows), draw.integers(0, ITEMS, rows)

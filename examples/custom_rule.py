@@ -45,7 +45,7 @@ class RowwiseYogi(sp.Rule):
 
 
 def loss_fn(params, acts, labels):
-    """A factorisation machine: the first number of a row is the id's weight, the others are its vector."""
+    """Return the loss of a factorisation machine: a row holds the id's weight first, and then its vector."""
     rows = jnp.stack([acts[name] for name in NAMES], axis=1)  # (batch, fields, 1 + factors)
     pairs = models.factorization_machine(rows[:, :, 1:]).sum(axis=1)
     logits = params["bias"] + rows[:, :, 0].sum(axis=1) + pairs
@@ -53,7 +53,7 @@ def loss_fn(params, acts, labels):
 
 
 def train(rule: sp.Rule, data: Clicks, steps: int) -> tuple[float, float]:
-    """The AUC on fresh impressions, and the best possible one."""
+    """Return the AUC on fresh impressions, and the best possible one."""
     embedder = sp.Embedder(
         [
             sp.FeatureSpec(

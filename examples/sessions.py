@@ -22,7 +22,7 @@ SHOWN = 10  # items in a session
 
 
 def generate(folder: Path, rows: int, seed: int) -> None:
-    """Writes the impressions and the chosen items of one part of the data."""
+    """Write the impressions and the chosen items of one part of the data."""
     truth, rng = np.random.default_rng(0), np.random.default_rng([1, seed])
     tastes = truth.normal(size=(USERS, TASTE))
     centres = truth.normal(size=(CATEGORIES, TASTE))

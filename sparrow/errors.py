@@ -1,4 +1,4 @@
-"""Problems of a config or a record: one line each, with the place, the field, the value and what to do."""
+"""Problems of a config or a record: one line each, with the place, the field, the value and the remedy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 Path = tuple[str | int, ...]
-"""Where a value stands in a config: the keys and list positions that lead to it."""
+"""The path of a value in a config: the keys and list positions that lead to it."""
 
 
 def dotted(path: Path) -> str:
@@ -23,26 +23,26 @@ def dotted(path: Path) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong: the field it is about, a sentence, and the line of the file where known."""
+    """One mistake: its field, a sentence, and the line of the file where known."""
 
     path: Path
     message: str
     line: int | None = None
 
     def under(self, prefix: Path) -> Problem:
-        """Return the same problem, of a value that stands under ``prefix``."""
+        """Return the same problem, of a value under ``prefix``."""
         return dataclasses.replace(self, path=(*prefix, *self.path))
 
 
 class ConfigError(ValueError):
-    """A config that cannot be used. ``problems`` holds them all; the text is one line for each.
+    """A config that cannot be used. ``problems`` holds all its problems; the message is one line for each.
 
     >>> print(ConfigError([Problem(("train", "steps"), "must be at least 1, got 0", line=3)], source="a.yaml"))
     a.yaml:3: train.steps: must be at least 1, got 0
     """
 
     def __init__(self, problems: Iterable[Problem] | str, source: str | None = None) -> None:
-        """``source`` is the file's name. A plain text is a problem of the config as a whole."""
+        """Take all problems; a string is a problem of the complete config. ``source`` is the file's name."""
         self.problems: Sequence[Problem] = (Problem((), problems),) if isinstance(problems, str) else tuple(problems)
         self.source = source
         super().__init__("\n".join(map(self._text, self.problems)))
@@ -51,7 +51,7 @@ class ConfigError(ValueError):
         place = [self.source] if self.source else []
         if problem.line is not None:
             place.append(str(problem.line) if self.source else f"line {problem.line}")
-        # A message never breaks the rule of one line, whatever the value that it quotes.
+        # Keep to one line, also where the message quotes a value with several.
         message = problem.message.replace("\r", "\\r").replace("\n", "\\n")
         return ": ".join(part for part in (":".join(place), dotted(problem.path), message) if part)
 

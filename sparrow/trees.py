@@ -1,4 +1,4 @@
-"""Leaves of pytrees by name: the one way that paths of parameters are written, such as ``deep/layers/0/kernel``."""
+"""Leaves of pytrees by name: the one format of parameter paths, such as ``deep/layers/0/kernel``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import jax
 
 
 def path_name(path: tuple[Any, ...]) -> str:
-    """Return a path of ``jax.tree_util`` as text."""
+    """Return a path of ``jax.tree_util`` as a string."""
     return jax.tree_util.keystr(path, simple=True, separator="/")
 
 

@@ -18,7 +18,7 @@ from sparrow.checkpoint.blocks import Array, Key, Rows, Written, write
 from sparrow.checkpoint.manifest import write_manifest
 from sparrow.files import sync, write_durably
 
-FORM: Final = 2
+FORMAT_VERSION: Final = 2
 ABOUT: Final = "about.json"
 NUMBER: Final = "number"
 """The field of ``about.json`` that holds the step in the folder's name."""
@@ -50,7 +50,7 @@ class StateHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
         folder = Path(directory)
         (folder / TABLES).mkdir()
         self._written = {}
-        self._about = {"form": FORM, "tables": _entries(args.tables), **args.about}
+        self._about = {"form": FORMAT_VERSION, "tables": _entries(args.tables), **args.about}
         copied: list[tuple[str, Rows, list[Array]]] = []
         room = COPY_BYTES
         for index, (key, rows) in enumerate(args.tables.items()):

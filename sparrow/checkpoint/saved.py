@@ -15,7 +15,7 @@ import safetensors.numpy
 
 from sparrow.checkpoint.blocks import Array, Key, file_size, read
 from sparrow.checkpoint.errors import CheckpointError, Damaged, Vanished, unreadable
-from sparrow.checkpoint.handler import ABOUT, FORM, NUMBER, STATE
+from sparrow.checkpoint.handler import ABOUT, FORMAT_VERSION, NUMBER, STATE
 from sparrow.checkpoint.holding import Hold
 from sparrow.checkpoint.manifest import check, read_checked, read_manifest
 from sparrow.files import typed
@@ -104,13 +104,13 @@ class Saved:
         data = read_checked(self.path / ABOUT, self._files[ABOUT])
         try:
             about: dict[str, Any] = json.loads(data)
-            form = about["form"]
+            version = about["form"]
         except (ValueError, KeyError, TypeError, RecursionError):
             raise Damaged(f"{self.path / ABOUT}: is not the description of a checkpoint") from None
-        if form != FORM:
+        if version != FORMAT_VERSION:
             raise CheckpointError(
-                f"{self.path}: was saved in form {form}, and this version reads form {FORM}; "
-                "use the version of sparrow that wrote it"
+                f"{self.path}: was saved in format version {version}, and this version reads format version "
+                f"{FORMAT_VERSION}; use the version of sparrow that wrote it"
             )
         if about.get(NUMBER, self.step) != self.step:
             raise Damaged(f"{self.path}: holds the checkpoint of step {about[NUMBER]}; give its folder that name")

@@ -51,7 +51,7 @@ class Parameters:
         }
 
     def tree(self, arrays: dict[str, Any]) -> Any:
-        """Return the parameters as the model takes them."""
+        """Return the parameters as the tree that the model takes."""
         leaves = [
             jax.random.wrap_key_data(arrays[name], impl=self._keys[name]) if name in self._keys else arrays[name]
             for name in self.arrays
@@ -60,7 +60,7 @@ class Parameters:
 
 
 def streamed_tables(embedder: Embedder, state: EmbeddingState) -> list[Streamed]:
-    """Return the logical tables, whatever their stacking; a block at a time leaves the device."""
+    """Return the logical tables, independent of their stacking; blocks leave the device one at a time."""
     rows = rows_of(embedder, state)
     return [
         Streamed(name, rows[Key(name)].shape, table.dtype, rows[Key(name)].blocks())
@@ -94,7 +94,7 @@ def described_features(features: Sequence[Feature], folder: Path) -> list[dict[s
                 copied[file] = f"{VOCABULARIES}/{len(copied)}_{name}.txt"
                 (folder / VOCABULARIES).mkdir(exist_ok=True)
                 words = getattr(feature, "words", None)
-                if isinstance(words, Vocabulary):  # the words that the model uses, whatever the file holds by now
+                if isinstance(words, Vocabulary):  # the words that the model uses; the file may have changed
                     words.save(folder / copied[file])
                 else:
                     shutil.copyfile(file, folder / copied[file])

@@ -44,9 +44,9 @@ def export(
     Args:
       program: the trained program.
       state: its state.
-      folder: where it goes.
+      folder: the folder to write.
       ema: whether to take the average of the dense parameters; None: as evaluation does.
-      overwrite: whether to replace an export that is there.
+      overwrite: whether to replace an existing export.
     """
     optimizer = used_in_evaluation(program.config, state.optimizer, ema)
     with whole(Path(folder), overwrite) as partial:
@@ -98,7 +98,7 @@ def export(
 
 
 def _functions(program: Program, parameters: Parameters) -> dict[str, Function]:
-    """Return the function that predicts and, of two towers, one for each."""
+    """Return the function that predicts and, for two towers, one function for each."""
     tasks = program.config.tasks
 
     def predict(arrays: Arrays, acts: Arrays, numbers: Arrays) -> Arrays:
@@ -142,7 +142,7 @@ def _fingerprint(path: Path) -> Fingerprint:
 
 
 def _parameters(arrays: dict[str, Any], made: dict[str, Exported]) -> bytes:
-    """Return the parameters that some function takes: keys of dropout, say, are for training."""
+    """Return the parameters that some function takes; others, such as keys of dropout, are for training."""
     from safetensors.numpy import save
 
     taken = {name for function in made.values() for name in function.arguments.parameters}

@@ -1,6 +1,6 @@
 """A folder that appears whole or not at all, and is replaced in one step.
 
-The new export is written beside the old one, every file and folder is synced to the disk, and the two swap names
+The new export is written next to the old one, every file and folder is synced to the disk, and the two swap names
 (``renameat2`` with ``RENAME_EXCHANGE``): under the name there is the whole old export or the whole new one at every
 moment. A file system without that call (NFS, some FUSE file systems, systems other than Linux) allows two renames only:
 between them the name is missing for an instant, and after a crash right there the next export gives the old one its
@@ -30,7 +30,7 @@ def refuse(folder: str | Path, overwrite: bool) -> None:
 
 @contextlib.contextmanager
 def whole(folder: Path, overwrite: bool) -> Iterator[Path]:
-    """Give a hidden folder to write into. It takes the name ``folder`` when the block ends without an error.
+    """Yield a hidden folder to write into. It takes the name ``folder`` when the block ends without an error.
 
     A symlink is followed, and stays. Leftovers of an interrupted export are removed.
     """

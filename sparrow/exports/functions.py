@@ -19,7 +19,7 @@ from sparrow.serving import CUSTOM_CALLS, called
 Arrays = dict[str, jax.Array]
 Shapes = Mapping[str, jax.ShapeDtypeStruct]
 Function = Callable[[Arrays, Arrays, Arrays], Arrays]
-"""``function(parameters, activations, numbers)`` gives outputs, all of them arrays by name."""
+"""``function(parameters, activations, numbers)`` returns outputs, all of them arrays by name."""
 
 PLATFORMS: Final = ("cpu", "cuda", "rocm", "tpu")
 BATCH: Final = "batch"
@@ -31,7 +31,7 @@ _shape: Callable[..., jax.ShapeDtypeStruct] = jax.ShapeDtypeStruct
 
 @dataclasses.dataclass(frozen=True)
 class Arguments:
-    """Arguments of a function: the shapes of the parameters, and how long the rows of activations and numbers are."""
+    """Arguments of a function: the shapes of the parameters, and the widths of activations and numbers."""
 
     parameters: Shapes
     acts: Mapping[str, int]
@@ -65,13 +65,13 @@ class Exported:
 
 
 def exported(function: Function, arguments: Arguments) -> Exported:
-    """Export a function. What it does not use of its arguments is left out."""
+    """Export a function. Arguments that it does not use are left out."""
     (batch,) = export.symbolic_shape(BATCH)
     everything = arguments.shapes(batch)
     arguments = arguments.only(used(function, arguments))
 
     def reduced(*given: Arrays) -> Arrays:
-        # A model asks for all of its features; of those that no output depends on, nothing remains.
+        # A model reads all of its features; XLA removes the ones that no output depends on.
         return function(*(_completed(part, shapes) for part, shapes in zip(given, everything, strict=True)))
 
     # GPUs and TPUs would round float32 to fewer bits before they multiply: an export predicts the same everywhere.
@@ -96,7 +96,7 @@ def exported(function: Function, arguments: Arguments) -> Exported:
 
 @contextlib.contextmanager
 def _without_source_lines() -> Iterator[None]:
-    """No paths of this machine's source files in programs: they go to others."""
+    """Keep paths of this machine's source files out of programs, which are given to others."""
     before = getattr(jax.config, LOCATIONS)
     jax.config.update(LOCATIONS, 0)  # type: ignore[no-untyped-call]
     try:
@@ -122,7 +122,7 @@ def _completed(given: Arrays, shapes: Shapes) -> Arrays:
 
 
 def rows_are_independent(function: Function, arguments: Arguments, parameters: Arrays) -> bool:
-    """Whether each row's outputs depend on that row alone: other rows beside it do not change a bit of them."""
+    """Return whether each row's outputs depend on that row alone, to the last bit."""
     rows, fixed = 8, 4
     compiled, rng = jax.jit(function), np.random.default_rng(0)
 
@@ -143,10 +143,10 @@ def rows_are_independent(function: Function, arguments: Arguments, parameters: A
 
 
 def _for_platforms(function: Callable[..., Arrays], shapes: Any) -> export.Exported:
-    """One artifact for all platforms, or for those that the model's operations exist on."""
+    """Return one artifact for all platforms, or for the platforms that have all of the model's operations."""
     try:
         return export.export(jax.jit(function), platforms=PLATFORMS)(*shapes)
-    except Exception as error:  # whatever a model does that has no number of rows, or no code for some platform
+    except Exception as error:  # a model with a fixed number of rows, or without code for some platform
         first = error
     for platforms in (("cpu", "cuda"), (export.default_export_platform(),)):
         try:
@@ -155,6 +155,6 @@ def _for_platforms(function: Callable[..., Arrays], shapes: Any) -> export.Expor
             continue
     problem = (
         "cannot be exported for any number of rows: "
-        f"{str(first).splitlines()[0]} (in a model of your own, write x.shape[0] or -1 where it says len(x))"
+        f"{str(first).splitlines()[0]} (in a model of your own, write x.shape[0] or -1 instead of len(x))"
     )
     raise ConfigError([Problem(("model",), problem)]) from None

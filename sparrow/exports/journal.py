@@ -1,7 +1,7 @@
-"""The hidden folders of an export in work, on a list, so that the next export removes the leftovers of a killed one.
+"""The list of the hidden folders of an unfinished export: the next export removes the leftovers of a killed one.
 
-Beside the export's folder ``name`` lies ``.name.lock`` while an export is being written: locked by its process, with
-the names of the folders that it makes, one a line. Folders that are on no list are never touched.
+The file ``.name.lock`` lies next to the export's folder ``name`` while an export is written: locked by its process,
+with the names of the folders that it makes, one a line. Folders that are on no list are never touched.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Names(NamedTuple):
 
 @contextlib.contextmanager
 def in_work(folder: Path) -> Iterator[Names]:
-    """Give hidden names beside ``folder``, and remove the folders under them at the end.
+    """Yield hidden names next to ``folder``, and remove the folders under them at the end.
 
     Before that, remove leftovers of a killed export: the old export gets its name back if there is none of that name.
     """
@@ -58,7 +58,7 @@ def in_work(folder: Path) -> Iterator[Names]:
 
 
 def _recover(text: str, folder: Path) -> list[Path]:
-    """Remove the folders of killed exports, and give those that could not be removed."""
+    """Remove the folders of killed exports, and return the ones that could not be removed."""
     ours = re.compile(re.escape(f".{folder.name}.") + r"[0-9a-f]{8}\.(partial|old)")
     paths = [folder.with_name(name) for name in text.splitlines() if ours.fullmatch(name)]
     for path in paths:
@@ -79,7 +79,7 @@ def _write(file: IO[str], paths: list[Path]) -> None:
 
 @contextlib.contextmanager
 def _locked(path: Path, folder: Path) -> Iterator[IO[str] | None]:
-    """Give the list, locked; None on a file system without locks, where leftovers cannot be told from work."""
+    """Yield the locked list; None on a file system without locks, where leftovers look like exports in progress."""
     while True:
         with path.open("a+", encoding="utf-8", errors="surrogateescape") as file:
             file.seek(0)
@@ -93,7 +93,7 @@ def _locked(path: Path, folder: Path) -> Iterator[IO[str] | None]:
                 path.unlink(missing_ok=True)
                 yield None
                 return
-            if _is_at(file, path):  # else the one who had it before has removed it in the meantime
+            if _is_at(file, path):  # else its previous owner has removed it in the meantime
                 yield file
                 return
 

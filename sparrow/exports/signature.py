@@ -1,4 +1,4 @@
-"""Inputs and outputs of an export, in words that a stranger understands."""
+"""Inputs and outputs of an export, described in words for people who have not seen the config."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _words(held: Sequence[Holds]) -> str:
 
 
 def outputs(tasks: Mapping[str, Task], made: Exported) -> dict[str, Output]:
-    """Return the arrays that a function gives."""
+    """Return the arrays that a function returns."""
     task_of = {column: name for name, column in columns_of(tasks).items()}
     described = {}
     for name, (shape, dtype) in made.outputs.items():

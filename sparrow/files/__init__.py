@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, paths that stay in their folder, JSON of the declared types."""
+"""Files that appear complete or not at all, paths that stay in their folder, JSON of the declared types."""
 
 from sparrow.files.atomic import exchange, replace_file, replacing, sync, write_durably
 from sparrow.files.output import drop_output

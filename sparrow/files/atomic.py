@@ -61,7 +61,7 @@ def replace_file(path: Path, data: bytes, *, durable: bool = True, mode: int = 0
 
 @contextlib.contextmanager
 def replacing(path: Path, *, durable: bool = True) -> Iterator[Path]:
-    """Give a hidden path to write to; the file takes the place of ``path`` when the block ends without an error.
+    """Yield a hidden path to write to; the file replaces ``path`` when the block ends without an error.
 
     A symlink is followed and stays. Several processes may write the same file at a time: one of them wins. A leftover
     of a killed writer is removed.

@@ -140,7 +140,7 @@ class Optimizer:
             object.__setattr__(self, "skip_nonfinite", self.loss_scale is not None)
 
     def init(self, embedding: EmbeddingState, params: Any) -> OptimizerState:
-        """The state before the first step."""
+        """Return the state before the first step."""
         dense = self.tx.init(params)
         if any(map(_accumulates, jax.tree.leaves(dense, is_leaf=_accumulates))):
             raise ValueError(
@@ -199,7 +199,7 @@ class Optimizer:
         has_aux: bool = False,
         weight: float = 1.0,
     ) -> tuple[Gradients, Any]:
-        """The gradients of one (micro-)batch times ``weight``, without the loss scale; and aux.
+        """Return the gradients of one (micro-)batch times ``weight``, without the loss scale; and aux.
 
         Gradients of parameters are float32; gradients of activations stay in the model's precision unless scaled.
         """
@@ -271,7 +271,7 @@ class Optimizer:
         return new, StepInfo(grads.loss, finite, norm, aux)
 
     def swap_ema(self, state: OptimizerState) -> OptimizerState:
-        """The state with dense parameters and their average exchanged: once to evaluate, once more to train on."""
+        """Return the state with dense parameters and their average exchanged: once to evaluate, again to train."""
         if state.ema is None:
             raise ValueError("this Optimizer keeps no average: give it ema=0.999, for example")
         return dataclasses.replace(state, params=state.ema.params, ema=state.ema._replace(params=state.params))
@@ -282,7 +282,7 @@ def _accumulates(state: Any) -> bool:
 
 
 def _keep_unless(finite: jax.Array, old: OptimizerState, new: OptimizerState) -> OptimizerState:
-    """``new`` where the step was finite. The tables are left alone: no row of theirs was touched."""
+    """Return ``new`` where the step was finite, else ``old``. Tables stay: none of their rows was changed."""
     params, dense, ema, step = _chosen(
         finite,
         (new.params, new.dense, new.ema, new.embedding.step),

@@ -21,7 +21,7 @@ PRECISIONS: Final = {
 
 
 def compute_dtype(name: str) -> str:
-    """The dtype behind a precision's name.
+    """Return the dtype behind a precision's name.
 
     >>> compute_dtype("bf16")
     'bfloat16'
@@ -32,7 +32,7 @@ def compute_dtype(name: str) -> str:
 
 
 def cast(tree: Any, dtype: str) -> Any:
-    """The tree with its floating-point leaves in ``dtype``; other leaves stay."""
+    """Return the tree with its floating-point leaves in ``dtype``; other leaves stay."""
     return jax.tree.map(
         lambda leaf: leaf.astype(dtype) if jnp.issubdtype(jnp.result_type(leaf), jnp.floating) else leaf, tree
     )
@@ -76,11 +76,11 @@ class LossScale:
         fields.integers_of(self, "growth_interval")
 
     def init(self) -> LossScaleState:
-        """The state before the first step."""
+        """Return the state before the first step."""
         return LossScaleState(jnp.asarray(self.init_scale, jnp.float32), jnp.zeros((), jnp.int32))
 
     def update(self, state: LossScaleState, finite: jax.Array) -> LossScaleState:
-        """The state after a step whose gradients were, or were not, finite."""
+        """Return the state after a step whose gradients were, or were not, finite."""
         good_steps = state.good_steps + 1
         grows = finite & (good_steps >= self.growth_interval)
         grown = state.scale * self.growth_factor

@@ -11,7 +11,7 @@ from sparrow.rules import Rule
 
 
 def with_rules(features: Sequence[FeatureSpec], rules: Mapping[str, Rule]) -> list[FeatureSpec]:
-    """The features with the rule of every table whose whole name a pattern matches replaced.
+    """Return the features with the rule of every table whose whole name a pattern matches replaced.
 
     The other tables keep their rule. A pattern that matches no table, and a table that two patterns match, are errors
     that list the tables. A rule with the learning rate 0 freezes a table.

@@ -1,4 +1,4 @@
-"""Records by name: how a config file, a dict or JSON becomes an object, exactly, and back.
+"""Records by name: exact conversion between objects and config files, dicts or JSON.
 
 A *record* is a frozen dataclass registered under a name. Rules, schedules, dense optimizers, losses, metrics, models,
 features, sources and initializers each keep one `Registry`; a user's own record is registered the same way as the

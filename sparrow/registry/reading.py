@@ -1,9 +1,9 @@
-"""From plain values to records: the type of a field decides what its value becomes.
+"""From plain values to records, by the types of their fields.
 
 ======================================  ==============================================================================
 type of the field                       plain value
 ======================================  ==============================================================================
-``bool``, ``int``, ``float``, ``str``   the same; an integer is a number, ``true`` is none
+``bool``, ``int``, ``float``, ``str``   the same; an integer is a number, ``true`` is not
 ``Literal["a", "b"]``                   one of the values
 ``X | Y``, ``X | None``                 either
 ``tuple[X, ...]``, ``Sequence[X]``      a list
@@ -13,8 +13,8 @@ the base of a `Registry`                a mapping with the name of a record and 
 a function                              a schedule, as a mapping
 ======================================  ==============================================================================
 
-Objects that are of the type already stay as they are, and arrays stand for numbers: from Python a record may hold what
-no file does. The dataclass is the only source: its fields, their types and their defaults are written nowhere else.
+Objects that have the type already are kept, and arrays may replace numbers: from Python a record may hold values that
+no file can. The dataclass is the only source: its fields, their types and their defaults are written nowhere else.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Mismatch(Exception):
 
 
 def read(hint: Any, value: Any) -> Any:
-    """Return the ``value`` as a field of type ``hint`` holds it; raises `ConfigError` with all that is wrong.
+    """Return the ``value`` as a field of type ``hint`` holds it, or raise `ConfigError` with all problems.
 
     >>> read(tuple[int, ...] | None, [1, 2])
     (1, 2)
@@ -74,14 +74,14 @@ def _read(hint: Any, value: Any) -> Any:
     return value
 
 
-def make(cls: type[Any], fields: Mapping[str, Any], beside: Iterable[str] = ()) -> Any:
-    """Return the dataclass ``cls`` of plain ``fields``; ``beside`` are other names that stand among them in a file."""
+def make(cls: type[Any], fields: Mapping[str, Any], others: Iterable[str] = ()) -> Any:
+    """Return the dataclass ``cls`` of plain ``fields``; ``others`` are further valid names in a file, for errors."""
     known = fields_of(cls)
     found = [Problem((name,), "is required") for name in known if known[name].required and name not in fields]
     values: dict[str, Any] = {}
     for name, value in fields.items():
         if name not in known:
-            found.append(Problem((name,), f"unknown field: {nearest(str(name), [*beside, *known])}"))
+            found.append(Problem((name,), f"unknown field: {nearest(str(name), [*others, *known])}"))
             continue
         try:
             values[name] = read(known[name].hint, value)
@@ -127,7 +127,7 @@ def fields_of(cls: type[Any]) -> dict[str, RecordField]:
 def freeze(value: Any, path: Path = ()) -> Any:
     """Return the value with tuples for lists and plain dicts for mappings, whose keys must be strings.
 
-    Records stay hashable, and equal to those written by hand.
+    Records stay hashable, and equal to records written by hand.
     """
     if isinstance(value, list | tuple):
         return tuple(freeze(item, (*path, index)) for index, item in enumerate(value))
@@ -140,10 +140,10 @@ def freeze(value: Any, path: Path = ()) -> Any:
     return value
 
 
-# --- registries, by what their records are ---------------------------------------------------------------------------
+# --- registries, by the base of their records ------------------------------------------------------------------------
 
 REGISTRIES: Final[list[Any]] = []
-"""Every `Registry` there is."""
+"""All registries."""
 
 
 def registry_of(hint: Any) -> Any:
@@ -179,7 +179,7 @@ def _number(value: Any) -> float:
         number = float(value)
     except OverflowError:
         number = math.inf
-    if not math.isfinite(number):  # a number it is: no other type of the field will take it
+    if not math.isfinite(number):  # it is a number: no other type of the field will take it
         raise ConfigError(f"must be a finite number, got {shown(value)}")
     return number
 
@@ -238,7 +238,7 @@ def _read_mapping(item: Any, value: Any) -> dict[str, Any]:
 
 
 def _each(parts: Mapping[Any, tuple[Any, Any]]) -> dict[Any, Any]:
-    """All parts read, with the problems of all."""
+    """Read all parts, and raise the problems of all together."""
     made, found = {}, []
     for key, (hint, part) in parts.items():
         try:

@@ -50,7 +50,7 @@ class Registry(Generic[T]):
         REGISTRIES.append(self)
 
     def register(self, name: str) -> Callable[[R], R]:
-        """Class decorator: registers a frozen dataclass under ``name``."""
+        """Return a class decorator that registers a frozen dataclass under ``name``."""
 
         def decorate(cls: R) -> R:
             if not dataclasses.is_dataclass(cls):
@@ -72,11 +72,11 @@ class Registry(Generic[T]):
         return decorate
 
     def names(self) -> list[str]:
-        """All registered names, sorted."""
+        """Return all registered names, sorted."""
         return sorted(self._records)
 
     def __contains__(self, name: object) -> bool:
-        """Whether a name is registered, or a class."""
+        """Return whether a name or a class is registered."""
         return name in self._records.values() if isinstance(name, type) else name in self._records
 
     def __getitem__(self, name: str) -> type[T]:
@@ -92,18 +92,18 @@ class Registry(Generic[T]):
         raise TypeError(f"{type(record).__name__} is not a registered {self.kind}")
 
     def holds(self, value: Any) -> bool:
-        """Whether ``value`` is a record of this kind, registered or not."""
+        """Return whether ``value`` is a record of this kind, registered or not."""
         return isinstance(value, self.base) and not isinstance(value, type)
 
     def read(self, value: Any) -> T:
-        """Return the record of a mapping with a name and fields, or of a name alone; a record stays as it is.
+        """Return the record of a mapping with a name and fields, or of a name alone; a record is returned unchanged.
 
-        Raises `ConfigError` with the path of each problem, for the config around it.
+        Raises `ConfigError` with the path of each problem, for the enclosing config.
         """
         return cast("T", read(self.base, value))
 
     def from_fields(self, value: Mapping[str, Any]) -> T:
-        """Return the record of a mapping with a name and fields; raises as `read` does."""
+        """Return the record of a mapping with a name and fields, or raise as `read` does."""
         name = value.get(self.key)
         if not isinstance(name, str):
             raise ConfigError(f"a {self.kind} needs a '{self.key}'. Valid names: {', '.join(self.names())}")
@@ -113,38 +113,38 @@ class Registry(Generic[T]):
         return cast("T", make(self[name], fields, [self.key]))
 
     def make(self, name: str, /, **fields: Any) -> T:
-        """Return the record ``name``; a wrong or missing field is named in the error."""
+        """Return the record ``name``, or raise an error that names each wrong or missing field."""
         try:
             return cast("T", make(self[name], freeze(fields), [self.key]))
         except ConfigError as error:
-            by_itself = all(not problem.path for problem in error.problems)  # the record's own words name it
+            by_itself = all(not problem.path for problem in error.problems)  # the record's own message names it
             raise ConfigError(error.problems, None if by_itself else f"{self.kind} '{name}'") from None
 
     def from_dict(self, data: Mapping[str, Any]) -> T:
-        """Return the inverse of `to_dict`."""
+        """Return the record of a mapping from `to_dict`."""
         if not isinstance(data, Mapping) or not isinstance(data.get(self.key), str):
             raise ValueError(f"a {self.kind} is written as a mapping with a '{self.key}', got {shown(data)}")
         return self.make(data[self.key], **{key: value for key, value in data.items() if key != self.key})
 
     def to_dict(self, record: T) -> dict[str, Any]:
-        """``{"name": ..., **fields}``, of plain values only; records inside of it are mappings or names."""
+        """Return ``{"name": ..., **fields}``, of plain values only; records inside of it are mappings or names."""
         name = self.name_of(record)
         return {self.key: name, **written_fields(record, defaults=True, where=f"{self.kind} '{name}'")}
 
     def to_json(self, record: T) -> str:
-        """`to_dict` as JSON text."""
+        """Return `to_dict` as a JSON string."""
         return json.dumps(self.to_dict(record), indent=2)
 
     def from_json(self, text: str) -> T:
-        """Return the inverse of `to_json`."""
+        """Return the record of a string from `to_json`."""
         return self.from_dict(json.loads(text))
 
     def to_yaml(self, record: T) -> str:
-        """`to_dict` as YAML text."""
+        """Return `to_dict` as a YAML string."""
         import yaml
 
         return yaml.safe_dump(self.to_dict(record), sort_keys=False)
 
     def from_yaml(self, text: str) -> T:
-        """Return the inverse of `to_yaml`. Numbers such as ``1e-3`` are numbers, as in JSON."""
+        """Return the record of a string from `to_yaml`. Numbers such as ``1e-3`` are numbers, as in JSON."""
         return self.from_dict(load_yaml(text))

@@ -14,7 +14,7 @@ from sparrow.registry.reading import fields_of, registry_of
 from sparrow.registry.writing import written
 
 PLACEHOLDER: Final = "x-sparrow-record"
-"""The key that stands for the records of one kind, until a schema says where all of them are written down."""
+"""The key of a placeholder for the records of one kind, which a complete schema replaces by a reference."""
 
 _SCALARS: Final = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
 

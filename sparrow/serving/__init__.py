@@ -5,7 +5,7 @@
     model = sparrow.serving.load("exported")
     model.signature                                             # inputs and outputs, in words
     model.predict({"user": [1, 2], "item": [30, 31]})           # {"click": array([0.12, 0.48])}
-    model.vectors("item", items)                                # of two towers: for an index
+    model.vectors("item", items)                                # with two towers: for an index
     sparrow.serving.predict(model, "rows.parquet", "scores.parquet")
 """
 

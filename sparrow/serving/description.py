@@ -21,8 +21,8 @@ PROGRAM: Final = ".stablehlo"
 PREDICT: Final = "predict"
 """The function that every export has."""
 
-FORM: Final = 1
-"""The form of an export. It changes when an older loader could not read, or would misread, its files."""
+FORMAT_VERSION: Final = 1
+"""The format version of an export. It changes when an older loader could not read, or would misread, its files."""
 
 
 LARGEST: Final = 64 << 20
@@ -31,7 +31,7 @@ LARGEST: Final = 64 << 20
 
 @dataclasses.dataclass(frozen=True)
 class TableEntry:
-    """A table: its shape, and how the rows of a bag become one."""
+    """A table: its shape, and the pooling of the rows of a bag."""
 
     rows: int
     dim: int
@@ -58,13 +58,13 @@ class Input:
 
 @dataclasses.dataclass(frozen=True)
 class Output:
-    """An output of a function, whose name is that of its column in a file, too.
+    """An output of a function, whose name is also the name of its column in a file.
 
     Attributes:
       shape: "batch" stands for the number of rows.
-      dtype: of the array.
-      meaning: in words.
-      task: whose prediction it is; None: it is no prediction.
+      dtype: the dtype of the array.
+      meaning: its meaning in words.
+      task: the task that it predicts; None: it is no prediction.
     """
 
     shape: list[str | int]
@@ -80,7 +80,7 @@ class FunctionEntry:
     Attributes:
       file: read by `jax.export.deserialize`.
       inputs: the columns it needs, by name.
-      outputs: the arrays it gives, by name.
+      outputs: the arrays that it returns, by name.
       parameters: the arrays of the parameters' file that it takes.
       lookups: the activations that it takes, (batch, dim) float32.
       numbers: the dense features that it takes, (batch, dim) float32.
@@ -96,23 +96,23 @@ class FunctionEntry:
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """All that the loader needs beside the files it names.
+    """The facts that the loader needs besides the files.
 
     Attributes:
       model: the model's name in its config.
       step: the optimizer steps it was trained for.
       ema: whether the parameters are the average over the steps.
-      created: when it was exported, UTC.
-      versions: of the libraries that wrote it.
+      created: the time of the export, UTC.
+      versions: the versions of the libraries that wrote it.
       platforms: the devices that its functions run on.
-      batch_size: how many rows are computed at a time, unless told otherwise.
+      batch_size: the number of rows to compute at a time, by default.
       independent_rows: whether a row's outputs depend on that row alone, so that rows may be added to fill a batch.
       tasks: the label of each task, and the output that predicts it.
-      features: as `sparrow.data` writes them; files of words are relative to the export.
-      tables: by name, all in ``tables.safetensors``.
-      lookups: by the name of the activation.
+      features: the features as `sparrow.data` writes them; files of words are relative to the export.
+      tables: the tables by name, all in ``tables.safetensors``.
+      lookups: the lookups by the name of the activation.
       functions: "predict", and one for each tower where there are two.
-      files: by path in the export.
+      files: the files by path in the export.
     """
 
     model: str
@@ -131,13 +131,13 @@ class Description:
     files: dict[str, Fingerprint]
 
     def to_json(self) -> str:
-        """Return the text of ``export.json``."""
-        fields = {"form": FORM, **dataclasses.asdict(self)}
+        """Return the content of ``export.json``."""
+        fields = {"form": FORMAT_VERSION, **dataclasses.asdict(self)}
         return json.dumps({**fields, "checksum": _checksum(fields)}, indent=1, ensure_ascii=False) + "\n"
 
     @classmethod
     def read(cls, folder: Path) -> Description:
-        """Return the description of the export in ``folder``; whatever is wrong with it is one `DataError`."""
+        """Return the description of the export in ``folder``, or raise one `DataError` for any mistake in it."""
         path = folder / NAME
         try:
             if not folder.is_dir():
@@ -154,12 +154,12 @@ class Description:
             raise DataError(f"cannot be read, it may be damaged: {error}; export again", str(path)) from None
         if not isinstance(fields, dict) or "form" not in fields:
             raise DataError("does not describe an export of Sparrow", str(path))
-        if (form := fields.pop("form")) != FORM:
+        if (found := fields.pop("form")) != FORMAT_VERSION:
             versions = fields.get("versions")
             version = versions.get("sparrow") if isinstance(versions, dict) else None
-            why = f"was written in form {shown(form)} (sparrow {shown(version or 'of another version')})"
-            raise DataError(f"{why}, and this version reads form {FORM}; export again", str(path))
-        if fields.pop("checksum", None) != _checksum({"form": FORM, **fields}):
+            why = f"was written in format version {shown(found)} (sparrow {shown(version or 'of another version')})"
+            raise DataError(f"{why}, and this version reads format version {FORMAT_VERSION}; export again", str(path))
+        if fields.pop("checksum", None) != _checksum({"form": FORMAT_VERSION, **fields}):
             raise DataError(
                 "was changed or damaged after it was written: its checksum differs; export again", str(path)
             )

@@ -37,8 +37,8 @@ def predict(
       model: an export.
       source: Parquet files, as `sparrow.data.Parquet` takes them, or any source.
       output: the file to write.
-      columns: of the source, to keep beside the predictions.
-      batch_size: rows at a time; as in evaluation, unless given.
+      columns: columns of the source to keep besides the predictions.
+      batch_size: rows at a time; by default, as in evaluation.
     """
     function = model.function(PREDICT)
     return write_predictions(
@@ -62,9 +62,9 @@ def write_predictions(
     columns: Sequence[str],
     batch_size: int,
 ) -> int:
-    """Write what ``compute(prepare(batch))`` gives, row by row, beside ``columns`` of the source.
+    """Write the results of ``compute(prepare(batch))``, row by row, besides ``columns`` of the source.
 
-    ``prepare`` runs ahead in a thread of its own. The file appears when it is whole; of no rows it has its columns.
+    ``prepare`` runs ahead in its own thread. The file appears when it is complete; without rows it has its columns.
     """
     source = Parquet(source) if isinstance(source, str) else source
     path, rows = Path(output), 0
@@ -132,7 +132,7 @@ def _arrow(values: np.ndarray[Any, Any]) -> Any:
 
 
 class _Columns:
-    """Some columns of a source, in its order, as many rows at a time as asked for."""
+    """Some columns of a source, in its order, in pieces of any number of rows."""
 
     def __init__(self, source: Source, columns: Sequence[str]) -> None:
         self._reader = source.open(list(columns)) if columns else None

@@ -37,7 +37,7 @@ class Function:
 
     Attributes:
       entry: its part of the description.
-      features: read by it.
+      features: the features that it reads.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Function:
         return Converter(self.features, (), (), ())
 
     def read(self, rows: Any) -> Batch:
-        """Return a batch from an Arrow table, a record batch, or columns by name; a `Batch` is taken as it is."""
+        """Return a batch from an Arrow table, a record batch, or columns by name; a `Batch` is returned unchanged."""
         if isinstance(rows, Batch):
             return rows
         if not (isinstance(rows, Mapping) or type(rows).__module__.startswith("pyarrow")):
@@ -86,7 +86,7 @@ class Function:
         }
         numbers = {name: _part(batch.numbers, name) for name in self.entry.numbers}
         size = len(next(iter({**acts, **numbers}.values())))
-        # A function is compiled for each number of rows: of all the sizes that a service sees, only a few remain.
+        # A function is compiled for each number of rows: rounding up leaves a few of all the sizes that a service sees.
         filled = size_class(size) if self._fill and size else size
         return Prepared(_filled(acts, filled), _filled(numbers, filled), size)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 
 class KeptPrograms:
-    """Forgets all programs of a jitted function when one more than the limit is wanted.
+    """A jitted function's programs, all dropped when one more than the limit is needed.
 
     >>> import jax, jax.numpy as jnp
     >>> double = jax.jit(lambda x: 2 * x)
@@ -26,7 +26,7 @@ class KeptPrograms:
         self._known: set[Hashable] = set()
 
     def is_new(self, shapes: Hashable) -> bool:
-        """Whether a program for ``shapes`` must be compiled; call it before the function, with all that differs."""
+        """Return whether a program for ``shapes`` must be compiled; call this before the function."""
         if shapes in self._known:
             return False
         if len(self._known) >= self._most:

@@ -11,7 +11,7 @@ from sparrow.embedding import Bags
 
 
 def pooled(table: npt.NDArray[Any], bags: Bags) -> npt.NDArray[np.float32]:
-    """(num_bags, dim): each bag's rows, times their gains, summed; as `sparrow.Embedder.lookup` computes it.
+    """Return each bag's rows, times their gains, summed: (num_bags, dim), as `sparrow.Embedder.lookup` computes it.
 
     >>> table = np.array([[1.0, 2.0], [10.0, 20.0]], np.float32)
     >>> ids, lengths = np.array([0, 1, 1], np.int32), np.array([2, 0, 1], np.int32)
@@ -27,7 +27,7 @@ def pooled(table: npt.NDArray[Any], bags: Bags) -> npt.NDArray[np.float32]:
         return rows
     sums = np.zeros((len(bags.lengths), table.shape[1]), np.float32)
     filled = bags.lengths > 0
-    if filled.any():  # empty bags have no entries: what is left begins where the one before it ends
+    if filled.any():  # empty bags have no entries: each remaining bag begins where the previous one ends
         starts = np.cumsum(bags.lengths) - bags.lengths
         sums[filled] = np.add.reduceat(rows, starts[filled], axis=0)
     return sums

@@ -28,7 +28,7 @@ class ExportedModel:
     """
 
     def __init__(self, held: Opened, custom_calls: Collection[str] = ()) -> None:
-        """``held`` may be closed afterwards: everything is read, or mapped."""
+        """Read or map the files of ``held``, which may be closed afterwards."""
         self.folder, self.description = held.folder, held.description
         about = self.description
         self.features: tuple[Feature, ...] = tuple(read_feature(held, fields) for fields in about.features)
@@ -50,7 +50,7 @@ class ExportedModel:
 
     @property
     def signature(self) -> dict[str, Any]:
-        """For each function: the columns that it needs and what they hold, the arrays it gives and what they mean."""
+        """Return, for each function, the columns that it needs and the arrays that it returns, with their meaning."""
         return {
             name: {
                 "inputs": {column: entry.holds for column, entry in function.inputs.items()},
@@ -71,8 +71,8 @@ class ExportedModel:
         """Return the predictions of each task: (rows,), or (rows, classes).
 
         Args:
-          rows: an Arrow table, columns by name, or a `sparrow.data.Batch`; as many as you like, or none.
-          batch_size: how many are computed at a time; as in evaluation, unless given.
+          rows: an Arrow table, columns by name, or a `sparrow.data.Batch`; any number of rows, or none.
+          batch_size: rows to compute at a time; by default, as in evaluation.
         """
         function = self.function(PREDICT)
         made = function(rows, self._batch_size(batch_size))
@@ -101,7 +101,7 @@ class ExportedModel:
 
 
 def is_export(folder: str | Path) -> bool:
-    """Whether the folder holds an export, whole or not."""
+    """Return whether the folder holds an export, complete or not."""
     try:
         return (Path(folder) / NAME).is_file()
     except OSError:
@@ -112,7 +112,7 @@ def load(folder: str | Path, *, verify: bool = True, custom_calls: Collection[st
     """Open an export.
 
     Args:
-      folder: written by `sparrow export`.
+      folder: a folder that `sparrow export` wrote.
       verify: whether to read the tables through once and compare their checksum. The sizes of all files and the
         checksums of all others are always compared.
       custom_calls: targets of custom calls that the programs may hold besides `sparrow.serving.CUSTOM_CALLS`, such as

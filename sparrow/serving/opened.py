@@ -1,4 +1,4 @@
-"""The files of an export, of one moment: read or held open, so that replacing the folder changes nothing."""
+"""The files of an export at one moment: read or held open, so that replacing the folder changes nothing."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Opened:
     """An export whose files are open.
 
     Attributes:
-      folder: where it lies.
+      folder: the folder of the export.
       description: the content of ``export.json``.
-      files: by path in the export, each of the declared size.
+      files: the files by path in the export, each of the declared size.
     """
 
     folder: Path
@@ -57,7 +57,7 @@ class Opened:
 
 @contextlib.contextmanager
 def opened(folder: Path) -> Iterator[Opened]:
-    """Open all files of the export that is in ``folder`` now. Every mistake is one `DataError`."""
+    """Open all files of the export that is in ``folder`` now, or raise one `DataError`."""
     with contextlib.ExitStack() as stack:
         for attempt in range(ATTEMPTS):
             before = _identity(folder)
@@ -82,7 +82,7 @@ def _open_all(folder: Path, stack: contextlib.ExitStack) -> Opened:
         except UnsafePath as error:
             raise DataError(f"lists a file of another place: {error}", str(folder / NAME)) from None
         try:
-            if not path.is_file():  # a device or a pipe, which may never end, is none
+            if not path.is_file():  # not a device or a pipe, which may never end
                 raise DataError("the export lacks this file; export again", str(path))
             files[name] = stack.enter_context(path.open("rb"))
             size = os.fstat(files[name].fileno()).st_size

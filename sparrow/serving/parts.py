@@ -22,14 +22,14 @@ def read_feature(held: Opened, fields: dict[str, Any]) -> Feature:
     """Return a feature from its plain values, with its words."""
     name, words = fields.get("name"), fields.get("vocabulary")
     if isinstance(words, str):
-        data = held.read(words)  # from the list of the export's own files, whatever the path
+        data = held.read(words)  # from the list of the export's own files only
         fields = {**fields, "vocabulary": str(held.folder / words)}
     try:
         feature = registry.from_dict(fields)
     except (ValueError, TypeError) as error:
         why = f"feature {shown(name)} cannot be read: {error}; is it one of your own? Import its code first"
         raise DataError(why, str(held.folder)) from None
-    if isinstance(words, str):  # read now: by the first use of the words the file may be that of another export
+    if isinstance(words, str):  # read now: before the first use of the words, another export may have replaced the file
         feature.hold_words(Vocabulary.parse(data, str(held.folder / words)))
     return feature
 
@@ -62,7 +62,7 @@ def lookups(about: Description, tables: Mapping[str, Array], folder: Path) -> di
             name=name,
             vocabulary_size=entry.rows,
             embedding_dim=entry.dim,
-            optimizer=SGD(0.0),  # a table must have one: this is the rule that changes nothing
+            optimizer=SGD(0.0),  # a table must have a rule: this one changes nothing
             combiner=entry.combiner,
             dtype=entry.dtype,
         )

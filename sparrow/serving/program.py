@@ -43,14 +43,14 @@ def deserialized(
     outputs: Shapes,
     custom_calls: Collection[str] = (),
 ) -> Any:
-    """Return a function of StableHLO, to be called with the arguments; `DataError` where it cannot or should not run.
+    """Return a function of StableHLO, to be called with the arguments; raise `DataError` if it cannot or must not run.
 
     Args:
-      data: written by `jax.export`.
+      data: the bytes that `jax.export` wrote.
       where: its file, for errors.
       written_by: the version of JAX that wrote it.
       arguments: the arrays that it will be given: parameters, activations, numbers.
-      outputs: the arrays that it must give.
+      outputs: the arrays that it must return.
       custom_calls: targets of custom calls that it may hold besides `CUSTOM_CALLS`.
     """
     from jax import export
@@ -66,10 +66,10 @@ def deserialized(
             <= version
             <= export.maximum_supported_calling_convention_version
         )
-    except Exception as error:  # whatever a reader of flatbuffers makes of bytes that another version wrote
+    except Exception as error:  # a reader of flatbuffers may raise anything for the bytes of another version
         why = f"{type(error).__name__}: {error}"
         raise DataError(
-            f"jax {jax.__version__} cannot read what jax {written_by} wrote ({why}); export again", where
+            f"jax {jax.__version__} cannot read a program of jax {written_by} ({why}); export again", where
         ) from None
     if not readable:
         raise DataError(f"has the calling convention {version}, which jax {jax.__version__} does not read", where)
@@ -99,7 +99,7 @@ def called(text: str) -> set[str]:
 
 
 def _without_strings(text: str) -> str:
-    """Return the module's code: of text in quotes only names (@"...") remain."""
+    """Return the module's code without quoted strings, except names (@"...")."""
     return _STRING.sub(lambda found: found[0] if found[0].startswith("@") else '""', text)
 
 

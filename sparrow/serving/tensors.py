@@ -2,8 +2,8 @@
 
 A file is 8 bytes, the length n of its header (little-endian); n bytes of JSON, ``{name: {"dtype", "shape",
 "data_offsets": [begin, end]}}``, filled up with spaces; and then the arrays, row-major and little-endian, one after the
-other without gaps. The package `safetensors` reads and writes such files. Its writer wants whole arrays in memory, and
-its reader copies an array: tables are too large for either.
+other without gaps. The package `safetensors` reads and writes such files. Its writer needs complete arrays in memory,
+and its reader copies an array: tables are too large for either.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CODES: Final = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 """The dtypes that a table may have, and their names in the format."""
 
 ALIGNMENT: Final = 64
-"""Where the arrays begin is a multiple of this."""
+"""The arrays begin at a multiple of this number of bytes."""
 
 READ_BYTES: Final = 1 << 22
 
@@ -43,7 +43,7 @@ HEADER_BYTES: Final = 100 << 20
 
 @dataclasses.dataclass(frozen=True)
 class Fingerprint:
-    """Size and SHA-256 of a file, by which damage is found."""
+    """Size and SHA-256 of a file, to detect damage."""
 
     bytes: int
     sha256: str
@@ -54,8 +54,8 @@ class Streamed:
     """An array that comes in blocks of rows.
 
     Attributes:
-      name: unique in its file.
-      shape: of the whole array.
+      name: its name, unique in its file.
+      shape: the shape of the complete array.
       dtype: one of `CODES`.
       blocks: its rows, in order.
     """
@@ -67,18 +67,18 @@ class Streamed:
 
     @property
     def bytes(self) -> int:
-        """How long it is in the file."""
+        """The number of bytes in the file."""
         return int(np.prod(self.shape, dtype=np.int64)) * dtype_of(self.dtype).itemsize
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
-    """NumPy's dtype of that name, bfloat16 included."""
+    """Return NumPy's dtype of that name, bfloat16 included."""
     return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
 
 
 def write(path: Path, arrays: Sequence[Streamed]) -> Fingerprint:
     """Write the arrays in one pass; memory holds one block at a time."""
-    # Wide dtypes first: then each array begins at a multiple of its dtype's size, whatever the shapes.
+    # Wide dtypes first: then each array begins at a multiple of its dtype's size, for all shapes.
     arrays = sorted(arrays, key=lambda array: -dtype_of(array.dtype).itemsize)
     header: dict[str, Any] = {}
     end = 0
@@ -103,7 +103,7 @@ def write(path: Path, arrays: Sequence[Streamed]) -> Fingerprint:
         os.fsync(file.fileno())
         size = file.tell()
     if size != 8 + len(text) + end:
-        raise ValueError(f"{path}: the blocks hold {size - 8 - len(text)} bytes, their shapes say {end}")
+        raise ValueError(f"{path}: the blocks hold {size - 8 - len(text)} bytes, their shapes give {end}")
     return Fingerprint(size, digest.hexdigest())
 
 
@@ -140,7 +140,7 @@ class _Entry(NamedTuple):
 
 
 def _header(file: BinaryIO, where: str) -> list[_Entry]:
-    """Return the arrays that a file declares, which fill it to the byte; anything else is a `DataError`."""
+    """Return the arrays that a file declares, which must fill it to the byte; else raise `DataError`."""
     size = os.fstat(file.fileno()).st_size
     file.seek(0)
     try:
@@ -172,7 +172,7 @@ def _entry(name: str, fields: dict[str, Any], start: int) -> _Entry:
 
 
 def fingerprint(file: BinaryIO) -> Fingerprint:
-    """Size and checksum of an open file, read from its beginning, a few megabytes at a time."""
+    """Return size and checksum of an open file, read from its beginning, a few megabytes at a time."""
     digest, size = hashlib.sha256(), 0
     file.seek(0)
     while block := file.read(READ_BYTES):

@@ -1,4 +1,4 @@
-"""Columns of a few rows may hold nothing at all, and so have no type: a service sees that every day, a file never."""
+"""Types for columns without values: a request of a few rows often has some, a file hardly ever."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sparrow.data import Feature
 
 
 def with_types(table: Any, features: Sequence[Feature]) -> Any:
-    """Return the table with a type for each column of missing values or empty lists: texts, which every feature reads.
+    """Return the table with strings, which every feature reads, for each column of missing values or empty lists.
 
     >>> from sparrow.data import IdFeature
     >>> table = pa.table({"item": [None], "seen": [[]]})

@@ -1,11 +1,11 @@
-"""Tasks: what a model predicts, what it is trained on and what it is scored by.
+"""Tasks: the predictions of a model, with their losses and metrics.
 
 A `Task` has a label, losses and metrics; the section ``tasks`` of a config holds some. The first loss describes the
 prediction.
 
 =================================  ====================================================================================
 `total_loss`                       the number to minimize, from a model's outputs and the columns of a batch
-`predictions`, `predicted`         the predictions that users get, by column, and those of one task
+`predictions`, `predicted`         the predictions that users get, by column, and the predictions of one task
 `columns_of`, `meaning`            the names of their columns in files, and their meaning in words
 `named_metrics`, `Scores`          the metrics of all tasks, by name, and their states
 `ScoreHistograms`                  rows by score, for ROC, precision-recall and calibration curves

@@ -1,7 +1,7 @@
-"""What ROC, precision-recall and calibration curves are drawn from: rows by score, of every task with a yes or no.
+"""Rows by score of each binary task, for ROC, precision-recall and calibration curves.
 
-Scores are counted in bins of equal width of ``sigmoid(logit / 4)``. Order is kept, so curves and areas are those of the
-probabilities; and bins are narrow (5% of the probability, or less) from 0.0001 to 0.9999, where equal bins of
+Scores are counted in bins of equal width of ``sigmoid(logit / 4)``. Order is kept, so curves and areas equal those of
+the probabilities; and bins are narrow (5% of the probability, or less) from 0.0001 to 0.9999, where equal bins of
 the probability itself would put all the scores of rare events into one.
 """
 
@@ -23,7 +23,7 @@ States = dict[str, Any]
 BINS: Final = 1000
 FLATTER: Final = 4.0
 SMALLEST: Final = 1e-7
-"""Probabilities nearer than this to 0 or 1 count as this near."""
+"""Probabilities are clipped to this distance from 0 and 1."""
 
 
 class ScoreHistograms:
@@ -38,7 +38,7 @@ class ScoreHistograms:
         return {name: self._metric.init() for name in self._tasks}
 
     def update(self, states: States, outputs: Arrays, columns: Arrays) -> States:
-        """One more batch; runs inside jitted functions."""
+        """Return the states with one more batch; runs inside jitted functions."""
         new = {}
         for name, task in self._tasks.items():
             weights = None if task.sample_weight is None else columns[task.sample_weight]
@@ -47,7 +47,7 @@ class ScoreHistograms:
         return new
 
     def plain(self, states: States) -> dict[str, Any]:
-        """By task, for JSON: the probability at the middle of each bin that holds rows, ascending, and their weights.
+        """Return, by task, the probability at the middle of each bin with rows, ascending, and the weights, for JSON.
 
         A task whose labels are not 0 or 1 is left out.
         """
@@ -66,12 +66,12 @@ class ScoreHistograms:
 
 
 def is_binary(task: Task) -> bool:
-    """Whether its prediction is the probability of a yes."""
+    """Return whether the prediction is the probability of a label of 1."""
     return task.losses[0].is_probability
 
 
 def flattened(probabilities: jax.Array) -> jax.Array:
-    """Their logits over 4, finite."""
+    """Return their logits over 4, finite."""
     p = jnp.clip(probabilities.astype(jnp.float32), SMALLEST, 1 - SMALLEST)
     return (jnp.log(p) - jnp.log1p(-p)) / FLATTER
 

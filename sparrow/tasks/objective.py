@@ -24,7 +24,7 @@ def total_loss(tasks: Mapping[str, Task], outputs: Arrays, columns: Arrays) -> t
 
     Args:
       tasks: the section ``tasks`` of a config.
-      outputs: what the model gave: the logits of each task under its name, or under "logits" where there is one task;
+      outputs: the outputs of the model: the logits of each task under its name, or under "logits" for one task;
         query, item (and negatives) of a model with two towers.
       columns: labels, sample weights, sessions and task spaces, by the names of their columns.
 
@@ -64,7 +64,7 @@ def _model_losses(tasks: Mapping[str, Task], outputs: Arrays, columns: Arrays) -
 
 
 def _values(name: str, task: Task, loss: losses.Loss, outputs: Arrays, columns: Arrays) -> jax.Array:
-    """One value per example."""
+    """Return one value per example."""
     for part in loss.outputs:
         pick("output", outputs, part)
     output = read_output(name, loss, outputs, columns)

@@ -1,4 +1,4 @@
-"""The prediction of a task, that metrics judge and that users get: the first loss of the task describes it."""
+"""The prediction of a task, for metrics and for users: the first loss of the task describes it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from sparrow.tasks.task import Arrays, Task
 
 PREFIX: Final = "prediction"
 VECTORS: Final = ("query", "item")
-"""The outputs of two towers beside their score."""
+"""The outputs of two towers besides their score."""
 
 
 def is_matching(task: Task) -> bool:
-    """Whether the task is learnt by two towers, whose outputs are vectors."""
+    """Return whether the task is learnt by two towers, whose outputs are vectors."""
     return task.losses[0].is_matching
 
 
 def predicted(name: str, task: Task, outputs: Arrays) -> jax.Array:
-    """Return the prediction for each example: (batch,), or (batch, classes). For two towers, the score of its own item.
+    """Return the prediction for each example: (batch,), or (batch, classes); for two towers, the score of its own item.
 
     >>> import jax.numpy as jnp
     >>> from sparrow.config import Task
@@ -35,12 +35,12 @@ def predicted(name: str, task: Task, outputs: Arrays) -> jax.Array:
 
 
 def columns_of(tasks: Mapping[str, Task]) -> dict[str, str]:
-    """Return the column of each task's prediction in files: ``prediction``, or ``prediction_<task>`` of several."""
+    """Return the column of each task's prediction: ``prediction``, or ``prediction_<task>`` where there are several."""
     return {name: PREFIX if len(tasks) == 1 else f"{PREFIX}_{name}" for name in tasks}
 
 
 def predictions(tasks: Mapping[str, Task], outputs: Arrays) -> dict[str, jax.Array]:
-    """All that a user gets, by column: the prediction of each task and, of two towers, their vectors."""
+    """Return all outputs for users, by column: the prediction of each task and, for two towers, their vectors."""
     made = {}
     for name, column in columns_of(tasks).items():
         made[column] = predicted(name, tasks[name], outputs)
@@ -55,7 +55,7 @@ def meaning(task: Task) -> str:
 
 
 def judged(name: str, task: Task, outputs: Arrays, columns: Arrays) -> tuple[jax.Array, jax.Array]:
-    """Predictions and labels as metrics take them.
+    """Return predictions and labels as metrics take them.
 
     For two towers these are lists: the scores of all candidates of a query, and which of them it chose.
 

@@ -1,4 +1,4 @@
-"""`Scores`: the metrics of all tasks, those of fixed size inside jitted functions, the exact ones on the host."""
+"""`Scores`: the metrics of all tasks; metrics of fixed size run inside jitted functions, exact ones on the host."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ States = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class TaskMetric:
-    """A metric of a task: of which task, and the column that it groups by."""
+    """A metric of a task, and the column that it groups by."""
 
     task: str
     metric: Metric[Any]
@@ -47,7 +47,7 @@ def named_metrics(tasks: Mapping[str, Task], *, train: bool = False) -> dict[str
 
 
 def _short(use: MetricUse) -> str:
-    """Return a metric as text: ``name(option=value)``, with the options that are not its defaults."""
+    """Return a metric as a string: ``name(option=value)``, with the options that are not its defaults."""
     made = written(use.metric)
     if use.group_by is not None:
         made = {**({"name": made} if isinstance(made, str) else made), "group_by": use.group_by}
@@ -55,7 +55,7 @@ def _short(use: MetricUse) -> str:
 
 
 def _call(written: Any) -> str:
-    """Return a record as short text: ``name(option=value)``."""
+    """Return a record as a short string: ``name(option=value)``."""
     if not isinstance(written, Mapping):
         return str(written)
     options = ", ".join(f"{key}={_call(value)}" for key, value in written.items() if key != "name")
@@ -82,11 +82,11 @@ class Scores:
 
     def init(self) -> States:
         """Return the states of the metrics that run on the device."""
-        # Copied: steps are given the states for good, and one array may stand in a fresh state twice.
+        # Copied: steps donate the states, and a fresh state may hold one array twice.
         return {name: jax.tree.map(jnp.copy, use.metric.init()) for name, use in self.device.items()}
 
     def init_host(self) -> States:
-        """Return the states of the others."""
+        """Return the states of the metrics that run on the host."""
         return {name: use.metric.init() for name, use in self.host.items()}
 
     def update(self, states: States, outputs: Arrays, columns: Arrays) -> States:
@@ -99,7 +99,7 @@ class Scores:
         }
 
     def for_host(self, outputs: Arrays, columns: Arrays) -> dict[str, tuple[jax.Array, jax.Array, Any]]:
-        """By task: predictions, labels and weights, for `update_host`; runs inside jitted functions."""
+        """Return predictions, labels and weights by task, for `update_host`; runs inside jitted functions."""
         uses = {use.task: use for use in self.host.values()}
         return {
             task: (*judged(task, self.tasks[task], outputs, columns), self._weights(use, columns))
@@ -114,7 +114,7 @@ class Scores:
             groups = {} if use.group_by is None else {"groups": keys[use.group_by]}
             try:
                 new[name] = use.metric.update(states[name], predictions, labels, weights=weights, **groups)
-            except (ValueError, TypeError) as error:  # predictions of a shape that the metric does not judge
+            except (ValueError, TypeError) as error:  # predictions of a shape that the metric does not take
                 raise ConfigError([Problem(("tasks", use.task, "metrics"), str(error))]) from None
         return new
 

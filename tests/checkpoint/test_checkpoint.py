@@ -50,7 +50,7 @@ def test_a_checkpoint_of_another_form(tmp_path):
     about = json.loads((path / ABOUT).read_text())
     (path / ABOUT).write_text(json.dumps(about | {"form": 1}))
     write_manifest(path, {}, leave_out=frozenset({"manifest.json"}))
-    with pytest.raises(CheckpointError, match="was saved in form 1, and this version reads form"):
+    with pytest.raises(CheckpointError, match="was saved in format version 1, and this version reads format version"):
         Saved(path)
 
 

@@ -104,7 +104,7 @@ def test_dtypes_that_are_none(dtype, folder):
 @pytest.mark.parametrize("text", ["[" * 100_000, "[]", "null", "7", '{"form": []}', "{", "\ud800"])
 def test_descriptions_that_are_none(text, folder):
     put(folder, ABOUT, text.encode(errors="surrogatepass"))
-    with pytest.raises(ValueError, match=r"about.json|was saved in form") as error:
+    with pytest.raises(ValueError, match=r"about.json|was saved in format version") as error:
         read_all(folder)
     assert type(error.value).__name__ in ("Damaged", "CheckpointError")
 

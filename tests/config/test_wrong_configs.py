@@ -227,7 +227,7 @@ FILES = {
     "not JSON": ("json", '{"train": }', "f:1: is not JSON: Expecting value (column 11)"),
     "twice in JSON": ("json", '{"a": 1, "a": 2}', "f: the field 'a' is given twice in one mapping"),
     "deep JSON": ("json", "[" * 100_000, "f: is nested too deeply"),
-    "unknown form": ("toml", "", "f: unknown form 'toml': Valid names: config, json, yaml"),
+    "unknown form": ("toml", "", "f: unknown format 'toml': Valid names: config, json, yaml"),
 }
 
 

@@ -129,7 +129,7 @@ TEXTS = {
     "deep": ("[" * 100_000, "may be damaged"),
     "not UTF-8": (b"\xff\xfe{}", "may be damaged"),
     "a long number": ('{"form": ' + "9" * 10_000 + "}", "may be damaged"),
-    "another form": ('{"form": [1], "versions": 7}', r"was written in form \[1\]"),
+    "another version": ('{"form": [1], "versions": 7}', r"was written in format version \[1\]"),
     "null": ("null", "does not describe an export"),
     "empty": ("", "may be damaged"),
 }
@@ -232,7 +232,7 @@ def test_programs_that_do_not_fit_are_refused():
         run_alone(program(lambda p, a, n: {"y": a["a"].sum(axis=1)}))
     with pytest.raises(DataError, match="does not fit the parameters and tables"):
         run_alone(program(lambda p, a, n: {"z": a["a"]}))
-    with pytest.raises(DataError, match="cannot read what jax 1 wrote"):
+    with pytest.raises(DataError, match="cannot read a program of jax 1"):
         run_alone(b"no program")
     one = jax.ShapeDtypeStruct((2, 4), jnp.float32)
     with pytest.raises(DataError, match="the program takes 1 arguments"):

@@ -25,7 +25,7 @@ def test_only_what_is_used_remains():
 
 
 def test_what_cannot_be_exported():
-    with pytest.raises(ValueError, match=r"any number of rows: .* write x.shape\[0\] or -1 where it says len"):
+    with pytest.raises(ValueError, match=r"any number of rows: .* write x.shape\[0\] or -1 instead of len"):
         exported(lambda p, acts, n: {"y": acts["a"].reshape(len(acts["a"]), 3)}, ARGUMENTS)
     with pytest.raises(ValueError, match=r"'y' has the shape \(3,\): its first axis is not the rows"):
         exported(lambda p, acts, n: {"y": acts["a"].sum(axis=0)}, ARGUMENTS)
@@ -71,5 +71,5 @@ def test_the_package_reads_what_is_written(tmp_path, monkeypatch):
     for held in (copied, mapped):
         assert held["ünï"].flags.aligned
         assert not held["ünï"].flags.writeable
-    with pytest.raises(ValueError, match="the blocks hold 8 bytes, their shapes say 16"):
+    with pytest.raises(ValueError, match="the blocks hold 8 bytes, their shapes give 16"):
         write(tmp_path / "y.safetensors", [Streamed("c", (2, 4), "float16", [short])])

@@ -76,7 +76,7 @@ def assemble(config: Config) -> Assembly:
 
 
 def train_pipeline(config: Config, prepare: Callable[[Any], Any] | None = None) -> Pipeline[Any]:
-    """The batches to train on. With a number of steps there is no last epoch."""
+    """Return the batches to train on. With a number of steps there is no last epoch."""
     data = need(config.data, "data")
     return _pipeline(
         config,
@@ -156,14 +156,14 @@ def _pipeline(config: Config, source: Any, prepare: Any, **options: Any) -> Pipe
 
 
 def need(section: Any, *path: str) -> Any:
-    """The section, which a config may leave out and a run may not."""
+    """Return the section, which a config may leave out and a run may not."""
     if section is None:
         raise ConfigError([Problem(path, "is required")])
     return section
 
 
 def _groups(model: Model, features: Mapping[str, Feature]) -> dict[str, list[str]]:
-    """The names of the lookups and numbers in each group."""
+    """Return the names of the lookups and numbers in each group."""
     groups: dict[str, list[str]] = {}
     for group, names in model.groups.items():
         where: Path = ("model", "groups", group)

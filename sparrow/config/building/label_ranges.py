@@ -12,7 +12,7 @@ from sparrow.losses import Loss, registry
 
 
 def checked_label(config: Config, label: Label, others: Mapping[str, Label]) -> Label:
-    """The label, with what the losses of its tasks ask of it. ``others``: labels that are made, by name."""
+    """Return the label with the checks that the losses of its tasks need. ``others``: derived labels, by name."""
     checks = [
         check
         for name, task in config.tasks.items()
@@ -40,7 +40,7 @@ def _check(config: Config, name: str, task: Task, loss: Loss, others: Mapping[st
 
 
 def _classes_of(config: Config, task: str) -> int | None:
-    """The number of logits that the model has for a task, where its options give it; None for a model of one's own."""
+    """Return the number of logits that the model has for a task; None where its options do not give it."""
     architecture = None if config.model is None else config.model.architecture
     towers = getattr(architecture, "task_towers", ())
     described = next((tower for tower in towers if tower.task == task), architecture)

@@ -18,7 +18,7 @@ from sparrow.schedules import Schedule
 
 
 def table_rules(train: Train, tables: Iterable[str]) -> dict[str, Rule]:
-    """The rule of each table: the first of ``table_optimizers`` whose pattern matches its whole name, or the default.
+    """Return the rule of each table: the first of ``table_optimizers`` that matches its complete name, or the default.
 
     A pattern that matches no table, and a table that two entries match, are errors that list the tables.
     """
@@ -37,7 +37,7 @@ def table_rules(train: Train, tables: Iterable[str]) -> dict[str, Rule]:
 def dense_optimizer(
     section: DenseOptimizer,
 ) -> tuple[optax.GradientTransformationExtraArgs, dict[str, Callable[[Any], Any]]]:
-    """The transformation of the dense parameters, and the schedule of each part; ``"main"`` is the rest."""
+    """Return the transformation of the dense parameters, and the schedule of each part; ``"main"`` is the rest."""
     where: Path = ("train", "dense_optimizer")
     clip: dict[str, Any] = {"clip_norm": section.clip_norm, "clip_value": section.clip_value}
     if not section.parts:
@@ -52,7 +52,7 @@ def dense_optimizer(
 
 
 def optimizer(train: Train, embedder: Embedder) -> Optimizer:
-    """The optimizer of tables and dense parameters together. The embedder's tables already have their rules."""
+    """Return the optimizer of tables and dense parameters together. The embedder's tables already have their rules."""
     tx, _ = dense_optimizer(train.dense_optimizer)
     return Optimizer(
         embedder,

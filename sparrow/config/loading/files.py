@@ -22,9 +22,9 @@ MAX_VALUES: Final = 200_000
 
 
 def load(path: str | Path, overrides: Iterable[str] = ()) -> Config:
-    """Reads a config file by its ending: .yaml, .yml, .json, .py (which defines ``config``) or .config (TorchEasyRec).
+    """Read a config file by its suffix: .yaml, .yml, .json, .py (which defines ``config``) or .config (TorchEasyRec).
 
-    ``overrides`` are texts such as ``train.batch_size=4096``. All that is wrong is a `ConfigError`, one line a problem.
+    ``overrides`` are strings such as ``train.batch_size=4096``. Raises `ConfigError`, with one line for each problem.
     """
     path = Path(path)
     if path.suffix not in SUFFIXES:
@@ -41,7 +41,7 @@ def load(path: str | Path, overrides: Iterable[str] = ()) -> Config:
 
 
 def loads(text: str, form: str = "yaml", source: str | None = None, overrides: Iterable[str] = ()) -> Config:
-    """Reads a config from text in the form ``yaml`` (or ``yml``), ``json`` or ``config`` (TorchEasyRec).
+    """Read a config from a string in the format ``yaml`` (or ``yml``), ``json`` or ``config`` (TorchEasyRec).
 
     >>> loads("train: {batch_size: many}", overrides=["train.steps=10"])
     Traceback (most recent call last):
@@ -58,7 +58,7 @@ def loads(text: str, form: str = "yaml", source: str | None = None, overrides: I
     if form in ("yaml", "yml"):
         data, lines = _read_yaml(text, source)
         return from_mapping(data, source, overrides, lines)
-    raise ConfigError(f"unknown form '{form}': {nearest(form, ('yaml', 'json', 'config'))}", source)
+    raise ConfigError(f"unknown format '{form}': {nearest(form, ('yaml', 'json', 'config'))}", source)
 
 
 def from_mapping(
@@ -67,7 +67,7 @@ def from_mapping(
     overrides: Iterable[str] = (),
     lines: Mapping[FieldPath, int] | None = None,
 ) -> Config:
-    """The config that ``data`` describes. ``lines`` holds the lines of its values in the file."""
+    """Return the config that ``data`` describes. ``lines`` holds the lines of its values in the file."""
     if not isinstance(data, Mapping):
         raise ConfigError(f"a config is a mapping of sections, got {shown(data)}", source)
     overridden: list[FieldPath] = []
@@ -85,7 +85,7 @@ def from_mapping(
 
 
 def dumps(config: Config, form: str = "yaml", defaults: bool = False) -> str:
-    """The config as text that `loads` reads back to an equal one.
+    """Return the config as a string that `loads` reads back to an equal one.
 
     Fields that have their default value are left out, unless ``defaults``.
     """
@@ -97,7 +97,7 @@ def dumps(config: Config, form: str = "yaml", defaults: bool = False) -> str:
 
         text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
         return text
-    raise ConfigError(f"unknown form '{form}': {nearest(form, ('yaml', 'json'))}")
+    raise ConfigError(f"unknown format '{form}': {nearest(form, ('yaml', 'json'))}")
 
 
 def _from_python(names: Mapping[str, Any], source: str, overrides: Iterable[str]) -> Config:
@@ -132,7 +132,7 @@ def _read_json(text: str, source: str | None) -> Any:
 
 
 def _read_yaml(text: str, source: str | None) -> tuple[Any, dict[FieldPath, int]]:
-    """The values, and the line of each."""
+    """Return the values, and the line of each."""
     import yaml
 
     lines: dict[FieldPath, int] = {}
@@ -159,7 +159,7 @@ def _read_yaml(text: str, source: str | None) -> tuple[Any, dict[FieldPath, int]
 
 
 def _walk(node: Any, path: FieldPath, lines: dict[FieldPath, int], source: str | None) -> None:
-    """Notes the line of every value; a field that is given twice is an error."""
+    """Note the line of every value; a field that is given twice is an error."""
     import yaml
 
     if len(lines) > MAX_VALUES:  # a few aliases of aliases can stand for billions of values
@@ -179,7 +179,7 @@ def _walk(node: Any, path: FieldPath, lines: dict[FieldPath, int], source: str |
 
 
 def _located(problem: Problem, lines: Mapping[FieldPath, int], overridden: Iterable[FieldPath]) -> Problem:
-    """The problem with the line of its field, or of the nearest one around it; an overridden field has no line."""
+    """Return the problem with the line of its field, or of the nearest enclosing one; overrides have no line."""
     path = problem.path
     if problem.line or any(path[: len(over)] == over for over in overridden):
         return problem

@@ -14,7 +14,7 @@ from sparrow.registry import PLACEHOLDER, Registry, fields_schema
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the schema of a whole config; records that are registered now are part of it.
+    """Return the schema of a complete config; records that are registered now are part of it.
 
     >>> schema = json_schema()
     >>> schema["properties"]["train"]

@@ -13,7 +13,7 @@ _STEP: Final = re.compile(r"([A-Za-z_][\w-]*)|\[(\d{1,9})\]", re.ASCII)
 
 
 def override(data: Mapping[str, Any], text: str) -> dict[str, Any]:
-    """``data`` with one field set; the value is read as YAML.
+    """Return ``data`` with one field set; the value is read as YAML.
 
     A mapping that is not there yet is made; a place in a list must be there. ``null`` sets None.
 
@@ -28,7 +28,7 @@ def override(data: Mapping[str, Any], text: str) -> dict[str, Any]:
 
 
 def parse_override(text: str) -> tuple[Path, Any]:
-    """The field and the value of an override."""
+    """Return the field and the value of an override."""
     where, equals, value = text.partition("=")
     path = _path(where.strip())
     if not equals or path is None:

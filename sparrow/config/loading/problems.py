@@ -38,7 +38,7 @@ _NOTHING: Final = object()
 
 
 def problems(error: ValidationError, data: Mapping[str, Any], names: Iterable[str]) -> list[Problem]:
-    """The problems of a model that was given ``data`` and has the fields ``names``.
+    """Return the problems of a model that was given ``data`` and has the fields ``names``.
 
     Where a value may be of several types, pydantic has one error for each; they become one problem.
     """
@@ -76,7 +76,7 @@ def _sentence(kind: str, item: Any) -> str:
 
 
 def _given(path: Path, data: Any) -> str:
-    """The tail of the sentence: the value, where there is one and it is not the whole config."""
+    """Return the tail of the sentence: the value, where there is one and it is not the whole config."""
     value = _inside_at(data, path)
     return f", got {shown(value)}" if path and value is not _NOTHING else ""
 

@@ -53,7 +53,7 @@ class ReadAs:
     switch: bool = False
 
     def read(self, value: Any) -> Any:
-        """Return the object that ``value`` describes; an object is taken as it is."""
+        """Return the object that ``value`` describes; an object is returned unchanged."""
         if self.switch and (value is None or isinstance(value, bool)):
             return self.hint() if value else None
         try:

@@ -37,12 +37,12 @@ class TableOptions(Section):
         return self
 
     def fields(self) -> dict[str, Any]:
-        """The fields of `sparrow.TableSpec` that it sets."""
+        """Return the fields of `sparrow.TableSpec` that it sets."""
         return {name: getattr(self, name) for name in type(self).model_fields if name != "tables"}
 
 
 def table_options(entries: tuple[TableOptions, ...], tables: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """The options of each table that has some.
+    """Return the options of each table that has some.
 
     A pattern that matches no table, and a table that two entries match, are errors that list the tables.
     """
