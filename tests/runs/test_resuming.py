@@ -26,7 +26,7 @@ RICH = (
 def lines(folder):
     """The log without what a clock says."""
     entries = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    of_the_machine = ("time", "examples_per_second", "host_memory", "device_memory")
+    of_the_machine = ("time", "examples_per_second", "waiting_for_data", "host_memory", "device_memory")
     return [{k: v for k, v in entry.items() if k not in of_the_machine} for entry in entries]
 
 

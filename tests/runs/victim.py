@@ -30,7 +30,7 @@ CONFIG = (
     "model.architecture.deep={hidden_units: [8], dropout_ratio: 0.5, use_bn: true}",
     "evaluate={steps: 2, every_steps: 50}",
 )
-CLOCKS = ("time", "examples_per_second", "host_memory", "device_memory")
+CLOCKS = ("time", "examples_per_second", "waiting_for_data", "host_memory", "device_memory")
 
 
 def config(*overrides):
@@ -174,15 +174,22 @@ class Chain:
         self.folder.rename(self.folder.with_name(f"finished-{self.finished}"))
 
     def _wait_for_a_moment(self, process, before):
-        """One in five dies while it starts, the others while they train; with many saves, often while saving."""
-        if self.random.random() < 0.2:
+        """One in five dies while it starts, two in five while they save, the others while they train."""
+        moment = self.random.random()
+        if moment < 0.2:
             process.join(self.random.uniform(0.0, 1.0))
         elif wait_until(lambda: lines(self.folder) != before, process):
-            process.join(self.random.uniform(0.0, 0.5))
+            if moment < 0.6:
+                wait_until(self._is_saving, process)
+            else:
+                process.join(self.random.uniform(0.0, 0.5))
+
+    def _is_saving(self):
+        return any(".orbax-checkpoint-tmp" in path.name for path in (self.folder / "checkpoints").glob("*"))
 
     def _kill(self, process, before):
         os.kill(process.pid, signal.SIGKILL)
         process.join()
         self.kills += 1
-        self.in_saves += any(".orbax-checkpoint-tmp" in path.name for path in (self.folder / "checkpoints").glob("*"))
+        self.in_saves += self._is_saving()
         self.starting += lines(self.folder) == before
