@@ -158,7 +158,7 @@ def test_an_optimizer_of_ones_own():
         ({"name": "adam", "wieght_decay": 0.1}, "did you mean 'weight_decay'"),
         ({"name": "adafactor", "weight_decay_rate": 0.1}, "did you mean 'weight_decay'"),
         ({"name": "adam", "momentum": 0.9}, "has no argument 'momentum'"),
-        ({"name": dense.Adam(), "beta1": 0.9}, r"beta1 cannot be given beside a record; put it into Adam\("),
+        ({"name": dense.Adam(), "beta1": 0.9}, r"beta1 cannot be given together with a record; put it into Adam\("),
         ({"name": "adam", "learning_rate": -0.1}, "learning_rate must be a finite number at least 0, got -0.1"),
         ({"name": "adam", "learning_rate": "fast"}, "learning_rate must be a finite number at least 0, got 'fast'"),
         ({"name": "adam", "learning_rate": {"name": "cosine", "lr": 1.0}}, "end: is required"),

@@ -78,7 +78,7 @@ def test_state_dtype_and_precision_of_bfloat16_parameters():
 @pytest.mark.parametrize(
     ("hyper", "message"),
     [
-        ({"clip": "local"}, r"Mars\.clip must be one of 'global', 'per_tensor', got 'local'"),
+        ({"clip": "local"}, r"clip: must be 'global' or 'per_tensor', got 'local'"),
         ({"max_grad_norm": 0.0}, r"Mars\.max_grad_norm must be a finite number above 0, got 0\.0"),
         ({"beta1": 1.0}, r"Mars\.beta1 must be a finite number at least 0 and below 1, got 1\.0"),
         ({"state_dtype": "float16"}, r"Mars\.state_dtype must be one of 'float32', 'bfloat16', got 'float16'"),

@@ -233,8 +233,8 @@ def test_balance_changes_the_factors_but_not_their_product():
     ("hyper", "message"),
     [
         ({"dtype": "float16"}, r"Quad\.dtype must be one of 'float32', 'bfloat16', got 'float16'"),
-        ({"lr_style": "sgd"}, r"Quad\.lr_style must be one of 'adam', None, got 'sgd'"),
-        ({"norm": "guess"}, r"Quad\.norm must be one of 'estimate', 'exact', got 'guess'"),
+        ({"lr_style": "sgd"}, r"lr_style: must be 'adam', got 'sgd'"),
+        ({"norm": "guess"}, r"norm: must be 'estimate' or 'exact', got 'guess'"),
         ({"block_size": 0}, r"Quad\.block_size must be an integer of at least 1"),
         ({"betaL": 1.0}, r"Quad\.betaL must be a finite number at least 0 and below 1"),
         ({"beta_1": 0.9}, r"optimizer 'quad' has no argument 'beta_1': did you mean 'beta1'\?"),
