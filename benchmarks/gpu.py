@@ -25,6 +25,7 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # the card is s
 sys.path.insert(1, str(pathlib.Path(__file__).resolve().parent.parent))
 
 import gpu_checks
+import gpu_dcn
 import gpu_dlrm
 import gpu_fbgemm
 import jax
@@ -33,9 +34,10 @@ import numpy as np
 from gpu_workloads import WORKLOADS, Batch, Workload, draw_ids, floor_bytes, make_batch, make_state, make_step
 
 from sparrow import rules
-from sparrow.kernels import pallas
+from sparrow.kernels import cuda
 
 RULES = (rules.SGD(), rules.RowwiseAdagrad(), rules.Adam(), rules.PartialRowwiseAdam())
+PARTS = "checks,memory,bandwidth,compile,kernels,halves,dlrm,dcn,tests"
 ROUNDS, CALLS = 5, 10  # turns, and calls within one
 
 
@@ -43,17 +45,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--fbgemm", help="the folder of fbgemm_gpu, if it is not installed")
     parser.add_argument("--out", default="benchmarks/results", help="the folder of gpu.md and gpu.json")
-    parser.add_argument("--only", default="checks,memory,bandwidth,kernels,dlrm,tests", help="parts to run")
+    parser.add_argument("--only", help=f"parts to run into the report that is there; without it, all of {PARTS}")
     parser.add_argument("--memory", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.memory:
         print(json.dumps(gpu_checks.memory()))
         return
-    parts = args.only.split(",")
+    parts = (args.only or PARTS).split(",")
     missing = gpu_fbgemm.available(args.fbgemm)
-    report: dict[str, Any] = {"environment": environment(missing)}
     out = pathlib.Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
+    held = out / "gpu.json"
+    report: dict[str, Any] = json.loads(held.read_text()) if args.only and held.exists() else {}
+    report["environment"] = environment(missing)
 
     def part(name: str, run: Callable[[], Any]) -> None:
         if name in parts:
@@ -74,7 +78,10 @@ def main() -> None:
     part("memory", lambda: json.loads(subprocess.check_output([sys.executable, __file__, "--memory"])))
     part("bandwidth", copy_bandwidth)
     part("kernels", lambda: [row for w in WORKLOADS.values() for row in time_workload(w, not missing)])
+    part("compile", gpu_checks.compile_times)
+    part("halves", lambda: [time_halves(WORKLOADS[name], rule) for name in ("G1", "G3") for rule in RULES[:2]])
     part("dlrm", lambda: [gpu_dlrm.time_steps(batch, not missing) for batch in (8192, 65536)])
+    part("dcn", lambda: [gpu_dcn.time_steps(batch, not missing) for batch in (8192, 65536)])
     part("tests", kernel_tests)
     print((out / "gpu.md").read_text())
 
@@ -88,10 +95,9 @@ def environment(fbgemm_missing: str | None) -> dict[str, str]:
 
 
 def kernel_tests() -> dict[str, str]:
-    """Run the kernels' own tests and the contract suite with this backend, on this GPU."""
+    """Run the kernels' own tests, the contract suite with this backend and the golden numbers, on this GPU."""
     root = pathlib.Path(__file__).resolve().parent.parent
-    tests = [str(path.relative_to(root)) for path in sorted((root / "tests" / "kernels").glob("test_pallas*.py"))]
-    arguments = [*tests, "tests/test_contract.py", "-k", "pallas"]
+    arguments = ["tests/kernels/cuda", "tests/test_contract.py", "tests/rules/test_golden.py", "-k", "cuda or golden"]
     workers = ["-n", "12"] if importlib.util.find_spec("xdist") else []
     command = [sys.executable, "-m", "pytest", "--override-ini=addopts=", "-p", "no:cacheprovider", "-W", "ignore"]
     environment = {"XLA_FLAGS": "", **os.environ}  # optimized, unlike the tests on a CPU
@@ -132,15 +138,15 @@ def time_rule(workload: Workload, rule: rules.Rule, ids: np.ndarray, batch: Batc
     grads = batch.row_gradients(bag_grads)
     step, scalars = make_step(rule, workload)
     state = make_state(step, workload.num_rows, 0)
-    look = jax.jit(pallas.lookup)
-    update = jax.jit(functools.partial(pallas.update, step), donate_argnums=(0, 1))
+    look = jax.jit(cuda.lookup)
+    update = jax.jit(functools.partial(cuda.update, step), donate_argnums=(0, 1))
 
     @functools.partial(jax.jit, donate_argnums=(0, 1))
     def both(table: Any, slots: Any, lookups: Any, grads: Any) -> Any:
-        pooled = pallas.lookup(table, lookups)
+        pooled, lookups = cuda.lookup_and_sort(table, lookups)
         # The gradient waits for the activations, as in training.
-        table, pooled = jax.lax.optimization_barrier((table, pooled))
-        return *pallas.update(step, table, slots, grads, scalars), pooled
+        table, pooled, order = jax.lax.optimization_barrier((table, pooled, lookups.order))
+        return *cuda.update(step, table, slots, grads._replace(order=order), scalars), pooled
 
     times: dict[str, list[float]] = {"lookup": [], "update": [], "step": []}
     theirs: dict[str, list[float]] = {"lookup": [], "update": [], "called": []}
@@ -176,6 +182,27 @@ def time_rule(workload: Workload, rule: rules.Rule, ids: np.ndarray, batch: Batc
         del peer
         torch.cuda.empty_cache()
     return result
+
+
+def time_halves(workload: Workload, rule: rules.Rule) -> dict[str, Any]:
+    """Time the update of a bfloat16 table, rounded stochastically, with bfloat16 gradients, beside float32."""
+    batch = make_batch(workload, draw_ids(workload, np.random.default_rng()))
+    ms: dict[str, dict[str, float]] = {}
+    for dtype in ("float32", "bfloat16"):
+        step, scalars = make_step(rule, workload, dtype)
+        state = make_state(step, workload.num_rows, 0)
+        bag_grads = jax.random.normal(jax.random.key(1), (batch.lookups.num_bags, workload.dim), dtype)
+        grads = batch.row_gradients(bag_grads)
+        order = jax.jit(lambda table, lookups: cuda.lookup_and_sort(table, lookups)[1].order)(state[0], batch.lookups)
+        for name, given in (("update", grads), ("update without its sort", grads._replace(order=order))):
+            update = jax.jit(functools.partial(cuda.update, step), donate_argnums=(0, 1))
+            times = []
+            for _ in range(ROUNDS):
+                state, one = _chain(lambda s, u=update, g=given, c=scalars: u(*s, g, c), state)
+                times.append(one)
+            ms.setdefault(name, {})[dtype] = statistics.median(times)
+        del state
+    return {"workload": workload.name, "rule": rule.name, "ms": ms}
 
 
 def _chain(step: Callable[[Any], Any], state: Any) -> tuple[Any, float]:
@@ -256,6 +283,42 @@ def markdown(report: dict[str, Any]) -> str:
             rows.append(row)
         lines += table(head, rows)
         lines += [""] + [f"* {name}: {w}" for name, w in WORKLOADS.items()]
+    if "halves" in report:
+        lines += ["", "## bfloat16 tables and gradients", "", "ms; tables are rounded stochastically.", ""]
+        rows = []
+        for r in report["halves"]:
+            for name, ms in r["ms"].items():
+                ratio = ms["bfloat16"] / ms["float32"]
+                rows.append(
+                    [r["workload"], r["rule"], name, f"{ms['float32']:.3f}", f"{ms['bfloat16']:.3f}", f"{ratio:.2f}"]
+                )
+        lines += table(["", "rule", "", "float32", "bfloat16", "ratio"], rows)
+    if "compile" in report:
+        lines += [
+            "",
+            "## First use",
+            "",
+            "Seconds until a lookup and an update of dim 128 are compiled and loaded.",
+            "",
+        ]
+        names = list(report["compile"][0])
+        lines += table(
+            names, [[_short(v) if isinstance(v, str) else f"{v:.3f}" for v in r.values()] for r in report["compile"]]
+        )
+    if "dcn" in report:
+        lines += [
+            "",
+            "## DLRM-DCNv2 training step",
+            "",
+            f"MLPerf's model, {report['dcn'][0]['rows'] / 1e6:.0f}M rows of dim 128, 214 ids an example; ms per step.",
+            "",
+        ]
+        names = list(report["dcn"][0]["ms"])
+        rows = [
+            [str(r["batch"])] + [f"{r['ms'][n]:.2f} ({r['ms'][n] / r['ms']['sparrow']:.2f}×)" for n in names]
+            for r in report["dcn"]
+        ]
+        lines += table(["batch", *names], rows)
     if "dlrm" in report:
         lines += [
             "",

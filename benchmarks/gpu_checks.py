@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
+import pathlib
+import time
 from typing import Any
 
 import jax
@@ -11,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from gpu_workloads import WORKLOADS, make_batch, make_state, make_step
 
-from sparrow.kernels import pallas, xla
+from sparrow.kernels import cuda, xla
 from sparrow.rules import Rule
 
 
@@ -56,14 +59,14 @@ def check(rule: Rule, name: str, with_xla: bool) -> dict[str, float | str]:
     for array, value in zip(expected, changed, strict=True):
         array[touched] = value
 
-    fast, again = (_flat(jax.jit(functools.partial(pallas.update, step))(table, slots, grads, scalars)) for _ in "12")
+    fast, again = (_flat(jax.jit(functools.partial(cuda.update, step))(table, slots, grads, scalars)) for _ in "12")
     against_xla: float | str = "–"
     if with_xla:
         slow = _flat(jax.jit(functools.partial(xla.update, step))(table, slots, grads, scalars))
         against_xla = max(_error(f - b, s - b) for f, s, b in zip(fast, slow, before, strict=True))
     pooled = np.zeros((batch.lookups.num_bags, workload.dim))
     np.add.at(pooled, bags, before[0][np.asarray(batch.lookups.ids)])
-    looked_up = np.asarray(jax.jit(pallas.lookup)(table, batch.lookups))
+    looked_up = np.asarray(jax.jit(cuda.lookup)(table, batch.lookups))
     # The error of the change, not of the value: an update that did nothing must not look right.
     changes = [e - b for e, b in zip(expected, before, strict=True)]
     return {
@@ -107,7 +110,7 @@ def memory(gigabytes: float = 40.0) -> dict[str, float]:
     before = np.asarray(table[touched], np.float64)
     expected, _ = reference(rule, before, [np.ones(len(touched))], sums)
 
-    update = jax.jit(functools.partial(pallas.update, step), donate_argnums=(0, 1))
+    update = jax.jit(functools.partial(cuda.update, step), donate_argnums=(0, 1))
     table, slots = update(table, slots, batch.row_gradients(bag_grads), scalars)
     stats = jax.local_devices()[0].memory_stats() or {}
     state = table.nbytes + sum(slot.nbytes for slot in slots)
@@ -116,3 +119,42 @@ def memory(gigabytes: float = 40.0) -> dict[str, float]:
         "peak, GB": stats.get("peak_bytes_in_use", float("nan")) / 1e9,
         "error of the change": _error(np.asarray(table[touched], np.float64) - before, expected - before),
     }
+
+
+def compile_times() -> list[dict[str, float | str]]:
+    """Seconds until the kernels of a lookup and an update are there: compiled, and from the cache on disk."""
+    import tempfile
+
+    from sparrow.kernels import cache
+    from sparrow.kernels.cuda import launches, machine, source, tuning
+    from sparrow.rules import SHIPPED
+
+    rows: list[dict[str, float | str]] = []
+    gpu = machine.find()
+    assert not isinstance(gpu, str), gpu
+    given = os.environ.get(cache.VARIABLE)
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ[cache.VARIABLE] = folder
+        for rule in (one() for one in SHIPPED):
+            step, _ = make_step(rule, WORKLOADS["G1"])
+            sorting = tuning.for_sort()
+            modules = [
+                source.update_module(step, "float32", False, True, False, tuning.for_update(step, "float32")),
+                source.lookup_module(
+                    step.dim, "float32", "float32", True, tuning.for_lookup(step.dim, "float32", True)
+                ),
+                source.sort_module(launches.sort_passes(WORKLOADS["G1"].num_rows, sorting), sorting),
+            ]
+            row: dict[str, float | str] = {"rule": rule.name}
+            for name in ("compiled", "from the cache"):
+                begin = time.perf_counter()
+                for module in modules:
+                    gpu.image(module)
+                row[name] = time.perf_counter() - begin
+            rows.append(row)
+            for path in pathlib.Path(folder).iterdir():
+                path.unlink()
+    os.environ.pop(cache.VARIABLE)
+    if given is not None:
+        os.environ[cache.VARIABLE] = given
+    return rows

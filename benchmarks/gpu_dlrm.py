@@ -106,6 +106,18 @@ def jax_step(batch: int, ids: np.ndarray, dense: np.ndarray, labels: np.ndarray)
     return run
 
 
+def torch_mlp(sizes: tuple[int, ...], last_is_linear: bool) -> Any:
+    """As `mlp`."""
+    from torch import nn
+
+    parts: list[nn.Module] = []
+    for i, (n, m) in enumerate(itertools.pairwise(sizes)):
+        parts.append(nn.Linear(n, m))
+        if not (last_is_linear and i == len(sizes) - 2):
+            parts.append(nn.ReLU())
+    return nn.Sequential(*parts)
+
+
 def torch_step(
     batch: int, ids: np.ndarray, dense: np.ndarray, labels: np.ndarray, compiled: bool, own_backward: bool
 ) -> Callable[[], Any]:
@@ -121,14 +133,6 @@ def torch_step(
     load = workload(batch)
     tables = gpu_fbgemm.make_tables(load, "RowwiseAdagrad")
     inputs = gpu_fbgemm.make_inputs(load, ids)
-
-    def mlp(sizes: tuple[int, ...], last_is_linear: bool) -> nn.Sequential:
-        parts: list[nn.Module] = []
-        for i, (n, m) in enumerate(itertools.pairwise(sizes)):
-            parts.append(nn.Linear(n, m))
-            if not (last_is_linear and i == len(sizes) - 2):
-                parts.append(nn.ReLU())
-        return nn.Sequential(*parts)
 
     class PairwiseDots(torch.autograd.Function):
         """Compute as `pairwise_dots` does."""
@@ -147,8 +151,8 @@ def torch_step(
     class Dense(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.bottom = mlp((NUM_DENSE, *BOTTOM), last_is_linear=False)
-            self.top = mlp((NUM_PAIRS + DIM, *TOP), last_is_linear=True)
+            self.bottom = torch_mlp((NUM_DENSE, *BOTTOM), last_is_linear=False)
+            self.top = torch_mlp((NUM_PAIRS + DIM, *TOP), last_is_linear=True)
             self.register_buffer("pairs", torch.from_numpy(np.stack(PAIRS)))
             self.register_buffer("pair_of", torch.from_numpy(PAIR_OF))
 
@@ -198,6 +202,11 @@ def time_steps(batch: int, with_torch: bool, rounds: int = 7, steps: int = 20) -
         for name, compiled in (("torch eager + FBGEMM", False), ("torch.compile + FBGEMM", True)):
             runs[name] = torch_step(batch, *data, compiled, own_backward=False)
             runs[f"{name}, own backward"] = torch_step(batch, *data, compiled, own_backward=True)
+    return {"batch": batch, **time_runs(runs, rounds, steps)}
+
+
+def time_runs(runs: dict[str, Callable[[], Any]], rounds: int, steps: int) -> dict[str, Any]:
+    """Median ms per step of each, measured in turns, and the losses."""
     losses = {name: [_value(run()) for _ in range(3)] for name, run in runs.items()}
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds):
@@ -208,4 +217,4 @@ def time_steps(batch: int, with_torch: bool, rounds: int = 7, steps: int = 20) -
             value = _value(loss)  # waits for the device
             times[name].append(1e3 * (time.perf_counter() - begin) / steps)
             losses[name].append(value)
-    return {"batch": batch, "ms": {k: float(np.median(v)) for k, v in times.items()}, "losses": losses}
+    return {"ms": {k: float(np.median(v)) for k, v in times.items()}, "losses": losses}

@@ -36,6 +36,11 @@ def versions() -> dict[str, str]:
 
 def make_tables(workload: Workload, rule: str) -> Any:
     """FBGEMM's table-batched embedding bags with the optimizer that corresponds to our rule of that name."""
+    return make_tables_of([workload.rows] * workload.num_tables, workload.dim, rule)
+
+
+def make_tables_of(rows: list[int], dim: int, rule: str) -> Any:
+    """Tables of ``rows`` rows each."""
     import torch
     from fbgemm_gpu.split_embedding_configs import EmbOptimType, SparseType
     from fbgemm_gpu.split_table_batched_embeddings_ops_common import BoundsCheckMode, EmbeddingLocation, PoolingMode
@@ -50,9 +55,8 @@ def make_tables(workload: Workload, rule: str) -> Any:
         "Adam": EmbOptimType.ADAM,
         "PartialRowwiseAdam": EmbOptimType.PARTIAL_ROWWISE_ADAM,
     }
-    spec = (workload.rows, workload.dim, EmbeddingLocation.DEVICE, ComputeDevice.CUDA)
     tables = SplitTableBatchedEmbeddingBagsCodegen(
-        [spec] * workload.num_tables,
+        [(count, dim, EmbeddingLocation.DEVICE, ComputeDevice.CUDA) for count in rows],
         optimizer=optimizers[rule],
         learning_rate=0.01,
         eps=1e-8,
@@ -74,6 +78,15 @@ def make_inputs(workload: Workload, ids: np.ndarray) -> tuple[Any, Any]:
     indices = torch.from_numpy(ids.reshape(-1)).cuda()
     bags = workload.num_tables * workload.batch
     return indices, torch.arange(bags + 1, device="cuda", dtype=torch.int64) * workload.bag
+
+
+def make_ragged_inputs(ids: list[np.ndarray]) -> tuple[Any, Any]:
+    """Indices and offsets of features with (batch, count) ids each."""
+    import torch
+
+    indices = torch.from_numpy(np.concatenate([column.reshape(-1) for column in ids])).cuda()
+    lengths = np.concatenate([np.full(len(column), column.shape[1]) for column in ids])
+    return indices, torch.from_numpy(np.concatenate([[0], np.cumsum(lengths)])).cuda()
 
 
 def time_steps(tables: Any, inputs: tuple[Any, Any], repeats: int) -> tuple[list[float], list[float]]:

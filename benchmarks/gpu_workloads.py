@@ -53,11 +53,15 @@ def draw_ids(workload: Workload, rng: np.random.Generator) -> np.ndarray:
     shape = (workload.num_tables, workload.batch * workload.bag)
     if workload.zipf is None:
         return rng.integers(0, workload.rows, shape)
-    # Inverse of the cumulative Zipf law, by its continuous form.
-    power = 1.0 - workload.zipf
-    rank = ((workload.rows**power - 1.0) * rng.random(shape) + 1.0) ** (1.0 / power)
-    rank = np.minimum(rank.astype(np.int64) - 1, workload.rows - 1)
-    return rank * 2654435761 % workload.rows
+    return zipf_ids(rng, workload.rows, shape, workload.zipf)
+
+
+def zipf_ids(rng: np.random.Generator, rows: int, shape: tuple[int, ...], exponent: float = 1.05) -> np.ndarray:
+    """Draw ids by Zipf's law, through the inverse of its cumulative form, taken as continuous."""
+    power = 1.0 - exponent
+    rank = ((rows**power - 1.0) * rng.random(shape) + 1.0) ** (1.0 / power)
+    rank = np.minimum(rank.astype(np.int64) - 1, rows - 1)
+    return rank * 2654435761 % rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,11 +86,11 @@ def make_batch(workload: Workload, ids: np.ndarray) -> Batch:
     return Batch(Lookups(jnp.asarray(stacked), bags, offsets, None, num_bags), len(np.unique(stacked)))
 
 
-def make_step(rule: Rule, workload: Workload) -> tuple[RowStep, StepScalars]:
+def make_step(rule: Rule, workload: Workload, dtype: str = "float32") -> tuple[RowStep, StepScalars]:
     """Return the row step of ``rule`` and its numbers, one row per table, at optimizer step 3."""
     hyper = rule.hyper(3)
     slots = tuple((name, slot.layout) for name, slot in rule.slots.items())
-    step = RowStep(rule.without_numbers(), slots, tuple(hyper), workload.dim, "float32")
+    step = RowStep(rule.without_numbers(), slots, tuple(hyper), workload.dim, dtype, stochastic=dtype != "float32")
     numbers = jnp.asarray([float(value) for value in hyper.values()], jnp.float32)
     scalars = StepScalars(
         jnp.tile(numbers, (workload.num_tables, 1)),
