@@ -83,15 +83,13 @@ def add_lookup(
     out: Argument,
 ) -> None:
     """Pool the rows of each bag; ``offsets`` null: one entry a bag."""
-    block = 32 * tuned.warps
     if offsets.kind == NULL:
-        arguments = [table, number(num_rows), ids, gains, out, number(num_bags)]
-        call.launch(program, source.LOOKUP, -(-num_bags // block), block, arguments)
+        per_warp, arguments = 32, [table, number(num_rows), ids, gains, out, number(num_bags)]
     else:
-        groups = 32 // tuning.lanes(dim, tuned.vector, tuned.lanes)
-        per_block = tuned.warps * groups * tuned.bags
+        per_warp = 32 // tuning.lanes(dim // tuned.slices, tuned.vector, tuned.lanes) * tuned.bags
         arguments = [table, number(num_rows), ids, offsets, gains, out, number(num_bags)]
-        call.launch(program, source.LOOKUP, -(-num_bags // per_block), block, arguments)
+    warps = -(-num_bags // per_warp) * tuned.slices
+    call.launch(program, source.LOOKUP, -(-warps // tuned.warps), 32 * tuned.warps, arguments)
 
 
 def partial_sums(count: int) -> int:

@@ -69,7 +69,8 @@ def sort_module(passes: int, tuned: tuning.SortTuning) -> Module:
 
 def lookup_module(dim: int, dtype: str, out: str, bagged: bool, tuned: tuning.LookupTuning) -> Module:
     """The kernel that pools rows of ``dim`` elements of ``dtype`` into bags of ``out``."""
-    macros = tuning.macros(tuned) | {"DIM": dim, "TABLE": TYPES[dtype], "OUT": TYPES[out], "BAGGED": int(bagged)}
+    types = {"TABLE": TYPES[dtype], "OUT": TYPES[out]}
+    macros = tuning.macros(tuned) | types | {"DIM": dim // tuned.slices, "BAGGED": int(bagged)}
     source = text("types.cuh", "memory.cuh", "group.cuh", "lookup.cu")
     return Module("lookup", source, tuple(macros.items()), ("lookup",), (0,))
 

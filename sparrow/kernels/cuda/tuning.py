@@ -33,6 +33,7 @@ class LookupTuning:
     min_blocks: int = 1
     at_once: int = 8
     bags: int = 1
+    slices: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,20 +77,31 @@ def for_sort() -> SortTuning:
 def for_lookup(dim: int, dtype: str, bagged: bool) -> LookupTuning:
     """The tuning of a lookup of rows of ``dim`` elements of ``dtype``; ``bagged``: not one entry a bag."""
     width = vector(dim, 8 if dtype in HALVES else 4)
-    vectors = dim // width
-    if vectors > 64:  # a row fills the registers
+    slices = _slices(dim // width)
+    vectors = dim // width // slices
+    if vectors > 64:  # a row fills the registers, and has no parts of equal size
         return LookupTuning(width, at_once=2)
     if bagged and vectors > 32:
-        return LookupTuning(width, lanes=16, warps=1, min_blocks=16, at_once=2)
-    if bagged and vectors == 32:
-        return LookupTuning(width, lanes=16, warps=2, min_blocks=24, at_once=2)
+        return LookupTuning(width, lanes=16, warps=1, min_blocks=16, at_once=2, slices=slices)
     if bagged and vectors >= 16:
-        return LookupTuning(width, lanes=8, warps=1, min_blocks=24 if dtype in HALVES else 32, at_once=4)
+        few = vectors > 16 or dtype in HALVES
+        return LookupTuning(width, lanes=8, warps=1, min_blocks=32, at_once=2 if few else 4, slices=slices)
     if vectors >= 32:
-        return LookupTuning(width, lanes=16, warps=1, at_once=16 if vectors == 32 else 8)
+        return LookupTuning(width, lanes=16, warps=1, at_once=16 if vectors == 32 else 8, slices=slices)
     if bagged:
-        return LookupTuning(width, warps=1, bags=2, at_once=4)
-    return LookupTuning(width, warps=1)
+        return LookupTuning(width, warps=1, bags=2, at_once=4, slices=slices)
+    return LookupTuning(width, warps=1, slices=slices)
+
+
+def _slices(vectors: int) -> int:
+    """The fewest equal parts of at most 32 vectors each that a row is cut into; 1 where it cannot be.
+
+    >>> _slices(32), _slices(512), _slices(250), _slices(251)
+    (1, 16, 10, 1)
+    """
+    if vectors <= 64:
+        return 1
+    return next((parts for parts in range(2, vectors // 16 + 1) if vectors % parts == 0 and vectors // parts <= 32), 1)
 
 
 def for_update(step: RowStep, grad_dtype: str) -> UpdateTuning:

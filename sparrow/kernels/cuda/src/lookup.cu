@@ -1,9 +1,11 @@
 // Pooled rows of bags.
 //   TABLE, OUT  types of the table and of the result (types.cuh)     BAGGED  bags of any length, not of one entry each
+//   SLICES  parts of DIM columns that a row has, each pooled for itself
 //   WARPS, MIN_BLOCKS  of the launch     AT_ONCE  rows of a group that are on their way together
 //   BAGS  bags that a group sums side by side
 typedef Kept<TABLE>::T Row;
 typedef Kept<OUT>::T Out;
+constexpr u64 STRIDE = static_cast<u64>(DIM) * SLICES;
 
 DEVICE void put(Out* to, const float* x) {
   Out values[V];
@@ -15,13 +17,15 @@ DEVICE void put(Out* to, const float* x) {
 #if !BAGGED
 // One entry a bag: rows copied. A warp takes 32 bags.
 extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS)
-    lookup(const Row* __restrict__ table, u32 num_rows, const u32* __restrict__ ids, const float* __restrict__ gains,
-               Out* __restrict__ out, u32 num_bags) {
+    lookup(const Row* table, u32 num_rows, const u32* __restrict__ ids, const float* __restrict__ gains,
+               Out* out, u32 num_bags) {
   const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const Group group{lane % L, FULL};
   const u32 g = lane / L;
-  const u32 base = (blockIdx.x * WARPS + warp) * 32;
+  const u32 unit = blockIdx.x * WARPS + warp, base = unit / SLICES * 32;
   if (base >= num_bags) return;
+  table += unit % SLICES * DIM;
+  out += unit % SLICES * DIM;
   const u32 my_id = base + lane < num_bags ? ids[base + lane] : NONE;
   float my_gain = 1.0f;
   if (gains) my_gain = base + lane < num_bags ? gains[base + lane] : 0.0f;
@@ -36,7 +40,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS)
 #pragma unroll
       for (int k = 0; k < K; ++k) {
         x[u][k] = {};
-        if (id < num_rows && group.has(k)) x[u][k] = load_constant<V>(table + static_cast<u64>(id) * DIM + group.offset(k));
+        if (id < num_rows && group.has(k)) x[u][k] = load_constant<V>(table + id * STRIDE + group.offset(k));
       }
     }
 #pragma unroll
@@ -52,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS)
             values[v] = Kept<TABLE>::get(number(x[u][k], v));
             if (gains) values[v] *= gain;
           }
-          put(out + static_cast<u64>(bag) * DIM + group.offset(k), values);
+          put(out + bag * STRIDE + group.offset(k), values);
         }
       }
     }
@@ -62,11 +66,13 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS)
 #else
 // Bags of any length: a group sums BAGS of them side by side, each in the order of its entries. Ids are read L entries ahead.
 extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS)
-    lookup(const Row* __restrict__ table, u32 num_rows, const u32* __restrict__ ids, const u32* __restrict__ offsets,
-                const float* __restrict__ gains, Out* __restrict__ out, u32 num_bags) {
+    lookup(const Row* table, u32 num_rows, const u32* __restrict__ ids, const u32* __restrict__ offsets,
+                const float* __restrict__ gains, Out* out, u32 num_bags) {
   const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const Group group{lane % L, FULL};
-  const u32 first_bag = ((blockIdx.x * WARPS + warp) * G + lane / L) * BAGS;
+  const u32 unit = blockIdx.x * WARPS + warp, first_bag = (unit / SLICES * G + lane / L) * BAGS;
+  table += unit % SLICES * DIM;
+  out += unit % SLICES * DIM;
   constexpr int U = AT_ONCE < L ? AT_ONCE : L;
   u32 start[BAGS], stop[BAGS], my_id[BAGS], next_id[BAGS], longest = 0;
   float my_gain[BAGS], next_gain[BAGS], sum[BAGS][E];
@@ -90,43 +96,44 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS)
     }
   };
   take(0, next_id, next_gain);
-  for (u32 done = 0; done < longest; done += L) {
-#pragma unroll
-    for (int b = 0; b < BAGS; ++b) my_id[b] = next_id[b], my_gain[b] = next_gain[b];
-    take(done + L, next_id, next_gain);
 #pragma unroll 1
-    for (int first = 0; first < L && done + first < longest; first += U) {
-      Pack<Row, V> x[U][BAGS][K];
+  for (u32 done = 0; done < longest; done += U) {
+    const u32 first = done % L;
+    if (first == 0) {
 #pragma unroll
-      for (int u = 0; u < U; ++u)
-#pragma unroll
-        for (int b = 0; b < BAGS; ++b) {
-          const u32 id = __shfl_sync(FULL, my_id[b], first + u, L);
-#pragma unroll
-          for (int k = 0; k < K; ++k) {
-            x[u][b][k] = {};
-            if (id < num_rows && group.has(k)) x[u][b][k] = load_constant<V>(table + static_cast<u64>(id) * DIM + group.offset(k));
-          }
-        }
-#pragma unroll
-      for (int u = 0; u < U; ++u)
-#pragma unroll
-        for (int b = 0; b < BAGS; ++b) {
-          const float gain = gains ? __shfl_sync(FULL, my_gain[b], first + u, L) : 1.0f;
-#pragma unroll
-          for (int j = 0; j < E; ++j) {
-            const float value = Kept<TABLE>::get(number(x[u][b][j / V], j % V));
-            sum[b][j] += gains ? gain * value : value;
-          }
-        }
+      for (int b = 0; b < BAGS; ++b) my_id[b] = next_id[b], my_gain[b] = next_gain[b];
+      take(done + L, next_id, next_gain);
     }
+    Pack<Row, V> x[U][BAGS][K];
+    float gain[U][BAGS];
+#pragma unroll
+    for (int u = 0; u < U; ++u)
+#pragma unroll
+      for (int b = 0; b < BAGS; ++b) {
+        const u32 id = __shfl_sync(FULL, my_id[b], first + u, L);
+        if (gains) gain[u][b] = __shfl_sync(FULL, my_gain[b], first + u, L);
+#pragma unroll
+        for (int k = 0; k < K; ++k) {
+          x[u][b][k] = {};
+          if (id < num_rows && group.has(k)) x[u][b][k] = load_constant<V>(table + id * STRIDE + group.offset(k));
+        }
+      }
+#pragma unroll
+    for (int u = 0; u < U; ++u)
+#pragma unroll
+      for (int b = 0; b < BAGS; ++b)
+#pragma unroll
+        for (int j = 0; j < E; ++j) {
+          const float value = Kept<TABLE>::get(number(x[u][b][j / V], j % V));
+          sum[b][j] += gains ? gain[u][b] * value : value;
+        }
   }
 #pragma unroll
   for (int b = 0; b < BAGS; ++b) {
     if (first_bag + b < num_bags) {
 #pragma unroll
       for (int k = 0; k < K; ++k) {
-        if (group.has(k)) put(out + static_cast<u64>(first_bag + b) * DIM + group.offset(k), sum[b] + k * V);
+        if (group.has(k)) put(out + (first_bag + b) * STRIDE + group.offset(k), sum[b] + k * V);
       }
     }
   }
