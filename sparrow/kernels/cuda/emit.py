@@ -28,11 +28,18 @@ def row_step(step: RowStep) -> str:
     return _Writer(build(trace(step))).function(step)
 
 
+@functools.lru_cache(maxsize=1024)
+def by_element(step: RowStep) -> bool:
+    """Whether ``step`` works on every column for itself: no sum over the row, no number per row."""
+    values = Passes(build(trace(step))).values
+    return all(step.slot_shapes) and not any(value.reduction for value in values)
+
+
 class _Writer(Passes):
     def function(self, step: RowStep) -> str:
         per_element = [i for i, shape in enumerate(step.slot_shapes) if shape]
         per_row = [i for i, shape in enumerate(step.slot_shapes) if not shape]
-        lines = ["constexpr int32_t dim = DIM;", "(void)dim, (void)seed, (void)index;"]
+        lines = ["constexpr int32_t dim = STRIDE;", "(void)dim, (void)seed, (void)index;"]
         lines += [f"float (&slot{i})[E] = e[{k}];" for k, i in enumerate(per_element)]
         lines += [f"const float slot{i} = r[{k}];" for k, i in enumerate(per_row)]
         lines += [f"const float scalar{i} = scalars[{i}];" for i in range(len(step.scalars))]
@@ -64,7 +71,7 @@ class _Writer(Passes):
         if not body:
             return []
         if any("(column)" in line for line in body):
-            body = ["const int32_t column = group.element(i);", *body]
+            body = ["const int32_t column = group.column(i);", *body]
         return [
             *before,
             "#pragma unroll",

@@ -126,15 +126,16 @@ def add_update(
     sums = partial_sums(count)
     partials, tickets = NOTHING, NOTHING
     if sums:
-        partials, tickets = call.scratch(4 * dim * sums), call.scratch(4 * sums)
-        call.zero(tickets, 4 * sums)
+        partials, tickets = call.scratch(4 * dim * sums), call.scratch(4 * sums * tuned.slices)
+        call.zero(tickets, 4 * sums * tuned.slices)
     hyper, seeds, first_rows, logical_rows = scalars
     arguments = [
         *(entries, number(count), number(num_rows), bags, gains, grads, number(num_bags)),
-        *(hyper, seeds, first_rows, number(num_tables), logical_rows, partials, tickets, table),
+        *(hyper, seeds, first_rows, number(num_tables), logical_rows, partials, tickets, number(sums), table),
         *together(slots),
     ]
-    call.launch(program, source.UPDATE, -(-count // (CHUNK * tuned.task * tuned.warps)), 32 * tuned.warps, arguments)
+    blocks = -(-count // (CHUNK * tuned.task * tuned.warps)) * tuned.slices
+    call.launch(program, source.UPDATE, blocks, 32 * tuned.warps, arguments)
 
 
 ENTRY = jnp.uint32

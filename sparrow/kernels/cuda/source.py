@@ -81,7 +81,7 @@ def update_module(
     """The kernel that updates rows by ``step``; raise `Inexpressible` where the rule has no translation."""
     per_element = sum(bool(shape) for shape in step.slot_shapes)
     macros = tuning.macros(tuned) | {
-        "DIM": step.dim,
+        "DIM": step.dim // tuned.slices,
         "TABLE": TYPES[step.dtype],
         "GRADS": TYPES[grads],
         "NE": per_element,

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 
+from sparrow.kernels.cuda.emit import by_element
 from sparrow.kernels.row import RowStep
 
 HALVES = ("bfloat16", "float16")
+LONG = 512
+"""Longer rows are updated by slices where the rule allows it: with its slots, such a row would not fit in registers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +51,7 @@ class UpdateTuning:
     ones: int = 2
     row_hint: int = 1
     grad_hint: int = 0
+    slices: int = 1
 
 
 def macros(tuning: SortTuning | LookupTuning | UpdateTuning) -> dict[str, int]:
@@ -106,6 +110,8 @@ def _slices(vectors: int) -> int:
 
 def for_update(step: RowStep, grad_dtype: str) -> UpdateTuning:
     """The tuning of an update with ``step`` and gradients of ``grad_dtype``."""
+    if step.dim > LONG and by_element(step) and (parts := _slices(step.dim // vector(step.dim, 4))) > 1:
+        return UpdateTuning(vector(step.dim, 4), min_blocks=6, slices=parts)
     both_halves = step.dtype in HALVES and grad_dtype in HALVES
     per_element = sum(bool(shape) for shape in step.slot_shapes)
     width = vector(step.dim, 8 if both_halves and not per_element else 4)

@@ -31,6 +31,7 @@ CASES = [
     (rules.Adam(), 1, {"count": 40, "with_bags": False, "with_gains": True}, {}),
     (rules.LAMB(), 200, {"count": 60}, {}),
     (rules.RowwiseAdagrad(), 2048, {"count": 40}, {}),
+    (rules.Adam(), 1024, {"count": 40}, {"dtype": "bfloat16", "stochastic": True}),  # by slices
     (rules.Adam(), 16, {"count": 120}, {"dtype": "bfloat16", "stochastic": True}),
     (rules.RowwiseAdagrad(), 12, {"count": 120}, {"dtype": "float16", "stochastic": True}),
     (rules.SGD(), 3, {"count": 50}, {"dtype": "bfloat16"}),
@@ -82,7 +83,7 @@ def hot(kind, count):
 
 
 @pytest.mark.parametrize(("kind", "count"), [("one row", 2500), ("two rows", 1100), ("runs", 1500)])
-@pytest.mark.parametrize("dim", [4, 128])
+@pytest.mark.parametrize("dim", [4, 128, 520])
 def test_cut_segments(kind, count, dim):
     """Every level of the tree is reached, the sum is right, and its bits depend on the row's own entries alone."""
     rng = np.random.default_rng(2)

@@ -1,5 +1,6 @@
 // How a row lies over the lanes of a warp. Macros decide it:
-//   DIM     elements of a row
+//   DIM     elements of a row, or of a slice of it
+//   SLICES  slices that a row has; each is worked on for itself
 //   VECTOR  elements that a lane reads at once, a divisor of DIM
 //   LANES   lanes that share a row (0: as few as hold it in one vector each, 32 at most)
 constexpr int V = VECTOR;
@@ -10,6 +11,7 @@ constexpr int G = 32 / L;                 // groups in a warp
 constexpr int K = (VECTORS + L - 1) / L;  // vectors of a lane
 constexpr int E = K * V;                  // elements of a lane
 constexpr bool RAGGED = K * L != VECTORS;
+constexpr u64 STRIDE = static_cast<u64>(DIM) * SLICES;  // elements of a complete row
 static_assert(DIM % V == 0, "a row is made of vectors");
 
 template <class T>
@@ -20,12 +22,13 @@ DEVICE T exchange(u32 mask, T x, int distance) {
 
 // The lanes that share a row. Lane l holds vectors l, l + L, ...
 struct Group {
-  u32 lane;  // within the group
-  u32 mask;  // the warp's lanes that take part in what the group does
+  u32 lane;   // within the group
+  u32 mask;   // the warp's lanes that take part in what the group does
+  u32 slice;  // of the row
 
   MEMBER bool has(int k) const { return !RAGGED || k * L + lane < VECTORS; }
   MEMBER int offset(int k) const { return (k * L + lane) * V; }
-  MEMBER int element(int i) const { return offset(i / V) + i % V; }
+  MEMBER int column(int i) const { return slice * DIM + offset(i / V) + i % V; }
   MEMBER bool inside(int i) const { return has(i / V); }
   // Of all lanes' x, by a butterfly: every lane gets the same bits, because a + b is b + a.
   template <class T, class F>

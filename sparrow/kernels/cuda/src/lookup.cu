@@ -1,11 +1,9 @@
 // Pooled rows of bags.
 //   TABLE, OUT  types of the table and of the result (types.cuh)     BAGGED  bags of any length, not of one entry each
-//   SLICES  parts of DIM columns that a row has, each pooled for itself
 //   WARPS, MIN_BLOCKS  of the launch     AT_ONCE  rows of a group that are on their way together
 //   BAGS  bags that a group sums side by side
 typedef Kept<TABLE>::T Row;
 typedef Kept<OUT>::T Out;
-constexpr u64 STRIDE = static_cast<u64>(DIM) * SLICES;
 
 DEVICE void put(Out* to, const float* x) {
   Out values[V];
@@ -20,12 +18,12 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS)
     lookup(const Row* table, u32 num_rows, const u32* __restrict__ ids, const float* __restrict__ gains,
                Out* out, u32 num_bags) {
   const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const Group group{lane % L, FULL};
   const u32 g = lane / L;
   const u32 unit = blockIdx.x * WARPS + warp, base = unit / SLICES * 32;
   if (base >= num_bags) return;
-  table += unit % SLICES * DIM;
-  out += unit % SLICES * DIM;
+  const Group group{lane % L, FULL, unit % SLICES};
+  table += group.slice * DIM;
+  out += group.slice * DIM;
   const u32 my_id = base + lane < num_bags ? ids[base + lane] : NONE;
   float my_gain = 1.0f;
   if (gains) my_gain = base + lane < num_bags ? gains[base + lane] : 0.0f;
@@ -69,10 +67,10 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS)
     lookup(const Row* table, u32 num_rows, const u32* __restrict__ ids, const u32* __restrict__ offsets,
                 const float* __restrict__ gains, Out* out, u32 num_bags) {
   const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const Group group{lane % L, FULL};
   const u32 unit = blockIdx.x * WARPS + warp, first_bag = (unit / SLICES * G + lane / L) * BAGS;
-  table += unit % SLICES * DIM;
-  out += unit % SLICES * DIM;
+  const Group group{lane % L, FULL, unit % SLICES};
+  table += group.slice * DIM;
+  out += group.slice * DIM;
   constexpr int U = AT_ONCE < L ? AT_ONCE : L;
   u32 start[BAGS], stop[BAGS], my_id[BAGS], next_id[BAGS], longest = 0;
   float my_gain[BAGS], next_gain[BAGS], sum[BAGS][E];

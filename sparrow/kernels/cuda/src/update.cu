@@ -61,7 +61,7 @@ struct RowValues {
   float r[NR > 0 ? NR : 1];
 
   MEMBER void load(const Group& group, const State& state, u32 index, u64 policy) {
-    const u64 at = static_cast<u64>(index) * DIM;
+    const u64 at = index * STRIDE + group.slice * DIM;
 #pragma unroll
     for (int k = 0; k < K; ++k) {
       if (group.has(k)) {
@@ -79,7 +79,7 @@ struct RowValues {
     for (int s = 0; s < NR; ++s) r[s] = state.r[s][index];
   }
   MEMBER void store(const Group& group, const State& state, u32 index, u64 policy) const {
-    const u64 at = static_cast<u64>(index) * DIM;
+    const u64 at = index * STRIDE + group.slice * DIM;
 #pragma unroll
     for (int k = 0; k < K; ++k) {
       if (group.has(k)) {
@@ -106,7 +106,7 @@ ROW_STEP
 struct Inputs {
   Entries all;
   float* partials;  // sums of pieces, then of nodes, level by level: two places for each unit of positions
-  u32* tickets;     // likewise; zero before
+  u32* tickets;     // likewise, of this slice; zero before
 };
 
 // `sum` of piece `piece` of the segment of `row` that begins at `start`. True: it is now the sum of the whole segment.
@@ -119,7 +119,7 @@ DEVICE bool fold_up(const Group& group, const Inputs& in, u32 row, u32 start, u3
     // one, and the first of another.
     const auto place = [&](u32 member) { return 2 * ((start >> shift) + member) + (member == 0 ? 1 : 0); };
     const auto is_member = [&](u32 member) { return in.all.row_at(start + (static_cast<u64>(member) << shift)) == row; };
-    float* mine = partials + static_cast<u64>(place(piece)) * DIM;
+    float* mine = partials + place(piece) * STRIDE;
 #pragma unroll
     for (int k = 0; k < K; ++k) {
       if (group.has(k)) store<CACHED>(mine + group.offset(k), make_pack<V>(sum + k * V), 0);
@@ -142,7 +142,7 @@ DEVICE bool fold_up(const Group& group, const Inputs& in, u32 row, u32 start, u3
       Pack<float, V> x[MANY][K];
 #pragma unroll
       for (u32 a = 0; a < MANY; ++a) {
-        const float* from = partials + static_cast<u64>(place(first + done + a)) * DIM;
+        const float* from = partials + place(first + done + a) * STRIDE;
 #pragma unroll
         for (int k = 0; k < K; ++k) {
           x[a][k] = {};
@@ -156,7 +156,7 @@ DEVICE bool fold_up(const Group& group, const Inputs& in, u32 row, u32 start, u3
     }
     if (first == 0 && !is_member(32)) return true;
     const u32 places = 2 * (((in.all.n - 1) >> shift) + 1);
-    partials += static_cast<u64>(places) * DIM;
+    partials += places * STRIDE;
     tickets += places;
     piece /= 32;
   }
@@ -170,13 +170,13 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS)
     update(const u64* __restrict__ entries, u32 n, u32 num_rows, const u32* __restrict__ bags, const float* __restrict__ gains,
            const Grad* __restrict__ grads, u32 num_bags, const float* __restrict__ hyper, const u32* __restrict__ seeds,
            const int32_t* __restrict__ first_rows, u32 num_tables, const int32_t* __restrict__ logical_rows, float* partials,
-           u32* tickets, Row* table, Slots slots) {
+           u32* tickets, u32 num_sums, Row* table, Slots slots) {
   __shared__ Work works[WARPS];
   const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   Work& work = works[warp];
-  const u32 base = (blockIdx.x * WARPS + warp) * TASK * C;
+  const u32 slice = blockIdx.x % SLICES, base = (blockIdx.x / SLICES * WARPS + warp) * TASK * C;
   if (base >= n) return;
-  const Inputs in{{entries, n}, partials, tickets};
+  const Inputs in{{entries, n}, partials + slice * DIM, tickets + slice * num_sums};
   State state;
   state.table = table;
 #pragma unroll
@@ -245,12 +245,12 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS)
   __syncwarp();
 
   const u32 g = lane / L;
-  const Group all{lane % L, FULL}, own{lane % L, L == 32 ? FULL : ((1u << (L % 32)) - 1) << (g * L)};
+  const Group all{lane % L, FULL, slice}, own{lane % L, L == 32 ? FULL : ((1u << (L % 32)) - 1) << (g * L), slice};
   const u64 policy = make_policy<ROW_HINT>(), grad_policy = make_policy<GRAD_HINT>();
   const auto grad = [&](const u64& entry, int k, bool there) {
     const u32 bag = static_cast<u32>(entry);
     Pack<Grad, V> pack{};
-    if (there && bag < num_bags && all.has(k)) pack = load<GRAD_HINT, V>(grads + static_cast<u64>(bag) * DIM + all.offset(k), grad_policy);
+    if (there && bag < num_bags && all.has(k)) pack = load<GRAD_HINT, V>(grads + bag * STRIDE + slice * DIM + all.offset(k), grad_policy);
     return pack;
   };
   const auto gain_at = [&](u32 at) {
