@@ -56,5 +56,8 @@ def test_update_and_lookup(seed):
     inside = (ids >= 0) & (ids < num_rows)
     rows = np.asarray(table, np.float64)[np.where(inside, ids, 0)] * inside[:, None]
     rows = rows if gains is None else rows * np.asarray(gains, np.float64)[:, None]
-    want = rows if one_each else np.stack([rows[a:b].sum(0) for a, b in itertools.pairwise(offsets)])
-    np.testing.assert_allclose(pooled, want, rtol=1e-5, atol=1e-4 * count**0.5)
+    bags = [rows[i : i + 1] for i in range(count)] if one_each else [rows[a:b] for a, b in itertools.pairwise(offsets)]
+    for got, bag in zip(
+        np.asarray(pooled), bags, strict=True
+    ):
+        np.testing.assert_allclose(got, bag.sum(0), rtol=1e-6, atol=1e-4 * np.abs(bag).sum(0).max(initial=0))
