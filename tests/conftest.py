@@ -3,7 +3,6 @@
 import os
 import shutil
 import tempfile
-import types
 
 import pytest
 
@@ -21,11 +20,9 @@ OPTIMIZED = {"xla_backend_optimization_level": 3, "xla_llvm_disable_expensive_pa
 os.environ.setdefault("JAX_DEFAULT_MATMUL_PRECISION", "highest")  # GPUs round the factors to 10 bits otherwise
 AS_USERS = {**os.environ, "XLA_FLAGS": ""}  # the environment of programs that run as users run them
 
-import jax  # noqa: E402
 
 import sparrow as sp  # noqa: E402
 
-NO_PARAMETERS = types.SimpleNamespace(params={})
 AVAILABLE = [name for name, state in sp.backends().items() if state == "available"]
 
 
@@ -41,12 +38,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(str(item.path)))
-        # Off a GPU, Pallas interprets its kernels: seconds each.
-        if (
-            getattr(item, "callspec", NO_PARAMETERS).params.get("backend") == "pallas"
-            and jax.default_backend() == "cpu"
-        ):
-            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(params=AVAILABLE)

@@ -15,7 +15,6 @@ import sparrow as sp
 from tests.rule_cases import CASES, Case
 
 DIM, BATCH = 6, 5
-ON_GPU = jax.default_backend() == "gpu"
 ROWS = {"left": 11, "right": 7}
 BY_NAME = {case.name: case for case in CASES}
 

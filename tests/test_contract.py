@@ -9,28 +9,24 @@ import pytest
 
 import sparrow as sp
 from tests.conftest import AVAILABLE
-from tests.harness import BATCH, DIM, ON_GPU, ROWS, Float64Twin, problem, random_grads, random_inputs
+from tests.harness import BATCH, DIM, ROWS, Float64Twin, problem, random_grads, random_inputs
 from tests.rule_cases import CASES
 
 NAMES = [case.name for case in CASES]
 SOME = ["sgd_nesterov", "rowwise_adagrad_l2", "adam_by_row", "partial_rowwise_lamb", "user_rule"]
-FORMS = {"sgd", "sgd_momentum", "adagrad", "rowwise_adagrad", "adagrad_momentum", "adam", "ftrl"}  # others do more
 
 
-def rules_and_backends(interpreted, names=NAMES):
-    """Off a GPU, Pallas interprets its kernels, which takes seconds to compile: it runs the rules ``interpreted``."""
-    of = {backend: interpreted if backend == "pallas" and not ON_GPU else names for backend in AVAILABLE}
-    together = pytest.mark.xdist_group  # what is compiled for one rule on one backend serves all tests of it
+def rules_and_backends(names=NAMES):
+    """Each of the rules ``names`` on each backend; tests of one rule on one backend share what is compiled for it."""
     pairs = [
-        pytest.param(name, backend, marks=together(f"{name}-{backend}"))
+        pytest.param(name, backend, marks=pytest.mark.xdist_group(f"{name}-{backend}"))
         for backend in AVAILABLE
-        for name in of[backend]
+        for name in names
     ]
     return pytest.mark.parametrize(("case", "backend"), pairs)
 
 
-every_rule = rules_and_backends(interpreted=[name for name in NAMES if name not in FORMS])
-most_rules = rules_and_backends(interpreted=SOME)
+every_rule = rules_and_backends()
 FEATURES = ("bag", "same_table", "weighted")
 
 
@@ -65,20 +61,20 @@ def test_equals_float64_over_20_steps(case, backend):
             np.testing.assert_allclose(value, expected, rtol=2e-6, atol=2e-6 * np.abs(expected).max(), err_msg=slot)
 
 
-@most_rules
+@every_rule
 def test_same_bits_twice(case, backend):
     setup = problem(case, backend)
     assert bits(setup, train(setup, 3)[0]) == bits(setup, train(setup, 3)[0])
 
 
-@most_rules
+@every_rule
 def test_untouched_rows_keep_their_bits(case, backend):
     setup = problem(case, backend)
     untouched = {"left": [8, 9, 10], "right": [4, 5, 6]}
     assert bits(setup, train(setup, 3)[0], untouched) == bits(setup, setup.fresh(), untouched)
 
 
-@most_rules
+@every_rule
 def test_zero_gradient_touches_the_row(case, backend):
     """A looked-up row with a zero gradient takes its step: moments decay, weight decay acts, counts count."""
     setup = problem(case, backend)
@@ -93,7 +89,7 @@ def test_zero_gradient_touches_the_row(case, backend):
             np.testing.assert_allclose(value, twin.slots[name][slot], rtol=1e-5, atol=1e-6, err_msg=slot)
 
 
-@most_rules
+@every_rule
 def test_no_nan_from_zeros(case, backend):
     setup = problem(case, backend)
     state = setup.fresh()
@@ -104,7 +100,7 @@ def test_no_nan_from_zeros(case, backend):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((state.tables, state.slots)))
 
 
-@rules_and_backends(interpreted=["rowwise_adagrad_l2", "user_rule"])
+@every_rule
 def test_sum_of_row_grads_equals_the_concatenated_batch(case, backend):
     setup = problem(case, backend)
     rng = np.random.default_rng(3)
@@ -131,7 +127,7 @@ def test_sum_of_row_grads_equals_the_concatenated_batch(case, backend):
     assert int(added.step) == int(at_once.step) == 1
 
 
-@rules_and_backends(interpreted=["rowwise_adagrad"], names=["sgd", "rowwise_adagrad", "adam", "user_rule"])
+@rules_and_backends(["sgd", "rowwise_adagrad", "adam", "user_rule"])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_16_bit_tables_round_to_a_neighbour(case, dtype, backend):
     """Stochastic rounding lands on one of the two neighbours of the float32 result, and both ways."""
@@ -170,7 +166,7 @@ def test_schedule_does_not_recompile(backend):
     assert int(state.step) == 4
 
 
-@rules_and_backends(interpreted=["sgd_nesterov"], names=["sgd", "adam"])
+@rules_and_backends(["sgd", "adam"])
 def test_empty_batch_changes_nothing_but_the_step(case, backend):
     setup = problem(case, backend)
     empty = {"bag": [[]] * BATCH, "same_table": sp.Ragged([], [0] * (BATCH + 1)), "weighted": [[]] * BATCH}

@@ -62,7 +62,7 @@ class Embedder:
     """
 
     def __init__(self, features: Sequence[FeatureSpec], backend: str = "auto") -> None:
-        """Stacks the tables of ``features`` and picks a backend: "auto", "xla", "native", "cuda" or "pallas"."""
+        """Stacks the tables of ``features`` and picks a backend: "auto", "xla", "native" or "cuda"."""
         self.features: tuple[FeatureSpec, ...] = _check_features(features)
         self.tables: dict[str, TableSpec] = _collect_tables(self.features)
         self.stacks: tuple[Stack, ...] = stack_tables(list(self.tables.values()))

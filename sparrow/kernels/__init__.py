@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 
-from sparrow.kernels import cuda, feed, native, pallas, xla
+from sparrow.kernels import cuda, feed, native, xla
 from sparrow.kernels.platform import platform
 from sparrow.kernels.rounding import GOLDEN, mix
 from sparrow.kernels.row import LIMITS
@@ -53,7 +53,7 @@ class Backend(Protocol):
         """Applies ``step`` once to every row that ``grads`` touches."""
 
 
-BACKENDS: dict[str, Backend] = {"xla": xla, "native": native, "cuda": cuda, "pallas": pallas}
+BACKENDS: dict[str, Backend] = {"xla": xla, "native": native, "cuda": cuda}
 
 
 def backends() -> dict[str, str]:

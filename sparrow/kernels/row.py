@@ -19,8 +19,8 @@ LIMITS = ("min_value", "max_value")
 class RowStep:
     """What one touched row of a stack goes through in a step. Static and hashable.
 
-    Every backend runs exactly this function: ``xla`` maps it over the touched rows, ``pallas`` traces it inside
-    its kernel, ``native`` turns its jaxpr into C++.
+    Every backend runs exactly this function: ``xla`` maps it over the touched rows, ``native`` and ``cuda`` turn its
+    jaxpr into C++ and CUDA.
 
     Attributes:
       rule: the rule without its numbers (`Rule.without_numbers`).

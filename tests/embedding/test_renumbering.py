@@ -89,7 +89,7 @@ def test_rows_under_other_numbers_give_the_same_bits(backend, dtype):
             assert differ > 0.1 if dtype == "bfloat16" else differ == 0  # only rounding reads them
 
 
-@pytest.mark.parametrize("backend", sorted({"xla", "native"} & {*AVAILABLE}))  # test_pallas compares it with xla
+@pytest.mark.parametrize("backend", AVAILABLE)
 def test_rows_have_their_own_numbers_unless_others_are_given(backend):
     emb = embedder(backend, "bfloat16")
     batch = emb.pack({"users": [3, 7], "items": [0, 3]})

@@ -57,7 +57,5 @@ def test_update_and_lookup(seed):
     rows = np.asarray(table, np.float64)[np.where(inside, ids, 0)] * inside[:, None]
     rows = rows if gains is None else rows * np.asarray(gains, np.float64)[:, None]
     bags = [rows[i : i + 1] for i in range(count)] if one_each else [rows[a:b] for a, b in itertools.pairwise(offsets)]
-    for got, bag in zip(
-        np.asarray(pooled), bags, strict=True
-    ):
+    for got, bag in zip(np.asarray(pooled), bags, strict=True):
         np.testing.assert_allclose(got, bag.sum(0), rtol=1e-6, atol=1e-4 * np.abs(bag).sum(0).max(initial=0))
