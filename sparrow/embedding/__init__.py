@@ -4,14 +4,17 @@ from sparrow.embedding.dynamic.id_map import Settings, id_map
 from sparrow.embedding.dynamic.new_rows import NewRows
 from sparrow.embedding.dynamic.record import Dynamic
 from sparrow.embedding.dynamic.vocabularies import Held, Vocabularies
-from sparrow.embedding.embedder import Embedder, EmbeddingState
+from sparrow.embedding.embedder import Embedder
 from sparrow.embedding.hashing import U64, hash_integers, mix64
 from sparrow.embedding.initializers import INITIALIZERS, Constant, Initializer, Normal, Uniform, register_initializer
 from sparrow.embedding.inputs import Bags, Ragged, to_bags
 from sparrow.embedding.packing import Measured, PackedBatch, of_one_size
 from sparrow.embedding.row_grads import RowGrads
+from sparrow.embedding.sharding.measured import RoutedBatch
+from sparrow.embedding.sharding.shards import Shards
 from sparrow.embedding.sizes import Learned, Sizes, size_class
 from sparrow.embedding.specs import FeatureSpec, TableSpec
+from sparrow.embedding.state import EmbeddingState
 
 __all__ = [
     "INITIALIZERS",
@@ -30,8 +33,10 @@ __all__ = [
     "Normal",
     "PackedBatch",
     "Ragged",
+    "RoutedBatch",
     "RowGrads",
     "Settings",
+    "Shards",
     "Sizes",
     "TableSpec",
     "Uniform",

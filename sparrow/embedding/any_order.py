@@ -11,7 +11,7 @@ BITS = 6  # of a digit: 2**26 digits add up without overflow
 DIGITS = 8
 
 
-def sum_in_any_order(parts: Sequence[jax.Array]) -> jax.Array:
+def sum_in_any_order(parts: Sequence[jax.Array], axes: tuple[str, ...] = ()) -> jax.Array:
     """The sum of all numbers of ``parts``: the same bits in any order, and however they are divided into parts.
 
     Each number is cut into digits, counted from the power of two above the largest number, and digits are added as
@@ -20,6 +20,7 @@ def sum_in_any_order(parts: Sequence[jax.Array]) -> jax.Array:
 
     Args:
       parts: (any,) float32 each, not negative; up to 2**26 numbers in all.
+      axes: of a mesh, over which the numbers are spread.
 
     >>> a, b = jnp.array([1e8, 3.0, 1e-3]), jnp.array([0.25])
     >>> float(sum_in_any_order([a, b])) == float(sum_in_any_order([jnp.concatenate([b, a])[::-1]])) == 1e8
@@ -28,9 +29,13 @@ def sum_in_any_order(parts: Sequence[jax.Array]) -> jax.Array:
     100.0
     """
     largest = jnp.stack([jnp.max(part, initial=0.0) for part in parts]).max()
+    if axes:
+        largest = jax.lax.pmax(largest, axes)  # type: ignore[no-untyped-call]
     exponent = jnp.clip(jax.lax.bitcast_convert_type(largest, jnp.uint32) >> 23, 26, 252)  # biased by 127
     scale = jax.lax.bitcast_convert_type((253 - exponent) << 23, jnp.float32)  # makes the largest less than 1
     sums = jnp.stack([_digit_sums(part * scale) for part in parts]).sum(axis=0)  # (DIGITS,) uint32
+    if axes:
+        sums = jax.lax.psum(sums, axes)  # type: ignore[no-untyped-call]
     total = jnp.zeros((), jnp.float32)
     for digit in reversed(range(DIGITS)):
         total = (total + sums[digit].astype(jnp.float32)) * 2.0**-BITS

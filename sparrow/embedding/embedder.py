@@ -3,41 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
 from sparrow.embedding.dynamic.new_rows import held_rows, put_back, started
 from sparrow.embedding.dynamic.vocabularies import Vocabularies
-from sparrow.embedding.guards import undifferentiable
-from sparrow.embedding.packing import Group, Measured, PackedBatch, measure, pack
+from sparrow.embedding.one_device import OneDevice
+from sparrow.embedding.packing import Group, Measured, PackedBatch
 from sparrow.embedding.row_grads import RowGrads
+from sparrow.embedding.sharding.measured import RoutedBatch
+from sparrow.embedding.sharding.on_mesh import EXCHANGES, OnMesh
+from sparrow.embedding.sharding.shards import Shards
 from sparrow.embedding.sizes import Sizes
 from sparrow.embedding.specs import FeatureSpec, TableSpec
-from sparrow.embedding.stacking import Stack, stable_hash, stack_tables
-from sparrow.kernels import Backend, RowGradients, choose
+from sparrow.embedding.stacking import Stack, stack_tables
+from sparrow.embedding.state import EmbeddingState
+from sparrow.kernels import Backend, choose
 from sparrow.registry import nearest
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class EmbeddingState:
-    """All tables and slots, by stack, and the optimizer step. A pytree; `Embedder.table` gives logical views.
-
-    Attributes:
-      step: () int32, how many updates were made.
-      seed: () uint32, of stochastic rounding.
-      tables: (rows, dim) by stack.
-      slots: (rows,) or (rows, dim) float32, by stack and slot name.
-    """
-
-    step: jax.Array
-    seed: jax.Array
-    tables: dict[str, jax.Array]
-    slots: dict[str, dict[str, jax.Array]]
 
 
 class Embedder:
@@ -61,13 +47,51 @@ class Embedder:
     [-1.0, -0.5, 0.0]
     """
 
-    def __init__(self, features: Sequence[FeatureSpec], backend: str = "auto") -> None:
-        """Stacks the tables of ``features`` and picks a backend: "auto", "xla", "native" or "cuda"."""
+    def __init__(
+        self,
+        features: Sequence[FeatureSpec],
+        backend: str = "auto",
+        mesh: Mesh | None = None,
+        axis: str | Sequence[str] = "data",
+        exchange: str = "auto",
+    ) -> None:
+        """Stack the tables of ``features``.
+
+        Args:
+          features: the features, each with its table.
+          backend: "auto", "xla", "native" or "cuda".
+          mesh: a mesh of devices that tables and batches are spread over; None: one device. Every method then gives
+            and takes arrays of the complete batch, split over ``axis``; `pack` takes the examples of this process.
+          axis: the name of the mesh's axis over which rows and examples are split, or several names. Further axes of
+            the mesh hold copies.
+          exchange: how rows reach the examples. "pooled": owners of rows sum what they have of each bag. "rows": every
+            distinct row travels once. "auto": for each stack the one with less traffic in the first batch packed.
+        """
         self.features: tuple[FeatureSpec, ...] = _check_features(features)
         self.tables: dict[str, TableSpec] = _collect_tables(self.features)
         self.stacks: tuple[Stack, ...] = stack_tables(list(self.tables.values()))
         self._stack_of = {table.name: stack for stack in self.stacks for table in stack.tables}
         self._backends: dict[str, Backend] = {stack.name: choose(backend, stack.step) for stack in self.stacks}
+        if exchange not in EXCHANGES:
+            raise ValueError(f"unknown exchange '{exchange}': {nearest(str(exchange), EXCHANGES)}")
+        shards = None if mesh is None else Shards.of(mesh, axis)
+        self._work: OneDevice | OnMesh = (
+            OneDevice(self.features, self.stacks, self._backends)
+            if shards is None or shards.mesh.size == 1
+            else OnMesh(self.features, self.stacks, self._backends, shards, exchange)
+        )
+
+    @property
+    def shards(self) -> Shards | None:
+        """The devices that tables and batches are split over; None: one device."""
+        return self._work.shards if isinstance(self._work, OnMesh) else None
+
+    @property
+    def sharded(self) -> OnMesh:
+        """The work on a mesh: layouts, exchanges, and tables block by block. An error on one device."""
+        if not isinstance(self._work, OnMesh):
+            raise ValueError("this Embedder works on one device: give it mesh=jax.make_mesh((8,), ('data',)), say")
+        return self._work
 
     @property
     def frozen(self) -> bool:
@@ -76,12 +100,7 @@ class Embedder:
 
     def init(self, key: jax.Array) -> EmbeddingState:
         """Fresh tables and slots. A table's values depend on ``key`` and its own name alone."""
-        tables, slots = {}, {}
-        for stack in self.stacks:
-            tables[stack.name] = _init_tables(stack, key)
-            slots[stack.name] = {name: _init_slot(stack, name, layout) for name, layout in stack.step.slots}
-        seed = jax.random.bits(jax.random.fold_in(key, stable_hash("stochastic rounding")), (), jnp.uint32)
-        return EmbeddingState(jnp.zeros((), jnp.int32), seed, tables, slots)
+        return self._work.init(key)
 
     def pack(
         self,
@@ -107,16 +126,20 @@ class Embedder:
           vocabularies: the ids of dynamic tables; the same object for every batch of a loop, in the order of its steps.
             Give the batch to `admit` before anything else.
           train: whether ids of dynamic tables are counted and get rows, or are looked up as they stand.
+
+        On a mesh, ``inputs`` are the examples of this process, in order: each of its devices takes an equal number.
+        Ids are routed to the devices that own their rows, with room for all of them: none is ever dropped. Processes
+        agree on the room; `measure` gives loops the two halves.
         """
         if vocabularies is None:
             if dynamic := [name for name, table in self.tables.items() if table.dynamic is not None]:
                 raise ValueError(f"table '{dynamic[0]}' is dynamic: give pack the vocabularies of emb.vocabularies()")
-            return pack(self.features, self.stacks, inputs, capacity, sizes)
+            return self._work.pack(inputs, capacity, sizes)
         if not train:
-            return pack(self.features, self.stacks, vocabularies.find(inputs), capacity, sizes)
+            return self._work.pack(vocabularies.find(inputs), capacity, sizes)
         rows, new = vocabularies.assign(inputs)
         try:
-            batch = pack(self.features, self.stacks, rows, capacity, sizes)
+            batch = self._work.pack(rows, capacity, sizes)
         except Exception:
             vocabularies.undo_last()
             raise
@@ -169,23 +192,33 @@ class Embedder:
                 slots[stack.name] = arrays
         return dataclasses.replace(state, tables=tables, slots=slots), dataclasses.replace(batch, new={})
 
-    def measure(self, inputs: Mapping[str, Any]) -> Measured:
+    def measure(self, inputs: Mapping[str, Any]) -> Measured | RoutedBatch:
         """Check a batch and count its ids: the first half of `pack`, for loops that pack several batches at a time.
 
         Learned sizes depend on the order of batches: give them what is ``loose`` in that order, then pack in any.
+
+        On a mesh this routes the ids, and waits for no other process. A loop over several processes lets ``needs``
+        travel with an earlier step, takes the largest of each over all processes, and lays out:
+        ``measured.pack(sizes.fit(embedder.sharded.settle(needs)))``.
         """
-        return measure(self.features, self.stacks, inputs)
+        return self._work.measure(inputs)
+
+    def exchange(self, batch: PackedBatch) -> PackedBatch:
+        """Send the ids of a batch to the devices that own their rows; on one device, return the batch.
+
+        `lookup` and `row_grads` do it by themselves where it was not done. Begin a compiled step with it, so that ids
+        travel once for both; or call it for the next batch while a step runs: it needs no table, and changes no result.
+        """
+        self._stacks_of(batch)
+        return self._work.exchange(batch)
 
     def lookup(self, state: EmbeddingState, batch: PackedBatch, dtype: Any = jnp.float32) -> dict[str, jax.Array]:
         """Activations by feature, (batch, dim). Take gradients with respect to these, never to the tables.
 
         ``dtype``: what the activations are rounded to; bags are summed in float32.
         """
-        rows = {
-            stack.name: self._backends[stack.name].lookup(self._table(state, stack), batch.lookups[stack.name], dtype)
-            for stack, _ in self._stacks_of(batch)
-        }
-        return self._activations(batch, rows)
+        acts, _ = self._work.lookup(state, batch, self._stacks_of(batch), dtype, sort=False)
+        return {feature.name: acts[feature.name] for feature in self.features}
 
     def lookup_for_update(
         self, state: EmbeddingState, batch: PackedBatch, dtype: Any = jnp.float32
@@ -193,41 +226,15 @@ class Embedder:
         """`lookup`, and the batch to give to `row_grads` or `update` afterwards, in the same program.
 
         A GPU sorts the ids for the update while it looks them up; `update` of the batch as `pack` made it sorts them
-        itself, later.
+        itself, later. On a mesh, ids travel once for both.
         """
-        rows, lookups = {}, {}
-        for stack, _ in self._stacks_of(batch):
-            backend, table, given = self._backends[stack.name], self._table(state, stack), batch.lookups[stack.name]
-            if stack.frozen:
-                rows[stack.name], lookups[stack.name] = backend.lookup(table, given, dtype), given
-            else:
-                rows[stack.name], lookups[stack.name] = backend.lookup_and_sort(table, given, dtype)
-        return self._activations(batch, rows), dataclasses.replace(batch, lookups=lookups)
-
-    def _table(self, state: EmbeddingState, stack: Stack) -> jax.Array:
-        return undifferentiable(state.tables[stack.name])
-
-    def _activations(self, batch: PackedBatch, rows: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-        """By feature, from the (num_bags, dim) pooled rows of every stack."""
-        activations: dict[str, jax.Array] = {}
-        for stack, groups in self._stacks_of(batch):
-            start = 0
-            for group in groups:
-                size = len(group.features) * group.num_bags
-                # Slices of columns: a model that puts its features side by side again gets this very array, because XLA
-                # joins neighbouring slices to one. It does not see through slices of a middle axis.
-                block = rows[stack.name][start : start + size]
-                block = block.reshape(group.num_bags, len(group.features) * stack.dim)
-                activations |= {
-                    name: block[:, i * stack.dim : (i + 1) * stack.dim] for i, name in enumerate(group.features)
-                }
-                start += size
-        return {feature.name: activations[feature.name] for feature in self.features}
+        acts, batch = self._work.lookup(state, batch, self._stacks_of(batch), dtype, sort=True)
+        return {feature.name: acts[feature.name] for feature in self.features}, batch
 
     def activation_shapes(self, batch: PackedBatch) -> dict[str, tuple[int, int]]:
         """The shape of each feature's activations, (batch, dim), in the order of `lookup`."""
         shapes = {
-            name: (group.num_bags, stack.dim)
+            name: (self._work.batch_size(group), stack.dim)
             for stack, groups in self._stacks_of(batch)
             for group in groups
             for name in group.features
@@ -237,18 +244,7 @@ class Embedder:
     def row_grads(self, batch: PackedBatch, act_grads: Mapping[str, jax.Array]) -> RowGrads:
         """The tables' gradient from the activations' gradients, as a value: add, scale, measure, then `apply`."""
         self._check_act_grads(batch, act_grads)
-        stacks = {}
-        for stack, groups in self._stacks_of(batch):
-            blocks = [
-                jnp.concatenate([self._clamped(name, act_grads[name]) for name in group.features], axis=1).reshape(
-                    -1, stack.dim
-                )
-                for group in groups
-            ]
-            bag_grads = blocks[0] if len(blocks) == 1 else jnp.concatenate(blocks)
-            lookups = batch.lookups[stack.name]
-            stacks[stack.name] = RowGradients(lookups.ids, lookups.bags, lookups.gains, bag_grads, lookups.order)
-        return RowGrads(stacks, tuple((stack.name, stack.num_rows) for stack in self.stacks))
+        return self._work.row_grads(batch, act_grads, self._stacks_of(batch))
 
     def apply(
         self, state: EmbeddingState, grads: RowGrads, *, logical_rows: Mapping[str, jax.Array] | None = None
@@ -258,42 +254,30 @@ class Embedder:
         ``logical_rows``: by stack, (rows,) int32, the number that each row has in its complete table. Given for stacks
         that hold their rows in another order, or only some of them: stochastic rounding is keyed by it.
         """
-        renumbered = logical_rows or {}
-        tables: dict[str, jax.Array] = {}
-        slots: dict[str, dict[str, jax.Array]] = {}
-        for stack in self.stacks:
-            names = [name for name, _ in stack.step.slots]
-            if stack.frozen:
-                tables[stack.name], slots[stack.name] = state.tables[stack.name], {}
-                continue
-            tables[stack.name], new_slots = self._backends[stack.name].update(
-                stack.step,
-                state.tables[stack.name],
-                tuple(state.slots[stack.name][name] for name in names),
-                grads.stacks[stack.name],
-                stack.scalars(state.step, state.seed, renumbered.get(stack.name)),
-            )
-            slots[stack.name] = dict(zip(names, new_slots, strict=True))
-        return EmbeddingState(state.step + 1, state.seed, tables, slots)
+        if grads.shards != self.shards:
+            raise ValueError("these row gradients were made by an Embedder on other devices; use this one's row_grads")
+        return self._work.apply(state, grads, logical_rows)
 
     def update(self, state: EmbeddingState, batch: PackedBatch, act_grads: Mapping[str, jax.Array]) -> EmbeddingState:
         """`row_grads` and `apply` in one."""
         return self.apply(state, self.row_grads(batch, act_grads))
 
     def table(self, state: EmbeddingState, name: str) -> jax.Array:
-        """The logical table, (vocabulary_size, embedding_dim)."""
+        """The logical table, (vocabulary_size, embedding_dim). On a mesh: a NumPy array, on the host."""
         stack = self._stack(name)
-        return _view(stack, name, state.tables[stack.name])
+        rows: jax.Array = self._work.rows(stack, state.tables[stack.name], stack.rows_of(name))
+        return rows
 
     def slots(self, state: EmbeddingState, name: str) -> dict[str, jax.Array]:
-        """The logical slots of a table, by slot name."""
+        """The logical slots of a table, by slot name. On a mesh: NumPy arrays, on the host."""
         stack = self._stack(name)
-        return {slot: _view(stack, name, array) for slot, array in state.slots[stack.name].items()}
+        span = stack.rows_of(name)
+        return {slot: self._work.rows(stack, array, span) for slot, array in state.slots[stack.name].items()}
 
     def with_table(self, state: EmbeddingState, name: str, array: Any) -> EmbeddingState:
         """The state with the values of table ``name`` replaced."""
         stack = self._stack(name)
-        new = _replaced(stack, name, state.tables[stack.name], array, f"table '{name}'")
+        new = self._replaced(stack, name, state.tables[stack.name], array, f"table '{name}'")
         return dataclasses.replace(state, tables=state.tables | {stack.name: new})
 
     def with_slots(self, state: EmbeddingState, name: str, slots: Mapping[str, Any]) -> EmbeddingState:
@@ -303,8 +287,15 @@ class Embedder:
         for slot, array in slots.items():
             if slot not in held:
                 raise ValueError(f"table '{name}' has no slot '{slot}': {nearest(slot, held)}")
-            held[slot] = _replaced(stack, name, held[slot], array, f"slot '{slot}' of table '{name}'")
+            held[slot] = self._replaced(stack, name, held[slot], array, f"slot '{slot}' of table '{name}'")
         return dataclasses.replace(state, slots=state.slots | {stack.name: held})
+
+    def on_its_devices(self, tree: Any) -> Any:
+        """The tree with every leaf on all devices of the mesh, unless it is there already; on one device, the tree.
+
+        Give it dense parameters and anything else that enters a compiled step beside tables and batches.
+        """
+        return tree if self.shards is None else self.shards.put_missing(tree)
 
     def backend_of(self, table: str) -> str:
         """The name of the backend that runs ``table``."""
@@ -312,7 +303,8 @@ class Embedder:
 
     def __repr__(self) -> str:
         stacks = ", ".join(f"{s.name}: {s.num_rows}x{s.dim} on {self._backends[s.name].name}" for s in self.stacks)
-        return f"Embedder({len(self.features)} features, {len(self.tables)} tables; {stacks})"
+        over = "" if self.shards is None else f", over {self.shards.count} devices"
+        return f"Embedder({len(self.features)} features, {len(self.tables)} tables; {stacks}{over})"
 
     def _stack(self, table: str) -> Stack:
         if table not in self._stack_of:
@@ -326,14 +318,12 @@ class Embedder:
             raise ValueError("this batch was packed by another Embedder; use this one's pack")
         return [(stack, groups) for stack, (_, groups) in zip(self.stacks, batch.groups, strict=True)]
 
-    def _clamped(self, feature: str, grad: jax.Array) -> jax.Array:
-        """The gradient within its table's limits. One in 16 bits stays so: the update reads half as much."""
-        limit = next(f for f in self.features if f.name == feature).table_spec.optimizer.max_gradient
-        grad = jnp.asarray(grad)
-        if limit is None and grad.dtype in (jnp.bfloat16, jnp.float16):
-            return grad
-        grad = grad.astype(jnp.float32)
-        return grad if limit is None else jnp.clip(grad, -limit, limit)
+    def _replaced(self, stack: Stack, table: str, array: jax.Array, new: Any, what: str) -> jax.Array:
+        span = stack.rows_of(table)
+        shape = (span.stop - span.start, *array.shape[1:])
+        if jnp.shape(new) != shape:
+            raise ValueError(f"{what} has the shape {shape}, got {jnp.shape(new)}")
+        return self._work.with_rows(stack, array, span, new)
 
     def _check_act_grads(self, batch: PackedBatch, act_grads: Mapping[str, jax.Array]) -> None:
         expected = self.activation_shapes(batch)
@@ -370,42 +360,3 @@ def _collect_tables(features: Sequence[FeatureSpec]) -> dict[str, TableSpec]:
                 f"two different tables are called '{table.name}'; features that share a table must share its TableSpec"
             )
     return tables
-
-
-def _init_tables(stack: Stack, key: jax.Array) -> jax.Array:
-    def values(table: TableSpec) -> jax.Array:
-        return table.initial_values(jax.random.fold_in(key, stable_hash(table.name)))
-
-    if len(stack.tables) == 1:
-        return values(stack.tables[0])
-    array = jnp.zeros((stack.num_rows, stack.dim), stack.step.dtype)
-    for table, start in zip(stack.tables, stack.first_rows, strict=True):
-        # Waited for, or the next table would be drawn while this one is still held twice.
-        array = jax.block_until_ready(_place(array, values(table), start))  # type: ignore[no-untyped-call]
-    return array
-
-
-@functools.partial(jax.jit, donate_argnums=0)  # in place: at most one table is held twice
-def _place(array: jax.Array, rows: jax.Array, start: int) -> jax.Array:
-    return jax.lax.dynamic_update_slice(array, rows, (start, 0))
-
-
-def _init_slot(stack: Stack, slot: str, layout: str) -> jax.Array:
-    starts = [table.optimizer.slot_init(slot) for table in stack.tables]
-    array = jnp.full(stack.slot_shape(layout), starts[0], jnp.float32)
-    for table, value in zip(stack.tables, starts, strict=True):
-        if value != starts[0]:
-            array = array.at[stack.rows_of(table.name)].set(value)
-    return array
-
-
-def _view(stack: Stack, table: str, array: jax.Array) -> jax.Array:
-    return array if len(stack.tables) == 1 else array[stack.rows_of(table)]
-
-
-def _replaced(stack: Stack, table: str, array: jax.Array, new: Any, what: str) -> jax.Array:
-    shape = jax.eval_shape(lambda a: a[stack.rows_of(table)], array).shape
-    if jnp.shape(new) != shape:
-        raise ValueError(f"{what} has the shape {shape}, got {jnp.shape(new)}")
-    new = jnp.asarray(new, array.dtype)
-    return new if len(stack.tables) == 1 else array.at[stack.rows_of(table)].set(new)

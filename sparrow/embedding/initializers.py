@@ -113,29 +113,38 @@ class Constant(Initializer):
         return jnp.full(shape, self.value, dtype)
 
 
+Draws = Callable[[jax.Array, tuple[int, int], Any], jax.Array]
+
+
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def draw(
-    initializer: Callable[[jax.Array, tuple[int, int], Any], jax.Array],
-    shape: tuple[int, int],
-    dtype: str,
-    key: jax.Array,
-) -> jax.Array:
+def draw(initializer: Draws, shape: tuple[int, int], dtype: str, key: jax.Array) -> jax.Array:
     """A table's values. Drawn in one piece, a large table would take three times its memory beside its own."""
     num_rows, dim = shape
-    size = 1 << max(0, (BLOCK_VALUES // dim).bit_length() - 1)
-
-    def block(key: jax.Array, count: int) -> jax.Array:
-        return initializer(key, (count, dim), jnp.float32).astype(dtype)
-
-    if num_rows * dim <= LARGE_VALUES or not getattr(initializer, "independent", False):
-        return block(key, num_rows)
+    size = block_rows(initializer, shape)
+    if size == num_rows:
+        return initializer(key, shape, jnp.float32).astype(dtype)
 
     def place(table: jax.Array, index: Any, count: int) -> jax.Array:
-        return jax.lax.dynamic_update_slice(table, block(jax.random.fold_in(key, index), count), (index * size, 0))
+        values = initializer(jax.random.fold_in(key, index), (count, dim), jnp.float32).astype(dtype)
+        return jax.lax.dynamic_update_slice(table, values, (index * size, 0))
 
     whole, rest = divmod(num_rows, size)
     table = jax.lax.fori_loop(0, whole, lambda index, table: place(table, index, size), jnp.zeros(shape, dtype))
     return place(table, whole, rest) if rest else table
+
+
+def block_rows(initializer: Draws, shape: tuple[int, int]) -> int:
+    """How many rows of a table are drawn at a time: all, or a part of a large table of independent values."""
+    num_rows, dim = shape
+    if num_rows * dim <= LARGE_VALUES or not getattr(initializer, "independent", False):
+        return num_rows
+    return 1 << max(0, (BLOCK_VALUES // dim).bit_length() - 1)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def draw_block(initializer: Draws, shape: tuple[int, int], dtype: str, key: jax.Array, index: int) -> jax.Array:
+    """Block ``index`` of the values that `draw` gives a large table; ``shape`` is the block's."""
+    return initializer(jax.random.fold_in(key, index), shape, jnp.float32).astype(dtype)
 
 
 def _check(record: Any) -> None:

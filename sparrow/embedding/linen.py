@@ -82,6 +82,7 @@ class Embed(nn.Module):
 
     def __call__(self, batch: PackedBatch) -> dict[str, jax.Array]:
         """Activations by feature."""
+        batch = self.embedder.exchange(batch)  # once, for the gradients too
         acts = self.embedder.lookup(self.state.value, batch)
         if self.is_initializing():
             return acts

@@ -11,12 +11,13 @@ import jax.numpy as jnp
 import optax
 from flax import nnx
 
-from sparrow.embedding.embedder import Embedder, EmbeddingState
+from sparrow.embedding.embedder import Embedder
 from sparrow.embedding.guards import untrained
 from sparrow.embedding.model_gradients import ACCUMULATES, Gradients, accumulates, room, sum_calls
 from sparrow.embedding.packing import PackedBatch
 from sparrow.embedding.row_grads import RowGrads
 from sparrow.embedding.specs import FeatureSpec
+from sparrow.embedding.state import EmbeddingState
 
 _ADVICE = (
     "nnx.value_and_grad (or nnx.grad) does not reach the tables of this sp.nnx.Embed. Write "
@@ -86,6 +87,7 @@ class Embed(nnx.Module):
 
     def __call__(self, batch: PackedBatch) -> dict[str, jax.Array]:
         """Activations by feature."""
+        batch = self.embedder.exchange(batch)  # once, for the gradients too
         acts = self.embedder.lookup(self.state.get_value(), batch)
         probe, used = self.probe.get_value(), self.batches.get_value()
         prepared = len(used) < len(probe)

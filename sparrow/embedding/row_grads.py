@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 
 from sparrow.embedding.any_order import sum_in_any_order
+from sparrow.embedding.sharding.shards import EVERYWHERE, Shards
 from sparrow.kernels import RowGradients, sum_by_row
+
+Stacks = dict[str, RowGradients]
 
 
 @jax.tree_util.register_dataclass
@@ -17,19 +21,32 @@ class RowGrads:
     """The gradient of every table for one or several batches. Its size follows the batch, never the vocabulary.
 
     ``a + b`` is the gradient of both batches: applying it once equals one step on the concatenated batch.
+
+    Attributes:
+      stacks: by stack; on a mesh, each shard holds those of its own rows.
+      num_rows: by stack, on each device.
+      shards: the devices that hold them; None: one device.
     """
 
     stacks: dict[str, RowGradients]
-    num_rows: tuple[tuple[str, int], ...] = dataclasses.field(metadata={"static": True})  # by stack
+    num_rows: tuple[tuple[str, int], ...] = dataclasses.field(metadata={"static": True})
+    shards: Shards | None = dataclasses.field(metadata={"static": True}, default=None)
 
     def __add__(self, other: RowGrads) -> RowGrads:
         if not isinstance(other, RowGrads):
             return NotImplemented
-        if self.num_rows != other.num_rows:
+        if (self.num_rows, self.shards) != (other.num_rows, other.shards):
             raise ValueError("only row gradients of the same Embedder can be added")
-        return dataclasses.replace(
-            self, stacks={name: _concatenate(grads, other.stacks[name]) for name, grads in self.stacks.items()}
-        )
+
+        def both(ours: Stacks, theirs: Stacks) -> Stacks:
+            return {name: _concatenate(grads, theirs[name]) for name, grads in ours.items()}
+
+        # Shard by shard: one array of all shards would have to move rows between them.
+        if self.shards is None:
+            joined = both(self.stacks, other.stacks)
+        else:
+            joined = self.shards.each(both, self.shards.split, self.shards.split)(self.stacks, other.stacks)
+        return dataclasses.replace(self, stacks=joined)
 
     def scale(self, factor: jax.Array | float) -> RowGrads:
         """Every row gradient times ``factor``, in float32."""
@@ -54,12 +71,29 @@ class RowGrads:
 
         Its bits depend neither on how rows are numbered, nor on how tables are stacked, nor on padding.
         """
-        return jnp.sqrt(sum_in_any_order([_row_squares(self.stacks[name], rows) for name, rows in self.num_rows]))
+        axes = () if self.shards is None else self.shards.axes
+
+        def squared(stacks: Stacks) -> jax.Array:
+            return sum_in_any_order([_row_squares(stacks[name], rows) for name, rows in self.num_rows], axes)
+
+        return jnp.sqrt(self._over_all(squared))
 
     def all_finite(self) -> jax.Array:
         """Whether every gradient that reaches a row is finite."""
-        checks = [_all_finite(self.stacks[name], rows) for name, rows in self.num_rows]
-        return jnp.stack(checks).all()
+        axes = () if self.shards is None else self.shards.axes
+
+        def finite(stacks: Stacks) -> jax.Array:
+            here = jnp.stack([_all_finite(stacks[name], rows) for name, rows in self.num_rows]).all()
+            return jax.lax.pmin(here.astype(jnp.int32), axes) == 1 if axes else here  # type: ignore[no-untyped-call]
+
+        return self._over_all(finite)
+
+    def _over_all(self, f: Callable[[Stacks], jax.Array]) -> jax.Array:
+        """A number over all stacks; ``f`` itself reduces it over the shards."""
+        if self.shards is None:
+            return f(self.stacks)
+        number: jax.Array = self.shards.each(f, self.shards.split, EVERYWHERE)(self.stacks)
+        return number
 
 
 def _row_squares(grads: RowGradients, num_rows: int) -> jax.Array:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Callable, Collection, Mapping
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from sparrow.registry import nearest
 
@@ -24,6 +25,9 @@ def size_class(count: int) -> int:
         return 8
     step = 1 << ((count - 1).bit_length() - 3)
     return -(-count // step) * step
+
+
+Agree: TypeAlias = Callable[[npt.NDArray[np.int32]], npt.NDArray[np.int32]]
 
 
 class Learned(NamedTuple):
@@ -58,8 +62,14 @@ class Sizes:
     {'a': 224, 'b': 32}
     """
 
-    def __init__(self, learned: Learned | None = None) -> None:
+    def __init__(self, learned: Learned | None = None, agree: Agree | None = None) -> None:
+        """Begin with ``learned``.
+
+        ``agree``, for tables over several processes: gives the largest of each number over all processes, which call it
+        together; None: a collective of its own for every batch.
+        """
         self.learned = learned or Learned(0, {}, {})
+        self.agree = agree
 
     def fit(self, counts: Mapping[str, int]) -> dict[str, int]:
         """Sizes that hold so many ids, by stack; they grow where one of them is too small."""

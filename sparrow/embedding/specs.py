@@ -107,11 +107,16 @@ class TableSpec:
         """Whether rows are written with stochastic rounding: asked for, and 16 bits wide."""
         return self.stochastic_rounding and self.dtype != "float32"
 
+    @property
+    def values(self) -> Initializer:
+        """The initializer, or the default one."""
+        limit = self.vocabulary_size**-0.5
+        return self.initializer or Uniform(-limit, limit)
+
     def initial_values(self, key: jax.Array) -> jax.Array:
         """(vocabulary_size, embedding_dim) of the table's dtype."""
         shape = (self.vocabulary_size, self.embedding_dim)
-        limit = self.vocabulary_size**-0.5
-        values: jax.Array = draw(self.initializer or Uniform(-limit, limit), shape, self.dtype, key)
+        values: jax.Array = draw(self.values, shape, self.dtype, key)
         if values.shape != shape:
             raise ValueError(f"the initializer of table '{self.name}' returns {values.shape}, it must be {shape}")
         return values

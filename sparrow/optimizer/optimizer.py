@@ -140,20 +140,27 @@ class Optimizer:
             object.__setattr__(self, "skip_nonfinite", self.loss_scale is not None)
 
     def init(self, embedding: EmbeddingState, params: Any) -> OptimizerState:
-        """Return the state before the first step."""
-        dense = self.tx.init(params)
+        """Return the state before the first step.
+
+        Where the tables are on a mesh, everything else is placed there, too: on every device, except parameters that
+        are on the mesh already, as the caller has split them, and their optax state.
+        """
+        place = self.embedder.on_its_devices
+        params = place(params)
+        dense = place(self.tx.init(params))
         if any(map(_accumulates, jax.tree.leaves(dense, is_leaf=_accumulates))):
             raise ValueError(
                 "Optimizer.tx accumulates (optax.MultiSteps, or dense.build with accumulate), which would leave the "
                 "tables out; give Optimizer.step several micro-batches instead"
             )
+        ema = None if self.ema is None else Average(jnp.zeros((), jnp.int32), jax.tree.map(jnp.array, params))
         return OptimizerState(
             embedding=embedding,
             params=params,
             dense=dense,
-            ema=None if self.ema is None else Average(jnp.zeros((), jnp.int32), jax.tree.map(jnp.array, params)),
-            loss_scale=self.loss_scale.init() if isinstance(self.loss_scale, LossScale) else None,
-            skipped=jnp.zeros((), jnp.int32),
+            ema=place(ema),
+            loss_scale=place(self.loss_scale.init()) if isinstance(self.loss_scale, LossScale) else None,
+            skipped=place(jnp.zeros((), jnp.int32)),
         )
 
     def step(
@@ -203,6 +210,7 @@ class Optimizer:
 
         Gradients of parameters are float32; gradients of activations stay in the model's precision unless scaled.
         """
+        batch = self.embedder.exchange(batch)  # once for both directions
         if weight == 1.0:
             acts, batch = self.embedder.lookup_for_update(state.embedding, batch, self.precision)
         else:  # one of several micro-batches, whose entries are sorted together

@@ -12,7 +12,7 @@ from sparrow.kernels.native.compiler import CompileError, levels, library_name
 from sparrow.kernels.warning import warn_once
 
 FOLDER = pathlib.Path(__file__).parent / "src"
-SOURCES = ("convert.cc", "id_map.cc", "order.cc", "pack.cc")
+SOURCES = ("convert.cc", "id_map.cc", "order.cc", "pack.cc", "route.cc")
 SYMBOLS: Final = {  # and whether each returns a number
     "sparrow_feed_convert": True,
     "sparrow_feed_bags": False,
@@ -34,6 +34,10 @@ SYMBOLS: Final = {  # and whether each returns a number
     "sparrow_id_map_numbers": False,
     "sparrow_id_map_dump": False,
     "sparrow_id_map_load": False,
+    "sparrow_feed_route_pooled": False,
+    "sparrow_feed_lay_out_pooled": False,
+    "sparrow_feed_route_rows": True,
+    "sparrow_feed_lay_out_rows": False,
 }
 _lock = threading.Lock()
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from sparrow.config import Assembly, Task
 from sparrow.data import COPY, ID, PACK, Batch, DataError, Prepare, Stages, join
-from sparrow.embedding import Embedder, Learned, PackedBatch, Sizes, of_one_size
+from sparrow.embedding import Embedder, Learned, PackedBatch, RoutedBatch, Sizes, of_one_size
 from sparrow.embedding import Measured as MeasuredIds
 from sparrow.runs.loop.transfer import Arena, Buffers, Layout
 from sparrow.runs.loop.unvarying import Unvarying
@@ -107,7 +107,7 @@ class Measured(NamedTuple):
     """A batch whose sizes are known, and the sizes that batches have grown to."""
 
     batch: Batch
-    ids: MeasuredIds
+    ids: MeasuredIds | RoutedBatch
     room: dict[str, int]
     learned: Learned
 

@@ -1,0 +1,146 @@
+"""`OneDevice`: the Embedder's work on the arrays of one device."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from sparrow.embedding.bags import activations, bag_grads
+from sparrow.embedding.guards import undifferentiable
+from sparrow.embedding.packing import Group, Measured, PackedBatch, measure, pack
+from sparrow.embedding.row_grads import RowGrads
+from sparrow.embedding.sizes import Sizes
+from sparrow.embedding.specs import FeatureSpec, TableSpec
+from sparrow.embedding.stacking import Stack, stable_hash
+from sparrow.embedding.state import EmbeddingState
+from sparrow.kernels import Backend, RowGradients
+
+Stacked = Sequence[tuple[Stack, tuple[Group, ...]]]
+"""The stacks, each with its groups of features in a batch."""
+
+
+class OneDevice:
+    """All rows of a stack in one array, in their logical order."""
+
+    def __init__(
+        self, features: Sequence[FeatureSpec], stacks: Sequence[Stack], backends: Mapping[str, Backend]
+    ) -> None:
+        self.features, self.stacks, self.backends = features, stacks, backends
+        self.limits = {feature.name: feature.table_spec.optimizer.max_gradient for feature in features}
+
+    def init(self, key: jax.Array) -> EmbeddingState:
+        """Fresh tables and slots."""
+        tables, slots = {}, {}
+        for stack in self.stacks:
+            tables[stack.name] = _init_tables(stack, key)
+            slots[stack.name] = {name: _init_slot(stack, name, layout) for name, layout in stack.step.slots}
+        return EmbeddingState(jnp.zeros((), jnp.int32), seed_of(key), tables, slots)
+
+    def pack(
+        self, inputs: Mapping[str, Any], capacity: int | Mapping[str, int] | None, sizes: Sizes | None
+    ) -> PackedBatch:
+        """Check and pack a batch."""
+        return pack(self.features, self.stacks, inputs, capacity, sizes)
+
+    def measure(self, inputs: Mapping[str, Any]) -> Measured:
+        """Check a batch, and count its ids."""
+        return measure(self.features, self.stacks, inputs)
+
+    def exchange(self, batch: PackedBatch) -> PackedBatch:
+        """The batch: nothing needs to travel."""
+        return batch
+
+    def batch_size(self, group: Group) -> int:
+        """Examples of a group in the whole batch."""
+        return group.num_bags
+
+    def lookup(
+        self, state: EmbeddingState, batch: PackedBatch, stacked: Stacked, dtype: Any, *, sort: bool
+    ) -> tuple[dict[str, jax.Array], PackedBatch]:
+        """Activations by feature; and the batch, with the order of its entries where ``sort`` asks for it."""
+        made: dict[str, jax.Array] = {}
+        lookups = dict(batch.lookups)
+        for stack, groups in stacked:
+            backend, given = self.backends[stack.name], batch.lookups[stack.name]
+            table = undifferentiable(state.tables[stack.name])
+            if sort and not stack.frozen:
+                rows, lookups[stack.name] = backend.lookup_and_sort(table, given, dtype)
+            else:
+                rows = backend.lookup(table, given, dtype)
+            made |= activations(groups, rows)
+        return made, dataclasses.replace(batch, lookups=lookups)
+
+    def row_grads(self, batch: PackedBatch, act_grads: Mapping[str, jax.Array], stacked: Stacked) -> RowGrads:
+        """The gradient of every table."""
+        stacks = {}
+        for stack, groups in stacked:
+            lookups = batch.lookups[stack.name]
+            grads = bag_grads(groups, act_grads, self.limits, stack.dim)
+            stacks[stack.name] = RowGradients(lookups.ids, lookups.bags, lookups.gains, grads, lookups.order)
+        return RowGrads(stacks, tuple((stack.name, stack.num_rows) for stack in self.stacks))
+
+    def apply(
+        self, state: EmbeddingState, grads: RowGrads, logical_rows: Mapping[str, jax.Array] | None
+    ) -> EmbeddingState:
+        """One optimizer step."""
+        renumbered = logical_rows or {}
+        tables, slots = dict(state.tables), dict(state.slots)
+        for stack in self.stacks:
+            if stack.frozen:
+                continue
+            names = [name for name, _ in stack.step.slots]
+            tables[stack.name], new_slots = self.backends[stack.name].update(
+                stack.step,
+                state.tables[stack.name],
+                tuple(state.slots[stack.name][name] for name in names),
+                grads.stacks[stack.name],
+                stack.scalars(state.step, state.seed, renumbered.get(stack.name)),
+            )
+            slots[stack.name] = dict(zip(names, new_slots, strict=True))
+        return EmbeddingState(state.step + 1, state.seed, tables, slots)
+
+    def rows(self, stack: Stack, array: jax.Array, span: slice) -> Any:
+        """Rows of a stack's array in logical order."""
+        return array if span == slice(0, stack.num_rows) else array[span]
+
+    def with_rows(self, stack: Stack, array: jax.Array, span: slice, new: Any) -> jax.Array:
+        """A stack's array with rows replaced."""
+        new = jnp.asarray(new, array.dtype)
+        return new if span == slice(0, stack.num_rows) else array.at[span].set(new)
+
+
+def seed_of(key: jax.Array) -> jax.Array:
+    """The seed of stochastic rounding."""
+    return jax.random.bits(jax.random.fold_in(key, stable_hash("stochastic rounding")), (), jnp.uint32)
+
+
+def _init_tables(stack: Stack, key: jax.Array) -> jax.Array:
+    def values(table: TableSpec) -> jax.Array:
+        return table.initial_values(jax.random.fold_in(key, stable_hash(table.name)))
+
+    if len(stack.tables) == 1:
+        return values(stack.tables[0])
+    array = jnp.zeros((stack.num_rows, stack.dim), stack.step.dtype)
+    for table, start in zip(stack.tables, stack.first_rows, strict=True):
+        # Waited for, or the next table would be drawn while this one is still held twice.
+        array = jax.block_until_ready(_place(array, values(table), start))  # type: ignore[no-untyped-call]
+    return array
+
+
+@functools.partial(jax.jit, donate_argnums=0)  # in place: at most one table is held twice
+def _place(array: jax.Array, rows: jax.Array, start: int) -> jax.Array:
+    return jax.lax.dynamic_update_slice(array, rows, (start, 0))
+
+
+def _init_slot(stack: Stack, slot: str, layout: str) -> jax.Array:
+    starts = [table.optimizer.slot_init(slot) for table in stack.tables]
+    array = jnp.full(stack.slot_shape(layout), starts[0], jnp.float32)
+    for table, value in zip(stack.tables, starts, strict=True):
+        if value != starts[0]:
+            array = array.at[stack.rows_of(table.name)].set(value)
+    return array

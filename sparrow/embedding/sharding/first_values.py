@@ -1,0 +1,44 @@
+"""First values of a stack, a range of rows at a time: large tables are never held whole."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sparrow.embedding.initializers import block_rows, draw_block
+from sparrow.embedding.sharding.blocks import Array, Reader
+from sparrow.embedding.stacking import Stack, stable_hash
+
+
+def first_values(stack: Stack, key: jax.Array) -> Reader:
+    """A function that gives rows of the stack as `TableSpec.initial_values` draws them.
+
+    It holds one block of a large table whose values are independent; other tables are held whole, one at a time.
+    """
+    starts = np.array(stack.first_rows)
+    sizes = [block_rows(table.values, (table.vocabulary_size, table.embedding_dim)) for table in stack.tables]
+
+    @functools.lru_cache(maxsize=1)  # rows are asked for in ascending order
+    def block(number: int, index: int) -> Array:
+        table, size = stack.tables[number], sizes[number]
+        own = jax.random.fold_in(key, stable_hash(table.name))
+        if size == table.vocabulary_size:
+            return np.asarray(table.initial_values(own))
+        shape = (min(size, table.vocabulary_size - index * size), table.embedding_dim)
+        return np.asarray(draw_block(table.values, shape, table.dtype, own, index))
+
+    def read(first: int, last: int) -> Array:
+        made = np.empty((last - first, stack.dim), jnp.dtype(stack.step.dtype))
+        row = first
+        while row < last:
+            number = int(np.searchsorted(starts, row, side="right")) - 1
+            index, at = divmod(row - int(starts[number]), sizes[number])
+            rows = block(number, index)[at : at + last - row]
+            made[row - first : row - first + len(rows)] = rows
+            row += len(rows)
+        return made
+
+    return read

@@ -1,0 +1,125 @@
+"""`RoutedBatch`: a batch that is routed but not laid out. Its needs are known, and processes can agree on them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrow.embedding.packing import Group, PackedBatch
+from sparrow.embedding.sharding import pooled, rows
+from sparrow.embedding.sharding.layout import Layout
+from sparrow.embedding.sharding.parts import Part
+from sparrow.embedding.sharding.routing import PooledRoute, RowsRoute, route_pooled, route_rows
+
+POOLED: Final = "pooled"
+ROWS: Final = "rows"
+SUMS, ENTRIES, DISTINCT, IDS, WEIGHTED = KINDS = ("sums", "entries", "rows", "ids", "weighted")
+"""The needs of a stack, each the most of any pair of shards or any shard.
+
+sums, entries: of a pair, in the pooled exchange; entries are 0 where every bag holds one.
+rows, ids: distinct rows of a pair and entries of a shard in the rows exchange; ids are 0 where every bag holds one.
+weighted: 1 where there are gains.
+"""
+ROWS_BELOW: Final = 0.7
+"""Rows travel where there are fewer than this many for each sum of a bag that would."""
+
+Sizes = Mapping[str, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Routed:
+    """The entries of one stack, by shard of this process, and where they go; None: not asked for."""
+
+    parts: list[Part]
+    pooled: list[PooledRoute] | None
+    rows: list[RowsRoute] | None
+
+    @property
+    def needs(self) -> list[int]:
+        """In the order of `KINDS`."""
+        ragged = self.parts[0].bags is not None
+        weighted = int(self.parts[0].gains is not None)
+        sums = entries = distinct = ids = 0
+        if self.pooled is not None:
+            sums = max(1, *(int(route.sums.max()) for route in self.pooled), 0)
+            entries = max(1, *(int(route.entries.max()) for route in self.pooled), 0) if ragged else 0
+        if self.rows is not None:
+            distinct = max(1, *(int(route.rows.max()) for route in self.rows), 0)
+            ids = max(1, *(len(part.ids) for part in self.parts), 0) if ragged else 0
+        return [sums, entries, distinct, ids, weighted]
+
+
+def route(layout: Layout, parts: list[Part], choice: str | None) -> Routed:
+    """Route the entries for the exchange ``choice``; None: for both, to compare them."""
+    return Routed(
+        parts,
+        None if choice == ROWS else [route_pooled(layout, part) for part in parts],
+        None if choice == POOLED else [route_rows(layout, part) for part in parts],
+    )
+
+
+def chosen(needs: Mapping[str, int]) -> str:
+    """The exchange with less traffic, from the needs of a stack that was routed for both."""
+    return ROWS if needs[DISTINCT] < ROWS_BELOW * needs[SUMS] else POOLED
+
+
+@dataclasses.dataclass(frozen=True)
+class RoutedBatch:
+    """The first half of `Embedder.pack` on a mesh. Nothing here waits for another process.
+
+    Attributes:
+      layouts: by stack.
+      routed: by stack.
+      groups: as `PackedBatch` has them, for each shard.
+      settle: needs, agreed by all processes, by name.
+      put: copies the arrays of this process's shards to the mesh.
+      capacity: by stack, the most ids that one shard can have.
+    """
+
+    layouts: Mapping[str, Layout]
+    routed: Mapping[str, Routed]
+    groups: tuple[tuple[str, tuple[Group, ...]], ...]
+    settle: Callable[[npt.NDArray[np.int32]], dict[str, int]]
+    put: Callable[[Any], Any]
+    capacity: Mapping[str, int]
+
+    @property
+    def needs(self) -> npt.NDArray[np.int32]:
+        """Room that this process's part of the batch needs: int32, for each stack in the order of `KINDS`.
+
+        The largest of each number over all processes is what they agree on.
+        """
+        return np.array([self.routed[name].needs for name, _ in self.groups], np.int32).reshape(-1)
+
+    @property
+    def loose(self) -> dict[str, int]:
+        """The needs by name, as `Sizes.fit` takes them: for a mesh that belongs to this process alone."""
+        return self.settle(self.needs)
+
+    def pack(self, room: Sizes, empty: Any = None) -> PackedBatch:
+        """Lay the batch out and copy it to the devices. ``room`` by the names of ``loose``, as agreed by all.
+
+        ``empty``, as for batches of one device, is not used: the arrays do not stay on the host.
+        """
+        made: dict[Any, Any] = {}  # stacks that are read with the same ids in the same way share their arrays
+        key = {}
+        for name, routed in self.routed.items():
+            size = {kind: room.get(f"{name}/{kind}", 0) for kind in KINDS}
+            alike = key[name] = (id(routed), *size.values())
+            if alike not in made:
+                layout, weighted = self.layouts[name], size[WEIGHTED] > 0
+                if size[SUMS] and routed.pooled is not None:
+                    made[alike] = pooled.lay_out(
+                        layout, routed.parts, routed.pooled, size[ENTRIES], size[SUMS], weighted
+                    )
+                elif size[DISTINCT] and routed.rows is not None:
+                    made[alike] = rows.lay_out(layout, routed.parts, routed.rows, size[IDS], size[DISTINCT], weighted)
+                else:
+                    raise ValueError(f"no room was given for the ids of stack '{name}'; it needs {routed.needs}")
+        # All arrays in one call: a call for each would take longer than the copies.
+        on_mesh = dict(zip(made, self.put(list(made.values())), strict=True))
+        return PackedBatch({name: on_mesh[key[name]] for name in self.routed}, self.groups)

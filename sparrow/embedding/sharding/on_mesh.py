@@ -1,0 +1,307 @@
+"""`OnMesh`: the Embedder's work with the rows of every stack spread over the devices of a mesh."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from sparrow.embedding.bags import activations, bag_grads
+from sparrow.embedding.guards import undifferentiable
+from sparrow.embedding.one_device import OneDevice, Stacked, seed_of
+from sparrow.embedding.packing import Group, PackedBatch, measure
+from sparrow.embedding.row_grads import RowGrads
+from sparrow.embedding.sharding import blocks
+from sparrow.embedding.sharding.first_values import first_values
+from sparrow.embedding.sharding.layout import Layout
+from sparrow.embedding.sharding.measured import DISTINCT, KINDS, POOLED, ROWS, SUMS, Routed, RoutedBatch, chosen, route
+from sparrow.embedding.sharding.parts import split, split_groups
+from sparrow.embedding.sharding.shards import EVERYWHERE, Shards
+from sparrow.embedding.sizes import Sizes, size_class
+from sparrow.embedding.specs import FeatureSpec
+from sparrow.embedding.stacking import Stack
+from sparrow.embedding.state import EmbeddingState
+from sparrow.kernels import Backend, RowGradients, StepScalars
+from sparrow.registry import nearest
+from sparrow.rules import PER_ROW
+
+EXCHANGES = ("auto", POOLED, ROWS)
+
+
+class OnMesh:
+    """Rows spread over shards by `Layout`; batches split over the same shards.
+
+    Attributes:
+      shards: the devices.
+      layouts: where rows are, by stack.
+      exchanges: by stack, "pooled" or "rows"; None: decided by the first batch that is packed.
+    """
+
+    def __init__(
+        self,
+        features: Sequence[FeatureSpec],
+        stacks: Sequence[Stack],
+        backends: Mapping[str, Backend],
+        shards: Shards,
+        exchange: str,
+    ) -> None:
+        if exchange not in EXCHANGES:
+            raise ValueError(f"unknown exchange '{exchange}': {nearest(str(exchange), EXCHANGES)}")
+        for table in (feature.table_spec for feature in features):
+            if table.dynamic is not None:
+                raise ValueError(
+                    f"table '{table.name}' is dynamic, which needs one device: leave mesh out, or give the table a "
+                    "fixed vocabulary with FeatureSpec.invalid_ids='hash'"
+                )
+        self.features, self.stacks, self.backends, self.shards = features, stacks, backends, shards
+        self.limits = {feature.name: feature.table_spec.optimizer.max_gradient for feature in features}
+        self.layouts = {stack.name: Layout(stack.num_rows, shards.count, stack.first_rows) for stack in stacks}
+        self.exchanges: dict[str, str | None] = {
+            stack.name: None if exchange == "auto" else exchange for stack in stacks
+        }
+
+    # ---- state ---------------------------------------------------------------------------------------------------
+
+    def init(self, key: jax.Array) -> EmbeddingState:
+        """Fresh tables and slots, the same values as on one device."""
+        if isinstance(key, jax.core.Tracer):
+            return self._init_traced(key)
+        tables, slots, table_rows = {}, {}, {}
+        for stack in self.stacks:
+            layout, name = self.layouts[stack.name], stack.name
+            shape = (layout.local_rows * layout.shards, stack.dim)
+            zeros = _zeros(self.shards, shape, stack.step.dtype)
+            read, span = first_values(stack, key), (0, stack.num_rows)
+            tables[name] = blocks.placed(self.shards, layout, zeros, read, span, give_away=True)
+            slots[name] = {slot: _slot(self.shards, layout, stack, slot, kind) for slot, kind in stack.step.slots}
+            if stack.step.stochastic:
+                table_rows[name] = _table_rows(self.shards, layout)
+        step, seed = self.shards.put_everywhere((np.zeros((), np.int32), np.asarray(seed_of(key))))
+        return EmbeddingState(step, seed, tables, slots, table_rows)
+
+    def _init_traced(self, key: jax.Array) -> EmbeddingState:
+        """`init` inside a compiled program or a trace of shapes: complete tables are made, then spread."""
+        one = OneDevice(self.features, self.stacks, self.backends).init(key)
+
+        def spread(stack: Stack, array: jax.Array) -> jax.Array:
+            layout = self.layouts[stack.name]
+            shard, local = jnp.divmod(jnp.arange(layout.shards * layout.local_rows), layout.local_rows)
+            rows = array.at[layout.logical(shard, local, jnp)].get(mode="fill", fill_value=0)
+            return self.shards.constrain(rows)
+
+        return EmbeddingState(
+            one.step,
+            one.seed,
+            {stack.name: spread(stack, one.tables[stack.name]) for stack in self.stacks},
+            {s.name: {slot: spread(s, array) for slot, array in one.slots[s.name].items()} for s in self.stacks},
+            {
+                stack.name: _table_rows(self.shards, self.layouts[stack.name])
+                for stack in self.stacks
+                if stack.step.stochastic
+            },
+        )
+
+    def rows(self, stack: Stack, array: jax.Array, span: slice) -> Any:
+        """Rows of a stack's array in logical order, as a NumPy array: no device may have room for them."""
+        _refuse_tracers(array)
+        return blocks.gathered(self.shards, self.layouts[stack.name], array, (span.start, span.stop))
+
+    def with_rows(self, stack: Stack, array: jax.Array, span: slice, new: Any) -> jax.Array:
+        """A stack's array with rows replaced; ``new`` is the same in every process."""
+        _refuse_tracers(array, new)
+        rows = np.asarray(new).astype(array.dtype, copy=False)
+        ends = (span.start, span.stop)
+        return blocks.placed(
+            self.shards, self.layouts[stack.name], array, lambda a, b: rows[a - span.start : b - span.start], ends
+        )
+
+    # ---- batches -------------------------------------------------------------------------------------------------
+
+    def pack(
+        self, inputs: Mapping[str, Any], capacity: int | Mapping[str, int] | None, sizes: Sizes | None
+    ) -> PackedBatch:
+        """Check, route and lay out this process's examples, an equal number for each of its shards, in order."""
+        if sizes is not None:
+            self.adopt(sizes.learned.held)
+        measured = self.measure(inputs, capacity)
+        needs = measured.needs
+        if self.shards.processes > 1:
+            agree = _largest if sizes is None or sizes.agree is None else sizes.agree
+            needs = agree(needs)
+        loose = self.settle(needs)
+        if capacity is not None:  # room for all ids of a device at one owner: the same shapes for every batch
+            room = {name: max(need, measured.capacity[name.rpartition("/")[0]]) for name, need in loose.items()}
+        elif sizes is not None:
+            room = sizes.fit(loose)
+        else:
+            room = {name: size_class(need) for name, need in loose.items()}
+        return measured.pack(room)
+
+    def measure(self, inputs: Mapping[str, Any], capacity: int | Mapping[str, int] | None = None) -> RoutedBatch:
+        """Check and route this process's examples: the first half of `pack`. Waits for no other process."""
+        counted = measure(self.features, self.stacks, inputs, capacity)
+        packed = counted.pack(counted.loose)  # without padding
+        parts = len(self.shards.local)
+        if not parts:
+            raise ValueError("this process holds no device of the mesh, so that it has no part of a batch to pack")
+        groups = tuple((name, split_groups(of_stack, parts)) for name, of_stack in packed.groups)
+        made: dict[Any, Routed] = {}  # stacks that are read with the same ids share their routes
+        routed = {}
+        for stack, (name, of_stack) in zip(self.stacks, packed.groups, strict=True):
+            lookups, choice = packed.lookups[name], self.exchanges[name]
+            alike = (id(lookups), stack.num_rows, choice)
+            if alike not in made:
+                made[alike] = route(self.layouts[name], split(lookups, of_stack, parts), choice)
+            routed[name] = made[alike]
+        room = {name: len(lookups.ids) for name, lookups in packed.lookups.items()}
+        return RoutedBatch(self.layouts, routed, groups, self.settle, self.shards.put_parts, room)
+
+    def settle(self, needs: npt.NDArray[np.int32]) -> dict[str, int]:
+        """Agreed needs by name, after choosing the exchange of each stack that has none yet."""
+        by_name: dict[str, int] = {}
+        for stack, numbers in zip(self.stacks, np.asarray(needs).reshape(-1, len(KINDS)), strict=True):
+            of_stack = dict(zip(KINDS, map(int, numbers), strict=True))
+            if self.exchanges[stack.name] is None:
+                self.exchanges[stack.name] = chosen(of_stack)
+            unused = KINDS[2:4] if self.exchanges[stack.name] == POOLED else KINDS[:2]
+            by_name |= {f"{stack.name}/{kind}": n for kind, n in of_stack.items() if n and kind not in unused}
+        return by_name
+
+    def adopt(self, held: Mapping[str, int]) -> None:
+        """Take the exchanges of an earlier run from the sizes that it has learned."""
+        for name, choice in self.exchanges.items():
+            for kind, exchange in ((SUMS, POOLED), (DISTINCT, ROWS)):
+                if choice is None and f"{name}/{kind}" in held:
+                    self.exchanges[name] = exchange
+
+    def batch_size(self, group: Group) -> int:
+        """Examples of a group in the whole batch, over all processes."""
+        return group.num_bags * self.shards.count
+
+    # ---- the step ------------------------------------------------------------------------------------------------
+
+    def exchange(self, batch: PackedBatch) -> PackedBatch:
+        """The batch with its ids at the owners of their rows."""
+        if all(lookups.exchanged for lookups in batch.lookups.values()):  # type: ignore[attr-defined]
+            return batch
+
+        def local(lookups: Any) -> Any:
+            return {name: one if one.exchanged else one.exchange(self.shards) for name, one in lookups.items()}
+
+        moved = self.shards.each(local, self.shards.split, self.shards.split)(batch.lookups)
+        return dataclasses.replace(batch, lookups=moved)
+
+    def lookup(
+        self, state: EmbeddingState, batch: PackedBatch, stacked: Stacked, dtype: Any, *, sort: bool
+    ) -> tuple[dict[str, jax.Array], PackedBatch]:
+        """Activations by feature, split over the shards; and the batch, exchanged, with the order of its entries."""
+
+        def local(tables: dict[str, jax.Array], lookups: Any) -> Any:
+            made: dict[str, jax.Array] = {}
+            kept = {}
+            for stack, groups in stacked:
+                name = stack.name
+                rows, kept[name] = lookups[name].lookup(
+                    self.shards, self.backends[name], tables[name], dtype, sort and not stack.frozen
+                )
+                made |= activations(groups, rows)
+            return made, kept
+
+        tables = {stack.name: undifferentiable(state.tables[stack.name]) for stack in self.stacks}
+        split = self.shards.split
+        acts, lookups = self.shards.each(local, split, split)(tables, self.exchange(batch).lookups)
+        return acts, dataclasses.replace(batch, lookups=lookups)
+
+    def row_grads(self, batch: PackedBatch, act_grads: Mapping[str, jax.Array], stacked: Stacked) -> RowGrads:
+        """The gradient of every table, at the owners of the rows."""
+
+        def local(lookups: Any, act_grads: dict[str, jax.Array]) -> dict[str, RowGradients]:
+            made = {}
+            for stack, groups in stacked:
+                grads = bag_grads(groups, act_grads, self.limits, stack.dim)
+                made[stack.name] = lookups[stack.name].row_grads(self.shards, self.backends[stack.name], grads)
+            return made
+
+        split = self.shards.split
+        stacks = self.shards.each(local, split, split)(self.exchange(batch).lookups, dict(act_grads))
+        rows = tuple((stack.name, self.layouts[stack.name].local_rows) for stack in self.stacks)
+        return RowGrads(stacks, rows, self.shards)
+
+    def apply(
+        self, state: EmbeddingState, grads: RowGrads, logical_rows: Mapping[str, jax.Array] | None
+    ) -> EmbeddingState:
+        """One optimizer step, each row at its owner."""
+        if logical_rows:
+            raise ValueError("logical_rows are the mesh's own here; leave them out")
+        trained = [stack for stack in self.stacks if not stack.frozen]
+
+        def local(tables: Any, slots: Any, grads: Any, scalars: Any, table_rows: Any) -> Any:
+            new_tables, new_slots = {}, {}
+            for stack in trained:
+                name = stack.name
+                first_rows = jnp.asarray(self.layouts[name].local_first_rows)[self.shards.index]
+                hyper, seeds = scalars[name]
+                new_tables[name], updated = self.backends[name].update(
+                    stack.step,
+                    tables[name],
+                    tuple(slots[name][slot] for slot, _ in stack.step.slots),
+                    grads[name],
+                    StepScalars(hyper, seeds, first_rows, table_rows.get(name)),
+                )
+                new_slots[name] = {slot: one for (slot, _), one in zip(stack.step.slots, updated, strict=True)}
+            return new_tables, new_slots
+
+        def of_trained(by_stack: Mapping[str, Any]) -> dict[str, Any]:
+            return {stack.name: by_stack[stack.name] for stack in trained if stack.name in by_stack}
+
+        scalars = {stack.name: stack.scalars(state.step, state.seed)[:2] for stack in trained}
+        split = self.shards.split
+        tables, slots = self.shards.each(local, (split, split, split, EVERYWHERE, split), (split, split))(
+            of_trained(state.tables), of_trained(state.slots), of_trained(grads.stacks), scalars, state.table_rows
+        )
+        return dataclasses.replace(state, step=state.step + 1, tables=state.tables | tables, slots=state.slots | slots)
+
+
+def _largest(needs: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    """The largest needs of all processes, which all call this together, from the thread of their other collectives."""
+    from jax.experimental import multihost_utils
+
+    gathered: npt.NDArray[np.int32] = np.asarray(multihost_utils.process_allgather(needs))
+    most: npt.NDArray[np.int32] = gathered.reshape(-1, len(needs)).max(axis=0)
+    return most
+
+
+def _refuse_tracers(*arrays: Any) -> None:
+    if any(isinstance(array, jax.core.Tracer) for array in arrays):
+        raise TypeError("on a mesh, logical tables are read and replaced on the host: do it outside of jax.jit")
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _zeros(shards: Shards, shape: tuple[int, ...], dtype: str) -> jax.Array:
+    return shards.constrain(jnp.zeros(shape, dtype))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
+def _slot(shards: Shards, layout: Layout, stack: Stack, slot: str, kind: str) -> jax.Array:
+    values = np.array([table.optimizer.slot_init(slot) for table in stack.tables], np.float32)
+
+    def local() -> jax.Array:
+        starts = jnp.asarray(layout.local_first_rows)[shards.index]
+        table = jnp.searchsorted(starts, jnp.arange(layout.local_rows, dtype=jnp.int32), side="right") - 1
+        rows = jnp.asarray(values).at[table].get(mode="clip")
+        return rows if kind == PER_ROW else jnp.broadcast_to(rows[:, None], (layout.local_rows, stack.dim))
+
+    made: jax.Array = shards.each(local, (), shards.split)()
+    return made
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _table_rows(shards: Shards, layout: Layout) -> jax.Array:
+    made: jax.Array = shards.each(lambda: layout.table_rows(shards.index), (), shards.split)()
+    return made

@@ -1,0 +1,74 @@
+"""`Part`: the entries of one stack that one device feeds, cut from the lookups of a process's batch."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrow.embedding.packing import Group
+from sparrow.kernels import Lookups
+
+Ints = npt.NDArray[np.int32]
+Floats = npt.NDArray[np.float32]
+
+
+class Part(NamedTuple):
+    """Entries in bag order, as in `Lookups` but without padding. Bags are numbered from 0."""
+
+    ids: Ints
+    bags: Ints | None
+    gains: Floats | None
+    offsets: Ints | None
+    num_bags: int
+
+
+def split_groups(groups: Sequence[Group], parts: int) -> tuple[Group, ...]:
+    """The groups of each of ``parts`` devices, which share the examples evenly and in order."""
+    for group in groups:
+        if group.num_bags % parts:
+            raise ValueError(
+                f"feature '{group.features[0]}': {group.num_bags} examples cannot be split evenly over the {parts} "
+                f"devices that this process feeds; give a multiple of {parts}"
+            )
+    return tuple(Group(group.features, group.num_bags // parts) for group in groups)
+
+
+def split(lookups: Lookups, groups: Sequence[Group], parts: int) -> list[Part]:
+    """The entries of each device. With one group they are views, with several the group's pieces one after another."""
+    ids, bags, gains, offsets = (
+        None if array is None else np.asarray(array)
+        for array in (lookups.ids, lookups.bags, lookups.gains, lookups.offsets)
+    )
+    assert ids is not None
+    begins = np.cumsum([0, *(len(group.features) * group.num_bags for group in groups)])  # in bags
+    made = []
+    for part in range(parts):
+        pieces: list[tuple[Any, ...]] = []
+        num_bags = num_ids = 0
+        for begin, end in itertools.pairwise(begins):
+            size = int(end - begin) // parts
+            first = int(begin) + part * size  # becomes bag num_bags of the part, its first entry entry num_ids
+            if bags is None or offsets is None:
+                pieces.append((ids[first : first + size], None, None, None))
+            else:
+                ends = offsets[first : first + size + 1]
+                at = slice(int(ends[0]), int(ends[-1]))
+                own = bags[at] - np.int32(first - num_bags)
+                shifted = ends[1:] - np.int32(at.start - num_ids)
+                pieces.append((ids[at], own, None if gains is None else gains[at], shifted))
+            num_bags += size
+            num_ids += len(pieces[-1][0])
+        ids_of, bags_of, gains_of, ends_of = (_join(arrays) for arrays in zip(*pieces, strict=True))
+        offsets_of = None if ends_of is None else np.concatenate([np.zeros(1, np.int32), ends_of])
+        made.append(Part(ids_of, bags_of, gains_of, offsets_of, num_bags))
+    return made
+
+
+def _join(arrays: Sequence[Any]) -> Any:
+    if arrays[0] is None or len(arrays) == 1:
+        return None if arrays[0] is None else np.ascontiguousarray(arrays[0])
+    return np.concatenate(arrays)

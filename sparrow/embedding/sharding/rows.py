@@ -1,0 +1,108 @@
+"""The rows exchange: each shard asks for every distinct row once, pools at home, and sends back one gradient per row.
+
+Gradients are summed by row before they travel, by the transposed lookup that `sharding.routing` lays out: no device
+sorts. The sum of a row is that of the shards' sums, which rounds otherwise than one device's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from sparrow.embedding.sharding.layout import Layout
+from sparrow.embedding.sharding.parts import Part
+from sparrow.embedding.sharding.routing import RowsArrays, RowsRoute, fill_rows
+from sparrow.embedding.sharding.shards import Shards
+from sparrow.kernels import Backend, Lookups, RowGradients
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """The lookups of one stack, each array split over the shards; shapes in `RowsArrays` are those of a shard.
+
+    Attributes:
+      bags, offsets, gains: as in `Lookups`, with the slots as ids.
+      num_bags: bags of each shard.
+      exchanged: whether ``send`` has gone to the owners: it then holds the rows that each shard wants from this one.
+      order: as in `Lookups`, of the rows that are wanted.
+    """
+
+    send: jax.Array
+    slots: jax.Array
+    back_offsets: jax.Array
+    back_slots: jax.Array
+    back_bags: jax.Array
+    back_gains: jax.Array | None
+    bags: jax.Array | None
+    offsets: jax.Array | None
+    gains: jax.Array | None
+    num_bags: int = dataclasses.field(metadata={"static": True})
+    exchanged: bool = dataclasses.field(metadata={"static": True}, default=False)
+    order: jax.Array | None = None
+
+    def exchange(self, shards: Shards) -> Rows:
+        """On a shard: the rows that the others want from it. Needs no table."""
+        return dataclasses.replace(self, send=shards.swap(self.send), exchanged=True)
+
+    def lookup(
+        self, shards: Shards, backend: Backend, table: jax.Array, dtype: Any, sort: bool
+    ) -> tuple[jax.Array, Rows]:
+        """On a shard, after `exchange`: (num_bags, dim) pooled rows of its own bags; and this, with its order."""
+        wanted = self.send.reshape(-1)
+        lookups = Lookups(wanted, None, None, None, len(wanted))
+        if sort:
+            rows, lookups = backend.lookup_and_sort(table, lookups)
+        else:
+            rows = backend.lookup(table, lookups)
+        rows = shards.swap(rows.reshape(*self.send.shape, -1)).reshape(len(wanted), -1)
+        own = Lookups(self.slots, self.bags, self.offsets, self.gains, self.num_bags)
+        return backend.lookup(rows, own, dtype), dataclasses.replace(self, order=lookups.order)
+
+    def row_grads(self, shards: Shards, backend: Backend, grads: jax.Array) -> RowGradients:
+        """On a shard, after `exchange`: the gradients of its rows, from those of its own bags."""
+        wanted = self.send.reshape(-1)
+        back = Lookups(self.back_bags, self.back_slots, self.back_offsets, self.back_gains, len(wanted))
+        sums = backend.lookup(grads, back)
+        there = shards.swap(sums.reshape(*self.send.shape, -1))
+        return RowGradients(wanted, None, None, there.reshape(len(wanted), -1), self.order)
+
+
+def lay_out(
+    layout: Layout, parts: Sequence[Part], routes: Sequence[RowsRoute], entries: int, rows: int, weighted: bool
+) -> Rows:
+    """The arrays of this process's shards, on the host. ``entries`` 0: every bag holds one entry."""
+    shards, count, num_bags = layout.shards, len(parts), parts[0].num_bags
+    ragged = entries > 0
+    size = entries if ragged else num_bags
+
+    def integers(*shape: int) -> Any:
+        return np.empty((count, *shape), np.int32)
+
+    made: Any = RowsArrays(
+        send=integers(shards, rows),
+        slots=integers(size),
+        back_offsets=integers(shards * rows + 1),
+        back_slots=integers(size),
+        back_bags=integers(size),
+        back_gains=np.empty((count, size), np.float32) if weighted else None,
+    )
+    bags = offsets = gains = None
+    if ragged:
+        bags, offsets = np.full((count, size), num_bags, np.int32), integers(num_bags + 1)
+    if weighted:
+        gains = np.zeros((count, size), np.float32)
+    for i, (part, route) in enumerate(zip(parts, routes, strict=True)):
+        fill_rows(layout, part, route, rows, jax.tree.map(operator.itemgetter(i), made))
+        if bags is not None and offsets is not None:
+            bags[i, : len(part.ids)] = np.arange(len(part.ids)) if part.bags is None else part.bags
+            offsets[i] = np.arange(num_bags + 1) if part.offsets is None else part.offsets
+        if gains is not None:
+            gains[i, : len(part.ids)] = 1.0 if part.gains is None else part.gains
+    held = {**made._asdict(), "bags": bags, "offsets": offsets, "gains": gains}
+    return Rows(**jax.tree.map(lambda array: array.reshape(-1, *array.shape[2:]), held), num_bags=num_bags)

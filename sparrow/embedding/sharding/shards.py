@@ -1,0 +1,135 @@
+"""`Shards`: one axis of a mesh (or several), and how arrays are placed on it, split and exchanged."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from sparrow.embedding.sharding.layout import MAX_SHARDS
+from sparrow.registry import nearest
+
+EVERYWHERE = PartitionSpec()  # type: ignore[no-untyped-call]
+
+
+@dataclasses.dataclass(frozen=True)
+class Shards:
+    """The devices along ``axes`` of a mesh, in order; further axes of the mesh hold copies.
+
+    Attributes:
+      mesh: the mesh.
+      axes: the names of its axes over which tables and batches are split, the slowest first.
+    """
+
+    mesh: Mesh
+    axes: tuple[str, ...]
+
+    @staticmethod
+    def of(mesh: Mesh, axis: str | Sequence[str]) -> Shards:
+        """The shards along ``axis`` of ``mesh``, after checking both."""
+        if not isinstance(mesh, Mesh):
+            raise TypeError(f"mesh must be a jax.sharding.Mesh, such as jax.make_mesh((8,), ('data',)), got {mesh!r}")
+        axes = (axis,) if isinstance(axis, str) else tuple(axis)
+        for name in axes:
+            if name not in mesh.axis_names:
+                raise ValueError(f"the mesh has no axis '{name}': {nearest(str(name), mesh.axis_names)}")
+        if not axes or len(set(axes)) < len(axes):
+            raise ValueError(f"axis must name one axis of the mesh, or several different ones, got {axis!r}")
+        if any(mesh.axis_types[mesh.axis_names.index(name)] == jax.sharding.AxisType.Manual for name in axes):
+            raise ValueError(
+                f"axis {axis!r} of the mesh is manual; an Embedder splits its own arrays: give the outer mesh"
+            )
+        shards = Shards(mesh, axes)
+        if shards.count > MAX_SHARDS:
+            raise ValueError(f"tables are split over at most {MAX_SHARDS} devices, got {shards.count}")
+        return shards
+
+    @functools.cached_property
+    def count(self) -> int:
+        """How many shards there are."""
+        return math.prod(self.mesh.shape[name] for name in self.axes)
+
+    @functools.cached_property
+    def local(self) -> tuple[int, ...]:
+        """The shards that this process holds, and whose part of a batch it feeds."""
+        at = [self.mesh.axis_names.index(name) for name in self.axes]
+        others = [i for i in range(self.mesh.devices.ndim) if i not in at]
+        devices = self.mesh.devices.transpose(*at, *others).reshape(self.count, -1)
+        mine = jax.process_index()
+        return tuple(i for i, copies in enumerate(devices) if any(d.process_index == mine for d in copies))
+
+    @property
+    def processes(self) -> int:
+        """How many processes hold devices of the mesh."""
+        return len({device.process_index for device in self.mesh.devices.flat})
+
+    @property
+    def split(self) -> PartitionSpec:
+        """The first axis of an array over the shards."""
+        return PartitionSpec(self.axes)  # type: ignore[no-untyped-call]
+
+    @functools.cached_property
+    def split_sharding(self) -> NamedSharding:
+        """Arrays whose first axis is split over the shards."""
+        return NamedSharding(self.mesh, self.split)
+
+    @functools.cached_property
+    def everywhere(self) -> NamedSharding:
+        """Arrays that every device holds whole."""
+        return NamedSharding(self.mesh, EVERYWHERE)
+
+    @property
+    def index(self) -> jax.Array:
+        """The number of this shard, inside of `each`."""
+        return jax.lax.axis_index(self.axes)
+
+    def each(self, f: Callable[..., Any], in_specs: Any, out_specs: Any) -> Callable[..., Any]:
+        """``f`` on every shard with its own parts of the arguments."""
+        return jax.shard_map(f, mesh=self.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+
+    def constrain(self, array: jax.Array) -> jax.Array:
+        """Inside of a compiled program: the array, split over the shards."""
+        made: jax.Array = jax.lax.with_sharding_constraint(array, self.split_sharding)  # type: ignore[no-untyped-call]
+        return made
+
+    def swap(self, array: jax.Array) -> jax.Array:
+        """Inside of `each`: send ``array[i]`` to shard i; get as many, one from each shard, in their order.
+
+        The only exchange between devices, but for sums of numbers. A ragged form would replace it here.
+        """
+        swapped: jax.Array = jax.lax.all_to_all(array, self.axes, 0, 0, tiled=True)  # type: ignore[no-untyped-call]
+        return swapped
+
+    def put_parts(self, arrays: Any) -> Any:
+        """A tree of host arrays, each the parts of this process's shards one after the other, as arrays on the mesh."""
+        if self.processes == 1:
+            return jax.device_put(arrays, self.split_sharding)
+        put: Any = jax.make_array_from_process_local_data
+        return jax.tree.map(lambda array: put(self.split_sharding, array), arrays)
+
+    def put_everywhere(self, tree: Any) -> Any:
+        """A tree of arrays, the same in every process, on every device of the mesh."""
+        if self.processes == 1:
+            return jax.device_put(tree, self.everywhere)
+        return jax.tree.map(lambda leaf: _from_host(np.asarray(leaf), self.everywhere), tree)
+
+    def put_missing(self, tree: Any) -> Any:
+        """A tree of arrays: those that are not on this mesh, on every device of it. Tracers stay."""
+        devices = set(self.mesh.devices.flat)
+
+        def there(leaf: Any) -> bool:
+            return isinstance(leaf, jax.Array) and (
+                isinstance(leaf, jax.core.Tracer) or leaf.sharding.device_set == devices
+            )
+
+        return jax.tree.map(lambda leaf: leaf if there(leaf) else self.put_everywhere(leaf), tree)
+
+
+def _from_host(array: Any, sharding: NamedSharding) -> jax.Array:
+    return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])

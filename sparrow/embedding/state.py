@@ -1,0 +1,28 @@
+"""`EmbeddingState`: everything that an update changes, as one pytree."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class EmbeddingState:
+    """All tables and slots, by stack, and the optimizer step. A pytree; `Embedder.table` gives logical views.
+
+    Attributes:
+      step: () int32, how many updates were made.
+      seed: () uint32, of stochastic rounding.
+      tables: (rows, dim) by stack; on a mesh, the rows of each shard one after the other.
+      slots: (rows,) or (rows, dim) float32, by stack and slot name.
+      table_rows: (rows,) int32 by stack, the number of each row in its own table: for stacks on a mesh that round
+        stochastically. Never changes.
+    """
+
+    step: jax.Array
+    seed: jax.Array
+    tables: dict[str, jax.Array]
+    slots: dict[str, dict[str, jax.Array]]
+    table_rows: dict[str, jax.Array] = dataclasses.field(default_factory=dict)
