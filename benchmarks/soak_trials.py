@@ -201,7 +201,7 @@ class Trials:
             "train.checkpoint={every_steps: 1, keep: 1, best_by: {metric: auc, mode: max}}",
             "evaluate={steps: 1, every_steps: 5}",
         )
-        process = victim.context().Process(target=victim.train, args=(overrides, folder, self.cache))
+        process = victim.context().Process(target=train_until_told, args=(overrides, folder, self.cache))
         process.start()
         lines: list[str] = []
         try:
@@ -229,6 +229,12 @@ class Trials:
 def _bests(folder):
     for saved in whole(folder / "checkpoints", lambda _: None):
         yield saved.about["progress"]["best"]
+
+
+def train_until_told(overrides, folder, cache):
+    """Train until a signal ends it: the target of a process."""
+    with contextlib.suppress(KeyboardInterrupt):
+        victim.train(overrides, folder, cache)
 
 
 def train_killed(overrides, folder, cache, at):
