@@ -17,10 +17,16 @@ model               reads the groups                           outputs
 `PEPNet`            all, optionally domain, uia, domain_index  logits by task
 `DSSM`, `DSSMv2`    one per tower: user and item               query, item, and negatives where sampled
 `DAT`               two per tower                              query, item, and negatives where sampled
+`MultiTowerDIN`     one per tower, named there                 logits
+`TDM`               one with a history, and others             logits
+`DlrmHSTU`          uih, candidate, and optional ones          logits by task
+`MIND`              user, history and item, named there        query, item, interests, negatives where sampled
+`HSTUMatch`         history and item, named there              query, item, and negatives where sampled
 ==================  =========================================  ===============================================
 
 A model is built from `Inputs`, which holds the width of each feature and the groups of features, and is called
-with the activations of a batch and its numeric features: ``model(acts, numbers)`` gives named outputs. `functional`
+with the activations of a batch and its numeric features: ``model(acts, numbers)`` gives named outputs. A history in
+order is a `Sequence` among them; `sparrow.models.sequences` has the encoders. `functional`
 turns it into pure functions for `sparrow.Optimizer`. It computes in the dtype of its parameters and activations, and
 gives float32.
 
@@ -40,19 +46,26 @@ from sparrow.models.dbmtl import DBMTL, BayesTaskTower
 from sparrow.models.dcn_v1 import DCNv1
 from sparrow.models.dcn_v2 import DCNv2
 from sparrow.models.dlrm import DLRM
+from sparrow.models.dlrm_hstu import DlrmHSTU
 from sparrow.models.dssm import DSSM, DSSMv2
 from sparrow.models.extra_losses import extra_loss, extra_losses
 from sparrow.models.functional import Functional, functional
-from sparrow.models.inputs import Group, Inputs
+from sparrow.models.hstu_match import HSTUMatch
+from sparrow.models.inputs import Group, Inputs, Sequence, SequenceGroup
 from sparrow.models.interactions import factorization_machine, pairwise_dots
 from sparrow.models.mask_net import MaskBlocks, MaskNet
+from sparrow.models.mind import MIND, MINDUserTower
 from sparrow.models.mlp import MLP
 from sparrow.models.mmoe import MMoE
 from sparrow.models.multi_tower import MultiTower
+from sparrow.models.multi_tower_din import DINTower, MultiTowerDIN
 from sparrow.models.pepnet import PEPNet
 from sparrow.models.ple import PLE, ExtractionNetwork
 from sparrow.models.records import ModelRecord, register_model, registry
 from sparrow.models.rocket_launching import RocketLaunching
+from sparrow.models.sequences.capsules import Capsules
+from sparrow.models.sequences.hstu import HSTU
+from sparrow.models.tdm import TDM
 from sparrow.models.towers import TaskTower, Tower
 from sparrow.models.wide_and_deep import DeepFM, WideAndDeep
 from sparrow.models.wukong import Wukong, WukongLayer
@@ -64,24 +77,35 @@ __all__ = [
     "DBMTL",
     "DLRM",
     "DSSM",
+    "HSTU",
+    "MIND",
     "MLP",
     "PLE",
+    "TDM",
     "BayesTaskTower",
+    "Capsules",
     "DCNv1",
     "DCNv2",
+    "DINTower",
     "DSSMv2",
     "DeepFM",
+    "DlrmHSTU",
     "ExtractionNetwork",
     "Functional",
     "Group",
+    "HSTUMatch",
     "Inputs",
+    "MINDUserTower",
     "MMoE",
     "MaskBlocks",
     "MaskNet",
     "ModelRecord",
     "MultiTower",
+    "MultiTowerDIN",
     "PEPNet",
     "RocketLaunching",
+    "Sequence",
+    "SequenceGroup",
     "TaskTower",
     "Tower",
     "WideAndDeep",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from collections.abc import Sequence as Names
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +13,56 @@ import jax.numpy as jnp
 from sparrow import fields
 from sparrow.registry import nearest
 
-Arrays = Mapping[str, jax.Array]
+Arrays = Mapping[str, Any]
+"""Features of a batch by name: an array ``(batch, dim)``, or a `Sequence`."""
+
+
+class Sequence(NamedTuple):
+    """A history in order for each example, padded to one length. Elements behind an example's length do not count.
+
+    Attributes:
+      values: ``(batch, length, dim)``; what stands behind an example's length is anything, and never read.
+      lengths: ``(batch,)``, integers from 0 to ``length``.
+    """
+
+    values: jax.Array
+    lengths: jax.Array
+
+    @classmethod
+    def of_rows(cls, rows: jax.Array, offsets: jax.Array, length: int) -> Sequence:
+        """Return the sequences whose elements lie one after the other in ``rows``, cut to the first ``length``.
+
+        Args:
+          rows: ``(total, dim)``.
+          offsets: ``(batch + 1,)``; example i has the rows ``offsets[i]:offsets[i + 1]``.
+          length: the length to pad to.
+
+        >>> made = Sequence.of_rows(jnp.arange(6.0).reshape(3, 2), jnp.array([0, 1, 1, 3]), 2)
+        >>> made.lengths.tolist(), made.values[2].tolist()
+        ([1, 0, 2], [[2.0, 3.0], [4.0, 5.0]])
+        """
+        starts, lengths = offsets[:-1], jnp.minimum(offsets[1:] - offsets[:-1], length)
+        made = cls(jnp.zeros((starts.shape[0], length, 0), rows.dtype), lengths)
+        if rows.shape[0] == 0:
+            return made._replace(values=jnp.zeros((starts.shape[0], length, rows.shape[1]), rows.dtype))
+        places = jnp.where(made.mask, starts[:, None] + jnp.arange(length), 0)
+        return cls(jnp.where(made.mask[..., None], rows[places], 0), lengths)
+
+    @property
+    def mask(self) -> jax.Array:
+        """``(batch, length)``: True where there is an element."""
+        return jnp.arange(self.values.shape[1]) < self.lengths[:, None]
+
+    @property
+    def clean(self) -> jax.Array:
+        """The values with zeros behind each example's length."""
+        return jnp.where(self.mask[..., None], self.values, 0)
+
+    def first(self, length: int | None) -> Sequence:
+        """Return the sequence cut to its first ``length`` elements; None: as it is."""
+        if length is None or length >= self.values.shape[1]:
+            return self
+        return Sequence(self.values[:, :length], jnp.minimum(self.lengths, length))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,8 +87,7 @@ class Group:
     def concat(self, acts: Arrays, numbers: Arrays) -> jax.Array:
         """All features side by side, ``(batch, dim)``, in the dtype of the activations."""
         parts = [self._pick(name, dim, acts, numbers) for name, dim in zip(self.names, self.dims, strict=True)]
-        # Numbers come from the data in float32; next to bfloat16 activations they would make the whole model float32.
-        dtype = jnp.result_type(*acts.values()) if acts else None
+        dtype = _dtype(acts)
         return jnp.concatenate([part.astype(dtype or part.dtype) for part in parts], axis=1)
 
     def stack(self, acts: Arrays) -> jax.Array:
@@ -47,16 +97,77 @@ class Group:
         return jnp.concatenate(parts, axis=1).reshape(-1, len(parts), self.dims[0])
 
     def _pick(self, name: str, dim: int, acts: Arrays, numbers: Arrays) -> jax.Array:
-        array = acts[name] if name in acts else numbers.get(name)
+        array: Any = acts[name] if name in acts else numbers.get(name)
         if array is None:
             raise ValueError(
                 f"group '{self.name}': the batch has no feature '{name}': {nearest(name, [*acts, *numbers])}"
+            )
+        if isinstance(array, Sequence):
+            raise ValueError(
+                f"group '{self.name}': feature '{name}' is a sequence in order; give it a pooling, or an encoder"
             )
         if array.ndim != 2 or array.shape[1] != dim:
             raise ValueError(
                 f"group '{self.name}': feature '{name}' must have shape (batch, {dim}), as in Inputs, got {array.shape}"
             )
-        return array
+        made: jax.Array = array
+        return made
+
+
+def _dtype(acts: Arrays) -> Any:
+    """Return the dtype of the activations; None where there are none.
+
+    Numbers come from the data in float32; next to bfloat16 activations they would make the whole model float32.
+    """
+    arrays = [array.values if isinstance(array, Sequence) else array for array in acts.values()]
+    return jnp.result_type(*arrays) if arrays else None
+
+
+@dataclasses.dataclass(frozen=True)
+class SequenceGroup:
+    """Sequences of one length, side by side, and the features that attend to them. `Inputs.sequence_group` makes it.
+
+    Attributes:
+      name: the group's name.
+      sequences: the features in order, one element of each at a time.
+      queries: the other features of the group, one vector per example, such as the candidate item; may be empty.
+    """
+
+    name: str
+    sequences: Group
+    queries: Group
+
+    def sequence(self, acts: Arrays, numbers: Arrays) -> Sequence:
+        """Return the sequences side by side, ``(batch, length, sequences.dim)``."""
+        parts = [
+            self._pick(name, dim, acts, numbers)
+            for name, dim in zip(self.sequences.names, self.sequences.dims, strict=True)
+        ]
+        first, dtype = parts[0], _dtype(acts)
+        for name, part in zip(self.sequences.names, parts, strict=True):
+            if part.values.shape[:2] != first.values.shape[:2]:
+                raise ValueError(
+                    f"group '{self.name}': the sequences '{self.sequences.names[0]}' and '{name}' must have one "
+                    f"length, got {first.values.shape[1]} and {part.values.shape[1]}"
+                )
+        values = jnp.concatenate([part.values.astype(dtype or part.values.dtype) for part in parts], axis=2)
+        return Sequence(values, first.lengths)
+
+    def query(self, acts: Arrays, numbers: Arrays) -> jax.Array:
+        """Return the other features side by side, ``(batch, queries.dim)``."""
+        return self.queries.concat(acts, numbers)
+
+    def _pick(self, name: str, dim: int, acts: Arrays, numbers: Arrays) -> Sequence:
+        found = acts[name] if name in acts else numbers.get(name)
+        if not isinstance(found, Sequence):
+            given = "is missing" if found is None else f"is an array of shape {found.shape}"
+            raise ValueError(f"group '{self.name}': feature '{name}' must be a Sequence, and {given}")
+        if found.values.ndim != 3 or found.values.shape[2] != dim:
+            raise ValueError(
+                f"group '{self.name}': feature '{name}' must have values of shape (batch, length, {dim}), as in "
+                f"Inputs, got {found.values.shape}"
+            )
+        return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,22 +185,27 @@ class Inputs:
       acts: the embedding dim of each feature that is looked up in a table, by the name of its activation.
       numbers: how many numbers each numeric feature has.
       groups: the names of the features in each group; the model defines the groups that it reads.
+      sequences: how many numbers one element of each ordered sequence has: of its embedding, or as they are. A batch
+        holds a `Sequence` for each.
     """
 
     acts: Mapping[str, int]
     numbers: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    groups: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    groups: Mapping[str, Names[str]] = dataclasses.field(default_factory=dict)
+    sequences: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             if not isinstance(getattr(self, field.name), Mapping):
                 raise ValueError(f"Inputs.{field.name} must be a mapping by name, got {getattr(self, field.name)!r}")
-        for kind, dims in (("acts", self.acts), ("numbers", self.numbers)):
-            for feature, dim in dims.items():
+        seen: dict[str, str] = {}
+        for kind in ("acts", "numbers", "sequences"):
+            for feature, dim in getattr(self, kind).items():
                 fields.integer(f"Inputs.{kind}['{feature}']", dim)
-        for feature in self.acts:
-            if feature in self.numbers:
-                raise ValueError(f"the feature '{feature}' is in both Inputs.acts and Inputs.numbers; name it once")
+                if seen.setdefault(feature, kind) != kind:
+                    raise ValueError(
+                        f"the feature '{feature}' is in both Inputs.{seen[feature]} and Inputs.{kind}; name it once"
+                    )
         for group, names in self.groups.items():
             if isinstance(names, str) or not names:
                 raise ValueError(f"group '{group}' must be a list of at least one feature name, got {names!r}")
@@ -99,18 +215,18 @@ class Inputs:
             repeated = sorted({name for name in names if list(names).count(name) > 1})
             if repeated:
                 raise ValueError(f"group '{group}' names the feature '{repeated[0]}' more than once")
-        object.__setattr__(self, "acts", dict(self.acts))
-        object.__setattr__(self, "numbers", dict(self.numbers))
+        for kind in ("acts", "numbers", "sequences"):
+            object.__setattr__(self, kind, dict(getattr(self, kind)))
         object.__setattr__(self, "groups", {group: tuple(names) for group, names in self.groups.items()})
 
     def __hash__(self) -> int:  # a model that keeps its Inputs stays usable as a static argument of jit
-        return hash((tuple(self.acts.items()), tuple(self.numbers.items()), tuple(self.groups.items())))
+        return hash(tuple(tuple(getattr(self, field.name).items()) for field in dataclasses.fields(self)))
 
     @property
     def _dims(self) -> dict[str, int]:
-        return {**self.acts, **self.numbers}
+        return {**self.acts, **self.numbers, **self.sequences}
 
-    def check(self, model: str, required: Sequence[str], optional: Sequence[str] = ()) -> None:
+    def check(self, model: str, required: Names[str], optional: Names[str] = ()) -> None:
         """Raises unless the groups are those that ``model`` reads, and every feature is in one of them."""
         known = (*required, *optional)
         for group in self.groups:
@@ -128,8 +244,32 @@ class Inputs:
         """The group ``name``."""
         if name not in self.groups:
             raise ValueError(f"there is no group '{name}': {nearest(name, self.groups)}")
-        names = tuple(self.groups[name])
-        return Group(name, names, tuple(self._dims[feature] for feature in names))
+        for feature in self.groups[name]:
+            if feature in self.sequences:
+                raise ValueError(
+                    f"group '{name}' takes single features, but '{feature}' is a sequence in order; give it a pooling, "
+                    "or an encoder"
+                )
+        return self._members(name, self.groups[name])
+
+    def sequence_group(self, name: str) -> SequenceGroup:
+        """Return the group ``name``, which must hold a sequence; its other features attend to it.
+
+        >>> inputs = Inputs(acts={"item": 4}, sequences={"clicks": 4}, groups={"history": ["item", "clicks"]})
+        >>> group = inputs.sequence_group("history")
+        >>> group.sequences.names, group.queries.names
+        (('clicks',), ('item',))
+        """
+        if name not in self.groups:
+            raise ValueError(f"there is no group '{name}': {nearest(name, self.groups)}")
+        sequences = [feature for feature in self.groups[name] if feature in self.sequences]
+        if not sequences:
+            raise ValueError(f"group '{name}' needs a sequence in order, and has none: add a sequence without pooling")
+        queries = [feature for feature in self.groups[name] if feature not in self.sequences]
+        return SequenceGroup(name, self._members(name, sequences), self._members(name, queries))
+
+    def _members(self, group: str, names: Names[str]) -> Group:
+        return Group(group, tuple(names), tuple(self._dims[feature] for feature in names))
 
     def single(self, model: str) -> Group:
         """Return the only group, of any name; raise ValueError unless there is exactly one."""

@@ -69,16 +69,18 @@ class MLP:
         """The width of the last layer."""
         return self.hidden_units[-1]
 
-    def build(self, dim: int, *, rngs: nnx.Rngs) -> Layers:
-        """The layers, for inputs of width ``dim``."""
-        return Layers(self, dim, rngs=rngs)
+    def build(self, dim: int, *, linear_end: bool = False, rngs: nnx.Rngs) -> Layers:
+        """Return the layers, for inputs of width ``dim``; with ``linear_end`` the last one is linear alone."""
+        return Layers(self, dim, linear_end=linear_end, rngs=rngs)
 
 
 class Layer(nnx.Module):
     """One layer of an `MLP`."""
 
-    def __init__(self, mlp: MLP, index: int, dim: int, *, rngs: nnx.Rngs) -> None:
+    def __init__(self, mlp: MLP, index: int, dim: int, *, linear: bool = False, rngs: nnx.Rngs) -> None:
         units = mlp.hidden_units[index]
+        if linear:
+            mlp = dataclasses.replace(mlp, activation="none", use_bn=False, use_ln=False, dropout_ratio=0.0)
         self.linear = nnx.Linear(dim, units, use_bias=mlp.bias and not mlp.use_bn, rngs=rngs)
         self.norm: nnx.BatchNorm | LayerNorm | None = nnx.data(None)
         if mlp.use_bn:
@@ -106,9 +108,11 @@ class Layers(nnx.Module):
     (2, 4)
     """
 
-    def __init__(self, mlp: MLP, dim: int, *, rngs: nnx.Rngs) -> None:
-        widths = (dim, *mlp.hidden_units[:-1])
-        self.layers = nnx.List([Layer(mlp, index, width, rngs=rngs) for index, width in enumerate(widths)])
+    def __init__(self, mlp: MLP, dim: int, *, linear_end: bool = False, rngs: nnx.Rngs) -> None:
+        widths, end = (dim, *mlp.hidden_units[:-1]), len(mlp.hidden_units) - 1 if linear_end else None
+        self.layers = nnx.List(
+            [Layer(mlp, index, width, linear=index == end, rngs=rngs) for index, width in enumerate(widths)]
+        )
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """``(batch, dim)`` to ``(batch, hidden_units[-1])``."""

@@ -4,6 +4,7 @@ import numpy as np
 
 from .cases_match import MATCH
 from .cases_rank import RANK
+from .cases_sequences import SEQUENCES
 from .cases_tasks import TASKS
 from .plain import DIM, Case, concat, each, linear, logits, mixed, mlp, pairs, units
 
@@ -143,4 +144,5 @@ CASES = [
     *RANK,
     *TASKS,
     *MATCH,
+    *SEQUENCES,
 ]

@@ -59,11 +59,18 @@ def layer_norm(params, x):
 
 
 def unit(x):
-    return x / np.sqrt((x * x).sum(axis=-1, keepdims=True))
+    length = np.sqrt((x * x).sum(axis=-1, keepdims=True))
+    return x / np.where(length > 0, length, 1)
 
 
 def mixed(gate, experts):
     return (softmax(gate)[:, :, None] * np.stack(experts, axis=1)).sum(axis=1)
+
+
+def history(*sequences):
+    """The elements that are there, of each example: (length, dim)."""
+    values = np.concatenate([sequence.values for sequence in sequences], axis=2)
+    return [row[: int(length)] for row, length in zip(values, sequences[0].lengths, strict=True)]
 
 
 def each(params):
@@ -98,8 +105,21 @@ def stop(x):
 # ---- the cases
 
 
-NUMBERS = ("age", "prices", "domain")
-DIMS = {"domain": 1, "age": 1, "prices": 2, "user": DIM, "item": DIM, "shop": DIM, "user_wide": 1, "item_wide": 2}
+LENGTHS = np.array([0, 1, 3, 4, 2])
+"""An empty history, one of one element, and one that fills the padded length."""
+SEQUENCES = {"clicks": DIM, "kinds": 2, "when": 1}
+NUMBERS = ("age", "prices", "domain", "now")
+DIMS = {
+    "domain": 1,
+    "now": 1,
+    "age": 1,
+    "prices": 2,
+    "user": DIM,
+    "item": DIM,
+    "shop": DIM,
+    "user_wide": 1,
+    "item_wide": 2,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,10 +138,12 @@ class Case:
         return sorted({name for names in self.groups.values() for name in names})
 
     def inputs(self):
-        dims = {**DIMS, **self.dims}
+        dims = {**DIMS, **SEQUENCES, **self.dims}
         used = {name: dims[name] for name in self.features}
         numbers = {name: dim for name, dim in used.items() if name in NUMBERS}
-        return models.Inputs({n: d for n, d in used.items() if n not in numbers}, numbers, self.groups)
+        sequences = {name: dim for name, dim in used.items() if name in SEQUENCES}
+        acts = {name: dim for name, dim in used.items() if name not in numbers and name not in sequences}
+        return models.Inputs(acts, numbers, self.groups, sequences)
 
     def functional(self):
         """Pure functions, and random parameters: biases that are all 0 would hide mistakes."""
@@ -136,6 +158,14 @@ class Case:
         rng, inputs = np.random.default_rng(seed), self.inputs()
         acts = {n: rng.normal(size=(BATCH, d)).astype(np.float32) for n, d in inputs.acts.items()}
         numbers = {n: rng.normal(size=(BATCH, d)).astype(np.float32) for n, d in inputs.numbers.items()}
+        for name, dim in inputs.sequences.items():
+            values = rng.normal(size=(BATCH, LENGTHS.max(), dim)).astype(np.float32)
+            if name == "when":  # minutes, ascending
+                values = np.cumsum(60 * np.abs(values), axis=1, dtype=np.float32)
+            values[np.arange(LENGTHS.max()) >= LENGTHS[:, None]] = 1e3  # never to be read
+            (numbers if name == "when" else acts)[name] = models.Sequence(values, LENGTHS.astype(np.int32))
+        if "now" in numbers:
+            numbers["now"] = 300 + 60 * np.abs(numbers["now"])
         if "domain" in numbers:
             numbers["domain"] = np.arange(BATCH, dtype=np.float32)[:, None] % 3
         return acts, numbers

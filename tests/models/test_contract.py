@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from jax.dtypes import float0
 
 from sparrow import models
 from sparrow.optimizer.precision import cast
@@ -43,7 +44,14 @@ def test_outputs_and_gradients(case):
         outputs, _ = apply.train(params, {}, acts, numbers)
         return sum(jnp.sum(jnp.sin(array)) for array in outputs.values()), outputs
 
-    (grads, act_grads), outputs = jax.jit(jax.grad(outputs_and_total, argnums=(0, 1), has_aux=True))(params, acts)
+    (grads, act_grads), outputs = jax.jit(jax.grad(outputs_and_total, argnums=(0, 1), has_aux=True, allow_int=True))(
+        params, acts
+    )
+    assert all(np.isfinite(grad).all() for grad in jax.tree.leaves((grads, act_grads)) if grad.dtype != float0)
+    for name, sequence in acts.items():
+        if isinstance(sequence, models.Sequence):
+            behind = np.arange(sequence.values.shape[1]) >= sequence.lengths[:, None]
+            assert not np.asarray(act_grads[name].values)[behind].any()
 
     Tape.values.clear()
     expected = case.reference(float64(params), float64({**acts, **numbers}))
@@ -61,6 +69,8 @@ def test_outputs_and_gradients(case):
     at, step = (float64(params), float64(acts)), 1e-6
     leaves, structure = jax.tree.flatten(at)
     for i, grad in enumerate(jax.tree.leaves((grads, act_grads))):
+        if grad.dtype == float0:  # lengths
+            continue
         place = np.unravel_index(np.abs(grad).argmax(), grad.shape)
         moved = [leaf.copy() for leaf in leaves]
         moved[i][place] += step
@@ -74,7 +84,7 @@ def test_bfloat16_reaches_every_product_and_stays_near(case):
     apply, params = case.functional()
     acts, numbers = case.batch()
     exact = case.reference(float64(params), float64({**acts, **numbers}))
-    low_params, low_acts = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.bfloat16), (params, acts))
+    low_params, low_acts = cast((params, acts), "bfloat16")
     program = jax.make_jaxpr(lambda p, a: apply.train(p, {}, a, numbers)[0])(low_params, low_acts)
     products = [eqn for eqn in equations(program.jaxpr) if eqn.primitive.name == "dot_general"]
     assert products

@@ -1,0 +1,137 @@
+"""DLRM-HSTU: a ranker whose candidate is the last element of the history."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from sparrow.models.inputs import Arrays, Group, Inputs, Sequence, SequenceGroup
+from sparrow.models.matching import unit
+from sparrow.models.mlp import MLP
+from sparrow.models.norms import LayerNorm
+from sparrow.models.records import register_model
+from sparrow.models.sequences.hstu import HSTU, append, last, prepend
+from sparrow.models.towers import TaskLogits, TaskTower, task_names
+
+Postprocessor = Literal["layernorm", "l2norm"]
+
+
+class History(nnx.Module):
+    """The elements of a history as an `HSTU` reads them: content, plus action where there is one, and times.
+
+    ::
+
+        x_l = linear(group "uih")_l + linear(group "uih_action")_l
+    """
+
+    def __init__(self, model: str, inputs: Inputs, content: str, hstu: HSTU, *, rngs: nnx.Rngs) -> None:
+        self.content: SequenceGroup = inputs.sequence_group(content)
+        self.action = inputs.sequence_group(f"{content}_action") if f"{content}_action" in inputs.groups else None
+        stamps = f"{content}_timestamp"
+        self.stamps = inputs.sequence_group(stamps) if stamps in inputs.groups else None
+        for group in (self.content, self.action, self.stamps):
+            if group is not None and group.queries.names:
+                single = group.queries.names[0]
+                raise ValueError(f"{model}: the group '{group.name}' holds sequences alone; move '{single}' to another")
+        if (self.stamps is None) != (hstu.num_time_buckets is None):
+            raise ValueError(
+                f"{model} reads the group '{stamps}' by hstu.num_time_buckets, and has only one of them; give both or "
+                "neither"
+            )
+        if self.stamps is not None and self.stamps.sequences.dim != 1:
+            raise ValueError(f"{model}: the group '{stamps}' must hold one sequence of one number, the time")
+        self.linear = nnx.Linear(self.content.sequences.dim, hstu.embedding_dim, rngs=rngs)
+        self.action_linear = nnx.data(None)
+        if self.action is not None:  # one bias is enough
+            self.action_linear = nnx.Linear(self.action.sequences.dim, hstu.embedding_dim, use_bias=False, rngs=rngs)
+
+    def __call__(self, acts: Arrays, numbers: Arrays) -> tuple[Sequence, Sequence | None]:
+        """Return the elements ``(batch, length, embedding_dim)``, and their times ``(batch, length, 1)``."""
+        content = self.content.sequence(acts, numbers)
+        x = self.linear(content.clean)
+        if self.action is not None and self.action_linear is not None:
+            x = x + self.action_linear(self.action.sequence(acts, numbers).clean)
+        if self.stamps is None:
+            return Sequence(x, content.lengths), None
+        name = self.stamps.sequences.names[0]
+        times = numbers[name] if name in numbers else acts[name]
+        return Sequence(x, content.lengths), Sequence(times.values.astype(jnp.float32), content.lengths)
+
+
+@register_model("dlrm_hstu")
+class DlrmHSTU(nnx.Module):
+    """Generative ranker: the candidate attends to everything the user did, and several tasks read the result.
+
+    ::
+
+        x         = [linear(group "contextual"), history elements..., linear(group "candidate")]
+        y         = HSTU layers(x) at the candidate                       see `HSTU`
+        h         = MLP(norm(y))                                          y / |y| with postprocessor "l2norm"
+        output[t] = linear(MLP of task t(h))
+
+    Groups: "uih", sequences of the user's interaction history, the oldest first; "candidate", single features; and
+    optionally "contextual", single features of the request that become one element before the history; "uih_action",
+    sequences that are added to those of "uih"; "uih_timestamp" and "candidate_timestamp", one number each, with
+    ``hstu.num_time_buckets``. An example is one candidate.
+
+    >>> inputs = Inputs(acts={"item": 4}, sequences={"clicks": 4}, groups={"uih": ["clicks"], "candidate": ["item"]})
+    >>> hstu = HSTU(embedding_dim=8, num_heads=2, hidden_dim=4, attention_dim=4, scaling_seqlen=6, attn_num_layers=1)
+    >>> model = DlrmHSTU(inputs, hstu=hstu, task_towers=(TaskTower("click"),), mlp=MLP((8,)), rngs=nnx.Rngs(0))
+    >>> acts = {"item": jnp.ones((2, 4)), "clicks": Sequence(jnp.ones((2, 5, 4)), jnp.array([5, 0]))}
+    >>> model(acts, {})["click"].shape
+    (2,)
+
+    Reference: Zhai et al., Actions Speak Louder than Words, ICML 2024, arXiv 2402.17152.
+    """
+
+    def __init__(
+        self,
+        inputs: Inputs,
+        *,
+        hstu: HSTU,
+        task_towers: tuple[TaskTower, ...],
+        mlp: MLP | None = None,
+        postprocessor: Postprocessor = "layernorm",
+        rngs: nnx.Rngs,
+    ) -> None:
+        optional = ("contextual", "uih_action", "uih_timestamp", "candidate_timestamp")
+        inputs.check("DlrmHSTU", required=("uih", "candidate"), optional=optional)
+        self.tasks = task_names("DlrmHSTU", task_towers)
+        self.history = History("DlrmHSTU", inputs, "uih", hstu, rngs=rngs)
+        if ("candidate_timestamp" in inputs.groups) != (hstu.num_time_buckets is not None):
+            raise ValueError(
+                "DlrmHSTU reads the group 'candidate_timestamp' by hstu.num_time_buckets, and has only one of them; "
+                "give both or neither"
+            )
+        self.candidate: Group = inputs.group("candidate")
+        self.contextual = inputs.group("contextual") if "contextual" in inputs.groups else None
+        self.stamp = inputs.group("candidate_timestamp") if hstu.num_time_buckets is not None else None
+        if self.stamp is not None and self.stamp.dim != 1:
+            raise ValueError("DlrmHSTU: the group 'candidate_timestamp' must hold one number, the time")
+        dim = hstu.embedding_dim
+        self.linear = nnx.Linear(self.candidate.dim, dim, rngs=rngs)
+        self.contextual_linear = nnx.data(None)
+        if self.contextual is not None:
+            self.contextual_linear = nnx.Linear(self.contextual.dim, dim, rngs=rngs)
+        self.hstu = hstu.build(rngs=rngs)
+        self.norm = LayerNorm(dim, rngs=rngs) if postprocessor == "layernorm" else nnx.data(None)
+        self.mlp = nnx.data(None) if mlp is None else mlp.build(dim, rngs=rngs)
+        self.towers = TaskLogits(task_towers, dict.fromkeys(self.tasks, mlp.dim if mlp else dim), rngs=rngs)
+
+    def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
+        """Logits by task: ``(batch,)``, or ``(batch, num_classes)``."""
+        history, times = self.history(acts, numbers)
+        history = append(history, self.linear(self.candidate.concat(acts, numbers)))
+        if times is not None and self.stamp is not None:
+            times = append(times, self.stamp.concat({}, numbers).astype(jnp.float32))
+        if self.contextual is not None and self.contextual_linear is not None:
+            history = prepend(self.contextual_linear(self.contextual.concat(acts, numbers)), history)
+            times = None if times is None else prepend(times.values[:, 0], times)
+        y = last(self.hstu(history, None if times is None else times.values[..., 0]))
+        y = unit(y.astype(jnp.float32)).astype(y.dtype) if self.norm is None else self.norm(y)
+        if self.mlp is not None:
+            y = self.mlp(y)
+        return self.towers(dict.fromkeys(self.tasks, y))

@@ -1,0 +1,29 @@
+"""Encoders: one vector per example from a history in order.
+
+======================  ====================================================================================
+`PoolingEncoder`        sum or mean of the elements
+`TargetAttention`       DIN: how much an element counts depends on the candidate, through a network
+`SimpleAttention`       the same, through an inner product
+`WindowAttention`       DIN over windows of the history, one vector for each
+`SelfAttention`         the elements attend to each other; the mean of the results
+`HSTU`                  layers of gated attention with relative bias by position and time; one vector per element
+======================  ====================================================================================
+
+All of them take a `sparrow.models.Sequence`. Padding changes no number: elements behind an example's length have no
+weight, whatever stands there. An empty history gives zeros.
+"""
+
+from sparrow.models.sequences.hstu import HSTU, HSTULayers
+from sparrow.models.sequences.pooling import PoolingEncoder
+from sparrow.models.sequences.self_attention import SelfAttention
+from sparrow.models.sequences.target_attention import SimpleAttention, TargetAttention, WindowAttention
+
+__all__ = [
+    "HSTU",
+    "HSTULayers",
+    "PoolingEncoder",
+    "SelfAttention",
+    "SimpleAttention",
+    "TargetAttention",
+    "WindowAttention",
+]

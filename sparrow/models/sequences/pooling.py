@@ -1,0 +1,43 @@
+"""Sum and mean over a history."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from sparrow.models.inputs import Sequence
+
+Pooling = Literal["sum", "mean"]
+
+
+class PoolingEncoder(nnx.Module):
+    """The sum of the elements, or their mean.
+
+    ::
+
+        sum = Σ_{l < n} x_l             mean = sum / max(n, 1)              n: the example's length
+
+    >>> history = Sequence(jnp.array([[[2.0], [4.0], [9.0]]]), jnp.array([2]))
+    >>> PoolingEncoder("mean")(history)
+    Array([[3.]], dtype=float32)
+
+    Attributes:
+      pooling: "sum" or "mean".
+      max_length: elements after the first so many are left out; None keeps all.
+    """
+
+    def __init__(self, pooling: Pooling = "mean", max_length: int | None = None) -> None:
+        if pooling not in ("sum", "mean"):
+            raise ValueError(f"pooling must be 'sum' or 'mean', got {pooling!r}")
+        self.pooling, self.max_length = pooling, max_length
+
+    def __call__(self, sequence: Sequence) -> jax.Array:
+        """Return ``(batch, dim)``."""
+        sequence = sequence.first(self.max_length)
+        total = sequence.clean.astype(jnp.float32).sum(axis=1)
+        if self.pooling == "mean":
+            total = total / jnp.maximum(sequence.lengths, 1)[:, None]
+        return total.astype(sequence.values.dtype)

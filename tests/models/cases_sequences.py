@@ -1,0 +1,207 @@
+"""Models over histories; each statement is about one example at a time, without padding."""
+
+import jax
+import numpy as np
+
+from .plain import DIM, Case, concat, each, history, layer_norm, linear, logits, mlp, relu, softmax, stop, unit, units
+
+
+def silu(x):
+    return x / (1 + np.exp(-x))
+
+
+def target_attention(params, x, query):
+    if not len(x):
+        return np.zeros(x.shape[1])
+    query = np.tile(np.append(query, np.zeros(x.shape[1] - len(query))), (len(x), 1))
+    scores = mlp(params["mlp"], np.concatenate([query, x, query - x, query * x], axis=1)) @ params["linear"]["kernel"]
+    return softmax(scores.T)[0] @ x
+
+
+def multi_tower_din(params, x):
+    deep = mlp(params["towers"][0]["mlp"], concat(x, "user", "age"))
+    pairs = zip(history(x["clicks"], x["kinds"]), concat(x, "item"), strict=True)
+    attention = np.stack([target_attention(params["din_towers"][0]["attention"], *pair) for pair in pairs])
+    return {"logits": logits(params["logits"], np.concatenate([deep, attention], axis=1))}
+
+
+def windows(params, x, query, sizes):
+    scores = linear(params["linear"], mlp(params["mlp"], np.concatenate([x, x * query, 0 * x + query], axis=1)))
+    scores = np.where(scores > 0, scores, params["activation"]["negative_slope"] * scores)
+    parts, start = [], 0
+    for size in sizes:
+        here = slice(start, start + size)
+        parts.append((scores * x)[here].sum(axis=0) / max(len(x[here]), 1))
+        start += size
+    return np.concatenate([*parts, query])
+
+
+def tdm(params, x):
+    pairs = zip(history(x["clicks"]), x["item"], strict=True)
+    attention = np.stack([windows(params["attention"], *pair, (1, 2)) for pair in pairs])  # element 3 is cut off
+    return {"logits": logits(params["logits"], np.concatenate([attention, concat(x, "user", "age")], axis=1))}
+
+
+ROUTING = np.asarray(jax.random.normal(jax.random.key(0), (4, 3)), np.float64)
+
+
+def squash(z):
+    squares = (z * z).sum(axis=-1, keepdims=True)
+    return squares / (1 + squares) * z / np.sqrt(squares) if squares.all() else np.zeros_like(z)
+
+
+def capsules(params, x):
+    """Three routing steps with scale 2; as many interests as log2 of the length, from 1 to 3."""
+    low = x @ params["bilinear"]["kernel"]
+    interests = np.zeros((3, low.shape[1]))
+    if not len(x):
+        return interests, 1
+    count = int(np.ceil(np.clip(np.log2(len(x)), 1, 3)))
+    constant, b = stop(low), ROUTING[: len(x), :count]
+    for _ in range(2):
+        b = b + unit(constant) @ squash(softmax(2 * b).T @ constant).T
+    interests[:count] = squash(softmax(2 * b).T @ low)
+    return interests, count
+
+
+def mind(params, x):
+    user = linear(params["user_mlp"]["layers"][0]["linear"], concat(x, "user", "age"))
+    item = unit(linear(params["item_output"]["linear"], mlp(params["item_tower"]["mlp"], x["item"])))
+    queries, interests = [], []
+    for row, elements in enumerate(history(x["clicks"])):
+        first, second = each(params["history_mlp"]["layers"])
+        elements = relu(elements @ first["linear"]["kernel"]) @ second["linear"]["kernel"]
+        found, count = capsules(params["capsules"], elements)
+        both = np.concatenate([np.tile(user[row], (3, 1)), found], axis=1)
+        made = unit(mlp(params["concat_mlp"], both) @ params["user_output"]["linear"]["kernel"])
+        made[count:] = 0
+        queries.append(softmax(3 * made[None, :count] @ item[row])[0] @ made[:count])
+        interests.append(made)
+    return {"query": np.stack(queries), "item": item, "interests": np.stack(interests)}
+
+
+def hstu(params, x, times=None, reach=99):
+    """Two layers, two heads, u and v of 3, q and k of 2 per head, N = 6; biases for 3 distances, 4 of time."""
+    for index, layer in enumerate(each(params["layers"])):
+        parts = silu(linear(layer["project"], layer_norm(layer["norm"], x)))
+        u, v, q, k = np.split(parts, [6, 12, 16], axis=1)
+        mixed = np.zeros((len(x), 6))
+        for i in range(len(x)):
+            for j in range(max(0, i - reach + 1), i + 1):
+                bias = params["position"][index][min(i - j, 2)]
+                if times is not None:
+                    bias = bias + params["time"][index][min(int(np.sqrt(max(times[i] - times[j], 0) / 60)), 3)]
+                for head in range(2):
+                    dots = q[i, 2 * head : 2 * head + 2] @ k[j, 2 * head : 2 * head + 2]
+                    mixed[i, 3 * head : 3 * head + 3] += silu(dots + bias) / 6 * v[j, 3 * head : 3 * head + 3]
+        x = x + linear(layer["output"], layer_norm(layer["mixed_norm"], mixed) * u)
+    return x
+
+
+def dlrm_hstu(params, x):
+    candidate = linear(params["linear"], x["item"])
+    context = linear(params["contextual_linear"], concat(x, "user", "age"))
+    rows = []
+    for row, elements in enumerate(history(x["clicks"])):
+        elements = linear(params["history"]["linear"], elements)
+        elements = elements + history(x["kinds"])[row] @ params["history"]["action_linear"]["kernel"]
+        times = np.append(history(x["when"])[row][:, 0], x["now"][row])
+        times = np.append(times[0], times)
+        tokens = np.concatenate([context[row : row + 1], elements, candidate[row : row + 1]])
+        rows.append(hstu(params["hstu"], tokens, times)[-1])
+    y = mlp(params["mlp"], layer_norm(params["norm"], np.stack(rows)))
+    return {task: logits(tower, y) for task, tower in params["towers"]["tasks"].items()}
+
+
+def dlrm_hstu_plain(params, x):
+    candidate = linear(params["linear"], x["item"])
+    rows = [
+        hstu(params["hstu"], np.concatenate([linear(params["history"]["linear"], elements), candidate[row : row + 1]]))
+        for row, elements in enumerate(history(x["clicks"]))
+    ]
+    y = unit(np.stack([tokens[-1] for tokens in rows]))
+    return {task: logits(tower, y) for task, tower in params["towers"]["tasks"].items()}
+
+
+def hstu_match(params, x):
+    rows = []
+    for elements in history(x["clicks"]):
+        tokens = hstu(params["hstu"], linear(params["history"]["linear"], elements), reach=2)
+        rows.append(tokens[-1] if len(tokens) else np.zeros(4))
+    query = linear(params["user_output"]["linear"], layer_norm(params["norm"], np.stack(rows)))
+    return {"query": query, "item": linear(params["item_output"]["linear"], x["item"])}
+
+
+STU = {
+    "embedding_dim": 4,
+    "num_heads": 2,
+    "hidden_dim": 3,
+    "attention_dim": 2,
+    "scaling_seqlen": 6,
+    "attn_num_layers": 2,
+    "num_position_buckets": 3,
+}
+TASKS = [{"task": "click", "mlp": units(3)}, {"task": "like", "num_classes": 2}]
+SEQUENCES = [
+    Case(
+        "multi_tower_din",
+        {
+            "name": "multi_tower_din",
+            "towers": [{"input": "deep", "mlp": units(4)}],
+            "din_towers": [{"input": "history", "attn_mlp": units(6, 4)}],
+            "final": units(5),
+        },
+        {"deep": ["user", "age"], "history": ["item", "clicks", "kinds"]},  # the candidate is shorter
+        multi_tower_din,
+    ),
+    Case(
+        "tdm",
+        {"name": "tdm", "windows_len": [1, 2], "attn_mlp": units(5), "final": units(4)},
+        {"history": ["item", "clicks"], "deep": ["user", "age"]},
+        tdm,
+    ),
+    Case(
+        "mind",
+        {
+            "name": "mind",
+            "user_tower": {
+                "input": "users",
+                "history_input": "history",
+                "user_mlp": units(4),
+                "hist_seq_mlp": units(5, DIM),
+                "capsule_config": {"high_dim": 3, "max_seq_len": 4, "max_k": 3, "routing_logits_scale": 2.0},
+                "concat_mlp": units(7),
+            },
+            "item_tower": {"input": "items", "mlp": units(4)},
+            "output_dim": 3,
+            "simi_pow": 3.0,
+        },
+        {"users": ["user", "age"], "history": ["clicks"], "items": ["item"]},
+        mind,
+    ),
+    Case(
+        "dlrm_hstu",
+        {"name": "dlrm_hstu", "hstu": {**STU, "num_time_buckets": 4}, "task_towers": TASKS, "mlp": units(5)},
+        {
+            "uih": ["clicks"],
+            "uih_action": ["kinds"],
+            "uih_timestamp": ["when"],
+            "candidate": ["item"],
+            "candidate_timestamp": ["now"],
+            "contextual": ["user", "age"],
+        },
+        dlrm_hstu,
+    ),
+    Case(
+        "dlrm_hstu_plain",
+        {"name": "dlrm_hstu", "hstu": STU, "task_towers": TASKS, "postprocessor": "l2norm"},
+        {"uih": ["clicks"], "candidate": ["item"]},
+        dlrm_hstu_plain,
+    ),
+    Case(
+        "hstu_match",
+        {"name": "hstu_match", "hstu": {**STU, "max_attn_len": 2}, "item_tower": {"input": "items"}, "output_dim": 3},
+        {"uih": ["clicks"], "items": ["item"]},
+        hstu_match,
+    ),
+]

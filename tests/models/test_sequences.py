@@ -1,0 +1,214 @@
+"""Encoders: padding, truncation, empty histories and those of one element."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from sparrow.models import HSTU, MLP, Capsules, Inputs, Sequence
+from sparrow.models.sequences import (
+    PoolingEncoder,
+    SelfAttention,
+    SimpleAttention,
+    TargetAttention,
+    WindowAttention,
+)
+from sparrow.models.sequences.hstu import append, last, prepend
+from sparrow.models.sequences.masking import masked_softmax
+
+DIM, LENGTHS = 4, np.array([3, 0, 1, 2], np.int32)
+VALUES = np.random.default_rng(0).normal(size=(4, 3, DIM)).astype(np.float32)
+QUERY = np.random.default_rng(1).normal(size=(4, DIM)).astype(np.float32)
+STU = HSTU(DIM, num_heads=2, hidden_dim=3, attention_dim=2, scaling_seqlen=8, attn_num_layers=2)
+WITH_QUERY = {
+    "target": TargetAttention(DIM, DIM, MLP((5,)), rngs=nnx.Rngs(0)),
+    "simple": SimpleAttention(),
+    "windows": WindowAttention(DIM, DIM, MLP((5,)), (2, 4), rngs=nnx.Rngs(0)),
+}
+WITHOUT = {
+    "sum": PoolingEncoder("sum"),
+    "mean": PoolingEncoder("mean"),
+    "self": SelfAttention(DIM, attention_dim=6, num_heads=2, rngs=nnx.Rngs(0)),
+    "capsules": Capsules(high_dim=3, max_seq_len=9, max_k=2).build(DIM, rngs=nnx.Rngs(0)),
+    "hstu": STU.build(rngs=nnx.Rngs(0)),
+}
+
+
+def encode(name, values, lengths):
+    """One vector per example, whatever the encoder."""
+    sequence = Sequence(jnp.asarray(values), jnp.asarray(lengths))
+    if name in WITH_QUERY:
+        return WITH_QUERY[name](sequence, jnp.asarray(QUERY))
+    made = WITHOUT[name](sequence)
+    if name == "capsules":
+        return made[0].reshape(len(lengths), -1)
+    return last(made) if name == "hstu" else made
+
+
+every_encoder = pytest.mark.parametrize("name", [*WITH_QUERY, *WITHOUT])
+
+
+@every_encoder
+def test_padding_changes_nothing(name):
+    expected = encode(name, VALUES, LENGTHS)
+    longer = np.concatenate([VALUES, np.full((4, 4, DIM), np.nan, np.float32)], axis=1)
+    longer[np.arange(7) >= LENGTHS[:, None]] = np.nan
+    np.testing.assert_allclose(encode(name, longer, LENGTHS), expected, rtol=1e-5, atol=1e-6)
+    grads = jax.grad(lambda values: jnp.sum(jnp.sin(encode(name, values, LENGTHS))))(jnp.asarray(longer))
+    assert np.isfinite(grads).all()
+    assert not np.asarray(grads)[np.arange(7) >= LENGTHS[:, None]].any()
+    assert np.asarray(grads)[0, :3].all()
+
+
+@every_encoder
+def test_empty_history_is_zero(name):
+    made = np.asarray(encode(name, VALUES, LENGTHS))
+    kept = QUERY[1] if name == "windows" else []
+    np.testing.assert_array_equal(made[1, : made.shape[1] - len(kept)], 0)
+    np.testing.assert_array_equal(made[1, made.shape[1] - len(kept) :], kept)
+    assert np.abs(made[[0, 2, 3]]).max(axis=1).all()
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "target", "simple"])
+def test_one_element_is_itself(name):
+    np.testing.assert_allclose(encode(name, VALUES, LENGTHS)[2], VALUES[2, 0], rtol=1e-6)
+
+
+def test_pooling():
+    totals = np.stack([row[:length].sum(axis=0) for row, length in zip(VALUES, LENGTHS, strict=True)])
+    np.testing.assert_allclose(encode("sum", VALUES, LENGTHS), totals, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        encode("mean", VALUES, LENGTHS), totals / np.maximum(LENGTHS, 1)[:, None], rtol=1e-5, atol=1e-6
+    )
+
+
+def test_simple_attention():
+    scores = VALUES[0] @ QUERY[0]
+    weights = np.exp(scores) / np.exp(scores).sum()
+    np.testing.assert_allclose(encode("simple", VALUES, LENGTHS)[0], weights @ VALUES[0], rtol=1e-5)
+
+
+def test_self_attention():
+    """One example at a time, in plain words."""
+    attention = WITHOUT["self"]
+
+    def linear(layer, x):
+        return x @ np.asarray(layer.kernel[...], np.float64) + (
+            0 if layer.bias is None else np.asarray(layer.bias[...])
+        )
+
+    for row in (0, 3):
+        x = VALUES[row, : LENGTHS[row]].astype(np.float64)
+        q, k, v = linear(attention.query, x), linear(attention.key, x), linear(attention.value, x)
+        heads = []
+        for head in (slice(0, 3), slice(3, 6)):
+            scores = np.exp(q[:, head] @ k[:, head].T / np.sqrt(3))
+            heads.append(scores / scores.sum(axis=1, keepdims=True) @ v[:, head])
+        expected = linear(attention.output, np.concatenate(heads, axis=1)).mean(axis=0)
+        np.testing.assert_allclose(encode("self", VALUES, LENGTHS)[row], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda n: PoolingEncoder("mean", max_length=n),
+        lambda n: SimpleAttention(max_length=n),
+        lambda n: TargetAttention(DIM, DIM, MLP((5,)), max_length=n, rngs=nnx.Rngs(0)),
+        lambda n: SelfAttention(DIM, attention_dim=6, num_heads=2, max_length=n, rngs=nnx.Rngs(0)),
+    ],
+)
+def test_max_length_keeps_the_first(make):
+    arguments = () if isinstance(make(2), PoolingEncoder | SelfAttention) else (jnp.asarray(QUERY),)
+    cut = make(2)(Sequence(jnp.asarray(VALUES), jnp.asarray(LENGTHS)), *arguments)
+    short = Sequence(jnp.asarray(VALUES[:, :2]), jnp.minimum(jnp.asarray(LENGTHS), 2))
+    np.testing.assert_allclose(cut, make(None)(short, *arguments), rtol=1e-6)
+
+
+def test_a_later_element_changes_no_earlier_state():
+    later = VALUES.copy()
+    later[0, 2] += 1
+    layers = WITHOUT["hstu"]
+    before, after = (layers(Sequence(jnp.asarray(v), jnp.asarray(LENGTHS))).values for v in (VALUES, later))
+    np.testing.assert_array_equal(before[0, :2], after[0, :2])
+    assert (np.asarray(before[0, 2]) != np.asarray(after[0, 2])).any()
+
+
+def test_times_and_their_buckets_go_together():
+    with pytest.raises(ValueError, match="HSTU reads times by num_time_buckets, and num_time_buckets is missing"):
+        WITHOUT["hstu"](Sequence(jnp.asarray(VALUES), jnp.asarray(LENGTHS)), jnp.zeros((4, 3)))
+
+
+def test_log_buckets():
+    hstu = HSTU(4, 1, 4, 4, 8, num_time_buckets=9, time_bucket_fn="log", time_bucket_increments=1.0)
+    assert hstu.time_buckets(jnp.array([0.0, 1.0, 2.8, 20.2, 1e9])).tolist() == [0, 0, 1, 3, 8]
+
+
+def test_rows_with_offsets():
+    rows = np.arange(12, dtype=np.float32).reshape(6, 2)
+    made = Sequence.of_rows(jnp.asarray(rows), jnp.array([0, 4, 4, 5, 6]), 3)
+    assert made.lengths.tolist() == [3, 0, 1, 1]
+    np.testing.assert_array_equal(made.values[0], rows[:3])
+    np.testing.assert_array_equal(made.values[2], [rows[4], [0, 0], [0, 0]])
+    empty = Sequence.of_rows(jnp.zeros((0, 2)), jnp.array([0, 0]), 3)
+    assert empty.values.shape == (1, 3, 2)
+    assert not empty.mask.any()
+
+
+def test_an_element_at_either_end():
+    sequence = Sequence(jnp.asarray(VALUES), jnp.asarray(LENGTHS))
+    longer = append(sequence, jnp.asarray(QUERY))
+    np.testing.assert_array_equal(last(longer), QUERY)
+    np.testing.assert_array_equal(longer.values[0, :3], VALUES[0])
+    np.testing.assert_array_equal(prepend(jnp.asarray(QUERY), sequence).values[:, 0], QUERY)
+
+
+def test_softmax_of_large_scores():
+    made = masked_softmax(jnp.array([[1e4, 1e4, np.nan]]), jnp.array([[True, True, False]]))
+    np.testing.assert_array_equal(made, [[0.5, 0.5, 0.0]])
+
+
+INPUTS = Inputs(
+    acts={"item": 4},
+    sequences={"clicks": 4, "kinds": 2},
+    groups={"history": ["item", "clicks", "kinds"], "deep": ["item"]},
+)
+
+
+@pytest.mark.parametrize(
+    ("acts", "message"),
+    [
+        ({"clicks": (3, 4), "kinds": (2, 2)}, "the sequences 'clicks' and 'kinds' must have one length, got 3 and 2"),
+        ({"clicks": (3, 5), "kinds": (3, 2)}, r"'clicks' must have values of shape \(batch, length, 4\), as in Inputs"),
+        ({"clicks": (3, 4)}, "feature 'kinds' must be a Sequence, and is missing"),
+    ],
+)
+def test_bad_batches(acts, message):
+    batch = {name: Sequence(jnp.zeros((2, *shape)), jnp.zeros(2, int)) for name, shape in acts.items()}
+    with pytest.raises(ValueError, match=message):
+        INPUTS.sequence_group("history").sequence(batch, {})
+
+
+def test_bad_groups():
+    with pytest.raises(ValueError, match="group 'history' takes single features, but 'clicks' is a sequence in order"):
+        INPUTS.group("history")
+    with pytest.raises(ValueError, match="group 'deep' needs a sequence in order, and has none"):
+        INPUTS.sequence_group("deep")
+    with pytest.raises(ValueError, match=r"is in both Inputs.acts and Inputs.sequences; name it once"):
+        Inputs(acts={"item": 4}, sequences={"item": 4})
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: TargetAttention(4, 5, MLP((4,)), rngs=nnx.Rngs(0)), "attention needs a candidate of 1 to 4 numbers"),
+        (lambda: SelfAttention(4, attention_dim=6, num_heads=4, rngs=nnx.Rngs(0)), "multiple of num_heads=4, got 6"),
+        (lambda: WindowAttention(4, 4, MLP((4,)), (), rngs=nnx.Rngs(0)), "windows_len must be a list of at least one"),
+        (lambda: PoolingEncoder("max"), "pooling must be 'sum' or 'mean', got 'max'"),
+        (lambda: HSTU(4, 1, 4, 4, 8, time_bucket_fn="cube"), "time_bucket_fn must be 'sqrt' or 'log', got 'cube'"),
+        (lambda: HSTU(4, 0, 4, 4, 8), "HSTU.num_heads must be an integer of at least 1, got 0"),
+    ],
+)
+def test_bad_options(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
