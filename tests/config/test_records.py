@@ -12,7 +12,19 @@ from sparrow.config import ConfigError, json_schema
 from sparrow.config.loading.plain import plain
 from sparrow.config.loading.registries import REGISTRIES
 from sparrow.data import Parquet, Tables
-from sparrow.models import MLP, BayesTaskTower, ExtractionNetwork, MaskBlocks, TaskTower, Tower, WukongLayer
+from sparrow.models import (
+    HSTU,
+    MLP,
+    BayesTaskTower,
+    Capsules,
+    DINTower,
+    ExtractionNetwork,
+    MaskBlocks,
+    MINDUserTower,
+    TaskTower,
+    Tower,
+    WukongLayer,
+)
 from sparrow.registry import fields_of
 from sparrow.rules.names import RULES
 from tests.config.examples import valid
@@ -57,9 +69,15 @@ REQUIRED = {
     "user_augment": "user_augment",
     "item_augment": "item_augment",
     "output_dim": 4,
+    "din_towers": (DINTower("history", MLP((4,))),),
+    "windows_len": (2, 3),
+    "attn_mlp": MLP((4,)),
+    "hstu": HSTU(8, 2, 4, 4, 10),
 }
+MIND_USER = MINDUserTower("user", "history", MLP((4,)), Capsules(4, 5), MLP((4,)))
 GIVEN = {
     "dbmtl": {"task_towers": (BayesTaskTower("click"),)},
+    "mind": {"user_tower": MIND_USER},
     "id": {"num_buckets": 10},
     "sequence": {"vocabulary": ("a", "b")},
 }
