@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from sparrow.data.features import Feature, TableUse
 from sparrow.embedding import FeatureSpec, TableSpec
 from sparrow.rules import Rule
+
+T = TypeVar("T")
 
 
 def feature_specs(
@@ -51,6 +53,7 @@ def lookup_specs(
             embedding_dim=_same(name, {lookup: use.embedding_dim for lookup, use in members.items()}, "embedding_dim"),
             optimizer=optimizer if isinstance(optimizer, Rule) else optimizer(name),
             combiner=_combiner(name, members),  # type: ignore[arg-type]
+            dynamic=_same(name, {lookup: use.dynamic for lookup, use in members.items()}, "dynamic"),
             **(options or {}).get(name, {}),
         )
         for name, members in sharing.items()
@@ -62,7 +65,7 @@ def lookup_specs(
     ]
 
 
-def _same(table: str, values: Mapping[str, int], field: str) -> int:
+def _same(table: str, values: Mapping[str, T], field: str) -> T:
     (first, value), *others = values.items()
     for other, differs in others:
         if differs != value:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from sparrow.data.batch import Values
 from sparrow.data.errors import Problems
+from sparrow.embedding import Dynamic
 from sparrow.data.vocabulary import Vocabulary
 from sparrow.kernels.feed import Step
 from sparrow.registry import Registry
@@ -30,12 +31,14 @@ class TableUse:
       embedding_dim: the dim of its rows.
       combiner: how the rows of a bag become one; None where a bag holds one id, so that any combiner will do.
       count_rows: counts the rows that the table needs, which may read a vocabulary from its file.
+      dynamic: how the ids get rows, where the feature gives raw ids; None: it gives rows.
     """
 
     table: str
     embedding_dim: int
     combiner: str | None
     count_rows: Callable[[], int]
+    dynamic: Dynamic | None = None
 
     @property
     def num_rows(self) -> int:
@@ -150,7 +153,14 @@ class SparseFeature(Feature):
     @property
     def table_use(self) -> TableUse:
         """The table of its own name, or the ``table`` that it shares."""
-        return TableUse(self.table or self.name, self.embedding_dim, self.combiner, lambda: self.num_rows)
+        return TableUse(
+            self.table or self.name, self.embedding_dim, self.combiner, lambda: self.num_rows, self.vocabulary_rules
+        )
+
+    @property
+    def vocabulary_rules(self) -> Dynamic | None:
+        """How the ids get rows, where the feature gives raw ids; None: it gives rows."""
+        return None
 
 
 registry: Registry[Feature] = Registry("feature", Feature, key="kind")

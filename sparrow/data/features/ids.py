@@ -13,6 +13,7 @@ from sparrow import fields
 from sparrow.data.batch import Values
 from sparrow.data.errors import Problems
 from sparrow.data.features.base import POOLINGS, Holds, register_feature
+from sparrow.data.features.dynamic import with_presence, without_missing_ids
 from sparrow.data.features.mapped import MappedIds, without_missing
 from sparrow.data.values import Flat, cut_at_last, element_type, flatten, is_number, is_text, numbers
 from sparrow.kernels.feed import Step
@@ -35,6 +36,7 @@ class IdFeature(MappedIds):
       column: where the ids are; None: the column of the feature's name.
       num_buckets: ids are 0 to num_buckets - 1 as they stand.
       hash_bucket_size: ids (any integer or text) are hashed to so many rows; the hash never changes.
+      dynamic: ids (any 64-bit integer or string) that get rows as they come and lose them as they go; see `DynamicRows`.
       vocabulary: the known ids, in a list or in a file of one word a line; an id's row is its position.
       unknown: an id outside num_buckets or the vocabulary: "row" (one more row for all of them; what a vocabulary
         does if not told), "empty" (as if it were missing), "error" (a malformed row; what num_buckets does).
@@ -113,12 +115,23 @@ class IdFeature(MappedIds):
 
     def convert(self, columns: Any, problems: Problems) -> Values:
         """(batch,) int32 where a row holds one id, else `Ragged`."""
+        if self.dynamic is not None:
+            return self._dynamic_ids(columns, problems)
         rows, flat = self._read(columns, problems)
         if not self._is_weighted and flat.offsets is None:
             return rows
         offsets = np.arange(len(rows) + 1) if flat.offsets is None else flat.offsets
         weights = self._weights(columns, offsets, problems) if self._is_weighted else None
         return without_missing(rows, offsets, weights)
+
+    def _dynamic_ids(self, columns: Any, problems: Problems) -> Values:
+        """(batch, 2) int64 where a row holds one id: the id, and whether there is one; else `Ragged` raw ids."""
+        ids, missing, flat = self._read_raw(columns, problems)
+        if not self._is_weighted and flat.offsets is None:
+            return with_presence(ids, missing)
+        offsets = np.arange(len(ids) + 1) if flat.offsets is None else flat.offsets
+        weights = self._weights(columns, offsets, problems) if self._is_weighted else None
+        return without_missing_ids(ids, missing, offsets, weights)
 
     @property
     def _is_weighted(self) -> bool:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from sparrow import fields
 from sparrow.data.errors import DataError, Problems, shown
 from sparrow.data.features.base import Holds, SparseFeature
+from sparrow.data.features.dynamic import DynamicRows, raw_ids
 from sparrow.data.hashing import modulo
 from sparrow.data.keys import hashed, through_dictionary
 from sparrow.data.values import (
@@ -28,9 +29,10 @@ from sparrow.data.values import (
     is_text,
 )
 from sparrow.data.vocabulary import Vocabulary
-from sparrow.embedding import Ragged
+from sparrow.embedding import Dynamic, Ragged
 from sparrow.kernels.feed import Step, plan
 
+MAPPINGS: Final = ("num_buckets", "hash_bucket_size", "vocabulary", "dynamic")
 UNKNOWN: Final = ("row", "empty", "error")
 
 
@@ -45,6 +47,7 @@ class MappedIds(SparseFeature):
     num_buckets: int | None = None
     hash_bucket_size: int | None = None
     vocabulary: tuple[str | int, ...] | str | None = None
+    dynamic: DynamicRows | None = None
     unknown: Literal["row", "empty", "error"] | None = None
     default: int | str | None = None
     separator: str | None = None
@@ -60,15 +63,17 @@ class MappedIds(SparseFeature):
                 fields.string(f"{where}: {field}", getattr(self, field))
         if isinstance(self.vocabulary, list):
             object.__setattr__(self, "vocabulary", tuple(self.vocabulary))
-        given = [f for f in ("num_buckets", "hash_bucket_size", "vocabulary") if getattr(self, f) is not None]
+        given = [f for f in MAPPINGS if getattr(self, f) is not None]
         if len(given) != 1:
             raise ValueError(
-                f"{where}: give exactly one of num_buckets, hash_bucket_size and vocabulary, got {given or 'none'}"
+                f"{where}: give exactly one of {', '.join(MAPPINGS[:-1])} and {MAPPINGS[-1]}, got {given or 'none'}"
             )
-        if given[0] != "vocabulary":
+        if given[0] in ("num_buckets", "hash_bucket_size"):
             fields.integer(f"{where}: {given[0]}", getattr(self, given[0]))
         if self.unknown is not None:
             fields.choice(f"{where}: unknown", self.unknown, UNKNOWN)
+            if given[0] == "dynamic":
+                raise ValueError(f"{where}: unknown ids of a dynamic vocabulary are as dynamic.unknown has it")
             if given[0] == "hash_bucket_size":
                 raise ValueError(f"{where}: unknown is set, but a hashed feature knows every id; leave it out")
 
@@ -99,8 +104,15 @@ class MappedIds(SparseFeature):
     @property
     def num_rows(self) -> int:
         """Rows that its table needs; unknown ids with a row of their own have the last one."""
+        if self.dynamic is not None:
+            return self.dynamic.rows
         rows = self.num_buckets or self.hash_bucket_size or len(self.words or ())
         return rows + (self._unknown == "row")
+
+    @property
+    def vocabulary_rules(self) -> Dynamic | None:
+        """How the ids get rows, where they come and go."""
+        return None if self.dynamic is None else self.dynamic.rules
 
     @property
     @abc.abstractmethod
@@ -129,6 +141,8 @@ class MappedIds(SparseFeature):
     def _unknown(self) -> str:
         if self.hash_bucket_size is not None:
             return "error"
+        if self.dynamic is not None:
+            return "empty"
         return self.unknown or ("error" if self.num_buckets is not None else "row")
 
     def refuse(self, column: str, kind: Any) -> str | None:
@@ -194,8 +208,8 @@ class MappedIds(SparseFeature):
         return dataclasses.replace(parsed, bad=~known if unread is None else ~known | unread, why=why)
 
     def step(self, kinds: Mapping[str, Any]) -> Step | None:
-        """From the entries to row numbers."""
-        if not all(is_compiled(kinds[column]) for column in self.columns):
+        """From the entries to row numbers; raw ids have none."""
+        if self.dynamic is not None or not all(is_compiled(kinds[column]) for column in self.columns):
             return None
         element = element_type(kinds[self.id_column])
         table, mapping = None, plan.NUMBERED if self.num_buckets is not None else plan.HASHED
@@ -235,6 +249,23 @@ class MappedIds(SparseFeature):
             at = np.flatnonzero(parsed.bad)
             problems.add(self.id_column, flat.row_of(at), lambda i: parsed.why(int(at[i])))
         return rows, flat
+
+
+    def _read_raw(
+        self, columns: Any, problems: Problems
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], Flat]:
+        """Raw ids of all entries, the mask of missing ones, and where they stand."""
+        flat = self._entries(columns)
+        parsed = raw_ids(flat.entries, self.as_integer)
+        ids = parsed.values
+        missing = np.zeros(len(ids), np.bool_) if parsed.missing is None else parsed.missing
+        if self.default is not None and missing.any():
+            stand_in = str(self.default) if is_text(element_type(flat.entries.type)) else int(self.default)
+            ids, missing = np.where(missing, raw_ids(pa.array([stand_in]), self.as_integer).values, ids), missing & False
+        if parsed.bad is not None:
+            at = np.flatnonzero(parsed.bad)
+            problems.add(self.id_column, flat.row_of(at), lambda i: parsed.why(int(at[i])))
+        return ids, missing, flat
 
 
 def without_missing(

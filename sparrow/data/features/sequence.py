@@ -12,6 +12,7 @@ from sparrow import fields
 from sparrow.data.batch import Values
 from sparrow.data.errors import Problems
 from sparrow.data.features.base import POOLINGS, register_feature
+from sparrow.data.features.dynamic import without_missing_ids
 from sparrow.data.features.mapped import MappedIds, without_missing
 from sparrow.embedding import Ragged
 from sparrow.kernels.feed import Step
@@ -28,7 +29,7 @@ class SequenceFeature(MappedIds):
     [[2, 3], [4, -1]]
 
     Attributes:
-      name, embedding_dim, column, num_buckets, hash_bucket_size, vocabulary, unknown, default, separator, as_integer,
+      name, embedding_dim, column, num_buckets, hash_bucket_size, vocabulary, dynamic, unknown, default, separator, as_integer,
         table: as in `IdFeature`.
       max_length: how many ids of a row are kept.
       keep: which ones are kept of a longer row: "last" or "first".
@@ -47,6 +48,8 @@ class SequenceFeature(MappedIds):
         fields.choice(f"{where}: keep", self.keep, ("last", "first"))
         if self.pooling is not None:
             fields.choice(f"{where}: pooling", self.pooling, POOLINGS)
+        elif self.dynamic is not None:
+            raise ValueError(f"{where}: a dynamic sequence needs a pooling")
 
     @property
     def part(self) -> str:
@@ -72,8 +75,13 @@ class SequenceFeature(MappedIds):
 
     def convert(self, columns: Any, problems: Problems) -> Values:
         """`Ragged` if pooled, else (batch, max_length) int32 with -1 after the last id."""
-        rows, flat = self._read(columns, problems)
-        bags = without_missing(rows, np.arange(len(rows) + 1) if flat.offsets is None else flat.offsets, None)
+        if self.dynamic is not None:
+            ids, missing, flat = self._read_raw(columns, problems)
+            offsets = np.arange(len(ids) + 1) if flat.offsets is None else flat.offsets
+            bags = without_missing_ids(ids, missing, offsets, None)
+        else:
+            rows, flat = self._read(columns, problems)
+            bags = without_missing(rows, np.arange(len(rows) + 1) if flat.offsets is None else flat.offsets, None)
         lengths = np.diff(bags.offsets)
         kept = np.minimum(lengths, self.max_length)
         starts = bags.offsets[:-1] if self.keep == "first" else bags.offsets[1:] - kept

@@ -1,0 +1,75 @@
+"""`DynamicRows`: a vocabulary that grows as ids come, as a field of a feature; and raw ids in a batch."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sparrow import fields
+from sparrow.data.keys import hashed, through_dictionary
+from sparrow.data.values import Parsed, integers, is_text
+from sparrow.embedding import Dynamic, Ragged
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DynamicRows(Dynamic):
+    """A `sparrow.Dynamic` vocabulary with its number of rows.
+
+    Attributes:
+      rows: of the table; row 0 is that of unknown ids where they share one.
+      admit, evict, expire_steps, unknown, waiting: as in `sparrow.Dynamic`.
+    """
+
+    rows: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        fields.integer("dynamic: rows", self.rows, at_least=1 + self.reserved)
+
+    @property
+    def rules(self) -> Dynamic:
+        """How ids get rows."""
+        return Dynamic(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Dynamic)})
+
+
+def raw_ids(entries: Any, as_integer: bool) -> Parsed:
+    """64-bit ids (int64): integers as they stand, strings by their hash.
+
+    >>> raw_ids(pa.array([3, None, 2**64 - 1], pa.uint64()), False).values.tolist()
+    [3, 0, -1]
+    """
+    if pa.types.is_dictionary(entries.type):
+        return through_dictionary(entries, lambda words: raw_ids(words, as_integer))
+    parsed = hashed(entries) if is_text(entries.type) and not as_integer else integers(entries)
+    values = parsed.values.astype(np.uint64 if parsed.values.dtype.kind == "u" else np.int64, copy=False)
+    return dataclasses.replace(parsed, values=values.view(np.int64))
+
+
+def with_presence(ids: npt.NDArray[np.int64], missing: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """(rows, 2): the ids, of which every one is valid, and 1 where there is one."""
+    return np.stack([ids, (~missing).astype(np.int64)], axis=1)
+
+
+def without_presence(values: Any) -> Any:
+    """The inverse of `with_presence`, as a masked array; other values of a batch stay as they are."""
+    if isinstance(values, Ragged) or values.ndim != 2:
+        return values
+    return np.ma.MaskedArray(values[:, 0], values[:, 1] == 0)
+
+
+def without_missing_ids(
+    ids: npt.NDArray[np.int64],
+    missing: npt.NDArray[np.bool_],
+    offsets: npt.NDArray[np.int64],
+    weights: npt.NDArray[np.float32] | None,
+) -> Ragged:
+    """Bags without the ids that are missing."""
+    if not missing.any():
+        return Ragged(ids, offsets, weights)
+    ends = np.zeros(len(ids) + 1, np.int64)
+    np.cumsum(~missing, out=ends[1:])
+    return Ragged(ids[~missing], ends[offsets], None if weights is None else weights[~missing])
