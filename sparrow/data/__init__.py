@@ -6,6 +6,7 @@ from sparrow.data.counting import Counted, build_vocabularies, write_vocabularie
 from sparrow.data.errors import DataError, WaitInterrupted, shown
 from sparrow.data.features import (
     ComboFeature,
+    DynamicRows,
     Feature,
     Holds,
     IdFeature,
@@ -14,6 +15,7 @@ from sparrow.data.features import (
     SparseFeature,
     TableUse,
     register_feature,
+    without_presence,
 )
 from sparrow.data.label_checks import CheckedLabel, LabelCheck
 from sparrow.data.labels import Label
@@ -54,6 +56,7 @@ __all__ = [
     "Criteo",
     "Csv",
     "DataError",
+    "DynamicRows",
     "Feature",
     "Holds",
     "IdFeature",
@@ -81,6 +84,7 @@ __all__ = [
     "register_feature",
     "register_source",
     "shown",
+    "without_presence",
     "write_clicks",
     "write_criteo",
     "write_vocabularies",

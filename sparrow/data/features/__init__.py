@@ -2,12 +2,14 @@
 
 from sparrow.data.features.base import Feature, Holds, SparseFeature, TableUse, register_feature, registry
 from sparrow.data.features.combo import ComboFeature
+from sparrow.data.features.dynamic import DynamicRows, without_presence
 from sparrow.data.features.ids import IdFeature
 from sparrow.data.features.numeric import RawFeature
 from sparrow.data.features.sequence import SequenceFeature
 
 __all__ = [
     "ComboFeature",
+    "DynamicRows",
     "Feature",
     "Holds",
     "IdFeature",
@@ -17,4 +19,5 @@ __all__ = [
     "TableUse",
     "register_feature",
     "registry",
+    "without_presence",
 ]

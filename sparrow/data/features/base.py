@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from sparrow.data.batch import Values
 from sparrow.data.errors import Problems
-from sparrow.embedding import Dynamic
 from sparrow.data.vocabulary import Vocabulary
+from sparrow.embedding import Dynamic
 from sparrow.kernels.feed import Step
 from sparrow.registry import Registry
 

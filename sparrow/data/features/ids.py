@@ -36,7 +36,7 @@ class IdFeature(MappedIds):
       column: where the ids are; None: the column of the feature's name.
       num_buckets: ids are 0 to num_buckets - 1 as they stand.
       hash_bucket_size: ids (any integer or text) are hashed to so many rows; the hash never changes.
-      dynamic: ids (any 64-bit integer or string) that get rows as they come and lose them as they go; see `DynamicRows`.
+      dynamic: ids (any integer or string) that get rows as they come, and lose them as they go; see `DynamicRows`.
       vocabulary: the known ids, in a list or in a file of one word a line; an id's row is its position.
       unknown: an id outside num_buckets or the vocabulary: "row" (one more row for all of them; what a vocabulary
         does if not told), "empty" (as if it were missing), "error" (a malformed row; what num_buckets does).

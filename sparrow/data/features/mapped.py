@@ -250,10 +250,7 @@ class MappedIds(SparseFeature):
             problems.add(self.id_column, flat.row_of(at), lambda i: parsed.why(int(at[i])))
         return rows, flat
 
-
-    def _read_raw(
-        self, columns: Any, problems: Problems
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], Flat]:
+    def _read_raw(self, columns: Any, problems: Problems) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], Flat]:
         """Raw ids of all entries, the mask of missing ones, and where they stand."""
         flat = self._entries(columns)
         parsed = raw_ids(flat.entries, self.as_integer)
@@ -261,7 +258,10 @@ class MappedIds(SparseFeature):
         missing = np.zeros(len(ids), np.bool_) if parsed.missing is None else parsed.missing
         if self.default is not None and missing.any():
             stand_in = str(self.default) if is_text(element_type(flat.entries.type)) else int(self.default)
-            ids, missing = np.where(missing, raw_ids(pa.array([stand_in]), self.as_integer).values, ids), missing & False
+            ids, missing = (
+                np.where(missing, raw_ids(pa.array([stand_in]), self.as_integer).values, ids),
+                missing & False,
+            )
         if parsed.bad is not None:
             at = np.flatnonzero(parsed.bad)
             problems.add(self.id_column, flat.row_of(at), lambda i: parsed.why(int(at[i])))

@@ -29,8 +29,8 @@ class SequenceFeature(MappedIds):
     [[2, 3], [4, -1]]
 
     Attributes:
-      name, embedding_dim, column, num_buckets, hash_bucket_size, vocabulary, dynamic, unknown, default, separator, as_integer,
-        table: as in `IdFeature`.
+      name, embedding_dim, column, num_buckets, hash_bucket_size, vocabulary, dynamic, unknown, default, separator,
+        as_integer, table: as in `IdFeature`.
       max_length: how many ids of a row are kept.
       keep: which ones are kept of a longer row: "last" or "first".
       pooling: "sum", "mean" or "sqrtn" of the kept ids; None: the sequence goes to the model in order.

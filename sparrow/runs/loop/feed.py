@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.config import Assembly, Task
-from sparrow.data import COPY, ID, PACK, Batch, DataError, Prepare, Stages, join
-from sparrow.embedding import Embedder, Learned, PackedBatch, RoutedBatch, Sizes, of_one_size
+from sparrow.data import COPY, ID, PACK, Batch, DataError, Prepare, Stages, join, without_presence
+from sparrow.embedding import Embedder, Learned, NewRows, PackedBatch, RoutedBatch, Sizes, Vocabularies, of_one_size
 from sparrow.embedding import Measured as MeasuredIds
 from sparrow.runs.loop.transfer import Arena, Buffers, Layout
 from sparrow.runs.loop.unvarying import Unvarying
@@ -95,12 +95,31 @@ class Prepared(NamedTuple):
       keys: what metrics group by, 64 bits wide.
       learned: the sizes that batches have grown to, this one included.
       counted: how often each row is looked up, where that was counted.
+      new: rows of dynamic tables that start anew with it, by table.
     """
 
     feed: Feed
     keys: dict[str, npt.NDArray[np.int64]]
     learned: Learned
     counted: Counted | None = None
+    new: dict[str, NewRows] = {}
+
+
+class RowsOf(NamedTuple):
+    """The ids of dynamic tables, and whether new ones get rows."""
+
+    vocabularies: Vocabularies
+    train: bool
+
+    def __call__(self, ids: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, NewRows]]:
+        """Rows in place of ids, by lookup, and the rows that start anew."""
+        given = {name: without_presence(values) for name, values in ids.items()}
+        if not self.train:
+            return self.vocabularies.find(given), {}
+        try:
+            return self.vocabularies.assign(given)
+        except ValueError as error:
+            raise DataError(str(error)) from None
 
 
 class Measured(NamedTuple):
@@ -110,6 +129,7 @@ class Measured(NamedTuple):
     ids: MeasuredIds | RoutedBatch
     room: dict[str, int]
     learned: Learned
+    new: dict[str, NewRows]
 
 
 class Preparer(Prepare[Prepared]):
@@ -122,8 +142,14 @@ class Preparer(Prepare[Prepared]):
     """
 
     def __init__(
-        self, embedder: Embedder, assembly: Assembly, tasks: Mapping[str, Task], traffic: Traffic | None = None
+        self,
+        embedder: Embedder,
+        assembly: Assembly,
+        tasks: Mapping[str, Task],
+        traffic: Traffic | None = None,
+        rows_of: RowsOf | None = None,
     ) -> None:
+        self._rows_of = rows_of
         self._embedder, self._assembly, self._traffic = embedder, assembly, traffic
         self.sizes = Sizes()
         self.unvarying = Unvarying()
@@ -139,8 +165,11 @@ class Preparer(Prepare[Prepared]):
         ids: dict[str, Any] = batch.ids
         if batch.negatives is not None:  # the features of items hold the items chosen, then those drawn
             ids = {**ids, **{name: join([ids[name], drawn]) for name, drawn in batch.negatives.ids.items()}}
-        measured = self._embedder.measure(self._assembly.lookups(ids))
-        return Measured(batch, measured, self.sizes.fit(measured.loose), self.sizes.learned)
+        lookups, new = self._assembly.lookups(ids), dict[str, NewRows]()
+        if self._rows_of is not None:
+            lookups, new = self._rows_of(lookups)
+        measured = self._embedder.measure(lookups)
+        return Measured(batch, measured, self.sizes.fit(measured.loose), self.sizes.learned, new)
 
     def finish(self, measured: Measured) -> Prepared:
         """The batch, ready for a step. Copies are started, not waited for."""
@@ -158,7 +187,8 @@ class Preparer(Prepare[Prepared]):
             counted = None if self._traffic is None else self._traffic.sample(packed)
         with self.stages.timed(COPY):
             feed = Feed.of(self._buffers, arena, Parts(packed, numbers, columns), len(batch))
-        return Prepared(feed, batch.keys, measured.learned, counted)
+            new: dict[str, NewRows] = jax.device_put(measured.new)
+        return Prepared(feed, batch.keys, measured.learned, counted, new)
 
     def _item_ids(self, batch: Batch, drawn: Batch) -> dict[str, npt.NDArray[np.int32]]:
         chosen = batch.keys[self._assembly.item_id or ""]

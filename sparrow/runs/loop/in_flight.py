@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from sparrow.runs.loop.feed import Feed
+from sparrow.runs.loop.growing import Overwritten
 from sparrow.runs.loop.step import Report
 
 MOST: Final = 4
@@ -17,13 +18,17 @@ MOST: Final = 4
 
 
 class Started(NamedTuple):
-    """A step that was started: its number, its batches, where in the data and in which epoch they begin, its report."""
+    """A step that was started: its number, its batches, where in the data and in which epoch they begin, its report.
+
+    ``overwritten``: rows that started anew before it.
+    """
 
     step: int
     feeds: tuple[Feed, ...]
     position: Mapping[str, Any]
     epoch: int
     report: Report
+    overwritten: tuple[Overwritten, ...] = ()
 
 
 class InFlight:

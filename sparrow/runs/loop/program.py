@@ -12,11 +12,11 @@ import jax.numpy as jnp
 from flax import nnx
 
 from sparrow.config import Assembly, Config, ConfigError, Problem, assemble, need, optimizer
-from sparrow.embedding import Embedder
+from sparrow.embedding import Embedder, Vocabularies
 from sparrow.models import Functional, functional
 from sparrow.optimizer import Optimizer, OptimizerState, cast
 from sparrow.registry import nearest
-from sparrow.runs.loop.feed import Feed, Preparer
+from sparrow.runs.loop.feed import Feed, Preparer, RowsOf
 from sparrow.runs.loop.room import refuse_large_layers, refuse_large_tables
 from sparrow.runs.recorded.traffic import Traffic
 from sparrow.tasks import Scores, States, total_loss
@@ -49,6 +49,7 @@ class Program:
       optimizer: what trains.
       apply: the model.
       fresh: parameters and rest of the model before the first step.
+      vocabularies: the ids of dynamic tables, which training changes; None where there are none.
     """
 
     config: Config
@@ -57,6 +58,7 @@ class Program:
     optimizer: Optimizer
     apply: Functional
     fresh: tuple[Any, Any]
+    vocabularies: Vocabularies | None = None
 
     @classmethod
     def of(cls, config: Config) -> Program:
@@ -85,11 +87,17 @@ class Program:
             raise
         except ValueError as error:  # patterns of parameters are known to match, or not, only here
             raise ConfigError([Problem(("train", "dense_optimizer"), str(error))]) from None
-        return cls(config, assembly, embedder, trainer, apply, (params, rest))
+        grows = any(table.dynamic is not None for table in embedder.tables.values())
+        vocabularies = embedder.vocabularies(accumulate=config.train.accumulate) if grows else None
+        return cls(config, assembly, embedder, trainer, apply, (params, rest), vocabularies)
 
-    def preparer(self, traffic: Traffic | None = None) -> Preparer:
-        """The work of a pipeline's thread on each batch. Every pipeline has its own, which learns its sizes."""
-        return Preparer(self.embedder, self.assembly, self.config.tasks, traffic)
+    def preparer(self, traffic: Traffic | None = None, *, train: bool = False) -> Preparer:
+        """The work of a pipeline's thread on each batch. Every pipeline has its own, which learns its sizes.
+
+        ``train``: whether new ids of dynamic tables get rows.
+        """
+        ids = None if self.vocabularies is None else RowsOf(self.vocabularies, train)
+        return Preparer(self.embedder, self.assembly, self.config.tasks, traffic, ids)
 
     @functools.cached_property
     def train_scores(self) -> Scores:

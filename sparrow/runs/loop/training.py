@@ -19,7 +19,8 @@ from sparrow.runs.loop.clock import Clock
 from sparrow.runs.loop.endings import ending, in_one_line
 from sparrow.runs.loop.evaluation import EvaluationInterrupted, Evaluator
 from sparrow.runs.loop.feed import Prepared
-from sparrow.runs.loop.in_flight import InFlight, Started
+from sparrow.runs.loop.growing import IDS, Growing
+from sparrow.runs.loop.in_flight import MOST, InFlight, Started
 from sparrow.runs.loop.learned_sizes import LearnedSizes
 from sparrow.runs.loop.length import length
 from sparrow.runs.loop.memory import memory
@@ -114,7 +115,8 @@ def _train(
     has_data = config.data is not None and config.data.evaluate is not None
     evaluator = Evaluator(program) if has_data else None
     sizes = _learned_sizes(config, recorder, evaluator)
-    extras = {**recorder.extras, "sizes": sizes, **extras}
+    growing = Growing(program)
+    extras = {**recorder.extras, "sizes": sizes, IDS: growing, **extras}
     lines += [note] if note else []
     with contextlib.ExitStack() as stack:
         if folder is not None:
@@ -147,7 +149,7 @@ def _train(
         for line in lines:
             log.say(line)
         stack.enter_context(recorder.recording(progress.steps, log.say))
-        return _Loop(program, pipeline, evaluator, log, saver, recorder, sizes, state, progress).run()
+        return _Loop(program, pipeline, evaluator, log, saver, recorder, sizes, growing, state, progress).run()
 
 
 class _Loop:
@@ -162,11 +164,12 @@ class _Loop:
         saver: Saver | None,
         recorder: Recorder,
         sizes: LearnedSizes,
+        growing: Growing,
         state: TrainState,
         progress: Progress,
     ) -> None:
         self.program, self.pipeline, self.evaluator, self.log, self.saver = program, pipeline, evaluator, log, saver
-        self.recorder, self.sizes = recorder, sizes
+        self.recorder, self.sizes, self.growing = recorder, sizes, growing
         self.config = program.config
         self.state, self.progress = state, progress
         self.saved_at = self.began_at = progress.steps
@@ -229,11 +232,14 @@ class _Loop:
         self.recorder.took(taken)
         self.sizes.took(taken)
         go = None if self.report is None else self.report.go
+        self.state, overwritten = self.growing.admit(self.state, taken, go)
         self.state, self.report = self.step(self.state, feeds, go)
         self._note(steps=before.steps + 1, position=self.pipeline.position(), evaluation_due=False)
         self.clock.count(sum(feed.size for feed in feeds))
         self.log.advance()
-        self._stop_if(self.in_flight.add(Started(self.steps, feeds, before.position, before.epoch, self.report)))
+        started = Started(self.steps, feeds, before.position, before.epoch, self.report, overwritten)
+        self._stop_if(self.in_flight.add(started))
+        self.growing.forget(self.steps - MOST - 1)
         if self.steps == self.began_at + 1:
             self._settle()
             self.clock.restart()
@@ -281,7 +287,9 @@ class _Loop:
         if bad is None:
             return
         self._note(steps=bad.step - 1, position=bad.position, epoch=bad.epoch)
-        raise NonFinite(culprit(self.program, self.state, bad))
+        why = culprit(self.program, self.state, bad)
+        self.state = self.growing.give_back(self.state, bad.overwritten)
+        raise NonFinite(why)
 
     def _show(self) -> None:
         self._settle()
@@ -325,7 +333,7 @@ class _Loop:
         if self.evaluator is None or self.progress.evaluated_at == self.steps:
             return
         self._settle()
-        with self.clock.paused():
+        with self.clock.paused(), self.growing.at(self.steps):
             try:
                 results = self.evaluator(self.state, self.log.say, lambda: self.stop.received is not None)
             except EvaluationInterrupted:
@@ -345,7 +353,7 @@ class _Loop:
             return
         self._settle()
         self._note(log=self.log.lengths())
-        with self.clock.paused():
+        with self.clock.paused(), self.growing.at(self.steps):
             path = self.saver.save(self.state, self.progress)
         self.saved_at = self.steps
         self.schedule.saved()

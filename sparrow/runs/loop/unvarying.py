@@ -37,7 +37,7 @@ class Unvarying:
         for name, ids in batch.ids.items():
             if f"feature '{name}'" in self._fine:
                 continue
-            has_id = len(ids.values) > 0 if isinstance(ids, Ragged) else bool((ids >= 0).any())
+            has_id = len(ids.values) > 0 if isinstance(ids, Ragged) else _has_id(ids)
             self._look(f"feature '{name}'", has_id, "is without an id")
         for kind, columns in (("feature", batch.numbers), ("label", batch.labels)):
             for name, values in columns.items():
@@ -67,6 +67,11 @@ class Unvarying:
             self._suspects.pop(column, None)
         elif column not in self._fine:
             self._suspects[column] = what
+
+
+def _has_id(ids: Any) -> bool:
+    """Whether one of them is an id: rows are 0 or more; raw ids have a mark of their presence beside them."""
+    return bool(ids[:, 1].any() if ids.ndim == 2 else (ids >= 0).any())
 
 
 def _text(value: Any) -> str:

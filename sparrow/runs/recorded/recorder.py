@@ -29,7 +29,7 @@ class Recorder:
         share = program.config.train.traffic
         self._traffic = Traffic(program.embedder, share) if folder is not None and share else None
         self.extras = {} if self._traffic is None else {"traffic": self._traffic}
-        self.prepare = program.preparer(self._traffic)
+        self.prepare = program.preparer(self._traffic, train=True)
         self._say: Callable[[str], None] = print
         self._failed = False
 

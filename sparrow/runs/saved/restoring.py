@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
 from sparrow.checkpoint import CheckpointError, Key, Saved, check_shape, named, placed, rows_of, unnamed
+from sparrow.runs.loop.growing import IDS
 from sparrow.runs.loop.program import Program, TrainState
 
 Say = Callable[[str], None]
@@ -36,11 +37,14 @@ def joined(embedding: Any, others: Mapping[str, Any]) -> TrainState:
 
 def restored(program: Program, saved: Saved, say: Say) -> TrainState:
     """Return the state that was saved. A part that the program lacks or has in another shape is a `CheckpointError`."""
-    embedder = program.embedder
+    embedder, arrays = program.embedder, saved.arrays()
+    restore_ids(program, arrays, say)
     keys = rows_of(embedder, jax.eval_shape(embedder.init, jax.random.key(0)))
-    check_tables({key: rows.shape for key, rows in keys.items()}, saved)  # before anything is allocated
+    check_tables(
+        {key: rows.shape for key, rows in keys.items()}, saved, growing(program)
+    )  # before anything is allocated
     say_dtypes({key: str(rows.array.dtype) for key, rows in keys.items()}, saved, say)
-    fresh, arrays = program.allocated(), saved.arrays()
+    fresh = program.allocated()
     others = parts(fresh)
     metrics = _metrics(others.pop("metrics"), arrays, say)
     others = unnamed(others, arrays) | {"metrics": metrics}
@@ -48,14 +52,33 @@ def restored(program: Program, saved: Saved, say: Say) -> TrainState:
     return joined(placed(embedder, embedding, list(keys), saved.rows), others)
 
 
-def check_tables(shapes: Mapping[Key, tuple[int, ...]], saved: Saved) -> None:
-    """Refuses tables and slots that the checkpoint lacks, or has in another shape."""
+def growing(program: Program) -> set[str]:
+    """The tables that may have more rows here than in a checkpoint."""
+    return set() if program.vocabularies is None else set(program.vocabularies.tables)
+
+
+def restore_ids(program: Program, arrays: Mapping[str, Any], say: Say) -> None:
+    """Bring back the ids of dynamic tables; log the tables that have grown, and refuse those that have shrunk."""
+    if program.vocabularies is not None:
+        try:
+            notes = program.vocabularies.restore(extras_of(arrays, IDS))
+        except ValueError as error:
+            raise CheckpointError(str(error)) from None
+        for note in notes:
+            say(note)
+
+
+def check_tables(shapes: Mapping[Key, tuple[int, ...]], saved: Saved, growing: Container[str] = ()) -> None:
+    """Refuse tables and slots that the checkpoint lacks or has in another shape; tables of ``growing`` may grow."""
     for key, shape in shapes.items():
         if key not in saved.tables:
             slots = [str(other.slot) for other in saved.tables if other.table == key.table and other.slot]
             has = "" if Key(key.table) not in saved.tables else f", it has {', '.join(slots) or 'none'}"
             raise CheckpointError(f"the checkpoint has no {key}{has}")
-        check_shape(key, saved.tables[key].shape, shape)
+        held = saved.tables[key].shape
+        if key.table in growing and held[0] < shape[0]:
+            shape = (held[0], *shape[1:])
+        check_shape(key, held, shape)
 
 
 def say_dtypes(dtypes: Mapping[Key, str], saved: Saved, say: Say) -> None:

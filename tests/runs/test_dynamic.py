@@ -1,0 +1,135 @@
+"""Runs whose tables have dynamic vocabularies: the same bits however they are fed, stopped and resumed."""
+
+import io
+
+import jax
+import numpy as np
+import pytest
+
+from sparrow import runs
+from sparrow.config import ConfigError
+from sparrow.data import DataError
+from tests.runs import victim
+from tests.runs.cases import NAMES, case
+
+IDS = 2000
+
+
+def dynamic(name, rows=60, **options):
+    return {"kind": "id", "name": name, "embedding_dim": 4, "dynamic": {"rows": rows, **options}}
+
+
+def growing(*overrides, rows=60):
+    clicks = {"name": "clicks", "impressions": 4096, "fields": 3, "ids": IDS, "chunk_rows": 1024}
+    features = [
+        dynamic(NAMES[0], rows, admit=2, waiting=300),
+        dynamic(NAMES[1], 200, evict="lfu", unknown="zeros", expire_steps=6),
+        {"kind": "id", "name": NAMES[2], "num_buckets": IDS, "embedding_dim": 4},
+    ]
+    data = {"train": clicks, "evaluate": {**clicks, "start": 1000}, "shuffle_rows": 2048, "features": features}
+    fixed = ("train.batch_size=64", "train.accumulate=2", "train.tensorboard=false", "evaluate={steps: 2}")
+    return case(*fixed, *overrides, data=data)
+
+
+def same(a, b):
+    assert a.keys() == b.keys()
+    for name in a:
+        np.testing.assert_array_equal(a[name], b[name], err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undisturbed")
+    return folder, runs.train(growing("train.steps=12"), folder, stream=io.StringIO())
+
+
+def test_rows_come_and_go(undisturbed):
+    held = undisturbed[1].program.vocabularies.held("id_0")
+    assert held.used == held.rows == 59
+    assert held.evicted
+    assert held.waiting
+    assert undisturbed[1].program.vocabularies.held("id_1").evicted
+
+
+@pytest.mark.parametrize("overrides", [("data.ahead=0",), ("data.ahead=5", "data.threads=3", "evaluate.every_steps=5")])
+def test_resumed_runs_have_the_same_bits_and_ids(undisturbed, tmp_path, overrides):
+    """However far ahead batches are made, and whatever looks at the ids between two steps."""
+    folder, whole = undisturbed
+    runs.train(growing(*overrides, "train.steps=7"), tmp_path, stream=io.StringIO())
+    resumed = runs.train(growing(*overrides, "train.steps=12"), tmp_path, resume=True, stream=io.StringIO())
+    for a, b in zip(jax.tree.leaves(whole.state.optimizer), jax.tree.leaves(resumed.state.optimizer), strict=True):
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+    ids = [
+        {name: array for name, array in victim.everything(path)[2].items() if name.startswith("extras/ids/")}
+        for path in (folder, tmp_path)
+    ]
+    same(*ids)
+    assert len(ids[0]) > 10
+
+
+def test_loading_evaluates_as_the_run_did(undisturbed):
+    folder, whole = undisturbed
+    program, state = runs.load(folder)
+    assert runs.Evaluator(program)(state) == whole.results
+
+
+def test_tables_may_grow_and_may_not_shrink(undisturbed, tmp_path):
+    runs.train(growing("train.steps=4"), tmp_path, stream=io.StringIO())
+    stream = io.StringIO()
+    grown = runs.train(growing("train.steps=8", rows=100), tmp_path, resume=True, stream=stream)
+    assert "table 'id_0' grows from 60 to 100 rows" in stream.getvalue()
+    assert grown.program.vocabularies.held("id_0").used > 59
+    with pytest.raises(ConfigError, match="table 'id_0_wide' was saved with 100 rows, and has 60 here"):
+        runs.train(growing("train.steps=9"), tmp_path, resume=True, overwrite=False, stream=io.StringIO())
+
+
+def test_a_step_beyond_capacity_ends_the_run_in_one_line(tmp_path):
+    with pytest.raises(DataError, match="table 'id_0_wide': one step needs more rows for its ids than the 19"):
+        runs.train(growing("train.steps=4", "data.features[0].dynamic.admit=1", rows=20), stream=io.StringIO())
+
+
+def test_a_step_that_is_not_finite_leaves_rows_and_ids_as_they_were(tmp_path, monkeypatch):
+    """Rows that the failed step gave to new ids are given back."""
+    good = tmp_path / "good"
+    runs.train(growing("train.steps=3"), good, stream=io.StringIO())
+    bad = tmp_path / "bad"
+    real = runs.Program.loss
+
+    def loss(self, params, acts, rest, feed):
+        total, others = real(self, params, acts, rest, feed)
+        return total / np.float32(0), others
+
+    config = growing("train.steps=9", "train.checkpoint={every_steps: 3}")
+    runs.train(growing("train.steps=3"), bad, stream=io.StringIO())
+    monkeypatch.setattr(runs.Program, "loss", loss)
+    with pytest.raises(runs.RunError):
+        runs.train(config, bad, resume=True, stream=io.StringIO())
+    monkeypatch.undo()
+    again = runs.train(growing("train.steps=9"), bad, resume=True, stream=io.StringIO())
+    never = runs.train(growing("train.steps=9"), good, resume=True, stream=io.StringIO())
+    for a, b in zip(jax.tree.leaves(never.state.optimizer), jax.tree.leaves(again.state.optimizer), strict=True):
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+
+
+@pytest.mark.slow
+def test_sigkill_at_any_moment(tmp_path):
+    """As `test_kills`, with dynamic tables."""
+    features = "[{kind: id, name: id_0, embedding_dim: 4, dynamic: {rows: 80, admit: 2}}, " + ", ".join(
+        f"{{kind: id, name: {name}, embedding_dim: 4, dynamic: {{rows: 80, expire_steps: 5}}}}" for name in NAMES[1:]
+    )
+    overrides = (
+        "train.steps=60",
+        "train.checkpoint={every_steps: 3, keep: 2}",
+        f"data.features={features}]",
+        f"data.train.ids={IDS}",
+        f"data.evaluate.ids={IDS}",
+    )
+    folder = tmp_path / "undisturbed"
+    process = victim.context().Process(target=victim.train, args=(overrides, folder, tmp_path / "cache"))
+    process.start()
+    process.join(120)
+    assert process.exitcode == 0
+    chain = victim.Chain(overrides, tmp_path / "run", folder, tmp_path / "cache", seed=7)
+    chain.go(20)
+    assert chain.kills == 20
+    assert chain.finished
