@@ -75,6 +75,10 @@ class Embedder:
         if exchange not in EXCHANGES:
             raise ValueError(f"unknown exchange '{exchange}': {nearest(str(exchange), EXCHANGES)}")
         shards = None if mesh is None else Shards.of(mesh, axis)
+        if shards is not None and shards.mesh.size > 1:
+            for name, table in self.tables.items():
+                if table.dynamic is not None:
+                    raise ValueError(f"table '{name}' is dynamic, which works on one device so far; leave mesh out")
         self._work: OneDevice | OnMesh = (
             OneDevice(self.features, self.stacks, self._backends)
             if shards is None or shards.mesh.size == 1
