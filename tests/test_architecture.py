@@ -9,12 +9,12 @@ ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 ANSWERS = {
-    "sparrow/optimizer/optimizer.py": "global_norm()",
+    "sparrow/embedding/clipping.py": "def clip_factor",
     "sparrow/rules/adagrad.py": "class RowwiseAdagrad",
     "sparrow/data/sources/text.py": 'register_source("csv")',
     "sparrow/data/hashing.py": "def hash_",
     "sparrow/checkpoint/folder.py": "str(step)",
-    "sparrow/kernels/__init__.py": "def choose(",
+    "sparrow/kernels/backend_choice.py": "def choose(",
     "sparrow/config/sections/train.py": "class Train(",
     "sparrow/runs/loop/stopping.py": "class Watch",
     "sparrow/reports/curves.py": "recall",

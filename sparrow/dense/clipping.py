@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from sparrow.embedding import clip_factor
+
 
 def global_norm(tree: Any) -> jax.Array:
     """Return the Euclidean norm of all leaves together, summed in float32 at least.
@@ -46,8 +48,7 @@ def clip_by_global_norm(max_norm: jax.typing.ArrayLike) -> optax.GradientTransfo
     ) -> tuple[Any, Any]:
         del params, extra_args
         norm = jnp.sqrt(squared_norm(updates)) if global_norm is None else jnp.asarray(global_norm, jnp.float32)
-        # `norm < max_norm` is false for NaN, which then reaches the updates.
-        factor = jnp.where(norm < max_norm, 1.0, max_norm / norm)
+        factor = clip_factor(norm, max_norm)
         return jax.tree.map(lambda update: (update * factor).astype(update.dtype), updates), state
 
     return optax.GradientTransformationExtraArgs(optax.init_empty_state, update)

@@ -1,5 +1,6 @@
 """Tables and features: specs, packing, the `Embedder`, row gradients."""
 
+from sparrow.embedding.clipping import clip_factor
 from sparrow.embedding.dynamic.id_map import Settings, id_map
 from sparrow.embedding.dynamic.new_rows import NewRows
 from sparrow.embedding.dynamic.record import Dynamic
@@ -41,6 +42,7 @@ __all__ = [
     "TableSpec",
     "Uniform",
     "Vocabularies",
+    "clip_factor",
     "hash_integers",
     "id_map",
     "mix64",

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from sparrow.embedding.clipping import clip_factor
 from sparrow.embedding.embedder import Embedder
 from sparrow.embedding.packing import PackedBatch
 from sparrow.embedding.row_grads import RowGrads
@@ -53,8 +54,7 @@ class Gradients:
 
     def clip(self, limit: float) -> Gradients:
         """The gradients, scaled down where their norm is above ``limit``."""
-        norm = self.global_norm()
-        return self.scale(jnp.where(norm < limit, 1.0, limit / norm))
+        return self.scale(clip_factor(self.global_norm(), limit))
 
     def all_finite(self) -> jax.Array:
         """Whether every gradient is finite."""

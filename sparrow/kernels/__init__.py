@@ -6,86 +6,11 @@
 ``unavailable()``, ``unsupported(step)``           why it cannot run here, or cannot run this step; None: it can
 """
 
-from __future__ import annotations
-
-from typing import Any, Protocol
-
-import jax
-import jax.numpy as jnp
-
-from sparrow.kernels import cuda, feed, native, xla
-from sparrow.kernels.platform import platform
+from sparrow.kernels.backend_choice import BACKENDS, Backend, backends, choose
 from sparrow.kernels.rounding import GOLDEN, mix
 from sparrow.kernels.row import LIMITS
 from sparrow.kernels.types import Lookups, RowGradients, RowStep, StepScalars
-from sparrow.kernels.warning import warn_once
 from sparrow.kernels.xla import sum_by_row
-from sparrow.registry import nearest
-
-
-class Backend(Protocol):
-    """What a backend module offers."""
-
-    name: str
-
-    def unavailable(self) -> str | None:
-        """Why this backend cannot run here; None: it can."""
-
-    def unsupported(self, step: RowStep) -> str | None:
-        """Why this backend cannot run ``step``; None: it can."""
-
-    def lookup(self, table: jax.Array, lookups: Lookups, dtype: Any = jnp.float32) -> jax.Array:
-        """(num_bags, dim) ``dtype``: each bag's rows, times their gains, summed in float32."""
-
-    def lookup_and_sort(
-        self, table: jax.Array, lookups: Lookups, dtype: Any = jnp.float32
-    ) -> tuple[jax.Array, Lookups]:
-        """`lookup`, and ``lookups`` with the order of its entries where the backend's update can use one."""
-
-    def update(
-        self,
-        step: RowStep,
-        table: jax.Array,
-        slots: tuple[jax.Array, ...],
-        grads: RowGradients,
-        scalars: StepScalars,
-    ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
-        """Applies ``step`` once to every row that ``grads`` touches."""
-
-
-BACKENDS: dict[str, Backend] = {"xla": xla, "native": native, "cuda": cuda}
-
-
-def backends() -> dict[str, str]:
-    """Which backends there are: "available", or why not; and which code feeds them: "native", or "numpy" and why.
-
-    >>> backends()["xla"]
-    'available'
-    """
-    found = {name: backend.unavailable() or "available" for name, backend in BACKENDS.items()}
-    reason = feed.unavailable()
-    return found | {"feed": "native" if reason is None else f"numpy: {reason}"}
-
-
-def choose(name: str, step: RowStep) -> Backend:
-    """The backend ``name`` ("auto": the fastest that is available), or `xla` with one warning where it cannot run."""
-    if name == "auto":
-        preferred = {"cpu": "native", "gpu": "cuda"}.get(platform(), "xla")
-        backend = BACKENDS.get(preferred, xla)
-        if reason := backend.unavailable():
-            warn_once(f"tables run on the slower 'xla' backend, because '{preferred}' cannot run here: {reason}")
-            return xla
-    elif name in BACKENDS:
-        backend = BACKENDS[name]
-        if reason := backend.unavailable():
-            raise ValueError(f"backend '{name}' is not available here: {reason}")
-    else:
-        raise ValueError(f"unknown backend '{name}': {nearest(name, [*BACKENDS, 'auto'])}")
-    if reason := backend.unsupported(step):
-        warn_once(f"{step.rule.name} runs on the slower 'xla' backend, because '{backend.name}' cannot: {reason}")
-        return xla
-    return backend
-
 
 __all__ = [
     "BACKENDS",

@@ -14,7 +14,7 @@ import optax
 
 from sparrow import fields
 from sparrow.dense import squared_norm
-from sparrow.embedding import Embedder, EmbeddingState, PackedBatch, RowGrads
+from sparrow.embedding import Embedder, EmbeddingState, PackedBatch, RowGrads, clip_factor
 from sparrow.optimizer.precision import LossScale, LossScaleState, cast, compute_dtype
 
 
@@ -260,7 +260,7 @@ class Optimizer:
         if grad_norm or self.clip_global_norm is not None:
             norm = jnp.sqrt(squared_norm(dense) + jnp.square(rows.global_norm()))
         if norm is not None and self.clip_global_norm is not None:
-            factor = jnp.where(norm < self.clip_global_norm, 1.0, self.clip_global_norm / norm)
+            factor = clip_factor(norm, self.clip_global_norm)
             dense, rows = jax.tree.map(lambda g: g * factor, dense), rows.scale(factor)
 
         updates, dense_state = self.tx.update(dense, state.dense, state.params)

@@ -15,9 +15,9 @@ import jax
 from sparrow.kernels import cache
 from sparrow.kernels.cuda import nvrtc, source
 from sparrow.kernels.cuda.source import Module
+from sparrow.kernels.device_kind import platform
 from sparrow.kernels.native import compiler
 from sparrow.kernels.native.library import open_library
-from sparrow.kernels.platform import platform
 from sparrow.kernels.warning import warn_once
 
 TARGET = "sparrow_cuda"

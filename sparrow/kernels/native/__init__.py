@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sparrow.kernels.platform import platform
+from sparrow.kernels.device_kind import platform
 from sparrow.kernels.types import Lookups, RowGradients, RowStep, StepScalars
 
 name = "native"

@@ -3,7 +3,7 @@
 import pytest
 
 from sparrow.kernels import native
-from sparrow.kernels.platform import platform
+from sparrow.kernels.device_kind import platform
 
 
 @pytest.fixture(autouse=True, scope="package")
