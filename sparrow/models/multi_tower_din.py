@@ -77,13 +77,13 @@ class MultiTowerDIN(nnx.Module):
         num_classes: int = 1,
         rngs: nnx.Rngs,
     ) -> None:
-        groups = [tower.input for tower in (*towers, *din_towers)]
+        groups = [*(tower.input for tower in towers), *(tower.input for tower in din_towers)]
         if not din_towers or len(set(groups)) < len(groups):
             raise ValueError(f"MultiTowerDIN needs at least one of din_towers, each over its own group, got {groups}")
         inputs.check("MultiTowerDIN", required=groups)
         self.towers = nnx.List([GroupTower(tower, inputs, rngs=rngs) for tower in towers])
         self.din_towers = nnx.List([AttentionTower(tower, inputs, rngs=rngs) for tower in din_towers])
-        width = sum(tower.dim for tower in (*self.towers, *self.din_towers))
+        width = sum(tower.dim for tower in self.towers) + sum(tower.dim for tower in self.din_towers)
         self.logits = Logits(width, final, num_classes, rngs=rngs)
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:

@@ -123,7 +123,12 @@ def test_examples_do_not_mix(case):
     apply, params = case.functional()
     acts, numbers = case.batch()
     predict = jax.jit(apply.predict)
-    together = predict(params, {}, acts, numbers)
-    alone = predict(params, {}, *jax.tree.map(lambda array: array[BATCH - 1 :], (acts, numbers)))
-    for name, array in alone.items():
-        np.testing.assert_allclose(array[0], together[name][-1], rtol=1e-5, atol=1e-5)
+
+    def others_change(array):
+        return np.concatenate([np.roll(array[: BATCH - 1], 1, axis=0), array[BATCH - 1 :]])
+
+    first, second = (
+        predict(params, {}, *batch) for batch in ((acts, numbers), jax.tree.map(others_change, (acts, numbers)))
+    )
+    for name, array in second.items():
+        np.testing.assert_allclose(array[-1], first[name][-1], rtol=1e-5, atol=1e-5)

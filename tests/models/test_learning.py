@@ -11,7 +11,7 @@ from flax import nnx
 import sparrow as sp
 from sparrow import losses, metrics, models
 from sparrow.data import Clicks
-from sparrow.models import MLP, Inputs, TaskTower
+from sparrow.models import MLP, BayesTaskTower, ExtractionNetwork, Inputs, TaskTower, extra_losses
 
 SIZE = 512
 
@@ -156,7 +156,14 @@ def sampled(outputs, item_ids):
     return losses.reduce(values)
 
 
-@pytest.mark.parametrize("loss", [in_batch, sampled])
+def augmented(outputs, item_ids):
+    return in_batch(outputs, item_ids) + sum(losses.reduce(values) for values in extra_losses(outputs).values())
+
+
+DAT = {"name": "dat", "user_augment": "user augment", "item_augment": "item augment", "negatives": "in_batch"}
+
+
+@pytest.mark.parametrize("loss", [in_batch, sampled, pytest.param(augmented, marks=pytest.mark.slow)])
 def test_matching(loss):
     record = {
         "name": "dssm",
@@ -167,12 +174,21 @@ def test_matching(loss):
         "negatives": loss.__name__,
     }
     rows = {"user_id": (USERS, 8), "item_id": (ITEMS, 8)}
-    trainer = Trainer(record, rows, {"user": ["user_id"], "item": ["item_id"]}, loss=loss)
+    groups = {"user": ["user_id"], "item": ["item_id"]}
+    if loss is augmented:
+        record |= DAT
+        rows |= {"user_augment": (USERS, 8), "item_augment": (ITEMS, 8)}
+        groups |= {"user augment": ["user_augment"], "item augment": ["item_augment"]}
+    trainer = Trainer(record, rows, groups, loss=loss)
+
+    def ids(users, items):
+        every = {"user_id": users, "user_augment": users, "item_id": items, "item_augment": items}
+        return {name: every[name] for name in rows}
 
     def hit_rate():
         """How often the best of all items is of the user's cluster."""
         users, items = np.arange(USERS), np.arange(ITEMS)
-        outputs = trainer.predict({"user_id": users, "item_id": np.resize(items, USERS + ITEMS)}, {})
+        outputs = trainer.predict(ids(users, np.resize(items, USERS + ITEMS)), {})
         vectors = np.concatenate([outputs["item"], outputs.get("negatives", np.zeros((0, 8)))])[:ITEMS]
         scores = np.asarray(outputs["query"]) @ vectors.T
         np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
@@ -185,7 +201,7 @@ def test_matching(loss):
         users, items = choices(seed, 128)
         if loss is sampled:
             items = np.concatenate([items, np.random.default_rng([seed, 1]).integers(0, ITEMS, 64)])
-        trainer.train({"user_id": users, "item_id": items}, {}, items)
+        trainer.train(ids(users, items), {}, items)
     assert before < 0.4
     assert hit_rate() > 0.95
 
@@ -206,10 +222,30 @@ def task_loss(outputs, labels):
     return total
 
 
-def test_multi_task():
-    mlp = MLP((16,), use_bn=True, dropout_ratio=0.1)
-    record = models.registry.make("mmoe", expert_mlp=mlp, task_towers=(TaskTower("click"), TaskTower("buy")))
-    record = models.registry.to_dict(record)
+NORMED = MLP((16,), use_bn=True, dropout_ratio=0.1)
+CLICK_AND_BUY = (TaskTower("click"), TaskTower("buy"))
+RELATED = BayesTaskTower("buy", MLP((8,)), relation_tower_names=("click",), relation_mlp=MLP((8,)))
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("mmoe", {"expert_mlp": NORMED, "task_towers": CLICK_AND_BUY}),
+        pytest.param(
+            "ple",
+            {"extraction_networks": (ExtractionNetwork(1, NORMED),) * 2, "task_towers": CLICK_AND_BUY},
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "dbmtl",
+            {"bottom_mlp": NORMED, "task_towers": (BayesTaskTower("click", MLP((8,))), RELATED)},
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["mmoe", "ple", "dbmtl"],
+)
+def test_multi_task(name, options):
+    record = models.registry.to_dict(models.registry.make(name, **options))
     rows = {"user": (30, 8), "item": (20, 8)}
     trainer = Trainer(record, rows, {"all": ["user", "item"]}, loss=task_loss)
     ids, labels, log_odds = two_tasks(10_000, 4096)
