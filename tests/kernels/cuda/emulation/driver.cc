@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#if !defined(__x86_64__)
 #include <ucontext.h>
+#endif
 
 #include <map>
 #include <mutex>
@@ -27,8 +29,54 @@ struct Collective {
   int phase = 0;
   uint64_t value[2][32];
 };
-struct Thread {
+#if defined(__x86_64__)
+// Without the system calls of swapcontext, which keeps the signal mask: the callee-saved registers and the stack.
+struct Context {
+  void* stack;
+};
+extern "C" void emulated_switch(void** from, void* to);
+asm(R"(
+.text
+.type emulated_switch, @function
+emulated_switch:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+)");
+void switch_to(Context& from, Context& to) { emulated_switch(&from.stack, to.stack); }
+void make(Context& context, char* stack, size_t size, void (*entry)()) {
+  void** top = reinterpret_cast<void**>(stack + size);
+  top[-1] = nullptr;  // no return address: entry never returns
+  top[-2] = reinterpret_cast<void*>(entry);
+  context.stack = top - 8;  // and six registers, of any value
+}
+#else
+struct Context {
   ucontext_t context;
+};
+void switch_to(Context& from, Context& to) { swapcontext(&from.context, &to.context); }
+void make(Context& context, char* stack, size_t size, void (*entry)()) {
+  getcontext(&context.context);
+  context.context.uc_stack.ss_sp = stack;
+  context.context.uc_stack.ss_size = size;
+  context.context.uc_link = nullptr;
+  makecontext(&context.context, entry, 0);
+}
+#endif
+struct Thread {
+  Context context;
   bool done;
 };
 std::recursive_mutex everything;  // one kernel at a time
@@ -37,17 +85,17 @@ std::vector<std::map<unsigned, Collective>> warps;
 char* stacks = nullptr;
 size_t num_stacks = 0;
 unsigned current;
-ucontext_t scheduler;
+Context scheduler;
 void (*kernel)(void**);
 void** kernel_arguments;
 int phase, arrived, any[2], live;
 
-void yield() { swapcontext(&threads[current].context, &scheduler); }
+void yield() { switch_to(threads[current].context, scheduler); }
 void entry() {
   kernel(kernel_arguments);
   threads[current].done = true;
   --live;
-  swapcontext(&threads[current].context, &scheduler);
+  yield();
 }
 void run_block(unsigned n) {
   if (num_stacks < n) {
@@ -60,11 +108,7 @@ void run_block(unsigned n) {
   live = n;
   for (unsigned i = 0; i < n; ++i) {
     threads[i].done = false;
-    getcontext(&threads[i].context);
-    threads[i].context.uc_stack.ss_sp = stacks + i * kStack;
-    threads[i].context.uc_stack.ss_size = kStack;
-    threads[i].context.uc_link = &scheduler;
-    makecontext(&threads[i].context, entry, 0);
+    make(threads[i].context, stacks + i * kStack, kStack, entry);
   }
   for (long rounds = 0; live > 0; ++rounds) {
     if (rounds > 1000000) {
@@ -72,7 +116,7 @@ void run_block(unsigned n) {
       abort();
     }
     for (current = 0; current < n; ++current) {
-      if (!threads[current].done) swapcontext(&scheduler, &threads[current].context);
+      if (!threads[current].done) switch_to(scheduler, threads[current].context);
     }
   }
 }
