@@ -1,15 +1,18 @@
-"""Training end to end: the trainer against the bare step and against PyTorch. One run, interleaved, medians.
+"""Training end to end: the trainer against the bare step, the feed alone, and PyTorch. One run, in turns, medians.
 
-    python benchmarks/train.py                       # writes benchmarks/results/train.md
-    python benchmarks/train.py --batches 20 --rounds 1 --rows 1000 --no-write
+    python benchmarks/train.py                       # on a CPU: writes benchmarks/results/train.md
+    python benchmarks/train.py                       # on a GPU: writes benchmarks/results/train_gpu.md
+    python benchmarks/train.py --examples 40960 --rounds 1 --rows 1000 --no-write
 
-DeepFM over 26 tables, Parquet input, on the CPU. "bare step" is the jitted step on batches that are packed and ready.
-PyTorch runs in an environment of its own, made by ``make bench-peers``; without it it is left out.
+DeepFM over 26 tables. "bare step" is the jitted step on batches that are packed and ready; "feed alone" takes batches to
+the device and throws them away. PyTorch runs in an environment of its own, made by ``make bench-peers``, or in that of
+``--peer-python``; without it it is left out.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import io
 import json
 import os
@@ -17,78 +20,183 @@ import pathlib
 import platform
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
+import train_data
 
 from sparrow import config as configs
 from sparrow import runs
-from sparrow.data import ClickLog, write_clicks
+from sparrow.data import Criteo
+from sparrow.runs.loop import training
 from sparrow.runs.loop.step import train_step
 
 HERE = pathlib.Path(__file__).parent
-PEERS_PYTHON = HERE.parent / ".venv-peers" / "bin" / "python"
-FIELDS, DIM, BATCH = 26, 16, 4096
-EPOCHS = 3  # of the trainer: the one-time cost of the first steps is then a small part
-NAMES = [f"id_{i}" for i in range(FIELDS)]
+NAMES = [f"id_{i}" for i in range(train_data.FIELDS)]
 
 
-def config(path: pathlib.Path, rows: int, hidden: list[int]) -> configs.Config:
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """What is trained: a workload, the tables' dim, the batch size, the widths of the deep part."""
+
+    workload: str
+    dim: int
+    batch: int
+    hidden: tuple[int, ...]
+
+    def __str__(self) -> str:
+        what = {"single": "26 single ids, Parquet", "text": "Criteo's text", "lists": "214 ids in lists, Parquet"}
+        return f"{what[self.workload]}; dim {self.dim}, batch {self.batch:,}, hidden {list(self.hidden)}"
+
+
+CPU = [Case("single", 16, 4096, (64, 32)), Case("single", 16, 4096, (512, 256, 128)), Case("text", 16, 4096, (64, 32))]
+GPU = [
+    Case("single", 16, 8192, (512, 256, 128)),
+    Case("single", 16, 65536, (512, 256, 128)),
+    Case("single", 128, 8192, (512, 256, 128)),
+    Case("single", 128, 65536, (512, 256, 128)),
+    Case("text", 16, 65536, (512, 256, 128)),
+    Case("lists", 16, 8192, (512, 256, 128)),
+]
+
+
+def config(case: Case, path: pathlib.Path, rows: int, epochs: int, on_gpu: bool, threads: int | None) -> configs.Config:
+    features: list[dict[str, Any]]
+    if case.workload == "text":
+        source: dict[str, Any] = {"name": "csv", "path": str(path), "separator": "\t", "quote": None}
+        source["columns"] = Criteo(str(path)).column_names()
+        categories = [f"category_{i}" for i in range(1, 27)]
+        counts = [f"count_{i}" for i in range(1, 14)]
+        features = [{"kind": "id", "name": n, "hash_bucket_size": rows, "embedding_dim": case.dim} for n in categories]
+        features += [{"kind": "raw", "name": n, "log": True} for n in counts]
+        groups = {"wide": categories, "deep": categories + counts}
+    else:
+        source = {"name": "parquet", "path": str(path)}
+        features = [{"kind": "id", "name": n, "num_buckets": rows, "embedding_dim": case.dim} for n in NAMES]
+        if case.workload == "lists":
+            features = [feature | {"pooling": "sum"} for feature in features]
+        groups = {"wide": NAMES, "deep": NAMES}
     return configs.from_mapping(
         {
             "train": {
-                "sparse_optimizer": {"name": "adagrad", "learning_rate": 0.01},
+                "sparse_optimizer": {"name": "rowwise_adagrad" if on_gpu else "adagrad", "learning_rate": 0.01},
                 "dense_optimizer": {"optimizer": "adam", "learning_rate": 0.001},
-                "batch_size": BATCH,
-                "epochs": EPOCHS,
+                "precision": "bfloat16" if on_gpu else "float32",
+                "batch_size": case.batch,
+                "epochs": epochs,
             },
             "tasks": {"click": {"label": "label", "losses": ["binary_cross_entropy"]}},
             "data": {
-                "train": {"name": "parquet", "path": str(path)},
-                "features": [{"kind": "id", "name": name, "num_buckets": rows, "embedding_dim": DIM} for name in NAMES],
-                "shuffle_rows": 16 * BATCH,
+                "train": source,
+                "features": features,
+                "shuffle_rows": 65536,
                 "drop_remainder": True,
+                "memory_ahead": 2**33,
+                **({} if threads is None else {"threads": threads}),
             },
             "model": {
-                "architecture": {"name": "deepfm", "deep": {"hidden_units": hidden}},
-                "groups": {"wide": NAMES, "deep": NAMES},
+                "architecture": {"name": "deepfm", "deep": {"hidden_units": list(case.hidden)}},
+                "groups": groups,
             },
         }
     )
 
 
-class BareStep:
-    """The trainer's own step, on the same batches, all ready before it begins."""
+class Ours:
+    """The bare step, the feed alone and the trainer, on the same files."""
 
-    def __init__(self, config: configs.Config) -> None:
+    def __init__(self, config: configs.Config, ready: int) -> None:
+        self.config = config
         self.program = runs.Program.of(config)
         self.state = self.program.init()
-        pipeline = configs.train_pipeline(config, self.program.preparer())
-        pipeline.epochs = 1
-        self.feeds = [prepared.feed for prepared in pipeline]
+        self.feeds = []
+        for prepared in self._pipeline():
+            self.feeds.append(prepared.feed)
+            if len(self.feeds) == ready:
+                break
         self.step = train_step(self.program)
-        self.run(20)
+        self.bare(20)
 
-    def run(self, steps: int) -> float:
-        """Examples a second."""
+    def _pipeline(self) -> Any:
+        pipeline = configs.train_pipeline(self.config, self.program.preparer())
+        pipeline.epochs = 1
+        return pipeline
+
+    def bare(self, steps: int) -> float:
+        """Examples a second of steps whose batches are on the device."""
         began = time.perf_counter()
         for index in range(steps):
             self.state, report = self.step(self.state, (self.feeds[index % len(self.feeds)],))
         jax.block_until_ready(report)
-        return steps * BATCH / (time.perf_counter() - began)
+        return steps * self.config.train.batch_size / (time.perf_counter() - began)
+
+    def feed(self) -> tuple[float, dict[str, float]]:
+        """Examples a second of batches that go to the device and nowhere else, and the seconds of each stage."""
+        preparer = self.program.preparer()
+        pipeline = configs.train_pipeline(self.config, preparer)
+        pipeline.epochs = 1
+        examples, began, last = 0, 0.0, None
+        for prepared in pipeline:
+            if not began:
+                began = time.perf_counter()
+            else:
+                examples += prepared.feed.size
+            last = prepared.feed
+        jax.block_until_ready(last)
+        seconds = time.perf_counter() - began
+        stages = {name: pipeline.stages.seconds[name] + preparer.stages.seconds[name] for name in pipeline.stages.seconds}
+        return examples / seconds, stages
+
+    def train(self) -> float:
+        """Examples a second of the trainer."""
+        return runs.train(self.config, stream=io.StringIO()).examples_per_second
+
+    def loop(self) -> float:
+        """Seconds of Python in one iteration of the trainer: its batches are ready, and its step does nothing."""
+        real, batches = training.train_step, self.feeds
+        report = self.step(self.state, (batches[0],))
+        self.state = report[0]
+
+        def idle(program: Any, log: Any = None) -> Callable[..., Any]:
+            return lambda state, feeds, go=None: (state, report[1])
+
+        pipeline = configs.train_pipeline(self.config, self.program.preparer())
+        ready = list(zip(range(8), pipeline, strict=False))
+
+        class Ready(type(pipeline)):  # type: ignore[misc]
+            def __iter__(self) -> Any:
+                for _ in range(2000):
+                    yield ready[0][1]
+
+        training.train_step, made = idle, []
+        train_pipeline = training.train_pipeline
+        training.train_pipeline = lambda config: _as(Ready, train_pipeline(config))
+        try:
+            one = self.config.train.model_copy(update={"epochs": None, "steps": 2000})
+            trained = runs.train(self.config.model_copy(update={"train": one}), stream=io.StringIO())
+            made.append(self.config.train.batch_size / trained.examples_per_second)
+        finally:
+            training.train_step, training.train_pipeline = real, train_pipeline
+        return made[0]
+
+
+def _as(kind: type, pipeline: Any) -> Any:
+    pipeline.__class__ = kind
+    return pipeline
 
 
 class Torch:
     """The process of benchmarks/train_peers.py."""
 
-    def __init__(self, path: pathlib.Path, rows: int, hidden: list[int]) -> None:
-        command = [str(PEERS_PYTHON), str(HERE / "train_peers.py")]
+    def __init__(self, python: str, case: Case, path: pathlib.Path, rows: int, fbgemm: str | None) -> None:
+        command = [python, str(HERE / "train_peers.py")]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self._ask(
-            make={"path": str(path), "fields": FIELDS, "rows": rows, "dim": DIM, "batch": BATCH, "hidden": hidden}
-        )
+        make = {"path": str(path), "rows": rows, "fbgemm": fbgemm, **dataclasses.asdict(case)}
+        self.kind = self._ask(make=make)["kind"]
 
     def run(self, workers: int) -> float:
         """Examples a second."""
@@ -107,63 +215,103 @@ class Torch:
         return answer
 
 
-def measure(path: pathlib.Path, rows: int, batches: int, hidden: list[int], rounds: int) -> dict[str, float]:
+def measure(case: Case, path: pathlib.Path, options: argparse.Namespace, on_gpu: bool) -> dict[str, Any]:
     """Medians over rounds in which all take turns, in examples a second."""
-    ours = config(path, rows, hidden)
-    bare = BareStep(ours)
-    torch = Torch(path, rows, hidden) if PEERS_PYTHON.exists() else None
+    ours = Ours(config(case, path, options.rows, options.epochs, on_gpu, options.threads), ready=16)
+    workers = [int(number) for number in options.workers.split(",")]
     speeds: dict[str, list[float]] = {}
-    for _ in range(rounds):
-        speeds.setdefault("bare step", []).append(bare.run(batches))
-        speeds.setdefault("trainer", []).append(runs.train(ours, stream=io.StringIO()).examples_per_second)
+    stages: dict[str, float] = {}
+    torch = None
+    if options.peer_python and pathlib.Path(options.peer_python).exists():
+        torch = Torch(options.peer_python, case, path, options.rows, options.fbgemm)
+    for _ in range(options.rounds):
+        speeds.setdefault("bare step", []).append(ours.bare(options.steps))
+        speed, stages = ours.feed()
+        speeds.setdefault("feed alone", []).append(speed)
+        speeds.setdefault("trainer", []).append(ours.train())
         if torch is not None:
-            for workers in (0, 1):
-                speeds.setdefault(f"PyTorch, {workers} loader processes", []).append(torch.run(workers))
+            for number in workers:
+                name = f"PyTorch ({torch.kind}), {number} loader processes"
+                speeds.setdefault(name, []).append(torch.run(number))
     if torch is not None:
         torch.close()
-    return {name: statistics.median(values) for name, values in speeds.items()}
+    result = {name: statistics.median(values) for name, values in speeds.items()}
+    total = sum(stages.values())
+    return {"case": str(case), "speeds": result, "stages": {name: value / total for name, value in stages.items()}}
 
 
-def table(hidden: list[int], speeds: dict[str, float]) -> str:
+def table(result: dict[str, Any]) -> str:
+    speeds = result["speeds"]
     best = max((speed for name, speed in speeds.items() if name.startswith("PyTorch")), default=None)
-    lines = [f"Hidden layers {hidden}:", "", "| | examples/s | trainer is |", "|---|---:|---:|"]
+    lines = [f"{result['case']}:", "", "| | examples/s | trainer is |", "|---|---:|---:|"]
     for name, speed in speeds.items():
         against = speeds["trainer"] / speed
         lines.append(f"| {name} | {speed:,.0f} | {'' if name == 'trainer' else f'{against:.2f}x'} |")
     share = speeds["trainer"] / speeds["bare step"]
+    shares = ", ".join(f"{name} {value:.0%}" for name, value in result["stages"].items())
     lines += [
         "",
         f"The trainer runs at {share:.0%} of the bare step"
-        + ("." if best is None else f", and at {speeds['trainer'] / best:.2f} times PyTorch's best."),
+        + ("" if best is None else f", and at {speeds['trainer'] / best:.2f} times PyTorch's best")
+        + f". The feed's threads spend: {shares}.",
     ]
     return "\n".join(lines)
 
 
 def main() -> None:
+    on_gpu = jax.default_backend() == "gpu"
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=100_000, help="rows of each table")
-    parser.add_argument("--batches", type=int, default=200, help="batches in the data file, and of each epoch")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--hidden", nargs="+", default=["64,32", "512,256,128"], help="widths of the deep part")
+    parser.add_argument("--rows", type=int, default=1_000_000 if on_gpu else 100_000, help="of each table")
+    parser.add_argument("--examples", type=int, default=2**22 if on_gpu else 200 * 4096, help="in the files")
+    parser.add_argument("--group", type=int, default=2**16 if on_gpu else 2**15, help="rows of a row group")
+    parser.add_argument("--parts", type=int, default=16 if on_gpu else 2, help="files")
+    parser.add_argument("--epochs", type=int, default=3, help="of the trainer")
+    parser.add_argument("--steps", type=int, default=200, help="of the bare step")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, help="data.threads")
+    parser.add_argument("--cases", help="indices of the cases to run, such as 0,2; all unless given")
+    parser.add_argument("--workers", default="4,8" if on_gpu else "0,1", help="PyTorch's loader processes")
+    parser.add_argument("--peer-python", default=str(HERE.parent / ".venv-peers" / "bin" / "python"))
+    parser.add_argument("--fbgemm", help="where fbgemm_gpu lies, if it is not installed")
+    parser.add_argument("--json", help="also write the figures there, after each case")
     parser.add_argument("--no-write", action="store_true")
     options = parser.parse_args()
+    cases = GPU if on_gpu else CPU
+    if options.cases:
+        cases = [cases[int(index)] for index in options.cases.split(",")]
+    results, overhead = [], None
     with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / "clicks.parquet"
-        log = ClickLog(options.batches * BATCH, fields=FIELDS, ids=options.rows, chunk_rows=8 * BATCH)
-        write_clicks(log, path)
-        parts = []
-        for text in options.hidden:
-            hidden = [int(width) for width in text.split(",")]
-            parts.append(table(hidden, measure(path, options.rows, options.batches, hidden, options.rounds)))
-            print(parts[-1], flush=True)
+        paths: dict[str, pathlib.Path] = {}
+        for case in cases:
+            if case.workload not in paths:
+                # Lists and lines take more room: fewer of them.
+                share = {"single": 1, "text": 4, "lists": 8}[case.workload]
+                size, group = options.examples // share, options.group // (4 if case.workload == "lists" else 1)
+                began = time.perf_counter()
+                made = train_data.write(
+                    pathlib.Path(folder), case.workload, options.rows, size, group, options.parts
+                )
+                paths[case.workload] = made
+                print(f"wrote {size:,} examples in {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
+            results.append(measure(case, paths[case.workload], options, on_gpu))
+            print(table(results[-1]), flush=True)
+            if options.json:
+                pathlib.Path(options.json).write_text(json.dumps(results, indent=1))
+        first = cases[0]
+        ours = Ours(config(first, paths[first.workload], options.rows, 1, on_gpu, options.threads), ready=1)
+        overhead = ours.loop()
+        print(f"Python in one iteration of the trainer: {overhead * 1e3:.3f} ms", flush=True)
+    device = jax.devices()[0].device_kind
     head = (
-        f"# Training end to end\n\nDeepFM, {FIELDS} tables of {options.rows:,} rows, dim {DIM} (wide part: 1), "
-        f"batch {BATCH}, Parquet input; sparse Adagrad, dense Adam; {os.cpu_count()} cores, {platform.machine()}, "
-        f"jax {jax.__version__}. Medians of {options.rounds} rounds of {options.batches} batches, in turns; the "
-        f"trainer makes {EPOCHS} epochs of them in a round.\n\n"
+        f"# Training end to end on {'a GPU' if on_gpu else 'a CPU'}\n\nDeepFM, 26 tables of {options.rows:,} rows (wide "
+        f"part: dim 1), {'row-wise Adagrad, bfloat16' if on_gpu else 'sparse Adagrad'}, dense Adam; {device}, "
+        f"{os.cpu_count()} cores, {platform.machine()}, jax {jax.__version__}. Medians of {options.rounds} rounds, in "
+        f"turns; {options.examples:,} examples, of which the trainer makes {options.epochs} epochs in a round. "
+        f"Python's part of an iteration of the trainer, with a step that does nothing: {overhead * 1e3:.3f} ms.\n\n"
     )
     if not options.no_write:
-        (HERE / "results" / "train.md").write_text(head + "\n\n".join(parts) + "\n")
+        name = "train_gpu.md" if on_gpu else "train.md"
+        (HERE / "results" / name).write_text(head + "\n\n".join(map(table, results)) + "\n")
 
 
 if __name__ == "__main__":
