@@ -4,9 +4,9 @@
     python benchmarks/train.py                       # on a GPU: writes benchmarks/results/train_gpu.md
     python benchmarks/train.py --examples 40960 --rounds 1 --rows 1000 --no-write
 
-DeepFM over 26 tables. "bare step" is the jitted step on batches that are packed and ready; "feed alone" takes batches to
-the device and throws them away. PyTorch runs in an environment of its own, made by ``make bench-peers``, or in that of
-``--peer-python``; without it it is left out.
+DeepFM over 26 tables. "bare step" is the jitted step on batches that are packed and ready; "feed alone" takes batches
+to the device and throws them away. PyTorch runs in an environment of its own, made by ``make bench-peers``, or in that
+of ``--peer-python``; without it it is left out.
 """
 
 from __future__ import annotations
@@ -148,7 +148,9 @@ class Ours:
             last = prepared.feed
         jax.block_until_ready(last)
         seconds = time.perf_counter() - began
-        stages = {name: pipeline.stages.seconds[name] + preparer.stages.seconds[name] for name in pipeline.stages.seconds}
+        stages = {
+            name: pipeline.stages.seconds[name] + preparer.stages.seconds[name] for name in pipeline.stages.seconds
+        }
         return examples / seconds, stages
 
     def train(self) -> float:
@@ -288,9 +290,7 @@ def main() -> None:
                 share = {"single": 1, "text": 4, "lists": 8}[case.workload]
                 size, group = options.examples // share, options.group // (4 if case.workload == "lists" else 1)
                 began = time.perf_counter()
-                made = train_data.write(
-                    pathlib.Path(folder), case.workload, options.rows, size, group, options.parts
-                )
+                made = train_data.write(pathlib.Path(folder), case.workload, options.rows, size, group, options.parts)
                 paths[case.workload] = made
                 print(f"wrote {size:,} examples in {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
             results.append(measure(case, paths[case.workload], options, on_gpu))
@@ -303,8 +303,8 @@ def main() -> None:
         print(f"Python in one iteration of the trainer: {overhead * 1e3:.3f} ms", flush=True)
     device = jax.devices()[0].device_kind
     head = (
-        f"# Training end to end on {'a GPU' if on_gpu else 'a CPU'}\n\nDeepFM, 26 tables of {options.rows:,} rows (wide "
-        f"part: dim 1), {'row-wise Adagrad, bfloat16' if on_gpu else 'sparse Adagrad'}, dense Adam; {device}, "
+        f"# Training end to end on {'a GPU' if on_gpu else 'a CPU'}\n\nDeepFM, 26 tables of {options.rows:,} rows "
+        f"(wide part: dim 1), {'row-wise Adagrad, bfloat16' if on_gpu else 'sparse Adagrad'}, dense Adam; {device}, "
         f"{os.cpu_count()} cores, {platform.machine()}, jax {jax.__version__}. Medians of {options.rounds} rounds, in "
         f"turns; {options.examples:,} examples, of which the trainer makes {options.epochs} epochs in a round. "
         f"Python's part of an iteration of the trainer, with a step that does nothing: {overhead * 1e3:.3f} ms.\n\n"

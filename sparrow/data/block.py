@@ -32,10 +32,11 @@ class Place(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Where the columns stand in a row, and how many words it has."""
+    """Where the columns stand in a row, how many words it has, and how many of them are in use."""
 
     places: Mapping[Name, Place]
     width: int
+    used: int
 
     @classmethod
     def of(cls, batch: Batch) -> Layout:
@@ -51,7 +52,7 @@ class Layout:
             width = None if values.ndim == 1 else values.shape[1]
             places[column] = Place(word, values.dtype, width)
             word += (width or 1) * values.dtype.itemsize // 4 if width != 0 else 0
-        return cls(places, word + word % 2 if wide else word)
+        return cls(places, word + word % 2 if wide else word, word)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -87,7 +87,8 @@ class Compiled:
         library = feed.library()
         if library is None or piece.schema.names != self.schema:
             return None
-        words = np.zeros((piece.num_rows, self.layout.width), np.int32)
+        words = np.empty((piece.num_rows, self.layout.width), np.int32)
+        words[:, self.layout.used :] = 0
         made = feed.convert(library, self.steps, piece, words)
         if made is None:
             return None

@@ -33,6 +33,7 @@ from sparrow.data.prepare import Prepare, Turns
 from sparrow.data.sources.base import BadRows, Reader, Source
 from sparrow.data.stages import CONVERT, DECODE, READ, Stages
 from sparrow.data.windows import Chunks, Window, joined
+from sparrow.kernels import feed
 
 MEMORY_AHEAD: Final = 2**31
 """Bytes that rows made early may take, unless told otherwise."""
@@ -206,6 +207,7 @@ class Pipeline(Generic[T]):
         with contextlib.ExitStack() as stack:
             crew = None
             if self.ahead:
+                feed.keep_memory()
                 crew = Crew(self.threads)
                 stack.callback(crew.close)
 
@@ -341,6 +343,10 @@ class Pipeline(Generic[T]):
         prepare = self.prepare
         try:
             rows = concatenate([piece.window.rows.result().cut(piece.begin, piece.end) for piece in pieces])
+            if isinstance(prepare, Prepare) and self._negatives is None:
+                done = prepare.at_once(rows)
+                if done is not None:
+                    return done
             batch = rows.to_batch()
             if self._negatives is not None:
                 batch = dataclasses.replace(batch, negatives=self._negatives.draw(number))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from sparrow.data.batch import Batch
+from sparrow.data.block import Block
 from sparrow.data.crew import Dropped
 
 T = TypeVar("T")
@@ -15,6 +16,10 @@ T = TypeVar("T")
 
 class Prepare(abc.ABC, Generic[T]):
     """Prepares batches. `measure` sees them one by one and in order; `finish` is called by many threads at a time."""
+
+    def at_once(self, rows: Block) -> T | None:
+        """Prepare a batch that does not depend on others, straight from its rows; None: it must be measured."""
+        return None
 
     @abc.abstractmethod
     def measure(self, batch: Batch) -> Any:
@@ -30,28 +35,37 @@ class Prepare(abc.ABC, Generic[T]):
 
 
 class Turns:
-    """Lets numbered callers in one by one, in the order of their numbers, whenever each of them comes."""
+    """Lets numbered callers in one by one, in the order of their numbers, whenever each of them comes.
+
+    A caller waits for the one before it alone: that one wakes it, and nobody else.
+    """
 
     def __init__(self, first: int, is_over: Callable[[], bool]) -> None:
         """``is_over``: whether nobody waits for them any more."""
         self._next, self._is_over = first, is_over
+        self._lock = threading.Lock()
         self._left: set[int] = set()
-        self._changed = threading.Condition()
+        self._waiting: dict[int, threading.Lock] = {}
 
     def take(self, number: int, run: Callable[[], T]) -> T:
         """Call ``run`` when it is the turn of ``number``. Raise `Dropped` where that never comes."""
-        with self._changed:
-            while self._next != number:
-                if self._is_over():
-                    raise Dropped
-                self._changed.wait(0.2)
+        gate = threading.Lock()
+        with self._lock:
+            if self._next != number:
+                gate.acquire()
+                self._waiting[number] = gate
+        while not gate.acquire(timeout=0.2):
+            if self._is_over():
+                raise Dropped
         return run()
 
     def leave(self, number: int) -> None:
         """Let the next one in, whether or not this one took its turn."""
-        with self._changed:
+        with self._lock:
             self._left.add(number)
             while self._next in self._left:
                 self._left.remove(self._next)
                 self._next += 1
-            self._changed.notify_all()
+            gate = self._waiting.pop(self._next, None)
+        if gate is not None:
+            gate.release()

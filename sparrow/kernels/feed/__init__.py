@@ -5,7 +5,7 @@ Where there is no compiler, NumPy does the same work in `sparrow.data` and `spar
 
 from sparrow.kernels.feed import plan
 from sparrow.kernels.feed.conversion import Bags, Converted, convert
-from sparrow.kernels.feed.loading import library, unavailable
+from sparrow.kernels.feed.loading import keep_memory, library, unavailable
 from sparrow.kernels.feed.ordering import shuffled, take_bags, take_rows
 from sparrow.kernels.feed.packing import Given, pack_bags, pack_single
 from sparrow.kernels.feed.plan import Plan, Step
@@ -17,6 +17,7 @@ __all__ = [
     "Plan",
     "Step",
     "convert",
+    "keep_memory",
     "library",
     "pack_bags",
     "pack_single",

@@ -14,6 +14,7 @@ from sparrow.kernels.warning import warn_once
 FOLDER = pathlib.Path(__file__).parent / "src"
 SOURCES = ("convert.cc", "id_map.cc", "order.cc", "pack.cc", "route.cc")
 SYMBOLS: Final = {  # and whether each returns a number
+    "sparrow_feed_keep_memory": False,
     "sparrow_feed_convert": True,
     "sparrow_feed_bags": False,
     "sparrow_feed_shuffled": True,
@@ -21,6 +22,7 @@ SYMBOLS: Final = {  # and whether each returns a number
     "sparrow_feed_take_offsets": False,
     "sparrow_feed_take_bags": False,
     "sparrow_feed_pack_single": True,
+    "sparrow_feed_pack_rows": True,
     "sparrow_feed_pack_bags": True,
     "sparrow_id_map_new": True,
     "sparrow_id_map_free": False,
@@ -79,6 +81,12 @@ def library() -> ctypes.CDLL | None:
         warn_once(f"batches are prepared by slower NumPy code: {loaded}")
         return None
     return loaded
+
+
+def keep_memory() -> None:
+    """Have this process keep memory that it frees, which spares it the system's work for every batch."""
+    if (loaded := library()) is not None:
+        loaded.sparrow_feed_keep_memory()
 
 
 def unavailable() -> str | None:

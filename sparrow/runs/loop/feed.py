@@ -12,9 +12,11 @@ import numpy.typing as npt
 
 from sparrow.config import Assembly, Task
 from sparrow.data import COPY, ID, PACK, Batch, DataError, Prepare, Stages, join, without_presence
+from sparrow.data.block import Block
 from sparrow.embedding import Embedder, Learned, NewRows, PackedBatch, RoutedBatch, Sizes, Vocabularies, of_one_size
 from sparrow.embedding import Measured as MeasuredIds
-from sparrow.runs.loop.transfer import Arena, Buffers, Layout
+from sparrow.runs.loop.recipe import Recipe, recipe
+from sparrow.runs.loop.transfer import Arena, Buffers, Layout, aligned
 from sparrow.runs.loop.unvarying import Unvarying
 from sparrow.runs.recorded.traffic import Counted, Traffic
 from sparrow.tasks import NEGATIVE_IDS, POSITIVE_IDS
@@ -141,6 +143,8 @@ class Preparer(Prepare[Prepared]):
       stages: where the time goes.
     """
 
+    parts = Parts
+
     def __init__(
         self,
         embedder: Embedder,
@@ -150,14 +154,38 @@ class Preparer(Prepare[Prepared]):
         rows_of: RowsOf | None = None,
     ) -> None:
         self._rows_of = rows_of
-        self._embedder, self._assembly, self._traffic = embedder, assembly, traffic
+        self.embedder, self._assembly, self._traffic = embedder, assembly, traffic
+        self.ids_of = assembly.ids_of
         self.sizes = Sizes()
         self.unvarying = Unvarying()
         self.stages = Stages()
         self._buffers = Buffers()
+        self._recipes: dict[tuple[int, int], tuple[Recipe | None, Any]] = {}
         losses = [(task, loss) for task in tasks.values() for loss in task.losses]
         self._keys = {column for _, loss in losses for column in loss.key_columns}
         self._classes = {task.label for task, loss in losses if loss.label_kind == "class"}
+
+    def at_once(self, rows: Block) -> Prepared | None:
+        """The batch, where each example holds one id of each feature: most batches do."""
+        recipe = self._recipe(rows)
+        if recipe is None or not self.unvarying.is_content:
+            return None
+        with self.stages.timed(PACK):
+            arena = self._buffers.arena()
+            buffer = arena.buffer if len(arena.buffer) >= recipe.words else aligned(recipe.words)
+            if not recipe.fill(rows, buffer):
+                return None
+        with self.stages.timed(COPY):
+            on_device = self._buffers.put(buffer, recipe.words)
+        return Prepared(Feed(on_device, recipe.layout, recipe.rows), {}, self.sizes.learned)
+
+    def _recipe(self, rows: Block) -> Recipe | None:
+        if self._traffic is not None or self._rows_of is not None or self._classes or self._keys:
+            return None
+        key = id(rows.layout), len(rows)
+        if key not in self._recipes:
+            self._recipes[key] = recipe(self, rows), rows.layout  # which keeps its id
+        return self._recipes[key][0]
 
     def measure(self, batch: Batch) -> Measured:
         """Count the ids; sizes depend on the order of batches."""
@@ -168,7 +196,7 @@ class Preparer(Prepare[Prepared]):
         lookups, new = self._assembly.lookups(ids), dict[str, NewRows]()
         if self._rows_of is not None:
             lookups, new = self._rows_of(lookups)
-        measured = self._embedder.measure(lookups)
+        measured = self.embedder.measure(lookups)
         return Measured(batch, measured, self.sizes.fit(measured.loose), self.sizes.learned, new)
 
     def finish(self, measured: Measured) -> Prepared:

@@ -132,8 +132,12 @@ class Buffers:
     def send(self, arena: Arena, tree: Any) -> tuple[jax.Array, Layout]:
         """The arrays on their way to the device, and how to cut them apart. The copy is started, not waited for."""
         words, layout = arena.join(tree)
-        on_device = jax.device_put(words)
-        self._words = max(self._words, len(words))
+        return self.put(arena.buffer, len(words)), layout
+
+    def put(self, buffer: npt.NDArray[np.int32], words: int) -> jax.Array:
+        """The first words of a buffer on their way to the device. The copy is started, not waited for."""
+        on_device: jax.Array = jax.device_put(buffer[:words])
+        self._words = max(self._words, words)
         if self._again:
-            self._sent.append((on_device, arena.buffer))
-        return on_device, layout
+            self._sent.append((on_device, buffer))
+        return on_device

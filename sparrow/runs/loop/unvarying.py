@@ -47,6 +47,11 @@ class Unvarying:
                     self._look(column, bool((values != first).any()), f"is {_text(first)}")
 
     @property
+    def is_content(self) -> bool:
+        """Whether every column has varied, or nobody asks any more."""
+        return self._is_done or (self._rows > 0 and not self._suspects)
+
+    @property
     def is_due(self) -> bool:
         """Whether to ask for `warnings` now."""
         return not self._is_done and self._rows >= ENOUGH

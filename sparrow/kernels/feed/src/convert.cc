@@ -552,6 +552,9 @@ __attribute__((visibility("default"))) int64_t sparrow_feed_convert(
       }
       runners.push_back(std::make_unique<Runner>(steps[i], columns, words, width, bad, doubles[i]));
       if (steps[i].word < 0) runners.back()->ragged.offsets.reserve(array->length + 1);
+      if (steps[i].word < 0 && columns[steps[i].columns[0]].is_list) {
+        runners.back()->ragged.values.reserve(columns[steps[i].columns[0]].entries.length);
+      }
     }
     for (int64_t begin = 0; begin < array->length; begin += BLOCK) {
       const int64_t end = std::min(begin + BLOCK, array->length);

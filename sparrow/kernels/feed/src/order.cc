@@ -7,7 +7,21 @@
 
 #include "hash.h"
 
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
+
 extern "C" {
+
+// Keeps memory that is freed in the process: batches are made and freed again and again, and to get their pages from the
+// system each time costs more than to fill them.
+__attribute__((visibility("default"))) void sparrow_feed_keep_memory() {
+#if defined(__GLIBC__)
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  mallopt(M_TOP_PAD, 64 << 20);
+#endif
+}
 
 // The order of hashed counters: a permutation of [0, count) that `key` alone decides. 0: out of memory.
 // Hashes are even: buckets of the leading bits hold a few each, which are then sorted one by one.

@@ -95,6 +95,27 @@ __attribute__((visibility("default"))) int64_t sparrow_feed_pack_single(const sp
   return 1;
 }
 
+// The same from rows of words: `ids` of a feature is the distance of its first id from `base`, in bytes.
+__attribute__((visibility("default"))) int64_t sparrow_feed_pack_rows(const sparrow::Given* given, int64_t features,
+                                                                      int64_t examples, int64_t spare,
+                                                                      const char* base, int32_t* ids) {
+  constexpr int64_t BLOCK = 64;
+  for (int64_t begin = 0; begin < examples; begin += BLOCK) {
+    const int64_t end = begin + BLOCK < examples ? begin + BLOCK : examples;
+    for (int64_t f = 0; f < features; ++f) {
+      const sparrow::Given own = given[f];
+      const int32_t* from = reinterpret_cast<const int32_t*>(base + reinterpret_cast<int64_t>(own.ids));
+      int32_t* out = ids + f;
+      bool is_out = false;
+      for (int64_t b = begin; b < end; ++b) {
+        out[b * features] = sparrow::row_of(own, from[b * own.stride], spare, is_out);
+      }
+      if (is_out && !own.ignores) return 0;
+    }
+  }
+  return 1;
+}
+
 // Bags of any length. Entries are written from `entry` on, bags from `bag` on, offsets[bag] is theirs. `gains` may be
 // null. Negative: something is wrong that the reference must look at; else the entries written in all.
 __attribute__((visibility("default"))) int64_t sparrow_feed_pack_bags(const sparrow::Given* given, int64_t features,
