@@ -1,4 +1,4 @@
-"""The command line: ``sparrow train|eval|predict|export|report|plan|import-config|vocab``.
+"""The command line: ``sparrow train|eval|predict|export|report|plan|feed|import-config|vocab``.
 
 A user's mistake gives one line on the standard error for each thing that is wrong, and exit code 2; never a traceback.
 """
@@ -184,6 +184,13 @@ def _plan(options: argparse.Namespace) -> None:
         plan.show(made)
 
 
+def _feed(options: argparse.Namespace) -> None:
+    from sparrow import config, runs
+
+    times = runs.time_feed(config.load(options.config, options.overrides), options.seconds)
+    _out(json.dumps(times.to_dict(), indent=1) if options.json else "\n".join(times.lines()))
+
+
 def _import_config(options: argparse.Namespace) -> None:
     from sparrow import config
 
@@ -240,6 +247,16 @@ def _column_and_separator(text: str) -> tuple[str, str | None]:
     if not column or (colon and not separator):
         raise _Mistake(f"a column is written NAME or NAME:SEPARATOR, got {text!r}")
     return column, separator or None
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, got '{text}'")
+    return seconds
 
 
 def _step(text: str) -> int | Literal["best"]:
@@ -334,6 +351,12 @@ def _parser() -> argparse.ArgumentParser:
     added = command("plan", _plan, "Say what a config needs, where it fits and how fast it can be, without training.")
     added.add_argument("config")
     overrides(added)
+    added.add_argument("--json", action="store_true", help="print one JSON object")
+
+    added = command("feed", _feed, "Time the way from files to the device alone, and name its slowest stage.")
+    added.add_argument("config")
+    overrides(added)
+    added.add_argument("--seconds", type=_seconds, default=10.0, help="to measure, at most; 10 unless given")
     added.add_argument("--json", action="store_true", help="print one JSON object")
 
     added = command("import-config", _import_config, "Write a config, such as one of TorchEasyRec, as YAML.")

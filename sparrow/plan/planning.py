@@ -16,7 +16,7 @@ from sparrow.plan.movement import Movement, movement
 from sparrow.plan.rehearsal import Rehearsal
 from sparrow.plan.sizes import TableSize, size_of, startup_peak, step_memory, table_sizes
 from sparrow.reports import size
-from sparrow.runs import Program
+from sparrow.runs import Program, time_feed
 from sparrow.runs.loop.feed import alike
 from sparrow.runs.loop.in_flight import MOST
 from sparrow.runs.loop.length import length
@@ -40,6 +40,7 @@ class Plan:
       starting: the same when the first values are drawn, before there are batches and steps.
       moved: the bytes that a step moves.
       machine: where it was planned.
+      feed: seconds that reading and packing a step's batches take, measured.
       steps: that the run makes; None: not known.
       advice: changes that would make it smaller.
     """
@@ -56,6 +57,7 @@ class Plan:
     starting: int
     moved: Movement
     machine: Machine
+    feed: float
     steps: int | None
     advice: tuple[str, ...]
 
@@ -92,6 +94,13 @@ class Plan:
         )
         return scattered + self.moved.ordered / self.machine.copy_rate
 
+    @property
+    def bound(self) -> str:
+        """Whether the feed or the step bounds the run, in words."""
+        if self.feed > self.seconds:
+            return "the feed, unless the model's own computation takes longer: see `sparrow feed`"
+        return "the step: batches are made faster than it moves its bytes"
+
     def fits(self) -> list[str]:
         """Where it fits, and where not: a line a place."""
         places = [(place, self.peak) for place in self.machine.devices] + [(self.machine.host, self.host)]
@@ -114,6 +123,8 @@ class Plan:
             "host": self.host,
             "bytes_per_step": self.moved.total,
             "seconds_per_step": self.seconds,
+            "feed_seconds_per_step": self.feed,
+            "bound": self.bound,
             "fits": self.fits(),
         }
 
@@ -159,6 +170,13 @@ def plan(config: Config) -> Plan:
         starting=rehearsal.starting,
         moved=moved,
         machine=machine(rows),
+        feed=_feed_seconds(config),
         steps=steps,
         advice=tuple(advice(list(program.embedder.tables.values()), held, moved, steps)),
     )
+
+
+def _feed_seconds(config: Config) -> float:
+    """The time of a step's batches, from a second of the feed by itself."""
+    speed = time_feed(config, seconds=1.0).examples_per_second
+    return config.train.batch_size * config.train.accumulate / speed if speed else 0.0

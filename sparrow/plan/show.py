@@ -78,6 +78,8 @@ def _step(plan: Plan) -> Table:
     table.add_row("bytes of rows and slots to move", size(moved.scattered))
     table.add_row("other bytes to move", size(moved.ordered))
     table.add_row("time that moving takes here", duration(plan.seconds), style="bold")
+    table.add_row("time that making its batches takes here", duration(plan.feed), style="bold")
+    table.add_row("so the run is bound by", plan.bound)
     if plan.steps:
         table.add_row(f"the same for {plan.steps:,} steps", duration(plan.steps * plan.seconds))
     table.add_section()

@@ -1,6 +1,7 @@
 """Runs: a config in, a trained and evaluated model out. `sparrow.cli` is this on the command line."""
 
 from sparrow.runs.errors import FolderError, Interrupted, RunError
+from sparrow.runs.feed_times import FeedTimes, time_feed
 from sparrow.runs.loop.evaluation import Evaluator
 from sparrow.runs.loop.non_finite import NonFinite
 from sparrow.runs.loop.program import Program, TrainState
@@ -12,6 +13,7 @@ from sparrow.runs.saved.saving import Extra, load, saved_config
 __all__ = [
     "Evaluator",
     "Extra",
+    "FeedTimes",
     "FolderError",
     "Interrupted",
     "NonFinite",
@@ -23,5 +25,6 @@ __all__ = [
     "load",
     "predict",
     "saved_config",
+    "time_feed",
     "train",
 ]

@@ -103,13 +103,16 @@ class ParquetReader(Reader):
             pass  # reading it will find out why
 
     def _opened(self, file: int) -> Any:
-        """A file, opened for the thread that asks; a thread keeps the last one open."""
+        """A file, opened for the thread that asks. A thread keeps the last one open, as long as it is the same file."""
+        path = self._files[file]
+        found = path.stat()
+        same = (file, found.st_ino, found.st_size, found.st_mtime_ns)
         held = getattr(self._open, "file", None)
-        if held is None or held[0] != file:
+        if held is None or held[0] != same:
             opened = pq.ParquetFile(
-                str(self._files[file]), metadata=self._footers[file], read_dictionary=self._texts, memory_map=True
+                str(path), metadata=self._footers[file], read_dictionary=self._texts, memory_map=True
             )
-            self._open.file = held = file, opened
+            self._open.file = held = same, opened
         return held[1]
 
     @functools.cached_property

@@ -19,7 +19,6 @@ __attribute__((visibility("default"))) void sparrow_feed_keep_memory() {
 #if defined(__GLIBC__)
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
-  mallopt(M_TOP_PAD, 64 << 20);
 #endif
 }
 

@@ -1,0 +1,82 @@
+"""`time_feed`: how fast the way from files to the device is by itself, and which stage of it takes longest."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from typing import Any, Final
+
+import jax
+
+from sparrow.config import Config, train_pipeline
+from sparrow.data import MEANING
+from sparrow.runs.loop.program import Program
+
+ADVICE: Final = {
+    "read": "the disk is slower than the rest: use a faster one, or copy the files to it first",
+    "decode": "raise data.threads if cores are free; Parquet is read faster than text, and plain integers than texts",
+    "convert": "raise data.threads if cores are free; integers are converted faster than texts",
+    "pack": "raise data.threads if cores are free; larger batches have less work each",
+    "copy": "larger batches are copied faster",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class FeedTimes:
+    """The speed of a feed.
+
+    Attributes:
+      examples: that were measured.
+      seconds: that they took.
+      threads: that worked on them.
+      stages: seconds of all threads, by stage.
+    """
+
+    examples: int
+    seconds: float
+    threads: int
+    stages: dict[str, float]
+
+    @property
+    def examples_per_second(self) -> float:
+        """The speed."""
+        return self.examples / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def slowest(self) -> str:
+        """The stage that takes longest."""
+        return max(self.stages, key=self.stages.__getitem__)
+
+    def lines(self) -> list[str]:
+        """For people."""
+        total = sum(self.stages.values()) or 1.0
+        speed = f"{self.examples_per_second:,.0f} examples a second"
+        lines = [f"{speed}: {self.examples:,} in {self.seconds:.1f} s, {self.threads} threads"]
+        lines += [f"{name:8} {value / total:4.0%}  {MEANING[name]}" for name, value in self.stages.items()]
+        return [*lines, f"the slowest stage is {self.slowest}: {ADVICE[self.slowest]}"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            **dataclasses.asdict(self),
+            "examples_per_second": self.examples_per_second,
+            "slowest": self.slowest,
+        }
+
+
+def time_feed(config: Config, seconds: float = 10.0) -> FeedTimes:
+    """Take the batches of training to the device, for so many seconds or one epoch, and throw them away."""
+    preparer = Program.of(config).preparer()
+    pipeline = train_pipeline(config, preparer)
+    pipeline.epochs = 1
+    examples, last, began = 0, None, time.perf_counter()
+    with contextlib.closing(iter(pipeline)) as batches:  # type: ignore[type-var]
+        for prepared in batches:
+            examples, last = examples + prepared.feed.size, prepared.feed
+            if time.perf_counter() - began >= seconds:
+                break
+        jax.block_until_ready(last)  # type: ignore[no-untyped-call]
+        took = time.perf_counter() - began
+    stages = {name: value + preparer.stages.seconds[name] for name, value in pipeline.stages.seconds.items()}
+    return FeedTimes(examples, took, pipeline.threads, stages)
