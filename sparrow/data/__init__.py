@@ -1,6 +1,7 @@
 """Data: from files to batches. A source gives rows, features make inputs of columns, a pipeline makes batches."""
 
 from sparrow.data.batch import Batch, join
+from sparrow.data.block import Block, Name
 from sparrow.data.converter import Converter
 from sparrow.data.counting import Counted, build_vocabularies, write_vocabularies
 from sparrow.data.errors import DataError, WaitInterrupted, shown
@@ -47,6 +48,7 @@ __all__ = [
     "PACK",
     "STAGES",
     "Batch",
+    "Block",
     "CheckedLabel",
     "ClickLog",
     "Clicks",
@@ -63,6 +65,7 @@ __all__ = [
     "Label",
     "LabelCheck",
     "MovieLens",
+    "Name",
     "NegativeSampler",
     "Parquet",
     "Pipeline",

@@ -9,7 +9,7 @@ from sparrow.embedding.embedder import Embedder
 from sparrow.embedding.hashing import U64, hash_integers, mix64
 from sparrow.embedding.initializers import INITIALIZERS, Constant, Initializer, Normal, Uniform, register_initializer
 from sparrow.embedding.inputs import Bags, Ragged, to_bags
-from sparrow.embedding.packing import Measured, PackedBatch, of_one_size
+from sparrow.embedding.packing import Group, Measured, PackedBatch, of_one_size
 from sparrow.embedding.row_grads import RowGrads
 from sparrow.embedding.sharding.measured import RoutedBatch
 from sparrow.embedding.sharding.shards import Shards
@@ -26,6 +26,7 @@ __all__ = [
     "Embedder",
     "EmbeddingState",
     "FeatureSpec",
+    "Group",
     "Held",
     "Initializer",
     "Learned",

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.config import Assembly, Task
-from sparrow.data import COPY, ID, PACK, Batch, DataError, Prepare, Stages, join, without_presence
-from sparrow.data.block import Block
+from sparrow.data import COPY, ID, PACK, Batch, Block, DataError, Prepare, Stages, join, without_presence
 from sparrow.embedding import Embedder, Learned, NewRows, PackedBatch, RoutedBatch, Sizes, Vocabularies, of_one_size
 from sparrow.embedding import Measured as MeasuredIds
 from sparrow.runs.loop.recipe import Recipe, recipe

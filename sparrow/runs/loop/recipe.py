@@ -14,8 +14,8 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.data.block import Block, Name
-from sparrow.embedding.packing import Group, PackedBatch
+from sparrow.data import Block, Name
+from sparrow.embedding import Group, PackedBatch
 from sparrow.kernels import Lookups, feed
 from sparrow.runs.loop.transfer import ALIGNED, Layout, Place
 
@@ -77,6 +77,8 @@ def recipe(preparer: Preparer, rows: Block) -> Recipe | None:
     """The recipe of batches such as this one; None: there is none for them."""
     embedder, ids_of, places = preparer.embedder, preparer.ids_of, rows.layout.places
     if feed.library() is None or rows.others or any(place.dtype.itemsize != 4 for place in places.values()):
+        return None
+    if embedder.shards is not None or any(table.dynamic is not None for table in embedder.tables.values()):
         return None
     if any(f.invalid_ids == "hash" or ("ids", ids_of[f.name]) not in places for f in embedder.features):
         return None
