@@ -16,12 +16,14 @@ from tests.rule_cases import CASES, Case
 
 DIM, BATCH = 6, 5
 ROWS = {"left": 11, "right": 7}
+ELEMENTS, ROOM = 7, 8  # of the ordered feature in a batch, and of its activations
+SHAPES = {"bag": (BATCH, DIM), "same_table": (BATCH, DIM), "weighted": (BATCH, DIM), "ordered": (ROOM, DIM)}
 BY_NAME = {case.name: case for case in CASES}
 
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """Two tables of one rule (so one stack), three features of which two share a table."""
+    """Two tables of one rule (so one stack), four features: pooled, single, weighted, and ordered."""
 
     case: Case
     embedder: sp.Embedder
@@ -50,6 +52,7 @@ def problem(case: str, backend: str) -> Problem:
             sp.FeatureSpec(name="bag", table_spec=left),
             sp.FeatureSpec(name="same_table", table_spec=left),
             sp.FeatureSpec(name="weighted", table_spec=right),
+            sp.FeatureSpec(name="ordered", table_spec=right, combiner=None),
         ],
         backend=backend,
     )
@@ -75,12 +78,13 @@ def random_inputs(rng: np.random.Generator) -> dict[str, Any]:
     offsets = np.concatenate([[0], np.cumsum(rng.permutation([0, 1, 2, 3, 1]))])
     weighted = sp.Ragged(rng.integers(0, 4, offsets[-1]), offsets, rng.uniform(0.5, 2, offsets[-1]))
     bag = [rng.integers(0, 6, length).tolist() for length in rng.permutation([0, 1, 2, 3, 4])]
-    return {"bag": bag, "same_table": rng.integers(0, 8, BATCH), "weighted": weighted}
+    ordered = [rng.integers(0, 4, length).tolist() for length in rng.permutation([0, 1, 2, 3, 1])]
+    return {"bag": bag, "same_table": rng.integers(0, 8, BATCH), "weighted": weighted, "ordered": ordered}
 
 
 def random_grads(rng: np.random.Generator) -> dict[str, Any]:
-    """A gradient for every activation."""
-    return {name: jnp.asarray(rng.normal(size=(BATCH, DIM)), jnp.float32) for name in ("bag", "same_table", "weighted")}
+    """A gradient for every activation; that of an ordered feature's padding must reach no row."""
+    return {name: jnp.asarray(rng.normal(size=shape), jnp.float32) for name, shape in SHAPES.items()}
 
 
 def float64_row_grads(inputs: dict[str, Any], grads: dict[str, Any]) -> dict[str, dict[int, Any]]:
@@ -98,6 +102,8 @@ def float64_row_grads(inputs: dict[str, Any], grads: dict[str, Any]) -> dict[str
         ragged = inputs["weighted"]
         for i in range(ragged.offsets[b], ragged.offsets[b + 1]):
             add("right", int(ragged.values[i]), np.float64(np.float32(ragged.weights[i])) * grad["weighted"][b])
+    for i, row in enumerate(row for sequence in inputs["ordered"] for row in sequence):
+        add("right", row, grad["ordered"][i])
     return sums
 
 

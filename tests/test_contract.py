@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +11,17 @@ import pytest
 
 import sparrow as sp
 from tests.conftest import AVAILABLE
-from tests.harness import BATCH, DIM, ROWS, Float64Twin, problem, random_grads, random_inputs
+from tests.harness import (
+    BATCH,
+    DIM,
+    ELEMENTS,
+    ROWS,
+    SHAPES,
+    Float64Twin,
+    problem,
+    random_grads,
+    random_inputs,
+)
 from tests.rule_cases import CASES
 
 NAMES = [case.name for case in CASES]
@@ -27,7 +39,7 @@ def rules_and_backends(names=NAMES):
 
 
 every_rule = rules_and_backends()
-FEATURES = ("bag", "same_table", "weighted")
+POOLED = ("bag", "same_table", "weighted")
 
 
 def train(setup, steps, seed=0):
@@ -80,7 +92,7 @@ def test_zero_gradient_touches_the_row(case, backend):
     setup = problem(case, backend)
     state, twin = train(setup, 2)
     inputs = random_inputs(np.random.default_rng(0))
-    zeros = {name: jnp.zeros((BATCH, DIM)) for name in FEATURES}
+    zeros = {name: jnp.zeros(shape) for name, shape in SHAPES.items()}
     state = setup.update(state, setup.pack(inputs), zeros)
     twin.step(2, inputs, zeros)
     for name in ROWS:
@@ -96,7 +108,7 @@ def test_no_nan_from_zeros(case, backend):
     state = jax.tree.map(lambda x: jnp.zeros_like(x), state)
     batch = setup.pack(random_inputs(np.random.default_rng(0)))
     for _ in range(2):
-        state = setup.update(state, batch, {name: jnp.zeros((BATCH, DIM)) for name in FEATURES})
+        state = setup.update(state, batch, {name: jnp.zeros(shape) for name, shape in SHAPES.items()})
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((state.tables, state.slots)))
 
 
@@ -119,8 +131,10 @@ def test_sum_of_row_grads_equals_the_concatenated_batch(case, backend):
             np.concatenate([ragged[0].offsets, ragged[0].offsets[-1] + ragged[1].offsets[1:]]),
             np.concatenate([r.weights for r in ragged]),
         ),
+        "ordered": first["ordered"] + second["ordered"],
     }
-    together = {name: jnp.concatenate([grads[name], more[name]]) for name in FEATURES}
+    together = {name: jnp.concatenate([grads[name], more[name]]) for name in POOLED}
+    together["ordered"] = jnp.concatenate([of["ordered"][:ELEMENTS] for of in (grads, more)])  # a size class itself
     at_once = setup.apply(setup.fresh(), emb.row_grads(emb.pack(both), together))
     for name in ROWS:
         np.testing.assert_allclose(emb.table(added, name), emb.table(at_once, name), rtol=3e-6, atol=1e-6)
@@ -170,6 +184,7 @@ def test_schedule_does_not_recompile(backend):
 def test_empty_batch_changes_nothing_but_the_step(case, backend):
     setup = problem(case, backend)
     empty = {"bag": [[]] * BATCH, "same_table": sp.Ragged([], [0] * (BATCH + 1)), "weighted": [[]] * BATCH}
+    empty["ordered"] = [[]] * BATCH
     before = bits(setup, setup.fresh())
     batch = setup.pack(empty)
     state = setup.fresh()
@@ -196,6 +211,17 @@ def test_lookup_pools_with_gains(backend):
         np.testing.assert_allclose(
             acts["weighted"][b], ragged.weights[part] @ right[ragged.values[part]], rtol=1e-6, atol=1e-6
         )
+
+
+def test_ordered_rows_are_those_of_the_table(backend):
+    setup = problem("sgd", backend)
+    state, inputs = setup.fresh(), random_inputs(np.random.default_rng(8))
+    batch = setup.pack(inputs)
+    acts = setup.lookup(state, batch)
+    right = np.asarray(setup.embedder.table(state, "right"))
+    for sequence, (start, stop) in zip(inputs["ordered"], itertools.pairwise(batch.offsets["ordered"]), strict=True):
+        assert (np.asarray(acts["ordered"][start:stop]) == right[np.array(sequence, int)]).all()
+    assert (np.asarray(acts["ordered"][ELEMENTS:]) == 0).all()
 
 
 def test_every_shipped_rule_is_here():

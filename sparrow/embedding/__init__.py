@@ -11,6 +11,7 @@ from sparrow.embedding.initializers import INITIALIZERS, Constant, Initializer, 
 from sparrow.embedding.inputs import Bags, Ragged, to_bags
 from sparrow.embedding.packing import Group, Measured, PackedBatch, of_one_size
 from sparrow.embedding.row_grads import RowGrads
+from sparrow.embedding.sequences import Jagged, Sequence
 from sparrow.embedding.sharding.measured import RoutedBatch
 from sparrow.embedding.sharding.shards import Shards
 from sparrow.embedding.sizes import Learned, Sizes, size_class
@@ -29,6 +30,7 @@ __all__ = [
     "Group",
     "Held",
     "Initializer",
+    "Jagged",
     "Learned",
     "Measured",
     "NewRows",
@@ -37,6 +39,7 @@ __all__ = [
     "Ragged",
     "RoutedBatch",
     "RowGrads",
+    "Sequence",
     "Settings",
     "Shards",
     "Sizes",

@@ -95,7 +95,7 @@ def _read(feature: FeatureSpec, ids: Any, start: int) -> feed.Given | None:
     elif not _is_array(ids, _INTEGERS):
         return None
     ignores = feature.invalid_ids == "ignore"
-    return feed.Given(ids, offsets, weights, start, table.vocabulary_size, ignores, table.combiner)
+    return feed.Given(ids, offsets, weights, start, table.vocabulary_size, ignores, feature.pooling)
 
 
 def _is_array(values: Any, dtypes: Sequence[np.dtype[Any]], contiguous: bool = False) -> bool:

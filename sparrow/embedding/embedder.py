@@ -79,6 +79,12 @@ class Embedder:
             for name, table in self.tables.items():
                 if table.dynamic is not None:
                     raise ValueError(f"table '{name}' is dynamic, which works on one device so far; leave mesh out")
+            for feature in self.features:
+                if feature.is_ordered:
+                    raise ValueError(
+                        f"feature '{feature.name}' is ordered (combiner=None), which works on one device so far; leave "
+                        "mesh out, or give it a combiner"
+                    )
         self._work: OneDevice | OnMesh = (
             OneDevice(self.features, self.stacks, self._backends)
             if shards is None or shards.mesh.size == 1
@@ -122,7 +128,7 @@ class Embedder:
 
         Args:
           inputs: by feature name: `Ragged`, a list of lists, 1-D ids (one per example), 2-D ids (bags of one length),
-            or an Arrow column of ids or of lists of ids.
+            or an Arrow column of ids or of lists of ids. The bags of an ordered feature are its sequences.
           capacity: the most ids of a feature in one batch: one number for all features, or numbers by feature name.
             Such features have the same shapes in every batch, so that batches can be stacked for ``jax.lax.scan``. A
             batch that does not fit is an error. A feature of one id per example needs no room beside its batch size.
@@ -219,6 +225,9 @@ class Embedder:
     def lookup(self, state: EmbeddingState, batch: PackedBatch, dtype: Any = jnp.float32) -> dict[str, jax.Array]:
         """Activations by feature, (batch, dim). Take gradients with respect to these, never to the tables.
 
+        An ordered feature (combiner=None) has one row per element, (size, dim): `PackedBatch.jagged` cuts them into
+        sequences. Rows past the last element are zeros.
+
         ``dtype``: what the activations are rounded to; bags are summed in float32.
         """
         acts, _ = self._work.lookup(state, batch, self._stacks_of(batch), dtype, sort=False)
@@ -236,7 +245,7 @@ class Embedder:
         return {feature.name: acts[feature.name] for feature in self.features}, batch
 
     def activation_shapes(self, batch: PackedBatch) -> dict[str, tuple[int, int]]:
-        """The shape of each feature's activations, (batch, dim), in the order of `lookup`."""
+        """The shape of each feature's activations, (batch, dim) or (size, dim), in the order of `lookup`."""
         shapes = {
             name: (self._work.batch_size(group), stack.dim)
             for stack, groups in self._stacks_of(batch)

@@ -63,7 +63,7 @@ def to_bags(feature: FeatureSpec, given: Any) -> Bags:
     if missing is not None:
         valid = ~missing if valid is None else valid & ~missing
     lengths = None if offsets is None else np.diff(offsets).astype(np.int32)
-    gains = _gains(feature.table_spec.combiner, lengths, weights, valid)
+    gains = _gains(feature.pooling, lengths, weights, valid)
     return Bags(ids, lengths, gains, valid, steady)
 
 

@@ -14,6 +14,8 @@ from sparrow.embedding import compiled
 from sparrow.embedding.compiled import Empty
 from sparrow.embedding.dynamic.new_rows import NewRows
 from sparrow.embedding.inputs import Bags, to_bags
+from sparrow.embedding.ordered import Ordered, as_single, loose, padded, read_ordered
+from sparrow.embedding.sequences import Jagged
 from sparrow.embedding.sizes import Sizes, check_capacity, size_class, within
 from sparrow.embedding.specs import FeatureSpec
 from sparrow.embedding.stacking import Stack
@@ -39,11 +41,17 @@ class PackedBatch:
       lookups: by stack.
       groups: by stack.
       new: rows of dynamic tables that start anew, by table; `Embedder.admit` takes them.
+      offsets: by ordered feature, (batch + 1,) int32: where each sequence begins and ends among the rows.
     """
 
     lookups: dict[str, Lookups]
     groups: tuple[tuple[str, tuple[Group, ...]], ...] = dataclasses.field(metadata={"static": True})
     new: dict[str, NewRows] = dataclasses.field(default_factory=dict)
+    offsets: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def jagged(self, acts: Mapping[str, jax.Array]) -> dict[str, Jagged]:
+        """The activations of the ordered features as sequences; `Jagged.pad` pads them."""
+        return {name: Jagged(acts[name], offsets) for name, offsets in self.offsets.items()}
 
 
 class Entries(NamedTuple):
@@ -54,12 +62,14 @@ class Entries(NamedTuple):
       fixed: the entries of the features whose number is known: one per bag, bags of one length, or a capacity.
       loose: the entries of the other features; None where there are none.
       lookups: packs them, in arrays with room for so many entries, which ``empty`` makes.
+      again: reads them again with other ids for some features.
     """
 
     num_bags: list[int]
     fixed: int
     loose: int | None
     lookups: Callable[[int, Empty], Lookups]
+    again: Callable[[Mapping[str, Any]], Entries]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,30 +78,37 @@ class Measured:
 
     Attributes:
       stacks: the embedder's.
+      members: the features of each stack.
       entries: by stack.
-      groups: as `PackedBatch` has them.
+      ordered: the elements of the ordered features.
     """
 
     stacks: tuple[Stack, ...]
+    members: dict[str, list[FeatureSpec]]
     entries: dict[str, Entries]
-    groups: tuple[tuple[str, tuple[Group, ...]], ...]
+    ordered: dict[str, Ordered]
 
     @property
     def loose(self) -> dict[str, int]:
-        """The ids of each stack whose number may differ from batch to batch: what `Sizes.fit` takes."""
-        return {name: held.loose for name, held in self.entries.items() if held.loose is not None}
+        """The ids whose number may differ from batch to batch, by stack or ordered feature: `Sizes.fit` takes them."""
+        return {name: held.loose for name, held in self.entries.items() if held.loose is not None} | loose(self.ordered)
 
     def pack(self, room: Mapping[str, int], empty: Empty = np.empty) -> PackedBatch:
-        """Pack it, with room for so many loose ids by stack. ``empty(size, dtype)`` makes the arrays."""
-        made: dict[tuple[int, int], Lookups] = {}  # stacks that share their entries go on sharing them
-        lookups = {}
+        """Pack it, with room for so many loose ids by the names of `loose`. ``empty(size, dtype)`` makes the arrays."""
+        made: dict[tuple[int, int], tuple[Entries, Lookups]] = {}  # stacks that share their entries go on sharing them
+        lookups, groups = {}, []
+        elements = padded(self.ordered, room)
         for stack in self.stacks:
-            held = self.entries[stack.name]
-            alike = id(held), held.fixed + room.get(stack.name, 0)
+            held, members = self.entries[stack.name], self.members[stack.name]
+            alike = id(held), room.get(stack.name, 0)
             if alike not in made:
-                made[alike] = held.lookups(alike[1], empty)
-            lookups[stack.name] = made[alike]
-        return PackedBatch(lookups, self.groups)
+                own = {feature.name: elements[feature.name] for feature in members if feature.name in elements}
+                full = held.again(own) if own else held
+                made[alike] = full, full.lookups(full.fixed + alike[1], empty)
+            full, lookups[stack.name] = made[alike]
+            groups.append((stack.name, _groups(members, full.num_bags)))
+        offsets = {name: held.offsets for name, held in self.ordered.items()}
+        return PackedBatch(lookups, tuple(groups), offsets=offsets)
 
 
 def measure(
@@ -108,7 +125,10 @@ def measure(
     if missing := sorted(names - set(inputs)):
         raise ValueError(f"the batch lacks the feature{'s' * (len(missing) > 1)} {', '.join(missing)}")
     capacities = check_capacity(names, capacity)
-    groups = []
+    ordered = _read_ordered(features, inputs, capacities)
+    inputs = {**inputs, **{name: held.ids for name, held in ordered.items()}}
+    features = as_single(features)
+    of_stack: dict[str, list[FeatureSpec]] = {}
     bags: dict[Any, Bags] = {}
     made: dict[Any, Entries] = {}
     entries: dict[str, Entries] = {}
@@ -120,11 +140,25 @@ def measure(
         read = [(*_reading(feature, inputs), capacities.get(feature.name)) for feature in members]
         alike = (stack.num_rows, *zip(read, starts, strict=True))
         if alike not in made:
-            reading = _Reading(stack, members, inputs, starts, bags, capacities)
-            made[alike] = reading.compiled() or reading.by_numpy()
-        entries[stack.name] = made[alike]
-        groups.append((stack.name, _groups(members, made[alike].num_bags)))
-    return Measured(tuple(stacks), entries, tuple(groups))
+            made[alike] = _Reading(stack, members, inputs, starts, bags, capacities).entries()
+        entries[stack.name], of_stack[stack.name] = made[alike], members
+    return Measured(tuple(stacks), of_stack, entries, ordered)
+
+
+def _read_ordered(
+    features: Sequence[FeatureSpec], inputs: Mapping[str, Any], capacities: Mapping[str, int]
+) -> dict[str, Ordered]:
+    """The elements of the ordered features; those that read the same thing in the same way share them."""
+    made: dict[Any, Ordered] = {}
+    ordered = {}
+    for feature in features:
+        if feature.is_ordered:
+            table, size = feature.table_spec, capacities.get(feature.name)
+            alike = id(inputs[feature.name]), table.vocabulary_size, feature.invalid_ids, size
+            if alike not in made:
+                made[alike] = read_ordered(feature, inputs[feature.name], size)
+            ordered[feature.name] = made[alike]
+    return ordered
 
 
 def pack(
@@ -174,7 +208,7 @@ def _pad_to(lookups: Lookups, size: int, num_rows: int) -> Lookups:
 def _reading(feature: FeatureSpec, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
     """The same for features that are given the same thing to read in the same way."""
     table = feature.table_spec
-    return id(inputs[feature.name]), table.vocabulary_size, table.combiner, feature.invalid_ids
+    return id(inputs[feature.name]), table.vocabulary_size, feature.pooling, feature.invalid_ids
 
 
 def _groups(members: Sequence[FeatureSpec], sizes: Sequence[int]) -> tuple[Group, ...]:
@@ -204,6 +238,14 @@ class _Reading:
     made: dict[Any, Bags]
     capacities: Mapping[str, int]
 
+    def entries(self) -> Entries:
+        """The entries, by compiled code where it can read them."""
+        return self.compiled() or self.by_numpy()
+
+    def again(self, inputs: Mapping[str, Any]) -> Entries:
+        """The entries with other ids for some features."""
+        return dataclasses.replace(self, inputs={**self.inputs, **inputs}, made=dict(self.made)).entries()
+
     def compiled(self) -> Entries | None:
         """Count the entries, and leave the rest to compiled code; None: NumPy must read them."""
         given = compiled.read(self.stack, self.members, self.inputs, self.starts)
@@ -216,7 +258,7 @@ class _Reading:
             # What compiled code finds wrong is NumPy's to explain.
             return given.lookups(size, empty) or self.by_numpy().lookups(size, empty)
 
-        return Entries(num_bags, fixed, loose, lookups)
+        return Entries(num_bags, fixed, loose, lookups, self.again)
 
     def by_numpy(self) -> Entries:
         """Read feature by feature."""
@@ -229,13 +271,17 @@ class _Reading:
         held = list(bags.values())
         num_bags = [of_feature.num_bags for of_feature in held]
         starts = {feature.name: start for feature, start in zip(self.members, self.starts, strict=True)}
-        lookups = _lookups(self.stack, _groups(self.members, num_bags), bags, starts)
+        groups = _groups(self.members, num_bags)
         fixed, loose = self._counted(
             [len(of_feature.ids) for of_feature in held],
             [of_feature.lengths is not None for of_feature in held],
             [of_feature.steady for of_feature in held],
         )
-        return Entries(num_bags, fixed, loose, lambda size, _: _pad_to(lookups, size, self.stack.num_rows))
+
+        def lookups(size: int, empty: Empty) -> Lookups:
+            return _pad_to(_lookups(self.stack, groups, bags, starts), size, self.stack.num_rows)
+
+        return Entries(num_bags, fixed, loose, lookups, self.again)
 
     def _counted(self, counts: list[int], ragged: list[bool], steady: list[bool]) -> tuple[int, int | None]:
         """How many entries are fixed, and how many are loose."""

@@ -18,6 +18,7 @@ from sparrow.rules import Rule
 
 Initializer: TypeAlias = Callable[..., jax.Array]
 Combiner: TypeAlias = Literal["sum", "mean", "sqrtn"]
+FeatureCombiner: TypeAlias = Combiner | Literal["table"] | None
 InvalidIds: TypeAlias = Literal["error", "ignore", "hash"]
 
 COMBINERS: Final = ("sum", "mean", "sqrtn")
@@ -40,7 +41,8 @@ class TableSpec:
       vocabulary_size: number of rows; ids are 0 to vocabulary_size - 1.
       embedding_dim: length of a row.
       optimizer: the rule, applied once per touched row and step.
-      combiner: how the rows of a bag become one: "sum", "mean" (divided by Σw) or "sqrtn" (divided by √Σw²).
+      combiner: how the rows of a bag become one: "sum", "mean" (divided by Σw) or "sqrtn" (divided by √Σw²). A feature
+        may have its own.
       initializer: any ``jax.nn.initializers`` function; None: uniform in ±1/√vocabulary_size.
       dtype: "float32", "bfloat16" or "float16"; rules always compute in float32.
       min_value, max_value: limits that updated rows are clamped to; None: no limit.
@@ -130,12 +132,16 @@ class FeatureSpec:
       name: unique among the features; inputs, activations and gradients go by it.
       table_spec: the table.
       invalid_ids: what happens to an id outside the table: "error" (refused, naming it), "ignore" (as if it were not
-        there) or "hash" (a fixed hash sends it to some row; 64-bit ids and hashes of strings come in this way).
+        there; in an ordered feature its row is zeros) or "hash" (a fixed hash sends it to some row; 64-bit ids and
+        hashes of strings come in this way).
+      combiner: "sum", "mean" or "sqrtn"; "table": the table's; None: the feature is ordered. The activations of an
+        ordered feature are its rows, one per element, and `PackedBatch.offsets` has where each sequence ends.
     """
 
     name: str
     table_spec: TableSpec
     invalid_ids: InvalidIds = "error"
+    combiner: FeatureCombiner = "table"
 
     def __post_init__(self) -> None:
         fields.string("FeatureSpec.name", self.name)
@@ -146,6 +152,20 @@ class FeatureSpec:
             if self.invalid_ids == "hash":
                 raise ValueError(f"FeatureSpec '{self.name}': a dynamic table takes every id; leave invalid_ids out")
             object.__setattr__(self, "invalid_ids", "ignore")  # no id is invalid, and one without a row reads zeros
+        if self.combiner is not None:
+            fields.choice(f"FeatureSpec '{self.name}': combiner", self.combiner, (*COMBINERS, "table"))
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether its rows stay in order, one per element."""
+        return self.combiner is None
+
+    @property
+    def pooling(self) -> Combiner:
+        """How the rows of a bag become one: its own combiner, or that of the table. An ordered feature has none."""
+        if self.combiner is None:
+            raise ValueError(f"feature '{self.name}' is ordered: its rows are not combined")
+        return self.table_spec.combiner if self.combiner == "table" else self.combiner
 
 
 def _dtype_name(table: str, dtype: Any) -> str:

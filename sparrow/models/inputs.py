@@ -5,64 +5,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from collections.abc import Sequence as Names
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from sparrow import fields
+from sparrow.embedding import Sequence as Sequence
 from sparrow.registry import nearest
 
 Arrays = Mapping[str, Any]
 """Features of a batch by name: an array ``(batch, dim)``, or a `Sequence`."""
-
-
-class Sequence(NamedTuple):
-    """A history in order for each example, padded to one length. Elements behind an example's length do not count.
-
-    Attributes:
-      values: ``(batch, length, dim)``; what stands behind an example's length is anything, and never read.
-      lengths: ``(batch,)``, integers from 0 to ``length``.
-    """
-
-    values: jax.Array
-    lengths: jax.Array
-
-    @classmethod
-    def of_rows(cls, rows: jax.Array, offsets: jax.Array, length: int) -> Sequence:
-        """Return the sequences whose elements lie one after the other in ``rows``, cut to the first ``length``.
-
-        Args:
-          rows: ``(total, dim)``.
-          offsets: ``(batch + 1,)``; example i has the rows ``offsets[i]:offsets[i + 1]``.
-          length: the length to pad to.
-
-        >>> made = Sequence.of_rows(jnp.arange(6.0).reshape(3, 2), jnp.array([0, 1, 1, 3]), 2)
-        >>> made.lengths.tolist(), made.values[2].tolist()
-        ([1, 0, 2], [[2.0, 3.0], [4.0, 5.0]])
-        """
-        starts, lengths = offsets[:-1], jnp.minimum(offsets[1:] - offsets[:-1], length)
-        made = cls(jnp.zeros((starts.shape[0], length, 0), rows.dtype), lengths)
-        if rows.shape[0] == 0:
-            return made._replace(values=jnp.zeros((starts.shape[0], length, rows.shape[1]), rows.dtype))
-        places = jnp.where(made.mask, starts[:, None] + jnp.arange(length), 0)
-        return cls(jnp.where(made.mask[..., None], rows[places], 0), lengths)
-
-    @property
-    def mask(self) -> jax.Array:
-        """``(batch, length)``: True where there is an element."""
-        return jnp.arange(self.values.shape[1]) < self.lengths[:, None]
-
-    @property
-    def clean(self) -> jax.Array:
-        """The values with zeros behind each example's length."""
-        return jnp.where(self.mask[..., None], self.values, 0)
-
-    def first(self, length: int | None) -> Sequence:
-        """Return the sequence cut to its first ``length`` elements; None: as it is."""
-        if length is None or length >= self.values.shape[1]:
-            return self
-        return Sequence(self.values[:, :length], jnp.minimum(self.lengths, length))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -144,17 +144,6 @@ def test_log_buckets():
     assert hstu.time_buckets(jnp.array([0.0, 1.0, 2.8, 20.2, 1e9])).tolist() == [0, 0, 1, 3, 8]
 
 
-def test_rows_with_offsets():
-    rows = np.arange(12, dtype=np.float32).reshape(6, 2)
-    made = Sequence.of_rows(jnp.asarray(rows), jnp.array([0, 4, 4, 5, 6]), 3)
-    assert made.lengths.tolist() == [3, 0, 1, 1]
-    np.testing.assert_array_equal(made.values[0], rows[:3])
-    np.testing.assert_array_equal(made.values[2], [rows[4], [0, 0], [0, 0]])
-    empty = Sequence.of_rows(jnp.zeros((0, 2)), jnp.array([0, 0]), 3)
-    assert empty.values.shape == (1, 3, 2)
-    assert not empty.mask.any()
-
-
 def test_an_element_at_either_end():
     sequence = Sequence(jnp.asarray(VALUES), jnp.asarray(LENGTHS))
     longer = append(sequence, jnp.asarray(QUERY))

@@ -1,0 +1,109 @@
+"""Ordered rows: `Jagged`, one row per element without gaps, and `Sequence`, padded to one length."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+
+class Sequence(NamedTuple):
+    """A history in order for each example, padded to one length. Elements behind an example's length do not count.
+
+    Attributes:
+      values: ``(batch, length, dim)``; what stands behind an example's length is anything, and never read.
+      lengths: ``(batch,)``, integers from 0 to ``length``.
+    """
+
+    values: jax.Array
+    lengths: jax.Array
+
+    @property
+    def mask(self) -> jax.Array:
+        """``(batch, length)``: True where there is an element."""
+        return jnp.arange(self.values.shape[1]) < self.lengths[:, None]
+
+    @property
+    def clean(self) -> jax.Array:
+        """The values with zeros behind each example's length."""
+        return jnp.where(self.mask[..., None], self.values, 0)
+
+    def first(self, length: int | None) -> Sequence:
+        """Return the sequence cut to its first ``length`` elements; None: as it is."""
+        if length is None or length >= self.values.shape[1]:
+            return self
+        return Sequence(self.values[:, :length], jnp.minimum(self.lengths, length))
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Jagged:
+    """Sequences of different lengths, one after the other: sequence i is ``values[offsets[i]:offsets[i + 1]]``.
+
+    >>> seen = Jagged(jnp.array([[1.0], [2.0], [3.0], [0.0]]), jnp.array([0, 2, 2, 3]))
+    >>> padded = seen.pad(2)
+    >>> padded.values[:, :, 0].tolist(), padded.lengths.tolist()
+    ([[1.0, 2.0], [0.0, 0.0], [3.0, 0.0]], [2, 0, 1])
+    >>> padded.mask.tolist()
+    [[True, True], [False, False], [True, False]]
+
+    Attributes:
+      values: (size, dim); rows from ``offsets[-1]`` on are padding.
+      offsets: (batch + 1,) int32, from 0, never decreasing.
+    """
+
+    values: jax.Array
+    offsets: jax.Array
+
+    @property
+    def lengths(self) -> jax.Array:
+        """(batch,) int32, the elements of each sequence."""
+        return self.offsets[1:] - self.offsets[:-1]
+
+    @property
+    def segments(self) -> jax.Array:
+        """(size,) int32, the sequence of each row; the number of sequences for padding.
+
+        >>> Jagged(jnp.zeros((4, 1)), jnp.array([0, 2, 2, 3])).segments.tolist()
+        [0, 0, 2, 3]
+        """
+        rows = jnp.arange(self.values.shape[0], dtype=jnp.int32)
+        return (jnp.searchsorted(self.offsets, rows, side="right") - 1).astype(jnp.int32)
+
+    def pad(self, length: int) -> Sequence:
+        """Sequences of ``length``: shorter ones end in zeros, of longer ones the last elements are kept.
+
+        Reading and its gradient are both gathers: no sum, and the same bits every time.
+        """
+        shape = (self.offsets.shape[0] - 1, length, self.values.shape[1])
+        if 0 in (*shape, self.values.shape[0]):  # nothing to gather from, or for
+            return Sequence(jnp.zeros(shape, self.values.dtype), jnp.minimum(self.lengths, length))
+        return Sequence(_pad(length, self.values, self.offsets), jnp.minimum(self.lengths, length))
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _pad(length: int, values: jax.Array, offsets: jax.Array) -> jax.Array:
+    """(batch, length, dim)."""
+    place = jnp.arange(length, dtype=offsets.dtype)
+    starts = jnp.maximum(offsets[:-1], offsets[1:] - length)[:, None]
+    rows = jnp.where(starts + place < offsets[1:, None], starts + place, values.shape[0])
+    return values.at[rows].get(mode="fill", fill_value=0)
+
+
+def _pad_forward(length: int, values: jax.Array, offsets: jax.Array) -> tuple[jax.Array, Any]:
+    return _pad(length, values, offsets), (Jagged(values, offsets).segments, offsets)
+
+
+def _pad_backward(length: int, held: Any, grads: jax.Array) -> tuple[jax.Array, None]:
+    segments, offsets = held
+    starts = jnp.maximum(offsets[:-1], offsets[1:] - length)
+    place = jnp.arange(len(segments), dtype=offsets.dtype) - starts.at[segments].get(mode="clip")
+    # A row that was cut off stands before its sequence's start, padding after the last sequence: neither is read.
+    segments = jnp.where(place >= 0, segments, len(starts))
+    return grads.at[segments, jnp.maximum(place, 0)].get(mode="fill", fill_value=0), None
+
+
+_pad.defvjp(_pad_forward, _pad_backward)
