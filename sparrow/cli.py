@@ -200,6 +200,11 @@ def _import_config(options: argparse.Namespace) -> None:
 def _vocab(options: argparse.Namespace) -> None:
     from sparrow import data
 
+    if (Path(options.data) / "checkpoints").is_dir():
+        _vocab_of_run(options)
+        return
+    if not options.columns:
+        raise _Mistake("name at least one COLUMN, or the folder of a run")
     source: data.Source = data.Parquet(options.data)
     if options.separator is not None:
         separator = options.separator.replace("\\t", "\t")
@@ -215,6 +220,14 @@ def _vocab(options: argparse.Namespace) -> None:
         path = folder / f"{column}.txt"
         counted.vocabulary.save(path)
         _out(f"{path}: {len(counted.vocabulary)} of {counted.distinct} words, {counted.missing} missing")
+
+
+def _vocab_of_run(options: argparse.Namespace) -> None:
+    from sparrow import runs
+
+    for table in runs.table_ids(options.data, options.columns, options.max_words or 10):
+        for line in table.lines():
+            _out(line)
 
 
 def _loaded(options: argparse.Namespace) -> Any:
@@ -364,10 +377,13 @@ def _parser() -> argparse.ArgumentParser:
     overrides(added)
     added.add_argument("--form", choices=("yaml", "json"), default="yaml", help="yaml unless given")
 
-    added = command("vocab", _vocab, "Build vocabularies of columns in one pass, one file of words each.")
-    added.add_argument("data", help="Parquet files; text files with --separator")
+    added = command("vocab", _vocab, "Build vocabularies of columns, or show the ids of a run's dynamic tables.")
+    added.add_argument("data", help="Parquet files; text files with --separator; or the folder of a run")
     added.add_argument(
-        "columns", nargs="+", metavar="COLUMN", help="NAME, or NAME:SEPARATOR where a text holds several"
+        "columns",
+        nargs="*",
+        metavar="COLUMN",
+        help="NAME, or NAME:SEPARATOR where a string holds several; table of a run",
     )
     added.add_argument("--output", default=".", metavar="FOLDER", help="where the files go; here unless given")
     added.add_argument("--separator", help="the data are text files with this between columns, a first line names them")

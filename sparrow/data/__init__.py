@@ -18,6 +18,7 @@ from sparrow.data.features import (
     register_feature,
     without_presence,
 )
+from sparrow.data.hash_table import HashTable
 from sparrow.data.label_checks import CheckedLabel, LabelCheck
 from sparrow.data.labels import Label
 from sparrow.data.negatives import ID, NegativeSampler
@@ -60,6 +61,7 @@ __all__ = [
     "DataError",
     "DynamicRows",
     "Feature",
+    "HashTable",
     "Holds",
     "IdFeature",
     "Label",

@@ -4,7 +4,7 @@ from sparrow.embedding.clipping import clip_factor
 from sparrow.embedding.dynamic.id_map import Settings, id_map
 from sparrow.embedding.dynamic.new_rows import NewRows
 from sparrow.embedding.dynamic.record import Dynamic
-from sparrow.embedding.dynamic.vocabularies import Held, Vocabularies
+from sparrow.embedding.dynamic.vocabularies import Held, Vocabularies, replaced
 from sparrow.embedding.embedder import Embedder
 from sparrow.embedding.hashing import U64, hash_integers, mix64
 from sparrow.embedding.initializers import INITIALIZERS, Constant, Initializer, Normal, Uniform, register_initializer
@@ -52,6 +52,7 @@ __all__ = [
     "mix64",
     "of_one_size",
     "register_initializer",
+    "replaced",
     "size_class",
     "to_bags",
 ]

@@ -6,24 +6,26 @@ import contextlib
 import json
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import jax
+import numpy as np
 
 from sparrow.checkpoint import Key, rows_of
 from sparrow.config import ConfigError, Problem
 from sparrow.data import Feature, Vocabulary
 from sparrow.data.features import registry
-from sparrow.embedding import Embedder, EmbeddingState
-from sparrow.serving.description import NAME, PARAMETERS, PROGRAM, TABLES
+from sparrow.embedding import Embedder, EmbeddingState, Vocabularies
+from sparrow.serving.description import IDS, NAME, PARAMETERS, PROGRAM, TABLES
 from sparrow.serving.tensors import Streamed
 from sparrow.trees import path_name
 
 VOCABULARIES: Final = "vocabularies"
 _WRITTEN: Final = re.compile(
-    rf"({'|'.join(map(re.escape, (NAME, PARAMETERS, TABLES)))}|[^/]+{re.escape(PROGRAM)}|{VOCABULARIES}/[^/]+\.txt)"
+    rf"({'|'.join(map(re.escape, (NAME, PARAMETERS, TABLES, IDS)))}|[^/]+{re.escape(PROGRAM)}"
+    rf"|{VOCABULARIES}/[^/]+\.txt)"
 )
 """The files of an export, also of one whose description is damaged."""
 
@@ -59,13 +61,35 @@ class Parameters:
         return jax.tree.unflatten(self._structure, leaves)
 
 
-def streamed_tables(embedder: Embedder, state: EmbeddingState) -> list[Streamed]:
-    """Return the logical tables, independent of their stacking; blocks leave the device one at a time."""
+def used_rows(embedder: Embedder, vocabularies: Vocabularies | None) -> dict[str, int]:
+    """Return the rows of each table that an export holds: all, or those of a dynamic table that have been used."""
+    made = {name: table.vocabulary_size for name, table in embedder.tables.items()}
+    if vocabularies is not None:
+        for name, table in vocabularies.tables.items():
+            reserved = 0 if table.dynamic is None else table.dynamic.reserved
+            made[name] = max(reserved + vocabularies.held(name).used, 1)
+    return made
+
+
+def exported_ids(vocabularies: Vocabularies) -> dict[str, Any]:
+    """Return the ids of dynamic tables as `sparrow.serving` reads them."""
+    arrays: dict[str, Any] = {}
+    for name, table in vocabularies.tables.items():
+        ids, rows = vocabularies.live(name)
+        shared = table.dynamic is not None and table.dynamic.reserved
+        parts = {"ids": ids.view(np.int64), "rows": rows, "unknown": np.array([0 if shared else -1], np.int32)}
+        arrays |= {f"{name}/{part}": array for part, array in parts.items()}
+    return arrays
+
+
+def streamed_tables(embedder: Embedder, state: EmbeddingState, used: Mapping[str, int]) -> list[Streamed]:
+    """Return the logical tables, independent of their stacking; blocks leave the device one at a time.
+
+    ``used``: the rows of each table, from its first on.
+    """
     rows = rows_of(embedder, state)
-    return [
-        Streamed(name, rows[Key(name)].shape, table.dtype, rows[Key(name)].blocks())
-        for name, table in embedder.tables.items()
-    ]
+    cut = {name: rows[Key(name)]._replace(num_rows=used[name]) for name in embedder.tables}
+    return [Streamed(name, cut[name].shape, table.dtype, cut[name].blocks()) for name, table in embedder.tables.items()]
 
 
 def foreign_files(folder: Path) -> list[str]:

@@ -11,13 +11,14 @@ import numpy as np
 
 from sparrow.config import need
 from sparrow.exports import signature
-from sparrow.exports.contents import Parameters, described_features, streamed_tables
+from sparrow.exports.contents import Parameters, described_features, exported_ids, streamed_tables, used_rows
 from sparrow.exports.folder import whole
 from sparrow.exports.functions import Arguments, Arrays, Exported, Function, exported, rows_are_independent
 from sparrow.models import registry as models
 from sparrow.runs import Program, TrainState
 from sparrow.runs.predict_files import prediction_batch_size, used_in_evaluation
 from sparrow.serving.description import (
+    IDS,
     NAME,
     PARAMETERS,
     PREDICT,
@@ -65,7 +66,10 @@ def export(
         for name, function in made.items():
             files[_file(name)] = _written(partial / _file(name), function.artifact)
         files[PARAMETERS] = _written(partial / PARAMETERS, _parameters(parameters.arrays, made))
-        files[TABLES] = write(partial / TABLES, streamed_tables(program.embedder, optimizer.embedding))
+        used = used_rows(program.embedder, program.vocabularies)
+        files[TABLES] = write(partial / TABLES, streamed_tables(program.embedder, optimizer.embedding, used))
+        if program.vocabularies is not None:
+            files[IDS] = _written(partial / IDS, _saved(exported_ids(program.vocabularies)))
         description = Description(
             model=models.name_of(need(program.config.model, "model").architecture),
             step=int(state.optimizer.step),
@@ -84,7 +88,7 @@ def export(
             functions={name: _entry(program, name, function) for name, function in made.items()},
             features=features,
             tables={
-                name: TableEntry(table.vocabulary_size, table.embedding_dim, table.dtype, table.combiner)
+                name: TableEntry(used[name], table.embedding_dim, table.dtype, table.combiner)
                 for name, table in program.embedder.tables.items()
             },
             lookups={
@@ -143,7 +147,11 @@ def _fingerprint(path: Path) -> Fingerprint:
 
 def _parameters(arrays: dict[str, Any], made: dict[str, Exported]) -> bytes:
     """Return the parameters that some function takes; others, such as keys of dropout, are for training."""
+    taken = {name for function in made.values() for name in function.arguments.parameters}
+    return _saved({name: np.asarray(arrays[name], order="C") for name in arrays if name in taken})
+
+
+def _saved(arrays: dict[str, Any]) -> bytes:
     from safetensors.numpy import save
 
-    taken = {name for function in made.values() for name in function.arguments.parameters}
-    return save({name: np.asarray(arrays[name], order="C") for name in arrays if name in taken})
+    return save(arrays)

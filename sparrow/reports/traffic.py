@@ -35,7 +35,8 @@ def traffic_html(runs: Sequence[RecordedRun]) -> str:
         if len(runs) > 1:
             parts.append(f"<h3>{escape(run.name)}</h3>")
         tables = alike(traffic["tables"])
-        parts += [f"<p>{escape(_how(traffic))}</p>", _overview(tables, traffic["counted"]), _hottest(run, tables)]
+        parts += [f"<p>{escape(_how(traffic))}</p>", _overview(tables, traffic["counted"]), _vocabularies(tables)]
+        parts.append(_hottest(run, tables))
     return "".join(parts)
 
 
@@ -86,6 +87,16 @@ def _overview(tables: Mapping[str, Any], batches: int) -> str:
     return f'<table class="cards"><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table>'
 
 
+def _vocabularies(tables: Mapping[str, Any]) -> str:
+    """A line for each table whose ids come and go."""
+    lines = [
+        f"<li>{escape(name)}: {escape(table['ids_in_words'])}</li>"
+        for name, table in tables.items()
+        if "ids_in_words" in table
+    ]
+    return f"<h4>Dynamic vocabularies</h4><ul>{''.join(lines)}</ul>" if lines else ""
+
+
 def _hottest(run: RecordedRun, tables: Mapping[str, Any]) -> str:
     parts = []
     for name, table in tables.items():
@@ -93,7 +104,7 @@ def _hottest(run: RecordedRun, tables: Mapping[str, Any]) -> str:
             continue
         most = table["hottest"][0][1]
         bars = "".join(
-            f'<li><span class="id">{row}</span>{_bar(count / most)}<span class="num">{count:,}</span></li>'
+            f'<li><span class="id">{escape(str(row))}</span>{_bar(count / most)}<span class="num">{count:,}</span></li>'
             for row, count in table["hottest"]
         )
         error = table["error"]
@@ -109,7 +120,7 @@ def _hottest(run: RecordedRun, tables: Mapping[str, Any]) -> str:
         )
         first = table["hottest"][0]
         parts.append(
-            f"<details><summary>{escape(name)} <small>hottest id {first[0]}: {compact(first[1])} lookups, "
+            f"<details><summary>{escape(name)} <small>hottest id {escape(str(first[0]))}: {compact(first[1])} lookups, "
             f"{percent(first[1] / max(table['lookups'], 1))}</small></summary>"
             f'<div class="grid"><div><h4>Hottest ids and their lookups</h4><ol class="hottest">{bars}</ol>{note}</div>'
             f"{chart.html()}</div></details>"

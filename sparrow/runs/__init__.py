@@ -7,6 +7,7 @@ from sparrow.runs.loop.non_finite import NonFinite
 from sparrow.runs.loop.program import Program, TrainState
 from sparrow.runs.loop.training import Trained, train
 from sparrow.runs.predict_files import predict
+from sparrow.runs.recorded.table_ids import TableIds, table_ids
 from sparrow.runs.saved.run_folder import RunFolder
 from sparrow.runs.saved.saving import Extra, load, saved_config
 
@@ -20,11 +21,13 @@ __all__ = [
     "Program",
     "RunError",
     "RunFolder",
+    "TableIds",
     "TrainState",
     "Trained",
     "load",
     "predict",
     "saved_config",
+    "table_ids",
     "time_feed",
     "train",
 ]

@@ -15,6 +15,8 @@ from sparrow.serving.tensors import Fingerprint
 NAME: Final = "export.json"
 TABLES: Final = "tables.safetensors"
 PARAMETERS: Final = "parameters.safetensors"
+IDS: Final = "ids.safetensors"
+"""The ids of dynamic tables: by table ``ids``, their ``rows``, and the row of unknown ones, -1 where they have none."""
 PROGRAM: Final = ".stablehlo"
 """A function's file is its name and this."""
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from sparrow.data import Batch, Converter, Feature, Tables
 from sparrow.embedding import FeatureSpec, size_class, to_bags
 from sparrow.serving.description import Description, FunctionEntry
+from sparrow.serving.ids import KnownIds
 from sparrow.serving.kept_programs import KeptPrograms
 from sparrow.serving.lookup import pooled
 from sparrow.serving.untyped import with_types
@@ -47,6 +48,7 @@ class Function:
         features: Sequence[Feature],
         specs: Mapping[str, FeatureSpec],
         tables: Mapping[str, Array],
+        known: Mapping[str, KnownIds],
         parameters: Mapping[str, jax.Array],
         program: Any,
     ) -> None:
@@ -56,6 +58,9 @@ class Function:
         self.features = tuple(feature for feature in features if feature.name in read)
         self._specs = {lookup: specs[lookup] for lookup in self.entry.lookups}
         self._tables = {lookup: tables[spec.table_spec.name] for lookup, spec in self._specs.items()}
+        self._known = {
+            lookup: known[spec.table_spec.name] for lookup, spec in self._specs.items() if spec.table_spec.name in known
+        }
         self._parameters = {key: parameters[key] for key in self.entry.parameters}
         self._fill = description.independent_rows
         self._call = program
@@ -81,7 +86,7 @@ class Function:
     def prepare(self, batch: Batch) -> Prepared:
         """Look a batch up, on the host."""
         acts = {
-            lookup: pooled(self._tables[lookup], to_bags(spec, _part(batch.ids, self._ids_of[lookup])))
+            lookup: pooled(self._tables[lookup], to_bags(spec, self._rows(lookup, batch)))
             for lookup, spec in self._specs.items()
         }
         numbers = {name: _part(batch.numbers, name) for name in self.entry.numbers}
@@ -89,6 +94,11 @@ class Function:
         # A function is compiled for each number of rows: rounding up leaves a few of all the sizes that a service sees.
         filled = size_class(size) if self._fill and size else size
         return Prepared(_filled(acts, filled), _filled(numbers, filled), size)
+
+    def _rows(self, lookup: str, batch: Batch) -> Any:
+        """The rows that a lookup reads."""
+        given = _part(batch.ids, self._ids_of[lookup])
+        return self._known[lookup].rows_of(lookup, given) if lookup in self._known else given
 
     def compute(self, prepared: Prepared) -> Arrays:
         """Return the outputs by name."""

@@ -10,6 +10,7 @@ from sparrow.data import Feature
 from sparrow.registry import nearest
 from sparrow.serving.description import NAME, PREDICT, TABLES
 from sparrow.serving.function import Array, Arrays, Function
+from sparrow.serving.ids import known_ids
 from sparrow.serving.opened import Opened, opened
 from sparrow.serving.parts import lookups, parameters_of, program_of, read_feature
 from sparrow.serving.tensors import read
@@ -35,6 +36,7 @@ class ExportedModel:
         tables = read(held[TABLES], str(held.folder / TABLES))
         parameters = parameters_of(held)
         specs = lookups(about, tables, held.folder)
+        known = known_ids(held, tables)
         self._functions = {
             name: Function(
                 about,
@@ -42,6 +44,7 @@ class ExportedModel:
                 self.features,
                 specs,
                 tables,
+                known,
                 parameters,
                 program_of(held, name, self.features, parameters, custom_calls),
             )

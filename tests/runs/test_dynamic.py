@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from sparrow import runs
+from sparrow import cli, runs
 from sparrow.config import ConfigError
 from sparrow.data import DataError
 from tests.runs import victim
@@ -109,6 +109,22 @@ def test_a_step_that_is_not_finite_leaves_rows_and_ids_as_they_were(tmp_path, mo
     never = runs.train(growing("train.steps=9"), good, resume=True, stream=io.StringIO())
     for a, b in zip(jax.tree.leaves(never.state.optimizer), jax.tree.leaves(again.state.optimizer), strict=True):
         np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+
+
+def test_the_ids_of_a_run_are_shown(undisturbed, capsys):
+    folder, whole = undisturbed
+    assert cli.main(["vocab", str(folder), "id_1"]) == 0
+    first, *others = capsys.readouterr().out.splitlines()
+    held = whole.program.vocabularies.held("id_1")
+    assert first.startswith(f"id_1: {held.used} of 200 rows used, {held.admitted} admitted, {held.evicted} evicted")
+    known = {str(key) for key in whole.program.vocabularies.ids("id_1").view(np.int64)}
+    counts = [int(line.split()[1].replace(",", "")) for line in others]
+    assert {line.split()[0] for line in others} <= known
+    assert len(others) == 10
+    assert counts == sorted(counts, reverse=True)
+    assert first.removeprefix("id_1: ") in (folder / "report.html").read_text()
+    assert cli.main(["vocab", str(folder), "id_2"]) == 2
+    assert "unknown table 'id_2': did you mean" in capsys.readouterr().err
 
 
 @pytest.mark.slow

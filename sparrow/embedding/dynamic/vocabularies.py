@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -135,7 +135,7 @@ class Vocabularies:
     def find(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Rows in place of ids, as they are now, or as of the step that `at` went to. Changes nothing."""
         read, made = self._read(inputs), dict(inputs)
-        with contextlib.nullcontext() if self._is_back else self._lock:
+        with self._still():
             for name, table in self.tables.items():
                 members = [feature for feature, spec in self._features.items() if spec.table_spec.name == name]
                 rows = self._maps[name].find(_join([read[feature].ids for feature in members]), self._now)
@@ -156,21 +156,41 @@ class Vocabularies:
                 for held in self._maps.values():
                     held.forward()
 
+    def return_to(self, step: int) -> None:
+        """Go back to the ids as of ``step`` optimizer steps, and stay there: later batches are not used."""
+        with self._lock:
+            for held in self._maps.values():
+                held.back(step)
+                held.drop()
+            self.step, self._batches = step, 0
+
     def forget(self, step: int) -> None:
         """Nobody will go back behind ``step``: free the memory of going there."""
-        with contextlib.nullcontext() if self._is_back else self._lock:
+        with self._still():
             for held in self._maps.values():
                 held.forget(step)
 
     def held(self, table: str) -> Held:
         """Counts of a table's ids."""
         made = self._maps[table]
-        numbers = made.numbers
+        with self._still():
+            numbers = made.numbers
         return Held(made.settings.capacity, numbers["next"], *(numbers[name] for name in Held._fields[2:]))
+
+    def live(self, table: str) -> tuple[Ids, Rows]:
+        """The ids that a lookup finds, as of now or the step of `at`, and their rows in the table."""
+        with self._still():
+            state = self._maps[table].state()
+        rows = np.arange(len(state["ids"]), dtype=np.int32)
+        expire = self._maps[table].settings.expire
+        if expire:
+            rows = rows[self._now - state["last"].astype(np.int64) <= expire]
+        return state["ids"][rows], rows + np.int32(_reserved(self.tables[table]))
 
     def ids(self, table: str) -> Ids:
         """The ids of a table by row, after the rows that are reserved (``TableSpec.dynamic.reserved``)."""
-        return self._maps[table].state()["ids"]
+        with self._still():
+            return self._maps[table].state()["ids"]
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
         """Arrays by name, for a checkpoint: within `at`, as of that step."""
@@ -204,6 +224,10 @@ class Vocabularies:
         self.step, self._batches = int(arrays["step"][0]), 0
         return notes
 
+    def _still(self) -> contextlib.AbstractContextManager[object]:
+        """Keep `assign` waiting; within `at` it waits already."""
+        return contextlib.nullcontext() if self._is_back else self._lock
+
     @property
     def _now(self) -> int:
         return self._now_at if self._is_back else self.step
@@ -213,6 +237,12 @@ class Vocabularies:
             if name not in inputs:
                 raise ValueError(f"the batch lacks the feature {name}")
         return {name: _ids_of(name, inputs[name]) for name in self._features}
+
+
+def replaced(name: str, given: Any, find: Callable[[Ids], Rows]) -> Any:
+    """The input of a feature with rows in place of its raw ids; -1 where an id is missing."""
+    read = _ids_of(name, given)
+    return read.with_rows(find(read.ids))
 
 
 def _empty(table: TableSpec) -> IdMap:

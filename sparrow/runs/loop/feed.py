@@ -97,6 +97,7 @@ class Prepared(NamedTuple):
       learned: the sizes that batches have grown to, this one included.
       counted: how often each row is looked up, where that was counted.
       new: rows of dynamic tables that start anew with it, by table.
+      restarted: the numbers of these rows, on the host.
     """
 
     feed: Feed
@@ -104,6 +105,7 @@ class Prepared(NamedTuple):
     learned: Learned
     counted: Counted | None = None
     new: dict[str, NewRows] = {}
+    restarted: dict[str, npt.NDArray[np.int32]] = {}
 
 
 class RowsOf(NamedTuple):
@@ -215,7 +217,8 @@ class Preparer(Prepare[Prepared]):
         with self.stages.timed(COPY):
             feed = Feed.of(self._buffers, arena, Parts(packed, numbers, columns), len(batch))
             new: dict[str, NewRows] = jax.device_put(measured.new)
-        return Prepared(feed, batch.keys, measured.learned, counted, new)
+        restarted: Any = {table: of_table.rows for table, of_table in measured.new.items()}
+        return Prepared(feed, batch.keys, measured.learned, counted, new, restarted)
 
     def _item_ids(self, batch: Batch, drawn: Batch) -> dict[str, npt.NDArray[np.int32]]:
         chosen = batch.keys[self._assembly.item_id or ""]

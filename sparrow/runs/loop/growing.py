@@ -61,6 +61,11 @@ class Growing:
         """Go back to the ids as of ``step``, while somebody saves or evaluates: batches are made ahead of the steps."""
         return contextlib.nullcontext() if self._vocabularies is None else self._vocabularies.at(step)
 
+    def return_to(self, step: int) -> None:
+        """Forget the batches after ``step``, which nobody will take."""
+        if self._vocabularies is not None:
+            self._vocabularies.return_to(step)
+
     def forget(self, step: int) -> None:
         """Nobody will go back behind ``step``."""
         if self._vocabularies is not None:

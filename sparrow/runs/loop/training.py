@@ -361,6 +361,7 @@ class _Loop:
 
     def _finish(self) -> Trained:
         self._settle()
+        self.growing.return_to(self.steps)
         self.clock.stop()
         if self.report is None:
             self.log.say(f"nothing is left to do after step {self.steps}")

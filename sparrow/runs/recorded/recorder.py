@@ -12,6 +12,7 @@ from sparrow.reports import CURVES, ENVIRONMENT, METRICS, TRAFFIC, write_json, w
 from sparrow.runs.loop.feed import Prepared
 from sparrow.runs.loop.program import Program
 from sparrow.runs.recorded.environment import Environment
+from sparrow.runs.recorded.table_ids import with_ids
 from sparrow.runs.recorded.traffic import Traffic
 
 
@@ -58,6 +59,7 @@ class Recorder:
         """Return a step takes these batches."""
         if self._traffic is not None:
             for batch in batches:
+                self._traffic.restart(batch.restarted)
                 self._traffic.add(batch.counted)
 
     def evaluated(self, step: int, curves: dict[str, Any]) -> None:
@@ -70,7 +72,7 @@ class Recorder:
     def _write_traffic(self, folder: Path) -> None:
         traffic = self._traffic
         if traffic is not None:
-            self._tried(lambda: write_json(folder / TRAFFIC, traffic.summary()))
+            self._tried(lambda: write_json(folder / TRAFFIC, with_ids(traffic.summary(), self._program.vocabularies)))
 
     def _end(self, folder: Path, environment: Environment | None, how: str) -> None:
         if environment is not None:

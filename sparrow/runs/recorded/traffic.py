@@ -131,6 +131,12 @@ class Traffic:
         self.counted += 1
         self._adding += self._clock() - began
 
+    def restart(self, rows: Mapping[str, npt.NDArray[np.int32]]) -> None:
+        """Rows, by table, that belong to other ids from now on; numbers past the last row are ignored."""
+        for name, of_table in rows.items():
+            counts = self._tables[name].rows
+            counts.restart(of_table[of_table < counts.num_rows])
+
     def summary(self) -> dict[str, Any]:
         """Plain values, for JSON: what the report shows."""
         began = self._clock()
