@@ -6,7 +6,7 @@
 
 DeepFM over 26 tables. "bare step" is the jitted step on batches that are packed and ready; "feed alone" takes batches
 to the device and throws them away. PyTorch runs in an environment of its own, made by ``make bench-peers``, or in that
-of ``--peer-python``; without it it is left out.
+of ``--peer-python``; without it it is left out. It takes part where examples hold single ids.
 """
 
 from __future__ import annotations
@@ -194,10 +194,10 @@ def _as(kind: type, pipeline: Any) -> Any:
 class Torch:
     """The process of benchmarks/train_peers.py."""
 
-    def __init__(self, python: str, case: Case, path: pathlib.Path, rows: int, fbgemm: str | None) -> None:
+    def __init__(self, python: str, case: Case, path: pathlib.Path, rows: int) -> None:
         command = [python, str(HERE / "train_peers.py")]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        make = {"path": str(path), "rows": rows, "fbgemm": fbgemm, **dataclasses.asdict(case)}
+        make = {"path": str(path), "rows": rows, "dim": case.dim, "batch": case.batch, "hidden": case.hidden}
         self.kind = self._ask(make=make)["kind"]
 
     def run(self, workers: int) -> float:
@@ -224,8 +224,8 @@ def measure(case: Case, path: pathlib.Path, options: argparse.Namespace, on_gpu:
     speeds: dict[str, list[float]] = {}
     stages: dict[str, float] = {}
     torch = None
-    if options.peer_python and pathlib.Path(options.peer_python).exists():
-        torch = Torch(options.peer_python, case, path, options.rows, options.fbgemm)
+    if options.peer_python and pathlib.Path(options.peer_python).exists() and case.workload == "single":
+        torch = Torch(options.peer_python, case, path, options.rows)
     for _ in range(options.rounds):
         speeds.setdefault("bare step", []).append(ours.bare(options.steps))
         speed, stages = ours.feed()
@@ -274,7 +274,6 @@ def main() -> None:
     parser.add_argument("--cases", help="indices of the cases to run, such as 0,2; all unless given")
     parser.add_argument("--workers", default="4,8" if on_gpu else "0,1", help="PyTorch's loader processes")
     parser.add_argument("--peer-python", default=str(HERE.parent / ".venv-peers" / "bin" / "python"))
-    parser.add_argument("--fbgemm", help="where fbgemm_gpu lies, if it is not installed")
     parser.add_argument("--json", help="also write the figures there, after each case")
     parser.add_argument("--no-write", action="store_true")
     options = parser.parse_args()
