@@ -3,7 +3,7 @@
 ``{"make": {...}}``     builds the model for a data file; answers {"kind": its device}
 ``{"train": workers}``  one pass over the file with ``workers`` processes; answers {"examples_per_second": number}
 
-PyTorch at its best for this model without FBGEMM: all tables of one dim in one `EmbeddingBag(sparse=True)`, so that a step
+PyTorch at its best for this model without FBGEMM: all tables of one dim in one `EmbeddingBag(sparse=True)`; a step then
 has one lookup and one sparse update for each dim instead of 26; torch's own sparse Adagrad; Adam for the rest; a
 `DataLoader` whose process reads row groups with Arrow and hands over complete batches.
 """
