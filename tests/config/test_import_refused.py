@@ -226,6 +226,8 @@ def test_the_example_holds_every_supported_field():
             "JRCLoss",
         ),
         *("SoftmaxCrossEntropy", "L2Loss", "RecallAtK"),
+        *("ZeroCollisionHash", "EvictionPolicy"),
+        *("DynamicEmbedding", "DynamicEmbInitializerArgs", "FrequencyAdmission"),
         *(kind for kind in MESSAGES if kind.startswith("Fused") and kind != "FusedRowWiseAdagradOptimizer"),
         *("AdagradOptimizer", "AdadeltaOptimizer", "RMSpropOptimizer", "ConstantLR", "CosineAnnealingWarmRestartsLR"),
     }

@@ -100,7 +100,7 @@ PIPELINE: Final[Mapping[str, Fields]] = {
     "Field": {"input_name": needed(string()), "input_type": enum("FieldType")},
 }
 
-_MANAGED: Final = "tables that admit and evict ids are not supported; use hash_bucket_size"
+_MANAGED: Final = "crossed values are hashed; use hash_bucket_size"
 _GENERATOR: Final = "it is part of TorchEasyRec's own feature generator; remove it"
 _OTHER_KIND: Final = "only id, raw, combo and sequence features are; make its values a column, and read that"
 
@@ -125,8 +125,8 @@ _IDS: Fields = {
     "default_value": string(""),
     "separator": string("\x1d"),
     "vocab_dict": refused("write vocab_list or vocab_file"),
-    "zch": refused(_MANAGED),
-    "dynamicemb": refused(_MANAGED),
+    "zch": message("ZeroCollisionHash", "vocabulary"),
+    "dynamicemb": message("DynamicEmbedding", "vocabulary"),
     "default_bucketize_value": refused("unknown ids have the last row of a vocabulary's table; remove it"),
     "asset_dir": refused(_GENERATOR),
 }
@@ -165,6 +165,39 @@ FEATURES: Final[Mapping[str, Fields]] = {
         "sequence_pk": refused(_GENERATOR),
         "features": needed(many(message("SeqFeatureConfig"))),
     },
+    "ZeroCollisionHash": {
+        "zch_size": needed(integer()),
+        "eviction_interval": integer(5),
+        "lfu": message("EvictionPolicy", "policy"),
+        "lru": message("EvictionPolicy", "policy"),
+        "distance_lfu": message("EvictionPolicy", "policy"),
+        "threshold_filtering_func": refused("ids are admitted by count or chance; remove it"),
+    },
+    "EvictionPolicy": {"decay_exponent": number(1.0)},
+    "DynamicEmbedding": {
+        "initializer_args": message("DynamicEmbInitializerArgs"),
+        "eval_initializer_args": message("DynamicEmbInitializerArgs"),
+        "score_strategy": string("STEP"),
+        "max_capacity": needed(integer()),
+        "cache_load_factor": refused("tables stay on the device; remove it"),
+        "init_capacity_per_rank": integer(),
+        "init_table": refused("start from a checkpoint instead, with train.start_from"),
+        "frequency_admission_strategy": message("FrequencyAdmission"),
+    },
+    "DynamicEmbInitializerArgs": {
+        "mode": string("UNIFORM"),
+        "mean": number(0.0),
+        "std_dev": number(),
+        "lower": number(),
+        "upper": number(),
+        "value": number(0.0),
+    },
+    "FrequencyAdmission": {
+        "threshold": needed(integer()),
+        "initializer_args": message("DynamicEmbInitializerArgs"),
+        "counter_capacity": integer(),
+        "counter_bucket_capacity": integer(1024),
+    },
     "IdFeature": {
         **_IDS,
         **_ONE_SEQUENCE,
@@ -194,6 +227,8 @@ FEATURES: Final[Mapping[str, Fields]] = {
         "expression": needed(many(string())),
         "hash_bucket_size": needed(integer()),
         "embedding_dim": needed(integer()),
+        "zch": refused(_MANAGED),
+        "dynamicemb": refused(_MANAGED),
         "vocab_list": refused("crossed values are hashed; use hash_bucket_size"),
         "vocab_file": refused("crossed values are hashed; use hash_bucket_size"),
         "sequence_length": refused(_OTHER_KIND),

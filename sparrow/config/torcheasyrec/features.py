@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from sparrow.config.torcheasyrec.blocks import Block
+from sparrow.config.torcheasyrec.vocabularies import FIELDS, dynamic_rows
 from sparrow.data import ComboFeature, Feature, IdFeature, RawFeature, SequenceFeature
 
 
@@ -84,20 +85,25 @@ def _sequence(
     )
 
 
+_SIZES: Final = ("num_buckets", "hash_bucket_size", "vocab_list", "vocab_file")
+
+
 def _ids(block: Block, name: str, encoded: bool) -> dict[str, Any]:
     """Return the fields that id features and sequences share: the column, and how its entries become rows."""
     value_dim = block["value_dim"]
     if value_dim not in (None, 0, 1):
         block.fail(f"not supported: ids may be one or any number a row (1 or 0), got {value_dim}", "value_dim")
-    sizes = [field for field in ("num_buckets", "hash_bucket_size", "vocab_list", "vocab_file") if field in block]
+    sizes = [field for field in (*_SIZES, *FIELDS) if field in block]
     if len(sizes) != 1:
         given = ", ".join(sizes) or "none"
-        block.fail(f"give one of num_buckets, hash_bucket_size, vocab_list and vocab_file, got {given}")
+        block.fail(f"give one of {', '.join((*_SIZES, FIELDS[0]))} and {FIELDS[1]}, got {given}")
     field = sizes[0]
     if encoded and field.startswith("vocab"):
         block.fail("not supported with fg_mode FG_NONE, where ids are already numbers; use num_buckets", field)
     ours = {"vocab_list": "vocabulary", "vocab_file": "vocabulary"}.get(field, field)
     fields: dict[str, Any] = {"num_buckets" if encoded else ours: block[field]}
+    if field in FIELDS:
+        fields = {"dynamic": dynamic_rows(block), "as_integer": encoded}
     return {
         **fields,
         "embedding_dim": block["embedding_dim"],

@@ -10,6 +10,7 @@ from sparrow.config.building.assemble import WIDE
 from sparrow.config.sections.tables import TableOptions
 from sparrow.config.sections.train import TableOptimizer
 from sparrow.config.torcheasyrec.blocks import Block
+from sparrow.config.torcheasyrec.vocabularies import initial_values
 from sparrow.data import Feature
 from sparrow.embedding import Constant, Initializer, Normal, Uniform
 from sparrow.rules import SGD
@@ -56,7 +57,7 @@ def options(tables: Mapping[str, Block], wide: Collection[str], model: Block) ->
     of_twins = initializer(model, "wide_init_fn") if given else None
     made: dict[tuple[Initializer | None, Any], list[str]] = {}
     for table, block in tables.items():
-        values, dtype = initializer(block, "init_fn"), _dtype(block)
+        values, dtype = initial_values(block) or initializer(block, "init_fn"), _dtype(block)
         made.setdefault((values, dtype), []).append(table)
         if table in wide:
             made.setdefault((of_twins if given else values, dtype), []).append(table + WIDE)
