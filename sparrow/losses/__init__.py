@@ -11,6 +11,7 @@
 `sampled_softmax`         two towers: the chosen item among sampled ones
 `reduce`                  the mean of the values, with sample weights
 `combine`                 the sum over tasks, with task weights and task spaces (`TaskWeights`)
+`pareto_weights`          weights of tasks whose gradients cancel as far as they can
 ========================  ==================================================================================
 
 All are pure functions of arrays: they run under ``jax.jit`` and ``jax.grad``, and compute in float32 whatever the
@@ -35,6 +36,7 @@ from sparrow.losses.binary import BinaryCrossEntropy, BinaryFocal, binary_cross_
 from sparrow.losses.matching import InBatchSoftmax, SampledSoftmax, in_batch_softmax, sampled_softmax
 from sparrow.losses.multitask import TaskWeights, combine
 from sparrow.losses.pairwise import BPR, bpr
+from sparrow.losses.pareto import pareto_weights
 from sparrow.losses.reduction import normalize_weights, reduce
 from sparrow.losses.regression import L2, l2
 from sparrow.losses.sessionwise import JRC, jrc
@@ -63,6 +65,7 @@ __all__ = [
     "jrc",
     "l2",
     "normalize_weights",
+    "pareto_weights",
     "reduce",
     "register_loss",
     "registry",

@@ -67,6 +67,7 @@ from sparrow.models.sequences.capsules import Capsules
 from sparrow.models.sequences.hstu import HSTU
 from sparrow.models.tdm import TDM
 from sparrow.models.towers import TaskTower, Tower
+from sparrow.models.variational_dropout import VariationalDropout
 from sparrow.models.wide_and_deep import DeepFM, WideAndDeep
 from sparrow.models.wukong import Wukong, WukongLayer
 from sparrow.models.xdeepfm import XDeepFM
@@ -108,6 +109,7 @@ __all__ = [
     "SequenceGroup",
     "TaskTower",
     "Tower",
+    "VariationalDropout",
     "WideAndDeep",
     "Wukong",
     "WukongLayer",

@@ -51,6 +51,7 @@ class Config(Section):
         if self.evaluate.use_ema and self.train.ema is None:
             raise ValueError("evaluate.use_ema is true, but train.ema keeps no average; set it, for example to 0.999")
         self._check_negatives()
+        self._check_pareto()
         towers = getattr(self.model.architecture, "task_towers", None) if self.model else None
         if towers is not None and {tower.task for tower in towers} != set(self.tasks):
             of_model = ", ".join(tower.task for tower in towers)
@@ -58,6 +59,17 @@ class Config(Section):
                 f"the task_towers of the model are {of_model}, the tasks are {', '.join(self.tasks)}; make them alike"
             )
         return self
+
+    def _check_pareto(self) -> None:
+        floors = {name: task.pareto_min_loss_weight for name, task in self.tasks.items()}
+        if self.train.pareto_loss_weights and len(floors) < 2:
+            raise ValueError("train.pareto_loss_weights weighs tasks against each other, and there is one; remove it")
+        if sum(floors.values()) >= 1:
+            raise ValueError(
+                f"the pareto_min_loss_weight of all tasks must have a sum below 1, got {sum(floors.values()):g}"
+            )
+        if any(floors.values()) and not self.train.pareto_loss_weights:
+            raise ValueError("pareto_min_loss_weight has no effect without train.pareto_loss_weights; set it to true")
 
     def _check_negatives(self) -> None:
         if self.data is None or self.model is None:

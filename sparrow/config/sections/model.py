@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from sparrow.config.loading.records import ArchitectureRecord
 from sparrow.config.loading.section import Section
 from sparrow.config.sections.tables import TableOptions
-from sparrow.config.sections.train import Count, Name, Names
+from sparrow.config.sections.train import Count, Name, Names, NotNegative
 
 
 class Model(Section):
@@ -21,6 +21,8 @@ class Model(Section):
     """The names of the features in each group; the architecture defines the groups that it reads."""
     wide_dim: Count = 1
     """The embedding dim of features in a group of their own tables, such as the wide part of Wide & Deep."""
+    variational_dropout: NotNegative | None = None
+    """The strength of variational dropout, which learns the features of each group that the model can do without."""
 
     tables: tuple[TableOptions, ...] = ()
     """Tables that start from other values, or are kept in another precision."""

@@ -81,6 +81,9 @@ class Task(Section):
     out_task_space_weight: NotNegative = 1.0
     """The weight of the other examples."""
 
+    pareto_min_loss_weight: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """The least weight of the task with train.pareto_loss_weights."""
+
     @model_validator(mode="after")
     def _check(self) -> Task:
         if self.weights.has_space and self.task_space_label is None:

@@ -160,6 +160,9 @@ class Train(Section):
     non_finite: Literal["stop", "skip"] = "stop"
     """The reaction to a loss or gradient that is not finite: stop the run, or skip the step and count it. Gradients
     that overflow under a loss scale are always skipped."""
+    pareto_loss_weights: bool = False
+    """Whether each step weighs the tasks so that their gradients of the dense parameters cancel as far as they can.
+    Costs one more backward pass per task."""
     clip_global_norm: Positive | None = None
     """The largest norm of the gradients of tables and dense parameters together."""
     ema: Annotated[float, Field(ge=0, lt=1)] | None = None

@@ -13,7 +13,8 @@ from flax import nnx
 
 from sparrow.config import Assembly, Config, ConfigError, Problem, assemble, need, optimizer
 from sparrow.embedding import Embedder, Vocabularies
-from sparrow.models import Functional, functional
+from sparrow.losses import pareto_weights
+from sparrow.models import Functional, VariationalDropout, functional
 from sparrow.optimizer import Optimizer, OptimizerState, cast
 from sparrow.registry import nearest
 from sparrow.runs.loop.feed import Feed, Preparer, RowsOf
@@ -66,10 +67,13 @@ class Program:
         assembly = assemble(config)
         if not assembly.specs:
             raise ConfigError([Problem(("data", "features"), "none of them has a table; add an id feature")])
-        architecture = need(config.model, "model").architecture
+        section = need(config.model, "model")
 
         def build() -> Any:
-            return architecture.build(assembly.inputs, rngs=nnx.Rngs(config.train.seed))
+            rngs = nnx.Rngs(config.train.seed)
+            if section.variational_dropout is not None:
+                return VariationalDropout(section.architecture, assembly.inputs, section.variational_dropout, rngs=rngs)
+            return section.architecture.build(assembly.inputs, rngs=rngs)
 
         try:
             refuse_large_layers(build)
@@ -118,9 +122,28 @@ class Program:
 
     def loss(self, params: Any, acts: Any, rest: Any, feed: Feed) -> tuple[jax.Array, tuple[Any, ...]]:
         """The total loss of a batch, and beside it: its terms by task, the model's outputs, and its new rest."""
+        before = rest  # the keys of dropout: the gradients that are weighed are those of this step
         outputs, rest = self.apply.train(params, rest, acts, feed.numbers)
         total, terms = total_loss(self.config.tasks, outputs, feed.columns)
+        if self.config.train.pareto_loss_weights:
+            weights = self._pareto_weights(params, acts, before, feed)
+            total = total + sum((weight - 1) * terms[task] for task, weight in weights.items())
         return total, (terms, outputs, rest)
+
+    def _pareto_weights(self, params: Any, acts: Any, rest: Any, feed: Feed) -> dict[str, jax.Array]:
+        """Return the weight of each task: constants, of the gradients of the dense parameters."""
+        tasks = self.config.tasks
+
+        def losses_of(params: Any) -> jax.Array:
+            outputs, _ = self.apply.train(params, rest, jax.lax.stop_gradient(acts), feed.numbers)
+            _, terms = total_loss(tasks, outputs, feed.columns)
+            return jnp.stack([terms[task] for task in tasks])
+
+        jacobian = jax.jacrev(losses_of)(jax.lax.stop_gradient(params))
+        rows = [leaf.reshape(len(tasks), -1).astype(jnp.float32) for leaf in jax.tree.leaves(jacobian)]
+        gram = functools.reduce(jnp.add, [row @ row.T for row in rows])
+        floors = jnp.array([task.pareto_min_loss_weight for task in tasks.values()])
+        return dict(zip(tasks, jax.lax.stop_gradient(pareto_weights(gram, floors)), strict=True))
 
     def outputs(self, state: OptimizerState, rest: Any, feed: Feed) -> Mapping[str, jax.Array]:
         """The model's outputs for a batch, without dropout, in the precision that it is trained in."""
