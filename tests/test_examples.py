@@ -23,6 +23,7 @@ ROOT = Path(__file__).parent.parent
         ("click_model.py", ["--steps", "60"], 0.65),
         ("linen_model.py", ["--steps", "60"], 0.65),
         ("custom_model.py", ["{folder}", "--steps", "40"], 0.65),
+        ("sharded.py", ["--steps", "60"], 0.6),
     ],
 )
 def test_example(name, options, auc, tmp_path):

@@ -22,7 +22,7 @@ from sparrow.embedding.sizes import Sizes
 from sparrow.embedding.specs import FeatureSpec, TableSpec
 from sparrow.embedding.stacking import Stack, stack_tables
 from sparrow.embedding.state import EmbeddingState
-from sparrow.kernels import Backend, choose
+from sparrow.kernels import Backend, Lookups, choose
 from sparrow.registry import nearest
 
 
@@ -329,6 +329,8 @@ class Embedder:
             raise ValueError("the batch has ids that are new: call state, batch = emb.admit(state, batch) first")
         if [name for name, _ in batch.groups] != [stack.name for stack in self.stacks]:
             raise ValueError("this batch was packed by another Embedder; use this one's pack")
+        if any(isinstance(lookups, Lookups) != (self.shards is None) for lookups in batch.lookups.values()):
+            raise ValueError("this batch was packed by an Embedder on other devices; use this one's pack")
         return [(stack, groups) for stack, (_, groups) in zip(self.stacks, batch.groups, strict=True)]
 
     def _replaced(self, stack: Stack, table: str, array: jax.Array, new: Any, what: str) -> jax.Array:

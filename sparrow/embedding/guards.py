@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+from jax.experimental.custom_partitioning import custom_partitioning
 
 Activations = dict[str, jax.Array]
 
@@ -33,6 +34,42 @@ def undifferentiable(table: jax.Array) -> jax.Array:
 @undifferentiable.defjvp
 def _refuse_tables(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
     raise TypeError(_TABLES)
+
+
+_SHARDED = (
+    "a table was split over devices by hand, and the kernel of one device would gather all of it on each of them: "
+    "spread tables with sp.Embedder(features, mesh=mesh, axis='data') and its init, or keep them on one device"
+)
+
+
+def whole(array: jax.Array) -> jax.Array:
+    """Return a table; raise a ValueError where it is split over devices, inside of a compiled program too."""
+    if isinstance(array, jax.core.Tracer):
+        guarded: jax.Array = _whole(array)
+        return guarded
+    if isinstance(array, jax.Array) and not array.sharding.is_fully_replicated:
+        raise ValueError(_SHARDED)
+    return array
+
+
+@custom_partitioning
+def _whole(array: jax.Array) -> jax.Array:
+    """Nothing, on one device; on several, a place for `_refuse_split` to see how the array is split."""
+    return array
+
+
+def _refuse_split(mesh: Any, arguments: Any, result: Any) -> Any:
+    (sharding,) = (argument.sharding for argument in arguments)
+    if not sharding.is_fully_replicated:
+        raise ValueError(_SHARDED)
+    return mesh, lambda array: array, sharding, (sharding,)
+
+
+_whole.def_partition(  # type: ignore[no-untyped-call]
+    partition=_refuse_split,
+    infer_sharding_from_operands=lambda mesh, arguments, result: arguments[0].sharding,
+    sharding_rule="rows columns -> rows columns",
+)
 
 
 def untrained(acts: Activations, anchor: jax.Array, advice: str) -> Activations:

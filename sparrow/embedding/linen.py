@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from flax import linen as nn
+from jax.sharding import Mesh
 
 from sparrow.embedding.embedder import Embedder
 from sparrow.embedding.guards import untrained
@@ -67,11 +68,14 @@ class Embed(nn.Module):
 
     features: tuple[FeatureSpec, ...]
     backend: str = "auto"
+    mesh: Mesh | None = None
+    axis: str | tuple[str, ...] = "data"
+    exchange: str = "auto"
 
     @property
     def embedder(self) -> Embedder:
         """The Embedder behind the layer, to pack batches and view tables."""
-        return _embedder(self.features, self.backend)
+        return _embedder(self.features, self.backend, self.mesh, self.axis, self.exchange)
 
     def setup(self) -> None:
         """Create the tables, and a parameter, one number, that shows the layer that it is differentiated."""

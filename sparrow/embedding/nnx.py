@@ -72,11 +72,18 @@ class Embed(nnx.Module):
     (True, 5)
     """
 
-    def __init__(self, features: Sequence[FeatureSpec] | Embedder, *, rngs: nnx.Rngs, backend: str = "auto") -> None:
-        """``features`` or a ready Embedder; the tables are drawn from ``rngs.params()``."""
-        self.embedder = features if isinstance(features, Embedder) else Embedder(features, backend)
+    def __init__(
+        self, features: Sequence[FeatureSpec] | Embedder, *, rngs: nnx.Rngs, backend: str = "auto", **options: Any
+    ) -> None:
+        """``features`` or a ready Embedder; the tables are drawn from ``rngs.params()``.
+
+        ``options``: ``mesh``, ``axis`` and ``exchange`` of the Embedder, for features.
+        """
+        if isinstance(features, Embedder) and options:
+            raise ValueError(f"{', '.join(options)} belong to the Embedder, which is given ready-made: set them there")
+        self.embedder = features if isinstance(features, Embedder) else Embedder(features, backend, **options)
         self.state = Tables(self.embedder.init(rngs.params()))
-        self.anchor = Anchor(jnp.zeros(()))
+        self.anchor = Anchor(self.embedder.on_its_devices(jnp.zeros(())))
         self.probe = Probe(())
         self.batches = Batches(())
         self.recording = False

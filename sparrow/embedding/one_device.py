@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from sparrow.embedding.bags import activations, bag_grads
-from sparrow.embedding.guards import undifferentiable
+from sparrow.embedding.guards import undifferentiable, whole
 from sparrow.embedding.packing import Group, Measured, PackedBatch, measure, pack
 from sparrow.embedding.row_grads import RowGrads
 from sparrow.embedding.sizes import Sizes
@@ -67,7 +67,7 @@ class OneDevice:
         lookups = dict(batch.lookups)
         for stack, groups in stacked:
             backend, given = self.backends[stack.name], batch.lookups[stack.name]
-            table = undifferentiable(state.tables[stack.name])
+            table = self._whole(stack, undifferentiable(state.tables[stack.name]))
             if sort and not stack.frozen:
                 rows, lookups[stack.name] = backend.lookup_and_sort(table, given, dtype)
             else:
@@ -96,13 +96,17 @@ class OneDevice:
             names = [name for name, _ in stack.step.slots]
             tables[stack.name], new_slots = self.backends[stack.name].update(
                 stack.step,
-                state.tables[stack.name],
+                self._whole(stack, state.tables[stack.name]),
                 tuple(state.slots[stack.name][name] for name in names),
                 grads.stacks[stack.name],
                 stack.scalars(state.step, state.seed, renumbered.get(stack.name)),
             )
             slots[stack.name] = dict(zip(names, new_slots, strict=True))
         return EmbeddingState(state.step + 1, state.seed, tables, slots)
+
+    def _whole(self, stack: Stack, table: jax.Array) -> jax.Array:
+        """The table; XLA alone can work with one that somebody has split over devices."""
+        return table if self.backends[stack.name].name == "xla" else whole(table)
 
     def rows(self, stack: Stack, array: jax.Array, span: slice) -> Any:
         """Rows of a stack's array in logical order."""

@@ -14,6 +14,9 @@ from sparrow.registry import nearest
 HEADROOM: Final = (1.25, 2.0, 4.0)
 """Room at each growth, as a multiple of the most ids seen; the last one from there on."""
 
+KINDS: Final = ("sums", "entries", "rows", "ids", "weighted")
+"""The sizes that a stack on a mesh needs, by the names ``stack/kind``; see `sparrow.embedding.sharding.measured`."""
+
 
 def size_class(count: int) -> int:
     """The next of 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, ...: four sizes an octave, at most a quarter unused.
@@ -50,7 +53,7 @@ class Sizes:
     A compiled program serves one combination of sizes. Where each batch had the size class of its own ids, their
     combinations would multiply over the stacks. These sizes never shrink, and all of them grow together: to 1.25 times
     the most ids seen at first, then 2 times, then 4 times. From the fourth growth on, when lengths have proved to be
-    heavy-tailed, every stack gets the size of the largest, so that only a new record of all stacks makes them grow.
+    heavy-tailed, every stack gets the size of the largest of its kind, so that only a new record makes them grow.
     Padding changes no result: see `sparrow.kernels.Lookups`.
 
     >>> sizes = Sizes()
@@ -85,7 +88,15 @@ class Sizes:
 def _grown(growths: int, seen: Mapping[str, int], held: Mapping[str, int]) -> dict[str, int]:
     factor = HEADROOM[min(growths, len(HEADROOM) - 1)]
     sizes = {name: max(size_class(math.ceil(factor * most)), held.get(name, 0)) for name, most in seen.items()}
-    return sizes if growths < len(HEADROOM) else dict.fromkeys(sizes, max(sizes.values()))
+    if growths < len(HEADROOM):
+        return sizes
+    return {name: max(size for other, size in sizes.items() if _kind(other) == _kind(name)) for name in sizes}
+
+
+def _kind(name: str) -> str:
+    """The number that a size bounds: ids, or one of `KINDS` of a stack whose rows are on a mesh."""
+    kind = name.rpartition("/")[2]
+    return kind if kind in KINDS else ""
 
 
 def check_capacity(names: Collection[str], capacity: int | Mapping[str, int] | None) -> dict[str, int]:

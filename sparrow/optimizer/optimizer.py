@@ -114,6 +114,9 @@ class Optimizer:
       skip_nonfinite: whether a step with a loss or gradient that is not finite changes nothing at all; None: where a
         loss scale is used.
       ema: the decay of an average of the dense parameters; None: no average.
+      params_sharding: how `init` splits dense parameters over the mesh of the tables: a ``jax.sharding.Sharding`` for
+        all, or a tree of them, with None for parameters that every device holds; None: every device holds all. Where
+        XLA chooses other shardings for a step's results, ``jax.jit``'s ``out_shardings`` keep them.
     """
 
     embedder: Embedder
@@ -123,6 +126,7 @@ class Optimizer:
     loss_scale: LossScale | bool | None = None
     skip_nonfinite: bool | None = None
     ema: float | None = None
+    params_sharding: Any = dataclasses.field(default=None, hash=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.embedder, Embedder):
@@ -146,7 +150,7 @@ class Optimizer:
         are on the mesh already, as the caller has split them, and their optax state.
         """
         place = self.embedder.on_its_devices
-        params = place(params)
+        params = place(_split(params, self.params_sharding))
         dense = place(self.tx.init(params))
         if any(map(_accumulates, jax.tree.leaves(dense, is_leaf=_accumulates))):
             raise ValueError(
@@ -283,6 +287,16 @@ class Optimizer:
         if state.ema is None:
             raise ValueError("this Optimizer keeps no average: give it ema=0.999, for example")
         return dataclasses.replace(state, params=state.ema.params, ema=state.ema._replace(params=state.params))
+
+
+def _split(params: Any, shardings: Any) -> Any:
+    def is_leaf(node: Any) -> bool:
+        return node is None or isinstance(node, jax.sharding.Sharding)
+
+    def put(sharding: Any, part: Any) -> Any:
+        return part if sharding is None else jax.device_put(part, sharding)
+
+    return jax.tree.map(put, shardings, params, is_leaf=is_leaf)
 
 
 def _accumulates(state: Any) -> bool:

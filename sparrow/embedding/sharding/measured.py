@@ -14,10 +14,11 @@ from sparrow.embedding.sharding import pooled, rows
 from sparrow.embedding.sharding.layout import Layout
 from sparrow.embedding.sharding.parts import Part
 from sparrow.embedding.sharding.routing import PooledRoute, RowsRoute, route_pooled, route_rows
+from sparrow.embedding.sizes import KINDS
 
 POOLED: Final = "pooled"
 ROWS: Final = "rows"
-SUMS, ENTRIES, DISTINCT, IDS, WEIGHTED = KINDS = ("sums", "entries", "rows", "ids", "weighted")
+SUMS, ENTRIES, DISTINCT, IDS, WEIGHTED = KINDS
 """The needs of a stack, each the most of any pair of shards or any shard.
 
 sums, entries: of a pair, in the pooled exchange; entries are 0 where every bag holds one.

@@ -20,10 +20,10 @@ from sparrow.embedding.row_grads import RowGrads
 from sparrow.embedding.sharding import blocks
 from sparrow.embedding.sharding.first_values import first_values
 from sparrow.embedding.sharding.layout import Layout
-from sparrow.embedding.sharding.measured import DISTINCT, KINDS, POOLED, ROWS, SUMS, Routed, RoutedBatch, chosen, route
+from sparrow.embedding.sharding.measured import DISTINCT, POOLED, ROWS, SUMS, Routed, RoutedBatch, chosen, route
 from sparrow.embedding.sharding.parts import split, split_groups
 from sparrow.embedding.sharding.shards import EVERYWHERE, Shards
-from sparrow.embedding.sizes import Sizes, size_class
+from sparrow.embedding.sizes import KINDS, Sizes, size_class
 from sparrow.embedding.specs import FeatureSpec
 from sparrow.embedding.stacking import Stack
 from sparrow.embedding.state import EmbeddingState
@@ -75,8 +75,7 @@ class OnMesh:
         tables, slots, table_rows = {}, {}, {}
         for stack in self.stacks:
             layout, name = self.layouts[stack.name], stack.name
-            shape = (layout.local_rows * layout.shards, stack.dim)
-            zeros = _zeros(self.shards, shape, stack.step.dtype)
+            zeros = _zeros(self.shards, (layout.local_rows, stack.dim), stack.step.dtype)
             read, span = first_values(stack, key), (0, stack.num_rows)
             tables[name] = blocks.placed(self.shards, layout, zeros, read, span, give_away=True)
             slots[name] = {slot: _slot(self.shards, layout, stack, slot, kind) for slot, kind in stack.step.slots}
@@ -91,9 +90,13 @@ class OnMesh:
 
         def spread(stack: Stack, array: jax.Array) -> jax.Array:
             layout = self.layouts[stack.name]
-            shard, local = jnp.divmod(jnp.arange(layout.shards * layout.local_rows), layout.local_rows)
-            rows = array.at[layout.logical(shard, local, jnp)].get(mode="fill", fill_value=0)
-            return self.shards.constrain(rows)
+
+            def local(whole: jax.Array) -> jax.Array:
+                rows = layout.logical(self.shards.index, jnp.arange(layout.local_rows, dtype=jnp.int32), jnp)
+                return whole.at[rows].get(mode="fill", fill_value=0)
+
+            made: jax.Array = self.shards.each(local, EVERYWHERE, self.shards.split)(array)
+            return made
 
         return EmbeddingState(
             one.step,
@@ -284,7 +287,8 @@ def _refuse_tracers(*arrays: Any) -> None:
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _zeros(shards: Shards, shape: tuple[int, ...], dtype: str) -> jax.Array:
-    return shards.constrain(jnp.zeros(shape, dtype))
+    made: jax.Array = shards.each(lambda: jnp.zeros(shape, dtype), (), shards.split)()
+    return made
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))

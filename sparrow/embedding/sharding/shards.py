@@ -93,11 +93,6 @@ class Shards:
         """``f`` on every shard with its own parts of the arguments."""
         return jax.shard_map(f, mesh=self.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
-    def constrain(self, array: jax.Array) -> jax.Array:
-        """Inside of a compiled program: the array, split over the shards."""
-        made: jax.Array = jax.lax.with_sharding_constraint(array, self.split_sharding)  # type: ignore[no-untyped-call]
-        return made
-
     def swap(self, array: jax.Array) -> jax.Array:
         """Inside of `each`: send ``array[i]`` to shard i; get as many, one from each shard, in their order.
 

@@ -1,0 +1,468 @@
+"""Runs checks of tables on a mesh, and prints what they found. Run by test_mesh.py as ``on_devices.py CHECK...``.
+
+A program of its own, because the number of devices must be set before JAX starts. The mesh takes all of them.
+"""
+
+import functools
+import json
+import re
+import sys
+
+import flax.linen
+import flax.nnx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+import sparrow as sp
+from sparrow.embedding import initializers
+from sparrow.embedding.sharding import blocks
+from tests.rule_cases import CASES
+
+BY_NAME = {case.name: case.rule for case in CASES}
+STEPS, EACH = 3, 6  # examples on each device
+ROWS = {"movies": 211, "users": 57, "pair": 2, "half": 23}  # a table may be smaller than the mesh
+
+
+def mesh(kind=AxisType.Auto, shape=None, names=("data",)):
+    shape = (len(jax.devices()),) if shape is None else shape
+    return jax.make_mesh(shape, names, axis_types=(kind,) * len(shape))
+
+
+def features(rule, dtype="float32", prefix=""):
+    """Bags of every kind; all tables of one dim are one stack."""
+
+    def table(name, **options):
+        options = {"embedding_dim": 6, "dtype": dtype, **options}
+        return sp.TableSpec(name=f"{prefix}{name}", vocabulary_size=ROWS[name], optimizer=rule, **options)
+
+    movies, users = table("movies", combiner="mean"), table("users", combiner="sqrtn")
+    specs = {
+        "watched": (movies, "error"),
+        "movie": (movies, "error"),
+        "tags": (users, "error"),
+        "user": (users, "ignore"),
+        "pair": (table("pair"), "error"),
+        "half": (table("half"), "error"),
+        "strided": (table("movies", embedding_dim=3) if not prefix else movies, "error"),
+    }
+    if not prefix:
+        wide = sp.TableSpec(name="wide", vocabulary_size=640, embedding_dim=3, optimizer=rule, dtype=dtype)
+        specs["strided"] = specs["same"] = specs["distinct"] = (wide, "error")
+    return [
+        sp.FeatureSpec(name=f"{prefix}{name}", table_spec=spec, invalid_ids=invalid)
+        for name, (spec, invalid) in specs.items()
+    ]
+
+
+def inputs(rng, batch, prefix=""):
+    def ragged(most, rows, weighted):
+        offsets = np.concatenate([[0], np.cumsum(rng.integers(0, most, batch))])
+        ids = np.minimum(rng.zipf(1.3, offsets[-1]) - 1, rows - 1)
+        return sp.Ragged(ids, offsets, rng.random(offsets[-1]).astype(np.float32) if weighted else None)
+
+    made = {
+        "watched": ragged(9, ROWS["movies"], True),
+        "movie": rng.integers(0, ROWS["movies"], batch),
+        "tags": [[] if i % 3 else rng.integers(0, ROWS["users"], 4).tolist() for i in range(batch)],
+        "user": rng.integers(-3, ROWS["users"] + 3, batch),
+        "pair": rng.integers(0, 2, (batch, 3)),
+        "half": rng.integers(0, ROWS["half"], batch // 2),
+        "strided": rng.integers(0, ROWS["movies"] // 8, batch) * 8,
+    }
+    if not prefix:
+        made |= {"same": np.full(batch, 7), "distinct": rng.permutation(640)[:batch]}
+    return {f"{prefix}{name}": given for name, given in made.items()}
+
+
+def gap(a, b):
+    a, b = (np.asarray(x).astype(np.float32) for x in (a, b))
+    return float(np.abs(a - b).max() / max(float(np.abs(a).max()), 1e-30))
+
+
+def same_bits(a, b):
+    return np.asarray(a).tobytes() == np.asarray(b).tobytes()
+
+
+def compare(one, ours, state, theirs):
+    """Whether tables and slots have the same bits, and how far apart they are."""
+    pairs = []
+    for name in one.tables:
+        pairs.append((one.table(state, name), ours.table(theirs, name)))
+        slots = ours.slots(theirs, name)
+        pairs += [(array, slots[slot]) for slot, array in one.slots(state, name).items()]
+    return {"same": all(same_bits(a, b) for a, b in pairs), "gap": max(gap(a, b) for a, b in pairs)}
+
+
+def split(emb, tree):
+    return jax.device_put(tree, NamedSharding(emb.shards.mesh, PartitionSpec(emb.shards.axes)))
+
+
+def trained(one, many, make, batch, steps=STEPS):
+    """Both take the same steps on the same activation gradients."""
+    state, theirs = one.init(jax.random.key(0)), many.init(jax.random.key(0))
+    first = compare(one, many, state, theirs)["same"]
+    lookup, look = jax.jit(one.lookup), jax.jit(many.lookup)
+    update, upd = jax.jit(one.update), jax.jit(many.update, donate_argnums=0)
+    norm, their_norm = (jax.jit(lambda b, g, emb=emb: emb.row_grads(b, g).global_norm()) for emb in (one, many))
+    sizes, acts_gap, norms = sp.Sizes(), 0.0, True
+    for step in range(steps):
+        rng = np.random.default_rng(step)
+        given = make(rng, batch)
+        packed, routed = one.pack(given), many.pack(given, sizes=sizes)
+        acts, their_acts = lookup(state, packed), look(theirs, routed)
+        acts_gap = max(acts_gap, *(gap(acts[name], their_acts[name]) for name in acts))
+        grads = {name: rng.standard_normal(x.shape).astype(np.float32) for name, x in acts.items()}
+        if step == 0:
+            norms = same_bits(norm(packed, grads), their_norm(routed, split(many, grads)))
+        state, theirs = update(state, packed, grads), upd(theirs, routed, split(many, grads))
+    return {**compare(one, many, state, theirs), "first": first, "acts": acts_gap, "norm": norms}
+
+
+def equal(exchange, backend, dtype, *names):
+    """Rules on a mesh and on one device. Several rules are several stacks of one Embedder: one program for all."""
+    alone = len(names) == 1
+    specs, make = features(BY_NAME[names[0]], dtype), inputs
+    if not alone:
+        specs = [f for name in names for f in features(BY_NAME[name], dtype, prefix=f"{name}.")]
+
+        def make(rng, batch):
+            return {key: given for name in names for key, given in inputs(rng, batch, f"{name}.").items()}
+
+    one, many = sp.Embedder(specs, backend), sp.Embedder(specs, backend, mesh=mesh(), exchange=exchange)
+    return trained(one, many, make, EACH * len(jax.devices()))
+
+
+def axes(kind):
+    """Tables over two axes together, in both orders, and over one of two."""
+    found = {}
+    both = mesh(AxisType[kind], (2, 2), ("a", "b"))
+    specs = features(BY_NAME["adam"], "bfloat16")
+    for axis in (("a", "b"), ("b", "a"), "b"):
+        many = sp.Embedder(specs, "native", mesh=both, axis=axis, exchange="pooled")
+        found[str(axis)] = {**trained(sp.Embedder(specs, "native"), many, inputs, 24, 2), "shards": many.shards.count}
+    return found
+
+
+def loss_fn(params, acts, labels):
+    x = jnp.concatenate([acts["watched"], acts["movie"], acts["tags"]], 1)
+    return jnp.mean((jax.nn.relu(x @ params["w"]) @ params["v"] - labels) ** 2)
+
+
+def dense_params(dim=18):
+    rng = np.random.default_rng(5)
+    return {"w": rng.normal(size=(dim, 8)).astype(np.float32), "v": rng.normal(size=8).astype(np.float32)}
+
+
+def halves(given):
+    """Two micro-batches."""
+
+    def part(x, which):
+        if isinstance(x, sp.Ragged):
+            x = [x.values[a:b].tolist() for a, b in zip(x.offsets, x.offsets[1:], strict=False)]
+        return x[: len(x) // 2] if which == 0 else x[len(x) // 2 :]
+
+    return [{name: part(x, which) for name, x in given.items()} for which in (0, 1)]
+
+
+def optimizer(kind, precision):
+    """`sp.Optimizer` with everything: clipping, accumulation, EMA, loss scale, a step that is skipped."""
+    specs, batch = features(BY_NAME["rowwise_adagrad"]), EACH * 2 * len(jax.devices())
+    found = {}
+    for name, emb in (
+        ("one", sp.Embedder(specs, "native")),
+        ("mesh", sp.Embedder(specs, "native", mesh=mesh(AxisType[kind]), exchange="pooled")),
+    ):
+        trainer = sp.Optimizer(
+            emb, optax.adam(0.01), clip_global_norm=0.5, ema=0.9, precision=precision, loss_scale=True
+        )
+        state = trainer.init(emb.init(jax.random.key(0)), jax.tree.map(jnp.asarray, dense_params()))
+        step = jax.jit(lambda s, b, y, t=trainer: t.step(s, loss_fn, b, y), donate_argnums=0)
+        sizes, infos = sp.Sizes(), []
+        for i in range(5):
+            rng = np.random.default_rng(i)
+            given, labels = inputs(rng, batch), rng.standard_normal(batch).astype(np.float32)
+            labels[0] = np.nan if i == 3 else labels[0]
+            packed = [emb.pack(micro, sizes=sizes) for micro in halves(given)]
+            ys = list(labels.reshape(2, -1))
+            state, info = step(state, packed, [split(emb, y) for y in ys] if name == "mesh" else ys)
+            infos.append([float(info.loss), float(info.grad_norm), bool(info.applied)])
+        tables = {table: emb.table(state.embedding, table) for table in emb.tables}
+        found[name] = (tables, jax.device_get((state.params, state.ema, state.loss_scale)), infos, state)
+    gaps = [
+        gap(a, b) for a, b in zip(jax.tree.leaves(found["one"][:2]), jax.tree.leaves(found["mesh"][:2]), strict=True)
+    ]
+    steps = {name: [int(found[name][3].step), int(found[name][3].skipped)] for name in found}
+    applied = {name: [info[2] for info in found[name][2]] for name in found}
+    norms = max(gap(a[:2], b[:2]) for a, b in zip(found["one"][2], found["mesh"][2], strict=True) if a[2])
+    everywhere = all(x.sharding.is_fully_replicated for x in jax.tree.leaves(found["mesh"][3].params))
+    return {"gap": max(gaps), "steps": steps, "applied": applied, "norms": norms, "everywhere": everywhere}
+
+
+def split_params():
+    """Dense parameters that the user has split stay as they are, and so do their moments."""
+    emb = sp.Embedder(features(BY_NAME["adam"]), mesh=mesh())
+    columns = NamedSharding(emb.shards.mesh, PartitionSpec(None, "data"))
+    params = dense_params()
+    wide = {"w": np.concatenate([params["w"]] * 4, 1), "v": np.concatenate([params["v"]] * 4)}
+    trainer = sp.Optimizer(emb, optax.adam(0.01), params_sharding={"w": columns, "v": None}, ema=0.9)
+    state = trainer.init(emb.init(jax.random.key(0)), wide)
+    held = [state.params["w"], state.dense[0].mu["w"], state.ema.params["w"]]
+    everywhere = state.params["v"].sharding.is_fully_replicated
+    given = inputs(np.random.default_rng(0), 24)
+    state, info = jax.jit(lambda s, b, y: trainer.step(s, loss_fn, b, y))(
+        state, emb.pack(given), split(emb, np.zeros(24, np.float32))
+    )
+    held += [state.params["w"], state.dense[0].mu["w"]]
+    return {
+        "split": [x.sharding.is_equivalent_to(columns, 2) for x in held],
+        "everywhere": everywhere,
+        "finite": bool(jnp.isfinite(info.loss)),
+    }
+
+
+def step_program(exchange, backend):
+    """The compiled step: collectives, copies of tables, memory, where the arrays are."""
+    rows, dim, batch = 100_000, 16, 32 * len(jax.devices())
+    tables = [
+        sp.TableSpec(
+            name=f"t{i}",
+            vocabulary_size=rows,
+            embedding_dim=dim,
+            optimizer=sp.rules.Adam(0.01),
+            initializer=initializers.Constant(0.0),
+        )
+        for i in range(2)
+    ]
+    emb = sp.Embedder(
+        [sp.FeatureSpec(name=t.name, table_spec=t) for t in tables], backend, mesh=mesh(), exchange=exchange
+    )
+    trainer = sp.Optimizer(emb, optax.adam(1e-3))
+
+    def loss_fn(params, acts, labels):
+        return jnp.mean((jnp.concatenate([acts["t0"], acts["t1"]], 1) @ params["w"] - labels) ** 2)
+
+    state = trainer.init(emb.init(jax.random.key(0)), {"w": np.ones(2 * dim, np.float32)})
+    rng, sizes = np.random.default_rng(0), sp.Sizes()
+
+    def batches():
+        offsets = np.arange(batch + 1) * 5
+        bags = {"t0": sp.Ragged(rng.integers(0, rows, 5 * batch), offsets), "t1": rng.integers(0, rows, batch)}
+        return emb.pack(bags, sizes=sizes), split(emb, rng.standard_normal(batch).astype(np.float32))
+
+    step = jax.jit(lambda s, b, y: trainer.step(s, loss_fn, b, y), donate_argnums=0)
+    given = batches()
+    compiled = step.lower(state, *given).compile()
+    text = compiled.as_text()
+    (stack,) = emb.stacks
+    local = emb.sharded.layouts[stack.name].local_rows
+    lookups = given[0].lookups[stack.name]
+    sent = lookups.block if exchange == "pooled" else lookups.send
+    pairs = len(jax.devices()) * (lookups.sums if exchange == "pooled" else sent.shape[1])
+    exchanged = 2 * pairs * dim * 4 + sent.nbytes // len(jax.devices())
+
+    def pointers(state):
+        return [x.data.unsafe_buffer_pointer() for x in state.embedding.tables[stack.name].addressable_shards]
+
+    before = pointers(state)
+    for _ in range(3):
+        state, _ = step(state, *given)
+        given = batches()
+    kinds = ("all-to-all", "all-reduce", "all-gather", "collective-permute", "reduce-scatter")
+    count = {kind: len(re.findall(rf"= [^=]* {kind}(?:-start)?\(", text)) for kind in kinds}
+    return {
+        "collectives": count,
+        "copies": len(re.findall(rf"= f32\[{local},{dim}\][^ ]* copy\(", text)),
+        "temp": compiled.memory_analysis().temp_size_in_bytes,
+        "exchanged": exchanged,
+        "stay": pointers(state) == before,
+        "programs": step._cache_size(),
+    }
+
+
+def ragged_sizes():
+    """Programs over 1,000 ragged batches: each combination of sizes is one."""
+    found = {}
+    for exchange in ("pooled", "rows"):
+        emb = sp.Embedder(features(sp.rules.SGD(0.1)), mesh=mesh(), exchange=exchange)
+        sizes, seen = sp.Sizes(), set()
+        for i in range(1000):
+            measured = emb.measure(inputs(np.random.default_rng(i), 24))
+            room = sizes.fit(measured.loose)
+            assert all(room[name] >= need for name, need in measured.loose.items())
+            seen.add(tuple(sorted(room.items())))
+        again = sp.Sizes(sizes.learned)
+        room = again.fit(emb.measure(inputs(np.random.default_rng(3), 24)).loose)
+        found[exchange] = {"programs": len(seen), "new": tuple(sorted(room.items())) not in seen}
+    return found
+
+
+def automatic():
+    """Long bags are pooled; ids that repeat over and over travel as rows. Learned sizes bring the choice back."""
+    table = sp.TableSpec(name="t", vocabulary_size=1000, embedding_dim=4, optimizer=sp.rules.SGD(0.1))
+    found = {}
+    for name, ids in {"bags": np.arange(960).reshape(24, 40), "hot": np.arange(24) % 2}.items():
+        emb = sp.Embedder([sp.FeatureSpec(name="f", table_spec=table)], mesh=mesh())
+        sizes = sp.Sizes()
+        emb.pack({"f": ids}, sizes=sizes)
+        again = sp.Embedder([sp.FeatureSpec(name="f", table_spec=table)], mesh=mesh())
+        again.pack({"f": np.arange(24)}, sizes=sp.Sizes(sizes.learned))
+        found[name] = [emb.sharded.exchanges["t"], again.sharded.exchanges["t"]]
+    return found
+
+
+def views():
+    """First values block by block, tables and slots replaced, small blocks; and `init` inside a program."""
+    blocks.BLOCK_BYTES = blocks.placed.__kwdefaults__["block_bytes"] = 512
+    initializers.LARGE_VALUES, initializers.BLOCK_VALUES = 256, 64
+    jax.clear_caches()  # programs that were compiled before do not know the new limits
+    specs = features(BY_NAME["partial_rowwise_adam"])
+    one, many = sp.Embedder(specs, "xla"), sp.Embedder(specs, "xla", mesh=mesh())
+    state, theirs = one.init(jax.random.key(3)), many.init(jax.random.key(3))
+    found = {"init": compare(one, many, state, theirs)["same"]}
+    for name, table in one.tables.items():
+        rng = np.random.default_rng(len(name))
+        new = rng.normal(size=(table.vocabulary_size, table.embedding_dim)).astype(np.float32)
+        slots = {k: rng.normal(size=v.shape).astype(np.float32) for k, v in one.slots(state, name).items()}
+        state, theirs = (e.with_table(s, name, new) for e, s in ((one, state), (many, theirs)))
+        state, theirs = (e.with_slots(s, name, slots) for e, s in ((one, state), (many, theirs)))
+    found["replaced"] = compare(one, many, state, theirs)["same"]
+    inside = jax.jit(many.init)(jax.random.key(3))
+    found["inside"] = compare(one, many, one.init(jax.random.key(3)), inside)["same"]
+    shapes = jax.eval_shape(many.init, jax.random.key(3))
+    found["shapes"] = jax.tree.map(lambda a, b: a.shape == b.shape, shapes, theirs) == jax.tree.map(
+        lambda _: True, theirs
+    )
+    layout = many.sharded.layouts[many.stacks[0].name]
+    array = theirs.tables[many.stacks[0].name]
+    pieces = list(blocks.pieces(many.shards, layout, array, (3, 200), block_bytes=256))
+    rows = np.concatenate([rows for _, rows in sorted(pieces, key=lambda piece: piece[0])])
+    whole = np.concatenate([many.table(theirs, table.name) for table in many.stacks[0].tables])
+    found["pieces"] = same_bits(rows, whole[3:200]) and len(pieces) > 4
+    return found
+
+
+def exchanged_ahead():
+    """Ids that travelled before the step change no bit; a capacity gives every batch the same shapes."""
+    specs = features(sp.rules.Adagrad(0.1))
+    emb = sp.Embedder(specs, mesh=mesh(), exchange="rows")
+    state, batch = emb.init(jax.random.key(0)), emb.pack(inputs(np.random.default_rng(0), 24))
+    ahead = jax.jit(emb.exchange)(batch)
+    look = jax.jit(emb.lookup)
+    a, b = look(state, batch), look(state, ahead)
+    sizes = [jax.tree.map(jnp.shape, emb.pack(inputs(np.random.default_rng(i), 24), capacity=400)) for i in range(3)]
+    return {"same": all(same_bits(a[k], b[k]) for k in a), "shapes": sizes[0] == sizes[1] == sizes[2]}
+
+
+def layers():
+    """NNX and Linen models with tables on the mesh: the losses of one device."""
+    specs, batch = tuple(features(BY_NAME["adagrad"])), 24
+    found = {}
+    for name, where in (("one", None), ("mesh", mesh())):
+        emb = sp.Embedder(specs, "native", mesh=where, exchange="pooled")
+
+        class Nnx(flax.nnx.Module):
+            def __init__(self, emb):
+                self.embed = sp.nnx.Embed(emb, rngs=flax.nnx.Rngs(0))
+                self.w = flax.nnx.Param(emb.on_its_devices(jnp.asarray(dense_params()["w"])))
+
+            def __call__(self, batch):
+                acts = self.embed(batch)
+                return (jnp.concatenate([acts["watched"], acts["movie"], acts["tags"]], 1) @ self.w).sum(1)
+
+        model = Nnx(emb)
+        trainer = sp.nnx.Optimizer(model, optax.sgd(0.01), clip_global_norm=1.0)
+
+        @functools.partial(flax.nnx.jit, donate_argnums=(0, 1))
+        def step(model, trainer, batch, labels):
+            def loss_fn(model):
+                return jnp.mean((model(batch) - labels) ** 2)
+
+            loss, grads = sp.nnx.value_and_grad(loss_fn)(model)
+            trainer.update(model, grads)
+            return loss
+
+        class Linen(flax.linen.Module):
+            @flax.linen.compact
+            def __call__(self, batch, where=where):
+                embed = sp.linen.Embed(specs, "native", where, exchange="pooled", name="embed")
+                acts = embed(batch)
+                return flax.linen.Dense(1)(jnp.concatenate([acts["watched"], acts["movie"]], 1))[:, 0]
+
+        linen = Linen()
+
+        @functools.partial(jax.jit, donate_argnums=0)
+        def linen_step(state, batch, labels, linen=linen):
+            def loss_fn(trainable):
+                logits, seen = linen.apply({**state.variables, **trainable}, batch, mutable=["lookups"])
+                return jnp.mean((logits - labels) ** 2), seen["lookups"]
+
+            (loss, seen), grads = jax.value_and_grad(loss_fn, has_aux=True)(state.trainable(batch))
+            return state.apply_gradients(grads=grads, lookups=seen), loss
+
+        sizes, losses, linen_losses, linen_state = sp.Sizes(), [], [], None
+        for i in range(3):
+            rng = np.random.default_rng(i)
+            packed = emb.pack(inputs(rng, batch), sizes=sizes)
+            labels = rng.standard_normal(batch).astype(np.float32)
+            labels = labels if where is None else split(emb, labels)
+            losses.append(float(step(model, trainer, packed, labels)))
+            if linen_state is None:
+                variables = linen.init(jax.random.key(0), packed)
+                linen_state = sp.linen.TrainState.create(model=linen, variables=variables, tx=optax.sgd(0.01))
+                linen_state = emb.on_its_devices(linen_state)
+            linen_state, loss = linen_step(linen_state, packed, labels)
+            linen_losses.append(float(loss))
+        found[name] = [losses, linen_losses, np.asarray(model.embed.table("movies"))]
+    return {f"layer {i}": gap(found["one"][i], found["mesh"][i]) for i in range(3)}
+
+
+def message(f):
+    try:
+        f()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "no error"
+
+
+def refusals():
+    """Mistakes, each with its message."""
+    specs = features(sp.rules.SGD(0.1))
+    emb, one = sp.Embedder(specs, "native", mesh=mesh()), sp.Embedder(specs, "native")
+    state, theirs = one.init(jax.random.key(0)), emb.init(jax.random.key(0))
+    batch, packed = emb.pack(inputs(np.random.default_rng(0), 24)), one.pack(inputs(np.random.default_rng(0), 24))
+    dynamic = sp.TableSpec(
+        name="d", vocabulary_size=9, embedding_dim=2, optimizer=sp.rules.SGD(0.1), dynamic=sp.Dynamic()
+    )
+    rows = sp.TableSpec(name="r", vocabulary_size=64, embedding_dim=4, optimizer=sp.rules.SGD(0.1))
+    plain = sp.Embedder([sp.FeatureSpec(name="r", table_spec=rows)], "native")
+    sharded = jax.tree.map(lambda x: split(emb, x) if x.ndim else x, plain.init(jax.random.key(0)))
+    few = plain.pack({"r": np.arange(8)})
+    grads = {"r": np.ones((8, 4), np.float32)}
+    return {
+        "uneven": message(lambda: emb.pack(inputs(np.random.default_rng(0), 26))),
+        "axis": message(lambda: sp.Embedder(specs, mesh=mesh(), axis="dat")),
+        "mesh": message(lambda: sp.Embedder(specs, mesh=8)),
+        "exchange": message(lambda: sp.Embedder(specs, mesh=mesh(), exchange="pool")),
+        "dynamic": message(lambda: sp.Embedder([sp.FeatureSpec(name="d", table_spec=dynamic)], mesh=mesh())),
+        "inside": message(lambda: jax.jit(lambda s: emb.table(s, "movies"))(theirs)),
+        "shape": message(lambda: emb.with_table(theirs, "movies", np.zeros((3, 6)))),
+        "other batch": message(lambda: emb.lookup(theirs, packed)),
+        "other mesh": message(lambda: one.lookup(state, batch)),
+        "by hand, lookup": message(lambda: jax.jit(plain.lookup)(sharded, few)),
+        "by hand, update": message(lambda: jax.jit(plain.update)(sharded, few, grads)),
+        "by hand, eager": message(lambda: plain.lookup(sharded, few)),
+    }
+
+
+CHECKS = [equal, axes, optimizer, split_params, step_program, ragged_sizes, automatic, views, exchanged_ahead, layers]
+BY_CHECK = {check.__name__: check for check in (*CHECKS, refusals)}
+
+if __name__ == "__main__":
+    found = {}
+    for given in sys.argv[1:]:
+        name, *arguments = given.split(":")
+        found[given] = BY_CHECK[name](*arguments)
+    print(json.dumps(found))

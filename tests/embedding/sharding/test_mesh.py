@@ -1,0 +1,121 @@
+"""Tables on a mesh: the numbers of one device, in place, with few collectives and few programs."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.rule_cases import CASES
+
+ROOT = Path(__file__).parents[3]
+RULES = [case.name for case in CASES]
+
+
+def on_devices(count, *checks):
+    """Run checks of on_devices.py on so many virtual devices, in one process."""
+    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={count}"
+    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
+    program = [sys.executable, Path(__file__).with_name("on_devices.py"), *checks]
+    done = subprocess.run(program, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def assert_equal(check, found):
+    _, exchange, backend, *_ = check.split(":")
+    assert found["first"], check  # the same initial values
+    assert found["acts"] < 1e-6, check
+    if exchange == "pooled" and backend == "native":
+        assert found["same"], check
+        assert found["norm"], check
+    else:
+        assert found["gap"] < 1e-6, check
+
+
+QUICK = {
+    3: ["equal:pooled:native:float32:adam", "equal:rows:native:float32:rowwise_adagrad"],
+    8: ["equal:pooled:native:bfloat16:partial_rowwise_adam"],
+}
+
+
+@pytest.mark.parametrize("count", QUICK)
+def test_a_mesh_gives_the_numbers_of_one_device(count):
+    """Given the same activation gradients: the pooled exchange to the bit, the rows exchange to rounding.
+
+    Bags are ragged, weighted, empty, shared; ids are ignored, strided, all equal and all distinct; one feature has half
+    as many examples, and one table fewer rows than there are devices.
+    """
+    for check, found in on_devices(count, *QUICK[count]).items():
+        assert_equal(check, found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["native", "xla"])
+@pytest.mark.parametrize("exchange", ["pooled", "rows"])
+@pytest.mark.parametrize("count", [1, 2, 3, 8])
+def test_every_rule_on_every_mesh(count, exchange, backend):
+    names = ":".join(RULES)
+    checks = [f"equal:{exchange}:{backend}:{dtype}:{names}" for dtype in ("float32", "bfloat16")]
+    for check, found in on_devices(count, *checks).items():
+        assert_equal(check, found)
+
+
+def test_the_step_is_in_place_and_exchanges_three_times():
+    checks = [f"step_program:{exchange}:native" for exchange in ("pooled", "rows")]
+    for check, found in on_devices(4, *checks).items():
+        assert found["collectives"].pop("all-to-all") == 3, check
+        assert found["collectives"].pop("all-reduce") == 1, check
+        assert not any(found["collectives"].values()), check
+        assert found["copies"] == 0, check
+        assert found["temp"] <= 3 * found["exchanged"] + (1 << 20), check
+        assert found["stay"], check
+        assert found["programs"] == 1, check
+
+
+def test_optimizer_on_a_mesh():
+    """Clipping, accumulation, EMA, loss scaling and a skipped step, on axes of both types."""
+    found = on_devices(4, "optimizer:Auto:float32", "optimizer:Explicit:float32", "split_params")
+    split = found.pop("split_params")
+    assert all(split.values())
+    assert all(split["split"])
+    for check, result in found.items():
+        assert result["gap"] < 1e-5, check
+        assert result["norms"] < 1e-6, check
+        assert result["steps"]["one"] == result["steps"]["mesh"] == [4, 1], check
+        assert result["applied"]["one"] == result["applied"]["mesh"], check
+        assert result["everywhere"], check
+
+
+def test_meshes_of_several_axes():
+    for check, by_axis in on_devices(4, "axes:Auto", "axes:Explicit").items():
+        assert [found["shards"] for found in by_axis.values()] == [4, 4, 2]
+        assert all(found["same"] and found["first"] for found in by_axis.values()), check
+
+
+def test_the_rest_of_the_embedder():
+    found = on_devices(4, "views", "exchanged_ahead", "automatic", "ragged_sizes", "layers", "refusals")
+    assert all(found["views"].values()), found["views"]
+    assert all(found["exchanged_ahead"].values())
+    assert found["automatic"] == {"bags": ["pooled"] * 2, "hot": ["rows"] * 2}
+    for exchange, result in found["ragged_sizes"].items():
+        assert result["programs"] <= 6, exchange
+        assert not result["new"], exchange
+    assert max(found["layers"].values()) < 1e-5
+    for mistake, words in {
+        "uneven": "26 examples cannot be split evenly over the 4 devices",
+        "axis": "the mesh has no axis 'dat': did you mean 'data'?",
+        "mesh": "mesh must be a jax.sharding.Mesh",
+        "exchange": "unknown exchange 'pool': did you mean 'pooled'?",
+        "dynamic": "table 'd' is dynamic, which needs one device",
+        "inside": "outside of jax.jit",
+        "shape": "table 'movies' has the shape (211, 6), got (3, 6)",
+        "other batch": "packed by an Embedder on other devices",
+        "other mesh": "packed by an Embedder on other devices",
+        "by hand, lookup": "a table was split over devices by hand",
+        "by hand, update": "a table was split over devices by hand",
+        "by hand, eager": "a table was split over devices by hand",
+    }.items():
+        assert words in found["refusals"][mistake], mistake
