@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-all lint types chromium setup clean test-asan bench-peers bench-cpu
+.PHONY: demo test test-all lint types chromium setup clean test-asan bench-peers bench-cpu bench-mesh bench-mesh-peers
 
 setup: $(READY)
 
@@ -57,6 +57,14 @@ bench-peers: .venv-peers/.ready
 	.venv-peers/bin/python -m pip install --quiet torch==2.13.0 numpy pyarrow
 	.venv-peers/bin/python -m pip install --quiet --no-deps fbgemm-gpu-cpu==1.8.0
 	touch $@
+
+# TorchRec besides, for benchmarks/mesh.py.
+bench-mesh-peers: bench-peers
+	.venv-peers/bin/python -m pip install --quiet --no-deps torchrec==1.8.0
+	.venv-peers/bin/python -m pip install --quiet torchmetrics tensordict iopath pyre-extensions tqdm psutil
+
+bench-mesh: $(READY) bench-mesh-peers
+	$(BIN)/python benchmarks/mesh.py
 
 bench-cpu: $(READY) bench-peers
 	$(BIN)/python benchmarks/cpu.py
