@@ -147,7 +147,7 @@ class Trials:
             assert best_step(runs.RunFolder(self.work / "run"), lines.append) in steps
         if action == "eval" and code == 0:
             assert json.loads(out) in self.models.values()
-            assert json.loads(out) == self.models[max(self.models)] or "passed over" in err, err
+            assert json.loads(out) == self.models[max(self.models)] or "was skipped" in err, err
         if action == "resume" and code == 0:
             step, tables, arrays = victim.everything(self.work / "run")
             assert step == self.expected[0]
@@ -211,10 +211,10 @@ class Trials:
                 turn += 1
                 assert any(read(saved, lines) for saved in whole(folder / "checkpoints", lines.append))
                 if turn % 20 == 1:
-                    runs.load(folder, say=lines.append)
+                    runs.load(folder, log=lines.append)
                     runs.saved_config(folder)
                     if any(_bests(folder)):
-                        runs.load(folder, step="best", say=lines.append)
+                        runs.load(folder, step="best", log=lines.append)
                     code, _, err = self._main("report", folder, "--output", self.folder / "busy.html")
                     assert code == 0, err
                     self.counts["models loaded while training"] += 1

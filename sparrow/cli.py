@@ -1,6 +1,6 @@
 """The command line: ``sparrow train|eval|predict|export|report|plan|feed|import-config|vocab``.
 
-A user's mistake gives one line on the standard error for each thing that is wrong, and exit code 2; never a traceback.
+A user's mistake gives one line on the standard error for each problem, and exit code 2; never a traceback.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as stop:
         return _interrupted(stop)
     except _mistakes() as error:
-        return _say(error, USER_ERROR)
+        return _error(error, USER_ERROR)
     except _failures() as error:
-        return _say(error, FAILED)
+        return _error(error, FAILED)
     except (OSError, MemoryError) as error:
         drop_output()
-        return _say(_sentence(error), FAILED)
+        return _error(_sentence(error), FAILED)
     except RuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error):  # as XLA calls it
+        if "RESOURCE_EXHAUSTED" not in str(error):  # XLA's name for it
             raise
-        return _say(f"the memory is full: {str(error).splitlines()[0]}", FAILED)
+        return _error(f"the memory is full: {str(error).splitlines()[0]}", FAILED)
     return 0
 
 
-def _say(text: object, code: int) -> int:
+def _error(text: object, code: int) -> int:
     with contextlib.suppress(OSError, ValueError):
         for line in str(text).splitlines():
             print(f"sparrow: {line}", file=sys.stderr)
@@ -78,7 +78,7 @@ def _sentence(error: OSError | MemoryError) -> str:
 
 
 class _Mistake(ValueError):
-    """A mistake in how the command was called."""
+    """A mistake in the arguments of a command."""
 
 
 def _mistakes() -> tuple[type[Exception], ...]:
@@ -92,20 +92,20 @@ def _mistakes() -> tuple[type[Exception], ...]:
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """Return the errors that end a run that was started rightly."""
+    """Return the errors that end a run that was started correctly."""
     from sparrow.runs import RunError
 
     return (RunError,)
 
 
 def _interrupted(stop: KeyboardInterrupt) -> int:
-    """Says what was saved; 130 after Ctrl-C, 143 after SIGTERM."""
+    """Print what was saved; return 130 after Ctrl-C, 143 after SIGTERM."""
     from sparrow.runs import Interrupted
 
     if not isinstance(stop, Interrupted):
-        return _say("interrupted at once; what was not saved before is lost", INTERRUPTED)
-    return _say(
-        f"{stop}: {'saved; add --resume to go on' if stop.step else 'nothing was trained yet'}", 128 + stop.signal
+        return _error("interrupted at once; steps since the last checkpoint are lost", INTERRUPTED)
+    return _error(
+        f"{stop}: {'saved; add --resume to continue' if stop.step else 'nothing was trained yet'}", 128 + stop.signal
     )
 
 
@@ -115,10 +115,10 @@ def _train(options: argparse.Namespace) -> None:
     loaded = config.load(options.config, options.overrides)
     folder = options.model_dir or loaded.model_dir
     if folder is None:
-        raise _Mistake("where shall the model go? Add --model-dir FOLDER, or model_dir to the config")
+        raise _Mistake("there is no folder for the model; add --model-dir FOLDER, or model_dir to the config")
     own = os.path.realpath(Path(folder) / "config.yaml")
     if os.path.realpath(options.config) == own and not options.resume:
-        raise _Mistake(f"{options.config} is where a run in {folder} keeps its own config; choose another --model-dir")
+        raise _Mistake(f"{options.config} is the own config of a run in {folder}; choose another --model-dir")
     runs.train(loaded, folder, resume=options.resume, overwrite=options.overwrite)
 
 
@@ -159,7 +159,7 @@ def _export(options: argparse.Namespace) -> None:
     from sparrow import exports, runs
 
     exports.refuse(options.output, options.overwrite)  # before the model is read, which takes a while
-    program, state = runs.load(options.model_dir, step=options.step, say=lambda line: print(line, file=sys.stderr))
+    program, state = runs.load(options.model_dir, step=options.step, log=lambda line: print(line, file=sys.stderr))
     made = exports.export(program, state, options.output, ema=options.ema, overwrite=options.overwrite)
     size, platforms = sum(file.bytes for file in made.files.values()), ", ".join(made.platforms)
     average = ", the average of its parameters" * made.ema
@@ -238,7 +238,7 @@ def _loaded(options: argparse.Namespace) -> Any:
     if options.overrides:
         saved = runs.saved_config(options.model_dir, options.step)
         changed = config.loads(config.dumps(saved), overrides=options.overrides)
-    return runs.load(options.model_dir, changed, options.step, say=lambda line: print(line, file=sys.stderr))
+    return runs.load(options.model_dir, changed, options.step, log=lambda line: print(line, file=sys.stderr))
 
 
 def _make_folder(folder: Path) -> None:
@@ -255,7 +255,7 @@ def _run_file(file: str) -> None:
 
 
 def _column_and_separator(text: str) -> tuple[str, str | None]:
-    """``genres:|`` is the column genres, whose texts hold words with | between them."""
+    """Return the column and separator: ``genres:|`` is the column genres, whose strings hold words separated by |."""
     column, colon, separator = text.partition(":")
     if not column or (colon and not separator):
         raise _Mistake(f"a column is written NAME or NAME:SEPARATOR, got {text!r}")
@@ -286,11 +286,11 @@ def _at_least_one(text: str) -> int:
     return value
 
 
-_at_least_one.__name__ = "integer of at least 1"  # what argparse calls it in errors
+_at_least_one.__name__ = "integer of at least 1"  # argparse shows it in errors
 
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Return the options. Overrides may stand anywhere; argparse by itself takes them in one piece only."""
+    """Return the options. Overrides may appear anywhere; argparse by itself takes adjacent ones only."""
     parser = _parser()
     if any("\0" in text for text in arguments or ()):
         parser.error("an argument holds a zero byte")
@@ -310,26 +310,24 @@ def _parser() -> argparse.ArgumentParser:
         added = commands.add_parser(name, help=text, description=text)
         added.set_defaults(command=function)
         added.add_argument(
-            "--import", dest="imports", action="append", metavar="FILE", help="Python file with one's own models, rules"
+            "--import", dest="imports", action="append", metavar="FILE", help="Python file with custom models, rules"
         )
         return added
 
     def overrides(added: argparse.ArgumentParser) -> None:
         added.add_argument("overrides", nargs="*", metavar="FIELD=VALUE", help="such as train.batch_size=4096")
 
-    added = command("train", _train, "Train what a config describes (.yaml, .json, .py, or TorchEasyRec's .config).")
+    added = command("train", _train, "Train the model of a config (.yaml, .json, .py, or TorchEasyRec's .config).")
     added.add_argument("config")
     overrides(added)
-    added.add_argument("--model-dir", help="where the model and its logs go; the config's model_dir unless given")
-    added.add_argument(
-        "--resume", action="store_true", help="go on with the run that is there, where it was saved last"
-    )
-    added.add_argument("--overwrite", action="store_true", help="replace the run that is there")
+    added.add_argument("--model-dir", help="folder of the model and its logs; by default the config's model_dir")
+    added.add_argument("--resume", action="store_true", help="continue the run in the folder from its last checkpoint")
+    added.add_argument("--overwrite", action="store_true", help="replace the run in the folder")
 
     added = command("eval", _eval, "Evaluate a trained model.")
     added.add_argument("model_dir")
     overrides(added)
-    added.add_argument("--step", type=_step, metavar="N|best", help="which checkpoint; the newest unless given")
+    added.add_argument("--step", type=_step, metavar="N|best", help="the checkpoint; by default the newest")
     added.add_argument("--json", action="store_true", help="print one JSON object")
 
     added = command("predict", _predict, "Predict every row of Parquet files, into a Parquet file.")
@@ -337,11 +335,11 @@ def _parser() -> argparse.ArgumentParser:
     added.add_argument("input", help="a file, a folder, or a pattern in quotes")
     added.add_argument("output")
     overrides(added)
-    added.add_argument("--step", type=_step, metavar="N|best", help="which checkpoint; the newest unless given")
+    added.add_argument("--step", type=_step, metavar="N|best", help="the checkpoint; by default the newest")
     added.add_argument("--columns", default="", metavar="A,B", help="columns of the input to keep")
-    added.add_argument("--batch-size", type=_at_least_one, help="rows at a time; as in evaluation unless given")
+    added.add_argument("--batch-size", type=_at_least_one, help="rows at a time; by default as in evaluation")
     added.add_argument(
-        "--no-verify", dest="verify", action="store_false", help="do not read an export's tables through for a checksum"
+        "--no-verify", dest="verify", action="store_false", help="do not compare the checksum of an export's tables"
     )
 
     added = command(
@@ -349,19 +347,19 @@ def _parser() -> argparse.ArgumentParser:
     )
     added.add_argument("model_dir", help="the folder of a run")
     added.add_argument("output", help="the folder to write")
-    added.add_argument("--step", type=_step, metavar="N|best", help="which checkpoint; the newest unless given")
+    added.add_argument("--step", type=_step, metavar="N|best", help="the checkpoint; by default the newest")
     added.add_argument(
         "--ema",
         action=argparse.BooleanOptionalAction,
-        help="the average of the parameters, or the last ones; as in evaluation unless given",
+        help="the average of the parameters, or the last ones; by default as in evaluation",
     )
-    added.add_argument("--overwrite", action="store_true", help="replace an export that is there already")
+    added.add_argument("--overwrite", action="store_true", help="replace an existing export")
 
     added = command("report", _report, "Write the report of a run, or of several compared, as one HTML file.")
     added.add_argument("runs", nargs="+", metavar="RUN", help="the folder of a run, finished or not")
-    added.add_argument("--output", metavar="FILE", help="RUN/report.html unless given; for several runs, report.html")
+    added.add_argument("--output", metavar="FILE", help="by default RUN/report.html; for several runs, report.html")
 
-    added = command("plan", _plan, "Say what a config needs, where it fits and how fast it can be, without training.")
+    added = command("plan", _plan, "Predict the memory and speed of a config, without training.")
     added.add_argument("config")
     overrides(added)
     added.add_argument("--json", action="store_true", help="print one JSON object")
@@ -375,7 +373,7 @@ def _parser() -> argparse.ArgumentParser:
     added = command("import-config", _import_config, "Write a config, such as one of TorchEasyRec, as YAML.")
     added.add_argument("config")
     overrides(added)
-    added.add_argument("--form", choices=("yaml", "json"), default="yaml", help="yaml unless given")
+    added.add_argument("--form", choices=("yaml", "json"), default="yaml", help="by default yaml")
 
     added = command("vocab", _vocab, "Build vocabularies of columns, or show the ids of a run's dynamic tables.")
     added.add_argument("data", help="Parquet files; text files with --separator; or the folder of a run")
@@ -383,12 +381,14 @@ def _parser() -> argparse.ArgumentParser:
         "columns",
         nargs="*",
         metavar="COLUMN",
-        help="NAME, or NAME:SEPARATOR where a string holds several; table of a run",
+        help="NAME, or NAME:SEPARATOR where a string holds several words; table of a run",
     )
-    added.add_argument("--output", default=".", metavar="FOLDER", help="where the files go; here unless given")
-    added.add_argument("--separator", help="the data are text files with this between columns, a first line names them")
-    added.add_argument("--min-count", type=_at_least_one, default=1, help="leave words out that are rarer")
-    added.add_argument("--max-words", type=_at_least_one, help="keep the most frequent ones")
+    added.add_argument(
+        "--output", default=".", metavar="FOLDER", help="folder of the files; by default the current one"
+    )
+    added.add_argument("--separator", help="read text files with this separator, and a header")
+    added.add_argument("--min-count", type=_at_least_one, default=1, help="leave out rarer words")
+    added.add_argument("--max-words", type=_at_least_one, help="keep this many of the most frequent words")
     return parser
 
 

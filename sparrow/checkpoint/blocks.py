@@ -1,7 +1,7 @@
 """Tables in files, a block of rows at a time: memory never holds a second copy of a large table.
 
 The files are NumPy's ``.npy``; a dtype that NumPy does not know, such as bfloat16, is kept as integers of its
-size, and the checkpoint's ``about.json`` says what they are.
+size, and the checkpoint's ``about.json`` names it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ import numpy.typing as npt
 from sparrow.checkpoint.errors import Damaged
 
 BLOCK_BYTES: Final = 4 << 20
-"""What is copied off or onto the device at once: large enough for the disk, small beside everything else."""
+"""Bytes to copy off or onto the device at once: large enough for the disk, small compared to everything else."""
 
 Array = npt.NDArray[Any]
 
 
 class Key(NamedTuple):
-    """The logical name of rows: a table's own, or those of one of its slots."""
+    """The logical name of rows: of a table, or of one of its slots."""
 
     table: str
     slot: str | None = None
@@ -46,22 +46,22 @@ class Rows(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of these rows alone."""
+        """The shape of these rows alone."""
         return (self.num_rows, *self.array.shape[1:])
 
     @property
     def nbytes(self) -> int:
-        """What they take."""
+        """The bytes of these rows."""
         return self.array.nbytes // self.array.shape[0] * self.num_rows
 
     def blocks(self) -> Iterator[Array]:
-        """Return the rows in order, on the host. Each block is cut while the one before it is in use."""
+        """Return the rows in order, on the host. Each block is cut while the previous one is in use."""
         rows, end = self.array.shape[0], self.start + self.num_rows
         size = block_rows(self.array.nbytes // rows)
         cut: tuple[jax.Array, slice] | None = None
         for first in range(self.start, end, size):
             count = min(size, end - first)
-            # Powers of two, and more rows than needed if need be: a few compiled programs serve tables of all sizes.
+            # Powers of two, rounded up where needed: a few compiled programs serve tables of all sizes.
             width = min(1 << (count - 1).bit_length(), rows)
             at = min(first, rows - width)
             following = _cut(self.array, at, width)
@@ -74,7 +74,7 @@ class Rows(NamedTuple):
 
 
 def block_rows(row_bytes: int) -> int:
-    """How many rows a block has: a power of two.
+    """Return the number of rows in a block: a power of two.
 
     >>> block_rows(256)
     16384
@@ -108,7 +108,7 @@ def write(path: Path, shape: tuple[int, ...], dtype: Any, blocks: Iterable[Array
 
 
 def read(path: Path, shape: tuple[int, ...], dtype: Any, written: Written) -> Iterator[tuple[int, Array]]:
-    """Blocks of rows with the number of the first. After the last one the checksum is compared: `Damaged` if wrong."""
+    """Yield blocks of rows with the number of the first; at the end raise `Damaged` if the checksum is wrong."""
     header = _header(shape, dtype)
     row_bytes = int(np.prod(shape[1:], dtype=np.int64)) * jnp.dtype(dtype).itemsize
     size = block_rows(row_bytes)
@@ -124,7 +124,7 @@ def read(path: Path, shape: tuple[int, ...], dtype: Any, written: Written) -> It
 
 
 def file_size(shape: tuple[int, ...], dtype: Any) -> int:
-    """Bytes of the file that holds rows of this shape.
+    """Return the bytes of the file that holds rows of this shape.
 
     >>> file_size((3, 2), "float32")
     152

@@ -7,7 +7,7 @@ import os
 from typing import Final
 
 OWN_LIMITS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-"""Failures of the process that reads, not of the files."""
+"""Failures of the reading process instead of the files."""
 
 
 class CheckpointError(ValueError):
@@ -15,7 +15,7 @@ class CheckpointError(ValueError):
 
 
 class Damaged(CheckpointError):
-    """A checkpoint whose files are not those that were written, or cannot be read."""
+    """A checkpoint whose files differ from the ones that were written, or cannot be read."""
 
 
 class Vanished(CheckpointError):
@@ -23,7 +23,7 @@ class Vanished(CheckpointError):
 
 
 def unreadable(path: str | os.PathLike[str], error: OSError) -> CheckpointError:
-    """Return the error to raise for a file of a checkpoint that the operating system does not give.
+    """Return the error to raise for a file of a checkpoint that the operating system cannot read.
 
     >>> unreadable("run/checkpoints/7", OSError(errno.EIO, os.strerror(errno.EIO)))
     Damaged('run/checkpoints/7: cannot be read: Input/output error')

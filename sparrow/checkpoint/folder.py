@@ -1,4 +1,4 @@
-"""`Checkpoints`: the checkpoints of one run, of which some are kept."""
+"""`Checkpoints`: the checkpoints of one run; the newest ones are kept."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ def _is_not_of_orbax(record: logging.LogRecord) -> bool:
     return f"{os.sep}orbax{os.sep}" not in record.pathname
 
 
-# Orbax logs the errors of its background thread with a traceback, and raises them too; once is enough. It logs through
-# absl, whose logger belongs to the user: only the records of Orbax are dropped.
+# Orbax both logs and raises the errors of its background thread; raising is enough. It logs through absl, whose logger
+# belongs to the user: only the records of Orbax are dropped.
 logging.getLogger("absl").addFilter(_is_not_of_orbax)
 
 _NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 _DELETED, _DAMAGED, _IN_WORK = ".deleted", ".damaged", ".orbax-checkpoint-tmp"
 
-Say = Callable[[str], None]
+LogLine = Callable[[str], None]
 
 
 class Checkpoints:
-    """Saves checkpoints ``<folder>/<step>`` and removes old ones. One writer at a time.
+    """Writer of checkpoints ``<folder>/<step>``, which removes old ones. One writer at a time.
 
     `save` returns when everything is copied or written; the rest happens in the background. An error there is raised
-    by the next call. An old checkpoint is removed only after a newer one is whole, and not while a reader holds it.
+    by the next call. An old checkpoint is removed only after a newer one is complete, and not while a reader holds it.
 
     Attributes:
-      best: the step of a checkpoint that stays, whatever its age. The one named before it stays until this one is
+      best: the step of a checkpoint that stays regardless of its age. The previous best stays until this one is
         saved. None: no such step.
     """
 
@@ -50,21 +50,21 @@ class Checkpoints:
         self,
         folder: Path,
         keep: int | None = None,
-        say: Say = lambda _: None,
+        log: LogLine = lambda _: None,
         owns: Callable[[int], bool] = lambda _: True,
     ) -> None:
-        """Open the folder and remove remains of a writer that was killed.
+        """Open the folder and remove leftovers of a writer that was killed.
 
         Args:
-          folder: of the checkpoints.
-          keep: how many of the newest stay; None: all.
-          say: gets a line for a checkpoint that cannot be removed.
+          folder: the folder of the checkpoints.
+          keep: the number of newest checkpoints to keep; None: all.
+          log: receives a line for each checkpoint that cannot be removed.
           owns: whether the checkpoint of a step may be removed or renamed.
         """
-        self.folder, self.keep, self._say, self._owns = folder, keep, say, owns
+        self.folder, self.keep, self._log, self._owns = folder, keep, log, owns
         self.best: int | None = None
         self._saved_best: int | None = None
-        self._stuck: set[int] = set()  # checkpoints that could not be removed, which was logged
+        self._stuck: set[int] = set()  # checkpoints that could not be removed, already logged
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -81,7 +81,7 @@ class Checkpoints:
         arrays: Mapping[str, Array],
         about: Mapping[str, Any],
     ) -> Path:
-        """Start to save, and return the folder to be."""
+        """Start to save, and return the path of the new checkpoint."""
         self.wait()
         self._remove_old()
         path, args = self._path(step), StateSave(tables, arrays, {**about, NUMBER: step})
@@ -89,12 +89,12 @@ class Checkpoints:
         return path
 
     def wait(self) -> None:
-        """Until the checkpoint in work is whole."""
+        """Wait until the current checkpoint is complete."""
         self._guarded(self._checkpointer.wait_until_finished)
         self._guarded(lambda: sync(self.folder))
 
     def check(self) -> None:
-        """Raise the error of the background, if there is one by now; do not wait."""
+        """Raise the error of the background thread, if there is one by now; do not wait."""
         self._guarded(self._checkpointer.check_for_errors)
 
     def close(self) -> None:
@@ -108,14 +108,14 @@ class Checkpoints:
     def set_aside(self, step: int) -> None:
         """Rename a damaged checkpoint, so that its step can be saved again."""
         if not self._owns(step):
-            raise CheckpointError(f"{self._path(step)}: is no checkpoint of this run; move it out of the way")
+            raise CheckpointError(f"{self._path(step)}: is not a checkpoint of this run; move it elsewhere")
         aside = self._path(step).with_name(f"{step}{_DAMAGED}")
         shutil.rmtree(aside, ignore_errors=True)
         try:
             self._path(step).rename(aside)
         except OSError as error:
             raise CheckpointError(
-                f"{self._path(step)}: is damaged, and cannot be renamed: {error.strerror}; move it out of the way"
+                f"{self._path(step)}: is damaged, and cannot be renamed: {error.strerror}; move it elsewhere"
             ) from None
 
     def _path(self, step: int) -> Path:
@@ -125,7 +125,7 @@ class Checkpoints:
         try:
             steps = [step for step in saved_steps(self.folder) if self._owns(step)]
         except CheckpointError as error:
-            self._say(f"no old checkpoint was removed: {error}")
+            self._log(f"no old checkpoint was removed: {error}")
             return
         if self.best in steps or self.best is None:
             self._saved_best = self.best
@@ -136,11 +136,11 @@ class Checkpoints:
                     remove(self._path(step), self._path(step).with_name(f"{step}{_DELETED}"))
                 except OSError as error:
                     if step not in self._stuck:
-                        self._say(f"{self._path(step)}: this old checkpoint cannot be removed: {error.strerror}")
+                        self._log(f"{self._path(step)}: this old checkpoint cannot be removed: {error.strerror}")
                     self._stuck.add(step)
 
     def _sweep(self) -> None:
-        """Remove remains of a save that failed, or of a writer that was killed."""
+        """Remove leftovers of a save that failed, or of a writer that was killed."""
         try:
             names = os.listdir(self.folder)
         except OSError as error:
@@ -157,14 +157,14 @@ class Checkpoints:
             raise
         except Exception as error:
             with contextlib.suppress(CheckpointError):
-                self._sweep()  # which gives a full disk some room again
+                self._sweep()  # frees space on a full disk
             raise CheckpointError(f"{self.folder}: a checkpoint could not be saved: {_sentence(error)}") from error
 
 
 def saved_steps(folder: Path) -> list[int]:
     """Return the steps of all checkpoints, the newest first. A path that is no folder has none.
 
-    A folder that the operating system does not list is a `CheckpointError`: nobody knows what it holds.
+    Raises `CheckpointError` for a folder that the operating system cannot list: its content is unknown.
     """
     try:
         entries = list(os.scandir(folder))
@@ -180,7 +180,7 @@ def saved_steps(folder: Path) -> list[int]:
 
 
 def _is_step(name: str) -> bool:
-    """Whether a folder of this name may be a checkpoint.
+    """Return whether a folder of this name may be a checkpoint.
 
     >>> _is_step("500"), _is_step("0500"), _is_step("500.deleted"), _is_step("٥")
     (True, False, False, False)
@@ -189,17 +189,17 @@ def _is_step(name: str) -> bool:
 
 
 def _may_be_folder(entry: os.DirEntry[str]) -> bool:
-    """Whether it is a folder or cannot be looked at: opening it then logs why."""
+    """Return whether it is a folder or cannot be examined: opening it then logs the reason."""
     try:
         return entry.is_dir() or entry.is_symlink()
     except OSError:
         return True
 
 
-def whole(folder: Path, say: Say) -> Iterator[Saved]:
-    """Yield the checkpoints that are whole as far as opening them tells, the newest first; log each damaged one.
+def whole(folder: Path, log: LogLine) -> Iterator[Saved]:
+    """Yield the checkpoints that open without damage, the newest first; log each damaged one and skip it.
 
-    Each is held until the next one is asked for. The folder is looked at anew every time: while its run trains, new
+    Each is held until the next one is requested. The folder is listed again every time: while its run trains, new
     checkpoints appear and old ones vanish.
     """
     tried: set[int] = set()
@@ -210,7 +210,7 @@ def whole(folder: Path, say: Say) -> Iterator[Saved]:
         except Vanished:
             continue
         except Damaged as error:
-            say(passed_over(step, error))
+            log(passed_over(step, error))
             continue
         try:
             yield saved
@@ -220,7 +220,7 @@ def whole(folder: Path, say: Say) -> Iterator[Saved]:
 
 def passed_over(step: int, error: Damaged) -> str:
     """Return the line of the log for a damaged checkpoint."""
-    return f"checkpoint {step} is damaged and was passed over: {error}"
+    return f"checkpoint {step} is damaged and was skipped: {error}"
 
 
 def _sentence(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""What a checkpoint holds, as a handler of Orbax: it fills the folder, Orbax renames it when it is whole."""
+"""The content of a checkpoint, as a handler of Orbax: it fills the folder, and Orbax renames the folder at the end."""
 
 from __future__ import annotations
 
@@ -25,19 +25,18 @@ NUMBER: Final = "number"
 TABLES: Final = "tables"
 STATE: Final = "state.safetensors"
 COPY_BYTES: Final = 32 << 20
-"""Tables of up to so many bytes in all are copied, and written while training goes on."""
+"""Tables of up to COPY_BYTES in all are copied, and written while training continues."""
 
 ORBAX_OWN: Final = frozenset({"_CHECKPOINT_METADATA", "commit_success.txt"})
 """Files that Orbax writes after the manifest; nothing here reads them."""
 
 
 class StateHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
-    """Writes tables in blocks of rows, and every other array into one file.
+    """Writer of tables in blocks of rows, and of every other array in one file.
 
-    What the caller waits for: small arrays and tables are copied; large tables, of which no second copy may be made,
-    are written to their files straight away, because the next step changes them in place. What happens in the
-    background: the copies are written, all files are flushed to the disk and listed in the manifest, and the folder
-    gets its name.
+    The caller waits while small arrays and tables are copied, and while large tables, which are too large for a second
+    copy, are written to their files: the next step changes them in place. In the background the copies are written,
+    all files are flushed to the disk and listed in the manifest, and the folder gets its name.
     """
 
     def __init__(self) -> None:
@@ -64,15 +63,15 @@ class StateHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
         return [self._pool.submit(self._write_copies, folder, copies, args.arrays)]
 
     def save(self, directory: Any, args: StateSave) -> None:
-        """Not used: `AsyncCheckpointer` calls `async_save`."""
+        """Raise: `AsyncCheckpointer` calls `async_save` instead."""
         raise NotImplementedError("checkpoints are written by ocp.AsyncCheckpointer")
 
     def restore(self, directory: Any, args: Any = None) -> Any:
-        """Not used: `Saved` reads checkpoints, and checks them."""
+        """Raise: `Saved` reads checkpoints, and checks them."""
         raise NotImplementedError("checkpoints are read by Saved")
 
     def finalize(self, directory: Any) -> None:
-        """Write the last files, in the background; after it Orbax gives the folder its name."""
+        """Write the last files, in the background; Orbax then gives the folder its name."""
         folder = Path(directory)
         write_durably(folder / ABOUT, json.dumps(self._about, indent=1).encode())
         write_manifest(folder, self._written, leave_out=ORBAX_OWN)
@@ -90,14 +89,14 @@ class StateHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
             self._written[file] = write(folder / file, shape, dtype, blocks)
         for file in self._written:
             sync(folder / file)
-        # Through bytes: the library's own way to a file does not tell that the disk is full.
+        # Through bytes: the library's own function for files does not raise where the disk is full.
         write_durably(folder / STATE, safetensors.numpy.save({name: _contiguous(arrays[name]) for name in arrays}))
 
 
-@ocp.args.register_with_handler(StateHandler, for_save=True, for_restore=True)  # Orbax wants both
+@ocp.args.register_with_handler(StateHandler, for_save=True, for_restore=True)  # Orbax needs both
 @dataclasses.dataclass
 class StateSave(ocp.args.CheckpointArgs):  # type: ignore[misc]
-    """What to save: rows by logical name, other arrays on the host, and plain values for ``about.json``."""
+    """The values to save: rows by logical name, other arrays on the host, and plain values for ``about.json``."""
 
     tables: Mapping[Key, Rows]
     arrays: Mapping[str, Array]
@@ -105,7 +104,7 @@ class StateSave(ocp.args.CheckpointArgs):  # type: ignore[misc]
 
 
 def _contiguous(array: Array) -> Array:
-    """Row by row in memory: the library writes the memory as it lies."""
+    """Return the array row by row in memory, because the library writes the memory unchanged."""
     return np.require(array, requirements="C")
 
 
@@ -123,6 +122,6 @@ def _entries(tables: Mapping[Key, Rows]) -> list[dict[str, Any]]:
 
 
 def _file(index: int, key: Key) -> str:
-    """Return a file name that people recognize, whatever the table is called; the number makes it unique."""
+    """Return a file name that people recognize, for any name of a table; the number makes it unique."""
     name = key.table if key.slot is None else f"{key.table}.{key.slot}"
     return f"{TABLES}/{index:04}-{urllib.parse.quote(name, safe=' ')[:100]}.npy"

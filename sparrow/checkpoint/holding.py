@@ -2,7 +2,7 @@
 
 A reader holds a shared lock on the checkpoint's folder, the writer takes an exclusive one before it removes it. The
 lock is the operating system's own and ends with its process. Where the file system keeps no locks, a reader that finds
-its folder gone (`Vanished`) goes on with the next checkpoint.
+its folder gone (`Vanished`) continues with the next checkpoint.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from sparrow.checkpoint.errors import Vanished, unreadable
 
 
 class Hold:
-    """Keeps a checkpoint's folder on the disk until `release`, or until nobody refers to this object."""
+    """A hold on a checkpoint's folder: it stays on the disk until `release`, or until this object is deleted."""
 
     def __init__(self, path: Path) -> None:
-        """`Vanished` where the folder is not there any more, `Damaged` where it cannot be opened."""
+        """Open the folder, or raise `Vanished` where it was removed and `Damaged` where it cannot be opened."""
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         except FileNotFoundError:
@@ -35,10 +35,10 @@ class Hold:
 
 
 def remove(path: Path, doomed: Path) -> bool:
-    """Remove a checkpoint, under the name ``doomed`` meanwhile; False where a reader holds it.
+    """Remove a checkpoint, renamed to ``doomed`` first; return False where a reader holds it.
 
-    A folder under a step's name is always whole, because it is renamed first. A folder that cannot be renamed is an
-    `OSError`; files that cannot be removed stay under the name ``doomed``.
+    A folder under a step's name is always complete, because it is renamed first. Raises `OSError` for a folder that
+    cannot be renamed; files that cannot be removed stay under the name ``doomed``.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -53,7 +53,7 @@ def remove(path: Path, doomed: Path) -> bool:
 
 
 def is_held(path: Path) -> bool:
-    """Whether a reader holds a checkpoint now."""
+    """Return whether a reader holds a checkpoint now."""
     with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -64,7 +64,7 @@ def is_held(path: Path) -> bool:
 
 
 def _locked(descriptor: int, kind: int) -> bool:
-    """Whether nobody else holds the folder in a way that forbids this; True where there are no locks."""
+    """Lock the folder and return True, or return False where another lock forbids it; True where there are no locks."""
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -75,7 +75,7 @@ def _locked(descriptor: int, kind: int) -> bool:
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
-    """Whether the opened folder still has its name."""
+    """Return whether the opened folder still has its name."""
     with contextlib.suppress(OSError):
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     return False

@@ -1,4 +1,4 @@
-"""The leaves of a pytree by name, and back again."""
+"""Conversion between pytrees and leaves by name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def named(tree: Any) -> dict[str, npt.NDArray[Any]]:
     >>> {name: array.tolist() for name, array in named({"a": {"b": jnp.ones(2)}, "c": (jnp.zeros(()),)}).items()}
     {'a/b': [1.0, 1.0], 'c/0': 0.0}
     """
-    # A copy, never a view: on the CPU the leaf's own memory is given away with the next step.
+    # A copy, never a view: on the CPU the next step reuses the leaf's own memory.
     return {name: np.array(plain(leaf)) for name, leaf in named_leaves(tree).items()}
 
 
@@ -45,5 +45,5 @@ def _is_key(array: Any) -> bool:
 
 
 def plain(array: Any) -> Any:
-    """Return an array of numbers, also of a random key."""
+    """Return an array of numbers, also for a random key."""
     return jax.random.key_data(array) if _is_key(array) else array

@@ -18,7 +18,7 @@ PIECE: Final = 1 << 20
 
 
 def write_manifest(folder: Path, known: Mapping[str, Written], leave_out: frozenset[str]) -> None:
-    """List all files of the folder. Files in ``known`` were summed up while they were written; the others are read."""
+    """List all files of the folder. ``known`` files were summed while they were written; the others are read."""
     paths = (path for path in sorted(folder.rglob("*")) if path.is_file())
     names = [path.relative_to(folder).as_posix() for path in paths]
     listed = {name: known[name] if name in known else sum_up(folder / name) for name in names if name not in leave_out}
@@ -29,7 +29,7 @@ def write_manifest(folder: Path, known: Mapping[str, Written], leave_out: frozen
 def read_manifest(folder: Path) -> dict[str, Written]:
     """Return the size and checksum of each file of a checkpoint.
 
-    `Damaged` where the manifest itself is damaged, names a file outside of the folder, or a file has another size.
+    Raises `Damaged` where the manifest is damaged, names a file outside of the folder, or a file has another size.
     """
     try:
         data = json.loads((folder / NAME).read_bytes())
@@ -52,7 +52,7 @@ def read_manifest(folder: Path) -> dict[str, Written]:
             raise Damaged(f"{folder / name}: it is missing") from None
         except OSError as error:
             raise unreadable(folder / name, error) from None
-        if not stat.S_ISREG(held.st_mode):  # a pipe, say, which may never end
+        if not stat.S_ISREG(held.st_mode):  # such as a pipe, which may never end
             raise Damaged(f"{folder / name}: it is not a file")
         if held.st_size != written.size:
             raise Damaged(f"{folder / name}: it has {held.st_size} bytes, {written.size} were written")
@@ -60,7 +60,7 @@ def read_manifest(folder: Path) -> dict[str, Written]:
 
 
 def sum_up(path: Path) -> Written:
-    """Size and checksum of a file."""
+    """Return size and checksum of a file."""
     size = crc = 0
     with path.open("rb") as file:
         while data := file.read(PIECE):
@@ -69,13 +69,13 @@ def sum_up(path: Path) -> Written:
 
 
 def check(path: Path, written: Written) -> None:
-    """Read a file through: `Damaged` where its bytes are not those that were written."""
+    """Read a file through, and raise `Damaged` where its bytes differ from the ones that were written."""
     if sum_up(path) != written:
         raise Damaged(f"{path}: its bytes are not those that were written")
 
 
 def read_checked(path: Path, written: Written) -> bytes:
-    """Return the bytes of a small file: `Damaged` where they are not those that were written."""
+    """Return the bytes of a small file, or raise `Damaged` where they differ from the ones that were written."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:

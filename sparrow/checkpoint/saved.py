@@ -22,7 +22,7 @@ from sparrow.files import typed
 
 
 class TableFile(NamedTuple):
-    """Where the rows of a table or slot are."""
+    """The file of the rows of a table or slot."""
 
     file: str
     shape: tuple[int, ...]
@@ -44,13 +44,13 @@ class Saved:
     """A checkpoint on disk, which its run does not remove before `close`.
 
     Opening it compares the sizes of all files and the content of ``about.json`` with the manifest; arrays and tables
-    are compared as they are read. All that is wrong with the files is `Damaged`; a checkpoint that was removed before
-    it was opened is `Vanished`.
+    are compared as they are read. Raises `Damaged` for damaged files, and `Vanished` for a checkpoint that was removed
+    before it was opened.
 
     Attributes:
       path: its folder.
-      about: plain values that the caller saved beside the arrays.
-      tables: by logical name.
+      about: plain values that the caller saved besides the arrays.
+      tables: the tables by logical name.
     """
 
     def __init__(self, path: Path) -> None:
@@ -67,7 +67,7 @@ class Saved:
         self._need(STATE)
 
     def close(self) -> None:
-        """Let the run remove it."""
+        """Release it, so that the run may remove it."""
         self._hold.release()
 
     @property
@@ -76,7 +76,7 @@ class Saved:
         return int(self.path.name)
 
     def arrays(self) -> dict[str, Array]:
-        """Every array that is no table, by name."""
+        """Return every array that is not a table, by name."""
         path = self.path / STATE
         try:
             check(path, self._files[STATE])
@@ -88,7 +88,7 @@ class Saved:
             raise error if isinstance(error, Damaged) else unreadable(path, error) from None
 
     def rows(self, key: Key) -> Iterator[tuple[int, Array]]:
-        """Return the rows of a table or slot in blocks, each with the number of its first; `Damaged` after the last."""
+        """Yield the rows of a table or slot in blocks, each with the number of its first; `Damaged` is raised last."""
         table = self.tables[key]
         path = self.path / table.file
         try:
@@ -117,7 +117,7 @@ class Saved:
         return about
 
     def _read_tables(self) -> Iterator[tuple[Key, TableFile]]:
-        """Return the tables; shapes that their files cannot hold are found before anything is allocated."""
+        """Return the tables; refuse shapes that their files cannot hold before anything is allocated."""
         try:
             entries: list[_Entry] = typed(list[_Entry], self.about.get("tables"), "tables")
             for entry in entries:
@@ -143,5 +143,5 @@ class Saved:
             os.stat(self.path)
         except FileNotFoundError:
             raise Vanished(f"{self.path}: was removed") from None
-        except OSError:  # it is there, and cannot be looked at
+        except OSError:  # it exists, and cannot be examined
             return

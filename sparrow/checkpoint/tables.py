@@ -1,4 +1,4 @@
-"""Tables and slots of an `Embedder` by logical name, whatever the stacking."""
+"""Tables and slots of an `Embedder` by logical name, independent of the stacking."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Reader = Callable[[Key], Iterator[tuple[int, Array]]]
 
 
 def rows_of(embedder: Embedder, state: EmbeddingState) -> dict[Key, Rows]:
-    """Where the rows of every table and slot are."""
+    """Return the rows of every table and slot."""
     rows: dict[Key, Rows] = {}
     for stack in embedder.stacks:
         for table in stack.tables:
@@ -28,9 +28,9 @@ def rows_of(embedder: Embedder, state: EmbeddingState) -> dict[Key, Rows]:
 
 
 def placed(embedder: Embedder, state: EmbeddingState, keys: Iterable[Key], read: Reader) -> EmbeddingState:
-    """Return the state with the rows of ``keys`` replaced by those that ``read`` gives for them, block by block.
+    """Return the state with the rows of ``keys`` replaced by the rows that ``read`` returns for them, block by block.
 
-    ``state`` is given away: its arrays are written in place, so that no table is ever held twice.
+    ``state`` is donated: its arrays are written in place, so that no table is ever held twice.
     """
     tables, slots = dict(state.tables), {stack: dict(held) for stack, held in state.slots.items()}
     stack_of = {table.name: stack for stack in embedder.stacks for table in stack.tables}

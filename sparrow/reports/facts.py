@@ -95,15 +95,15 @@ def environment_facts(run: RecordedRun) -> dict[str, str]:
     """In words."""
     held = run.environment
     facts: dict[str, str] = {}
-    sittings = held.get("sittings", [])
+    sessions = held.get("sessions", [])
     times = [entry.time for entry in (*run.train, *run.evaluations)]
-    began = sittings[0].get("began") if sittings else run.began
+    began = sessions[0].get("began") if sessions else run.began
     if began is not None and times:
         facts["began"] = date(began)
         facts["last line"] = f"{date(max(times))}, {duration(max(max(times) - began, 0.0))} later"
-    if len(sittings) > 1:
-        at = ", ".join(f"{sitting.get('step', 0):,}" for sitting in sittings[1:])
-        facts["went on"] = f"{'once' if len(sittings) == 2 else f'{len(sittings) - 1} times'}, from step {at}"
+    if len(sessions) > 1:
+        at = ", ".join(f"{session.get('step', 0):,}" for session in sessions[1:])
+        facts["went on"] = f"{'once' if len(sessions) == 2 else f'{len(sessions) - 1} times'}, from step {at}"
     facts |= {str(name): str(value) for name, value in held.get("machine", {}).items()}
     facts |= {str(name): str(value) for name, value in held.get("versions", {}).items()}
     return facts

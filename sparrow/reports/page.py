@@ -92,10 +92,10 @@ def _summary(runs: Sequence[RecordedRun]) -> str:
 
 
 def _status(run: RecordedRun) -> str:
-    sittings = run.environment.get("sittings", [])
-    last = sittings[-1] if sittings else {}
+    sessions = run.environment.get("sessions", [])
+    last = sessions[-1] if sessions else {}
     times = [entry.time for entry in (*run.train, *run.evaluations)]
-    began = sittings[0].get("began", run.began) if sittings else run.began
+    began = sessions[0].get("began", run.began) if sessions else run.began
     how = last.get("ended")
     state = f"{how[0].upper()}{how[1:]}" if how else "Not finished: the last line is"
     took = f", {duration(max(max(times) - began, 0.0))}" if began is not None and how else ""

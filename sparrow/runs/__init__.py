@@ -1,4 +1,4 @@
-"""Runs: a config in, a trained and evaluated model out. `sparrow.cli` is this on the command line."""
+"""Runs: train and evaluate the model of a config. `sparrow.cli` is the command line of it."""
 
 from sparrow.runs.errors import FolderError, Interrupted, RunError
 from sparrow.runs.feed_times import FeedTimes, time_feed

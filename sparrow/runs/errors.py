@@ -1,4 +1,4 @@
-"""How a run can end before its time."""
+"""Errors that end a run early."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import signal
 
 
 class FolderError(ValueError):
-    """A run folder that cannot be used as asked; one sentence that says what to do."""
+    """A run folder that cannot be used as requested; the message is one sentence with the remedy."""
 
 
 class RunError(RuntimeError):
-    """A run that could not go on: why, and what was saved."""
+    """A run that could not continue; the message gives the reason and the last checkpoint."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """A run that was told to stop, and did: the state is saved.
+    """A run that a signal stopped, with its state saved.
 
     Attributes:
       signal: SIGINT (Ctrl-C) or SIGTERM.

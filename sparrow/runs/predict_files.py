@@ -1,4 +1,4 @@
-"""Predictions of a run for files: Parquet in, Parquet out."""
+"""Predictions of a run for files, from Parquet to Parquet."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ def predict(
     columns: Sequence[str] = (),
     batch_size: int | None = None,
 ) -> int:
-    """Predicts every row of a source, in its order, into one Parquet file. Gives the number of rows.
+    """Predict every row of a source, in its order, into one Parquet file. Return the number of rows.
 
-    The file holds ``columns`` of the source as they are, and a column ``prediction`` (``prediction_<task>`` where there
-    are several tasks): a number, or a list of them where there are classes. Of two towers it also holds the vectors
+    The file holds ``columns`` of the source unchanged, and a column ``prediction`` (``prediction_<task>`` where there
+    are several tasks): a number, or a list of them where there are classes. For two towers it also holds the vectors
     ``query`` and ``item``.
 
     Args:
-      program: what was trained.
+      program: the trained program.
       state: its state; the average of the dense parameters is used where `Evaluator` would use it.
       source: Parquet files, as `sparrow.data.Parquet` takes them, or any source.
       output: the file to write.
-      columns: of the source, to keep beside the predictions.
-      batch_size: rows at a time; as in evaluation, unless given.
+      columns: columns of the source to keep besides the predictions.
+      batch_size: rows at a time; by default, as in evaluation.
     """
     optimizer = used_in_evaluation(program.config, state.optimizer)
 
@@ -66,12 +66,12 @@ def predict(
 
 
 def prediction_batch_size(config: Config) -> int:
-    """Rows at a time, unless told otherwise."""
+    """Return the default number of rows at a time."""
     return config.evaluate.batch_size or config.train.batch_size
 
 
 def used_in_evaluation(config: Config, state: OptimizerState, ema: bool | None = None) -> OptimizerState:
-    """The state with the average of the dense parameters in their place: as evaluation does it, or as ``ema`` says."""
+    """Return the state with the average of the dense parameters, or without; ``ema`` None: as in evaluation."""
     if ema and state.ema is None:
         raise ConfigError([Problem(("train", "ema"), "the run keeps no average of the parameters; leave --ema out")])
     if ema is None:

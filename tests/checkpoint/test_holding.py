@@ -165,7 +165,7 @@ def test_the_one_before_is_read(two, monkeypatch, code, at):
 def test_a_folder_that_cannot_be_listed(two, monkeypatch):
     """It is not taken for an empty one, and a run goes on without removing old ones."""
     lines, scandir = [], os.scandir
-    checkpoints = Checkpoints(two, keep=1, say=lines.append)
+    checkpoints = Checkpoints(two, keep=1, log=lines.append)
 
     def broken(path):
         if os.fspath(path) == os.fspath(two):
@@ -212,7 +212,7 @@ def test_an_old_one_that_cannot_be_removed(tmp_path, monkeypatch):
         return rename(path, *arguments)
 
     monkeypatch.setattr(holding.os, "rename", busy)
-    checkpoints = Checkpoints(tmp_path, keep=1, say=lines.append)
+    checkpoints = Checkpoints(tmp_path, keep=1, log=lines.append)
     for step in range(1, 5):
         save(checkpoints, step)
     checkpoints.close()
@@ -231,5 +231,5 @@ def test_folders_of_others_stay(tmp_path):
     checkpoints.close()
     assert saved_steps(tmp_path) == [5, 3]
     assert len(list(tmp_path.glob("*/weights"))) == 4
-    with pytest.raises(CheckpointError, match="is no checkpoint of this run"):
+    with pytest.raises(CheckpointError, match="is not a checkpoint of this run"):
         checkpoints.set_aside(5)

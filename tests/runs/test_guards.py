@@ -76,7 +76,7 @@ def test_a_loss_that_is_not_finite_stops(data, tmp_path):
         "step 13: the loss is nan; it was computed from batch 13 of the data (epoch 0, from row 200"
     )
     assert second == "inputs, tables and parameters are finite, but the model's output logits is not"
-    assert last == "the checkpoint of step 12 is whole; go on from it with --resume"
+    assert last == "the checkpoint of step 12 is complete; continue from it with --resume"
     good = quiet(config(data, "train.steps=12"))
     _, state = runs.load(tmp_path / "stopped")
     assert_same_bits(good.state, state)
@@ -157,7 +157,7 @@ def test_a_full_disk(small_disk, tmp_path):
     assert len(errors) == 1
     assert "Traceback" not in output.read_text()
     steps = runs.RunFolder(folder / "run").steps
-    assert f"the checkpoint of step {steps[0]} is whole; go on from it with --resume" in errors[0]
+    assert f"the checkpoint of step {steps[0]} is complete; continue from it with --resume" in errors[0]
     if limit is None:
         assert "the disk is full" in errors[0]
     assert not [path.name for path in (folder / "run" / "checkpoints").iterdir() if not path.name.isdecimal()]
@@ -186,7 +186,7 @@ def test_a_file_that_vanishes(data, tmp_path):
     step = runs.RunFolder(folder).steps[0]
     assert "here.parquet" in first
     assert step >= 5
-    assert last == f"the checkpoint of step {step} is whole; go on from it with --resume"
+    assert last == f"the checkpoint of step {step} is complete; continue from it with --resume"
     written(path, bad=False)
     resumed = quiet(config(path, f"train.steps={step + 5}"), folder, resume=True)
     assert_same_bits(resumed.state, quiet(config(path, f"train.steps={step + 5}")).state)

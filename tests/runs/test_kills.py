@@ -53,7 +53,7 @@ def test_told_to_stop(undisturbed, tmp_path, number, code):
     assert process.exitcode == code
     last = output.read_text().splitlines()[-1]
     step = victim.everything(folder)[0]
-    assert last == f"sparrow: stopped by {number.name} after step {step}: saved; add --resume to go on"
+    assert last == f"sparrow: stopped by {number.name} after step {step}: saved; add --resume to continue"
     assert 10 <= step < 120
     refused = start()
     refused.join(60)
@@ -101,4 +101,4 @@ def test_two_writers(undisturbed, tmp_path):
     third.join(60)
     assert third.exitcode == 0
     assert f"process {first.pid} on" in output.read_text()
-    assert "left this folder without finishing; going on in its place" in output.read_text()
+    assert "left this folder without finishing; this run continues" in output.read_text()

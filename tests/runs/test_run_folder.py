@@ -164,8 +164,8 @@ class Closed(io.StringIO):
 def test_nobody_reads_the_lines(tmp_path, capsys):
     """The run goes on, and its log does; that is one line."""
     with Log(run_folder.RunFolder(tmp_path).written, stream=Closed()) as log:
-        log.say("one")
+        log.line("one")
         log.report("train", 1, {"loss": 0.5})
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.endswith(f"Broken pipe; the log goes on in {tmp_path / 'metrics.jsonl'}")
+    assert line.endswith(f"Broken pipe; the log continues in {tmp_path / 'metrics.jsonl'}")
     assert json.loads((tmp_path / "metrics.jsonl").read_text())["loss"] == 0.5

@@ -109,11 +109,11 @@ def test_every_file_is_guarded(two_saved, tmp_path, how):
         shutil.copytree(folder / "checkpoints", copy / "checkpoints")
         damaged(copy / file, how)
         said = []
-        _, state = runs.load(copy, program.config, say=said.append)
+        _, state = runs.load(copy, program.config, log=said.append)
         if said:
             passed_over += 1
             assert len(said) == 1
-            assert "checkpoint 4 is damaged and was passed over" in said[0]
+            assert "checkpoint 4 is damaged and was skipped" in said[0]
             assert file.name in said[0]
             assert_same_bits(states[2], state)
         else:
@@ -128,7 +128,7 @@ def test_when_all_are_damaged(two_saved, tmp_path):
     for step in (2, 4):
         (tmp_path / "checkpoints" / str(step) / "manifest.json").unlink()
     with pytest.raises(CheckpointError, match="every checkpoint is damaged"):
-        runs.load(tmp_path, say=lambda _: None)
+        runs.load(tmp_path, log=lambda _: None)
     with pytest.raises(CheckpointError, match=r"manifest.json: it is missing"):
         runs.load(tmp_path, step=4)
 

@@ -10,7 +10,7 @@ from sparrow import runs
 from sparrow.checkpoint import Checkpoints, Key, Saved, placed, rows_of
 from sparrow.config import ConfigError
 from sparrow.data import DataError
-from sparrow.runs.saved.restoring import say_dtypes
+from sparrow.runs.saved.restoring import log_dtypes
 from sparrow.runs.saved.starting import started
 from tests.runs.cases import IDS, NAMES, case
 from tests.runs.test_training import assert_same_bits
@@ -127,7 +127,7 @@ def test_another_stacking_dtype_and_backend(tmp_path):
     assert_same_bits(together.table(state, "a/b"), apart.table(other, "a/b"))
     assert_same_bits(together.table(state, "..").astype("bfloat16"), apart.table(other, ".."))
     lines = []
-    say_dtypes({key: str(rows.array.dtype) for key, rows in rows_of(apart, other).items()}, saved, lines.append)
+    log_dtypes({key: str(rows.array.dtype) for key, rows in rows_of(apart, other).items()}, saved, lines.append)
     assert lines == ["tables saved as float32 are bfloat16 here, and were converted: .."]
     again = placed(together, together.init(jax.random.key(3)), list(saved.tables), saved.rows)
     assert_same_bits(state.tables, again.tables)

@@ -118,7 +118,7 @@ def test_a_resumed_run_has_the_traffic_of_one_that_never_stopped(tmp_path):
     assert whole["batches"] == 6
     assert whole == parts
     environment = json.loads((tmp_path / "parts" / "environment.json").read_text())
-    assert [(sitting["step"], sitting["ended"]) for sitting in environment["sittings"]] == [
+    assert [(session["step"], session["ended"]) for session in environment["sessions"]] == [
         (0, "finished"),
         (3, "finished"),
     ]

@@ -67,7 +67,7 @@ def rewritten(original, tmp_path):
 def test_the_copy_is_used(rewritten):
     folder, run, trained = rewritten
     said = []
-    program, state = runs.load(run, say=said.append)
+    program, state = runs.load(run, log=said.append)
     (line,) = said
     assert f"{folder / 'item.txt'}: holds other words than the run was trained with; the run's copy is used" in line
     assert runs.Evaluator(program)(state) == trained.results
@@ -100,7 +100,7 @@ def test_other_words_are_refused_by_name(original, tmp_path):
             runs.load(folder / "run", config(folder, override))
         with pytest.raises(ConfigError, match=r"train\.start_from"):
             runs.train(config(folder, override), folder / "run", resume=True, stream=io.StringIO())
-    program, _ = runs.load(folder / "run", config(folder, f"data.features[0].vocabulary={same}"), say=pytest.fail)
+    program, _ = runs.load(folder / "run", config(folder, f"data.features[0].vocabulary={same}"), log=pytest.fail)
     assert program.assembly.features[0].words.words == tuple(WORDS)
 
 
@@ -123,11 +123,11 @@ def test_a_damaged_copy(original, tmp_path):
     (copy,) = (tmp_path / "run" / "vocabularies").iterdir()
     copy.write_text("word1\n")
     said = []
-    program, _ = runs.load(tmp_path / "run", say=said.append)
+    program, _ = runs.load(tmp_path / "run", log=said.append)
     assert program.assembly.features[0].words.words == tuple(WORDS)
     assert "is missing or damaged" in said[0]
     text = (folder / "item.txt").read_text()
     (folder / "item.txt").unlink()
-    with pytest.raises(CheckpointError, match="bring one of them back"):
+    with pytest.raises(CheckpointError, match="restore one of them"):
         runs.load(tmp_path / "run")
     (folder / "item.txt").write_text(text)

@@ -1,1 +1,1 @@
-"""The training loop: batches in, steps out, evaluation, and every way a run can end."""
+"""The training loop: steps, evaluation, and every way a run can end."""

@@ -1,4 +1,4 @@
-"""`Clock`: how fast a run is."""
+"""`Clock`: the speed of a run."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from collections.abc import Iterator
 
 
 class Clock:
-    """Examples a second: since the last lap, and over the whole run. Pauses do not count."""
+    """Examples a second: since the last lap, and over the complete run. Pauses do not count."""
 
     def __init__(self) -> None:
         self.restart()
 
     def restart(self) -> None:
-        """Forgets everything before now."""
+        """Start again from zero."""
         self._seconds, self._examples = 0.0, 0
         self._lap = (0.0, 0)
         self._since: float | None = time.perf_counter()
 
     def count(self, examples: int) -> None:
-        """So many more."""
+        """Add ``examples`` to the count."""
         self._examples += examples
 
     def stop(self) -> None:
-        """Stands still until `start`."""
+        """Stop the clock until `start`."""
         self._seconds, self._since = self._now(), None
 
     def start(self) -> None:
-        """Runs on."""
+        """Start the clock."""
         self._since = time.perf_counter()
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Stands still inside the block, and after it where it stood before."""
+        """Stop the clock inside the block, and restore its state afterwards."""
         ran = self._since is not None
         self.stop()
         yield
@@ -41,7 +41,7 @@ class Clock:
             self.start()
 
     def lap(self) -> float:
-        """Examples a second since the last call."""
+        """Return the examples a second since the last call."""
         seconds, examples = self._now() - self._lap[0], self._examples - self._lap[1]
         self._lap = (self._now(), self._examples)
         return examples / seconds if examples and seconds > 0 else 0.0

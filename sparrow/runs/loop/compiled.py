@@ -16,21 +16,21 @@ KEPT: Final = 8
 
 
 class Compiled:
-    """Runs a function of a batch, compiled once for each combination of sizes.
+    """A function of a batch, compiled once for each combination of sizes.
 
     Attributes:
-      programs: how many were compiled.
-      log: gets a line for each program after the first; None: nobody is told.
+      programs: the number of compiled programs.
+      log: receives a line for each program after the first; None: nothing is logged.
     """
 
     def __init__(self, name: str, function: Callable[..., Any], batch: int, donate: Sequence[int] = ()) -> None:
         """Compile nothing yet.
 
         Args:
-          name: for the log.
-          function: to be jitted.
-          batch: which argument holds the batch, or the batches.
-          donate: which arguments are given away.
+          name: the name in the log.
+          function: the function to jit.
+          batch: the number of the argument with the batch, or the batches.
+          donate: the numbers of the donated arguments.
         """
         self._function: Any = jax.jit(function, donate_argnums=tuple(donate))
         self._name, self._batch = name, batch
@@ -39,7 +39,7 @@ class Compiled:
         self.log: Callable[[str], None] | None = None
 
     def __call__(self, *arguments: Any) -> Any:
-        """The function's result."""
+        """Return the function's result."""
         leaves, structure = jax.tree.flatten(arguments[self._batch])
         if self._kept.is_new((structure, *map(np.shape, leaves))):
             self._note(arguments[self._batch])

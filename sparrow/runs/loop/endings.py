@@ -1,4 +1,4 @@
-"""What becomes of a run that something ends before its time: the state is saved if it can be, and one line says so."""
+"""Errors that end a run early: the state is saved where possible, and the error is one line."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from sparrow.runs.saved.saving import Saver
 
 
 def ending(error: Exception, made: int, saver: Saver | None, save: Callable[[], None]) -> Exception:
-    """Return the error to raise in place of ``error``, after the state of the last good step was saved.
+    """Save the state of the last good step, and return the error to raise instead of ``error``.
 
     Args:
-      error: what happened.
-      made: steps made since the run began or was resumed.
-      saver: None where nothing is kept.
-      save: saves the state as it is.
+      error: the error that ended the run.
+      made: steps since the run began or was resumed.
+      saver: None where nothing is saved.
+      save: saves the current state.
     """
     if isinstance(error, CheckpointError):
         return RunError(f"{error}; {_left(saver)}")
@@ -32,7 +32,7 @@ def ending(error: Exception, made: int, saver: Saver | None, save: Callable[[], 
     try:
         save()
         saver.wait()
-    except NonFinite as first:  # of a step that nobody had looked at yet: that is what went wrong
+    except NonFinite as first:  # of a step that was not checked yet: the first cause
         return ending(first, made, saver, save)
     except (CheckpointError, OSError) as second:
         return RunError(f"{_sentence(error)}; saving then failed too: {_sentence(second)}; {_left(saver)}")
@@ -41,13 +41,13 @@ def ending(error: Exception, made: int, saver: Saver | None, save: Callable[[], 
         return NonFinite(text)
     if isinstance(error, DataError | OSError):
         return RunError(text)
-    error.add_note(_left(saver))  # a mistake in the program: its traceback is wanted
+    error.add_note(_left(saver))  # a bug in the program: show its traceback
     return error
 
 
 @contextlib.contextmanager
 def in_one_line(folder: RunFolder | None) -> Iterator[None]:
-    """Turn errors of the operating system, and a memory that is full, into a `RunError` of one line."""
+    """Turn errors of the operating system, and lack of memory, into a `RunError` of one line."""
     try:
         yield
     except (OSError, MemoryError) as error:
@@ -62,10 +62,10 @@ def _left(saver: Saver | RunFolder | None) -> str:
     try:
         steps = [] if saver is None else saver.steps
     except CheckpointError:
-        return "which checkpoints are saved cannot be seen now"
+        return "the saved checkpoints cannot be listed now"
     if not steps:
         return "no checkpoint was saved before"
-    return f"the checkpoint of step {steps[0]} is whole; go on from it with --resume"
+    return f"the checkpoint of step {steps[0]} is complete; continue from it with --resume"
 
 
 def _sentence(error: Exception) -> str:

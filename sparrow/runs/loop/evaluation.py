@@ -23,15 +23,15 @@ LOSS = "loss"
 
 
 class EvaluationInterrupted(Exception):
-    """An evaluation that was broken off."""
+    """Raised by an evaluation that was interrupted."""
 
 
 class Evaluator:
-    """Evaluates states of one program, as often as asked: opened, checked and compiled once.
+    """Evaluation of states of one program, any number of times: data opened, checked and compiled once.
 
     Attributes:
       prepare: the work of the pipeline's thread on each batch.
-      curves: of the last evaluation, by task: what ROC, precision-recall and calibration curves are drawn from.
+      curves: the data of ROC, precision-recall and calibration curves of the last evaluation, by task.
     """
 
     def __init__(self, program: Program) -> None:
@@ -46,24 +46,24 @@ class Evaluator:
         self._checked = False
 
     def log_programs(self, log: Callable[[str], None]) -> None:
-        """Give ``log`` a line for each program that is compiled after the first."""
+        """Log each program that is compiled after the first."""
         self._update.log = log
 
     @property
     def names(self) -> list[str]:
-        """What results hold."""
+        """The names of the results."""
         return [LOSS, *self.scores.metrics]
 
     def __call__(
         self,
         state: TrainState,
-        say: Callable[[str], None] | None = None,
+        log: Callable[[str], None] | None = None,
         interrupted: Callable[[], bool] = lambda: False,
     ) -> dict[str, float]:
-        """The mean loss and the metrics, by name.
+        """Return the mean loss and the metrics, by name.
 
-        ``say`` gets a line every ``evaluate.log_every_steps`` batches. Where ``interrupted`` says so, it ends with
-        `EvaluationInterrupted`.
+        ``log`` receives a line every ``evaluate.log_every_steps`` batches. Raises `EvaluationInterrupted` where
+        ``interrupted`` returns True.
         """
         optimizer = averaged(state.optimizer) if self._use_ema else state.optimizer
         device, host = self.scores.init(), self.scores.init_host()
@@ -81,8 +81,8 @@ class Evaluator:
                 )
                 host = self.scores.update_host(host, arrays, prepared.keys)
                 examples += prepared.feed.size
-                if say is not None and self._every is not None and count % self._every == 0:
-                    say(f"eval   batch {count}  examples {examples:,}  loss {float(total) / examples:.4g}")
+                if log is not None and self._every is not None and count % self._every == 0:
+                    log(f"eval   batch {count}  examples {examples:,}  loss {float(total) / examples:.4g}")
         self.curves = self._histograms.plain(counts)
         results = {LOSS: float(total) / max(examples, 1)}
         return results | self.scores.compute({**device, **host})
@@ -102,5 +102,5 @@ class Evaluator:
 
 
 def averaged(state: OptimizerState) -> OptimizerState:
-    """The state with the average of the dense parameters in their place."""
+    """Return the state with the average of the dense parameters instead of the latest ones."""
     return state if state.ema is None else dataclasses.replace(state, params=state.ema.params)

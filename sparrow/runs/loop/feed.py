@@ -23,12 +23,12 @@ from sparrow.tasks import NEGATIVE_IDS, POSITIVE_IDS
 
 @jax.tree_util.register_pytree_node_class
 class Feed:
-    """A batch on the device: one array, and the places of its parts. Jitted functions take it whole.
+    """A batch on the device: one array, and the places of its parts. Jitted functions take all of it.
 
     Attributes:
       buffer: all arrays, one after the other.
-      layout: where each of them stands.
-      size: how many examples it holds.
+      layout: the place of each of them.
+      size: the number of examples.
     """
 
     def __init__(self, buffer: jax.Array, layout: Layout, size: int) -> None:
@@ -67,7 +67,7 @@ class Feed:
         return shapes
 
     def with_parts(self, **parts: Any) -> Feed:
-        """The same batch with other arrays in some parts."""
+        """Return the same batch with other arrays in some parts."""
         return Feed.of(Buffers(), Arena(0), self.parts._replace(**parts), self.size)
 
     def tree_flatten(self) -> tuple[tuple[jax.Array], tuple[Layout, int]]:
@@ -89,14 +89,14 @@ class Parts(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """A batch on the device, and what only the host can use.
+    """A batch on the device, and values that only the host can use.
 
     Attributes:
-      feed: for the jitted functions.
-      keys: what metrics group by, 64 bits wide.
+      feed: the batch for the jitted functions.
+      keys: the keys that metrics group by, 64 bits wide.
       learned: the sizes that batches have grown to, this one included.
-      counted: how often each row is looked up, where that was counted.
-      new: rows of dynamic tables that start anew with it, by table.
+      counted: the number of lookups of each row, where counted.
+      new: rows of dynamic tables that start fresh with it, by table.
       restarted: the numbers of these rows, on the host.
     """
 
@@ -136,12 +136,12 @@ class Measured(NamedTuple):
 
 
 class Preparer(Prepare[Prepared]):
-    """Packs batches and copies them to the device. Called by the pipeline's threads while the device computes.
+    """Packing of batches and their copy to the device. The pipeline's threads call it while the device computes.
 
     Attributes:
-      sizes: what batches are padded to; grows with them.
+      sizes: the sizes that batches are padded to; they only grow.
       unvarying: looks for columns that hold one value throughout.
-      stages: where the time goes.
+      stages: the time of each stage.
     """
 
     parts = Parts
@@ -192,7 +192,7 @@ class Preparer(Prepare[Prepared]):
         """Count the ids; sizes depend on the order of batches."""
         self.unvarying.add(batch)
         ids: dict[str, Any] = batch.ids
-        if batch.negatives is not None:  # the features of items hold the items chosen, then those drawn
+        if batch.negatives is not None:  # the features of items hold the chosen items, then the drawn ones
             ids = {**ids, **{name: join([ids[name], drawn]) for name, drawn in batch.negatives.ids.items()}}
         lookups, new = self._assembly.lookups(ids), dict[str, NewRows]()
         if self._rows_of is not None:
@@ -201,7 +201,7 @@ class Preparer(Prepare[Prepared]):
         return Measured(batch, measured, self.sizes.fit(measured.loose), self.sizes.learned, new)
 
     def finish(self, measured: Measured) -> Prepared:
-        """The batch, ready for a step. Copies are started, not waited for."""
+        """Return the batch, ready for a step. Copies are started, not waited for."""
         batch = measured.batch
         with self.stages.timed(PACK):
             columns: dict[str, Any] = {name: _numbered(batch.keys[name]) for name in self._keys & batch.keys.keys()}
@@ -227,7 +227,7 @@ class Preparer(Prepare[Prepared]):
 
 
 def alike(embedder: Embedder, feeds: Sequence[Feed]) -> tuple[Feed, ...]:
-    """The batches of one step, all of the same sizes: those before a growth are padded further."""
+    """Return the batches of one step, all of the same sizes: batches before a growth are padded further."""
     if len(feeds) == 1 or len({feed.layout for feed in feeds}) == 1:
         return tuple(feeds)
     packed = of_one_size(embedder.stacks, [feed.packed for feed in feeds])
@@ -237,7 +237,7 @@ def alike(embedder: Embedder, feeds: Sequence[Feed]) -> tuple[Feed, ...]:
 
 
 def _numbered(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-    """The keys of one batch as 0, 1, ...: devices compute with 32 bits, and only equality within the batch counts."""
+    """Return the keys of one batch as 0, 1, ...: devices have 32 bits, and only equality within the batch matters."""
     return np.unique(keys, return_inverse=True)[1].astype(np.int32)
 
 

@@ -1,4 +1,4 @@
-"""`InFlight`: steps that the device was given and that nobody has looked at yet."""
+"""`InFlight`: steps that the device was given and whose results were not checked yet."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ MOST: Final = 4
 
 
 class Started(NamedTuple):
-    """A step that was started: its number, its batches, where in the data and in which epoch they begin, its report.
+    """A step that was started: its number, its batches, their first position and epoch in the data, its report.
 
-    ``overwritten``: rows that started anew before it.
+    ``overwritten``: rows that started fresh before it.
     """
 
     step: int
@@ -32,24 +32,24 @@ class Started(NamedTuple):
 
 
 class InFlight:
-    """A short queue. A step that was not finite is noticed as it leaves the queue: the device never waits for that."""
+    """A short queue. Each step is checked for finite values as it leaves the queue, so that the device never waits."""
 
     def __init__(self) -> None:
         self._started: deque[Started] = deque()
 
     def add(self, started: Started) -> Started | None:
-        """One more; gives the step that was not finite, if one has just been found."""
+        """Add a step; return the step that was not finite, if one has just been found."""
         started.report.go.copy_to_host_async()
         self._started.append(started)
         return self.settle(MOST)
 
     @property
     def is_empty(self) -> bool:
-        """Whether the device has nothing left to do."""
+        """Return whether the device has nothing left to do."""
         return not self._started or bool(self._started[-1].report.go.is_ready())  # type: ignore[attr-defined]
 
     def settle(self, left: int = 0) -> Started | None:
-        """Waits until at most ``left`` steps are in flight; the first step that was not finite, or None."""
+        """Wait until at most ``left`` steps are in flight; return the first step that was not finite, or None."""
         while len(self._started) > left:
             oldest = self._started.popleft()
             if not np.asarray(oldest.report.go):  # waits for it
@@ -59,5 +59,5 @@ class InFlight:
 
 
 def wait(values: Any) -> None:
-    """Until the device has computed them."""
+    """Wait until the device has computed them."""
     jax.block_until_ready(values)  # type: ignore[no-untyped-call]

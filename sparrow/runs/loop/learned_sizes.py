@@ -14,23 +14,23 @@ GROWTHS, STACK = "growths", "stack/"
 
 
 class LearnedSizes:
-    """What the batches of a run have taught, so that a resumed run compiles nothing that the first one did not.
+    """The sizes of a run's batches, so that a resumed run compiles the same programs as the first one.
 
     Batches are made ahead: a checkpoint holds the sizes as of the last batch that a step took, so that every batch has
     the same size as in a run that was never stopped.
     """
 
     def __init__(self, preparers: Mapping[str, Preparer], batch_sizes: Mapping[str, int]) -> None:
-        """``preparers`` and the number of examples in their batches, by use: ``train`` and ``evaluate``."""
+        """Take the preparers and the number of examples in their batches, by use: ``train`` and ``evaluate``."""
         self._preparers, self._batch_sizes = preparers, batch_sizes
         self._taken: Learned | None = None
 
     def took(self, batches: Sequence[Prepared]) -> None:
-        """A training step takes these batches."""
+        """Note that a training step takes these batches."""
         self._taken = batches[-1].learned
 
     def state(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Arrays by name."""
+        """Return the arrays by name."""
         arrays: dict[str, np.ndarray[Any, Any]] = {}
         for use, preparer in self._preparers.items():
             learned = self._taken if use == "train" and self._taken is not None else preparer.sizes.learned
@@ -40,7 +40,7 @@ class LearnedSizes:
         return arrays
 
     def restore(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        """The inverse of `state`. Where batches have another number of examples, their sizes are learned anew."""
+        """Continue from the arrays of `state`. Batches with another number of examples learn their sizes again."""
         for use, preparer in self._preparers.items():
             if f"{use}/{GROWTHS}" not in arrays:
                 continue

@@ -1,4 +1,4 @@
-"""How long a run is, in optimizer steps, where that can be known before it starts."""
+"""The length of a run in optimizer steps, where it is known before the start."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from sparrow.data import Pipeline
 
 
 class Length(NamedTuple):
-    """How long a run is.
+    """The length of a run.
 
     Attributes:
-      config: with schedules that know how many steps an epoch has.
-      steps: that the run makes; malformed rows that are left out make it shorter. None: the source cannot tell.
-      note: what was found out about epochs, to be said; empty where no schedule counts them.
+      config: the config, with the number of steps per epoch in its schedules.
+      steps: the number of steps; malformed rows that are left out make it smaller. None: not known for the source.
+      note: the number of steps per epoch, for the log; empty where no schedule counts epochs.
     """
 
     config: Config
@@ -23,7 +23,7 @@ class Length(NamedTuple):
 
 
 def length(config: Config, pipeline: Pipeline[Any]) -> Length:
-    """The length of a run on these batches. Rows are counted only where epochs matter."""
+    """Return the length of a run on these batches. Rows are counted only where epochs matter."""
     train, scheduled = config.train, counts_epochs(config)
     batches = pipeline.batches_per_epoch() if scheduled or train.epochs is not None else None
     if batches is None:

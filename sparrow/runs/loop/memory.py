@@ -1,4 +1,4 @@
-"""How much memory a run holds now."""
+"""The memory that a run holds now."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import jax
 
 
 def memory() -> dict[str, float]:
-    """Bytes by where: ``host_memory`` (resident set of this process), and ``device_memory`` where the device counts it.
+    """Return the bytes of ``host_memory`` (resident set of this process) and, where known, ``device_memory``.
 
     On a machine whose only device is its CPU, the tables are in the process's own memory.
     """
@@ -22,7 +22,7 @@ def memory() -> dict[str, float]:
 
 
 def status_bytes(field: str) -> int | None:
-    """A number of bytes that Linux tells about this process, such as VmRSS or VmHWM; None where there is none."""
+    """Return a number of bytes from Linux's status of this process, such as VmRSS or VmHWM; None where missing."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:

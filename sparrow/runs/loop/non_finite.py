@@ -1,4 +1,4 @@
-"""A loss or gradient that is not finite: where it comes from."""
+"""The source of a loss or gradient that is not finite."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from sparrow.runs.loop.program import Program, TrainState
 from sparrow.trees import named_leaves
 
 SHOWN = 3
-"""How many names a sentence lists."""
+"""The number of names that a sentence lists."""
 
 
 class NonFinite(RunError):
-    """A run that was stopped by a loss or gradient that is not finite. The state is that of the step before."""
+    """A run that was stopped by a loss or gradient that is not finite. The state is the one of the previous step."""
 
 
 def culprit(program: Program, state: TrainState, bad: Started) -> str:
-    """A line for the step and the batch, and one for each thing in it that is not finite."""
+    """Return a line for the step and the batch, and one for each of their values that is not finite."""
     loss, position = float(bad.report.loss), bad.position
     what = f"the loss is {loss}" if not np.isfinite(loss) else "a gradient is not finite"
     batches = f"batch {position['batches'] + 1}"
@@ -39,7 +39,7 @@ def culprit(program: Program, state: TrainState, bad: Started) -> str:
 
 
 def _sources(program: Program, state: TrainState, feed: Feed) -> list[str]:
-    """The first of inputs, tables, parameters, outputs and gradients that is not finite."""
+    """Return the first of inputs, tables, parameters, outputs and gradients that is not finite."""
     found = [*_inputs(feed), *_tables(program, state, feed)]
     found = found or [f"parameter {name} is not finite" for name in _named(state.optimizer.params)]
     if found:
@@ -89,13 +89,13 @@ def _gradients(program: Program, state: TrainState, feed: Feed) -> str:
 
 
 def _named(tree: Mapping[str, Any]) -> list[str]:
-    """The paths of the leaves that are not finite."""
+    """Return the paths of the leaves that are not finite."""
     finite = jax.device_get({name: jnp.isfinite(leaf).all() for name, leaf in named_leaves(tree).items()})
     return [name for name, good in finite.items() if not good]
 
 
 def _rows(array: Any) -> Any:
-    """Which rows of a batch are not finite."""
+    """Return the rows of a batch that are not finite."""
     array = np.asarray(array)
     if not jnp.issubdtype(array.dtype, jnp.floating):
         return np.array([], np.int64)

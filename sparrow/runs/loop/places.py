@@ -1,4 +1,4 @@
-"""Memory of this machine and of its devices: how much there is, and how much is free."""
+"""Memory of this machine and of its devices, total and free."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import jax
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Somewhere that holds memory.
+    """A place with memory.
 
     Attributes:
       name: "host", or the device.
-      total: bytes; None: not known.
-      free: bytes now.
+      total: its bytes; None: not known.
+      free: the bytes that are free now.
     """
 
     name: str
@@ -25,7 +25,7 @@ class Place:
 
 
 def host_memory() -> Place:
-    """Of the machine, or of the container that this process is in where that has less."""
+    """Return the memory of the machine, or of the container of this process where that has less."""
     fields = {}
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
@@ -42,7 +42,7 @@ def host_memory() -> Place:
 
 
 def device_memory() -> tuple[Place, ...]:
-    """Of devices that have their own."""
+    """Return the memory of devices that have their own."""
     places = []
     for device in jax.local_devices():
         stats = device.memory_stats()
@@ -60,7 +60,7 @@ def _physical() -> int | None:
 
 
 def _cached(path: str) -> int:
-    """Bytes of files that a container keeps in memory, and gives up where memory is needed."""
+    """Return the bytes of files that a container keeps in memory, and frees where memory is needed."""
     try:
         fields = dict(line.split() for line in Path(path).read_text().splitlines())
         return int(fields["inactive_file"]) + int(fields["active_file"])

@@ -26,11 +26,11 @@ from sparrow.tasks import Scores, States, total_loss
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class TrainState:
-    """All that a training step changes; donated to it.
+    """The values that a training step changes; donated to it.
 
     Attributes:
-      optimizer: tables, dense parameters and what trains them.
-      rest: what the model changes by itself: keys of dropout, batch statistics.
+      optimizer: tables, dense parameters and their optimizer state.
+      rest: values that the model itself changes: keys of dropout, batch statistics.
       metrics: the states of the metrics of training.
     """
 
@@ -41,13 +41,13 @@ class TrainState:
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """What a config describes, ready to run. `Program.of` makes it.
+    """A config, ready to run. `Program.of` makes it.
 
     Attributes:
-      config: where it all comes from.
+      config: the config that it was made from.
       assembly: the features, lookups and model inputs.
       embedder: the tables.
-      optimizer: what trains.
+      optimizer: the optimizer of tables and dense parameters.
       apply: the model.
       fresh: parameters and rest of the model before the first step.
       vocabularies: the ids of dynamic tables, which training changes; None where there are none.
@@ -63,7 +63,7 @@ class Program:
 
     @classmethod
     def of(cls, config: Config) -> Program:
-        """Builds everything; what does not fit together is a `ConfigError`."""
+        """Build everything, or raise `ConfigError` for parts that do not fit together."""
         assembly = assemble(config)
         if not assembly.specs:
             raise ConfigError([Problem(("data", "features"), "none of them has a table; add an id feature")])
@@ -96,7 +96,7 @@ class Program:
         return cls(config, assembly, embedder, trainer, apply, (params, rest), vocabularies)
 
     def preparer(self, traffic: Traffic | None = None, *, train: bool = False) -> Preparer:
-        """The work of a pipeline's thread on each batch. Every pipeline has its own, which learns its sizes.
+        """Return the work of a pipeline's thread on each batch. Each pipeline has its own, with its own sizes.
 
         ``train``: whether new ids of dynamic tables get rows.
         """
@@ -109,20 +109,20 @@ class Program:
         return Scores(self.config.tasks, train=True)
 
     def init(self) -> TrainState:
-        """The state before the first step: the seed's, and nothing else's."""
-        # A step gives its state away, buffers and all: the model's own stay here.
+        """Return the state before the first step, which depends on the seed alone."""
+        # A step donates its buffers: these are copies of the model's own.
         params, rest = jax.tree.map(jnp.copy, self.fresh)
         embedding = self.embedder.init(jax.random.key(self.config.train.seed))
         return TrainState(self.optimizer.init(embedding, params), rest, self.train_scores.init())
 
     def allocated(self) -> TrainState:
-        """`init`, where the memory holds it; else a `ConfigError` with the numbers."""
+        """Return `init`, or raise `ConfigError` with the numbers where the memory cannot hold it."""
         refuse_large_tables(self.embedder)
         return self.init()
 
     def loss(self, params: Any, acts: Any, rest: Any, feed: Feed) -> tuple[jax.Array, tuple[Any, ...]]:
-        """The total loss of a batch, and beside it: its terms by task, the model's outputs, and its new rest."""
-        before = rest  # the keys of dropout: the gradients that are weighed are those of this step
+        """Return the total loss of a batch, its terms by task, the model's outputs, and its new rest."""
+        before = rest  # the same keys of dropout for the gradients of the tasks
         outputs, rest = self.apply.train(params, rest, acts, feed.numbers)
         total, terms = total_loss(self.config.tasks, outputs, feed.columns)
         if self.config.train.pareto_loss_weights:
@@ -146,17 +146,17 @@ class Program:
         return dict(zip(tasks, jax.lax.stop_gradient(pareto_weights(gram, floors)), strict=True))
 
     def outputs(self, state: OptimizerState, rest: Any, feed: Feed) -> Mapping[str, jax.Array]:
-        """The model's outputs for a batch, without dropout, in the precision that it is trained in."""
+        """Return the model's outputs for a batch, without dropout, in the precision that it is trained in."""
         acts = self.embedder.lookup(state.embedding, feed.packed)
         return self.forward(state.params, rest, acts, feed.numbers)
 
     def forward(self, params: Any, rest: Any, acts: Any, numbers: Any) -> Mapping[str, jax.Array]:
-        """What comes after the lookup in `outputs`."""
+        """Return the model's outputs from the activations, as `outputs` does after the lookup."""
         precision = self.optimizer.precision
         return self.apply.predict(cast(params, precision), rest, cast(acts, precision), numbers)
 
     def check(self, state: TrainState, feed: Feed, scores: Scores) -> None:
-        """Traces losses and metrics on a batch: outputs, labels and metrics that do not fit are a `ConfigError`."""
+        """Trace losses and metrics on a batch; raise `ConfigError` for outputs, labels and metrics that do not fit."""
 
         def everything(state: TrainState, feed: Feed) -> Any:
             outputs = self.outputs(state.optimizer, state.rest, feed)

@@ -1,4 +1,4 @@
-"""`Progress`: where a run stands, beside the state that steps change."""
+"""`Progress`: the position of a run, besides the state that steps change."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ class Best(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """Plain values that a checkpoint holds, so that a run goes on as if it had never stopped.
+    """Plain values that a checkpoint holds, so that a run continues as if it had never stopped.
 
     Attributes:
-      steps: optimizer steps made, those that were skipped included.
-      epoch: epochs whose end was acted upon.
-      position: in the data, after the last step.
+      steps: optimizer steps made, including skipped ones.
+      epoch: completed epochs.
+      position: the position in the data after the last step.
       evaluated_at: the step of the last evaluation, or -1.
-      results: what it gave.
-      evaluation_due: whether an evaluation after the last step was broken off.
+      results: the results of that evaluation.
+      evaluation_due: whether an evaluation after the last step was interrupted.
       best: the best evaluation by ``train.checkpoint.best_by``.
-      watched: what early stopping remembers: the best value, and how many evaluations brought nothing better since.
-      log: how long the files of the log are.
+      watched: the state of early stopping: the best value, and the number of evaluations without a gain since.
+      log: the lengths of the files of the log.
     """
 
     steps: int = 0
@@ -42,7 +42,7 @@ class Progress:
     log: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON, where a number that is not finite is null."""
+        """Return plain values for JSON, where a number that is not finite is null."""
         fields: dict[str, Any] = dataclasses.asdict(self)
         fields["results"] = {name: _to_json(value) for name, value in self.results.items()}
         fields["watched"] = [_to_json(self.watched[0]), self.watched[1]]
@@ -50,7 +50,7 @@ class Progress:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Progress:
-        """The inverse of `to_dict`."""
+        """Return the progress of a mapping from `to_dict`."""
         results = {name: _from_json(value) for name, value in fields["results"].items()}
         best = None if fields["best"] is None else Best(*fields["best"])
         watched = (_from_json(fields["watched"][0]), fields["watched"][1])

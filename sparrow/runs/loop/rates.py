@@ -10,7 +10,7 @@ from sparrow.runs.loop.program import Program
 
 
 class Rates:
-    """Every learning rate that a config sets: of the dense parameters by part, of the tables where they differ."""
+    """Every learning rate that a config sets: by part for the dense parameters, by table where tables differ."""
 
     def __init__(self, program: Program) -> None:
         _, schedules = dense_optimizer(program.config.train.dense_optimizer)
@@ -23,7 +23,7 @@ class Rates:
             self._tables |= {f"sparse/{name}": rule.learning_rate for name, rule in rules.items()}
 
     def at(self, step: int) -> dict[str, float]:
-        """The rates of the update that makes step ``step``, counted from 1."""
+        """Return the rates of the update that makes step ``step``, counted from 1."""
         rates = self._dense | self._tables
         return {f"learning_rate/{name}": _value(rate, step - 1) for name, rate in rates.items()}
 

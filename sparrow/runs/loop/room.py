@@ -1,4 +1,4 @@
-"""Refuses models that the memory cannot hold, before anything of them is allocated."""
+"""Checks that refuse models too large for the memory, before anything of them is allocated."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from sparrow.runs.loop.places import Place, device_memory, host_memory
 from sparrow.trees import named_leaves
 
 SHOWN: Final = 3
-"""Tables or parameters that the message names."""
+"""The number of tables or parameters that the message names."""
 
 
 def refuse_large_layers(build: Callable[[], Any]) -> None:
-    """Compare the parameters of a model that is not built yet with the free memory; `ConfigError` if they are more."""
+    """Compare the parameters of a model with the free memory before it is built; raise `ConfigError` if too large."""
     state = nnx.state(nnx.eval_shape(build))
     shapes = {name: math.prod(leaf.shape) * leaf.dtype.itemsize for name, leaf in named_leaves(state).items()}
     _refuse("model", "parameters", shapes, 0)
 
 
 def refuse_large_tables(embedder: Embedder, dense: int = 0) -> None:
-    """Compare tables, slots and ``dense`` bytes with the free memory; `ConfigError` if they are more."""
+    """Compare tables, slots and ``dense`` bytes with the free memory; raise `ConfigError` if they are more."""
     state = jax.eval_shape(embedder.init, jax.random.key(0))
     sizes: dict[str, int] = {}
     for stack in embedder.stacks:
@@ -37,8 +37,8 @@ def refuse_large_tables(embedder: Embedder, dense: int = 0) -> None:
     _refuse("data.features", "tables with their slots", sizes, dense)
 
 
-def _refuse(field: str, what: str, sizes: Mapping[str, int], beside: int) -> None:
-    need, place = sum(sizes.values()) + beside, _free()
+def _refuse(field: str, what: str, sizes: Mapping[str, int], others: int) -> None:
+    need, place = sum(sizes.values()) + others, _free()
     if place is None or place.free is None or need <= place.free:
         return
     largest = sorted(sizes, key=lambda name: -sizes[name])[:SHOWN]

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while training: noted, and acted upon between two steps."""
+"""Ctrl-C and SIGTERM while training: noted, and handled between two steps."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import Any
 
 
 class StopRequest:
-    """Whether somebody wants the run to stop. The second Ctrl-C stops it at once."""
+    """A request to stop the run. The second Ctrl-C stops it at once."""
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """Takes the signals over inside the block. Outside the main thread Python allows none, and nothing changes."""
+        """Handle the signals inside the block. Outside the main thread Python allows no handlers: nothing changes."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        # What is ignored stays ignored, as under nohup.
+        # An ignored signal stays ignored, as under nohup.
         numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not signal.SIG_IGN]
         before = {number: signal.signal(number, self._note) for number in numbers}
         try:
@@ -37,6 +37,6 @@ class StopRequest:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             raise KeyboardInterrupt
         if self.received is None:
-            # Not print: the signal may have come in the middle of one.
-            os.write(2, b"stopping after this step; Ctrl-C leaves at once\n")
+            # Not print: the signal may have arrived in the middle of one.
+            os.write(2, b"stopping after this step; Ctrl-C ends at once\n")
             self.received = signal.Signals(number)

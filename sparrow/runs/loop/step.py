@@ -17,16 +17,16 @@ from sparrow.trees import named_leaves
 
 
 class Report(NamedTuple):
-    """What a step tells about itself: scalars on the device, fetched only when they are shown.
+    """Facts about a step: scalars on the device, fetched only when they are shown.
 
     Attributes:
-      loss: the total.
-      terms: its part of each task.
-      gradient_norm: of tables and dense parameters together, or None.
-      gradient_norms: of each dense parameter by its path; empty unless asked for.
-      gradients: of each dense parameter by its path; empty unless asked for.
-      go: whether the run may go on: false after the first step that was not finite, where that stops a run. The steps
-        after it change nothing, so that the state stays that of the last good step until somebody looks.
+      loss: the total loss.
+      terms: the loss of each task.
+      gradient_norm: the norm over tables and dense parameters together, or None.
+      gradient_norms: the norm of each dense parameter by its path; empty unless requested.
+      gradients: the gradient of each dense parameter by its path; empty unless requested.
+      go: whether the run may continue: false after the first step that was not finite, where that stops a run. Later
+        steps change nothing, so that the state of the last good step stays until the host checks.
     """
 
     loss: jax.Array
@@ -41,10 +41,10 @@ TrainStep = Callable[..., tuple[TrainState, Report]]
 
 
 def train_step(program: Program, log: Callable[[str], None] | None = None) -> TrainStep:
-    """The compiled step: ``step(state, feeds, go)`` takes the micro-batches of one step; the state is donated.
+    """Return the compiled step: ``step(state, feeds, go)`` takes the micro-batches of one step; the state is donated.
 
-    Micro-batches may differ in size: each counts by its examples, as in one batch of them all. ``go`` is that of the
-    report before; without one, the step is made. ``log`` gets a line for each program after the first.
+    Micro-batches may differ in size: each is weighted by its examples, as in one batch. ``go`` comes from the previous
+    report; without one, the step is made. ``log`` receives a line for each program after the first.
     """
     optimizer, summaries = program.optimizer, program.config.train.summaries
     stops = program.config.train.non_finite == "stop"

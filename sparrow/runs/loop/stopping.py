@@ -1,4 +1,4 @@
-"""Early stopping: watches one number of the evaluations."""
+"""Early stopping by one number of the evaluations."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from sparrow.registry import nearest
 
 
 class Watch:
-    """Says when evaluations bring nothing better any more.
+    """A watch for evaluations without a gain.
 
     >>> watch = Watch(EarlyStopping(metric="auc", mode="max", patience=2), ["loss", "auc"])
-    >>> [watch.says_stop({"auc": value}) for value in (0.6, 0.7, 0.65, 0.7)]
+    >>> [watch.should_stop({"auc": value}) for value in (0.6, 0.7, 0.65, 0.7)]
     [False, False, False, True]
 
     A value that is not a number is never better.
@@ -27,8 +27,8 @@ class Watch:
         self.best = math.nan
         self.without_gain = 0
 
-    def says_stop(self, results: Mapping[str, float]) -> bool:
-        """Takes the results of one evaluation; whether they were the last straw."""
+    def should_stop(self, results: Mapping[str, float]) -> bool:
+        """Take the results of one evaluation, and return whether to stop."""
         if self.policy is None:
             return False
         value = results[self.policy.metric]
@@ -40,12 +40,12 @@ class Watch:
 
     @property
     def is_over(self) -> bool:
-        """Whether there were enough evaluations without a gain."""
+        """Return whether there were enough evaluations without a gain."""
         return self.policy is not None and self.without_gain >= self.policy.patience
 
     @property
     def reason(self) -> str:
-        """Why training ends."""
+        """The reason why training ends."""
         if self.policy is None:
             return ""
         times = f"{self.without_gain} evaluation{'s' * (self.without_gain > 1)}"
@@ -53,7 +53,7 @@ class Watch:
 
 
 def is_better(value: float, best: float, mode: str, min_change: float = 0.0) -> bool:
-    """Whether ``value`` beats ``best`` by more than ``min_change``; anything beats NaN, which beats nothing.
+    """Return whether ``value`` beats ``best`` by more than ``min_change``; anything beats NaN, which beats nothing.
 
     >>> is_better(0.7, 0.6, "max"), is_better(0.7, 0.6, "min"), is_better(0.7, math.nan, "min")
     (True, False, True)
@@ -63,6 +63,6 @@ def is_better(value: float, best: float, mode: str, min_change: float = 0.0) -> 
 
 
 def check_metric(metric: str, names: Sequence[str], field: Path) -> None:
-    """Refuses a metric that evaluations do not give."""
+    """Refuse a metric that is not among the results of evaluations."""
     if metric not in names:
         raise ConfigError([Problem(field, f"evaluation has no such result: {nearest(metric, names)}")])

@@ -1,4 +1,4 @@
-"""The training loop: batches in, steps out, the device never kept waiting."""
+"""The training loop, which keeps the device busy."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ from sparrow.trees import named_leaves
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """What a training run gives.
+    """The result of a training run.
 
     Attributes:
-      program: what was trained.
-      state: as it is after the last step.
-      results: of the last evaluation; empty where there is no data to evaluate on.
-      steps: how many were made, before and after the run was resumed.
-      examples_per_second: over all steps but the first, which compiles; evaluations do not count.
+      program: the program that was trained.
+      state: its state after the last step.
+      results: the results of the last evaluation; empty where there is no data to evaluate on.
+      steps: the number of steps, before and after the run was resumed.
+      examples_per_second: the speed over all steps but the first, which compiles; evaluations do not count.
     """
 
     program: Program
@@ -71,19 +71,19 @@ def train(
     stream: TextIO | None = None,
     extras: Mapping[str, Extra] = MappingProxyType({}),
 ) -> Trained:
-    """Trains what the config describes and evaluates it.
+    """Train the model of a config and evaluate it.
 
-    Ctrl-C and SIGTERM end it after the step in work, with the state saved: that is an `Interrupted`. What else ends it
-    before its time is a `RunError`, a `NonFinite` among them.
+    Ctrl-C and SIGTERM end it after the current step, with the state saved, by `Interrupted`. Other early ends raise
+    `RunError`, such as `NonFinite`.
 
     Args:
-      config: with the sections ``data`` and ``model``.
-      model_dir: where checkpoints and logs go; ``config.model_dir`` unless given; nothing is kept without one.
-      resume: whether to go on with the run in that folder, to the same bits as if it had never stopped. That holds on
-        the same kind of device, with as many threads, the same backend and versions; a difference in them is logged.
+      config: a config with the sections ``data`` and ``model``.
+      model_dir: the folder of checkpoints and logs; by default ``config.model_dir``; without one nothing is written.
+      resume: whether to continue the run in that folder, to the same bits as if it had never stopped. This holds on
+        the same kind of device, with as many threads, the same backend and versions; differences are logged.
       overwrite: whether to replace the run in that folder.
-      stream: where lines go; the standard output unless given.
-      extras: what else a checkpoint holds, by name.
+      stream: the stream of the log; by default the standard output.
+      extras: further content of checkpoints, by name.
     """
     path = model_dir if model_dir is not None else config.model_dir
     folder = None if path is None else RunFolder(path)
@@ -103,7 +103,7 @@ def _train(
         folder.refuse_if_unusable()
         folder.refuse_if_used()
         folder.refuse_if_taken(resume, overwrite)
-    lines: list[str] = []  # for the log, before there is one
+    lines: list[str] = []  # for the log, before it is open
     words: Vocabularies | None = None
     if folder is not None and resume:
         config, words = owned_words(folder, config, lines.append)
@@ -121,7 +121,7 @@ def _train(
     with contextlib.ExitStack() as stack:
         if folder is not None:
             stack.enter_context(folder.locked(lines.append))
-            folder.refuse_if_unusable()  # somebody may have finished in the meantime
+            folder.refuse_if_unusable()  # another process may have finished in the meantime
             folder.refuse_if_taken(resume, overwrite)
         start = resumed(folder, program, pipeline, extras, lines.append) if folder is not None and resume else None
         state, progress = start or (_first(program, lines.append), Progress(position=pipeline.position()))
@@ -131,7 +131,7 @@ def _train(
             folder.begin()
             if start is None:
                 folder.clear()
-            saver = Saver(folder, program, words or Vocabularies.of(config), extras, lambda line: log.say(line))
+            saver = Saver(folder, program, words or Vocabularies.of(config), extras, lambda line: log.line(line))
             saver.begin(progress)
         log = stack.enter_context(
             Log(
@@ -143,12 +143,12 @@ def _train(
                 lengths=progress.log,
             )
         )
-        log.say(f"training {program.embedder}")
+        log.line(f"training {program.embedder}")
         if evaluator is not None:
-            evaluator.log_programs(log.say)
+            evaluator.log_programs(log.line)
         for line in lines:
-            log.say(line)
-        stack.enter_context(recorder.recording(progress.steps, log.say))
+            log.line(line)
+        stack.enter_context(recorder.recording(progress.steps, log.line))
         return _Loop(program, pipeline, evaluator, log, saver, recorder, sizes, growing, state, progress).run()
 
 
@@ -180,7 +180,7 @@ class _Loop:
         self.stop = StopRequest()
         self.in_flight = InFlight()
         self.report: Report | None = None  # of the last step
-        self.step = train_step(program, log.say)
+        self.step = train_step(program, log.line)
         self.clock = Clock()
         self.waiting = Waiting(pipeline)
         pipeline.is_idle = lambda: self.in_flight.is_empty
@@ -192,7 +192,7 @@ class _Loop:
         return self.progress.steps
 
     def run(self) -> Trained:
-        """Trains to the end, or to what ends it."""
+        """Train to the end, or to an early end."""
         with contextlib.ExitStack() as stack:
             if self.saver is not None:
                 stack.enter_context(self.saver.closing())
@@ -207,13 +207,13 @@ class _Loop:
                 raise better from error
 
     def _train(self) -> None:
-        if self.watch.is_over or (self.progress.evaluation_due and self._evaluate_says_stop()):
+        if self.watch.is_over or (self.progress.evaluation_due and self._stops_after_evaluation()):
             return
         for taken in self._groups():
             epoch = self.pipeline.epochs_begun
             if epoch > self.progress.epoch:
                 self._note(epoch=epoch)
-                if self._pause_says_stop(epochs=epoch):
+                if self._stops_at_pause(epochs=epoch):
                     return
             if self.steps == self.began_at:
                 self.program.check(self.state, taken[0].feed, self.program.train_scores)
@@ -223,8 +223,8 @@ class _Loop:
             if is_due(self.steps, self.config.train.log_every_steps):
                 self._show()
             if line := self.waiting.line():
-                self.log.say(line)
-            if self._pause_says_stop(steps=self.steps):
+                self.log.line(line)
+            if self._stops_at_pause(steps=self.steps):
                 return
 
     def _step(self, taken: tuple[Prepared, ...]) -> None:
@@ -246,7 +246,7 @@ class _Loop:
             self.waiting.restart()
 
     def _groups(self) -> Iterator[tuple[Prepared, ...]]:
-        """The micro-batches of each optimizer step; the last step of the data may have fewer."""
+        """Return the micro-batches of each optimizer step; the last step of the data may have fewer."""
         accumulate, steps = self.config.train.accumulate, self.config.train.steps
         with contextlib.closing(iter(self.pipeline)) as batches:  # type: ignore[type-var]
             while steps is None or self.steps < steps:
@@ -255,18 +255,18 @@ class _Loop:
                 except WaitInterrupted:
                     self._leave_if_asked()
                     return
-                except (OSError, RuntimeError, MemoryError) as error:  # anything that a file system or a library does
+                except (OSError, RuntimeError, MemoryError) as error:  # a failure of a file system or a library
                     raise DataError(f"reading the data failed: {error}") from error
                 if not taken:
                     return
                 yield tuple(taken)
 
-    def _pause_says_stop(self, *, steps: int | None = None, epochs: int | None = None) -> bool:
-        """Between two steps: evaluates and saves where that is due, and ends where somebody wants it to."""
+    def _stops_at_pause(self, *, steps: int | None = None, epochs: int | None = None) -> bool:
+        """Evaluate and save between two steps where due, and return whether to stop."""
         stop, best = False, self.progress.best
         evaluate = self.config.evaluate
         if is_due(steps or epochs or 0, evaluate.every_epochs if steps is None else evaluate.every_steps):
-            stop = self._evaluate_says_stop()
+            stop = self._stops_after_evaluation()
         if self.schedule.is_due(steps=steps, epochs=epochs) or self.progress.best != best:
             self._save()
         self._leave_if_asked()
@@ -279,11 +279,11 @@ class _Loop:
             raise Interrupted(self.stop.received, self.steps)
 
     def _settle(self) -> None:
-        """Looks at every step that was started."""
+        """Check every step that was started."""
         self._stop_if(self.in_flight.settle())
 
     def _stop_if(self, bad: Started | None) -> None:
-        """Goes back to the last good step, whose state is still there, and stops."""
+        """Return to the last good step, whose state is still held, and stop."""
         if bad is None:
             return
         self._note(steps=bad.step - 1, position=bad.position, epoch=bad.epoch)
@@ -317,16 +317,16 @@ class _Loop:
 
     def _warn(self) -> None:
         for line in self.recorder.prepare.unvarying.warnings():
-            self.log.say(line)
+            self.log.line(line)
 
-    def _evaluate_says_stop(self) -> bool:
+    def _stops_after_evaluation(self) -> bool:
         self._evaluate()
-        if self.progress.evaluation_due:  # broken off
+        if self.progress.evaluation_due:  # interrupted
             return False
-        stop = self.watch.says_stop(self.progress.results)
+        stop = self.watch.should_stop(self.progress.results)
         self._note(watched=(self.watch.best, self.watch.without_gain))
         if stop:
-            self.log.say(f"stopped early at step {self.steps}: {self.watch.reason}")
+            self.log.line(f"stopped early at step {self.steps}: {self.watch.reason}")
         return stop
 
     def _evaluate(self) -> None:
@@ -335,7 +335,7 @@ class _Loop:
         self._settle()
         with self.clock.paused(), self.growing.at(self.steps):
             try:
-                results = self.evaluator(self.state, self.log.say, lambda: self.stop.received is not None)
+                results = self.evaluator(self.state, self.log.line, lambda: self.stop.received is not None)
             except EvaluationInterrupted:
                 self._note(evaluation_due=True)
                 return
@@ -357,21 +357,21 @@ class _Loop:
             path = self.saver.save(self.state, self.progress)
         self.saved_at = self.steps
         self.schedule.saved()
-        self.log.say(f"save   step {self.steps}  {path}")
+        self.log.line(f"save   step {self.steps}  {path}")
 
     def _finish(self) -> Trained:
         self._settle()
         self.growing.return_to(self.steps)
         self.clock.stop()
         if self.report is None:
-            self.log.say(f"nothing is left to do after step {self.steps}")
+            self.log.line(f"nothing is left to do after step {self.steps}")
         elif not is_due(self.steps, self.config.train.log_every_steps):
             self._show()
         self._warn()
         if self.pipeline.skipped:
-            self.log.say(f"{self.pipeline.skipped} malformed rows were left out")
+            self.log.line(f"{self.pipeline.skipped} malformed rows were left out")
         if skipped := int(self.state.optimizer.skipped):
-            self.log.say(f"{skipped} of {self.steps} steps were skipped: a loss or gradient was not finite")
+            self.log.line(f"{skipped} of {self.steps} steps were skipped: a loss or gradient was not finite")
         self._evaluate()
         self._leave_if_asked()
         self._save()
@@ -383,9 +383,9 @@ class _Loop:
         self.progress = dataclasses.replace(self.progress, **fields)
 
 
-def _first(program: Program, say: Callable[[str], None]) -> TrainState:
+def _first(program: Program, log: Callable[[str], None]) -> TrainState:
     start = program.config.train.start_from
-    return program.allocated() if start is None else started(program, start, say)
+    return program.allocated() if start is None else started(program, start, log)
 
 
 def _learned_sizes(config: Config, recorder: Recorder, evaluator: Evaluator | None) -> LearnedSizes:

@@ -1,7 +1,7 @@
-"""A batch as one array: all that a step needs from the host goes to the device in one transfer.
+"""A batch as one array: one transfer moves all inputs of a step to the device.
 
-Every array of a batch has values of 32 bits. They stand one after the other in one buffer of words, and the jitted
-functions cut it apart again, which costs nothing: the places are part of the program.
+Every array of a batch has values of 32 bits. They lie one after the other in one buffer of words, and the jitted
+functions cut it apart again, at no cost: the places are part of the program.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 ALIGNED: Final = 16
-"""Words: arrays begin at multiples of 64 bytes, which is what XLA asks of memory that it is to use as it stands."""
+"""Words: arrays begin at multiples of 64 bytes, which XLA needs to use memory without a copy."""
 
 
 class Place(NamedTuple):
-    """Where an array stands in the buffer."""
+    """The place of an array in the buffer."""
 
     word: int
     shape: tuple[int, ...]
@@ -28,18 +28,18 @@ class Place(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """How to cut a buffer into the arrays of a tree; hashable.
+    """The places of the arrays of a tree in a buffer; hashable.
 
     Attributes:
-      structure: of the tree.
-      places: of its leaves; leaves that are the same array have the same place.
+      structure: the structure of the tree.
+      places: the places of its leaves; leaves that are the same array have the same place.
     """
 
     structure: Any
     places: tuple[Place, ...]
 
     def split(self, buffer: jax.Array) -> Any:
-        """The tree."""
+        """Return the tree."""
         made = {place: _cut(buffer, place) for place in dict.fromkeys(self.places)}
         return jax.tree.unflatten(self.structure, [made[place] for place in self.places])
 
@@ -59,7 +59,7 @@ class Arena:
         self._made: dict[int, tuple[Any, int]] = {}  # by id: the array, which stays alive, and its place
 
     def empty(self, size: int, dtype: Any) -> npt.NDArray[Any]:
-        """A flat array with any content: of the buffer where there is room for it."""
+        """Return a flat array with any content, in the buffer where it has room."""
         begin, end = self._used, self._used + size
         if end > len(self.buffer):
             return np.empty(size, dtype)
@@ -69,7 +69,7 @@ class Arena:
         return made
 
     def join(self, tree: Any) -> tuple[npt.NDArray[np.int32], Layout]:
-        """All arrays of the tree in one buffer, and how to cut it."""
+        """Return all arrays of the tree in one buffer, and its layout."""
         leaves, structure = jax.tree.flatten(tree)
         unique = {id(leaf): leaf for leaf in leaves}
         words = {key: _words(leaf) for key, leaf in unique.items() if key not in self._made}
@@ -92,14 +92,14 @@ class Arena:
 
 
 def aligned(words: int) -> npt.NDArray[np.int32]:
-    """A buffer of words that begins at a multiple of 64 bytes."""
+    """Return a buffer of words that begins at a multiple of 64 bytes."""
     memory = np.empty(words + ALIGNED, np.int32)
     skip = -(memory.__array_interface__["data"][0] // 4) % ALIGNED
     return memory[skip : skip + words]
 
 
 def _words(leaf: Any) -> npt.NDArray[Any]:
-    """The leaf as values of 32 bits."""
+    """Return the leaf as values of 32 bits."""
     array = np.asarray(leaf)
     if array.dtype.itemsize == 4:
         return array
@@ -107,7 +107,7 @@ def _words(leaf: Any) -> npt.NDArray[Any]:
 
 
 class Buffers:
-    """Arenas that are used again, once their content is on the device; a CPU uses the memory itself, so not there."""
+    """Arenas that are reused once their content is on the device; not on a CPU, which uses the memory itself."""
 
     def __init__(self) -> None:
         self._sent: deque[tuple[Any, npt.NDArray[np.int32]]] = deque(maxlen=32)
@@ -115,7 +115,7 @@ class Buffers:
         self._again = jax.default_backend() != "cpu"
 
     def arena(self) -> Arena:
-        """Memory for one batch, as large as the largest so far needed."""
+        """Return memory for one batch, as large as the largest so far needed."""
         made = Arena(0)
         try:
             on_device, memory = self._sent.popleft()
@@ -130,7 +130,7 @@ class Buffers:
         return made
 
     def send(self, arena: Arena, tree: Any) -> tuple[jax.Array, Layout]:
-        """The arrays on their way to the device, and how to cut them apart. The copy is started, not waited for."""
+        """Start the copy of the arrays to the device, and return them with their layout."""
         words, layout = arena.join(tree)
         return self.put(arena.buffer, len(words)), layout
 

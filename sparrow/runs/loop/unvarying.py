@@ -1,4 +1,4 @@
-"""`Unvarying`: columns from which nothing can be learned, such as one that is null or NaN in every row."""
+"""`Unvarying`: columns without information, such as one that is null or NaN in every row."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from sparrow.data import Batch
 from sparrow.embedding import Ragged
 
 ENOUGH: Final = 10_000
-"""Rows after which a column that has never varied is worth a warning; the end of the run counts too."""
+"""Rows after which a column that has never varied gets a warning; so does one at the end of the run."""
 
 
 class Unvarying:
-    """Looks at each number and label until it has varied, and at each id feature until it has had an id.
+    """A watch of each number and label until it has varied, and of each id feature until it has had an id.
 
     >>> watch = Unvarying()
     >>> watch.add(Batch(numbers={"price": np.zeros((4, 1), np.float32)}, labels={"click": np.array([0.0, 1, 0, 1])}))
@@ -30,7 +30,7 @@ class Unvarying:
         self._is_done = False
 
     def add(self, batch: Batch) -> None:
-        """One more batch. Called by the pipeline's thread."""
+        """Examine one more batch. Called by the pipeline's thread."""
         if self._is_done or not len(batch):
             return
         self._rows += len(batch)
@@ -53,11 +53,11 @@ class Unvarying:
 
     @property
     def is_due(self) -> bool:
-        """Whether to ask for `warnings` now."""
+        """Whether `warnings` is due now."""
         return not self._is_done and self._rows >= ENOUGH
 
     def warnings(self) -> list[str]:
-        """A line for each column that has never varied. The first call ends the watch."""
+        """Return a line for each column that has never varied. The first call ends the watch."""
         if self._is_done:
             return []
         self._is_done = True

@@ -13,7 +13,7 @@ EVERY: Final = 60.0
 
 
 class Waiting:
-    """Watches how long a pipeline keeps the device waiting.
+    """The time that a pipeline keeps the device waiting.
 
     >>> class Slow:
     ...     waited = 0.0
@@ -31,16 +31,16 @@ class Waiting:
         self.restart()
 
     def restart(self) -> None:
-        """Forget everything before now."""
+        """Start again from zero."""
         self._lap = self._line = self._now()
 
     def lap(self) -> float:
-        """The share since the last call."""
+        """Return the share since the last call."""
         before, self._lap = self._lap, self._now()
         return _share(before, self._lap)
 
     def line(self) -> str | None:
-        """A line for the log, once a minute."""
+        """Return a line for the log, once a minute."""
         now = self._now()
         seconds = now[0] - self._line[0]
         if seconds < EVERY:

@@ -1,1 +1,1 @@
-"""The records that a run leaves for people: the log, TensorBoard files, lookups by row, versions, the report."""
+"""The records of a run for people: the log, TensorBoard files, lookups by row, versions, the report."""

@@ -1,4 +1,4 @@
-"""`Appended`: a file that grows by whole pieces."""
+"""`Appended`: a file that grows by complete pieces."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 
 class Appended:
-    """A file that pieces are added to. One that does not fit on the disk leaves no part of it, and is an `OSError`."""
+    """A file that pieces are added to. A piece that does not fit on the disk leaves no part, and raises `OSError`."""
 
     def __init__(self, path: Path, *, new: bool = False) -> None:
-        """Open the file; where it is ``new``, it may not be there yet."""
+        """Open the file; a ``new`` one must not exist."""
         self._path = path
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | (os.O_EXCL if new else 0)
         self._descriptor = os.open(path, flags, 0o666)
@@ -30,6 +30,6 @@ class Appended:
         self._length += len(piece)
 
     def close(self) -> None:
-        """Close it. A file system that reports now that a piece was lost is not asked again."""
+        """Close it. Where the file system reports a lost piece, do not try again."""
         with contextlib.suppress(OSError):
             os.close(self._descriptor)

@@ -1,4 +1,4 @@
-"""What a run ran on: versions, machine, and when it was worked on; kept in environment.json for its report."""
+"""The environment of a run, in environment.json for its report: versions, machine, and sessions with their times."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from sparrow.versions import versions
 
 
 class Environment:
-    """The file of one run folder. A run that goes on after a stop adds a sitting to it."""
+    """The file of one run folder. A run that is resumed adds a session to it."""
 
     def __init__(self, folder: Path, embedder: Embedder, step: int = 0) -> None:
-        """Note that work begins now, at ``step``."""
+        """Begin a session now, at ``step``."""
         self._path = folder / ENVIRONMENT
-        sittings = _sittings(self._path) if step else []
+        sessions = _sessions(self._path) if step else []
         self._held: dict[str, Any] = {
-            "sittings": [*sittings, {"began": time.time(), "step": step}],
+            "sessions": [*sessions, {"began": time.time(), "step": step}],
             "machine": machine(embedder),
             "versions": versions(),
         }
         write_json(self._path, self._held)
 
     def end(self, how: str) -> None:
-        """Note that work ended: "finished", "stopped early", "interrupted"."""
-        self._held["sittings"][-1]["ended"] = how
+        """End the session: "finished", "stopped early", "interrupted"."""
+        self._held["sessions"][-1]["ended"] = how
         write_json(self._path, self._held)
 
 
 def machine(embedder: Embedder) -> dict[str, str]:
-    """In words."""
+    """Return the facts about this machine, in words."""
     devices = jax.devices()
     kinds = sorted({device.device_kind for device in devices})
     backends = sorted({embedder.backend_of(table) for table in embedder.tables})
@@ -59,9 +59,9 @@ def _processor() -> str:
     return names[0] if names else platform.machine()
 
 
-def _sittings(path: Path) -> list[Any]:
+def _sessions(path: Path) -> list[Any]:
     try:
-        held = json.loads(path.read_text(encoding="utf-8"))["sittings"]
+        held = json.loads(path.read_text(encoding="utf-8"))["sessions"]
     except (OSError, ValueError, KeyError, TypeError):
         return []
     return held if isinstance(held, list) else []

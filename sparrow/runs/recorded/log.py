@@ -1,4 +1,4 @@
-"""`Log`: where the numbers of a run go: the terminal, a file of JSON lines, TensorBoard."""
+"""`Log`: writes the numbers of a run to the terminal, a file of JSON lines, and TensorBoard."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ TENSORBOARD: Final = "tensorboard"
 
 
 class Log:
-    """Shows and keeps what a run reports. A context manager: leaving it closes files and the progress bar.
+    """The log of a run. A context manager: leaving it closes files and the progress bar.
 
     With a model folder: ``metrics.jsonl`` holds everything, ``tensorboard/`` the curves. On a terminal there is a
-    progress bar; elsewhere a line per report. A run does not end because nobody reads its lines.
+    progress bar; elsewhere a line per report. A run continues when its output is closed.
     """
 
     def __init__(
@@ -42,12 +42,12 @@ class Log:
         """Open the files.
 
         Args:
-          written: the list of the run's files, which those of the log are added to; None: nothing is kept.
+          written: the list of the run's files, which gets the files of the log; None: nothing is written.
           total: optimizer steps, where known.
           tensorboard: whether to write scalars for it.
-          stream: where lines go; the standard output unless given.
+          stream: the stream of lines; by default the standard output.
           done: steps that a run made before it was resumed.
-          lengths: what `lengths` gave when that run was saved. All that was written afterwards is cut off, but for the
+          lengths: the result of `lengths` when that run was saved. Lines after it are cut off, except the
             last line of training of a run that had made all its steps.
         """
         self._written = written
@@ -80,14 +80,14 @@ class Log:
             self._events.close()
 
     def advance(self) -> None:
-        """One more step was started."""
+        """Count one more step."""
         if self._bar is not None:
             self._shown(self._bar.advance)
 
     def report(
         self, kind: str, step: int, values: Mapping[str, float], histograms: Mapping[str, Any] | None = None
     ) -> None:
-        """Numbers of a step: ``kind`` is "train" or "eval". ``histograms`` are arrays, for TensorBoard alone."""
+        """Write numbers of a step: ``kind`` is "train" or "eval". ``histograms`` are arrays, for TensorBoard alone."""
         # JSON has no NaN: a metric that is not defined is null.
         plain = {name: value if math.isfinite(value) else None for name, value in values.items()}
         self._keep(kind, step, {"time": round(time.time(), 3), **plain}, histograms)
@@ -98,20 +98,20 @@ class Log:
             self._shown(lambda: show(text))
         else:
             of = f"/{self._total}" if self._total else ""
-            self.say(f"{kind:5}  step {step}{of}  {shown}")
+            self.line(f"{kind:5}  step {step}{of}  {shown}")
 
     def lengths(self) -> dict[str, int]:
-        """How long the files are, for a checkpoint: a run that is resumed writes on from there."""
+        """Return the lengths of the files, for a checkpoint: a resumed run appends from there."""
         if self._written is None:
             return {}
         folder = self._written.folder
         return {path.relative_to(folder).as_posix(): path.stat().st_size for path in _files(self._written)}
 
-    def say(self, text: str) -> None:
-        """One line."""
+    def line(self, text: str) -> None:
+        """Write one line to the terminal or the stream."""
         if self._bar is not None:
             bar = self._bar
-            self._shown(lambda: bar.say(text))
+            self._shown(lambda: bar.line(text))
         else:
             self._shown(lambda: print(text, file=self._stream or sys.stdout, flush=True))
 
@@ -127,7 +127,7 @@ class Log:
             self._events.write(step, scalars, arrays)
 
     def _shown(self, show: Callable[[], None]) -> None:
-        """Write to the terminal or the pipe; where that is closed or full, one line on the standard error ends it."""
+        """Write to the terminal or the pipe; where that is closed or full, end with one line on the standard error."""
         if not self._is_read:
             return
         try:
@@ -135,21 +135,21 @@ class Log:
         except (OSError, ValueError) as error:  # ValueError: a file that was closed here
             self._is_read = False
             drop_output()
-            where = "" if self._written is None else f"; the log goes on in {self._written.folder / METRICS}"
+            where = "" if self._written is None else f"; the log continues in {self._written.folder / METRICS}"
             why = getattr(error, "strerror", None) or error
             with contextlib.suppress(OSError, ValueError):
                 print(f"sparrow: nothing more is shown, the output cannot be written: {why}{where}", file=sys.stderr)
 
 
 def _files(written: WrittenFiles) -> list[Path]:
-    """Return the files of the log, without those of others."""
+    """Return the files of the log, without foreign files."""
     events = sorted((written.folder / TENSORBOARD).glob("*tfevents*"))
     own = [path for path in events if f"{TENSORBOARD}/{path.name}" in written]
     return [path for path in (written.folder / METRICS, *own) if path.is_file()]
 
 
 def _cut_off(written: WrittenFiles, lengths: Mapping[str, int]) -> None:
-    """Cut the files to the length that they had; remove files that were not there yet."""
+    """Cut the files to the length that they had; remove newer files."""
     for path in _files(written):
         length = lengths.get(path.relative_to(written.folder).as_posix())
         if length is None:
@@ -161,7 +161,7 @@ def _cut_off(written: WrittenFiles, lengths: Mapping[str, int]) -> None:
 def _last_line(folder: Path, lengths: Mapping[str, int], step: int) -> dict[str, Any] | None:
     """Return the numbers of training after ``step``, where they were logged after its checkpoint was saved.
 
-    That is how a run ends: nothing is left to do that would give them again.
+    A finished run has no step left that would log them again.
     """
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         with (folder / METRICS).open("rb") as file:
@@ -184,7 +184,7 @@ def formatted(name: str, value: float) -> str:
 
 
 def _is_short(name: str) -> bool:
-    """Whether a number is worth its place on a line; norms by parameter and memory are for the report."""
+    """Return whether a number is shown on a line; norms by parameter and memory are for the report."""
     return not name.startswith(("gradient_norm/", "learning_rate/")) and not name.endswith("_memory")
 
 
@@ -209,7 +209,7 @@ class _Bar:
     def show(self, values: str) -> None:
         self._progress.update(self._task, values=values)
 
-    def say(self, text: str) -> None:
+    def line(self, text: str) -> None:
         self._progress.console.print(text, highlight=False, markup=False)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""`Recorder`: what a run leaves for its report beside the log: curves, traffic, versions; and the report itself."""
+"""`Recorder`: the report of a run and its data besides the log: curves, traffic, versions."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from sparrow.runs.recorded.traffic import Traffic
 
 
 class Recorder:
-    """Writes the files of one run folder. None of them is worth a run: what cannot be written is said, once.
+    """Writer of the report files of one run folder. The first file that cannot be written is logged; the run continues.
 
     Attributes:
-      prepare: what the pipeline's thread does with each batch.
-      extras: what checkpoints hold for it.
+      prepare: the work of the pipeline's thread on each batch.
+      extras: its content of checkpoints.
     """
 
     def __init__(self, program: Program, folder: Path | None) -> None:
-        """``folder`` None: nothing is kept."""
+        """Prepare to record into ``folder``; None: nothing is written."""
         self._program, self._folder = program, folder
         share = program.config.train.traffic
         self._traffic = Traffic(program.embedder, share) if folder is not None and share else None
         self.extras = {} if self._traffic is None else {"traffic": self._traffic}
         self.prepare = program.preparer(self._traffic, train=True)
-        self._say: Callable[[str], None] = print
+        self._log: Callable[[str], None] = print
         self._failed = False
 
     @contextlib.contextmanager
-    def recording(self, step: int, say: Callable[[str], None]) -> Iterator[None]:
-        """Work begins at ``step``; leaving the block ends it, however that happens, and writes the report."""
+    def recording(self, step: int, log: Callable[[str], None]) -> Iterator[None]:
+        """Begin a session at ``step``; leaving the block, also by an error, ends it and writes the report."""
         if self._folder is None:
             yield
             return
-        self._say, folder = say, self._folder
+        self._log, folder = log, self._folder
         if not step:
             for name in (CURVES, TRAFFIC, ENVIRONMENT):  # of a run that is being replaced
                 (folder / name).unlink(missing_ok=True)
@@ -56,14 +56,14 @@ class Recorder:
             self._end(folder, environment, how)
 
     def took(self, batches: Sequence[Prepared]) -> None:
-        """Return a step takes these batches."""
+        """Note that a step takes these batches."""
         if self._traffic is not None:
             for batch in batches:
                 self._traffic.restart(batch.restarted)
                 self._traffic.add(batch.counted)
 
     def evaluated(self, step: int, curves: dict[str, Any]) -> None:
-        """Return an evaluation was made."""
+        """Write the curves of an evaluation."""
         if self._folder is not None:
             path = self._folder / CURVES
             self._tried(lambda: write_json(path, {"step": step, "tasks": curves}))
@@ -82,13 +82,13 @@ class Recorder:
         if metrics.is_file() and metrics.stat().st_size:
             path = self._tried(lambda: write_report([folder]))
             if path is not None:
-                self._say(f"report {path}")
+                self._log(f"report {path}")
 
     def _tried(self, write: Callable[[], Any]) -> Any:
         try:
             return write()
         except (OSError, DataError) as error:
             if not self._failed:
-                self._say(f"the report is incomplete: {error}")
+                self._log(f"the report is incomplete: {error}")
             self._failed = True
             return None

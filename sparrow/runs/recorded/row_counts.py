@@ -1,7 +1,7 @@
-"""How often each row of a table was looked up, in bounded memory.
+"""The number of lookups of each row of a table, in bounded memory.
 
 A table of up to `EXACT_ROWS` rows has one count per row (4 bytes; it stops at 2**32 - 1). A larger one has a bit per
-row, which says exactly whether it was ever looked up, and counts of its hottest rows alone: a Misra-Gries summary of
+row, exact, for whether it was ever looked up, and counts of its hottest rows alone: a Misra-Gries summary of
 `CAPACITY` rows, whose counts are low by at most ``error``, itself at most lookups / CAPACITY.
 
 Reference: J. Misra, D. Gries, "Finding repeated elements", 1982; summaries of batches are merged as in P. Agarwal et
@@ -29,9 +29,9 @@ class RowCounts(abc.ABC):
     """Counts of the rows of one table.
 
     Attributes:
-      num_rows: of the table.
-      lookups: counted so far.
-      error: by how much a count may be too low.
+      num_rows: the rows of the table.
+      lookups: the lookups so far.
+      error: the most that a count may be too low.
     """
 
     def __init__(self, num_rows: int) -> None:
@@ -40,7 +40,7 @@ class RowCounts(abc.ABC):
         self.error = 0
 
     def add(self, rows: Integers, counts: Integers) -> None:
-        """One batch: distinct rows, ascending, and how often each was looked up."""
+        """Add one batch: distinct rows, ascending, and the lookups of each."""
         self.lookups += int(counts.sum())
         self._add(rows, counts)
 
@@ -51,11 +51,11 @@ class RowCounts(abc.ABC):
     @property
     @abc.abstractmethod
     def touched(self) -> int:
-        """Rows that were looked up at least once: exact."""
+        """Return the number of rows that were looked up at least once: exact."""
 
     @abc.abstractmethod
     def hottest(self) -> tuple[Integers, Integers]:
-        """Rows that were looked up and their counts, the largest first: all of them, or those that are kept."""
+        """Return rows and their counts, the largest first: all rows that were looked up, or the counted ones."""
 
     @abc.abstractmethod
     def _add(self, rows: Integers, counts: Integers) -> None: ...
@@ -63,23 +63,23 @@ class RowCounts(abc.ABC):
     @property
     @abc.abstractmethod
     def nbytes(self) -> int:
-        """The memory that it takes, at most."""
+        """The bytes of memory, at most."""
 
     @abc.abstractmethod
     def state(self) -> dict[str, npt.NDArray[Any]]:
-        """Arrays by name, for a checkpoint."""
+        """Return the arrays by name, for a checkpoint."""
 
     @abc.abstractmethod
     def restore(self, state: Arrays) -> None:
-        """Return the inverse of `state`."""
+        """Continue from the arrays of `state`."""
 
     @abc.abstractmethod
     def fits(self, state: Arrays) -> bool:
-        """Whether ``state`` is of a table like this one."""
+        """Return whether ``state`` is of a table like this one."""
 
 
 def rows_counted(num_rows: int) -> RowCounts:
-    """Counts for a table of so many rows."""
+    """Return counts for a table of ``num_rows`` rows."""
     return ExactCounts(num_rows) if num_rows <= EXACT_ROWS else HottestCounts(num_rows)
 
 
@@ -105,17 +105,17 @@ class ExactCounts(RowCounts):
 
     @property
     def touched(self) -> int:
-        """Rows with a count."""
+        """Return the number of rows with a count."""
         return int(np.count_nonzero(self._counts))
 
     def hottest(self) -> tuple[Integers, Integers]:
-        """All of them."""
+        """Return all rows with a count."""
         rows = np.flatnonzero(self._counts)
         return _descending(rows, self._counts[rows].astype(np.int64))
 
     @property
     def nbytes(self) -> int:
-        """That of the counts."""
+        """The bytes of the counts."""
         return self._counts.nbytes
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
@@ -123,12 +123,12 @@ class ExactCounts(RowCounts):
         return {"counts": self._counts.copy(), "totals": np.array([self.lookups], np.int64)}
 
     def restore(self, state: Arrays) -> None:
-        """From the counts."""
+        """Continue from the counts."""
         self._counts = np.array(state["counts"], np.uint32)
         self.lookups = int(state["totals"][0])
 
     def fits(self, state: Arrays) -> bool:
-        """Whether it has as many rows."""
+        """Return whether it has as many rows."""
         return "counts" in state and state["counts"].shape == (self.num_rows,)
 
 
@@ -170,38 +170,38 @@ class HottestCounts(RowCounts):
         self._rows, self._counts = self._rows[stay], self._counts[stay]
 
     def _mark(self, rows: Integers) -> None:
-        """Sets the bits of rows that are ascending: those of one byte together."""
+        """Set the bits of ascending rows: the bits of one byte together."""
         byte, bit = rows >> 3, (1 << (rows & 7)).astype(np.uint8)
         first = np.flatnonzero(np.concatenate([[True], byte[1:] != byte[:-1]]))
         self._bits[byte[first]] |= np.bitwise_or.reduceat(bit, first)
 
     @property
     def touched(self) -> int:
-        """Bits that are set."""
+        """Return the number of set bits."""
         return int(np.bitwise_count(self._bits).sum(dtype=np.int64))
 
     def hottest(self) -> tuple[Integers, Integers]:
-        """Those that are kept."""
+        """Return the counted rows."""
         return _descending(self._rows, self._counts)
 
     @property
     def nbytes(self) -> int:
-        """That of the bits, and of as many counts as there may be."""
+        """The bytes of the bits, and of the most counts that it may hold."""
         return self._bits.nbytes + 2 * self.capacity * np.dtype(np.int64).itemsize
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
-        """Bits, rows, counts and totals."""
+        """Return bits, rows, counts and totals."""
         totals = np.array([self.lookups, self.error], np.int64)
         return {"bits": self._bits.copy(), "rows": self._rows, "row_counts": self._counts, "totals": totals}
 
     def restore(self, state: Arrays) -> None:
-        """From all of them."""
+        """Continue from bits, rows, counts and totals."""
         self._bits = np.array(state["bits"], np.uint8)
         self._rows, self._counts = np.array(state["rows"], np.int64), np.array(state["row_counts"], np.int64)
         self.lookups, self.error = (int(value) for value in state["totals"])
 
     def fits(self, state: Arrays) -> bool:
-        """Whether it has as many rows."""
+        """Return whether it has as many rows."""
         return "bits" in state and state["bits"].shape == self._bits.shape
 
 

@@ -82,7 +82,7 @@ def table_ids(folder: str | Path, tables: Sequence[str] = (), most: int = 10) ->
     from sparrow.runs.saved.restoring import extras_of
     from sparrow.runs.saved.saving import all_damaged, config_of, opened
 
-    for saved in opened(folder, say=lambda _: None):
+    for saved in opened(folder, log=lambda _: None):
         vocabularies, traffic = ids_of(config_of(saved))
         arrays = saved.arrays()
         if vocabularies is None:

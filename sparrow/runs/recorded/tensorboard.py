@@ -6,7 +6,7 @@ A file is a sequence of records::
 
 and the data of each is a protocol buffer ``Event {1: wall_time, 2: step, 3: file_version, 5: Summary {1: Value
 {1: tag, 2: simple_value, 5: Histogram}}}``, with ``Histogram {1: min, 2: max, 3: num, 4: sum, 5: sum_squares,
-6: bucket_limit, 7: bucket}``: a bucket counts the values up to its limit that are above the limit before it.
+6: bucket_limit, 7: bucket}``: a bucket counts the values up to its limit that are above the previous limit.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def crc32c(data: bytes) -> int:
 
 
 def record(data: bytes) -> bytes:
-    """One record of an event file."""
+    """Return one record of an event file."""
     length = struct.pack("<Q", len(data))
     return length + _masked(length) + data + _masked(data)
 

@@ -1,6 +1,6 @@
-"""`Traffic`: which rows of the tables a run looks up, and how often.
+"""`Traffic`: the lookups of a run by row of its tables.
 
-Counting a batch is a sort of its ids. It is done where batches are made, beside the device's work, and only while all
+Counting a batch is a sort of its ids. It is done on the host while the device works, and only while all
 of it takes no more than a set share of the time. The counts of a batch are added up when a step takes it, so that a
 checkpoint holds the traffic of exactly the steps that were made. Memory does not grow with the run: see `row_counts`.
 """
@@ -18,24 +18,24 @@ from sparrow.embedding import Embedder, PackedBatch
 from sparrow.runs.recorded.row_counts import RowCounts, rows_counted
 
 HOTTEST: Final = 20
-"""Ids that are listed by name."""
+"""The number of ids that are listed by name."""
 RANKS: Final = 64
-"""Points of the curve of lookups by rank."""
+"""The number of points of the curve of lookups by rank."""
 
 
 class Rows(NamedTuple):
-    """The rows of one table in one batch: each of them once, ascending, and how often it was looked up."""
+    """The rows of one table in one batch: each once, ascending, and its number of lookups."""
 
     rows: npt.NDArray[np.int64]
     counts: npt.NDArray[np.int64]
 
 
 Counted = dict[str, Rows]
-"""What one batch looked up, by table."""
+"""The lookups of one batch, by table."""
 
 
 def count(embedder: Embedder, packed: PackedBatch) -> Counted:
-    """How often each row is looked up in one batch. Padding and ids that are ignored are not counted.
+    """Return the number of lookups of each row in one batch. Padding and ignored ids are not counted.
 
     >>> import sparrow as sp
     >>> spec = sp.TableSpec(name="items", vocabulary_size=9, embedding_dim=2, optimizer=sp.rules.SGD(0.1))
@@ -92,8 +92,8 @@ class Traffic:
     """The traffic of all tables since the run began. `state` and `restore` are for checkpoints.
 
     Args:
-      embedder: whose tables.
-      share: of the time that may be spent on counting; 1: every batch is counted.
+      embedder: the embedder with the tables.
+      share: the share of the time that counting may take; 1: every batch is counted.
       clock: the time in seconds.
     """
 
@@ -106,7 +106,7 @@ class Traffic:
 
     @property
     def nbytes(self) -> int:
-        """The memory that it takes, at most."""
+        """The bytes of memory, at most."""
         return sum(table.rows.nbytes for table in self._tables.values())
 
     def sample(self, packed: PackedBatch) -> Counted | None:
@@ -121,7 +121,7 @@ class Traffic:
         return counted
 
     def add(self, counted: Counted | None) -> None:
-        """One more batch of a step, and its counts where it was counted."""
+        """Add one batch of a step, and its counts where it was counted."""
         self.batches += 1
         if counted is None:
             return
@@ -138,14 +138,14 @@ class Traffic:
             counts.restart(of_table[of_table < counts.num_rows])
 
     def summary(self) -> dict[str, Any]:
-        """Plain values, for JSON: what the report shows."""
+        """Return plain values for JSON, for the report."""
         began = self._clock()
         tables = {name: table.summary(self.counted) for name, table in self._tables.items()}
         self._adding += self._clock() - began
         return {"batches": self.batches, "counted": self.counted, "tables": tables}
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
-        """Arrays by name."""
+        """Return the arrays by name."""
         arrays: dict[str, npt.NDArray[Any]] = {"batches": np.array([self.batches, self.counted], np.int64)}
         for name, table in self._tables.items():
             arrays[f"{name}/unique"] = np.array([table.unique, table.least, table.most], np.int64)
@@ -153,7 +153,7 @@ class Traffic:
         return arrays
 
     def restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Return the inverse of `state`. Tables that it does not hold, or of another size, begin anew."""
+        """Continue from the arrays of `state`. Tables that it lacks, or of another size, begin from zero."""
         if "batches" not in state:  # of a run that counted nothing
             return
         self.batches, self.counted = (int(value) for value in state["batches"])

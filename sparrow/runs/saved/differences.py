@@ -1,4 +1,4 @@
-"""What differs between two configs, field by field."""
+"""The differences between two configs, field by field."""
 
 from __future__ import annotations
 

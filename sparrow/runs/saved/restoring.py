@@ -1,4 +1,4 @@
-"""From a checkpoint to the state of a program, whatever its stacking, backend and table dtype."""
+"""From a checkpoint to the state of a program, for any stacking, backend and table dtype."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from sparrow.checkpoint import CheckpointError, Key, Saved, check_shape, named, 
 from sparrow.runs.loop.growing import IDS
 from sparrow.runs.loop.program import Program, TrainState
 
-Say = Callable[[str], None]
+LogLine = Callable[[str], None]
 
 
 def parts(state: TrainState) -> dict[str, Any]:
-    """All of a state but the tables and slots, as one tree whose paths are the names in a checkpoint."""
+    """Return a state without the tables and slots, as one tree whose paths are the names in a checkpoint."""
     embedding = state.optimizer.embedding
     optimizer: Any = dataclasses.replace(state.optimizer, embedding=None)  # type: ignore[arg-type]
     return {
@@ -29,43 +29,43 @@ def parts(state: TrainState) -> dict[str, Any]:
 
 
 def joined(embedding: Any, others: Mapping[str, Any]) -> TrainState:
-    """Return the inverse of `parts`, with the tables."""
+    """Return the state of `parts` and the tables."""
     embedding = dataclasses.replace(embedding, **others["embedding"])
     optimizer = dataclasses.replace(others["optimizer"], embedding=embedding)
     return TrainState(optimizer, others["rest"], others["metrics"])
 
 
-def restored(program: Program, saved: Saved, say: Say) -> TrainState:
-    """Return the state that was saved. A part that the program lacks or has in another shape is a `CheckpointError`."""
+def restored(program: Program, saved: Saved, log: LogLine) -> TrainState:
+    """Return the saved state, or raise `CheckpointError` for a part that the program lacks or has in another shape."""
     embedder, arrays = program.embedder, saved.arrays()
-    restore_ids(program, arrays, say)
+    restore_ids(program, arrays, log)
     keys = rows_of(embedder, jax.eval_shape(embedder.init, jax.random.key(0)))
     check_tables(
         {key: rows.shape for key, rows in keys.items()}, saved, growing(program)
     )  # before anything is allocated
-    say_dtypes({key: str(rows.array.dtype) for key, rows in keys.items()}, saved, say)
+    log_dtypes({key: str(rows.array.dtype) for key, rows in keys.items()}, saved, log)
     fresh = program.allocated()
     others = parts(fresh)
-    metrics = _metrics(others.pop("metrics"), arrays, say)
+    metrics = _metrics(others.pop("metrics"), arrays, log)
     others = unnamed(others, arrays) | {"metrics": metrics}
     embedding = fresh.optimizer.embedding
     return joined(placed(embedder, embedding, list(keys), saved.rows), others)
 
 
 def growing(program: Program) -> set[str]:
-    """The tables that may have more rows here than in a checkpoint."""
+    """Return the tables that may have more rows here than in a checkpoint."""
     return set() if program.vocabularies is None else set(program.vocabularies.tables)
 
 
-def restore_ids(program: Program, arrays: Mapping[str, Any], say: Say) -> None:
-    """Bring back the ids of dynamic tables; log the tables that have grown, and refuse those that have shrunk."""
+def restore_ids(program: Program, arrays: Mapping[str, Any], log: LogLine) -> None:
+    """Restore the ids of dynamic tables; log the tables that have grown, and refuse tables that have shrunk."""
     if program.vocabularies is not None:
         try:
             notes = program.vocabularies.restore(extras_of(arrays, IDS))
         except ValueError as error:
             raise CheckpointError(str(error)) from None
         for note in notes:
-            say(note)
+            log(note)
 
 
 def check_tables(shapes: Mapping[Key, tuple[int, ...]], saved: Saved, growing: Container[str] = ()) -> None:
@@ -81,24 +81,24 @@ def check_tables(shapes: Mapping[Key, tuple[int, ...]], saved: Saved, growing: C
         check_shape(key, held, shape)
 
 
-def say_dtypes(dtypes: Mapping[Key, str], saved: Saved, say: Say) -> None:
-    """Tables of another dtype are converted, in one line."""
+def log_dtypes(dtypes: Mapping[Key, str], saved: Saved, log: LogLine) -> None:
+    """Log the tables that are converted to another dtype, in one line."""
     changed: dict[tuple[str, str], list[str]] = {}
     for key, dtype in dtypes.items():
         if key.slot is None and saved.tables[key].dtype != dtype:
             changed.setdefault((saved.tables[key].dtype, dtype), []).append(key.table)
     for (before, now), tables in changed.items():
-        say(f"tables saved as {before} are {now} here, and were converted: {', '.join(tables)}")
+        log(f"tables saved as {before} are {now} here, and were converted: {', '.join(tables)}")
 
 
-def _metrics(fresh: Any, arrays: Mapping[str, Any], say: Say) -> Any:
-    """Return the metrics of training as they were saved; new ones start anew."""
+def _metrics(fresh: Any, arrays: Mapping[str, Any], log: LogLine) -> Any:
+    """Return the saved metrics of training; new ones start from zero."""
     made = {}
     for name, state in fresh.items():
         try:
             made[name] = unnamed({"metrics": {name: state}}, arrays)["metrics"][name]
         except CheckpointError:
-            say(f"the checkpoint has no metric '{name}' of training as it is here; it starts anew")
+            log(f"the checkpoint has no metric '{name}' of training as it is here; it starts from zero")
             made[name] = state
     return made
 
@@ -110,9 +110,9 @@ def extras_of(arrays: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def arrays_of(state: TrainState, extras: Mapping[str, Any]) -> dict[str, Any]:
-    """All arrays of a checkpoint but the tables, on the host."""
+    """Return all arrays of a checkpoint but the tables, on the host."""
     arrays = dict(named(parts(state)))
     for name, extra in extras.items():
-        # Copies, because the extra goes on counting while they are written.
+        # Copies, because the extra keeps counting while they are written.
         arrays |= {f"extras/{name}/{key}": np.array(array) for key, array in extra.state().items()}
     return arrays

@@ -1,4 +1,4 @@
-"""Going on with a run: the newest checkpoint that is whole, and what has changed since."""
+"""Resuming a run: the newest complete checkpoint, and the changes since."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from sparrow.runs.loop.program import Program, TrainState
 from sparrow.runs.loop.progress import Progress
 from sparrow.runs.saved.differences import differences
 from sparrow.runs.saved.machine import log_differences
-from sparrow.runs.saved.restoring import Say, extras_of, restored
+from sparrow.runs.saved.restoring import LogLine, extras_of, restored
 from sparrow.runs.saved.run_folder import RunFolder
 from sparrow.runs.saved.saving import Extra, all_damaged, config_of, does_not_fit, progress_of
 
 
 def resumed(
-    folder: RunFolder, program: Program, pipeline: Pipeline[Any], extras: Mapping[str, Extra], say: Say
+    folder: RunFolder, program: Program, pipeline: Pipeline[Any], extras: Mapping[str, Extra], log: LogLine
 ) -> tuple[TrainState, Progress] | None:
-    """Return the state and progress to go on from, with pipeline and extras put there; None where nothing is saved.
+    """Return the state and progress to continue from, and move pipeline and extras there; None where nothing is saved.
 
-    Fields of the config that changed are said one by one. What cannot work with the saved state is a `ConfigError`.
+    Logs each changed field of the config. Raises `ConfigError` for changes that cannot work with the saved state.
     """
     if not folder.steps:
-        say(f"{folder} holds no checkpoint; starting at step 0")
+        log(f"{folder} holds no checkpoint; starting at step 0")
         return None
-    for saved in whole(folder.checkpoints, say):
-        _say_differences(saved, program, say)
+    for saved in whole(folder.checkpoints, log):
+        _log_changed_fields(saved, program, log)
         try:
             progress = progress_of(saved)
-            state, arrays = restored(program, saved, say), saved.arrays()
+            state, arrays = restored(program, saved, log), saved.arrays()
         except Damaged as error:
-            say(passed_over(saved.step, error))
+            log(passed_over(saved.step, error))
             continue
         except CheckpointError as error:
             raise does_not_fit(saved, program.config, error) from None
@@ -41,21 +41,21 @@ def resumed(
             pipeline.restore(progress.position)
         except ValueError as error:
             hint = "train.start_from takes its weights to other data"
-            raise ConfigError(f"cannot go on with {saved.path}: {error}; {hint}") from None
+            raise ConfigError(f"cannot continue {saved.path}: {error}; {hint}") from None
         for name, extra in extras.items():
             extra.restore(extras_of(arrays, name))
-        log_differences(saved, program.embedder, say)
-        say(f"resumed at step {progress.steps} from {saved.path}")
+        log_differences(saved, program.embedder, log)
+        log(f"resumed at step {progress.steps} from {saved.path}")
         return state, progress
     raise all_damaged(folder.path)
 
 
-def _say_differences(saved: Saved, program: Program, say: Say) -> None:
+def _log_changed_fields(saved: Saved, program: Program, log: LogLine) -> None:
     try:
         before = config_of(saved)
     except ConfigError as error:  # such as one of another version
-        say(f"the config of {saved.path} cannot be read, so what has changed is not known: {error}")
+        log(f"the config of {saved.path} cannot be read, so the changes are not known: {error}")
         return
     for difference in differences(before, program.config):
         if difference.field != ("model_dir",):
-            say(f"changed: {difference}")
+            log(f"changed: {difference}")

@@ -61,11 +61,11 @@ class RunFolder:
         replace_file(self._status, (json.dumps(status, indent=1) + "\n").encode())
 
     def owns_checkpoint(self, step: int) -> bool:
-        """Whether this run wrote it."""
+        """Return whether this run wrote it."""
         return f"checkpoints/{step}" in self.written
 
     def refuse_if_unusable(self) -> None:
-        """Refuse a path that cannot be a folder, and a folder with files of others."""
+        """Refuse a path that cannot be a folder, and a folder with foreign files."""
         try:
             mode: int | None = os.stat(self.path).st_mode
         except (FileNotFoundError, NotADirectoryError):
@@ -89,11 +89,11 @@ class RunFolder:
         if others := self.written.others(own):
             shown = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
             raise FolderError(
-                f"{self} holds files that are not of a run ({shown}); choose a folder that is empty or not there"
+                f"{self} holds files that are not of a run ({shown}); choose a folder that is empty or new"
             )
 
     def _is_own_lock(self) -> bool:
-        """Whether the lock is one that a run wrote, before it could list it."""
+        """Return whether the lock is one that a run wrote, before it could list it."""
         try:
             text = self._lock.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
@@ -101,9 +101,9 @@ class RunFolder:
         return not text or _owner(text) != _UNKNOWN
 
     def refuse_if_taken(self, resume: bool, overwrite: bool) -> None:
-        """Refuse to continue or replace a run that lies here unasked."""
+        """Refuse to continue or replace an existing run unless requested."""
         if resume and overwrite:
-            raise FolderError("resume goes on with a run, overwrite replaces it; choose one")
+            raise FolderError("resume continues a run, overwrite replaces it; choose one")
         if not self.steps or resume or overwrite:
             return
         if self.status.get("finished"):
@@ -112,8 +112,8 @@ class RunFolder:
                 "replace it, or --resume to train it further with more steps or epochs"
             )
         raise FolderError(
-            f"{self} holds an unfinished run, last saved at step {self.steps[0]}; add --resume to go on with it, "
-            "or --overwrite to start anew"
+            f"{self} holds an unfinished run, last saved at step {self.steps[0]}; add --resume to continue it, "
+            "or --overwrite to start again"
         )
 
     def refuse_if_used(self) -> None:
@@ -144,10 +144,10 @@ class RunFolder:
         self.written.remove(stay=(written.NAME, LOCK))
 
     @contextlib.contextmanager
-    def locked(self, say: Callable[[str], None]) -> Iterator[None]:
+    def locked(self, log: Callable[[str], None]) -> Iterator[None]:
         """Hold the folder: a second writer is refused.
 
-        The operating system's own lock, which ends with the process however that ends. The file names its owner.
+        It is the operating system's own lock, which ends with the process. The file names its owner.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -160,10 +160,10 @@ class RunFolder:
             except BlockingIOError:
                 raise self._in_use(file) from None
             except OSError as error:
-                say(f"{self}: this file system keeps no locks ({error.strerror}); let one process at a time write here")
-            self.written.read()  # somebody may have worked here in the meantime
+                log(f"{self}: this file system keeps no locks ({error.strerror}); let one process at a time write here")
+            self.written.read()  # another process may have worked here in the meantime
             if left := file.read():
-                say(f"{_owner(left)} left this folder without finishing; going on in its place")
+                log(f"{_owner(left)} left this folder without finishing; this run continues")
             _write(file, json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": _now()}))
             try:
                 yield

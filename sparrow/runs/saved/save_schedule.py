@@ -1,4 +1,4 @@
-"""`SaveSchedule`: when a run saves its state."""
+"""`SaveSchedule`: the times when a run saves its state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DEFAULT_MINUTES: Final = 10.0
 
 
 class SaveSchedule:
-    """Says when a checkpoint is due: by steps or epochs, and by time.
+    """The schedule of checkpoints: by steps or epochs, and by time.
 
     >>> clock = iter([0.0, 30.0, 61.0])
     >>> schedule = SaveSchedule(Checkpoint(every_steps=5, every_minutes=1), now=lambda: next(clock))
@@ -28,7 +28,7 @@ class SaveSchedule:
         self._saved = now()
 
     def is_due(self, *, steps: int | None = None, epochs: int | None = None) -> bool:
-        """Whether to save after so many steps, or at the end of so many epochs."""
+        """Return whether to save after ``steps`` steps, or at the end of ``epochs`` epochs."""
         if steps is not None and is_due(steps, self._checkpoint.every_steps):
             return True
         if epochs is not None and is_due(epochs, self._checkpoint.every_epochs):
@@ -36,13 +36,13 @@ class SaveSchedule:
         return self._seconds is not None and self._now() - self._saved >= self._seconds
 
     def saved(self) -> None:
-        """Start the clock anew."""
+        """Restart the clock."""
         if self._seconds is not None:
             self._saved = self._now()
 
 
 def is_due(count: int, every: int | None) -> bool:
-    """Whether something that happens every so many times happens now.
+    """Return whether ``count`` is a multiple of ``every``.
 
     >>> is_due(6, 3), is_due(7, 3), is_due(7, None)
     (True, False, False)

@@ -20,36 +20,36 @@ from sparrow.runs.loop.program import Program, TrainState
 from sparrow.runs.loop.progress import Progress
 from sparrow.runs.saved.differences import differences
 from sparrow.runs.saved.machine import machine
-from sparrow.runs.saved.restoring import Say, arrays_of, restored
+from sparrow.runs.saved.restoring import LogLine, arrays_of, restored
 from sparrow.runs.saved.run_folder import RunFolder
 from sparrow.runs.saved.vocabularies import Vocabularies
 from sparrow.versions import versions
 
 Step = int | Literal["best"] | None
 ATTEMPTS: Final = 100
-"""A run that finds better steps while its best is loaded may remove the one that was asked for that often."""
+"""Attempts to load the best checkpoint: a run that finds better steps meanwhile may remove it."""
 
 
 class Extra(Protocol):
-    """Something else that a checkpoint holds, such as counts that a report shows."""
+    """Further content of a checkpoint, such as counts for a report."""
 
     def state(self) -> Mapping[str, np.ndarray[Any, Any]]:
-        """Arrays by name; they are copied."""
+        """Return the arrays by name; they are copied."""
 
     def restore(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        """Goes on from what `state` gave; without any, from the start."""
+        """Continue from the arrays of `state`; without any, from the start."""
 
 
 class Saver:
-    """Saves the states of one run."""
+    """Writer of the states of one run."""
 
     def __init__(
-        self, folder: RunFolder, program: Program, words: Vocabularies, extras: Mapping[str, Extra], say: Say
+        self, folder: RunFolder, program: Program, words: Vocabularies, extras: Mapping[str, Extra], log: LogLine
     ) -> None:
         self._folder, self._program, self._words, self._extras = folder, program, words, extras
         self._config = dumps(words.given(program.config))
         keep = program.config.train.checkpoint.keep
-        self._checkpoints = Checkpoints(folder.checkpoints, keep, say, folder.owns_checkpoint)
+        self._checkpoints = Checkpoints(folder.checkpoints, keep, log, folder.owns_checkpoint)
 
     @property
     def steps(self) -> list[int]:
@@ -57,7 +57,7 @@ class Saver:
         return self._folder.steps
 
     def begin(self, progress: Progress) -> None:
-        """Write the config where people look for it, and move checkpoints after ``progress``, all damaged, aside."""
+        """Write the config into the folder, and rename checkpoints after ``progress``, which are all damaged."""
         for step in self.steps:
             if step > progress.steps:
                 self._checkpoints.set_aside(step)
@@ -66,7 +66,7 @@ class Saver:
         self.set_status(progress)
 
     def save(self, state: TrainState, progress: Progress) -> Path:
-        """Copy the state, or write it where it is large, and go on in the background. Return the folder to be."""
+        """Copy the state, or write it where it is large, and save in the background. Return the checkpoint's path."""
         about = {
             "step": int(state.optimizer.step),
             "progress": progress.to_dict(),
@@ -82,11 +82,11 @@ class Saver:
         return self._checkpoints.save(progress.steps, tables, arrays, about)
 
     def wait(self) -> None:
-        """Until the last one is whole."""
+        """Wait until the last checkpoint is complete."""
         self._checkpoints.wait()
 
     def check(self) -> None:
-        """Raise the error of the last one, if it is known by now."""
+        """Raise the error of the last checkpoint, if it is known by now."""
         self._checkpoints.check()
 
     def finish(self, progress: Progress) -> None:
@@ -101,7 +101,7 @@ class Saver:
 
     @contextlib.contextmanager
     def closing(self) -> Iterator[None]:
-        """Leaves with nothing in work. What ended the run is told, not what follows from it."""
+        """Wait for the last checkpoint at the end; raise the error that ended the run instead of later ones."""
         try:
             yield
         except BaseException:
@@ -111,19 +111,19 @@ class Saver:
         self._checkpoints.close()
 
 
-def opened(folder: str | Path, step: Step = None, say: Say | None = None) -> Iterator[Saved]:
-    """Yield the checkpoints to try, in order: the newest that is whole, and the ones before it; or the one asked for.
+def opened(folder: str | Path, step: Step = None, log: LogLine | None = None) -> Iterator[Saved]:
+    """Yield the checkpoints to try, in order: the newest complete one, and earlier ones; or the requested one.
 
-    Each is held until the next one is asked for: the run, if it is training, does not remove it.
+    Each is held until the next one is requested: the run, if it is training, does not remove it.
     """
     run = RunFolder(folder)
     if not run.steps:
         raise DataError("there is no saved model; train one into this folder first", str(folder))
     if step is None:
-        yield from whole(run.checkpoints, say or warn)
+        yield from whole(run.checkpoints, log or warn)
         return
     for _ in range(ATTEMPTS):
-        wanted = best_step(run, say or warn) if step == "best" else step
+        wanted = best_step(run, log or warn) if step == "best" else step
         with contextlib.suppress(Vanished), contextlib.closing(_held(run, wanted)) as saved:
             yield saved
 
@@ -135,51 +135,51 @@ def _held(run: RunFolder, step: int) -> Saved:
     return Saved(run.checkpoints / str(step))
 
 
-def best_step(run: RunFolder, say: Say) -> int:
+def best_step(run: RunFolder, log: LogLine) -> int:
     """Return the step of the best checkpoint that is saved."""
-    for best in itertools.chain([run.status.get("best")], _bests(run, say)):
+    for best in itertools.chain([run.status.get("best")], _bests(run, log)):
         with contextlib.suppress(TypeError, ValueError, KeyError, IndexError):
             if best is not None and int(best[0]) in run.steps:
                 return int(best[0])
     raise DataError("no best step is known: train with train.checkpoint.best_by, or load another", str(run))
 
 
-def _bests(run: RunFolder, say: Say) -> Iterator[Any]:
+def _bests(run: RunFolder, log: LogLine) -> Iterator[Any]:
     """Return the best step as each checkpoint knew it, the newest first."""
-    for saved in whole(run.checkpoints, say):
+    for saved in whole(run.checkpoints, log):
         with contextlib.suppress(Damaged):
             yield progress_of(saved).best
 
 
 def saved_config(folder: str | Path, step: Step = None) -> Config:
     """Return the config of a saved model, with the vocabularies that the run owns."""
-    for saved in opened(folder, step, say=lambda _: None):
+    for saved in opened(folder, step, log=lambda _: None):
         return config_of(saved)
     raise all_damaged(folder)
 
 
 def load(
-    folder: str | Path, config: Config | None = None, step: Step = None, *, say: Say | None = None
+    folder: str | Path, config: Config | None = None, step: Step = None, *, log: LogLine | None = None
 ) -> tuple[Program, TrainState]:
-    """Return a saved model: of the newest checkpoint that is whole, of a step, or of the ``"best"`` one.
+    """Return a saved model: of the newest complete checkpoint, of a step, or of the ``"best"`` one.
 
     Args:
-      folder: of the run, which may be training.
-      config: stands in for the saved one, such as to read other data; tables and model must agree.
-      step: which checkpoint.
-      say: gets a line for everything that is worth knowing; a warning, unless given.
+      folder: the folder of the run, which may be training.
+      config: replaces the saved one, such as to read other data; tables and model must agree.
+      step: the step of the checkpoint, or "best".
+      log: receives a line for each note, such as a damaged checkpoint; by default notes are warnings.
     """
-    for saved in opened(folder, step, say):
+    for saved in opened(folder, step, log):
         given = _config_as_given(saved) if config is None else config
-        program = Program.of(Vocabularies.saved(saved).owned(given, run_of(saved), say or warn))
+        program = Program.of(Vocabularies.saved(saved).owned(given, run_of(saved), log or warn))
         try:
-            return program, restored(program, saved, say or warn)
+            return program, restored(program, saved, log or warn)
         except Vanished:
             continue
         except Damaged as error:
             if step is not None:
                 raise
-            (say or warn)(passed_over(saved.step, error))
+            (log or warn)(passed_over(saved.step, error))
         except CheckpointError as error:
             raise does_not_fit(saved, program.config, error) from None
     raise all_damaged(folder)
@@ -198,7 +198,7 @@ def _config_as_given(saved: Saved) -> Config:
 
 
 def progress_of(saved: Saved) -> Progress:
-    """How far the run was; `Damaged` where the checkpoint holds nothing of the kind."""
+    """Return the progress of the run, or raise `Damaged` where the checkpoint does not hold it."""
     try:
         return Progress.from_dict(saved.about["progress"])
     except (KeyError, TypeError, ValueError, AttributeError, IndexError):
@@ -210,26 +210,26 @@ def run_of(saved: Saved) -> Path:
     return saved.path.parent.parent
 
 
-def owned_words(run: RunFolder, config: Config, say: Say) -> tuple[Config, Vocabularies | None]:
-    """Return the config to go on with, and the vocabularies of the run; None where nothing is saved yet."""
+def owned_words(run: RunFolder, config: Config, log: LogLine) -> tuple[Config, Vocabularies | None]:
+    """Return the config to continue with, and the vocabularies of the run; None where nothing is saved yet."""
     for saved in whole(run.checkpoints, lambda _: None):
         words = Vocabularies.saved(saved)
-        config = words.owned(config, run.path, say)
+        config = words.owned(config, run.path, log)
         return config, words.with_new(config)
     return config, None
 
 
 def does_not_fit(saved: Saved, config: Config, error: CheckpointError) -> ConfigError:
-    """One line, and one for each field that differs from the saved config."""
+    """Return the error of one line, and one line for each field that differs from the saved config."""
     changed = [Problem(change.field, change.sentence) for change in differences(config_of(saved), config)]
     hint = "train.start_from takes the weights that fit"
     return ConfigError([Problem((), f"does not fit the model saved in {saved.path}: {error}; {hint}"), *changed])
 
 
 def all_damaged(folder: str | Path) -> CheckpointError:
-    """When nothing is left to fall back on."""
+    """Return the error of a run whose checkpoints are all damaged."""
     return CheckpointError(
-        f"{folder}: every checkpoint is damaged or cannot be read; start anew, or bring a copy of one back"
+        f"{folder}: every checkpoint is damaged or cannot be read; start again, or restore a copy of one"
     )
 
 

@@ -11,7 +11,7 @@ from sparrow.checkpoint import Damaged, Key, Saved, Vanished, passed_over, place
 from sparrow.config import ConfigError, Problem, StartFrom
 from sparrow.registry import nearest
 from sparrow.runs.loop.program import Program, TrainState
-from sparrow.runs.saved.restoring import Say, joined, parts, say_dtypes
+from sparrow.runs.saved.restoring import LogLine, joined, log_dtypes, parts
 from sparrow.runs.saved.saving import all_damaged, opened, run_of
 from sparrow.runs.saved.vocabularies import FOLDER, Vocabularies
 from sparrow.trees import named_leaves
@@ -19,22 +19,22 @@ from sparrow.trees import named_leaves
 PARAMS, REST, DENSE = "optimizer/params/", "rest/", "optimizer/"
 
 
-def started(program: Program, start: StartFrom, say: Say) -> TrainState:
-    """Return a fresh state with tables and dense parameters of a checkpoint, as ``train.start_from`` says."""
-    for saved in opened(start.folder, start.step, say):
+def started(program: Program, start: StartFrom, log: LogLine) -> TrainState:
+    """Return a fresh state with tables and dense parameters of a checkpoint, by ``train.start_from``."""
+    for saved in opened(start.folder, start.step, log):
         try:
-            return _Start(program, start, saved).state(say)
+            return _Start(program, start, saved).state(log)
         except Vanished:
             continue
         except Damaged as error:
             if start.step is not None:
                 raise
-            say(passed_over(saved.step, error))
+            log(passed_over(saved.step, error))
     raise all_damaged(start.folder)
 
 
 class _Start:
-    """What comes from where. All that does not fit is one `ConfigError`."""
+    """The sources of tables and parameters. All mismatches are raised as one `ConfigError`."""
 
     def __init__(self, program: Program, start: StartFrom, saved: Saved) -> None:
         self.program, self.start, self.saved = program, start, saved
@@ -45,24 +45,24 @@ class _Start:
         self.arrays = saved.arrays()
         self.params = [name.removeprefix(PARAMS) for name in self.leaves if name.startswith(PARAMS)]
 
-    def state(self, say: Say) -> TrainState:
+    def state(self, log: LogLine) -> TrainState:
         tables, leaves = dict(self._tables()), dict(self._leaves())
         self._check_patterns()
         if self.problems:
             raise ConfigError(self.problems)
         here = {tables[key]: str(self.rows[key].array.dtype) for key in tables}
-        say_dtypes(here, self.saved, say)
+        log_dtypes(here, self.saved, log)
         taken = {name: self.arrays[old] for name, old in leaves.items()}
         others = unnamed(parts(self.fresh), {name: plain(leaf) for name, leaf in self.leaves.items()} | taken)
         embedder, embedding = self.program.embedder, self.fresh.optimizer.embedding
         embedding = placed(embedder, embedding, list(tables), lambda key: self.saved.rows(tables[key]))
         counts = f"{sum(key.slot is None for key in tables)} tables and {sum(map(_is_param, leaves))} parameters"
         beside = " with their optimizer" if self.start.optimizer else ""
-        say(f"starting from {self.saved.path}: {counts}{beside}; left fresh: {self._left(tables, leaves)}")
+        log(f"starting from {self.saved.path}: {counts}{beside}; left fresh: {self._left(tables, leaves)}")
         return joined(embedding, others)
 
     def _tables(self) -> Iterator[tuple[Key, Key]]:
-        """Rows here, and where they are in the checkpoint."""
+        """Yield the keys of rows here and in the checkpoint."""
         names = [key.table for key in self.saved.tables if key.slot is None]
         for key, rows in self.rows.items():
             if self._skips(key.table) or (key.slot is not None and not self.start.optimizer):
@@ -81,12 +81,12 @@ class _Start:
                 yield key, old
 
     def _other_words(self, table: str, old: str) -> bool:
-        """Whether the ids of a table have other rows here than in the checkpoint."""
+        """Return whether the ids of a table have other rows here than in the checkpoint."""
         here, there = Vocabularies.of(self.program.config).of_table(table), Vocabularies.saved(self.saved).of_table(old)
         return bool(here and there) and here != there
 
     def _leaves(self) -> Iterator[tuple[str, str]]:
-        """Other arrays here, and what they are called in the checkpoint."""
+        """Yield the names of other arrays here and in the checkpoint."""
         for name, leaf in self.leaves.items():
             path = next((path for path in self.params if name.endswith(f"/{path}")), None)
             if name.startswith(REST) and jnp.issubdtype(leaf.dtype, jnp.floating):  # statistics; keys stay fresh

@@ -1,7 +1,7 @@
 """`Vocabularies`: the words that a run was trained with. They decide which row an id has, so the run owns them.
 
 A run keeps copies in ``vocabularies/``, and each checkpoint their checksums. A model is loaded, and a run is resumed,
-with the copies, whatever the files of the config hold by then.
+with the copies, even where the files of the config have changed.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from sparrow.runs.saved.written import WrittenFiles
 
 FOLDER: Final = "vocabularies"
 
-Say = Callable[[str], None]
+LogLine = Callable[[str], None]
 
 
 class Words(NamedTuple):
     """The vocabulary of one feature.
 
     Attributes:
-      table: where its words have their rows.
-      sha256: of the words, one a line.
+      table: the table with the rows of its words.
+      sha256: the checksum of the words, one a line.
       given: the file that the config names; None: the words are in the config itself.
       file: the run's copy of it, in the run folder.
     """
@@ -48,23 +48,23 @@ class Vocabularies:
 
     @classmethod
     def of(cls, config: Config) -> Vocabularies:
-        """As the features of a config have them now."""
+        """Return the vocabularies that the features of a config have now."""
         return cls({feature.name: _described(feature, words) for feature, words in _with_words(config)})
 
     @classmethod
     def saved(cls, saved: Saved) -> Vocabularies:
-        """As a checkpoint lists them."""
+        """Return the vocabularies that a checkpoint lists."""
         try:
             return cls({name: Words(**fields) for name, fields in saved.about.get("vocabularies", {}).items()})
         except (TypeError, AttributeError):
             raise CheckpointError(f"{saved.path}: lists its vocabularies in a way that cannot be read") from None
 
     def with_new(self, config: Config) -> Vocabularies:
-        """Return these, and the vocabularies of features that a config has beside them."""
+        """Return these, and the vocabularies of further features of a config."""
         return Vocabularies(Vocabularies.of(config)._words | self._words)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for a checkpoint."""
+        """Return plain values, for a checkpoint."""
         return {name: words._asdict() for name, words in self._words.items()}
 
     def of_table(self, table: str) -> set[str]:
@@ -72,7 +72,7 @@ class Vocabularies:
         return {words.sha256 for words in self._words.values() if words.table == table}
 
     def write(self, config: Config, written: WrittenFiles) -> None:
-        """Write the copies, from the words that the features hold; a copy that is whole stays as it is."""
+        """Write the copies, from the words that the features hold; an intact copy stays."""
         for feature, words in _with_words(config):
             file = self._words[feature.name].file
             if file is not None and _sum_of_file(written.folder / file) != self._words[feature.name].sha256:
@@ -80,10 +80,10 @@ class Vocabularies:
                 (written.folder / FOLDER).mkdir(exist_ok=True)
                 replace_file(written.folder / file, _text(words))
 
-    def owned(self, config: Config, run: Path, say: Say) -> Config:
-        """Return the config with the run's copies in place of the files; other words than these are a `ConfigError`.
+    def owned(self, config: Config, run: Path, log: LogLine) -> Config:
+        """Return the config with the run's copies instead of the files, or raise `ConfigError` for other words.
 
-        ``say`` gets a line for each file that holds other words by now.
+        ``log`` receives a line for each file that holds other words by now.
         """
         problems: list[Problem] = []
         places: dict[str, str] = {}
@@ -92,7 +92,7 @@ class Vocabularies:
             if own is None or given is None:
                 continue
             if given == own.given and own.file is not None:
-                places[feature.name] = self._copy(own, run, say)
+                places[feature.name] = self._copy(own, run, log)
             elif _sum(feature.words) != own.sha256:  # type: ignore[attr-defined]
                 was = "the list that was" if own.given is None else own.given
                 text = f"holds other words than the run was trained with; name {was}, or take the weights alone "
@@ -104,10 +104,10 @@ class Vocabularies:
         return _with_files(config, places)
 
     def given(self, config: Config) -> Config:
-        """Return the config with the files that the user named in place of the run's copies."""
+        """Return the config with the files that the user named instead of the run's copies."""
         return _with_files(config, {name: words.given for name, words in self._words.items() if words.given})
 
-    def _copy(self, own: Words, run: Path, say: Say) -> str:
+    def _copy(self, own: Words, run: Path, log: LogLine) -> str:
         """Return the path of a feature's words: the run's copy, or the user's file where the copy is damaged."""
         assert own.given is not None
         theirs = _sum_of_file(Path(own.given))
@@ -117,14 +117,14 @@ class Vocabularies:
             raise CheckpointError(f"{run}: {error}") from None
         if _sum_of_file(copy) == own.sha256:
             if theirs not in (None, own.sha256):
-                say(f"{own.given}: holds other words than the run was trained with; the run's copy is used: {copy}")
+                log(f"{own.given}: holds other words than the run was trained with; the run's copy is used: {copy}")
             return str(copy)
         if theirs == own.sha256:
-            say(f"{copy}: is missing or damaged; {own.given} holds the same words and is used")
+            log(f"{copy}: is missing or damaged; {own.given} holds the same words and is used")
             return own.given
         raise CheckpointError(
             f"{copy}: is missing or damaged, and {own.given} does not hold the words that the run was trained with; "
-            "bring one of them back"
+            "restore one of them"
         )
 
 

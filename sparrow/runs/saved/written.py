@@ -1,4 +1,4 @@
-"""`WrittenFiles`: the list of what a run wrote into its folder, which is all that is ever removed from it."""
+"""`WrittenFiles`: the list of the files that a run wrote into its folder; nothing else is ever removed from it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from sparrow.runs.errors import FolderError
 NAME: Final = "written.json"
 FORMAT: Final = 1
 FOLDERS: Final = ("checkpoints", "tensorboard", "vocabularies")
-"""Folders that a run shares with files of others, if it must: its own files in them are listed one by one."""
+"""Folders that may hold foreign files: the run's own files in them are listed one by one."""
 
 _CHECKPOINT = re.compile(r"checkpoints/(0|[1-9][0-9]*)")
 _FILE = re.compile(r"((tensorboard|vocabularies)/)?[^/\0]+")
 _NO_CONTENT = re.compile(r"lost\+found|\.DS_Store|\.nfs.*|\.written\.json\..*\.partial")
-"""Names that file systems and this list leave in folders that count as empty."""
+"""Names that are ignored in a folder that counts as empty."""
 _READ: Final = "{}: another process reads this checkpoint; wait for it, or choose another folder"
 
 
@@ -30,7 +30,7 @@ class WrittenFiles:
     """Names in a run folder, relative to it. A name is added before its file is written.
 
     Attributes:
-      folder: the run's.
+      folder: the run folder.
       exists: whether the folder has such a list: it is a run.
     """
 
@@ -53,7 +53,7 @@ class WrittenFiles:
             self._names, self.exists = set(), False
 
     def add(self, names: Iterable[str]) -> None:
-        """Note that these are about to be written. Names in folders leave the list when they are gone."""
+        """Add names that are about to be written. Names in folders leave the list when their files are removed."""
         new = set(names) - self._names
         if new or not self.exists:
             self._names = {name for name in self._names if self._is_there(name)} | new
@@ -62,12 +62,12 @@ class WrittenFiles:
             self.exists = True
 
     def _is_there(self, name: str) -> bool:
-        """Whether the file is there, or what a checkpoint is called before it is whole and after it was removed."""
+        """Return whether the file exists, or a checkpoint under its temporary names."""
         path = self.folder / name
         return "/" not in name or os.path.lexists(path) or (bool(_CHECKPOINT.fullmatch(name)) and any(_remains(path)))
 
     def others(self, own: Iterable[str]) -> list[str]:
-        """Names in a folder without a list that are not in ``own``: nobody knows whose they are."""
+        """Return the names in a folder without a list that are not in ``own``: their owner is unknown."""
         try:
             names = os.listdir(self.folder)
         except (FileNotFoundError, NotADirectoryError):
@@ -77,7 +77,7 @@ class WrittenFiles:
         return sorted(name for name in names if name not in set(own) and not _NO_CONTENT.fullmatch(name))
 
     def remove(self, stay: Container[str] = (NAME,)) -> None:
-        """Remove all that is listed but ``stay``; nothing is, where somebody reads a checkpoint: a `FolderError`."""
+        """Remove all listed files but ``stay``, or none and raise `FolderError` where a checkpoint is being read."""
         for name in self._names:
             if _CHECKPOINT.fullmatch(name) and holding.is_held(self.folder / name):
                 raise FolderError(_READ.format(self.folder / name))
@@ -93,7 +93,7 @@ class WrittenFiles:
         for folder in FOLDERS:
             try:
                 (self.folder / folder).rmdir()
-            except OSError:  # there are files of others in it, or there is none
+            except OSError:  # it holds foreign files, or does not exist
                 continue
 
     def _remove_checkpoint(self, path: Path) -> None:
@@ -104,12 +104,12 @@ class WrittenFiles:
 
 
 def _remains(checkpoint: Path) -> Iterator[Path]:
-    """Folders of this checkpoint that are in work, damaged or deleted, such as those of a writer that was killed."""
+    """Yield the folders of this checkpoint that are unfinished, damaged or deleted, such as after a killed writer."""
     return checkpoint.parent.glob(f"{checkpoint.name}.*")
 
 
 def _is_sound(name: object) -> bool:
-    """Whether a run writes such names: nothing outside of its folder is ever touched, whatever a list holds."""
+    """Return whether a run writes such names: nothing outside of its folder is ever touched, for any list."""
     if not isinstance(name, str) or name.split("/")[-1] in (".", "..") or name in FOLDERS:
         return False
     return bool(_CHECKPOINT.fullmatch(name) or _FILE.fullmatch(name))
