@@ -1,4 +1,4 @@
-"""Data: from files to batches. A source gives rows, features make inputs of columns, a pipeline makes batches."""
+"""Data: from files to batches. A source reads rows, features turn columns into inputs, a pipeline makes batches."""
 
 from sparrow.data.batch import Batch, join
 from sparrow.data.block import Block, Name

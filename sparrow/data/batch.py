@@ -1,4 +1,4 @@
-"""`Batch`: rows that are ready for a step, by what they are for."""
+"""`Batch`: rows that are ready for a step, by their use."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Batch:
     """Converted rows, by name. All parts have the same number of rows; negatives have a number of their own.
 
     Attributes:
-      ids: (batch,) int32, -1 where there is no id, or `Ragged` where a row holds several; what `Embedder.pack` takes.
+      ids: (batch,) int32, -1 where there is no id, or `Ragged` where a row holds several; for `Embedder.pack`.
       numbers: (batch, dim) float32.
       sequences: (batch, max_length) int32 ids in order, -1 after the last one.
       labels: (batch,) float32.
       weights: (batch,) float32 sample weights.
-      keys: (batch,) int64; texts are hashed.
+      keys: (batch,) int64; strings are hashed.
       negatives: items that were drawn for these rows, if any.
     """
 
@@ -44,11 +44,11 @@ class Batch:
         return 0
 
     def take(self, rows: npt.NDArray[np.integer[Any]]) -> Batch:
-        """The given rows, in their order."""
+        """Return the given rows, in their order."""
         return self._map(lambda values: take(values, rows))
 
     def cut(self, start: int, stop: int) -> Batch:
-        """Rows ``start`` to ``stop``, without a copy where that is possible."""
+        """Return the rows ``start`` to ``stop``, without a copy where possible."""
         return self._map(lambda values: cut(values, start, stop))
 
     def _map(self, function: Callable[[Values], Values]) -> Batch:
@@ -60,7 +60,7 @@ PARTS = tuple(field.name for field in dataclasses.fields(Batch) if field.name !=
 
 
 def take(values: Values, rows: npt.NDArray[np.integer[Any]]) -> Values:
-    """The given rows of one column.
+    """Return the given rows of one column.
 
     >>> take(Ragged(np.array([3, 1, 4]), np.array([0, 2, 2, 3])), np.array([2, 0])).to_lists()
     [[4], [3, 1]]
@@ -79,7 +79,7 @@ def take(values: Values, rows: npt.NDArray[np.integer[Any]]) -> Values:
 
 
 def cut(values: Values, start: int, stop: int) -> Values:
-    """Rows ``start`` to ``stop`` of one column."""
+    """Return the rows ``start`` to ``stop`` of one column."""
     if not isinstance(values, Ragged):
         return values[start:stop]
     a, b = int(values.offsets[start]), int(values.offsets[stop])
@@ -88,7 +88,7 @@ def cut(values: Values, start: int, stop: int) -> Values:
 
 
 def join(parts: Sequence[Values]) -> Values:
-    """All rows of some columns, one after the other."""
+    """Return all rows of some columns, one after the other."""
     if not isinstance(parts[0], Ragged):
         return np.concatenate(parts)
     ends = np.cumsum([0, *(part.offsets[-1] for part in parts)])

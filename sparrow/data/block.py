@@ -1,7 +1,7 @@
-"""`Block`: converted rows as they go through a pipeline, all values of a row side by side.
+"""`Block`: converted rows in a pipeline, all values of a row adjacent.
 
 A row is a few dozen 32-bit words: ids, numbers, labels. Held row by row, in one matrix, rows are shuffled, cut and
-joined by moving whole rows, and packing reads each of them once. `Block.to_batch` gives the columns, as views.
+joined by moving complete rows, and packing reads each of them once. `Block.to_batch` returns the columns, as views.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Name = tuple[str, str]
 
 
 class Place(NamedTuple):
-    """Where a column stands in a row: its first word, the type of its values, and their number; None: a single one."""
+    """The place of a column in a row: its first word, the type of its values, and their number; None: a single one."""
 
     word: int
     dtype: np.dtype[Any]
@@ -32,7 +32,7 @@ class Place(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Where the columns stand in a row, how many words it has, and how many of them are in use."""
+    """The places of the columns in a row, its number of words, and the number of words in use."""
 
     places: Mapping[Name, Place]
     width: int
@@ -40,7 +40,7 @@ class Layout:
 
     @classmethod
     def of(cls, batch: Batch) -> Layout:
-        """The layout of rows such as those of ``batch``. Ragged columns and values of odd types have no place."""
+        """Return the layout of rows as in ``batch``. Ragged columns and values of other types have no place."""
         wide: list[tuple[Name, npt.NDArray[Any]]] = []
         narrow: list[tuple[Name, npt.NDArray[Any]]] = []
         for part in PARTS:
@@ -48,7 +48,7 @@ class Layout:
                 if isinstance(values, np.ndarray) and values.ndim in (1, 2) and values.dtype.itemsize in (4, 8):
                     (wide if values.dtype.itemsize == 8 else narrow).append(((part, name), values))
         places, word = {}, 0
-        for column, values in wide + narrow:  # those of 64 bits first, where they are aligned
+        for column, values in wide + narrow:  # 64-bit values first, where they are aligned
             width = None if values.ndim == 1 else values.shape[1]
             places[column] = Place(word, values.dtype, width)
             word += (width or 1) * values.dtype.itemsize // 4 if width != 0 else 0
@@ -60,10 +60,10 @@ class Block:
     """Rows.
 
     Attributes:
-      layout: of ``words``.
+      layout: the layout of ``words``.
       words: (rows, layout.width) int32.
       others: the columns that have no place in the layout, ragged ones most of all.
-      rows: how many there are.
+      rows: the number of rows.
     """
 
     layout: Layout
@@ -73,7 +73,7 @@ class Block:
 
     @classmethod
     def of(cls, batch: Batch) -> Block:
-        """The rows of a batch."""
+        """Return the rows of a batch."""
         layout, rows = Layout.of(batch), len(batch)
         words = np.zeros((rows, layout.width), np.int32)
         others = {}
@@ -90,27 +90,27 @@ class Block:
 
     @functools.cached_property
     def nbytes(self) -> int:
-        """The memory that it takes."""
+        """The bytes of memory."""
         return int(self.words.nbytes + sum(map(_nbytes, self.others.values())))
 
     def take(self, rows: npt.NDArray[np.integer[Any]]) -> Block:
-        """The given rows, in their order."""
+        """Return the given rows, in their order."""
         words = feed.take_rows(self.words, rows.astype(np.int64, copy=False))
         if words is None:
             words = np.take(self.words, rows, axis=0)
         return Block(self.layout, words, {name: take(v, rows) for name, v in self.others.items()}, len(rows))
 
     def cut(self, start: int, stop: int) -> Block:
-        """Rows ``start`` to ``stop``, without a copy where that is possible."""
+        """Return the rows ``start`` to ``stop``, without a copy where possible."""
         others = {name: cut(values, start, stop) for name, values in self.others.items()}
         return Block(self.layout, self.words[start:stop], others, stop - start)
 
     def column(self, name: Name) -> npt.NDArray[Any]:
-        """A column that has a place in the layout, as a view."""
+        """Return a column that has a place in the layout, as a view."""
         return _view(self.words, self.layout.places[name])
 
     def to_batch(self) -> Batch:
-        """The columns."""
+        """Return the columns."""
         batch = Batch()
         for (part, name), place in self.layout.places.items():
             getattr(batch, part)[name] = _view(self.words, place)
@@ -120,7 +120,7 @@ class Block:
 
 
 def concatenate(blocks: Sequence[Block]) -> Block:
-    """All rows of ``blocks``, which have the same columns."""
+    """Return all rows of ``blocks``, which have the same columns."""
     first = blocks[0]
     if len(blocks) == 1:
         return first
@@ -130,7 +130,7 @@ def concatenate(blocks: Sequence[Block]) -> Block:
 
 
 def _view(words: npt.NDArray[np.int32], place: Place) -> npt.NDArray[Any]:
-    """A column of a matrix of words."""
+    """Return a column of a matrix of words."""
     if place.dtype.itemsize == 4 and place.width is None:
         return words[:, place.word].view(place.dtype)
     span = (place.width or (0 if place.width == 0 else 1)) * place.dtype.itemsize // 4

@@ -33,15 +33,15 @@ class Output:
 
 @dataclasses.dataclass(frozen=True)
 class Compiled:
-    """Converts record batches of one schema. What it does not know, or finds wrong, is left to the reference.
+    """Conversion of record batches of one schema. Unknown kinds and malformed rows are left to the reference.
 
     Attributes:
-      layout: of the blocks.
-      schema: of the record batches; texts may come as dictionaries instead.
+      layout: the layout of the blocks.
+      schema: the schema of the record batches; strings may come as dictionaries instead.
       steps: the compiled conversions.
-      outputs: of each step.
+      outputs: the output of each step.
       rest: the features that have no compiled conversion.
-      checked: the labels of which losses take a certain range only.
+      checked: the labels whose losses take a certain range only.
     """
 
     layout: Layout
@@ -53,13 +53,13 @@ class Compiled:
 
     @classmethod
     def of(cls, converter: Converter, kinds: Mapping[str, Any]) -> Compiled | None:
-        """The plan for columns of these types; None: the library is not there."""
+        """Return the plan for columns of these types; None: the library is missing."""
         if feed.library() is None:
             return None
         schema = pa.schema([(name, kinds[name]) for name in converter.columns])
         try:
             layout = Layout.of(converter.attempt(pa.RecordBatch.from_pylist([], schema=schema))[0])
-        except Exception:  # a feature of one's own that cannot convert no rows
+        except Exception:  # a custom feature that cannot convert zero rows
             return None
         made: list[tuple[Name, feed.Step | None, Any]] = []
         made += [(("labels", label.name), label.step(kinds), None) for label in converter.labels]
@@ -83,7 +83,7 @@ class Compiled:
         return cls(layout, list(converter.columns), plan, [Output(name, use) for name, _, use in made], rest, checked)
 
     def convert(self, piece: Any, bad_rows: BadRows) -> tuple[Block, int] | None:
-        """The rows of a record batch that can be used, and how many cannot; None: the reference must look."""
+        """Return the usable rows of a record batch, and the number of others; None: the reference must convert it."""
         library = feed.library()
         if library is None or piece.schema.names != self.schema:
             return None
@@ -115,7 +115,7 @@ class Compiled:
 
 
 def _with(block: Block, column: Name, values: Any) -> Block:
-    """The block with the values of one more column."""
+    """Return the block with the values of one more column."""
     place = block.layout.places.get(column)
     if place is None:
         return dataclasses.replace(block, others={**block.others, column: values})

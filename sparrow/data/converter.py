@@ -18,7 +18,7 @@ from sparrow.data.sources.base import BadRows, Reader, Rows
 
 
 class Converter:
-    """Converts all columns that a model needs, each with one pass or few over its values."""
+    """Conversion of all columns that a model needs, each in one or a few passes over its values."""
 
     def __init__(
         self, features: Sequence[Feature], labels: Sequence[Label], weights: Sequence[str], keys: Sequence[str]
@@ -44,10 +44,10 @@ class Converter:
         self.columns: list[str] = list(dict.fromkeys([*(column for column, _ in users), *single]))
         self._users, self._single = users, single
         self._compiled: Compiled | None = None
-        self._kinds: dict[str, Any] | None = None  # that it was made for
+        self._kinds: dict[str, Any] | None = None  # the columns that it was made for
 
     def check(self, reader: Reader) -> None:
-        """Refuses columns of a type that cannot be read, files whose types differ, vocabularies that are missing."""
+        """Refuse columns of a type that cannot be read, files whose types differ, and missing vocabularies."""
         for feature in self.features:
             if feature.table_use is not None:
                 feature.table_use.count_rows()  # reads its vocabulary now, not in the middle of a run
@@ -70,12 +70,12 @@ class Converter:
             self._compiled, self._kinds = Compiled.of(self, first), first
 
     def convert(self, rows: Rows, bad_rows: BadRows) -> tuple[Block, int]:
-        """All rows of a chunk that can be used, and how many could not."""
+        """Return the usable rows of a chunk, and the number of the others."""
         try:
             return self._convert(rows, bad_rows)
         except DataError:
             raise
-        except Exception:  # a damaged file may hold what no good file does: look closer, only now
+        except Exception:  # a damaged file may raise anything: validate it, only now
             try:
                 rows.table.validate(full=True)
             except pa.ArrowInvalid as damage:
@@ -94,9 +94,9 @@ class Converter:
         return concatenate(parts), skipped
 
     def _by_numpy(self, piece: Any, first: int, rows: Rows, bad_rows: BadRows) -> tuple[Block, int]:
-        """The reference, which can explain what is wrong. ``first``: the row of the chunk where the piece begins."""
+        """Convert by the reference, which explains mistakes. ``first``: the row of the chunk where the piece begins."""
         skipped = 0
-        while True:  # a column whose rows differ in length is not looked at any closer: others may be wrong in it too
+        while True:  # a column whose rows differ in length is checked no further: it may hold other mistakes
             batch, problems = self.attempt(piece)
             if problems.rows is None or problems.first is None:
                 return Block.of(batch), skipped
@@ -107,7 +107,7 @@ class Converter:
             piece = piece.take(np.flatnonzero(~problems.rows))
 
     def attempt(self, piece: Any) -> tuple[Batch, Problems]:
-        """All columns of a record batch, and the rows among them that cannot be used."""
+        """Return all columns of a record batch, and the rows among them that cannot be used."""
         problems = Problems(piece.num_rows)
         batch = Batch(
             labels={label.name: label.convert(piece, problems) for label in self.labels},

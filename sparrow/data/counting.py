@@ -1,4 +1,4 @@
-"""Building vocabularies: one pass over the data for all columns. This is what `sparrow vocab` does."""
+"""Building vocabularies in one pass over the data for all columns, for `sparrow vocab`."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Counted:
 
     Attributes:
       vocabulary: the words that were kept.
-      counts: how often each occurs.
-      distinct: how many distinct words there are, those left out included.
+      counts: the number of occurrences of each.
+      distinct: the number of distinct words, including the ones left out.
       missing: entries that are missing or empty, and rows without any.
     """
 
@@ -45,7 +45,7 @@ def build_vocabularies(
     max_words: int | None = None,
     bad_rows: BadRows = "error",
 ) -> dict[str, Counted]:
-    """Counts the words of columns in one pass and keeps the frequent ones.
+    """Count the words of columns in one pass and keep the frequent ones.
 
     >>> from sparrow.data import Tables
     >>> source = Tables({"genres": ["Action|Comedy", "Comedy", None], "year": [1999, 1999, 2001]})
@@ -57,14 +57,14 @@ def build_vocabularies(
 
     Args:
       source: the data.
-      columns: names of columns of texts, integers or lists of these; or a mapping from name to the separator
-        between the words of a text (None: a text is one word).
+      columns: names of columns of strings, integers or lists of these; or a mapping from name to the separator
+        between the words of a string (None: a string is one word).
       min_count: words that occur less often are left out.
-      max_words: at most so many are kept; None: all.
-      bad_rows: what to do with lines that cannot be split into columns.
+      max_words: the most words to keep; None: all.
+      bad_rows: the policy for lines that cannot be split into columns: "error" or "skip".
 
     Returns:
-      By column. Words of equal count are in alphabetical order, so that the result never depends on the files' order.
+      The counts by column. Words of equal count are in alphabetical order, for any order of the files.
     """
     fields.integer("min_count", min_count)
     fields.integer("max_words", 1 if max_words is None else max_words)
@@ -87,13 +87,13 @@ def build_vocabularies(
 def write_vocabularies(
     source: Source, columns: Sequence[str] | Mapping[str, str | None], folder: str | Path, **options: Any
 ) -> dict[str, tuple[Path, Counted]]:
-    """`build_vocabularies`, each written to ``<column>.txt`` in ``folder``, one word a line.
+    """Call `build_vocabularies`, and write each vocabulary to ``<column>.txt`` in ``folder``, one word a line.
 
     Args:
-      source: as there.
-      columns: as there.
-      folder: made if it is not there.
-      **options: min_count, max_words and bad_rows, as there.
+      source: the data.
+      columns: the columns, as in `build_vocabularies`.
+      folder: the folder to write; made if it does not exist.
+      **options: min_count, max_words and bad_rows of `build_vocabularies`.
 
     Returns:
       By column: the file, to give to a feature as its vocabulary, and the counts.
@@ -160,4 +160,4 @@ class _Counter:
 def _check(file: str, column: str, kind: Any) -> None:
     element = element_type(kind)
     if not is_text(element) and not pa.types.is_integer(element):
-        raise DataError(f"a vocabulary is made of texts or integers, the column holds {kind}", file, column=column)
+        raise DataError(f"a vocabulary is made of strings or integers, the column holds {kind}", file, column=column)

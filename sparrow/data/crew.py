@@ -17,21 +17,21 @@ T = TypeVar("T")
 NAME: Final = "sparrow-data"
 """The threads' names begin with it."""
 PATIENCE: Final = 3.0
-"""Seconds that closing waits for a task in work."""
+"""Seconds that closing waits for a running task."""
 
 
 def default_threads() -> int:
-    """The cores that this process may use, less two for the loop and the device; at least one."""
+    """Return the cores that this process may use, less two for the loop and the device; at least one."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(cores - 2, 1)
 
 
 class Dropped(Exception):
-    """A task that nobody does any more."""
+    """Raised for a task that was dropped."""
 
 
 class Task(Generic[T]):
-    """Work for a crew, and what came of it."""
+    """Work for a crew, and its result."""
 
     __slots__ = ("_done", "_error", "_run", "_value")
 
@@ -47,25 +47,25 @@ class Task(Generic[T]):
         assert self._run is not None
         try:
             self._value = self._run()
-        except BaseException as error:  # whatever it is, the thread that waits must see it
+        except BaseException as error:  # the waiting thread must see every error
             self._error = error
-        self._run = None  # and all that it holds
+        self._run = None  # frees all that it holds
         self._done.release()
 
     def drop(self) -> None:
-        """Leave it undone; whoever waits for it gets a `Dropped`."""
+        """Drop the task; waiting for it raises `Dropped`."""
         self._error, self._run = Dropped(), None
         self._done.release()
 
     def wait(self, seconds: float = -1) -> bool:
-        """Wait until it is done; return whether it is. Without ``seconds``: as long as it takes."""
+        """Wait until it is done; return whether it is. Without ``seconds``, wait without a limit."""
         if not (self._done.acquire(timeout=seconds) if seconds else self._done.acquire(blocking=False)):
             return False
         self._done.release()
         return True
 
     def result(self) -> T:
-        """What it gave, or the error that it raised."""
+        """Return the result, or raise the error of the task."""
         self.wait()
         if self._error is not None:
             raise self._error
@@ -73,7 +73,7 @@ class Task(Generic[T]):
 
 
 class Crew:
-    """Threads that do tasks, urgent ones first. Closing it leaves out tasks that have not begun.
+    """Threads that run tasks, urgent ones first. Closing it drops tasks that have not begun.
 
     A task may wait for another that is urgent and was given before it: some thread is at work on that one.
     """
@@ -91,7 +91,7 @@ class Crew:
             thread.start()
 
     def do(self, run: Callable[[], T], urgent: bool = True) -> Task[T]:
-        """Have ``run`` called by the next thread that is free."""
+        """Call ``run`` in the next free thread."""
         task = Task(run)
         (self._urgent if urgent else self._others).append(task)
         self._given.put(None)
@@ -101,18 +101,18 @@ class Crew:
 
     @property
     def is_closed(self) -> bool:
-        """Whether no further task is begun."""
+        """Return whether no further task is begun."""
         return self._closed
 
     def stop(self) -> None:
-        """Begin no further task, and drop those that wait."""
+        """Begin no further task, and drop the waiting ones."""
         self._closed = True
         self._drop_all()
         for _ in self._threads:
             self._given.put(None)
 
     def close(self) -> None:
-        """End the threads. One that does not come back is left behind, with a warning: nothing can stop it."""
+        """End the threads. One that does not end is left behind, with a warning: it cannot be stopped."""
         self.stop()
         join(self._threads)
 
@@ -134,7 +134,7 @@ class Crew:
 
 
 def do(crew: Crew | None, run: Callable[[], T], urgent: bool = True) -> Task[T]:
-    """Have ``run`` called by a crew; without one, call it."""
+    """Call ``run`` in a crew, or here without one."""
     if crew is not None:
         return crew.do(run, urgent)
     task = Task(run)
@@ -148,4 +148,4 @@ def join(threads: list[threading.Thread]) -> None:
     for thread in threads:
         thread.join(max(end - time.monotonic(), 0.001))
     if stuck := [thread.name for thread in threads if thread.is_alive()]:
-        warnings.warn(f"reading data does not return: {', '.join(stuck)} left behind", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"reading data does not end: {', '.join(stuck)} left behind", RuntimeWarning, stacklevel=2)

@@ -1,4 +1,4 @@
-"""What can be wrong with data, and how it is said: one line with file, row and column."""
+"""Errors of data: one line with file, row and column."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class DataError(ValueError):
       file: path of the file, or the name of a table in memory.
       place: "row 3" (counted from 0) in Parquet and tables, "line 4" (counted from 1) in text files; or None.
       column: the column, or None.
-      why: what is wrong, and what to do.
+      why: the mistake and the remedy.
     """
 
     def __init__(self, why: str, file: str | None = None, place: str | None = None, column: str | None = None) -> None:
@@ -29,11 +29,11 @@ class DataError(ValueError):
 
 
 class WaitInterrupted(Exception):
-    """Somebody asked to stop while a batch was waited for."""
+    """Raised where a stop was requested while waiting for a batch."""
 
 
 class Problems:
-    """Collects the rows of one Arrow batch that cannot be used, while its columns are converted.
+    """The rows of one Arrow batch that cannot be used, collected while its columns are converted.
 
     >>> problems = Problems(4)
     >>> problems.add("item", [2, 3], lambda i: f"id number {i} is too large")
@@ -43,11 +43,11 @@ class Problems:
 
     def __init__(self, num_rows: int) -> None:
         self.num_rows = num_rows
-        self.rows: npt.NDArray[np.bool_] | None = None  # which rows are bad; None: no row is
+        self.rows: npt.NDArray[np.bool_] | None = None  # mask of bad rows; None: no row is
         self.first: tuple[int, str, str] | None = None  # row, column, why
 
     def add(self, column: str, rows: Any, why: Callable[[int], str]) -> None:
-        """Marks ``rows``; ``why(i)`` says what is wrong with the i-th of them."""
+        """Mark ``rows`` as bad; ``why(i)`` returns the reason for the i-th of them."""
         rows = np.asarray(rows)
         if rows.size == 0:
             return
@@ -60,6 +60,6 @@ class Problems:
 
 
 def shown(value: Any) -> str:
-    """A value as an error message shows it: never longer than a glance."""
+    """Return a value as an error message shows it, cut where it is long."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -9,9 +9,9 @@ from sparrow.data.hashing import U64
 
 
 class HashTable:
-    """Finds the position of each key in a list of distinct keys. Open addressing, at most half full.
+    """The position of each key in a list of distinct keys. Open addressing, at most half full.
 
-    The keys are already hashes: their low bits say where to look first, and each miss looks one slot further.
+    The keys are already hashes: their low bits choose the first slot, and each miss moves one slot further.
 
     >>> table = HashTable(np.array([17, 4, 99], np.uint64))
     >>> table.find(np.array([99, 5, 17], np.uint64)).tolist()
@@ -40,7 +40,7 @@ class HashTable:
             pending, slot = pending[stay], (slot[stay] + 1) & int(self._mask)
 
     def find(self, keys: U64) -> npt.NDArray[np.int32]:
-        """The position of each key, -1 for one that is not there."""
+        """Return the position of each key, -1 for an unknown one."""
         slot = (keys & self._mask).astype(np.int64)
         found = self.positions[slot]
         pending = np.flatnonzero((self.keys[slot] != keys) & (found >= 0))

@@ -1,6 +1,6 @@
-"""Fixed hashes: the same 64 bits for the same id or text on every platform, in every version.
+"""Fixed hashes: the same 64 bits for the same integer or string on every platform, in every version.
 
-Trained tables depend on these functions: a change would send every id to another row. A test holds known values.
+Trained tables depend on these functions: a change would send every id to another row. A test checks known values.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["U64", "hash_integers", "hash_texts", "mix64", "modulo", "shuffled"]
 
 
 def hash_texts(texts: Any) -> U64:
-    """Hashes an Arrow array of strings (or binary); a missing text hashes like the empty one.
+    """Hash an Arrow array of strings (or binary); a missing string hashes like the empty one.
 
     With ``n`` the number of UTF-8 bytes, and ``w_k`` the k-th 8 bytes as a little-endian number, padded with zeros::
 
@@ -38,7 +38,7 @@ def hash_texts(texts: Any) -> U64:
         lengths = np.where(texts.is_valid().to_numpy(zero_copy_only=False), lengths, 0)
     starts = offsets[:-1] - offsets[0]
     size = int(offsets[-1] - offsets[0])
-    padded = np.zeros(size + 8, np.uint8)  # so that the last text can be read in whole words
+    padded = np.zeros(size + 8, np.uint8)  # so that the last string can be read in complete words
     if size:
         padded[:size] = np.frombuffer(data, np.uint8, size, int(offsets[0]))
     words = np.ndarray((size + 1,), "<u8", padded, strides=(1,))  # the 8 bytes that start at every byte
@@ -46,7 +46,7 @@ def hash_texts(texts: Any) -> U64:
     longest = int(lengths.max())
     shortest = int(lengths.min())
     for first in range(0, longest, 8):
-        if first + 8 <= shortest:  # a whole word of every text
+        if first + 8 <= shortest:  # a complete word of every string
             h = mix64(h ^ words[starts + first])
             continue
         rows = np.flatnonzero(lengths > first)
@@ -61,14 +61,14 @@ def hash_texts(texts: Any) -> U64:
 
 
 def modulo(hashes: U64, size: int) -> npt.NDArray[np.int32]:
-    """``hashes % size`` as row numbers. NumPy divides by a constant much faster than it takes remainders."""
+    """Return ``hashes % size`` as row numbers. NumPy divides by a constant much faster than it takes remainders."""
     quotient = hashes // np.uint64(size)
     quotient *= np.uint64(size)
     return (hashes - quotient).astype(np.int32)
 
 
 def shuffled(count: int, *seeds: int) -> npt.NDArray[np.int64]:
-    """A permutation of ``range(count)`` that depends on ``seeds`` alone: the order of hashed counters.
+    """Return a permutation of ``range(count)`` that depends on ``seeds`` alone: the order of hashed counters.
 
     >>> shuffled(5, 0, 1).tolist() == shuffled(5, 0, 1).tolist()
     True

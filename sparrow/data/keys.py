@@ -1,4 +1,4 @@
-"""From the entries of any column to 64-bit keys: what hashing, vocabularies, crosses and group keys share."""
+"""From the entries of any column to 64-bit keys, for hashing, vocabularies, crosses and group keys."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from sparrow.data.values import Parsed, integers, is_text
 
 
 def hashed(entries: Any, as_integer: bool = False) -> Parsed:
-    """The fixed 64-bit hash of each entry (uint64): of integers by value, of texts by their UTF-8 bytes.
+    """Return the fixed 64-bit hash of each entry (uint64): integers by value, strings by their UTF-8 bytes.
 
-    An empty text is missing. With ``as_integer``, texts such as "17" hash like the number 17.
+    An empty string is missing. With ``as_integer``, strings such as "17" hash like the number 17.
     """
     if pa.types.is_dictionary(entries.type):
         return through_dictionary(entries, lambda words: hashed(words, as_integer))
@@ -29,7 +29,7 @@ def hashed(entries: Any, as_integer: bool = False) -> Parsed:
 
 
 def through_dictionary(entries: Any, convert: Any) -> Parsed:
-    """Converts the distinct words of a dictionary-coded array only, then spreads the result over the entries."""
+    """Convert the distinct words of a dictionary-coded array only, then spread the result over the entries."""
     words = convert(entries.dictionary)
     indices = entries.indices
     nulls = indices.is_null().to_numpy(zero_copy_only=False) if indices.null_count else None

@@ -1,4 +1,4 @@
-"""`LabelCheck`: the labels that the losses of a task can work with, refused with row and value where they cannot."""
+"""`LabelCheck`: the labels that the losses of a task take; others are refused with row and value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sparrow.data.labels import Label, required_numbers
 
 @dataclasses.dataclass(frozen=True)
 class LabelCheck:
-    """The range of a task's labels. Rows that do not count in the task are not looked at.
+    """The range of a task's labels. Rows that do not count in the task are not checked.
 
     Attributes:
       user: the loss and the task, for the error.
@@ -33,7 +33,7 @@ class LabelCheck:
     space: Label | None = None
 
     def refused(self, labels: npt.NDArray[np.float32], columns: Any) -> npt.NDArray[np.bool_]:
-        """Mask of the rows that the losses cannot work with."""
+        """Return the mask of the rows whose labels the losses do not take."""
         wrong: npt.NDArray[np.bool_] = ~((labels >= 0) & (labels <= self.most))
         if self.integers:
             wrong |= labels != np.floor(labels)
@@ -78,7 +78,7 @@ class CheckedLabel(Label):
         for check in self.checks:
             wrong = check.refused(labels, columns)
             if problems.rows is not bad_before and problems.rows is not None:
-                wrong &= ~problems.rows  # labels that are missing, or no numbers
+                wrong &= ~problems.rows  # labels that are missing, or not numbers
             problems.add(self.source_column, np.flatnonzero(wrong), functools.partial(_why, check, labels[wrong]))
         return labels
 

@@ -26,9 +26,9 @@ class Label:
     [0.0, 1.0]
 
     Attributes:
-      name: of the label.
-      column: where it is; None: the column of the label's name.
-      at_least: makes it 1 where the column is at least this, else 0; None: the number as it stands.
+      name: the name of the label.
+      column: its column; None: the column of the label's name.
+      at_least: the label is 1 where the column is at least this, else 0; None: the number itself.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Label:
         return self.column or self.name
 
     def step(self, kinds: Mapping[str, Any]) -> Step | None:
-        """The compiled conversion; None: there is none for a column of this type."""
+        """Return the compiled conversion; None: there is none for a column of this type."""
         step = number_step(self.source_column, kinds)
         return None if step is None else dataclasses.replace(step, limit=self.at_least)
 
@@ -59,7 +59,7 @@ class Label:
 
 
 def sample_weights(columns: Any, column: str, problems: Problems) -> npt.NDArray[np.float32]:
-    """(batch,) float32, none below 0."""
+    """Return the sample weights: (batch,) float32, none below 0."""
     x = required_numbers(columns, column, "the sample weight", problems)
     negative = np.flatnonzero(x < 0)
     problems.add(column, negative, lambda i: f"a sample weight must not be negative, got {x[negative[i]]:g}")
@@ -67,7 +67,7 @@ def sample_weights(columns: Any, column: str, problems: Problems) -> npt.NDArray
 
 
 def keys(columns: Any, column: str, problems: Problems) -> npt.NDArray[np.int64]:
-    """(batch,) int64: integers as they stand, texts by their hash; missing ones are malformed rows."""
+    """Return the keys: (batch,) int64, integers by value, strings by their hash; missing ones are malformed rows."""
     entries = columns.column(column)
     is_words = is_text(element_type(entries.type))
     parsed = hashed(entries) if is_words else integers(plain(entries))
@@ -77,26 +77,26 @@ def keys(columns: Any, column: str, problems: Problems) -> npt.NDArray[np.int64]
 
 
 def number_step(column: str, kinds: Mapping[str, Any], is_weight: bool = False) -> Step | None:
-    """The compiled conversion of `required_numbers`, or of `sample_weights`."""
+    """Return the compiled conversion of `required_numbers`, or of `sample_weights`."""
     if not is_compiled(kinds[column]):
         return None
     return Step(plan.NUMBERS, (column,), is_required=True, is_weight=is_weight)
 
 
 def key_step(column: str, kinds: Mapping[str, Any]) -> Step | None:
-    """The compiled conversion of `keys`."""
+    """Return the compiled conversion of `keys`."""
     return Step(plan.KEY, (column,)) if is_compiled(kinds[column]) else None
 
 
 def refuse_single(what: str, kind: Any) -> str | None:
-    """What is wrong with a column of Arrow type ``kind`` that must hold one number or text per row; None: nothing."""
+    """Return the sentence on a column whose Arrow type ``kind`` is not one number or string per row; None: it is."""
     element = element_type(kind)
     is_single = not is_list(kind) and (is_number(element) or is_text(element))
     return None if is_single else f"{what} needs one number per row, it holds {kind}"
 
 
 def required_numbers(columns: Any, column: str, what: str, problems: Problems) -> npt.NDArray[np.float64]:
-    """One number per row, each of which must be there."""
+    """Return one number per row; a missing one is a problem."""
     parsed = numbers(plain(columns.column(column)))
     _refuse(column, parsed, what, problems)
     values: npt.NDArray[np.float64] = parsed.values

@@ -6,7 +6,7 @@ import threading
 
 
 class Memory:
-    """Counts the bytes in use; many threads may.
+    """A count of the bytes in use, shared by threads.
 
     >>> memory = Memory(10)
     >>> memory.add(8)
@@ -20,11 +20,11 @@ class Memory:
         self._lock = threading.Lock()
 
     def add(self, nbytes: int) -> None:
-        """Use so much more, or less."""
+        """Add ``nbytes``, which may be negative."""
         with self._lock:
             self.used += nbytes
             self.most = max(self.most, self.used)
 
     def has_room(self, nbytes: int) -> bool:
-        """Whether so much more stays within the limit."""
+        """Return whether ``nbytes`` more stay within the limit."""
         return self.used + nbytes <= self.limit

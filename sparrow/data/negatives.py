@@ -1,4 +1,4 @@
-"""Negatives: items that are drawn for a batch from a table of items, for models that tell a chosen item from others."""
+"""Negatives: items that are drawn for a batch from a table of items, to train models that find the chosen item."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ ID = "id"
 
 
 class NegativeSampler:
-    """Draws items with replacement: evenly, or in proportion to their weights.
+    """Draws of items with replacement: uniformly, or in proportion to their weights.
 
-    What is drawn for a batch depends on the seed and the batch's number alone: going back to a position of a pipeline
-    draws the same again.
+    The draw for a batch depends on the seed and the batch's number alone: restoring a position of a pipeline draws the
+    same again.
 
     >>> from sparrow.data import IdFeature, Tables
     >>> items = Tables({"item": [3, 5, 8], "count": [0.0, 1.0, 0.0]})
@@ -49,18 +49,18 @@ class NegativeSampler:
         like: Mapping[str, Any] | None = None,
         bad_rows: BadRows = "error",
     ) -> None:
-        """Reads all items.
+        """Read all items.
 
         Args:
           items: a row per item, with the columns that the features need.
-          features: those that describe an item.
-          id_column: what tells items apart.
-          count: items that are drawn for a batch.
-          weight_column: how often an item is drawn, in proportion; None: all as often.
-          seed: of the draws.
-          like: the Arrow types of the same columns in the examples. Where one side holds texts and the other numbers,
-            the items are read as the examples are, for 17 and "17" have other hashes.
-          bad_rows: a malformed item is an "error", or is left out ("skip").
+          features: the features that describe an item.
+          id_column: the column that identifies an item.
+          count: the number of items to draw for a batch.
+          weight_column: the column of weights; items are drawn in proportion to them; None: uniformly.
+          seed: the seed of the draws.
+          like: the Arrow types of the same columns in the examples. Where one side holds strings and the other numbers,
+            the items are read as the examples are, because 17 and "17" have different hashes.
+          bad_rows: the policy for malformed items: "error", or "skip" to leave them out.
         """
         fields.integer("count", count)
         self.count, self.seed = count, seed
@@ -82,7 +82,7 @@ class NegativeSampler:
             raise DataError("no item can be used", reader.schemas[0][0])
 
     def draw(self, batch: int) -> Batch:
-        """The negatives of the batch of this number."""
+        """Return the negatives of the batch of this number."""
         key = mix64(mix64(np.array([self.seed], np.uint64)) ^ np.uint64(batch))
         drawn = mix64(np.arange(self.count, dtype=np.uint64) ^ key)
         if self._limits is None:
@@ -92,7 +92,7 @@ class NegativeSampler:
 
 
 def _limits(weights: npt.NDArray[np.float32], column: str, reader: Reader) -> npt.NDArray[np.float64]:
-    """Item i is drawn by numbers from the limit before its own up to its own."""
+    """Return the limits: item i is drawn by numbers from the previous limit up to its own."""
     sums = np.cumsum(weights, dtype=np.float64)
     if not sums.size or not sums[-1] > 0:
         raise DataError("all weights are 0: no item can be drawn", reader.schemas[0][0], column=column)
@@ -101,7 +101,7 @@ def _limits(weights: npt.NDArray[np.float32], column: str, reader: Reader) -> np
 
 
 def _alike(rows: Rows, like: Mapping[str, Any]) -> Rows:
-    """The rows with texts and numbers where the examples have them."""
+    """Return the rows with strings and numbers where the examples have them."""
     table = rows.table
     for place, field in enumerate(table.schema):
         wanted = like.get(field.name)

@@ -2,8 +2,8 @@
 
 The order of rows is a pure function of the seed, the epoch and the source's chunks: an epoch visits the chunks in a
 seeded order, joins them to windows of at least ``shuffle_rows`` rows, and shuffles each window. So a position is a few
-numbers, and going back to it reads one window. Chunks, windows and batches are made by several threads and handed on
-in order: how many threads there are changes nothing but the speed.
+numbers, and restoring it reads one window. Chunks, windows and batches are made by several threads and yielded
+in order: the number of threads changes nothing but the speed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from sparrow.data.windows import Chunks, Window, joined
 from sparrow.kernels import feed
 
 MEMORY_AHEAD: Final = 2**31
-"""Bytes that rows made early may take, unless told otherwise."""
+"""Default of the bytes that rows made early may take."""
 
 T = TypeVar("T")
 
@@ -50,13 +50,13 @@ class Piece(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """A batch that is yet to be made.
+    """A batch that is not made yet.
 
     Attributes:
       pieces: its rows.
-      number: how many batches there are up to this one.
-      after: the position behind it.
-      skipped: malformed rows up to there.
+      number: the number of batches up to this one.
+      after: the position after it.
+      skipped: malformed rows up to that position.
       freed: memory that is free once it is taken.
     """
 
@@ -68,13 +68,13 @@ class Cut(NamedTuple):
 
 
 class Pipeline(Generic[T]):
-    """Iterates batches. Each ``iter`` starts at the beginning, or where `restore` said.
+    """Batches of a source. Each ``iter`` starts at the beginning, or at the position of `restore`.
 
     Attributes:
       stages: the time that reading, decoding and converting take.
       waited: seconds that batches were waited for, while the device was idle.
-      is_idle: whether the device is, as far as the loop knows.
-      interrupted: whether to stop waiting for a batch.
+      is_idle: returns whether the device is idle, as far as the loop knows.
+      interrupted: returns whether to stop waiting for a batch.
 
     >>> from sparrow.data import IdFeature, Tables
     >>> table = Tables({"item": [1, 2, 3, 4, 5], "click": [0, 1, 0, 1, 1]})
@@ -103,26 +103,26 @@ class Pipeline(Generic[T]):
         prepare: Prepare[T] | Callable[[Batch], T] | None = None,
         negatives: Callable[[Reader], NegativeSampler] | None = None,
     ) -> None:
-        """Opens the source and checks its columns; rows are read by iterating.
+        """Open the source and check its columns; iterating reads the rows.
 
         Args:
-          source: where rows come from.
+          source: the source of rows.
           features: the model's inputs.
           batch_size: rows per batch.
-          labels: what to predict, by column name or as `Label`.
+          labels: the labels, by column name or as `Label`.
           weights: columns of sample weights.
-          keys: columns of integers or texts that group rows, such as sessions.
+          keys: columns of integers or strings that group rows, such as sessions.
           epochs: passes over the data; None: no end.
-          shuffle_rows: rows that are shuffled among each other, at least; 0: rows come in the source's order.
-          seed: of the shuffle.
+          shuffle_rows: rows that are shuffled together, at least; 0: rows come in the source's order.
+          seed: the seed of the shuffle.
           drop_remainder: whether an epoch's last rows are left out if they fill no batch.
-          bad_rows: a malformed row is an "error", or is left out and counted ("skip", see `skipped`).
-          ahead: batches that are made early; None: two more than threads; 0: everything is done when asked for.
-          threads: that make them; None: the cores less two, at least one.
-          memory_ahead: bytes that rows made early may take, about. One window is made whatever it takes.
-          prepare: called on each batch in one of those threads, such as to pack it; iterating gives its result. What
-            depends on the order of batches is for a `Prepare`.
-          negatives: makes what draws negatives for each batch, from the opened source.
+          bad_rows: the policy for malformed rows: "error", or "skip" to leave them out and count them (`skipped`).
+          ahead: batches that are made early; None: two more than threads; 0: each is made when it is requested.
+          threads: the number of threads that make them; None: the cores less two, at least one.
+          memory_ahead: bytes that rows made early may take, about. One window is always made.
+          prepare: called on each batch in one of those threads, such as to pack it; iterating yields its result. Work
+            that depends on the order of batches needs a `Prepare`.
+          negatives: makes the sampler of negatives, from the opened source.
         """
         fields.integer("batch_size", batch_size)
         fields.integer("epochs", 1 if epochs is None else epochs)
@@ -148,7 +148,7 @@ class Pipeline(Generic[T]):
         self.prepare = prepare
         for field, names in (("labels", labels), ("weights", weights), ("keys", keys)):
             if isinstance(names, str):
-                raise ValueError(f"{field} must be a list of columns, got the text {names!r}; write [{names!r}]")
+                raise ValueError(f"{field} must be a list of columns, got the string {names!r}; write [{names!r}]")
         self.features = tuple(features)
         as_labels = [label if isinstance(label, Label) else Label(label) for label in labels]
         self._converter = Converter(self.features, as_labels, weights, keys)
@@ -164,32 +164,32 @@ class Pipeline(Generic[T]):
         self._skipped = 0
 
     def position(self) -> dict[str, Any]:
-        """Where the next batch starts; plain values, for a checkpoint."""
+        """The position of the next batch; plain values, for a checkpoint."""
         return self._at.to_dict()
 
     def restore(self, position: Mapping[str, Any]) -> None:
-        """Makes the next ``iter`` go on from ``position``: it gives exactly the batches that would have followed."""
+        """Make the next ``iter`` continue from ``position``: it yields exactly the batches that would have followed."""
         wanted = Position.from_dict(position)
         for field, meaning in (("source", "other data"), ("seed", "another seed"), ("shuffle_rows", "another shuffle")):
             if getattr(wanted, field) != getattr(self._at, field):
                 raise ValueError(
                     f"this position was taken with {meaning} ({field} {getattr(wanted, field)!r}, here "
-                    f"{getattr(self._at, field)!r}); resume with the same data and settings, or start anew"
+                    f"{getattr(self._at, field)!r}); resume with the same data and settings, or start again"
                 )
         self._start = self._at = wanted
         self._skipped = wanted.skipped
 
     def batches_per_epoch(self) -> int | None:
-        """How many batches one pass over the data gives, if no row is malformed; None: only reading it would tell.
+        """Return the batches in one pass over the data, if no row is malformed; None: not known before reading.
 
-        The rows of text files are counted, which takes a look at every byte.
+        The rows of text files are counted, which reads every byte.
         """
         rows = self._reader.num_rows
         return None if rows is None else rows // self.batch_size if self.drop_remainder else -(-rows // self.batch_size)
 
     @property
     def epochs_begun(self) -> int:
-        """How many epochs were complete when the last batch began."""
+        """The number of epochs that were complete when the last batch began."""
         # After the last rows of an epoch that fill no batch, the position is already the start of the next one.
         return self._at.epoch - (self._at.row == 0)
 
@@ -220,7 +220,7 @@ class Pipeline(Generic[T]):
                 contextlib.closing(prefetch(batches, self.ahead, self._wait) if self.ahead else batches())
             )
             if crew is not None:
-                stack.callback(crew.stop)  # first: the thread that cuts batches may wait for a chunk
+                stack.callback(crew.stop)  # stops first, because the thread that cuts batches may wait for a chunk
             for task, cut in made:
                 self._wait(task.wait)
                 batch = task.result()
@@ -230,7 +230,7 @@ class Pipeline(Generic[T]):
         self._skipped = end.skipped
 
     def _wait(self, until: Callable[[float], bool]) -> None:
-        """Wait until ``until(seconds)`` is true; raise `WaitInterrupted` where that is wanted.
+        """Wait until ``until(seconds)`` is true; raise `WaitInterrupted` where a stop was requested.
 
         The time counts as waited from when the device has nothing left to do.
         """
@@ -248,7 +248,7 @@ class Pipeline(Generic[T]):
             self.waited += time.perf_counter() - began
 
     def _windows(self, start: Position, crew: Crew | None, memory: Memory, end: _End) -> Generator[Window, None, None]:
-        """Windows of converted rows, from the one that ``start`` is in."""
+        """Yield windows of converted rows, from the one of ``start``."""
         epoch, chunk, skipped = start.epoch, start.chunk, start.skipped
         chunks = Chunks(self._converted, self._order(epoch, chunk), crew, memory)
         while self.epochs is None or epoch < self.epochs:
@@ -273,7 +273,7 @@ class Pipeline(Generic[T]):
             epoch, chunk = epoch + 1, 0
 
     def _order(self, epoch: int, chunk: int) -> Iterator[int]:
-        """The chunks to read from there on, in all epochs."""
+        """Yield the chunks to read from there on, in all epochs."""
         while self.epochs is None or epoch < self.epochs:
             count = self._reader.num_chunks
             order = shuffled(count, self.seed, epoch) if self.shuffle_rows else range(count)
@@ -301,10 +301,10 @@ class Pipeline(Generic[T]):
         )
 
     def _cuts(self, windows: Iterator[Window], start: Position) -> Iterator[Cut]:
-        """Where batches begin and end."""
+        """Yield the begin and end of each batch."""
         size, count, taken = self.batch_size, start.batches, start.row
         held: list[Piece] = []  # rows that wait for more
-        freed = 0  # memory of windows that nobody waits for
+        freed = 0  # memory of windows that are no longer needed
         for window in windows:
             at, end = window.start, window.count
             seen = at.skipped + window.skipped
@@ -339,7 +339,7 @@ class Pipeline(Generic[T]):
             yield Cut(held, count + 1, after, seen, freed + _reserved(held))
 
     def _make(self, pieces: list[Piece], number: int, turns: Turns) -> T:
-        """A batch. Called by any thread."""
+        """Make a batch. Called by any thread."""
         prepare = self.prepare
         try:
             rows = concatenate([piece.window.rows.result().cut(piece.begin, piece.end) for piece in pieces])
@@ -360,7 +360,7 @@ class Pipeline(Generic[T]):
 
 @dataclasses.dataclass
 class _End:
-    """How many malformed rows there are in every window read so far: those after the last batch count too."""
+    """The number of malformed rows in all windows so far, including rows after the last batch."""
 
     skipped: int
 

@@ -1,4 +1,4 @@
-"""`Position`: where in the data a run stands, exactly."""
+"""`Position`: the exact position of a run in the data."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class Position:
-    """The next batch starts here. Plain values, so that a checkpoint can hold it as JSON.
+    """The start of the next batch, in plain values, so that a checkpoint can hold it as JSON.
 
     Attributes:
       epoch: passes over the data that are complete.
       chunk: the window that the next row is in starts with the chunk-th chunk of the epoch's order.
-      row: of the next row in that window.
-      batches: handed out so far, in all epochs.
+      row: the number of the next row in that window.
+      batches: the batches so far, in all epochs.
       skipped: malformed rows in the windows before this one, in all epochs.
       source: fingerprint of the data.
-      seed, shuffle_rows: that the order of rows depends on.
+      seed, shuffle_rows: the options that the order of rows depends on.
     """
 
     epoch: int = 0
@@ -36,7 +36,7 @@ class Position:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Position:
-        """The inverse of `to_dict`."""
+        """Return the position of a mapping from `to_dict`."""
         fields = {field.name: field.type for field in dataclasses.fields(cls)}
         if set(data) != set(fields):
             raise ValueError(f"a data position holds {', '.join(fields)}; got {', '.join(map(str, data))}")

@@ -1,4 +1,4 @@
-"""Doing the next items' work in a background thread."""
+"""Work on the next items in a background thread."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def prefetch(
     ahead: int,
     wait: Callable[[Callable[[float], bool]], None] = _forever,
 ) -> Generator[T, None, None]:
-    """Yields what ``items()`` yields, in the same order, made up to ``ahead`` items early by a thread of its own.
+    """Yield the items of ``items()``, in the same order, made up to ``ahead`` items early by a separate thread.
 
-    An exception arrives where its item would have. Closing the iterator ends the thread, after the item in work.
+    An exception arrives where its item would have. Closing the iterator ends the thread, after the current item.
     ``wait(until)`` waits until ``until(seconds)`` is true, and may raise instead.
 
     >>> list(prefetch(lambda: (n for n in range(3)), ahead=2))
@@ -43,7 +43,7 @@ def prefetch(
                     return
                 made.put((item, None))
             made.put((None, StopIteration()))
-        except BaseException as error:  # whatever it is, the thread that waits must see it
+        except BaseException as error:  # the waiting thread must see every error
             made.put((None, error))
         finally:
             iterator.close()
@@ -74,5 +74,5 @@ def prefetch(
             del item
     finally:
         stop.set()
-        room.release()  # lets a thread that waits for room see the stop at once
+        room.release()  # a thread that waits for room then sees the stop at once
         join([thread])

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Prepare(abc.ABC, Generic[T]):
-    """Prepares batches. `measure` sees them one by one and in order; `finish` is called by many threads at a time."""
+    """Preparation of batches. `measure` gets them one by one and in order; many threads call `finish` at a time."""
 
     def at_once(self, rows: Block) -> T | None:
         """Prepare a batch that does not depend on others, straight from its rows; None: it must be measured."""
@@ -23,7 +23,7 @@ class Prepare(abc.ABC, Generic[T]):
 
     @abc.abstractmethod
     def measure(self, batch: Batch) -> Any:
-        """Look at the next batch: whatever depends on the batches before it. Short, for all threads wait."""
+        """Do the work on the next batch that depends on earlier ones. It must be short: all threads wait for it."""
 
     @abc.abstractmethod
     def finish(self, measured: Any) -> T:
@@ -35,20 +35,20 @@ class Prepare(abc.ABC, Generic[T]):
 
 
 class Turns:
-    """Lets numbered callers in one by one, in the order of their numbers, whenever each of them comes.
+    """A gate that lets numbered callers in one by one, in the order of their numbers.
 
-    A caller waits for the one before it alone: that one wakes it, and nobody else.
+    A caller waits for the previous one alone, which wakes it and no other.
     """
 
     def __init__(self, first: int, is_over: Callable[[], bool]) -> None:
-        """``is_over``: whether nobody waits for them any more."""
+        """Begin at ``first``. ``is_over`` returns whether the callers are no longer needed."""
         self._next, self._is_over = first, is_over
         self._lock = threading.Lock()
         self._left: set[int] = set()
         self._waiting: dict[int, threading.Lock] = {}
 
     def take(self, number: int, run: Callable[[], T]) -> T:
-        """Call ``run`` when it is the turn of ``number``. Raise `Dropped` where that never comes."""
+        """Call ``run`` when it is the turn of ``number``. Raise `Dropped` where it never comes."""
         gate = threading.Lock()
         with self._lock:
             if self._next != number:

@@ -1,4 +1,4 @@
-"""From features to the specs of an `Embedder`: which tables there are, and who shares them."""
+"""From features to the specs of an `Embedder`: the tables, and the features that share them."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def feature_specs(
     >>> [(spec.name, spec.table_spec.combiner) for spec in feature_specs([item, seen], RowwiseAdagrad(0.05))]
     [('item', 'mean'), ('seen', 'mean')]
 
-    A table has one way to combine: features that do not say how they pool go along with those that do.
+    A table has one combiner: features without a pooling take the pooling of the others.
 
     Args:
       features: ones without a table are left out.
-      optimizer: of all tables, or a function of the table's name.
+      optimizer: the rule of all tables, or a function of the table's name.
       options: other fields of `TableSpec`, such as ``dtype``, by the table's name.
     """
     uses = {feature.name: feature.table_use for feature in features}
@@ -42,7 +42,7 @@ def lookup_specs(
     optimizer: Rule | Callable[[str], Rule],
     options: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[FeatureSpec]:
-    """Return a `FeatureSpec` for every lookup, by name; the other arguments are those of `feature_specs`."""
+    """Return a `FeatureSpec` for every lookup, by name; the other arguments are as in `feature_specs`."""
     sharing: dict[str, dict[str, TableUse]] = {}
     for lookup, use in uses.items():
         sharing.setdefault(use.table, {})[lookup] = use
@@ -59,7 +59,7 @@ def lookup_specs(
         for name, members in sharing.items()
     }
     return [
-        # A missing id is -1, which is to be ignored; all others were checked when they were read.
+        # A missing id is -1, which is ignored; all others were checked when they were read.
         FeatureSpec(name=lookup, table_spec=tables[use.table], invalid_ids="ignore")
         for lookup, use in uses.items()
     ]

@@ -1,4 +1,4 @@
-"""`Stages`: the time that each part of the way from files to the device takes."""
+"""`Stages`: the time of each stage from files to the device."""
 
 from __future__ import annotations
 
@@ -35,6 +35,6 @@ class Stages:
             self.add(stage, time.perf_counter() - began)
 
     def add(self, stage: str, seconds: float) -> None:
-        """Count so much more."""
+        """Add ``seconds`` to a stage."""
         with self._lock:
             self.seconds[stage] += seconds

@@ -27,9 +27,9 @@ class Clicks:
       fields: categorical fields per impression.
       rows: distinct ids per field.
       factors: length of the vectors.
-      exponent: of the Zipf distribution of ids.
-      bias: log-odds of an average impression.
-      seed: of everything.
+      exponent: the exponent of the Zipf distribution of ids.
+      bias: the log-odds of an average impression.
+      seed: the seed of all draws.
       counts: numeric columns per impression, integers of 0 or more.
     """
 
@@ -61,7 +61,7 @@ class Clicks:
         return weights, vectors, popularity / popularity[-1]
 
     def batch(self, index: int, size: int) -> Batch:
-        """The ``index``-th batch of ``size`` impressions; the same one every time."""
+        """Return the ``index``-th batch of ``size`` impressions; the same one every time."""
         weights, vectors, cumulative = self._truth
         rng = np.random.default_rng([self.seed, 2, index])
         ids = np.searchsorted(cumulative, rng.random((size, self.fields))).astype(np.int32)
@@ -75,12 +75,12 @@ class Clicks:
         return self.Batch(ids, labels, probabilities, counts)
 
     def _counts(self, index: int, size: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        """Counts with a long tail, and the true slopes of their logarithms. They leave the other draws as they are."""
+        """Return counts with a long tail, and the true slopes of their logarithms; other draws do not change."""
         slopes = np.random.default_rng([self.seed, 3]).normal(0.0, 0.6 / np.sqrt(max(self.counts, 1)), self.counts)
         drawn = np.random.default_rng([self.seed, 4, index]).normal(1.0, 1.5, (size, self.counts))
         return np.exp(drawn).astype(np.int64), slopes
 
     def batches(self, count: int, size: int, start: int = 0) -> Iterator[Batch]:
-        """``count`` batches, the ``start``-th first."""
+        """Yield ``count`` batches, the ``start``-th first."""
         for index in range(start, start + count):
             yield self.batch(index, size)

@@ -1,4 +1,4 @@
-"""Arrow columns as flat NumPy values: integers, numbers, lists and separated texts, with what is wrong in them."""
+"""Arrow columns as flat NumPy values: integers, numbers, lists and separated strings, with their mistakes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Flat:
     offsets: npt.NDArray[np.int64] | None
 
     def row_of(self, entries: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The rows that the given entries are in."""
+        """Return the rows that the given entries are in."""
         return entries if self.offsets is None else np.searchsorted(self.offsets, entries, side="right") - 1
 
 
@@ -39,7 +39,7 @@ class Parsed:
       values: (entries,) anything where missing or bad.
       missing: mask; None: none is.
       bad: mask of the entries that cannot be read; None: all can.
-      why: what is wrong with entry i.
+      why: returns the mistake in entry i.
     """
 
     values: npt.NDArray[Any]
@@ -49,25 +49,25 @@ class Parsed:
 
 
 def is_text(kind: Any) -> bool:
-    """Whether an Arrow type is text (or bytes)."""
+    """Return whether an Arrow type is a string (or bytes)."""
     types = pa.types
     return bool(types.is_string(kind) or types.is_large_string(kind))
 
 
 def is_number(kind: Any) -> bool:
-    """Whether an Arrow type is read as a number: integers, floats, decimals, booleans."""
+    """Return whether an Arrow type is read as a number: integers, floats, decimals, booleans."""
     types = pa.types
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_boolean(kind))
 
 
 def is_list(kind: Any) -> bool:
-    """Whether an Arrow type is a list of any kind."""
+    """Return whether an Arrow type is a list of any kind."""
     types = pa.types
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
 def is_compiled(kind: Any) -> bool:
-    """Whether the compiled conversions read columns of this type; NumPy reads all."""
+    """Return whether the compiled conversions read columns of this type; NumPy reads all."""
     element, types = element_type(kind), pa.types
     return bool(
         is_text(element)
@@ -79,21 +79,21 @@ def is_compiled(kind: Any) -> bool:
 
 
 def element_type(kind: Any) -> Any:
-    """The type of a column's entries: inside a list, behind a dictionary."""
+    """Return the type of a column's entries: inside a list, behind a dictionary."""
     if is_list(kind):
         kind = kind.value_type
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
 def plain(column: Any) -> Any:
-    """The column without a dictionary."""
+    """Return the column without a dictionary."""
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
 def flatten(column: Any, separator: str | None) -> Flat:
-    """The entries of a column of single values, of lists, or of texts that hold several values between separators.
+    """Return the entries of a column of single values, of lists, or of strings with several separated values.
 
-    A missing list and an empty text hold no entries.
+    A missing list and an empty string hold no entries.
 
     >>> flat = flatten(pa.array(["a|b", "", None, "c"]), "|")
     >>> flat.entries.to_pylist(), flat.offsets.tolist()
@@ -109,7 +109,7 @@ def flatten(column: Any, separator: str | None) -> Flat:
         return Flat(column, None)
     if pa.types.is_fixed_size_list(kind):
         column = column.cast(pa.large_list(kind.value_type))
-    entries = column.flatten()  # leaves out what a missing list may span
+    entries = column.flatten()  # leaves out entries under a missing list
     lengths = pc.fill_null(pc.list_value_length(column), 0)
     offsets = np.zeros(len(column) + 1, np.int64)
     np.cumsum(lengths.to_numpy(zero_copy_only=False), out=offsets[1:])
@@ -117,7 +117,7 @@ def flatten(column: Any, separator: str | None) -> Flat:
 
 
 def cut_at_last(texts: Any, separator: str) -> tuple[Any, Any]:
-    """What stands before the last separator of each text, and what stands after it; missing where there is none.
+    """Return the parts before and after the last separator of each string; missing where there is none.
 
     >>> before, after = cut_at_last(pa.array(["a:b:2", "c", None]), ":")
     >>> before.to_pylist(), after.to_pylist()
@@ -134,7 +134,7 @@ def cut_at_last(texts: Any, separator: str) -> tuple[Any, Any]:
 
 
 def integers(entries: Any) -> Parsed:
-    """Integers from integers, texts such as "17", and floats such as 17.0 (NaN is missing).
+    """Return integers from integers, strings such as "17", and floats such as 17.0 (NaN is missing).
 
     >>> parsed = integers(pa.array([1.0, None, 2.5]))
     >>> parsed.missing.tolist(), parsed.bad.tolist(), parsed.why(2)
@@ -160,7 +160,7 @@ def integers(entries: Any) -> Parsed:
 
 
 def numbers(entries: Any) -> Parsed:
-    """Numbers as float64; missing and NaN are missing, infinite ones are bad.
+    """Return numbers as float64; missing and NaN are missing, infinite ones are bad.
 
     >>> parsed = numbers(pa.array(["1.5", None, "x"]))
     >>> parsed.values[0], parsed.missing.tolist(), parsed.why(2)
@@ -201,7 +201,7 @@ def _from_text(entries: Any, kind: Any, what: str) -> Parsed:
     missing = _missing(trimmed)
     try:
         return Parsed(_filled(trimmed.cast(kind), 0), missing)
-    except pa.ArrowInvalid:  # some text is not a number: look at them one by one to say which
+    except pa.ArrowInvalid:  # some string is not a number: parse them one by one to find it
         texts = trimmed.to_pylist()
     read = [None if text is None else _parse(text, kind) for text in texts]
     bad = np.array([text is not None and value is None for text, value in zip(texts, read, strict=True)])

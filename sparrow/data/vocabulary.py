@@ -1,4 +1,4 @@
-"""Vocabularies: the words of a column, in a list or a file, and where each stands."""
+"""Vocabularies: the words of a column, in a list or a file, and their positions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Vocabulary:
     """
 
     def __init__(self, words: Sequence[str | int], where: str = "vocabulary") -> None:
-        """``where`` is what errors call it: a feature, or a file."""
+        """Take the words. ``where`` is the name in errors: a feature, or a file."""
         self.where = where
         self.words = tuple(str(word) for word in words)
         if not self.words:
@@ -35,7 +35,7 @@ class Vocabulary:
         if len(set(self.words)) != len(self.words):
             seen: set[str] = set()
             twice = next(word for word in self.words if word in seen or seen.add(word))  # type: ignore[func-returns-value]
-            raise DataError(f"holds the word {shown(twice)} twice; each word may stand there once", where)
+            raise DataError(f"holds the word {shown(twice)} twice; list each word once", where)
         keys = hash_texts(pa.array(self.words))
         if len(np.unique(keys)) != len(keys):
             raise DataError("two words have the same 64-bit hash; remove one of them", where)
@@ -57,18 +57,18 @@ class Vocabulary:
         return HashTable(hash_integers(numbers))
 
     def find(self, keys: U64, is_text: bool) -> npt.NDArray[np.int32]:
-        """The ids of the words with these hashes, -1 for unknown ones.
+        """Return the ids of the words with these hashes, -1 for unknown ones.
 
-        Integers stand in the vocabulary as decimal texts.
+        Integers are decimal strings in the vocabulary.
         """
         return self.table(is_text).find(keys)
 
     def table(self, is_text: bool) -> HashTable:
-        """Positions by the hash of words, or of the integers that they stand for."""
+        """Return positions by the hash of words, or of the integers that they represent."""
         return self._texts if is_text else self._integers
 
     def save(self, path: str | Path) -> None:
-        """Writes one word a line, UTF-8."""
+        """Write one word a line, UTF-8."""
         for word in self.words:
             if "\n" in word or "\r" in word:
                 raise DataError(f"the word {shown(word)} holds a line break and cannot be written", str(path))
@@ -87,7 +87,7 @@ class Vocabulary:
 
     @classmethod
     def parse(cls, data: bytes, where: str) -> Vocabulary:
-        """The words of a file's content."""
+        """Return the words of a file's content."""
         try:
             text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8").read()  # with any kind of line end
         except UnicodeDecodeError as error:

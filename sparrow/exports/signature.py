@@ -18,7 +18,7 @@ def inputs(features: Sequence[Feature]) -> dict[str, Input]:
     >>> tags = IdFeature("tags", hash_bucket_size=100, embedding_dim=8, separator="|")
     >>> inputs([IdFeature("item", num_buckets=100, embedding_dim=8), tags, RawFeature("price", missing=None)])
     {'item': Input(holds='integers from 0 to 99; may be missing', features=['item']),
-     'tags': Input(holds="integers or texts; lists, or texts with '|' between; may be missing", features=['tags']),
+     'tags': Input(holds="integers or strings; lists, or strings separated by '|'; may be missing", features=['tags']),
      'price': Input(holds='numbers', features=['price'])}
     """
     held: dict[str, dict[str, Holds]] = {}

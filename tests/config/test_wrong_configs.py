@@ -173,7 +173,7 @@ WRONG = {
     ),
     "line breaks without quotes": (
         valid(data__train={"name": "csv", "path": "x", "quote": None, "newlines_in_values": True}),
-        "data.train: source 'csv': newlines_in_values goes with a quote, which tells such a line break",
+        "data.train: source 'csv': newlines_in_values needs a quote around values with line breaks",
     ),
     "list for a mapping": (valid(tasks=[]), "tasks: must be a mapping of names to values, got ()"),
     "name that is a number": (valid(tasks={1: {}}), "tasks: a field's name must be a string, got 1; put it in quotes"),

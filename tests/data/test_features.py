@@ -83,7 +83,7 @@ def test_a_default_is_an_id_of_the_columns_own_type():
 
 
 def test_a_default_outside_the_table_is_refused():
-    with pytest.raises(ValueError, match="feature 'x': default 12 is no valid id: id 12 is outside 0 to 9"):
+    with pytest.raises(ValueError, match="feature 'x': default 12 is not a valid id: id 12 is outside 0 to 9"):
         convert(id_feature(num_buckets=10, default=12), x=pa.array([None, 1]))
 
 
@@ -363,7 +363,7 @@ def test_weights_beside_the_ids():
     feature.convert(pa.RecordBatch.from_pydict({"seen": ["1:1", "2", "3:x"]}), problems)
     assert problems.rows.tolist() == [False, True, True]
     assert problems.first == (1, "seen", "a weight is missing")
-    assert "needs texts of ids with weights, such as '7:0.5'" in feature.refuse("seen", pa.int64())
+    assert "needs ids with weights, such as '7:0.5'" in feature.refuse("seen", pa.int64())
 
 
 def test_decimal_logarithm():
@@ -407,7 +407,7 @@ def test_a_table_is_described_before_its_vocabulary_is_there(tmp_path):
         (
             SequenceFeature("x", hash_bucket_size=9, embedding_dim=4, max_length=2),
             "x",
-            "integers or texts; one a row, or lists; may be missing",
+            "integers or strings; one a row, or lists; may be missing",
             False,
             False,
         ),

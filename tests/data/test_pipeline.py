@@ -302,7 +302,7 @@ def test_labels_and_keys():
         ({"batch_size": 0}, "batch_size must be an integer of at least 1, got 0"),
         ({"epochs": 0}, "epochs must be an integer of at least 1, got 0"),
         ({"bad_rows": "ignore"}, "bad_rows must be 'error' or 'skip', got 'ignore'"),
-        ({"labels": "click"}, "labels must be a list of columns, got the text 'click'"),
+        ({"labels": "click"}, "labels must be a list of columns, got the string 'click'"),
         ({"features": [ITEM, ITEM]}, "two features are called 'item'"),
         ({"labels": ["click", Label("click", "price")]}, "two labels are called 'click'"),
     ],

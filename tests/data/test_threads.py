@@ -126,7 +126,7 @@ def test_a_reader_that_hangs_can_be_left(monkeypatch):
     Stuck.go.clear()
     made, found = read_by(Stuck, threads=4, batch_size=10), []
     made.interrupted = lambda: len(found) == 50
-    with pytest.warns(RuntimeWarning, match="reading data does not return"), pytest.raises(WaitInterrupted):
+    with pytest.warns(RuntimeWarning, match="reading data does not end"), pytest.raises(WaitInterrupted):
         collect(made, found)
     assert found == list(range(50))
     Stuck.go.set()

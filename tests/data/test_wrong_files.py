@@ -210,7 +210,7 @@ def wrong_number_of_numbers(folder):
     run(Parquet(str(folder)), [RawFeature("vector", dim=3)])
 
 
-@case(r"^.*/t\.parquet, row 1, column 'item': 'Bonn' is not in the vocabulary of feature 'item'; build it anew")
+@case(r"^.*/t\.parquet, row 1, column 'item': 'Bonn' is not in the vocabulary of feature 'item'; build it again")
 def unknown_word(folder):
     parquet(folder, item=["Rome", "Bonn"], click=[0, 1])
     run(Parquet(str(folder)), [IdFeature("item", vocabulary=("Rome",), unknown="error", embedding_dim=4)])
@@ -337,7 +337,7 @@ def no_vocabulary_file(folder):
     run(Parquet(str(folder)), [IdFeature("item", vocabulary=str(folder / "words.txt"), embedding_dim=4)])
 
 
-@case(r"^.*/words\.txt: holds the word 'a' twice; each word may stand there once$")
+@case(r"^.*/words\.txt: holds the word 'a' twice; list each word once$")
 def vocabulary_with_a_word_twice(folder):
     (folder / "words.txt").write_text("a\nb\na\n")
     Vocabulary.load(folder / "words.txt")
@@ -350,7 +350,7 @@ def vocabulary_of_another_column(folder):
     run(Parquet(str(folder)), [IdFeature("item", vocabulary=str(folder / "words.txt"), embedding_dim=4)])
 
 
-@case(r"^.*/t\.parquet, column 'price': a vocabulary is made of texts or integers, the column holds double$")
+@case(r"^.*/t\.parquet, column 'price': a vocabulary is made of strings or integers, the column holds double$")
 def vocabulary_of_prices(folder):
     good(folder)
     build_vocabularies(Parquet(str(folder)), ["price"])

@@ -141,7 +141,8 @@ def test_average_or_last_parameters(folder, tmp_path):
 def test_signature_is_for_strangers(folder):
     signature = serving.load(folder / "mmoe").signature["predict"]
     assert (
-        signature["inputs"]["colors"] == "words of a vocabulary of 3; lists, or texts with '|' between; may be missing"
+        signature["inputs"]["colors"]
+        == "words of a vocabulary of 3; lists, or strings separated by '|'; may be missing"
     )
     assert signature["inputs"]["shares"] == "as many weights as ids of 'watched'"
     assert signature["inputs"]["user"] == "integers from 0 to 49; may be missing"

@@ -1,4 +1,4 @@
-"""Features: how the columns of a table become the inputs of a model."""
+"""Features: from the columns of a table to the inputs of a model."""
 
 from sparrow.data.features.base import Feature, Holds, SparseFeature, TableUse, register_feature, registry
 from sparrow.data.features.combo import ComboFeature

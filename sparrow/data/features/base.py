@@ -1,4 +1,4 @@
-"""`Feature`: one named input of a model, and how it is read from a table's columns."""
+"""`Feature`: one named input of a model, read from a table's columns."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TableUse:
     Attributes:
       table: the table's name.
       embedding_dim: the dim of its rows.
-      combiner: how the rows of a bag become one; None where a bag holds one id, so that any combiner will do.
+      combiner: the combiner of the rows of a bag; None where a bag holds one id, so that any combiner fits.
       count_rows: counts the rows that the table needs, which may read a vocabulary from its file.
       dynamic: how the ids get rows, where the feature gives raw ids; None: it gives rows.
     """
@@ -61,11 +61,11 @@ class Holds(NamedTuple):
 class Feature(abc.ABC):
     """A named input, which describes itself: the columns it reads, the part of a batch it fills, the table it uses.
 
-    A feature with a table gives ids, one without gives numbers.
+    A feature with a table makes ids, one without makes numbers.
 
     Attributes:
-      name: unique among the features; batches and activations go by it.
-      part: where it stands in a `Batch`: "ids", "numbers" or "sequences".
+      name: its unique name, also in batches and activations.
+      part: its part of a `Batch`: "ids", "numbers" or "sequences".
     """
 
     name: str
@@ -82,7 +82,7 @@ class Feature(abc.ABC):
 
     @property
     def table_use(self) -> TableUse | None:
-        """The table that its ids are looked up in; None where it gives numbers."""
+        """The table that its ids are looked up in; None where it makes numbers."""
         return None
 
     @property
@@ -93,17 +93,17 @@ class Feature(abc.ABC):
     @property
     @abc.abstractmethod
     def width(self) -> int:
-        """How many numbers it gives the model per row: the dim of its embedding where it has a table."""
+        """The numbers per row for the model: the dim of its embedding where it has a table."""
 
     def holds(self, column: str) -> Holds:
         """Return the values that ``column`` must hold, for the people who call an exported model."""
         return Holds(f"as the feature '{self.name}' reads it")
 
     def hold_words(self, words: Vocabulary) -> None:  # noqa: B027  most features have none
-        """Take the words of its vocabulary from memory, not from the file that it names; nothing where it has none."""
+        """Take the words of its vocabulary from memory instead of its file; do nothing where it has none."""
 
     def is_single(self, column: str) -> bool:
-        """Whether a missing value of ``column`` is one missing value, and not a missing list.
+        """Return whether a missing value of ``column`` is one missing value instead of a missing list.
 
         A request may hold nothing but missing values in a column, which then has no type of its own.
         """
@@ -114,7 +114,7 @@ class Feature(abc.ABC):
         """Return the sentence on a column whose Arrow type ``kind`` it cannot read; None: it can."""
 
     def step(self, kinds: Mapping[str, Any]) -> Step | None:
-        """Return the compiled conversion that gives what `convert` gives; None: there is none.
+        """Return the compiled conversion, whose results equal `convert`'s; None: there is none.
 
         ``kinds``: the Arrow types of its columns.
         """
@@ -143,7 +143,7 @@ class SparseFeature(Feature):
     @property
     @abc.abstractmethod
     def combiner(self) -> str | None:
-        """How the rows of a bag become one; None where a bag holds one id, so that any combiner will do."""
+        """The combiner of the rows of a bag; None where a bag holds one id, so that any combiner fits."""
 
     @property
     def width(self) -> int:
@@ -168,7 +168,7 @@ registry: Registry[Feature] = Registry("feature", Feature, key="kind")
 
 
 def register_feature(name: str) -> Callable[[F], F]:
-    """Class decorator: makes one's own kind of feature known by ``name``, to config files too.
+    """Return a class decorator that registers a custom kind of feature under ``name``, for config files too.
 
     >>> from sparrow.data import IdFeature
     >>> registry.to_dict(IdFeature("user", num_buckets=10, embedding_dim=4))["kind"]

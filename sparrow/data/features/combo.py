@@ -35,11 +35,11 @@ class ComboFeature(SparseFeature):
     (True, False)
 
     Attributes:
-      name: of the feature.
+      name: the name of the feature.
       cross: the columns, two or more; their order matters.
       hash_bucket_size: rows of its table.
-      embedding_dim: of its table.
-      table: name of the table; None: the feature's own.
+      embedding_dim: the dim of its table.
+      table: the name of the table; None: the feature's own.
     """
 
     name: str
@@ -83,22 +83,22 @@ class ComboFeature(SparseFeature):
         return None
 
     def holds(self, column: str) -> Holds:
-        """Any single value."""
-        return Holds("integers or texts; may be missing", is_general=True)
+        """Return words for any single value."""
+        return Holds("integers or strings; may be missing", is_general=True)
 
     def is_single(self, column: str) -> bool:
-        """A list cannot be crossed."""
+        """Return True: a list cannot be crossed."""
         return True
 
     def refuse(self, column: str, kind: Any) -> str | None:
-        """Single values only: integers or texts."""
+        """Refuse all but single values: integers or strings."""
         element = element_type(kind)
         if not is_list(kind) and (is_text(element) or is_number(element)):
             return None
-        return f"feature '{self.name}' crosses single values (integers or texts), the column holds {kind}"
+        return f"feature '{self.name}' crosses single values (integers or strings), the column holds {kind}"
 
     def step(self, kinds: Mapping[str, Any]) -> Step | None:
-        """The same hashes."""
+        """Return the compiled conversion, with the same hashes."""
         if not all(is_compiled(kinds[column]) for column in self.columns):
             return None
         return Step(plan.CROSS, self.columns, size=self.hash_bucket_size)

@@ -31,22 +31,22 @@ class IdFeature(MappedIds):
     ([[1, 0], [], [2]], 3)
 
     Attributes:
-      name: of the feature.
-      embedding_dim: of its table.
-      column: where the ids are; None: the column of the feature's name.
-      num_buckets: ids are 0 to num_buckets - 1 as they stand.
-      hash_bucket_size: ids (any integer or text) are hashed to so many rows; the hash never changes.
-      dynamic: ids (any integer or string) that get rows as they come, and lose them as they go; see `DynamicRows`.
+      name: the name of the feature.
+      embedding_dim: the dim of its table.
+      column: the column of ids; None: the column of the feature's name.
+      num_buckets: ids are 0 to num_buckets - 1, unchanged.
+      hash_bucket_size: ids (any integer or string) are hashed to this number of rows; the hash never changes.
+      dynamic: ids (any integer or string) are admitted to rows and evicted from them; see `DynamicRows`.
       vocabulary: the known ids, in a list or in a file of one word a line; an id's row is its position.
-      unknown: an id outside num_buckets or the vocabulary: "row" (one more row for all of them; what a vocabulary
-        does if not told), "empty" (as if it were missing), "error" (a malformed row; what num_buckets does).
-      default: the id that stands in for a missing one; None: a missing id looks nothing up and gives zeros.
-      separator: between the ids of a text that holds several, such as "|".
-      as_integer: texts are read as integers before they are hashed, as they would be from a typed file.
-      weight_column: a weight per id, in the same form as the ids.
-      weight_separator: between an id and its weight in one text, such as ":" in "7:0.5"; in place of weight_column.
-      pooling: "sum", "mean" (divided by Σw) or "sqrtn" (divided by √Σw²); None: as the features do that share its
-        table, or "sum".
+      unknown: the policy for ids outside num_buckets or the vocabulary: "row" (one more row for all of them; the
+        default of a vocabulary), "empty" (as if missing), "error" (a malformed row; the default of num_buckets).
+      default: the id that replaces a missing one; None: a missing id looks nothing up and gives zeros.
+      separator: the separator between the ids of one string, such as "|".
+      as_integer: strings are read as integers before they are hashed, as from a typed file.
+      weight_column: a weight per id, in the same format as the ids.
+      weight_separator: the separator between an id and its weight, as ":" in "7:0.5"; instead of weight_column.
+      pooling: "sum", "mean" (divided by Σw) or "sqrtn" (divided by √Σw²); None: the pooling of the features that
+        share its table, or "sum".
       table: name of the table, to share it with other features; None: the feature's own.
     """
 
@@ -80,7 +80,7 @@ class IdFeature(MappedIds):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The column of ids, and that of weights."""
+        """The columns of ids and of weights."""
         return (self.id_column,) if self.weight_column is None else (self.id_column, self.weight_column)
 
     @property
@@ -89,17 +89,17 @@ class IdFeature(MappedIds):
         return self.weight_column is not None or self.pooling is not None
 
     def holds(self, column: str) -> Holds:
-        """Ids, or their weights."""
+        """Return words for ids, or for their weights."""
         if column == self.weight_column:
             return Holds(f"as many weights as ids of '{self.id_column}'")
         return super().holds(column)
 
     def refuse(self, column: str, kind: Any) -> str | None:
-        """Ids are integers or texts, weights are numbers."""
+        """Refuse ids that are not integers or strings, and weights that are not numbers."""
         element = element_type(kind)
         if self.weight_separator is not None and not is_text(element):
             example = f"'7{self.weight_separator}0.5'"
-            return f"feature '{self.name}' needs texts of ids with weights, such as {example}, the column holds {kind}"
+            return f"feature '{self.name}' needs ids with weights, such as {example}, the column holds {kind}"
         if column != self.weight_column:
             return super().refuse(column, kind)
         if is_number(element) or is_text(element):
@@ -107,14 +107,14 @@ class IdFeature(MappedIds):
         return f"feature '{self.name}' needs weights (numbers, or lists of them), the column holds {kind}"
 
     def step(self, kinds: Mapping[str, Any]) -> Step | None:
-        """With the weights, if there are any."""
+        """Return the compiled conversion, with the weights, if any."""
         step = super().step(kinds)
         if step is None:
             return None
         return dataclasses.replace(step, is_weighted=self._is_weighted, weight_separator=self.weight_separator)
 
     def convert(self, columns: Any, problems: Problems) -> Values:
-        """(batch,) int32 where a row holds one id, else `Ragged`."""
+        """Return (batch,) int32 where a row holds one id, else `Ragged`."""
         if self.dynamic is not None:
             return self._dynamic_ids(columns, problems)
         rows, flat = self._read(columns, problems)

@@ -38,7 +38,7 @@ UNKNOWN: Final = ("row", "empty", "error")
 
 @dataclasses.dataclass(frozen=True)
 class MappedIds(SparseFeature):
-    """What `IdFeature` and `SequenceFeature` share: from entries to row numbers."""
+    """The base of `IdFeature` and `SequenceFeature`: from entries to row numbers."""
 
     name: str
     _: dataclasses.KW_ONLY
@@ -97,7 +97,7 @@ class MappedIds(SparseFeature):
         return Vocabulary(self.vocabulary, f"feature '{self.name}', vocabulary")
 
     def hold_words(self, words: Vocabulary) -> None:
-        """Take the words from memory: the file may be another one by their first use."""
+        """Take the words from memory: the file may have changed by their first use."""
         if self.vocabulary is not None:
             self.__dict__["words"] = words
 
@@ -117,7 +117,7 @@ class MappedIds(SparseFeature):
     @property
     @abc.abstractmethod
     def may_hold_lists(self) -> bool:
-        """Whether a row may hold several ids without a separator."""
+        """Return whether a row may hold several ids without a separator."""
 
     def holds(self, column: str) -> Holds:
         """Ids."""
@@ -126,15 +126,15 @@ class MappedIds(SparseFeature):
         elif self.words is not None:
             words = f"words of a vocabulary of {len(self.words)}"
         else:
-            words = "integers or texts"
+            words = "integers or strings"
         if self.separator is not None:
-            words += f"; lists, or texts with {self.separator!r} between"
+            words += f"; lists, or strings separated by {self.separator!r}"
         elif self.may_hold_lists:
             words += "; one a row, or lists"
         return Holds(words + "; may be missing")
 
     def is_single(self, column: str) -> bool:
-        """A default stands in for a missing id, not for a missing list."""
+        """Return whether there is a default, which replaces a missing id, not a missing list."""
         return self.default is not None
 
     @property
@@ -146,28 +146,28 @@ class MappedIds(SparseFeature):
         return self.unknown or ("error" if self.num_buckets is not None else "row")
 
     def refuse(self, column: str, kind: Any) -> str | None:
-        """Ids are integers or texts, or lists of them."""
+        """Refuse ids that are not integers, strings, or lists of them."""
         element = element_type(kind)
         if is_text(element) or is_number(element):
             return None
-        return f"feature '{self.name}' needs ids (integers, texts, or lists of them), the column holds {kind}"
+        return f"feature '{self.name}' needs ids (integers, strings, or lists of them), the column holds {kind}"
 
     def _default_row(self, kind: Any) -> int:
-        """The row of a missing id in a column of entries of type ``kind``; -1: none."""
+        """Return the row of a missing id in a column of entries of type ``kind``; -1: none."""
         value = self.default
         if value is None:
             return -1
         if is_text(kind):
-            value = str(value)  # as the column would hold it: 17 and "17" are not the same id
+            value = str(value)  # as in the column: 17 and "17" are not the same id
         elif isinstance(value, str) and value.removeprefix("-").isdecimal():
             value = int(value)
         row = self._rows(pa.array([value]))
         if row.bad is not None and row.bad[0]:
-            raise ValueError(f"feature '{self.name}': default {self.default!r} is no valid id: {row.why(0)}")
+            raise ValueError(f"feature '{self.name}': default {self.default!r} is not a valid id: {row.why(0)}")
         return int(row.values[0])
 
     def _rows(self, entries: Any) -> Parsed:
-        """Row numbers (int32) of entries; -1 where there is none."""
+        """Return the row numbers (int32) of entries; -1 where there is none."""
         if pa.types.is_dictionary(entries.type):
             return through_dictionary(entries, self._rows)
         if self.num_buckets is not None:
@@ -179,7 +179,7 @@ class MappedIds(SparseFeature):
             parsed = hashed(entries, self.as_integer)
             if self.hash_bucket_size is not None:
                 return dataclasses.replace(parsed, values=modulo(parsed.values, self.hash_bucket_size))
-            assert self.words is not None  # __post_init__ saw to it
+            assert self.words is not None  # checked by __post_init__
             rows = self.words.find(parsed.values, is_text(entries.type) and not self.as_integer)
             known = rows >= 0
         if known.all():
@@ -203,12 +203,12 @@ class MappedIds(SparseFeature):
                     f"id {value} is outside 0 to {self.num_buckets - 1}; "
                     f"correct the data, or num_buckets of feature '{self.name}'"
                 )
-            return f"{value} is not in the vocabulary of feature '{self.name}'; build it anew, or set unknown to 'row'"
+            return f"{value} is not in the vocabulary of feature '{self.name}'; build it again, or set unknown to 'row'"
 
         return dataclasses.replace(parsed, bad=~known if unread is None else ~known | unread, why=why)
 
     def step(self, kinds: Mapping[str, Any]) -> Step | None:
-        """From the entries to row numbers; raw ids have none."""
+        """Return the compiled conversion from entries to row numbers; None for raw ids."""
         if self.dynamic is not None or not all(is_compiled(kinds[column]) for column in self.columns):
             return None
         element = element_type(kinds[self.id_column])
@@ -239,7 +239,7 @@ class MappedIds(SparseFeature):
         return flatten(columns.column(self.id_column), self.separator)
 
     def _read(self, columns: Any, problems: Problems) -> tuple[npt.NDArray[np.int32], Flat]:
-        """Row numbers of all entries, -1 for none, and where they stand."""
+        """Return the row numbers of all entries, -1 for none, and the entries."""
         flat = self._entries(columns)
         parsed = self._rows(flat.entries)
         rows = parsed.values
@@ -271,7 +271,7 @@ class MappedIds(SparseFeature):
 def without_missing(
     rows: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64], weights: npt.NDArray[np.float32] | None
 ) -> Ragged:
-    """Bags without the entries that are -1."""
+    """Return bags without the entries that are -1."""
     keep = rows >= 0
     if keep.all():
         return Ragged(rows, offsets, weights)

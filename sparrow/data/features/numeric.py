@@ -1,4 +1,4 @@
-"""`RawFeature`: numbers, as they are, transformed, or cut into buckets that have embeddings."""
+"""`RawFeature`: numbers, unchanged, transformed, or cut into buckets that have embeddings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sparrow.kernels.feed import Step, plan
 @register_feature("raw")
 @dataclasses.dataclass(frozen=True)
 class RawFeature(Feature):
-    """Numbers: ``x`` is filled where missing, then a logarithm if asked, then ``(x - mean) / std``.
+    """Numbers: ``x`` is filled where missing, then a logarithm if requested, then ``(x - mean) / std``.
 
     With ``log`` that is ``log(1 + max(x, 0))``; with ``log10_above`` a, ``log10(x)`` where ``x > a``, else
     ``log10_default``.
@@ -36,18 +36,18 @@ class RawFeature(Feature):
     [0, 0, 2]
 
     Attributes:
-      name: of the feature.
-      column: where the numbers are; None: the column of the feature's name.
-      dim: how many numbers a row holds, in a list or a separated text.
-      separator: between the numbers of a text that holds several.
+      name: the name of the feature.
+      column: the column of numbers; None: the column of the feature's name.
+      dim: the count of numbers in a row, in a list or a separated string.
+      separator: the separator between the numbers of one string.
       log: whether to take the logarithm of 1 + x.
-      log10_above: takes the decimal logarithm of numbers above this, which is at least 0; None: it is not taken.
-      log10_default: what other numbers become.
-      mean, std: to standardise with, on the logarithm if there is one.
-      missing: the number that stands in for a missing one (or NaN), before any transform; None: a malformed row.
+      log10_above: take the decimal logarithm of numbers above this, which is at least 0; None: do not.
+      log10_default: the value for other numbers.
+      mean, std: mean and standard deviation to standardise with, after the logarithm if any.
+      missing: the number that replaces a missing one (or NaN), before any transform; None: a malformed row.
       boundaries: increasing numbers that cut into buckets, before any transform; one number per row only.
-      embedding_dim: of the buckets' table.
-      table: name of the buckets' table; None: the feature's own.
+      embedding_dim: the dim of the buckets' table.
+      table: the name of the buckets' table; None: the feature's own.
     """
 
     name: str
@@ -103,7 +103,7 @@ class RawFeature(Feature):
             if a >= b:
                 raise ValueError(f"{where}: boundaries must increase, but {b:g} comes after {a:g}")
         if self.dim != 1 or self.log or self.log10_above is not None or self.mean != 0.0 or self.std != 1.0:
-            raise ValueError(f"{where}: boundaries cut one number as it stands; leave out dim, logs, mean and std")
+            raise ValueError(f"{where}: boundaries cut one untransformed number; leave out dim, logs, mean and std")
         fields.integer(f"{where}: embedding_dim", self.embedding_dim)
 
     @property
@@ -113,7 +113,7 @@ class RawFeature(Feature):
 
     @property
     def width(self) -> int:
-        """``dim``, or that of the buckets' embedding."""
+        """``dim``, or the dim of the buckets' embedding."""
         return self.embedding_dim or self.dim
 
     @property
@@ -135,21 +135,21 @@ class RawFeature(Feature):
         return Holds(count + ("; may be missing" if self.missing is not None else ""))
 
     def refuse(self, column: str, kind: Any) -> str | None:
-        """Numbers, texts that hold numbers, or lists of them."""
+        """Refuse all but numbers, strings of numbers, or lists of them."""
         element = element_type(kind)
         if is_number(element) or is_text(element):
             return None
         return f"feature '{self.name}' needs numbers, the column holds {kind}"
 
     def convert(self, columns: Any, problems: Problems) -> Values:
-        """(batch, dim) float32, or (batch,) int32 buckets."""
+        """Return (batch, dim) float32, or (batch,) int32 buckets."""
         if self.boundaries is not None:
             x = self._read(columns, problems, 1)
             return np.searchsorted(self.boundaries, x[:, 0], side="right").astype(np.int32)
         return self.transform(self._read(columns, problems, self.dim)).astype(np.float32)
 
     def step(self, kinds: Mapping[str, Any]) -> Step | None:
-        """The numbers, or their buckets; transforms are NumPy's, whose logarithms differ from those of C++."""
+        """Return the compiled conversion to numbers or buckets; NumPy transforms, because C++'s logarithms differ."""
         if not is_compiled(kinds[self.columns[0]]):
             return None
         plain = self.boundaries is not None or not self._is_transformed
@@ -169,9 +169,9 @@ class RawFeature(Feature):
         return self.log or self.log10_above is not None or self.mean != 0.0 or self.std != 1.0
 
     def transform(self, x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Take the logarithm that was asked for, and standardise."""
+        """Take the chosen logarithm, and standardise."""
         if self.log:
-            x = np.log(np.maximum(x, 0.0) + 1.0)  # in float64, where this is as good as log1p is in float32
+            x = np.log(np.maximum(x, 0.0) + 1.0)  # in float64, as exact as log1p in float32
         if self.log10_above is not None:
             above = x > self.log10_above
             x = np.where(above, np.log10(np.where(above, x, 1.0)), self.log10_default)

@@ -31,8 +31,8 @@ class SequenceFeature(MappedIds):
     Attributes:
       name, embedding_dim, column, num_buckets, hash_bucket_size, vocabulary, dynamic, unknown, default, separator,
         as_integer, table: as in `IdFeature`.
-      max_length: how many ids of a row are kept.
-      keep: which ones are kept of a longer row: "last" or "first".
+      max_length: the most ids of a row that are kept.
+      keep: the ids of a longer row that are kept: "last" or "first".
       pooling: "sum", "mean" or "sqrtn" of the kept ids; None: the sequence goes to the model in order.
     """
 
@@ -63,18 +63,18 @@ class SequenceFeature(MappedIds):
 
     @property
     def may_hold_lists(self) -> bool:
-        """A sequence is a list."""
+        """Return True: a sequence is a list."""
         return True
 
     def step(self, kinds: Mapping[str, Any]) -> Step | None:
-        """With the length."""
+        """Return the compiled conversion, with the length."""
         step = super().step(kinds)
         if step is None:
             return None
         return dataclasses.replace(step, max_length=self.max_length, keep_last=self.keep == "last")
 
     def convert(self, columns: Any, problems: Problems) -> Values:
-        """`Ragged` if pooled, else (batch, max_length) int32 with -1 after the last id."""
+        """Return `Ragged` if pooled, else (batch, max_length) int32 with -1 after the last id."""
         if self.dynamic is not None:
             ids, missing, flat = self._read_raw(columns, problems)
             offsets = np.arange(len(ids) + 1) if flat.offsets is None else flat.offsets
@@ -87,7 +87,7 @@ class SequenceFeature(MappedIds):
         starts = bags.offsets[:-1] if self.keep == "first" else bags.offsets[1:] - kept
         offsets = np.zeros(len(kept) + 1, np.int64)
         np.cumsum(kept, out=offsets[1:])
-        place = np.arange(offsets[-1]) - np.repeat(offsets[:-1], kept)  # of an id in its row
+        place = np.arange(offsets[-1]) - np.repeat(offsets[:-1], kept)  # the place of an id in its row
         ids = bags.values[np.repeat(starts, kept) + place]
         if self.pooling is not None:
             return Ragged(ids, offsets)

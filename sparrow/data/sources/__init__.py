@@ -1,4 +1,4 @@
-"""Sources: where rows come from, in chunks that can be read in any order."""
+"""Sources of rows, in chunks that can be read in any order."""
 
 from sparrow.data.sources.base import Reader, Rows, Source, register_source, registry
 from sparrow.data.sources.clicks import ClickLog, write_clicks, write_criteo

@@ -1,4 +1,4 @@
-"""`Source` and `Reader`: rows in chunks that can be read in any order, which is what shuffling and resuming need."""
+"""`Source` and `Reader`: rows in chunks that can be read in any order, as shuffling and resuming need."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Rows:
 
     Attributes:
       table: an Arrow table.
-      file: what errors call the place it comes from.
+      file: the name of its file in errors.
       place: the place of row i in that file, such as "row 17" or "line 18".
       skipped: rows that could not even be split into columns and were left out.
     """
@@ -38,71 +38,71 @@ class Reader(abc.ABC):
     @property
     @abc.abstractmethod
     def num_chunks(self) -> int:
-        """How many chunks there are."""
+        """The number of chunks."""
 
     @property
     @abc.abstractmethod
     def fingerprint(self) -> str:
-        """A text that changes when the data does; a position is valid for the data it was taken from only."""
+        """A string that changes when the data does; a position is valid only for the data it was taken from."""
 
     @property
     @abc.abstractmethod
     def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
-        """By file: the Arrow type of each column that is read."""
+        """The Arrow type of each column that is read, by file."""
 
     @property
     def num_rows(self) -> int | None:
-        """How many rows there are, malformed ones included; None where only reading them all would tell."""
+        """The number of rows, including malformed ones; None where it is not known before reading."""
         return None
 
     def fetch(self, chunk: int) -> None:
-        """Bring the bytes of a chunk to memory, where `read` would have to wait for the disk."""
+        """Read the bytes of a chunk into memory, so that `read` does not wait for the disk."""
         return None
 
     @abc.abstractmethod
     def read(self, chunk: int, bad_rows: BadRows) -> Rows:
-        """The rows of one chunk. Called by several threads at a time."""
+        """Return the rows of one chunk. Called by several threads at a time."""
 
 
 class ReaderOver(Reader):
-    """A reader whose chunks are those of another one, with other columns."""
+    """A reader with the chunks of another one, and other columns."""
 
     def __init__(self, reader: Reader) -> None:
         self.inner = reader
 
     @property
     def num_chunks(self) -> int:
-        """Those of the inner reader."""
+        """The chunks of the inner reader."""
         return self.inner.num_chunks
 
     @property
     def num_rows(self) -> int | None:
-        """That of the inner reader."""
+        """From the inner reader."""
         return self.inner.num_rows
 
     @property
     def fingerprint(self) -> str:
-        """That of the inner reader."""
+        """From the inner reader."""
         return self.inner.fingerprint
 
 
 class Source(abc.ABC):
-    """Where rows come from."""
+    """A source of rows."""
 
     @abc.abstractmethod
     def open(self, columns: Sequence[str]) -> Reader:
-        """Finds the files, checks that they hold ``columns``, and reads nothing else yet."""
+        """Find the files and check that they hold ``columns``; read nothing else yet."""
 
     @abc.abstractmethod
     def column_names(self) -> list[str]:
-        """All columns that can be asked for."""
+        """Return all columns that can be read."""
 
 
 registry: Registry[Source] = Registry("source", Source)
 
 
 def register_source(name: str) -> Callable[[S], S]:
-    """Class decorator: makes one's own source known by ``name``, to config files too."""
+    """Return a class decorator that registers a custom source under ``name``, for config files too."""
 
     def decorate(cls: S) -> S:
         if not issubclass(cls, Source):
@@ -113,7 +113,7 @@ def register_source(name: str) -> Callable[[S], S]:
 
 
 def check_columns(file: str, wanted: Sequence[str], present: Sequence[str]) -> None:
-    """Refuses a file that lacks a column, or holds it twice."""
+    """Refuse a file that lacks a column, or holds it twice."""
     for column in wanted:
         if column not in present:
             raise DataError(f"there is no such column: {nearest(column, present)}", file, column=column)

@@ -32,9 +32,9 @@ class ClickLog(Source):
     True
 
     Attributes:
-      impressions: how many rows there are.
+      impressions: the number of rows.
       fields, ids, factors, exponent, bias, counts, seed: as in `Clicks`, whose ``rows`` are called ids here.
-      start: number of the first chunk; another start gives other impressions of the same truth, to evaluate on.
+      start: the number of the first chunk; another start gives other impressions of the same truth, to evaluate on.
       chunk_rows: rows made at a time, and the unit of shuffling.
     """
 
@@ -69,7 +69,7 @@ class ClickLog(Source):
         )
 
     def best_auc(self) -> float:
-        """The AUC of the true probabilities on these very impressions: what no model beats but by luck."""
+        """Return the AUC of the true probabilities on these impressions, which a model can beat only by luck."""
         metric = ExactAUC()
         reader, state = self.open(["label", "probability"]), metric.init()
         for chunk in range(reader.num_chunks):
@@ -78,18 +78,18 @@ class ClickLog(Source):
         return float(metric.compute(state))
 
     def features(self, embedding_dim: int = 16) -> list[Feature]:
-        """The counts' logarithms, and the ids as they stand."""
+        """Return features of the counts' logarithms, and of the ids."""
         counts: list[Feature] = [RawFeature(f"count_{i}", log=True) for i in range(self.counts)]
         ids = (f"id_{i}" for i in range(self.fields))
         return counts + [IdFeature(name, num_buckets=self.ids, embedding_dim=embedding_dim) for name in ids]
 
     def column_names(self) -> list[str]:
-        """Label, true probability, counts and ids."""
+        """Return the names of label, true probability, counts and ids."""
         counts = [f"count_{i}" for i in range(self.counts)]
         return ["label", "probability", *counts, *(f"id_{i}" for i in range(self.fields))]
 
     def open(self, columns: Sequence[str]) -> Reader:
-        """Checks the columns."""
+        """Check the columns."""
         check_columns("generated clicks", columns, self.column_names())
         return ClickReader(self, columns)
 
@@ -109,22 +109,22 @@ class ClickReader(Reader):
 
     @property
     def num_rows(self) -> int:
-        """As many as are asked for."""
+        """The number of impressions."""
         return self._log.impressions
 
     @property
     def fingerprint(self) -> str:
-        """All that the impressions depend on."""
+        """The options that the impressions depend on."""
         return repr(self._log)
 
     @property
     def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
-        """Float labels and probabilities, integers else."""
+        """Floats for labels and probabilities, else integers."""
         kinds = {"label": pa.float32(), "probability": pa.float64(), "count": pa.int64(), "id": pa.int32()}
         return [("generated clicks", {column: kinds[column.partition("_")[0]] for column in self._columns})]
 
     def read(self, chunk: int, bad_rows: BadRows) -> Rows:
-        """One batch of the generator."""
+        """Return one batch of the generator."""
         first = chunk * self._log.chunk_rows
         rows = min(self._log.chunk_rows, self._log.impressions - first)
         table = _table(self._truth.batch(self._log.start + chunk, self._log.chunk_rows)).slice(0, rows)
@@ -132,7 +132,7 @@ class ClickReader(Reader):
 
 
 def write_clicks(log: ClickLog, path: str | Path) -> None:
-    """Writes generated impressions to a Parquet file, one row group per chunk."""
+    """Write generated impressions to a Parquet file, one row group per chunk."""
     reader = log.open(log.column_names())
     with pq.ParquetWriter(str(path), reader.read(0, "error").table.schema) as writer:
         for chunk in range(reader.num_chunks):
@@ -140,7 +140,7 @@ def write_clicks(log: ClickLog, path: str | Path) -> None:
 
 
 def write_criteo(log: ClickLog, path: str | Path) -> None:
-    """Writes generated impressions in Criteo's format, which needs 13 counts and 26 fields. Zeros are left out.
+    """Write generated impressions in Criteo's format, which needs 13 counts and 26 fields. Zeros are left out.
 
     An id is written as 8 hexadecimal digits of the hash of its field and itself.
     """

@@ -1,9 +1,9 @@
 """Fingerprints of files by their content, quick for files of any size.
 
 They cover the size of a file, all bytes of one of up to `WHOLE` bytes, and `BLOCKS` blocks of `BLOCK` bytes of a larger
-one, at even distances, the first and the last among them; of Parquet also the whole footer, which holds the statistics
-and offsets of every column in every row group. A rewrite of the same size is found unless it changes nothing but
-bytes of a large file between the blocks and, in Parquet, leaves all statistics and compressed sizes as they were.
+one, at even distances, the first and the last among them; for Parquet also the complete footer, which holds the
+statistics and offsets of every column in every row group. A rewrite of the same size is found unless it changes only
+bytes of a large file between the blocks and, in Parquet, leaves all statistics and compressed sizes unchanged.
 Dates and folders are not covered: a copy of the data is the same data.
 """
 
@@ -24,7 +24,7 @@ _MAGIC: Final = (b"PAR1", b"PARE")
 
 
 def fingerprint(files: Iterable[Path], *facts: Any) -> str:
-    """Return the fingerprint of files, in their order, and of what else decides which rows they give."""
+    """Return the fingerprint of files, in their order, and of ``facts``, which also decide their rows."""
     digest = hashlib.sha256(repr(facts).encode())
     for file in files:
         digest.update(repr(file.name).encode())

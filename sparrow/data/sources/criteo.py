@@ -24,11 +24,11 @@ class Criteo(Source):
     Columns: label, count_1 to count_13, category_1 to category_26.
 
     Attributes:
-      path: the folder of train.txt and test.txt (Kaggle) or of day_0 to day_23 (terabyte), each as it is or
-        with .gz, or a file of that form.
+      path: the folder of train.txt and test.txt (Kaggle) or of day_0 to day_23 (terabyte), each plain or
+        with .gz, or one such file.
       part: "train", or "test" (Kaggle's, which has no labels).
-      days: which days of the terabyte logs; None: all that are there.
-      chunk_bytes: how much is converted at a time, and the unit of shuffling.
+      days: the days of the terabyte logs; None: all that exist.
+      chunk_bytes: the bytes to convert at a time, and the unit of shuffling.
     """
 
     path: str
@@ -43,11 +43,11 @@ class Criteo(Source):
             raise ValueError("source 'criteo': days are of the terabyte logs, which have no part 'test'")
 
     def column_names(self) -> list[str]:
-        """Those of the published layout."""
+        """Return the columns of the published layout."""
         return [*([] if self.part == "test" else ["label"]), *COUNTS, *CATEGORIES]
 
     def open(self, columns: Sequence[str]) -> Reader:
-        """Finds the files."""
+        """Find the files."""
         return Csv(
             path=self._files(),
             columns=tuple(self.column_names()),
@@ -74,7 +74,7 @@ class Criteo(Source):
 
     @staticmethod
     def features(hash_bucket_size: int = 100_000, embedding_dim: int = 16) -> list[Feature]:
-        """The usual features: the counts' logarithms, and the categories hashed."""
+        """Return the usual features: the counts' logarithms, and the categories hashed."""
         counts: list[Feature] = [RawFeature(name, log=True) for name in COUNTS]
         return counts + [
             IdFeature(name, hash_bucket_size=hash_bucket_size, embedding_dim=embedding_dim) for name in CATEGORIES
@@ -82,5 +82,5 @@ class Criteo(Source):
 
 
 def _published(file: Path) -> Path | None:
-    """The file, or that which it is published in; None where there is neither."""
+    """Return the file, or its published archive; None where there is neither."""
     return next((found for found in (file, file.with_name(f"{file.name}.gz")) if found.is_file()), None)

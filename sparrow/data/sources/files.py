@@ -1,4 +1,4 @@
-"""Paths, folders and globs: which files a source is made of."""
+"""The files of a source, from paths, folders and globs."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Final
 from sparrow.data.errors import DataError
 
 PACKED: Final = (".gz", ".bz2", ".zst")
-"""Packed text files that can be read."""
+"""Suffixes of packed text files that can be read."""
 REFUSED: Final = (".xz", ".zip", ".7z", ".tar", ".tgz")
 
 
 def is_packed(file: Path) -> bool:
-    """Whether its name says so."""
+    """Return whether its suffix is that of a packed file."""
     return file.suffix.lower() in PACKED
 
 
 def find_files(paths: str | Sequence[str], suffixes: Sequence[str], may_be_packed: bool = False) -> list[Path]:
-    """The files of a path, a folder (those with one of ``suffixes``), a glob, or several of these; sorted in each.
+    """Return the files of a path, a folder (with one of ``suffixes``), a glob, or several of these; sorted in each.
 
-    Where they ``may_be_packed``, "clicks.csv.gz" is a file that ends in ".csv". Hidden files and those that start with
-    an underscore are left out of folders, as data tools mark their own so.
+    Where they ``may_be_packed``, "clicks.csv.gz" is a file that ends in ".csv". Hidden files and files that start with
+    an underscore are left out of folders: data tools mark their own files so.
     """
     given = [paths] if isinstance(paths, str) else list(paths)
     if not given:

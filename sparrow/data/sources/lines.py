@@ -1,7 +1,7 @@
-"""Rows of a text file by their bytes: where chunks of them start and end, how many there are, on which lines.
+"""Rows of a text file by their bytes: the begin and end of chunks, the number of rows, their lines.
 
 A row is a line; where quotes may hold line breaks, it ends at the first line break outside of quotes, which is one
-that an even number of quotes stands before.
+after an even number of quotes.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from sparrow.data.errors import DataError
 from sparrow.data.sources.files import is_packed
 
 MARK: Final = b"\xef\xbb\xbf"
-"""What some tools put before UTF-8."""
+"""The mark that some tools put before UTF-8."""
 BLOCK: Final = 2**24
-"""How much is looked at, at a time."""
+"""Bytes to read at a time."""
 
 
 class TextFile:
-    """The rows of one file. A packed file is unpacked once, to a temporary file that goes with this object."""
+    """The rows of one file. A packed file is unpacked once, to a temporary file that is removed with this object."""
 
     def __init__(self, path: Path, quote: str | None = None) -> None:
-        """``quote`` is given where texts between two of them may hold line breaks."""
+        """Open the file. ``quote`` is given where quoted strings may hold line breaks."""
         self._path = self._stored = path
         self._quote = None if quote is None else quote.encode()
         if is_packed(path):
@@ -42,29 +42,29 @@ class TextFile:
             self._end = _end_of_rows(opened)
 
     def chunks(self, header: bool, size: int) -> list[tuple[int, int]]:
-        """Where stretches of about ``size`` bytes of whole rows start and end; ``header``: not with the first row."""
+        """Return begins and ends of stretches of complete rows of about ``size`` bytes; ``header``: skip the first."""
         begin = self._first_end() if header else self._begin
         starts = [begin, *(self._cuts_in_quotes(begin, size) if self._quote else self._cuts(begin, size))]
         return [(start, end) for start, end in zip(starts, [*starts[1:], self._end], strict=True) if start < end]
 
     def read(self, start: int, end: int) -> bytes:
-        """The rows of a stretch; the last of a file may lack its line break, and gets it."""
+        """Return the rows of a stretch; a missing line break at the end of the file is added."""
         with self._stored.open("rb") as opened:
             opened.seek(start)
             data = opened.read(end - start)
         return data if data.endswith(b"\n") else data + b"\n"
 
     def rows(self, data: bytes) -> list[bytes]:
-        """The rows of a stretch, one by one, without the line breaks that end them."""
+        """Return the rows of a stretch, one by one, without the line breaks that end them."""
         if self._quote is None:
             return data.split(b"\n")[:-1]
         ends = [0, *_row_ends(data, self._quote, 0)[0].tolist()]
-        if ends[-1] < len(data):  # quotes that nothing closes
+        if ends[-1] < len(data):  # unclosed quotes
             ends.append(len(data))
         return [data[a : b - data.endswith(b"\n", a, b)] for a, b in itertools.pairwise(ends)]
 
     def count(self, start: int, end: int) -> int:
-        """How many rows a stretch holds."""
+        """Return the number of rows in a stretch."""
         if self._quote is None:
             return self.read(start, end).count(b"\n")
         count, last = 0, start
@@ -74,7 +74,7 @@ class TextFile:
         return count + (last < end)
 
     def line(self, start: int, row: int) -> int:
-        """The number in the file, from 1, of the line on which the row-th row from byte ``start`` begins."""
+        """Return the number in the file, from 1, of the line on which the row-th row from byte ``start`` begins."""
         before = row
         if self._quote is not None and row:
             ends = itertools.chain.from_iterable(self._row_ends(start, self._end))
@@ -109,7 +109,7 @@ class TextFile:
                     yield at
 
     def _row_ends(self, start: int, end: int) -> Iterator[npt.NDArray[np.int64]]:
-        """Block by block: the bytes after the line breaks in it that end a row."""
+        """Yield, block by block, the bytes after the line breaks that end a row."""
         parity = 0
         with self._stored.open("rb") as opened:
             opened.seek(start)
@@ -123,7 +123,7 @@ class TextFile:
 
 
 def _row_ends(data: bytes, quote: bytes | None, parity: int) -> tuple[npt.NDArray[np.int64], int]:
-    """The bytes after the line breaks that end a row, and whether quotes are open after it all."""
+    """Return the bytes after the line breaks that end a row, and whether quotes are open at the end."""
     block = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(block == ord(b"\n"))
     if quote is not None:
@@ -134,7 +134,7 @@ def _row_ends(data: bytes, quote: bytes | None, parity: int) -> tuple[npt.NDArra
 
 
 def first_row(path: Path, quote: str | None = None) -> bytes:
-    """The first row of a file, packed or not, with its line break."""
+    """Return the first row of a file, packed or not, with its line break."""
     try:
         with pa.input_stream(str(path), compression="detect") as opened:
             data: bytes = opened.read(2**20).removeprefix(MARK)
@@ -158,7 +158,7 @@ def _unpacked(path: Path) -> Path:
 
 
 def _end_of_rows(opened: BinaryIO) -> int:
-    """Where the last row ends: empty lines at the end of a file are no rows."""
+    """Return the end of the last row: empty lines at the end of a file are not rows."""
     end = opened.seek(0, os.SEEK_END)
     while end:
         size = min(end, 4096)
@@ -171,7 +171,7 @@ def _end_of_rows(opened: BinaryIO) -> int:
 
 
 def why_not(data: bytes, encoding: str) -> str | None:
-    """What is wrong with the encoding; None: nothing."""
+    """Return the sentence on bytes that are not in the encoding; None: they are."""
     try:
         data.decode(encoding)
     except UnicodeDecodeError as error:
@@ -180,7 +180,7 @@ def why_not(data: bytes, encoding: str) -> str | None:
 
 
 def original_row(row: int, left_out: Any) -> int:
-    """The row of the chunk that the row-th one after leaving some out was."""
+    """Return the number in the chunk of a row that is counted without ``left_out``."""
     for line in left_out:
         row += line <= row
     return int(row)

@@ -25,7 +25,7 @@ class Tables(Source):
     """
 
     def __init__(self, table: Any, chunk_rows: int = 65536) -> None:
-        """``chunk_rows`` is how many rows are converted at a time, and the unit of shuffling."""
+        """Take a table. ``chunk_rows`` is the number of rows to convert at a time, and the unit of shuffling."""
         if isinstance(table, Mapping):
             try:
                 table = pa.table(dict(table))
@@ -36,19 +36,19 @@ class Tables(Source):
         if not isinstance(table, pa.Table):
             raise TypeError(f"Tables takes an Arrow table or columns by name, got {type(table).__name__}")
         fields.integer("Tables.chunk_rows", chunk_rows)
-        for i, field in enumerate(table.schema):  # views are for tables in memory only; files never hold them
+        for i, field in enumerate(table.schema):  # only tables in memory hold views, files never do
             if pa.types.is_string_view(field.type):
                 table = table.set_column(i, field.name, table[i].cast(pa.large_string()))
         self.table = table
         self.chunk_rows = chunk_rows
 
     def open(self, columns: Sequence[str]) -> Reader:
-        """Checks the columns."""
+        """Check the columns."""
         check_columns("table in memory", columns, self.table.column_names)
         return TableReader(self.table.select(list(columns)), self.chunk_rows)
 
     def column_names(self) -> list[str]:
-        """The table's columns."""
+        """Return the table's columns."""
         return list(self.table.column_names)
 
 
@@ -82,10 +82,10 @@ class TableReader(Reader):
 
     @property
     def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
-        """Of the one table."""
+        """The schema of the one table."""
         return [("table in memory", {field.name: field.type for field in self._table.schema})]
 
     def read(self, chunk: int, bad_rows: BadRows) -> Rows:
-        """One slice, without a copy."""
+        """Return one slice, without a copy."""
         first = chunk * self._chunk_rows
         return Rows(self._table.slice(first, self._chunk_rows), "table in memory", lambda row: f"row {first + row}")

@@ -1,4 +1,4 @@
-"""MovieLens as GroupLens publishes it: 100K, 1M, and the later ones (10M has 1M's form, 20M, 25M and 32M have CSV)."""
+"""MovieLens as GroupLens publishes it: 100K, 1M, and later ones (10M has 1M's format, 20M, 25M and 32M have CSV)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ USERS: Final = ("gender", "age", "occupation", "zip_code")
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Where one version keeps what, and how it separates columns."""
+    """The files and separators of one version."""
 
     ratings: str
     movies: str
@@ -83,8 +83,8 @@ class MovieLens(Source):
     age, occupation, zip_code.
 
     Attributes:
-      path: the folder that was unpacked, such as "ml-1m".
-      chunk_bytes: how much is converted at a time, and the unit of shuffling.
+      path: the unpacked folder, such as "ml-1m".
+      chunk_bytes: the bytes to convert at a time, and the unit of shuffling.
     """
 
     path: str
@@ -92,7 +92,7 @@ class MovieLens(Source):
 
     @property
     def layout(self) -> Layout:
-        """The version, told by its files."""
+        """The version, recognized by its files."""
         if not Path(self.path).is_dir():
             raise DataError("there is no such folder; name the folder that MovieLens was unpacked to", self.path)
         for layout in LAYOUTS:
@@ -102,13 +102,13 @@ class MovieLens(Source):
         raise DataError(f"the folder holds none of {names}; name the folder that MovieLens was unpacked to", self.path)
 
     def column_names(self) -> list[str]:
-        """Ratings, movies, and users where there are some."""
+        """Return the columns of ratings, movies, and users where there are some."""
         layout = self.layout
         has_users = layout.users is not None and (Path(self.path) / layout.users).is_file()
         return [*RATINGS, *MOVIES, *(USERS if has_users else ())]
 
     def open(self, columns: Sequence[str]) -> Reader:
-        """Reads movies and users; ratings are streamed."""
+        """Read movies and users; ratings are streamed."""
         check_columns(self.path, columns, self.column_names())
         layout, sides = self.layout, []
         if any(column in MOVIES for column in columns):
@@ -157,11 +157,11 @@ class JoinedReader(ReaderOver):
 
     @property
     def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
-        """Everything is text."""
+        """Strings for all columns."""
         return [(file, dict.fromkeys(self._columns, pa.string())) for file, _ in self.inner.schemas]
 
     def read(self, chunk: int, bad_rows: BadRows) -> Rows:
-        """Ratings, joined; one of an unknown movie or user is a malformed row."""
+        """Return ratings, joined; one of an unknown movie or user is a malformed row."""
         rows = self.inner.read(chunk, bad_rows)
         table, problems = rows.table, Problems(rows.table.num_rows)
         for side in self._sides:
@@ -187,7 +187,7 @@ class JoinedReader(ReaderOver):
 
 
 def _with_genres(movies: Any) -> Any:
-    """100K marks each genre with a 1 in a column of its own: joins their names as the later versions do."""
+    """Return the movies with the names of genres joined; 100K has a column of 0 or 1 per genre."""
     if "genres" in movies.column_names:
         return movies
     marks = [pc.if_else(pc.equal(movies[g].fill_null("0"), pa.scalar("1")), pa.scalar(g), None) for g in GENRES_100K]

@@ -21,13 +21,13 @@ from sparrow.data.sources.files import find_files
 from sparrow.data.values import is_text
 
 PAGE: Final = 4096
-"""Bytes that come from the disk at a time."""
+"""Bytes to read from the disk at a time."""
 
 
 @register_source("parquet")
 @dataclasses.dataclass(frozen=True)
 class Parquet(Source):
-    """Parquet files of one schema. Only the columns that are asked for are read.
+    """Parquet files of one schema. Only the requested columns are read.
 
     Rows are shuffled by the row group: write groups of some ten thousand rows.
 
@@ -38,11 +38,11 @@ class Parquet(Source):
     path: str | tuple[str, ...]
 
     def open(self, columns: Sequence[str]) -> Reader:
-        """Reads the files' footers."""
+        """Read the files' footers."""
         return ParquetReader(find_files(self.path, (".parquet", ".pq")), columns)
 
     def column_names(self) -> list[str]:
-        """The columns of the first file."""
+        """Return the columns of the first file."""
         _, fields = _footer(find_files(self.path, (".parquet", ".pq"))[0])
         return [name for name, _ in fields]
 
@@ -67,7 +67,7 @@ class ParquetReader(Reader):
             check_columns(str(file), columns, [name for name, _ in fields])
             kinds = dict(fields)
             self._schemas.append((str(file), {column: kinds[column] for column in columns}))
-        # Texts come as dictionaries: most columns are written so, and each distinct text is hashed once per group.
+        # Strings come as dictionaries: most columns are written so, and each distinct string is hashed once per group.
         self._texts = [column for column in columns if is_text(self._schemas[0][1][column])]
 
     @property
@@ -77,7 +77,7 @@ class ParquetReader(Reader):
 
     @property
     def num_rows(self) -> int:
-        """As the footers say."""
+        """From the footers."""
         return sum(footer.num_rows for footer in self._footers)
 
     @property
@@ -87,11 +87,11 @@ class ParquetReader(Reader):
 
     @property
     def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
-        """As the footers say."""
+        """From the footers."""
         return self._schemas
 
     def fetch(self, chunk: int) -> None:
-        """Look at a byte of every page."""
+        """Read a byte of every page."""
         i, _ = self._groups[chunk]
         begin, end = self._spans[chunk]
         try:
@@ -100,10 +100,10 @@ class ParquetReader(Reader):
                 view[begin:end:PAGE].max(initial=0)
                 del view
         except (OSError, ValueError):
-            pass  # reading it will find out why
+            pass  # `read` will raise the error
 
     def _opened(self, file: int) -> Any:
-        """A file, opened for the thread that asks. A thread keeps the last one open, as long as it is the same file."""
+        """Return a file, opened for the calling thread, which keeps the last one open while it is the same file."""
         path = self._files[file]
         found = path.stat()
         same = (file, found.st_ino, found.st_size, found.st_mtime_ns)
@@ -121,7 +121,7 @@ class ParquetReader(Reader):
         return [_span(self._footers[i].row_group(group)) for i, group in self._groups]
 
     def read(self, chunk: int, bad_rows: BadRows) -> Rows:
-        """One row group."""
+        """Return one row group."""
         i, group = self._groups[chunk]
         footer, file = self._footers[i], str(self._files[i])
         try:
@@ -137,7 +137,7 @@ class ParquetReader(Reader):
 
 
 def _span(group: Any) -> tuple[int, int]:
-    """The bytes from a row group's first column to its last."""
+    """Return the bytes from a row group's first column to its last."""
     first, last = group.column(0), group.column(group.num_columns - 1)
     return _start(first), _start(last) + last.total_compressed_size
 
@@ -147,7 +147,7 @@ def _start(column: Any) -> int:
 
 
 def _footer(file: Path) -> tuple[Any, list[tuple[str, Any]]]:
-    """A file's metadata, and the name and type of each column."""
+    """Return a file's metadata, and the name and type of each column."""
     try:
         footer = pq.read_metadata(str(file))
         return footer, [(field.name, field.type) for field in footer.schema.to_arrow_schema()]

@@ -1,4 +1,4 @@
-"""A column of texts that hold several values, as columns of their own."""
+"""A column of strings with several values each, as separate columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sparrow.data.values import element_type, is_text, plain
 @register_source("split")
 @dataclasses.dataclass(frozen=True)
 class Split(Source):
-    """Another source, one of whose columns holds the values of several, joined by a separator.
+    """Another source with one column of joined values split into several columns.
 
     >>> from sparrow.data import Tables
     >>> source = Split(Tables({"id": [1, 2], "both": ["red:7", "blue:"]}), "both", ":", into=("color", "size"))
@@ -28,7 +28,7 @@ class Split(Source):
     Attributes:
       source: the other source.
       column: the column to split.
-      separator: between the values.
+      separator: the separator between the values.
       into: the names of the values, in order; an empty one is missing.
     """
 
@@ -44,12 +44,12 @@ class Split(Source):
             raise ValueError(f"source 'split': into must be a list of different names, got {self.into!r}")
 
     def column_names(self) -> list[str]:
-        """Those of the other source but the one that is split, and those that it is split into."""
+        """Return the columns of the other source, with the split one replaced by its parts."""
         return [*(name for name in self.source.column_names() if name != self.column), *self.into]
 
     def open(self, columns: Sequence[str]) -> Reader:
-        """Opens the other source."""
-        check_columns(f"what '{self.column}' is split into", columns, self.column_names())
+        """Open the other source."""
+        check_columns(f"split column '{self.column}'", columns, self.column_names())
         needed = [name for name in columns if name not in self.into]
         if len(needed) < len(columns):
             needed.append(self.column)
@@ -65,11 +65,11 @@ class SplitReader(ReaderOver):
         for file, schema in reader.schemas:
             kind = schema.get(split.column)
             if kind is not None and not is_text(element_type(kind)):
-                raise DataError(f"only texts can be split, the column holds {kind}", file, column=split.column)
+                raise DataError(f"only strings can be split, the column holds {kind}", file, column=split.column)
 
     @property
     def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
-        """Texts, where the column is split."""
+        """Strings for the split columns."""
         own = dict.fromkeys(self._split.into, pa.string())
         return [
             (file, {name: own[name] if name in own else kinds[name] for name in self._columns})
@@ -77,7 +77,7 @@ class SplitReader(ReaderOver):
         ]
 
     def read(self, chunk: int, bad_rows: BadRows) -> Rows:
-        """One chunk, split; a text of more or fewer values is a malformed row."""
+        """Return one chunk, split; a string of more or fewer values is a malformed row."""
         split, rows = self._split, self.inner.read(chunk, bad_rows)
         if not set(split.into) & set(self._columns):
             return rows

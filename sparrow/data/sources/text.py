@@ -1,4 +1,4 @@
-"""CSV and TSV files: a chunk is a stretch of whole lines, found by its bytes, so that it can be read in any order."""
+"""CSV and TSV files: a chunk is a stretch of complete lines, found by its bytes, to be read in any order."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from sparrow.data.sources.content import fingerprint
 from sparrow.data.sources.files import find_files
 from sparrow.data.sources.lines import TextFile, first_row, original_row, why_not
 
-_UNIT = "\x1f"  # stands in for a separator of several characters, which Arrow's parser does not know
+_UNIT = "\x1f"  # replaces a separator of several characters, which Arrow's parser does not know
 
 
 @register_source("csv")
 @dataclasses.dataclass(frozen=True)
 class Csv(Source):
-    """Text files of one line per row. Columns come as texts, which features read as ids or numbers.
+    """Text files of one line per row. Columns are strings, which features read as ids or numbers.
 
-    Files that end in .gz, .bz2 or .zst are unpacked into the folder for temporary files when they are opened (TMPDIR
-    says which), so that they can be read in any order.
+    Files that end in .gz, .bz2 or .zst are unpacked into the folder for temporary files (TMPDIR) when they are opened,
+    so that they can be read in any order.
 
     Attributes:
       path: a file, a folder, a pattern such as "logs/*.csv", or several of these.
-      columns: names, for files that have none in their first line.
-      separator: between columns, of one or more characters.
+      columns: the names of columns, for files without a header.
+      separator: the separator between columns, of one or more characters.
       header: whether the first line of each file names the columns; None: it does where ``columns`` is not given.
-      quote: the character around texts that hold separators; None: quotes mean nothing.
-      newlines_in_values: whether texts in quotes may hold line breaks. If not, a line break always ends a row, and
-        files are opened without a look at every byte.
-      encoding: of the files.
-      missing: the texts that stand for a missing value.
-      chunk_bytes: how much is converted at a time, and the unit of shuffling.
+      quote: the character around strings that hold separators; None: quotes have no meaning.
+      newlines_in_values: whether quoted strings may hold line breaks. If not, a line break always ends a row, and
+        files are opened without reading every byte.
+      encoding: the encoding of the files.
+      missing: the strings that mean a missing value.
+      chunk_bytes: the bytes to convert at a time, and the unit of shuffling.
     """
 
     path: str | tuple[str, ...]
@@ -59,7 +59,7 @@ class Csv(Source):
         if self.quote is not None and (not isinstance(self.quote, str) or len(self.quote) != 1 or self.quote > "\x7f"):
             raise ValueError(f"source 'csv': quote must be one character of ASCII or None, got {self.quote!r}")
         if self.newlines_in_values and self.quote is None:
-            raise ValueError("source 'csv': newlines_in_values goes with a quote, which tells such a line break")
+            raise ValueError("source 'csv': newlines_in_values needs a quote around values with line breaks")
         if self.quote is not None and len(self.separator) > 1:
             raise ValueError("source 'csv': a separator of several characters goes with quote None only")
         if self.header is False and self.columns is None:
@@ -68,7 +68,7 @@ class Csv(Source):
             raise ValueError(f"source 'csv': chunk_bytes must be from 1 to {2**30}, got {self.chunk_bytes!r}")
         for field in ("columns", "missing"):
             if isinstance(getattr(self, field), str):
-                raise ValueError(f"source 'csv': {field} must be a list of texts, got {getattr(self, field)!r}")
+                raise ValueError(f"source 'csv': {field} must be a list of strings, got {getattr(self, field)!r}")
         try:
             knows_lines = "\n".encode(self.encoding) == b"\n"
         except LookupError:
@@ -87,19 +87,19 @@ class Csv(Source):
         return self.columns is None if self.header is None else self.header
 
     def files(self) -> list[Path]:
-        """The files."""
+        """Return the files."""
         return find_files(self.path, (".csv", ".tsv", ".txt", ".dat", ".data"), may_be_packed=True)
 
     def open(self, columns: Sequence[str]) -> Reader:
-        """Reads the first lines, and finds where chunks start."""
+        """Read the first lines, and find the starts of chunks."""
         return TextReader(self, self.files(), columns)
 
     def column_names(self) -> list[str]:
-        """Those given, or those of the first file's header."""
+        """Return the given columns, or the ones of the first file's header."""
         return self.names_in(self.files()[0])
 
     def names_in(self, file: Path) -> list[str]:
-        """The columns of one file."""
+        """Return the columns of one file."""
         if self.columns is not None:
             return list(self.columns)
         line = first_row(file, self.row_quote)
@@ -110,11 +110,11 @@ class Csv(Source):
         return list(table.column_names)
 
     def plain(self, data: bytes) -> bytes:
-        """The bytes with a separator that Arrow knows."""
+        """Return the bytes with a separator that Arrow knows."""
         return data if len(self.separator) == 1 else data.replace(self.separator.encode(self.encoding), _UNIT.encode())
 
     def read_options(self, size: int, names: Sequence[str] | None = None) -> Any:
-        """One block, one thread: rows keep their numbers."""
+        """Return options for one block and one thread, so that rows keep their numbers."""
         return csv.ReadOptions(
             use_threads=False,
             block_size=size + 1,
@@ -123,7 +123,7 @@ class Csv(Source):
         )
 
     def parse_options(self, on_invalid_row: Any = None) -> Any:
-        """How lines are split."""
+        """Return the options for splitting lines."""
         return csv.ParseOptions(
             delimiter=self.separator if len(self.separator) == 1 else _UNIT,
             quote_char=False if self.quote is None else self.quote,
@@ -157,21 +157,21 @@ class TextReader(Reader):
 
     @functools.cached_property
     def num_rows(self) -> int:
-        """Counted, by one look at every byte."""
+        """The number of rows, counted by reading every byte."""
         return sum(self._texts[i].count(start, end) for i, start, end in self._chunks)
 
     @property
     def fingerprint(self) -> str:
-        """The files' names and content, as `content.fingerprint` covers it, and how they are cut."""
+        """The files' names and content, as `content.fingerprint` covers it, and their chunks."""
         return fingerprint(self._files, self._source.chunk_bytes)
 
     @property
     def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
-        """Everything is text."""
+        """Strings for all columns."""
         return [(str(file), dict.fromkeys(self._columns, pa.string())) for file in self._files]
 
     def read(self, chunk: int, bad_rows: BadRows) -> Rows:
-        """One stretch of lines."""
+        """Return one stretch of lines."""
         i, start, end = self._chunks[chunk]
         lines = functools.partial(self._texts[i].line, start)
         data, left_out = self._readable(self._texts[i].read(start, end), i, lines, bad_rows)
@@ -180,9 +180,9 @@ class TextReader(Reader):
         return Rows(table, str(self._files[i]), place, len(left_out))
 
     def _readable(self, data: bytes, i: int, lines: Any, bad_rows: BadRows) -> tuple[bytes, Any]:
-        """The rows that hold text of the right encoding, and the numbers of the others."""
+        """Return the rows that hold text of the right encoding, and the numbers of the others."""
         encoding = self._source.encoding
-        may_be_blank = len(self._names[i]) == 1  # where it is a missing value
+        may_be_blank = len(self._names[i]) == 1  # an empty line is then a missing value
         has_blank = not may_be_blank and (b"\n\n" in data or b"\n\r\n" in data or data[:1] in b"\r\n")
         if not has_blank and why_not(data, encoding) is None:
             return data, np.zeros(0, np.int64)
