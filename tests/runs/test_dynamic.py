@@ -83,6 +83,19 @@ def test_tables_may_grow_and_may_not_shrink(undisturbed, tmp_path):
         runs.train(growing("train.steps=9"), tmp_path, resume=True, overwrite=False, stream=io.StringIO())
 
 
+def test_starting_from_another_run_takes_its_ids_along(undisturbed):
+    folder, whole = undisturbed
+    start = f"train.start_from={{folder: {folder}}}"
+    begun = runs.train(growing("train.steps=1", start, rows=90), stream=io.StringIO())
+    ids = [words.ids("id_0")[:59].tolist() for words in (whole.program.vocabularies, begun.program.vocabularies)]
+    assert ids[0] == ids[1]
+    with pytest.raises(ConfigError, match="table 'id_0_wide' was saved with 60 rows, and has 50 here"):
+        runs.train(growing("train.steps=1", start, rows=50), stream=io.StringIO())
+    static = "data.features[0]={kind: id, name: id_0, embedding_dim: 4, num_buckets: 60}"
+    with pytest.raises(ConfigError, match="'id_0' of the checkpoint has a dynamic vocabulary, 'id_0' has none"):
+        runs.train(growing("train.steps=1", start, static), stream=io.StringIO())
+
+
 def test_a_step_beyond_capacity_ends_the_run_in_one_line(tmp_path):
     with pytest.raises(DataError, match="table 'id_0_wide': one step needs more rows for its ids than the 19"):
         runs.train(growing("train.steps=4", "data.features[0].dynamic.admit=1", rows=20), stream=io.StringIO())

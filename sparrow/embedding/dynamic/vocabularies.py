@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow import fields
-from sparrow.embedding.dynamic.id_map import ARRAYS, NUMBERS, Arrays, IdMap, Ids, Rows, Settings, TooFewRows, id_map
+from sparrow.embedding.dynamic.id_map import IdMap, Ids, Rows, Settings, TooFewRows, id_map
 from sparrow.embedding.dynamic.new_rows import NewRows
+from sparrow.embedding.dynamic.saved import fitted, saved_arrays, unused
 from sparrow.embedding.dynamic.strings import hash_strings
 from sparrow.embedding.inputs import Ragged, read_input
 from sparrow.embedding.specs import FeatureSpec, TableSpec
@@ -197,32 +198,29 @@ class Vocabularies:
         arrays: dict[str, npt.NDArray[Any]] = {"step": np.array([self._now], np.int64)}
         for name, held in self._maps.items():
             arrays |= {f"{name}/{key}": array for key, array in held.state().items()}
-            arrays[f"{name}/rows"] = np.array([self.tables[name].vocabulary_size], np.int64)
+            table = self.tables[name]
+            arrays[f"{name}/rows"] = np.array([table.vocabulary_size, _reserved(table)], np.int64)
         return arrays
 
     def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> list[str]:
         """The inverse of `state`. Return a sentence for each table that has become larger; refuse a smaller one."""
-        notes = []
-        restored: dict[str, IdMap] = {}
+        notes, restored = [], dict[str, IdMap]()
         for name, table in self.tables.items():
-            held: Arrays = {
-                key: arrays[f"{name}/{key}"] for key in (*ARRAYS, "numbers", "rows") if f"{name}/{key}" in arrays
-            }
-            if len(held) != len(ARRAYS) + 2 or len(held["numbers"]) != len(NUMBERS):
-                raise ValueError(f"the ids of table '{name}' were not saved; it was no dynamic table")
-            before = int(held["rows"][0])
-            if before > table.vocabulary_size:
-                raise ValueError(
-                    f"table '{name}' was saved with {before} rows, and has {table.vocabulary_size} here; a dynamic "
-                    "table may grow, not shrink"
-                )
+            held, before = saved_arrays(arrays, name, table)
             if before < table.vocabulary_size:
                 notes.append(f"table '{name}' grows from {before} to {table.vocabulary_size} rows")
             restored[name] = _empty(table)
-            restored[name].restore(held)
+            restored[name].restore(fitted(held, restored[name].settings, name))
         self._maps |= restored
         self.step, self._batches = int(arrays["step"][0]), 0
         return notes
+
+    def start_from(self, name: str, arrays: Mapping[str, npt.NDArray[Any]], old: str) -> None:
+        """Take the ids of the table ``old`` in the `state` of another run: as if none was used in this one."""
+        held, _ = saved_arrays(arrays, old, self.tables[name])
+        made = _empty(self.tables[name])
+        made.restore(fitted(unused(held), made.settings, old))
+        self._maps[name] = made
 
     def _still(self) -> contextlib.AbstractContextManager[object]:
         """Keep `assign` waiting; within `at` it waits already."""

@@ -10,8 +10,9 @@ import jax.numpy as jnp
 from sparrow.checkpoint import Damaged, Key, Saved, Vanished, passed_over, placed, plain, rows_of, unnamed
 from sparrow.config import ConfigError, Problem, StartFrom
 from sparrow.registry import nearest
+from sparrow.runs.loop.growing import IDS
 from sparrow.runs.loop.program import Program, TrainState
-from sparrow.runs.saved.restoring import LogLine, joined, log_dtypes, parts
+from sparrow.runs.saved.restoring import LogLine, extras_of, growing, joined, log_dtypes, parts
 from sparrow.runs.saved.saving import all_damaged, opened, run_of
 from sparrow.runs.saved.vocabularies import FOLDER, Vocabularies
 from sparrow.trees import named_leaves
@@ -71,7 +72,10 @@ class _Start:
             if old not in self.saved.tables:
                 near = nearest(old.table, names) if old.slot is None else "the rule is another one"
                 self._problem("tables", f"the checkpoint has no {old} for {key}: {near}; map it, or add it to skip")
-            elif self.saved.tables[old].shape != rows.shape:
+            elif why := self._other_ids(key.table, old.table):
+                if key.slot is None:
+                    self._problem("tables", f"{why}; add it to skip")
+            elif not self._fits(key, old, rows.shape):
                 shape = self.saved.tables[old].shape
                 self._problem("tables", f"{old} has the shape {shape} in the checkpoint, {rows.shape} here; skip it")
             elif key.slot is None and self._other_words(key.table, old.table):
@@ -79,6 +83,24 @@ class _Start:
                 self._problem("tables", f"{text}; name the one in {run_of(self.saved) / FOLDER}, or add it to skip")
             else:
                 yield key, old
+
+    def _fits(self, key: Key, old: Key, shape: tuple[int, ...]) -> bool:
+        """Whether the rows have the same shape; a dynamic table may have more of them here."""
+        held = self.saved.tables[old].shape
+        grows = key.table in growing(self.program) and held[0] < shape[0]
+        return held == ((held[0], *shape[1:]) if grows else shape)
+
+    def _other_ids(self, table: str, old: str) -> str | None:
+        """What keeps a dynamic table from taking the ids of the old one; None: nothing."""
+        was = f"extras/{IDS}/{old}/ids" in self.arrays
+        if table not in growing(self.program):
+            return f"table '{old}' of the checkpoint has a dynamic vocabulary, '{table}' has none" if was else None
+        assert self.program.vocabularies is not None
+        try:
+            self.program.vocabularies.start_from(table, extras_of(self.arrays, IDS), old)
+        except ValueError as error:
+            return str(error)
+        return None
 
     def _other_words(self, table: str, old: str) -> bool:
         """Return whether the ids of a table have other rows here than in the checkpoint."""

@@ -195,6 +195,28 @@ def test_resume_with_more_rows_goes_on_and_with_fewer_is_refused():
         embedder(rows=3).vocabularies().restore(words.state())
 
 
+def test_ids_are_kept_where_the_rules_change_and_damaged_ones_are_refused():
+    emb = embedder(rows=4, admit=3, waiting=4)
+    words = emb.vocabularies()
+    emb.pack({"user": [8, 8, 8, 9, 9, 7], "friends": [[]] * 6}, vocabularies=words)
+    saved = words.state()
+    assert saved["users/waiting"].tolist() == [9, 7]
+    less = embedder(rows=4, admit=3, waiting=1).vocabularies()
+    less.restore(saved)
+    assert less.state()["users/waiting"].tolist() == [7]
+    for changed in ({"admit": 1}, {"admit": 0.5}, {"evict": "lfu", "admit": 2}):
+        other = embedder(rows=4, **changed).vocabularies()
+        other.restore(saved)
+        assert other.ids("users").tolist() == [8]
+        other.assign({"user": np.array([8, 5]), "friends": np.zeros((2, 0), np.int64)})
+    with pytest.raises(ValueError, match="saved with unknown 'row', and has 'zeros' here"):
+        embedder(rows=4, unknown="zeros").vocabularies().restore(saved)
+    for name, array in (("ids", [8, 8]), ("seen", [-5, 1]), ("places", [0, 10**9]), ("numbers", [99] * 14)):
+        kind = saved[f"users/{name}"].dtype
+        with pytest.raises(ValueError, match="the ids of table 'users' are damaged"):
+            emb.vocabularies().restore(saved | {f"users/{name}": np.array(array, kind)})
+
+
 def test_bad_specs_are_refused():
     with pytest.raises(ValueError, match="vocabulary_size must be at least 2, as unknown ids share one row"):
         embedder(rows=1)
