@@ -12,7 +12,7 @@ import math
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,9 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.checkpoint.errors import Damaged
-
-BLOCK_BYTES: Final = 4 << 20
-"""Bytes to copy off or onto the device at once: large enough for the disk, small compared to everything else."""
+from sparrow.checkpoint.spread import BLOCK_BYTES, Spread
 
 Array = npt.NDArray[Any]
 
@@ -38,11 +36,15 @@ class Key(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Rows ``start`` to ``start + num_rows`` of an array that may hold several tables."""
+    """Rows ``start`` to ``start + num_rows`` of an array that may hold several tables.
+
+    ``spread``: where the rows are, if they are spread over the devices of a mesh; None: in their order.
+    """
 
     array: jax.Array
     start: int
     num_rows: int
+    spread: Spread | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -56,6 +58,9 @@ class Rows(NamedTuple):
 
     def blocks(self) -> Iterator[Array]:
         """Return the rows in order, on the host. Each block is cut while the previous one is in use."""
+        if self.spread is not None:
+            yield from self.spread.blocks(self.array, self.start, self.start + self.num_rows)
+            return
         rows, end = self.array.shape[0], self.start + self.num_rows
         size = block_rows(self.array.nbytes // rows)
         cut: tuple[jax.Array, slice] | None = None

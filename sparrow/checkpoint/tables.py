@@ -10,6 +10,7 @@ import jax
 
 from sparrow.checkpoint.blocks import Array, Key, Rows
 from sparrow.checkpoint.errors import CheckpointError
+from sparrow.checkpoint.spread import Spread
 from sparrow.embedding import Embedder, EmbeddingState
 
 Reader = Callable[[Key], Iterator[tuple[int, Array]]]
@@ -19,12 +20,17 @@ def rows_of(embedder: Embedder, state: EmbeddingState) -> dict[Key, Rows]:
     """Return the rows of every table and slot."""
     rows: dict[Key, Rows] = {}
     for stack in embedder.stacks:
+        spread = _spread(embedder, stack.name)
         for table in stack.tables:
             at = stack.rows_of(table.name)
-            rows[Key(table.name)] = Rows(state.tables[stack.name], at.start, at.stop - at.start)
+            rows[Key(table.name)] = Rows(state.tables[stack.name], at.start, at.stop - at.start, spread)
             for slot, array in state.slots[stack.name].items():
-                rows[Key(table.name, slot)] = Rows(array, at.start, at.stop - at.start)
+                rows[Key(table.name, slot)] = Rows(array, at.start, at.stop - at.start, spread)
     return rows
+
+
+def _spread(embedder: Embedder, stack: str) -> Spread | None:
+    return None if embedder.shards is None else Spread(embedder.shards, embedder.sharded.layouts[stack])
 
 
 def placed(embedder: Embedder, state: EmbeddingState, keys: Iterable[Key], read: Reader) -> EmbeddingState:
@@ -39,6 +45,9 @@ def placed(embedder: Embedder, state: EmbeddingState, keys: Iterable[Key], read:
         held = tables if key.slot is None else slots[stack.name]
         place = stack.name if key.slot is None else key.slot
         start = stack.rows_of(key.table).start
+        if (spread := _spread(embedder, stack.name)) is not None:
+            held[place] = spread.placed(held[place], stack.rows_of(key.table), read(key))
+            continue
         for first, block in read(key):
             for at, piece in _pieces(block.astype(held[place].dtype, copy=False)):
                 held[place] = _overwrite(held[place], piece, start + first + at)

@@ -1,8 +1,8 @@
 """The parts of a machine that decide the last bits of a run.
 
-A resumed run produces the bits of one that never stopped on the same kind of device, with the same number of
-threads, the same backend of the tables and the same versions: XLA splits sums of matrix products by the number of
-threads, and backends and versions may add in another order.
+A resumed run produces the bits of one that never stopped on the same kind and number of devices, with the same number
+of threads, the same backend of the tables and the same versions: XLA splits sums of matrix products by the
+number of threads, and backends and versions may add in another order.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from sparrow.versions import versions
 
 
 def machine(embedder: Embedder) -> dict[str, str]:
-    """Return device, threads and backends, for a checkpoint."""
+    """Return devices, threads and backends, for a checkpoint."""
     return {
         "device": jax.devices()[0].device_kind,
+        "devices": str(1 if embedder.shards is None else embedder.shards.mesh.size),
         "threads": str(threads()),
         "backend": ", ".join(sorted({embedder.backend_of(table) for table in embedder.tables})),
     }

@@ -1,4 +1,4 @@
-"""From a checkpoint to the state of a program, for any stacking, backend and table dtype."""
+"""From a checkpoint to the state of a program, for any stacking, devices, backend and table dtype."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def restored(program: Program, saved: Saved, log: LogLine) -> TrainState:
     fresh = program.allocated()
     others = parts(fresh)
     metrics = _metrics(others.pop("metrics"), arrays, log)
-    others = unnamed(others, arrays) | {"metrics": metrics}
+    others = embedder.on_its_devices(unnamed(others, arrays) | {"metrics": metrics})
     embedding = fresh.optimizer.embedding
     return joined(placed(embedder, embedding, list(keys), saved.rows), others)
 

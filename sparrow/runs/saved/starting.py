@@ -56,6 +56,7 @@ class _Start:
         taken = {name: self.arrays[old] for name, old in leaves.items()}
         others = unnamed(parts(self.fresh), {name: plain(leaf) for name, leaf in self.leaves.items()} | taken)
         embedder, embedding = self.program.embedder, self.fresh.optimizer.embedding
+        others = embedder.on_its_devices(others)
         embedding = placed(embedder, embedding, list(tables), lambda key: self.saved.rows(tables[key]))
         counts = f"{sum(key.slot is None for key in tables)} tables and {sum(map(_is_param, leaves))} parameters"
         beside = " with their optimizer" if self.start.optimizer else ""

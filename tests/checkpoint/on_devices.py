@@ -1,0 +1,89 @@
+"""Saves or restores the tables of a mesh of all devices. Run by test_mesh.py as ``on_devices.py save|load FOLDER``."""
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+from jax.sharding import AxisType
+
+import sparrow as sp
+from sparrow.checkpoint import Checkpoints, Saved, placed, rows_of, spread
+from sparrow.embedding.sharding import blocks
+
+ROWS = {"movies": 211, "users": 57, "pair": 2}
+
+
+def embedder():
+    """Tables of one stack and of another, one of them smaller than the mesh; small blocks, so that there are many."""
+    rules = {"movies": sp.rules.Adam(0.1), "users": sp.rules.Adam(0.1), "pair": sp.rules.RowwiseAdagrad(0.1)}
+    dtypes = {"movies": "float32", "users": "float32", "pair": "bfloat16"}
+    specs = [
+        sp.TableSpec(name=name, vocabulary_size=ROWS[name], embedding_dim=6, optimizer=rules[name], dtype=dtypes[name])
+        for name in ROWS
+    ]
+    features = [sp.FeatureSpec(name=spec.name, table_spec=spec) for spec in specs]
+    count = len(jax.devices())
+    mesh = None if count == 1 else jax.make_mesh((count,), ("data",), axis_types=(AxisType.Auto,))
+    return sp.Embedder(features, mesh=mesh)
+
+
+def filled(emb):
+    """The same values on any mesh, in tables and slots."""
+    state = emb.init(jax.random.key(1))
+    for name in emb.tables:
+        rng = np.random.default_rng(len(name))
+        slots = {slot: rng.random(np.shape(x), np.float32) for slot, x in emb.slots(state, name).items()}
+        state = emb.with_slots(state, name, slots)
+    return state
+
+
+def same(emb, state, other):
+    pairs = [(emb.table(state, name), emb.table(other, name)) for name in emb.tables]
+    pairs += [(x, emb.slots(other, name)[slot]) for name in emb.tables for slot, x in emb.slots(state, name).items()]
+    return all(np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in pairs)
+
+
+def save(folder):
+    emb = embedder()
+    checkpoints = Checkpoints(folder)
+    checkpoints.save(1, rows_of(emb, filled(emb)), {}, {})
+    checkpoints.close()
+    files = sorted((folder / "1" / "tables").iterdir())
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def load(folder):
+    emb = embedder()
+    fresh, saved = emb.init(jax.random.key(2)), Saved(folder / "1")
+    keys = list(rows_of(emb, jax.eval_shape(emb.init, jax.random.key(0))))
+    expected = filled(emb)
+    found = {"different": not same(emb, expected, fresh)}
+    state = placed(emb, fresh, keys, saved.rows)
+    return found | {"same": same(emb, expected, state)}
+
+
+def largest(folder):
+    """The largest block that the host or all devices together hold, beside the size of the table."""
+    emb, held = embedder(), []
+    state, fresh = filled(emb), emb.init(jax.random.key(2))
+    in_order, put_parts = blocks.in_order, type(emb.shards).put_parts
+
+    def noted(made):
+        held.append(made.nbytes)
+        return made
+
+    blocks.in_order = lambda *given: noted(in_order(*given))
+    type(emb.shards).put_parts = lambda *given: noted(put_parts(*given))
+    tables = rows_of(emb, state)
+    read = {key: list(rows.blocks()) for key, rows in tables.items()}
+    placed(emb, fresh, list(tables), lambda key: iter([(0, np.concatenate(read[key]))]))
+    return {"blocks": len(held), "largest": max(held), "table": ROWS["movies"] * 6 * 4}
+
+
+if __name__ == "__main__":
+    spread.BLOCK_BYTES = 1024
+    what, folder = sys.argv[1:]
+    print(json.dumps({"save": save, "load": load, "largest": largest}[what](Path(folder))))

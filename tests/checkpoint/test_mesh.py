@@ -1,0 +1,42 @@
+"""Checkpoints of tables on a mesh: the bytes of one device, restored on any number of devices."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def on_devices(count, *arguments):
+    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={count}"
+    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
+    program = [sys.executable, Path(__file__).with_name("on_devices.py"), *map(str, arguments)]
+    done = subprocess.run(program, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_three_devices_to_one_and_back(tmp_path):
+    """A table with all its slots, in blocks; the files are those of one device."""
+    assert on_devices(1, "save", tmp_path / "one") == on_devices(3, "save", tmp_path / "three")
+    assert on_devices(1, "load", tmp_path / "three") == {"different": True, "same": True}
+    assert on_devices(3, "load", tmp_path / "one") == {"different": True, "same": True}
+
+
+def test_no_more_than_a_block_is_held(tmp_path):
+    found = on_devices(2, "largest", tmp_path)
+    assert found["largest"] <= 1024 < found["table"] / 4
+    assert found["blocks"] > 40
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("before", [1, 2, 3, 8])
+def test_every_number_of_devices_to_every_other(tmp_path, before):
+    files = on_devices(before, "save", tmp_path / str(before))
+    assert files == on_devices(1, "save", tmp_path / "again")
+    for after in (1, 2, 3, 8):
+        assert on_devices(after, "load", tmp_path / str(before)) == {"different": True, "same": True}, after
