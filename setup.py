@@ -16,7 +16,7 @@ class BuildWithKernels(build_py):
     """Compiles the libraries beside the sources (an editable install uses them there) and into the build."""
 
     def run(self) -> None:
-        """Builds; a failure to compile is reported, and is no failure of the build."""
+        """Build the kernels; a failure to compile is reported, and does not fail the build."""
         super().run()
         started = time.perf_counter()
         sys.path.insert(0, str(ROOT))
@@ -41,7 +41,7 @@ class PlatformDistribution(Distribution):
     """A wheel with compiled libraries is for one platform, but for every Python: they are not extension modules."""
 
     def has_ext_modules(self) -> bool:
-        """True: setuptools then names the platform."""
+        """Return True, so that setuptools names the platform."""
         return True
 
 
@@ -49,7 +49,7 @@ class AnyPython(bdist_wheel):
     """Names the wheel py3-none-<platform>."""
 
     def get_tag(self) -> tuple[str, str, str]:
-        """The tag without the Python's own ABI."""
+        """Return the tag without the Python's own ABI."""
         return "py3", "none", super().get_tag()[2]
 
 

@@ -61,7 +61,7 @@ def init_params(key: jax.Array) -> Any:
 
 
 def jax_step(ids: list[np.ndarray], dense: np.ndarray, labels: np.ndarray) -> Callable[[], Any]:
-    """A function that enqueues one training step, state donated, and returns its loss."""
+    """Return a function that enqueues one training step, state donated, and returns its loss."""
     rule = sp.rules.RowwiseAdagrad(learning_rate=0.01)
     tables = [
         sp.TableSpec(name=f"table{i}", vocabulary_size=rows, embedding_dim=DIM, optimizer=rule)
@@ -88,7 +88,7 @@ def jax_step(ids: list[np.ndarray], dense: np.ndarray, labels: np.ndarray) -> Ca
 
 
 def torch_step(ids: list[np.ndarray], dense: np.ndarray, labels: np.ndarray, compiled: bool) -> Callable[[], Any]:
-    """The same in PyTorch; ``compiled``: the dense part under torch.compile."""
+    """Return the same in PyTorch; ``compiled``: the dense part under torch.compile."""
     import gpu_fbgemm
     import torch
     from torch import nn

@@ -81,7 +81,7 @@ def make_inputs(workload: Workload, ids: np.ndarray) -> tuple[Any, Any]:
 
 
 def make_ragged_inputs(ids: list[np.ndarray]) -> tuple[Any, Any]:
-    """Indices and offsets of features with (batch, count) ids each."""
+    """Return indices and offsets of features with (batch, count) ids each."""
     import torch
 
     indices = torch.from_numpy(np.concatenate([column.reshape(-1) for column in ids])).cuda()

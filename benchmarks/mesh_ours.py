@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> None:
     state = emb.init(jax.random.key(0))
 
     def mine(batch):
-        """This process's examples of each table."""
+        """Return this process's examples of each table."""
         size = workload.batch // world
         part = slice(rank * size, (rank + 1) * size)
         made = {}

@@ -61,7 +61,7 @@ WRITERS = {"single": write_single, "text": write_text, "lists": write_lists}
 
 
 def write(folder: pathlib.Path, workload: str, rows: int, examples: int, group: int, parts: int) -> pathlib.Path:
-    """The folder of a workload's files, ``examples`` in all."""
+    """Return the folder of a workload's files, ``examples`` in all."""
     path = folder / workload
     path.mkdir(parents=True)
     work = functools.partial(WRITERS[workload], path, rows=rows, examples=examples // parts, group=group)

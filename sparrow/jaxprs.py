@@ -19,7 +19,7 @@ CALLS = frozenset(
 
 
 def called(equation: core.JaxprEqn) -> core.ClosedJaxpr | None:
-    """The jaxpr that a call runs; None for a primitive that is no call."""
+    """Return the jaxpr that a call runs; None for a primitive that is not a call."""
     if equation.primitive.name not in CALLS:
         return None
     keys = ("jaxpr", "call_jaxpr", "fun_jaxpr")

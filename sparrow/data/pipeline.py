@@ -164,7 +164,7 @@ class Pipeline(Generic[T]):
         self._skipped = 0
 
     def position(self) -> dict[str, Any]:
-        """The position of the next batch; plain values, for a checkpoint."""
+        """Return the position of the next batch; plain values, for a checkpoint."""
         return self._at.to_dict()
 
     def restore(self, position: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ DIGITS = 8
 
 
 def sum_in_any_order(parts: Sequence[jax.Array], axes: tuple[str, ...] = ()) -> jax.Array:
-    """The sum of all numbers of ``parts``: the same bits in any order, and however they are divided into parts.
+    """Return the sum of all numbers of ``parts``: the same bits in any order, and however they are divided into parts.
 
     Each number is cut into digits, counted from the power of two above the largest number, and digits are added as
     integers, which is exact. Bits more than ``BITS * DIGITS`` below that power are dropped: the relative error is below

@@ -27,7 +27,7 @@ def activations(groups: Sequence[Group], rows: jax.Array) -> dict[str, jax.Array
 def bag_grads(
     groups: Sequence[Group], act_grads: Mapping[str, jax.Array], limits: Mapping[str, float | None], dim: int
 ) -> jax.Array:
-    """The gradient of each bag of a stack, (num_bags, dim), each within its feature's limit."""
+    """Return the gradient of each bag of a stack, (num_bags, dim), each within its feature's limit."""
     blocks = [
         jnp.concatenate([_clamped(act_grads[name], limits[name]) for name in group.features], axis=1).reshape(-1, dim)
         for group in groups
@@ -36,7 +36,7 @@ def bag_grads(
 
 
 def _clamped(grad: jax.Array, limit: float | None) -> jax.Array:
-    """The gradient within its table's limits. One in 16 bits stays so: the update reads half as much."""
+    """Return the gradient within its table's limits. One in 16 bits stays so: the update reads half as much."""
     grad = jnp.asarray(grad)
     if limit is None and grad.dtype in (jnp.bfloat16, jnp.float16):
         return grad

@@ -53,7 +53,7 @@ class Given:
         return [given.offsets is not None for given in self.features]
 
     def lookups(self, size: int, empty: Empty) -> Lookups | None:
-        """The lookups, with room for ``size`` ids; None: something is wrong."""
+        """Return the lookups, with room for ``size`` ids; None: something is wrong."""
         library = feed.library()
         groups: dict[int, list[feed.Given]] = {}
         for given in self.features:
@@ -67,7 +67,7 @@ class Given:
 def read(
     stack: Stack, members: Sequence[FeatureSpec], inputs: Mapping[str, Any], starts: Sequence[int]
 ) -> Given | None:
-    """The inputs of one stack; None: NumPy must read them. ``starts``: the first row of each feature's table."""
+    """Return the inputs of one stack; None: NumPy must read them. ``starts``: the first row of each feature's table."""
     if feed.library() is None:
         return None
     features = []

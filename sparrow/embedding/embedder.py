@@ -1,4 +1,4 @@
-"""`Embedder`: tables and features in, a functional lookup and update out."""
+"""`Embedder`: functional lookup and update of tables."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from sparrow.registry import nearest
 
 
 class Embedder:
-    """Looks features up in tables and updates the touched rows, each by its table's rule, once per step.
+    """Lookup of features in tables, and update of the touched rows, each by its table's rule, once per step.
 
     Functional: every method is pure, and all but `pack`, `init` and the views run under ``jax.jit``. Donate the state
     to a jitted step and the tables are updated in place.
@@ -100,7 +100,7 @@ class Embedder:
     def sharded(self) -> OnMesh:
         """The work on a mesh: layouts, exchanges, and tables block by block. An error on one device."""
         if not isinstance(self._work, OnMesh):
-            raise ValueError("this Embedder works on one device: give it mesh=jax.make_mesh((8,), ('data',)), say")
+            raise ValueError("this Embedder works on one device: give it mesh=jax.make_mesh((8,), ('data',))")
         return self._work
 
     @property
@@ -109,7 +109,7 @@ class Embedder:
         return all(stack.frozen for stack in self.stacks)
 
     def init(self, key: jax.Array) -> EmbeddingState:
-        """Fresh tables and slots. A table's values depend on ``key`` and its own name alone."""
+        """Return fresh tables and slots. A table's values depend on ``key`` and its own name alone."""
         return self._work.init(key)
 
     def pack(
@@ -131,11 +131,11 @@ class Embedder:
             or an Arrow column of ids or of lists of ids. The bags of an ordered feature are its sequences.
           capacity: the most ids of a feature in one batch: one number for all features, or numbers by feature name.
             Such features have the same shapes in every batch, so that batches can be stacked for ``jax.lax.scan``. A
-            batch that does not fit is an error. A feature of one id per example needs no room beside its batch size.
+            batch that does not fit is an error. A feature of one id per example needs no room besides its batch size.
           sizes: sizes that grow with the batches they have seen; the same object for every batch of a loop.
           vocabularies: the ids of dynamic tables; the same object for every batch of a loop, in the order of its steps.
             Give the batch to `admit` before anything else.
-          train: whether ids of dynamic tables are counted and get rows, or are looked up as they stand.
+          train: whether ids of dynamic tables are counted and get rows, or are only looked up.
 
         On a mesh, ``inputs`` are the examples of this process, in order: each of its devices takes an equal number.
         Ids are routed to the devices that own their rows, with room for all of them: none is ever dropped. Processes
@@ -156,7 +156,7 @@ class Embedder:
         return dataclasses.replace(batch, new=new)
 
     def vocabularies(self, *, accumulate: int = 1) -> Vocabularies:
-        """Empty vocabularies of the dynamic tables, for `pack`.
+        """Return empty vocabularies of the dynamic tables, for `pack`.
 
         ``accumulate``: batches that one optimizer step takes.
         """
@@ -177,14 +177,14 @@ class Embedder:
         )
 
     def overwritten(self, state: EmbeddingState, batch: PackedBatch) -> dict[str, Any]:
-        """The values that `admit` overwrites; `give_back` brings them back."""
+        """Return the values that `admit` overwrites; `give_back` brings them back."""
         held: dict[str, Any] = {}
         for stack in self.stacks:
             held |= held_rows(stack, self._arrays(state, stack), batch.new)
         return held
 
     def give_back(self, state: EmbeddingState, batch: PackedBatch, held: Mapping[str, Any]) -> EmbeddingState:
-        """Undo `admit` of ``batch``: ``held`` is what `overwritten` gave. The state is given away."""
+        """Undo `admit` of ``batch``: ``held`` is the result of `overwritten`. The state is donated."""
         return self._with_arrays(state, batch, lambda stack, arrays: put_back(stack, arrays, batch.new, held))[0]
 
     def _arrays(self, state: EmbeddingState, stack: Stack) -> dict[str, jax.Array]:
@@ -193,7 +193,7 @@ class Embedder:
     def _with_arrays(
         self, state: EmbeddingState, batch: PackedBatch, change: Callable[[Stack, Any], Any]
     ) -> tuple[EmbeddingState, PackedBatch]:
-        """The state with the arrays changed of stacks that have new rows, and the batch without these."""
+        """Return the state with the arrays changed of stacks that have new rows, and the batch without these."""
         tables, slots = dict(state.tables), dict(state.slots)
         for stack in self.stacks:
             if any(table.name in batch.new for table in stack.tables):
@@ -205,7 +205,7 @@ class Embedder:
     def measure(self, inputs: Mapping[str, Any]) -> Measured | RoutedBatch:
         """Check a batch and count its ids: the first half of `pack`, for loops that pack several batches at a time.
 
-        Learned sizes depend on the order of batches: give them what is ``loose`` in that order, then pack in any.
+        Learned sizes depend on the order of batches: give them ``loose`` in that order, then pack in any.
 
         On a mesh this routes the ids, and waits for no other process. A loop over several processes lets ``needs``
         travel with an earlier step, takes the largest of each over all processes, and lays out:
@@ -223,12 +223,12 @@ class Embedder:
         return self._work.exchange(batch)
 
     def lookup(self, state: EmbeddingState, batch: PackedBatch, dtype: Any = jnp.float32) -> dict[str, jax.Array]:
-        """Activations by feature, (batch, dim). Take gradients with respect to these, never to the tables.
+        """Return the activations by feature, (batch, dim). Take gradients with respect to these, never to the tables.
 
         An ordered feature (combiner=None) has one row per element, (size, dim): `PackedBatch.jagged` cuts them into
         sequences. Rows past the last element are zeros.
 
-        ``dtype``: what the activations are rounded to; bags are summed in float32.
+        ``dtype``: the dtype of the activations; bags are summed in float32.
         """
         acts, _ = self._work.lookup(state, batch, self._stacks_of(batch), dtype, sort=False)
         return {feature.name: acts[feature.name] for feature in self.features}
@@ -236,7 +236,7 @@ class Embedder:
     def lookup_for_update(
         self, state: EmbeddingState, batch: PackedBatch, dtype: Any = jnp.float32
     ) -> tuple[dict[str, jax.Array], PackedBatch]:
-        """`lookup`, and the batch to give to `row_grads` or `update` afterwards, in the same program.
+        """Return `lookup`, and the batch to give to `row_grads` or `update` afterwards, in the same program.
 
         A GPU sorts the ids for the update while it looks them up; `update` of the batch as `pack` made it sorts them
         itself, later. On a mesh, ids travel once for both.
@@ -245,7 +245,7 @@ class Embedder:
         return {feature.name: acts[feature.name] for feature in self.features}, batch
 
     def activation_shapes(self, batch: PackedBatch) -> dict[str, tuple[int, int]]:
-        """The shape of each feature's activations, (batch, dim) or (size, dim), in the order of `lookup`."""
+        """Return the shape of each feature's activations, (batch, dim) or (size, dim), in the order of `lookup`."""
         shapes = {
             name: (self._work.batch_size(group), stack.dim)
             for stack, groups in self._stacks_of(batch)
@@ -255,14 +255,14 @@ class Embedder:
         return {feature.name: shapes[feature.name] for feature in self.features}
 
     def row_grads(self, batch: PackedBatch, act_grads: Mapping[str, jax.Array]) -> RowGrads:
-        """The tables' gradient from the activations' gradients, as a value: add, scale, measure, then `apply`."""
+        """Return the tables' gradient from the activations' gradients: a value to add, scale, measure, then `apply`."""
         self._check_act_grads(batch, act_grads)
         return self._work.row_grads(batch, act_grads, self._stacks_of(batch))
 
     def apply(
         self, state: EmbeddingState, grads: RowGrads, *, logical_rows: Mapping[str, jax.Array] | None = None
     ) -> EmbeddingState:
-        """One optimizer step: each table's rule, once per touched row.
+        """Take one optimizer step: apply each table's rule once per touched row.
 
         ``logical_rows``: by stack, (rows,) int32, the number that each row has in its complete table. Given for stacks
         that hold their rows in another order, or only some of them: stochastic rounding is keyed by it.
@@ -272,29 +272,29 @@ class Embedder:
         return self._work.apply(state, grads, logical_rows)
 
     def update(self, state: EmbeddingState, batch: PackedBatch, act_grads: Mapping[str, jax.Array]) -> EmbeddingState:
-        """`row_grads` and `apply` in one."""
+        """Call `row_grads` and `apply`."""
         return self.apply(state, self.row_grads(batch, act_grads))
 
     def table(self, state: EmbeddingState, name: str) -> jax.Array:
-        """The logical table, (vocabulary_size, embedding_dim). On a mesh: a NumPy array, on the host."""
+        """Return the logical table, (vocabulary_size, embedding_dim). On a mesh: a NumPy array, on the host."""
         stack = self._stack(name)
         rows: jax.Array = self._work.rows(stack, state.tables[stack.name], stack.rows_of(name))
         return rows
 
     def slots(self, state: EmbeddingState, name: str) -> dict[str, jax.Array]:
-        """The logical slots of a table, by slot name. On a mesh: NumPy arrays, on the host."""
+        """Return the logical slots of a table, by slot name. On a mesh: NumPy arrays, on the host."""
         stack = self._stack(name)
         span = stack.rows_of(name)
         return {slot: self._work.rows(stack, array, span) for slot, array in state.slots[stack.name].items()}
 
     def with_table(self, state: EmbeddingState, name: str, array: Any) -> EmbeddingState:
-        """The state with the values of table ``name`` replaced."""
+        """Return the state with the values of table ``name`` replaced."""
         stack = self._stack(name)
         new = self._replaced(stack, name, state.tables[stack.name], array, f"table '{name}'")
         return dataclasses.replace(state, tables=state.tables | {stack.name: new})
 
     def with_slots(self, state: EmbeddingState, name: str, slots: Mapping[str, Any]) -> EmbeddingState:
-        """The state with some or all slots of table ``name`` replaced."""
+        """Return the state with some or all slots of table ``name`` replaced."""
         stack = self._stack(name)
         held = dict(state.slots[stack.name])
         for slot, array in slots.items():
@@ -304,14 +304,14 @@ class Embedder:
         return dataclasses.replace(state, slots=state.slots | {stack.name: held})
 
     def on_its_devices(self, tree: Any) -> Any:
-        """The tree with every leaf on all devices of the mesh, unless it is there already; on one device, the tree.
+        """Return the tree with every leaf on all devices of the mesh; on one device, the tree.
 
-        Give it dense parameters and anything else that enters a compiled step beside tables and batches.
+        Use it for dense parameters and all other inputs of a compiled step besides tables and batches.
         """
         return tree if self.shards is None else self.shards.put_missing(tree)
 
     def backend_of(self, table: str) -> str:
-        """The name of the backend that runs ``table``."""
+        """Return the name of the backend that runs ``table``."""
         return self._backends[self._stack(table).name].name
 
     def __repr__(self) -> str:

@@ -30,7 +30,7 @@ class Initializer(abc.ABC):
 
     @abc.abstractmethod
     def __call__(self, key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
-        """The values."""
+        """Return the values."""
 
 
 BLOCK_VALUES: Final = 1 << 22
@@ -61,7 +61,7 @@ class Uniform(Initializer):
             raise ValueError(f"uniform: low {self.low:g} is above high {self.high:g}")
 
     def __call__(self, key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
-        """The values."""
+        """Return the values."""
         return jax.random.uniform(key, shape, dtype, self.low, self.high)
 
 
@@ -88,7 +88,7 @@ class Normal(Initializer):
             raise ValueError(f"normal: low {self.low:g} must be below high {self.high:g}")
 
     def __call__(self, key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
-        """The values."""
+        """Return the values."""
         if self.low is None and self.high is None:
             return self.mean + self.std * jax.random.normal(key, shape, dtype)
         low = -math.inf if self.low is None else (self.low - self.mean) / self.std
@@ -109,7 +109,7 @@ class Constant(Initializer):
         _check(self)
 
     def __call__(self, key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
-        """The values."""
+        """Return the values."""
         return jnp.full(shape, self.value, dtype)
 
 
@@ -118,7 +118,7 @@ Draws = Callable[[jax.Array, tuple[int, int], Any], jax.Array]
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def draw(initializer: Draws, shape: tuple[int, int], dtype: str, key: jax.Array) -> jax.Array:
-    """A table's values. Drawn in one piece, a large table would take three times its memory beside its own."""
+    """Return a table's values. Drawn in one piece, a large table would take three times its memory beside its own."""
     num_rows, dim = shape
     size = block_rows(initializer, shape)
     if size == num_rows:

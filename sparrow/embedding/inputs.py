@@ -35,7 +35,7 @@ class Ragged:
     weights: Any = None
 
     def to_lists(self) -> list[list[int]]:
-        """The ids, bag by bag."""
+        """Return the ids, bag by bag."""
         values, offsets = np.asarray(self.values), np.asarray(self.offsets)
         return [values[a:b].tolist() for a, b in itertools.pairwise(offsets)]
 
@@ -57,7 +57,7 @@ class Bags:
 
 
 def to_bags(feature: FeatureSpec, given: Any) -> Bags:
-    """Checks one feature's input and works out its gains."""
+    """Check one feature's input and compute its gains."""
     values, offsets, weights, missing, steady = read_input(feature.name, given)
     ids, valid = _in_range(feature, values, offsets)
     if missing is not None:
@@ -167,14 +167,14 @@ def _in_range(
 
 
 def hash_ids(values: Ints, table: TableSpec) -> npt.NDArray[np.int64]:
-    """Sends any 64-bit id to a row of ``table``, the same one always and everywhere (splitmix64, then modulo)."""
+    """Send any 64-bit id to a row of ``table``, the same one always and everywhere (splitmix64, then modulo)."""
     return (hash_integers(values) % np.uint64(table.vocabulary_size)).astype(np.int64)
 
 
 def _gains(
     combiner: str, lengths: npt.NDArray[np.int32] | None, weights: Floats | None, valid: npt.NDArray[np.bool_] | None
 ) -> Floats | None:
-    """What each looked-up row is multiplied by; None: 1."""
+    """Return the factor of each looked-up row; None: 1."""
     if combiner == "sum" or lengths is None:  # an ignored id reads zeros whatever its gain
         return weights
     if valid is not None:

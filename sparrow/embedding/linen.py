@@ -163,7 +163,7 @@ class TrainState:
         tx: optax.GradientTransformation,
         clip_global_norm: float | None = None,
     ) -> TrainState:
-        """The state before the first step; ``variables`` as ``model.init`` returns them."""
+        """Return the state before the first step; ``variables`` as ``model.init`` returns them."""
         if clip_global_norm is not None and not clip_global_norm > 0:
             raise ValueError(f"clip_global_norm must be above 0 or None, got {clip_global_norm!r}")
         opt_state = tx.init(variables["params"])
@@ -172,7 +172,7 @@ class TrainState:
         return cls(jnp.zeros((), jnp.int32), dict(variables), opt_state, model, tx, clip_global_norm)
 
     def trainable(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """The collections to differentiate by: "params", and "probes" for the calls that the model makes.
+        """Return the collections to differentiate by: "params", and "probes" for the calls that the model makes.
 
         Trace the model once, without running it, with the arguments of ``model.apply`` after the variables.
         """
@@ -181,7 +181,7 @@ class TrainState:
         return {"params": self.variables["params"], PROBES: probes}
 
     def gradients(self, grads: Mapping[str, Any], lookups: Mapping[str, Any]) -> Gradients:
-        """The gradients of a (micro-)batch, as a value that can be added, scaled and measured before one update."""
+        """Return the gradients of a (micro-)batch: a value to be added, scaled and measured before one update."""
         layers, act_grads = _by_layer(lookups), _by_layer(grads.get(PROBES, {}))
         made, taken = ({layer: sorted(calls) for layer, calls in of.items()} for of in (layers, act_grads))
         if made != taken:
@@ -200,7 +200,7 @@ class TrainState:
     def apply_gradients(
         self, *, grads: Gradients | Mapping[str, Any], lookups: Mapping[str, Any] | None = None
     ) -> TrainState:
-        """The state after one optimizer step of the whole model.
+        """Return the state after one optimizer step of the whole model.
 
         Args:
           grads: the gradients with respect to `trainable`; or `Gradients`, which need no ``lookups``.
@@ -223,7 +223,7 @@ class TrainState:
 
 
 def _by_layer(tree: Mapping[str, Any], path: str = "") -> dict[str, dict[str, Any]]:
-    """The calls of each layer, from a collection: everything in it that is not a mapping of names."""
+    """Return the calls of each layer, from a collection: everything in it that is not a mapping of names."""
     found: dict[str, dict[str, Any]] = {}
     for name, value in tree.items():
         if isinstance(value, Mapping):

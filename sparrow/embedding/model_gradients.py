@@ -47,13 +47,13 @@ class Gradients:
         return dataclasses.replace(self, dense=dense, rows=rows)
 
     def global_norm(self) -> jax.Array:
-        """The Euclidean norm over parameters and rows together, each row's entries summed first."""
+        """Return the Euclidean norm over parameters and rows together, each row's entries summed first."""
         squares = [jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(self.dense)]
         squares += [jnp.square(grads.global_norm()) for grads in self.rows.values()]
         return jnp.sqrt(jnp.array(squares).sum())
 
     def clip(self, limit: float) -> Gradients:
-        """The gradients, scaled down where their norm is above ``limit``."""
+        """Return the gradients, scaled down where their norm is above ``limit``."""
         return self.scale(clip_factor(self.global_norm(), limit))
 
     def all_finite(self) -> jax.Array:
@@ -65,7 +65,7 @@ class Gradients:
 def sum_calls(
     embedder: Embedder, batches: Sequence[PackedBatch], act_grads: Sequence[dict[str, jax.Array]]
 ) -> RowGrads:
-    """The row gradients of a layer over all its calls in one step."""
+    """Return the row gradients of a layer over all its calls in one step."""
     first, *others = map(embedder.row_grads, batches, act_grads)
     return sum(others, start=first)
 

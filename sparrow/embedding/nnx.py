@@ -130,7 +130,7 @@ class Embed(nnx.Module):
         self.state.set_value(self.embedder.apply(self.state.get_value(), grads))
 
     def table(self, name: str) -> jax.Array:
-        """The logical table."""
+        """Return the logical table."""
         return self.embedder.table(self.state.get_value(), name)
 
 
@@ -198,7 +198,7 @@ class Optimizer(nnx.Optimizer[Any]):
         self.clip_global_norm = clip_global_norm
 
     def gradients(self, model: Any, grads: Any) -> Gradients:
-        """The gradients of one `value_and_grad`, as a value to be added, scaled and measured before one `update`."""
+        """Return the gradients of one `value_and_grad`: a value to add, scale and measure before one `update`."""
         taken = {_name(path): probe.get_value() for path, probe in _probes(grads)}
         rows, embedders = {}, []
         for name, layer in _layers(model).items():
@@ -227,7 +227,7 @@ class Optimizer(nnx.Optimizer[Any]):
 
 
 def _calls(f: Callable[..., Any], args: Any, kwargs: Any) -> dict[str, tuple[PackedBatch, ...]]:
-    """The batches, as shapes, that ``f`` calls each layer with."""
+    """Return the batches, as shapes, that ``f`` calls each layer with."""
 
     def record() -> dict[str, tuple[PackedBatch, ...]]:
         copies = nnx.clone((args, kwargs))

@@ -52,7 +52,7 @@ class OneDevice:
         return measure(self.features, self.stacks, inputs)
 
     def exchange(self, batch: PackedBatch) -> PackedBatch:
-        """The batch: nothing needs to travel."""
+        """Return the batch: nothing needs to travel."""
         return batch
 
     def batch_size(self, group: Group) -> int:
@@ -76,7 +76,7 @@ class OneDevice:
         return made, dataclasses.replace(batch, lookups=lookups)
 
     def row_grads(self, batch: PackedBatch, act_grads: Mapping[str, jax.Array], stacked: Stacked) -> RowGrads:
-        """The gradient of every table."""
+        """Return the gradient of every table."""
         stacks = {}
         for stack, groups in stacked:
             lookups = batch.lookups[stack.name]
@@ -105,7 +105,7 @@ class OneDevice:
         return EmbeddingState(state.step + 1, state.seed, tables, slots)
 
     def _whole(self, stack: Stack, table: jax.Array) -> jax.Array:
-        """The table; XLA alone can work with one that somebody has split over devices."""
+        """Return the table; XLA alone can work with one that somebody has split over devices."""
         return table if self.backends[stack.name].name == "xla" else whole(table)
 
     def rows(self, stack: Stack, array: jax.Array, span: slice) -> Any:
@@ -113,13 +113,13 @@ class OneDevice:
         return array if span == slice(0, stack.num_rows) else array[span]
 
     def with_rows(self, stack: Stack, array: jax.Array, span: slice, new: Any) -> jax.Array:
-        """A stack's array with rows replaced."""
+        """Return a stack's array with rows replaced."""
         new = jnp.asarray(new, array.dtype)
         return new if span == slice(0, stack.num_rows) else array.at[span].set(new)
 
 
 def seed_of(key: jax.Array) -> jax.Array:
-    """The seed of stochastic rounding."""
+    """Return the seed of stochastic rounding."""
     return jax.random.bits(jax.random.fold_in(key, stable_hash("stochastic rounding")), (), jnp.uint32)
 
 

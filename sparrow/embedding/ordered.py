@@ -54,7 +54,7 @@ def read_ordered(feature: FeatureSpec, given: Any, capacity: int | None) -> Orde
 
 
 def room_name(feature: str) -> str:
-    """The name of an ordered feature's size among the sizes of stacks.
+    """Return the name of an ordered feature's size among the sizes of stacks.
 
     >>> room_name("seen")
     'rows of seen'
@@ -63,12 +63,12 @@ def room_name(feature: str) -> str:
 
 
 def loose(ordered: Mapping[str, Ordered]) -> dict[str, int]:
-    """The elements of each feature whose number may differ from batch to batch, by `room_name`."""
+    """Return the elements of each feature whose number may differ from batch to batch, by `room_name`."""
     return {room_name(name): len(held.ids) for name, held in ordered.items() if held.size is None}
 
 
 def padded(ordered: Mapping[str, Ordered], room: Mapping[str, int]) -> dict[str, npt.NDArray[np.int32]]:
-    """The ids of each feature, with room for as many as ``room`` or its own size has."""
+    """Return the ids of each feature, with room for as many as ``room`` or its own size has."""
     made: dict[Any, npt.NDArray[np.int32]] = {}  # features with the same ids go on sharing them
     result = {}
     for name, held in ordered.items():
@@ -80,7 +80,7 @@ def padded(ordered: Mapping[str, Ordered], room: Mapping[str, int]) -> dict[str,
 
 
 def as_single(features: Sequence[FeatureSpec]) -> list[FeatureSpec]:
-    """The features, ordered ones as features of one id per bag; -1 stands for no id."""
+    """Return the features, ordered ones as features of one id per bag; -1 stands for no id."""
     return [
         dataclasses.replace(feature, combiner="sum", invalid_ids="ignore") if feature.is_ordered else feature
         for feature in features

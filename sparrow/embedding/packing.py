@@ -50,7 +50,7 @@ class PackedBatch:
     offsets: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def jagged(self, acts: Mapping[str, jax.Array]) -> dict[str, Jagged]:
-        """The activations of the ordered features as sequences; `Jagged.pad` pads them."""
+        """Return the activations of the ordered features as sequences; `Jagged.pad` pads them."""
         return {name: Jagged(acts[name], offsets) for name, offsets in self.offsets.items()}
 
 
@@ -148,7 +148,7 @@ def measure(
 def _read_ordered(
     features: Sequence[FeatureSpec], inputs: Mapping[str, Any], capacities: Mapping[str, int]
 ) -> dict[str, Ordered]:
-    """The elements of the ordered features; those that read the same thing in the same way share them."""
+    """Return the elements of the ordered features; those that read the same thing in the same way share them."""
     made: dict[Any, Ordered] = {}
     ordered = {}
     for feature in features:
@@ -179,7 +179,7 @@ def fit(loose: Mapping[str, int], sizes: Sizes | None) -> dict[str, int]:
 
 
 def of_one_size(stacks: Sequence[Stack], batches: Sequence[PackedBatch]) -> list[PackedBatch]:
-    """The batches, those with as many examples padded to the largest of them; a batch that is large enough stays."""
+    """Return the batches; the ones with as many examples are padded to the largest of them."""
     largest: dict[Any, dict[str, int]] = {}
     for batch in batches:
         sizes = largest.setdefault(batch.groups, {})
@@ -206,7 +206,7 @@ def _pad_to(lookups: Lookups, size: int, num_rows: int) -> Lookups:
 
 
 def _reading(feature: FeatureSpec, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The same for features that are given the same thing to read in the same way."""
+    """Return the same for features that are given the same thing to read in the same way."""
     table = feature.table_spec
     return id(inputs[feature.name]), table.vocabulary_size, feature.pooling, feature.invalid_ids
 
@@ -239,11 +239,11 @@ class _Reading:
     capacities: Mapping[str, int]
 
     def entries(self) -> Entries:
-        """The entries, by compiled code where it can read them."""
+        """Return the entries, by compiled code where it can read them."""
         return self.compiled() or self.by_numpy()
 
     def again(self, inputs: Mapping[str, Any]) -> Entries:
-        """The entries with other ids for some features."""
+        """Return the entries with other ids for some features."""
         return dataclasses.replace(self, inputs={**self.inputs, **inputs}, made=dict(self.made)).entries()
 
     def compiled(self) -> Entries | None:
@@ -302,7 +302,7 @@ class _Reading:
 
 
 def _in_stack(stack: Stack, bags: Bags, start: int, out: Any = None) -> npt.NDArray[np.int32]:
-    """The ids as rows of the stack's array, in which their table begins at row ``start``."""
+    """Return the ids as rows of the stack's array, in which their table begins at row ``start``."""
     rows: npt.NDArray[np.int32] = np.add(bags.ids, np.int32(start), out=out)
     if bags.valid is not None:
         rows[~bags.valid] = stack.num_rows  # no row: it reads zeros and is not updated
@@ -310,7 +310,7 @@ def _in_stack(stack: Stack, bags: Bags, start: int, out: Any = None) -> npt.NDAr
 
 
 def _lookups(stack: Stack, groups: Sequence[Group], bags: Mapping[str, Bags], starts: Mapping[str, int]) -> Lookups:
-    """What one stack is read with. ``starts``: the first row of each feature's table."""
+    """Return the lookups of one stack. ``starts``: the first row of each feature's table."""
     num_bags = sum(len(group.features) * group.num_bags for group in groups)
     held = [bags[name] for group in groups for name in group.features]
     weighted = any(feature.gains is not None for feature in held)

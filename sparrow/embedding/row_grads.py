@@ -57,7 +57,7 @@ class RowGrads:
         return dataclasses.replace(self, stacks=stacks)
 
     def only_if(self, condition: jax.Array) -> RowGrads:
-        """These gradients where ``condition`` holds; otherwise none, so that applying them touches no row."""
+        """Return these gradients where ``condition`` holds; otherwise none, so that applying them touches no row."""
 
         def one(grads: RowGradients, rows: int) -> RowGradients:
             # An order of entries whose rows are all ones, past every table, touches nothing either.
@@ -67,7 +67,7 @@ class RowGrads:
         return dataclasses.replace(self, stacks={name: one(self.stacks[name], rows) for name, rows in self.num_rows})
 
     def global_norm(self) -> jax.Array:
-        """The Euclidean norm over all row gradients, each row's entries summed first.
+        """Return the Euclidean norm over all row gradients, each row's entries summed first.
 
         Its bits depend neither on how rows are numbered, nor on how tables are stacked, nor on padding.
         """
@@ -89,7 +89,7 @@ class RowGrads:
         return self._over_all(finite)
 
     def _over_all(self, f: Callable[[Stacks], jax.Array]) -> jax.Array:
-        """A number over all stacks; ``f`` itself reduces it over the shards."""
+        """Return a number over all stacks; ``f`` itself reduces it over the shards."""
         if self.shards is None:
             return f(self.stacks)
         number: jax.Array = self.shards.each(f, self.shards.split, EVERYWHERE)(self.stacks)
@@ -106,7 +106,7 @@ def _row_squares(grads: RowGradients, num_rows: int) -> jax.Array:
 
 
 def _sum_in_halves(values: jax.Array) -> jax.Array:
-    """The sum over the first axis, in an order that depends on its length alone: XLA's own follows all of the shape."""
+    """Return the sum over the first axis, in an order that depends on its length alone, unlike XLA's own."""
     size = 1 << max(len(values) - 1, 0).bit_length()
     values = jnp.concatenate([values, jnp.zeros((size - len(values), *values.shape[1:]), values.dtype)])
     while len(values) > 1:

@@ -19,7 +19,7 @@ KINDS: Final = ("sums", "entries", "rows", "ids", "weighted")
 
 
 def size_class(count: int) -> int:
-    """The next of 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, ...: four sizes an octave, at most a quarter unused.
+    """Return the next of 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, ...: four sizes an octave, at most a quarter unused.
 
     >>> [size_class(n) for n in (0, 8, 9, 33, 1000)]
     [8, 8, 10, 40, 1024]
@@ -94,13 +94,13 @@ def _grown(growths: int, seen: Mapping[str, int], held: Mapping[str, int]) -> di
 
 
 def _kind(name: str) -> str:
-    """The number that a size bounds: ids, or one of `KINDS` of a stack whose rows are on a mesh."""
+    """Return the number that a size bounds: ids, or one of `KINDS` of a stack whose rows are on a mesh."""
     kind = name.rpartition("/")[2]
     return kind if kind in KINDS else ""
 
 
 def check_capacity(names: Collection[str], capacity: int | Mapping[str, int] | None) -> dict[str, int]:
-    """The capacity of each feature that has one; refuses unknown features and numbers that are none."""
+    """Return the capacity of each feature that has one; refuses unknown features and numbers that are none."""
     given = capacity if isinstance(capacity, Mapping) else {} if capacity is None else dict.fromkeys(names, capacity)
     for name, number in given.items():
         if name not in names:
@@ -111,7 +111,7 @@ def check_capacity(names: Collection[str], capacity: int | Mapping[str, int] | N
 
 
 def within(name: str, count: int, capacity: int) -> int:
-    """The capacity of a feature, which must hold its ``count`` ids."""
+    """Return the capacity of a feature, which must hold its ``count`` ids."""
     if count > capacity:
         raise ValueError(f"feature '{name}': the batch holds {count} ids, and its capacity is {capacity}; raise it")
     return capacity

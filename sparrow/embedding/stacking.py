@@ -50,7 +50,7 @@ class Stack:
         return tuple(starts)
 
     def rows_of(self, table: str) -> slice:
-        """The rows of ``table`` in the array."""
+        """Return the rows of ``table`` in the array."""
         return self._rows[table]
 
     @functools.cached_property
@@ -59,11 +59,11 @@ class Stack:
         return {table.name: slice(start, start + table.vocabulary_size) for table, start in starts}
 
     def slot_shape(self, layout: str) -> tuple[int, ...]:
-        """The shape of a slot's array."""
+        """Return the shape of a slot's array."""
         return (self.num_rows,) if layout == PER_ROW else (self.num_rows, self.dim)
 
     def scalars(self, step: jax.Array, seed: jax.Array, logical_rows: jax.Array | None = None) -> StepScalars:
-        """The numbers of the optimizer step ``step``, one row per table; ``logical_rows`` as in `StepScalars`."""
+        """Return the numbers of optimizer step ``step``, one row per table; ``logical_rows`` as in `StepScalars`."""
         columns = self.step.scalars
         hyper = []
         for table in self.tables:
@@ -82,7 +82,7 @@ class Stack:
 
 
 def stack_tables(tables: Sequence[TableSpec]) -> tuple[Stack, ...]:
-    """Groups tables that one kernel can serve, in the order given.
+    """Group tables that one kernel can serve, in the order given.
 
     >>> from sparrow.rules import SGD
     >>> specs = [TableSpec(name=n, vocabulary_size=10, embedding_dim=d, optimizer=SGD(lr))
@@ -107,7 +107,7 @@ def stack_tables(tables: Sequence[TableSpec]) -> tuple[Stack, ...]:
 
 
 def row_step(table: TableSpec) -> RowStep:
-    """The row step of a table, after checking that its rule does what it says."""
+    """Return the row step of a table, after checking that its rule does what it says."""
     rule = SGD(0.0) if table.optimizer.frozen else table.optimizer
     limits = LIMITS if table.has_limits else ()
     step = RowStep(
@@ -124,7 +124,7 @@ def row_step(table: TableSpec) -> RowStep:
 
 
 def check_rule(step: RowStep) -> None:
-    """Raises where a rule's update does not return what its slots promise."""
+    """Raise where a rule's update does not return what its slots promise."""
     rule = step.rule
     row: Any = jax.eval_shape(lambda: jnp.zeros(step.dim, jnp.float32))
     number: Any = jax.eval_shape(lambda: jnp.zeros((), jnp.float32))

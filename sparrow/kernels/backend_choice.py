@@ -41,7 +41,7 @@ class Backend(Protocol):
         grads: RowGradients,
         scalars: StepScalars,
     ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
-        """Applies ``step`` once to every row that ``grads`` touches."""
+        """Apply ``step`` once to every row that ``grads`` touches."""
 
 
 BACKENDS: dict[str, Backend] = {"xla": xla, "native": native, "cuda": cuda}
@@ -59,7 +59,7 @@ def backends() -> dict[str, str]:
 
 
 def choose(name: str, step: RowStep) -> Backend:
-    """The backend ``name`` ("auto": the fastest that is available), or `xla` with one warning where it cannot run."""
+    """Return the backend ``name`` ("auto": the fastest available), or `xla` with one warning where it cannot run."""
     if name == "auto":
         preferred = {"cpu": "native", "gpu": "cuda"}.get(platform(), "xla")
         backend = BACKENDS.get(preferred, xla)

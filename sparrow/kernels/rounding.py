@@ -9,7 +9,7 @@ GOLDEN = 0x9E3779B9  # 2**32 / golden ratio: spreads consecutive counters
 
 
 def mix(x: jax.Array) -> jax.Array:
-    """A bijection of uint32 that scatters every bit (Chris Wellons' lowbias32)."""
+    """Return a bijection of uint32 that scatters every bit (Chris Wellons' lowbias32)."""
     x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
     x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
     return x ^ (x >> 16)
@@ -23,7 +23,7 @@ def noise(seed: jax.Array, row: jax.Array, dim: int) -> jax.Array:
 
 
 def round_stochastic(x: jax.Array, bits: jax.Array, dtype: jnp.dtype) -> jax.Array:
-    """Rounds float32 ``x`` to one of its two neighbours in ``dtype``, up with the probability that keeps the mean.
+    """Round float32 ``x`` to one of its two neighbours in ``dtype``, up with the probability that keeps the mean.
 
     >>> x = jnp.full(1000, 1.0 + 2**-10)                        # an eighth of the way from 1 to the next bfloat16
     >>> rounded = round_stochastic(x, noise(jnp.uint32(0), jnp.int32(0), 1000), jnp.dtype("bfloat16"))

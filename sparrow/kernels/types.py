@@ -35,7 +35,7 @@ class Lookups:
     order: jax.Array | None = None
 
     def with_order(self, order: jax.Array) -> Lookups:
-        """These lookups with ``order``."""
+        """Return these lookups with ``order``."""
         return dataclasses.replace(self, order=order)
 
 

@@ -46,7 +46,7 @@ def update(
     grads: RowGradients,
     scalars: StepScalars,
 ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
-    """Applies ``step`` once to every row that ``grads`` touches. With table and slots donated, in place."""
+    """Apply ``step`` once to every row that ``grads`` touches. With table and slots donated, in place."""
     num_rows = table.shape[0]
     rows, row_grads = sum_by_row(grads, num_rows)
 
@@ -68,7 +68,7 @@ def update(
 
 
 def sum_by_row(grads: RowGradients, num_rows: int) -> tuple[jax.Array, jax.Array]:
-    """Sums the entries of equal ids.
+    """Sum the entries of equal ids.
 
     Returns:
       rows: (N,) the distinct ids that are in range, ascending, then distinct numbers past ``num_rows``.
@@ -147,7 +147,7 @@ def _segment_sum_by_tree(values: jax.Array, segments: jax.Array, num_segments: i
 
 
 def _in_range(ids: jax.Array, num_rows: int) -> jax.Array:
-    """The ids, with ``num_rows`` for every one that is no row: JAX would count negative ones from the end."""
+    """Return the ids, with ``num_rows`` for every one that is no row: JAX would count negative ones from the end."""
     return jnp.where((ids >= 0) & (ids < num_rows), ids, num_rows)
 
 

@@ -158,7 +158,7 @@ class Decayed(Metric[DecayedState]):
         return {**inner, **{name: np.asarray(getattr(state, name)) for name in state._fields[1:]}}
 
     def from_arrays(self, arrays: dict[str, NDArray[Any]]) -> DecayedState:
-        """Return the inverse of `to_arrays`."""
+        """Return the state of arrays from `to_arrays`."""
         xp = jnp if self.jittable else np
         inner = {name[6:]: array for name, array in arrays.items() if name.startswith("inner/")}
         own = {name: xp.asarray(arrays[name]) for name in DecayedState._fields[1:]}

@@ -114,7 +114,7 @@ class FixedSizeMetric(Metric[SumState]):
         return {"sums": np.asarray(state)}
 
     def from_arrays(self, arrays: dict[str, NDArray[Any]]) -> SumState:
-        """Return the inverse of `to_arrays`."""
+        """Return the state of arrays from `to_arrays`."""
         return jnp.asarray(arrays["sums"])
 
     def _layout(self) -> dict[str, tuple[int, ...]]:

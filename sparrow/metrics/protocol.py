@@ -89,7 +89,7 @@ class Metric(abc.ABC, Generic[State]):
         return {name: np.asarray(leaf) for name, leaf in named_leaves(state).items()}
 
     def from_arrays(self, arrays: dict[str, NDArray[Any]]) -> State:
-        """Return the inverse of `to_arrays`."""
+        """Return the state of arrays from `to_arrays`."""
         empty = self.init()
         names = list(self.to_arrays(empty))
         treedef = jax.tree.structure(empty)

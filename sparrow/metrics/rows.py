@@ -94,7 +94,7 @@ class RowMetric(Metric[RowState]):
         return {"faults": state.faults, **{f"rows/{name}": column for name, column in columns.items()}}
 
     def from_arrays(self, arrays: dict[str, NDArray[Any]]) -> RowState:
-        """Return the inverse of `to_arrays`."""
+        """Return the state of arrays from `to_arrays`."""
         rows = {name.removeprefix("rows/"): array for name, array in arrays.items() if name != "faults"}
         return RowState(append((), rows), arrays["faults"])
 

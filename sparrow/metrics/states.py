@@ -30,7 +30,7 @@ def to_bytes(metric: Metric[State], state: State) -> bytes:
 
 
 def from_bytes(metric: Metric[State], data: bytes) -> State:
-    """Return the inverse of `to_bytes`; the metric must be the one that wrote the state."""
+    """Return the state of bytes from `to_bytes`; the metric must be the one that wrote the state."""
     with np.load(io.BytesIO(data), allow_pickle=False) as archive:
         arrays = dict(archive)
     written = bytes(arrays.pop(_METRIC)).decode()

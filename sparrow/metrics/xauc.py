@@ -108,7 +108,7 @@ class XAUC(Metric[Any]):
         return self._way.to_arrays(state)
 
     def from_arrays(self, arrays: dict[str, NDArray[Any]]) -> Any:
-        """Return the inverse of `to_arrays`."""
+        """Return the state of arrays from `to_arrays`."""
         return self._way.from_arrays(arrays)
 
 

@@ -62,19 +62,19 @@ class Dice(nnx.Module):
         self.alpha = nnx.Param(jnp.zeros(dim))
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Same shape and dtype as ``x``."""
+        """Return the same shape and dtype as ``x``."""
         p = jax.nn.sigmoid(self.norm(x)).astype(x.dtype)
         return p * x + (1 - p) * self.alpha[...] * x
 
 
 def check_activation(name: str, where: str) -> None:
-    """Raises unless ``name`` is one of ``ACTIVATIONS``."""
+    """Raise unless ``name`` is one of ``ACTIVATIONS``."""
     if name not in ACTIVATIONS:
         raise ValueError(f"{where}: unknown activation '{name}': {nearest(str(name), ACTIVATIONS)}")
 
 
 def make_activation(name: str, dim: int, rngs: nnx.Rngs) -> Activation:
-    """The activation ``name`` for ``dim`` units: a function, or a module where it has parameters."""
+    """Return the activation ``name`` for ``dim`` units: a function, or a module where it has parameters."""
     if name == "dice":
         return Dice(dim, rngs=rngs)
     if name == "prelu":

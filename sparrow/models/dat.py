@@ -97,7 +97,7 @@ class DAT(nnx.Module):
         self.deterministic = False  # nnx.Module.eval sets it: without training there is no loss
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
-        """The outputs of `DSSM`; in training the two losses of the augmented vectors, too."""
+        """Return the outputs of `DSSM`; in training the two losses of the augmented vectors, too."""
         query, items = self.query(acts, numbers), self.item(acts, numbers)
         outputs = candidates("DAT", query, items, self.negatives)
         if self.deterministic:
@@ -112,11 +112,11 @@ class DAT(nnx.Module):
         }
 
     def query(self, acts: Arrays, numbers: Arrays) -> jax.Array:
-        """The users' vectors alone, ``(batch, dim)``, for an online service. float32."""
+        """Return the users' vectors alone, ``(batch, dim)``, for an online service. float32."""
         return self.user_tower(acts, numbers)
 
     def item(self, acts: Arrays, numbers: Arrays) -> jax.Array:
-        """The items' vectors alone, ``(items, dim)``, for an index. float32."""
+        """Return the items' vectors alone, ``(items, dim)``, for an index. float32."""
         return self.item_tower(acts, numbers)
 
 

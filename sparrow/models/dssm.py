@@ -70,11 +70,11 @@ class DSSM(nnx.Module):
         return candidates("DSSM", self.query(acts, numbers), self.item(acts, numbers), self.negatives)
 
     def query(self, acts: Arrays, numbers: Arrays) -> jax.Array:
-        """The users' vectors alone, ``(batch, dim)``, for an online service. float32."""
+        """Return the users' vectors alone, ``(batch, dim)``, for an online service. float32."""
         return self.user_output(self.user_tower(acts, numbers))
 
     def item(self, acts: Arrays, numbers: Arrays) -> jax.Array:
-        """The items' vectors alone, ``(items, dim)``, for an index. float32."""
+        """Return the items' vectors alone, ``(items, dim)``, for an index. float32."""
         return self.item_output(self.item_tower(acts, numbers))
 
 

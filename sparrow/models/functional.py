@@ -24,19 +24,19 @@ class Functional(NamedTuple):
     evaluating: Any
 
     def train(self, params: Any, rest: Any, acts: Arrays, numbers: Arrays) -> tuple[Outputs, Any]:
-        """The outputs, and ``rest`` as it is after this call."""
+        """Return the outputs, and ``rest`` as it is after this call."""
         model = nnx.merge(self.training, params, rest)
         outputs = model(acts, numbers)
         return outputs, nnx.to_pure_dict(nnx.state(model, nnx.Not(nnx.Param)))
 
     def predict(self, params: Any, rest: Any, acts: Arrays, numbers: Arrays) -> Outputs:
-        """The outputs."""
+        """Return the outputs."""
         outputs: Outputs = nnx.merge(self.evaluating, params, rest)(acts, numbers)
         return outputs
 
 
 def functional(model: nnx.Module) -> tuple[Functional, dict[str, Any], dict[str, Any]]:
-    """Splits a model into pure functions, its parameters, and the rest of what it holds.
+    """Split a model into pure functions, its parameters, and the rest of what it holds.
 
     ``params`` (every ``nnx.Param``) is what an optimizer trains. ``rest`` is what changes without a gradient: the
     keys of dropout and the running statistics of batch normalisation; it is empty for a model that has neither.

@@ -180,7 +180,7 @@ class Inputs:
         return {**self.acts, **self.numbers, **self.sequences}
 
     def check(self, model: str, required: Names[str], optional: Names[str] = ()) -> None:
-        """Raises unless the groups are those that ``model`` reads, and every feature is in one of them."""
+        """Raise unless the groups are those that ``model`` reads, and every feature is in one of them."""
         known = (*required, *optional)
         for group in self.groups:
             if group not in known:
@@ -194,7 +194,7 @@ class Inputs:
                 raise ValueError(f"the feature '{feature}' is in no group of {model}; add it to a group or remove it")
 
     def group(self, name: str) -> Group:
-        """The group ``name``."""
+        """Return the group ``name``."""
         if name not in self.groups:
             raise ValueError(f"there is no group '{name}': {nearest(name, self.groups)}")
         for feature in self.groups[name]:
@@ -233,7 +233,7 @@ class Inputs:
         return self.group(next(iter(self.groups)))
 
     def embedded(self, name: str) -> Group:
-        """The group ``name``, which must hold looked-up features only."""
+        """Return the group ``name``, which must hold looked-up features only."""
         group = self.group(name)
         for feature in group.names:
             if feature in self.numbers:
@@ -244,7 +244,7 @@ class Inputs:
         return group
 
     def vectors(self, name: str, *, beside_numbers: bool = False) -> Group:
-        """The looked-up features of the group ``name``, which must have one dim.
+        """Return the looked-up features of the group ``name``, which must have one dim.
 
         A group with numbers is refused, unless ``beside_numbers`` says that something else reads those.
 

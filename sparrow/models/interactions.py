@@ -8,7 +8,7 @@ import numpy as np
 
 
 def factorization_machine(vectors: jax.Array) -> jax.Array:
-    """The sum over all pairs of features of the element-wise product, in linear time.
+    """Return the sum over all pairs of features of the element-wise product, in linear time.
 
     ::
 

@@ -22,6 +22,6 @@ class LayerNorm(nnx.LayerNorm):
         super().__init__(dim, epsilon=1e-5, rngs=rngs)
 
     def __call__(self, x: jax.Array, *, mask: jax.Array | None = None) -> jax.Array:
-        """Same shape and dtype as ``x``."""
+        """Return the same shape and dtype as ``x``."""
         y: jax.Array = super().__call__(x, mask=mask)
         return y.astype(x.dtype)

@@ -54,7 +54,7 @@ class GroupTower(nnx.Module):
         self.mlp = nnx.data(None) if tower.mlp is None else tower.mlp.build(self.group.dim, rngs=rngs)
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> jax.Array:
-        """The group's features to ``(batch, dim)``."""
+        """Return the group's features to ``(batch, dim)``."""
         x = self.group.concat(acts, numbers)
         return x if self.mlp is None else self.mlp(x)
 

@@ -113,7 +113,7 @@ class DeepFM(nnx.Module):
 
 
 def _wide(group: Group, acts: Arrays) -> jax.Array:
-    """The linear model, ``(batch, 1)``, float32: many small terms, and one of the terms of the logit itself."""
+    """Return the linear model, ``(batch, 1)``, float32: many small terms, and one of the terms of the logit itself."""
     return group.concat(acts, {}).astype(jnp.float32).sum(axis=1, keepdims=True)
 
 

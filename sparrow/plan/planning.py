@@ -177,6 +177,6 @@ def plan(config: Config) -> Plan:
 
 
 def _feed_seconds(config: Config) -> float:
-    """The time of a step's batches, from a second of the feed by itself."""
+    """Return the time of a step's batches, from a second of the feed by itself."""
     speed = time_feed(config, seconds=1.0).examples_per_second
     return config.train.batch_size * config.train.accumulate / speed if speed else 0.0

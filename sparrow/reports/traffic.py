@@ -88,7 +88,7 @@ def _overview(tables: Mapping[str, Any], batches: int) -> str:
 
 
 def _vocabularies(tables: Mapping[str, Any]) -> str:
-    """A line for each table whose ids come and go."""
+    """Return a line for each table whose ids come and go."""
     lines = [
         f"<li>{escape(name)}: {escape(table['ids_in_words'])}</li>"
         for name, table in tables.items()

@@ -96,7 +96,7 @@ class Function:
         return Prepared(_filled(acts, filled), _filled(numbers, filled), size)
 
     def _rows(self, lookup: str, batch: Batch) -> Any:
-        """The rows that a lookup reads."""
+        """Return the rows that a lookup reads."""
         given = _part(batch.ids, self._ids_of[lookup])
         return self._known[lookup].rows_of(lookup, given) if lookup in self._known else given
 

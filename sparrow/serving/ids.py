@@ -23,12 +23,12 @@ class KnownIds:
         self._rows = np.append(rows, np.int32(unknown)).astype(np.int32)  # position -1 is the last
 
     def rows_of(self, feature: str, given: Any) -> Any:
-        """A feature's values in a batch with rows in place of ids; -1 where an id is missing, or has no row."""
+        """Return a feature's values in a batch with rows instead of ids; -1 where an id is missing, or has no row."""
         return replaced(feature, without_presence(given), lambda ids: self._rows[self._table.find(mix64(ids))])
 
 
 def known_ids(held: Opened, tables: Mapping[str, Array]) -> dict[str, KnownIds]:
-    """The ids of the dynamic tables of an export, by table."""
+    """Return the ids of the dynamic tables of an export, by table."""
     if IDS not in held.files:
         return {}
     from safetensors import SafetensorError

@@ -55,7 +55,7 @@ def with_presence(ids: npt.NDArray[np.int64], missing: npt.NDArray[np.bool_]) ->
 
 
 def without_presence(values: Any) -> Any:
-    """The inverse of `with_presence`, as a masked array; other values of a batch stay as they are."""
+    """Return values from `with_presence` as a masked array; other values of a batch are returned unchanged."""
     if isinstance(values, Ragged) or values.ndim != 2:
         return values
     return np.ma.MaskedArray(values[:, 0], values[:, 1] == 0)

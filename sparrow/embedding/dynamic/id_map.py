@@ -43,8 +43,8 @@ class Assigned(NamedTuple):
     """The rows of a batch.
 
     Attributes:
-      rows: (N,) of its ids; -1: the id has none.
-      new_rows: rows that start anew with this batch.
+      rows: (N,) the rows of its ids; -1: the id has none.
+      new_rows: rows that start fresh with this batch.
       new_ids: the ids that have them.
     """
 
@@ -63,7 +63,7 @@ class Settings(NamedTuple):
       chance: admitted hashes of id and step are below it; 0: all are.
       policy: one of `POLICIES`.
       expire: steps without use after which an id loses its row; 0: it never does.
-      seed: of the hash.
+      seed: the seed of the hash.
     """
 
     capacity: int
@@ -76,7 +76,7 @@ class Settings(NamedTuple):
 
     @classmethod
     def of(cls, dynamic: Dynamic, num_rows: int, seed: int = 0) -> Settings:
-        """The settings of a table of ``num_rows`` rows."""
+        """Return the settings of a table of ``num_rows`` rows."""
         counts = dynamic.admit > 1
         return cls(
             capacity=num_rows - dynamic.reserved,
@@ -90,7 +90,7 @@ class Settings(NamedTuple):
 
 
 class IdMap(abc.ABC):
-    """Which id has which row, as of the last batch; `back` goes to the state before a step, `forward` returns.
+    """The row of each id, as of the last batch; `back` goes to the state before a step, `forward` returns.
 
     Steps come in order, from 0 on. One step may map several batches: rows that it uses are not given to others.
     """
@@ -103,7 +103,7 @@ class IdMap(abc.ABC):
 
     @abc.abstractmethod
     def find(self, ids: Ids, step: int) -> Rows:
-        """Rows of ids as step ``step`` would find them, -1 where there are none. Changes nothing."""
+        """Return the rows of ids as step ``step`` would find them, -1 where there are none. Change nothing."""
 
     @abc.abstractmethod
     def back(self, step: int) -> None:
@@ -123,24 +123,24 @@ class IdMap(abc.ABC):
 
     @abc.abstractmethod
     def forget(self, step: int) -> None:
-        """Nobody will go back behind ``step``: drop the journals of the steps before it."""
+        """Drop the journals of the steps before ``step``."""
 
     @property
     @abc.abstractmethod
     def numbers(self) -> dict[str, int]:
-        """Counts and positions, by the names in `NUMBERS`."""
+        """Return counts and positions, by the names in `NUMBERS`."""
 
     @abc.abstractmethod
     def state(self) -> Arrays:
-        """All of it, for a checkpoint: `ARRAYS`, and ``numbers``."""
+        """Return all arrays for a checkpoint: `ARRAYS`, and ``numbers``."""
 
     @abc.abstractmethod
     def restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
-        """The inverse of `state`, for a map that is empty and has at least as many rows."""
+        """Continue from the arrays of `state`; this map must be empty and have at least as many rows."""
 
 
 def id_map(settings: Settings) -> IdMap:
-    """An empty map: compiled, or in Python where there is no compiler."""
+    """Return an empty map: compiled, or in Python where there is no compiler."""
     from sparrow.embedding.dynamic.compiled import CompiledIdMap
     from sparrow.embedding.dynamic.plain import PlainIdMap
     from sparrow.kernels.feed import library
@@ -150,5 +150,5 @@ def id_map(settings: Settings) -> IdMap:
 
 
 def too_few(capacity: int) -> TooFewRows:
-    """The error of both maps."""
-    return TooFewRows(f"one step needs rows for more than {capacity} distinct ids, and there are no more")
+    """Return the error of both maps."""
+    return TooFewRows(f"one step needs rows for more than {capacity} distinct ids, and the table has no more")

@@ -1,4 +1,4 @@
-"""`NewRows`: rows that start anew, made on the device from the ids alone."""
+"""`NewRows`: rows that start fresh, made on the device from the ids alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sparrow.rules import PER_ROW
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class NewRows:
-    """Rows of one table that start anew before a step.
+    """Rows of one table that start fresh before a step.
 
     Attributes:
       rows: (N,) int32 of the table; padded with rows past the last, to a power of two.
@@ -50,7 +50,7 @@ Arrays = dict[str, jax.Array]
 def started(
     stack: Stack, arrays: Arrays, seed: jax.Array, new: Mapping[str, NewRows], when: jax.Array | None = None
 ) -> Arrays:
-    """The arrays of a stack, given away, with the rows of ``new``, by table, at their start, if ``when``."""
+    """Return the arrays of a stack, given away, with the rows of ``new``, by table, at their start, if ``when``."""
     for table in stack.tables:
         if table.name not in new:
             continue
@@ -72,7 +72,7 @@ def initial_rows(table: TableSpec, seed: jax.Array, ids: jax.Array) -> jax.Array
 
 
 def held_rows(stack: Stack, arrays: Arrays, new: Mapping[str, NewRows]) -> dict[str, Arrays]:
-    """The values that `started` overwrites, by table."""
+    """Return the values that `started` overwrites, by table."""
     return {
         table.name: _take(arrays, _places(stack, table, new[table.name], None))
         for table in stack.tables

@@ -1,4 +1,4 @@
-"""`Dynamic`: how the ids of a table get rows, and how they lose them."""
+"""`Dynamic`: admission of ids to the rows of a table, and eviction."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Dynamic:
     'row'
 
     Attributes:
-      admit: how an id gets a row: an integer is the number of times that it must have been seen; a number between 0
-        and 1 is the chance that it has in each step.
-      evict: whose row a new id gets when all are taken. "lru": an id that was not used for long; "lfu": an id that is
-        used seldom, by counts that fade; both go through the rows in order, as a clock does, and spare the ids of the
-        step. "none": nobody's, and the new id stays unknown.
+      admit: the condition for a row: an integer is the number of times that an id must have been seen; a number
+        between 0 and 1 is its chance in each step.
+      evict: the id whose row a new id gets when all are taken. "lru": one that was not used for long; "lfu": one that
+        is used seldom, by counts that fade; both go through the rows in order, as a clock does, and spare the ids of
+        the step. "none": the new id stays unknown.
       expire_steps: steps without use after which an id loses its row; None: it never does. An id that comes back
-        starts anew.
-      unknown: what ids without a row read: "row" (all of them share row 0, which is trained) or "zeros".
+        starts fresh.
+      unknown: the values of ids without a row: "row" (all of them share row 0, which is trained) or "zeros".
       waiting: the most ids that are counted while they wait for a row, the oldest are forgotten first; None: as many
         as the table has rows.
     """

@@ -13,7 +13,7 @@ from sparrow.embedding.specs import TableSpec
 
 
 def saved_arrays(arrays: Mapping[str, npt.NDArray[Any]], name: str, table: TableSpec) -> tuple[Arrays, int]:
-    """The arrays of the table that was called ``name``, and how many rows it had; refuse more than ``table`` has."""
+    """Return the arrays of the table ``name``, and its number of rows; refuse more than ``table`` has."""
     held = {key: arrays[f"{name}/{key}"] for key in (*ARRAYS, "numbers", "rows") if f"{name}/{key}" in arrays}
     if len(held) != len(ARRAYS) + 2 or held["numbers"].shape != (len(NUMBERS),) or held["rows"].shape != (2,):
         raise ValueError(f"the ids of table '{name}' were not saved; it had no dynamic vocabulary")
@@ -30,7 +30,7 @@ def saved_arrays(arrays: Mapping[str, npt.NDArray[Any]], name: str, table: Table
 
 
 def fitted(held: Arrays, settings: Settings, name: str) -> Arrays:
-    """The arrays for a map with these settings: the oldest waiting ids are forgotten where there is less room."""
+    """Return the arrays for a map with these settings: with less room, the oldest waiting ids are forgotten."""
     numbers = dict(zip(NUMBERS, map(int, held["numbers"]), strict=True))
     if not _is_sound(held, numbers, settings):
         raise ValueError(f"the ids of table '{name}' are damaged: they do not fit each other")
@@ -46,7 +46,7 @@ def fitted(held: Arrays, settings: Settings, name: str) -> Arrays:
 
 
 def unused(held: Arrays) -> Arrays:
-    """The arrays of a run that has not begun: all ids are there, and none was used yet."""
+    """Return the arrays of a run that has not begun: with all ids, none of which was used yet."""
     numbers = dict(zip(NUMBERS, map(int, held["numbers"]), strict=True))
     numbers |= dict.fromkeys(("since", "began", "evicted", "refused", "admitted", "forgotten", "expired", "quiet"), 0)
     numbers |= {"step": -1}

@@ -13,7 +13,7 @@ _ALL: Final = 2**64 - 1
 
 
 def hash_strings(given: Any) -> Any:
-    """An input with 64-bit integers in place of strings; one without strings stays as it is.
+    """Return an input with 64-bit integers instead of strings; one without strings is returned unchanged.
 
     >>> hash_strings(["", "68fd1e64"]).tolist() == [0xe220a8397b1dcdaf, 0xafd2ea734b8e1a17]
     True

@@ -21,7 +21,7 @@ from sparrow.embedding.stacking import stable_hash
 
 
 class Held(NamedTuple):
-    """What a table's vocabulary holds.
+    """Counts of a table's vocabulary.
 
     Attributes:
       rows: rows that ids may have.
@@ -51,7 +51,7 @@ class _Read(NamedTuple):
     shape: tuple[int, ...] | None  # of an array; None: ragged
 
     def with_rows(self, rows: Rows) -> Any:
-        """The input with rows in place of ids, -1 where there is none."""
+        """Return the input with rows instead of ids, -1 where there is none."""
         if self.missing is not None:
             full = np.full(len(self.missing), -1, np.int32)
             full[~self.missing] = rows
@@ -79,7 +79,7 @@ class Vocabularies:
     """
 
     def __init__(self, features: Sequence[FeatureSpec], *, accumulate: int = 1) -> None:
-        """``accumulate``: batches of one optimizer step: rows that one of them uses are given to nobody else."""
+        """Begin without ids. ``accumulate``: batches of one optimizer step; rows that one of them uses stay."""
         fields.integer("accumulate", accumulate)
         self._features = {f.name: f for f in features if f.table_spec.dynamic is not None}
         self.tables: dict[str, TableSpec] = {f.table_spec.name: f.table_spec for f in self._features.values()}
@@ -94,7 +94,7 @@ class Vocabularies:
         self._maps: dict[str, IdMap] = {name: _empty(table) for name, table in self.tables.items()}
 
     def assign(self, inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, NewRows]]:
-        """Rows in place of the ids of a training batch, and the rows that start anew, by table. Batches come in order.
+        """Return rows instead of the ids of a training batch, and the fresh rows, by table. Batches come in order.
 
         Raise `ValueError` where one step needs more rows than a table has; then nothing has changed.
         """
@@ -134,7 +134,7 @@ class Vocabularies:
                 self.step, self._batches = self.step - 1, self._accumulate - 1
 
     def find(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Rows in place of ids, as they are now, or as of the step that `at` went to. Changes nothing."""
+        """Return rows instead of ids, as of now or of the step of `at`. Change nothing."""
         read, made = self._read(inputs), dict(inputs)
         with self._still():
             for name, table in self.tables.items():
@@ -166,20 +166,20 @@ class Vocabularies:
             self.step, self._batches = step, 0
 
     def forget(self, step: int) -> None:
-        """Nobody will go back behind ``step``: free the memory of going there."""
+        """Free the memory for going back before ``step``."""
         with self._still():
             for held in self._maps.values():
                 held.forget(step)
 
     def held(self, table: str) -> Held:
-        """Counts of a table's ids."""
+        """Return the counts of a table's ids."""
         made = self._maps[table]
         with self._still():
             numbers = made.numbers
         return Held(made.settings.capacity, numbers["next"], *(numbers[name] for name in Held._fields[2:]))
 
     def live(self, table: str) -> tuple[Ids, Rows]:
-        """The ids that a lookup finds, as of now or the step of `at`, and their rows in the table."""
+        """Return the ids that a lookup finds, as of now or the step of `at`, and their rows in the table."""
         with self._still():
             state = self._maps[table].state()
         rows = np.arange(len(state["ids"]), dtype=np.int32)
@@ -189,12 +189,12 @@ class Vocabularies:
         return state["ids"][rows], rows + np.int32(_reserved(self.tables[table]))
 
     def ids(self, table: str) -> Ids:
-        """The ids of a table by row, after the rows that are reserved (``TableSpec.dynamic.reserved``)."""
+        """Return the ids of a table by row, after the rows that are reserved (``TableSpec.dynamic.reserved``)."""
         with self._still():
             return self._maps[table].state()["ids"]
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
-        """Arrays by name, for a checkpoint: within `at`, as of that step."""
+        """Return the arrays by name, for a checkpoint: within `at`, as of that step."""
         arrays: dict[str, npt.NDArray[Any]] = {"step": np.array([self._now], np.int64)}
         for name, held in self._maps.items():
             arrays |= {f"{name}/{key}": array for key, array in held.state().items()}
@@ -203,7 +203,7 @@ class Vocabularies:
         return arrays
 
     def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> list[str]:
-        """The inverse of `state`. Return a sentence for each table that has become larger; refuse a smaller one."""
+        """Continue from the arrays of `state`. Return a sentence for each table that has grown; refuse smaller ones."""
         notes, restored = [], dict[str, IdMap]()
         for name, table in self.tables.items():
             held, before = saved_arrays(arrays, name, table)
@@ -238,7 +238,7 @@ class Vocabularies:
 
 
 def replaced(name: str, given: Any, find: Callable[[Ids], Rows]) -> Any:
-    """The input of a feature with rows in place of its raw ids; -1 where an id is missing."""
+    """Return the input of a feature with rows instead of its raw ids; -1 where an id is missing."""
     read = _ids_of(name, given)
     return read.with_rows(find(read.ids))
 
@@ -253,7 +253,7 @@ def _reserved(table: TableSpec) -> int:
 
 
 def _numbered(table: TableSpec, rows: Rows) -> Rows:
-    """Rows of the table: after the reserved ones; unknown ids have row 0, or none."""
+    """Return the rows of the table: after the reserved ones; unknown ids have row 0, or none."""
     return rows + np.int32(1) if _reserved(table) else rows  # -1, unknown, becomes row 0, or stays
 
 

@@ -41,14 +41,14 @@ def blocks(layout: Layout, row_bytes: int, block_bytes: int = BLOCK_BYTES) -> li
 
 
 def rows_of_block(layout: Layout, block: Block, shard: int) -> tuple[int, int]:
-    """The stack's rows that ``shard`` holds of a block in logical order: first and last; some may be past the end."""
+    """Return the first and last row of a block that ``shard`` holds, in logical order; some may be past the end."""
     each = block.size * layout.shards
     first = block.first * layout.shards + shard * each
     return first, first + each
 
 
 def in_order(shards: Shards, layout: Layout, array: jax.Array, block: Block) -> jax.Array:
-    """A block of a stack's array in logical order, split over the shards as `rows_of_block` has it."""
+    """Return a block of a stack's array in logical order, split over the shards as `rows_of_block` has it."""
     made: jax.Array = _in_order(shards, layout, block.size, array, block.first)
     return made
 
@@ -63,7 +63,7 @@ def placed(
     give_away: bool = False,
     block_bytes: int = BLOCK_BYTES,
 ) -> jax.Array:
-    """A stack's array with rows ``span`` replaced by what ``read`` gives, block by block.
+    """Return a stack's array with rows ``span`` replaced by what ``read`` gives, block by block.
 
     Each process reads only what its devices hold of each block in logical order. All processes call this together.
 
@@ -137,7 +137,7 @@ def _mine(layout: Layout, rows: jax.Array, block: Block, span: tuple[int, int]) 
 
 
 def _padded(read: Reader, rows: tuple[int, int], span: tuple[int, int], like: jax.Array) -> Array:
-    """The wanted rows where they lie in ``span``, zeros elsewhere."""
+    """Return the wanted rows where they lie in ``span``, zeros elsewhere."""
     made = np.zeros((rows[1] - rows[0], *like.shape[1:]), like.dtype)
     low, high = max(rows[0], span[0]), min(rows[1], span[1])
     if low < high:

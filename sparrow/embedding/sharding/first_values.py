@@ -14,7 +14,7 @@ from sparrow.embedding.stacking import Stack, stable_hash
 
 
 def first_values(stack: Stack, key: jax.Array) -> Reader:
-    """A function that gives rows of the stack as `TableSpec.initial_values` draws them.
+    """Return a function that gives rows of the stack as `TableSpec.initial_values` draws them.
 
     It holds one block of a large table whose values are independent; other tables are held whole, one at a time.
     """

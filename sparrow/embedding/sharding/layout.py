@@ -61,12 +61,12 @@ class Layout:
         return -(-self.num_rows // (self.shards * self.shards)) * self.shards
 
     def place(self, rows: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """The shard and the local row of rows of the stack."""
+        """Return the shard and the local row of rows of the stack."""
         local = rows // self.shards
         return (rows + turn(local, self.shards)) % self.shards, local
 
     def logical(self, shard: Any, local: Any, xp: ModuleType = np) -> Any:
-        """The inverse of `place`; local rows that are unused give ``num_rows`` or more."""
+        """Return the row of a shard and a local row: inverts `place`; unused local rows give ``num_rows`` or more."""
         return local * self.shards + (shard - turn(local, self.shards, xp)) % self.shards
 
     @functools.cached_property

@@ -64,7 +64,7 @@ def route(layout: Layout, parts: list[Part], choice: str | None) -> Routed:
 
 
 def chosen(needs: Mapping[str, int]) -> str:
-    """The exchange with less traffic, from the needs of a stack that was routed for both."""
+    """Return the exchange with less traffic, from the needs of a stack that was routed for both."""
     return ROWS if needs[DISTINCT] < ROWS_BELOW * needs[SUMS] else POOLED
 
 

@@ -116,7 +116,7 @@ class OnMesh:
         return blocks.gathered(self.shards, self.layouts[stack.name], array, (span.start, span.stop))
 
     def with_rows(self, stack: Stack, array: jax.Array, span: slice, new: Any) -> jax.Array:
-        """A stack's array with rows replaced; ``new`` is the same in every process."""
+        """Return a stack's array with rows replaced; ``new`` is the same in every process."""
         _refuse_tracers(array, new)
         rows = np.asarray(new).astype(array.dtype, copy=False)
         ends = (span.start, span.stop)
@@ -190,7 +190,7 @@ class OnMesh:
     # ---- the step ------------------------------------------------------------------------------------------------
 
     def exchange(self, batch: PackedBatch) -> PackedBatch:
-        """The batch with its ids at the owners of their rows."""
+        """Return the batch with its ids at the owners of their rows."""
         if all(lookups.exchanged for lookups in batch.lookups.values()):  # type: ignore[attr-defined]
             return batch
 
@@ -222,7 +222,7 @@ class OnMesh:
         return acts, dataclasses.replace(batch, lookups=lookups)
 
     def row_grads(self, batch: PackedBatch, act_grads: Mapping[str, jax.Array], stacked: Stacked) -> RowGrads:
-        """The gradient of every table, at the owners of the rows."""
+        """Return the gradient of every table, at the owners of the rows."""
 
         def local(lookups: Any, act_grads: dict[str, jax.Array]) -> dict[str, RowGradients]:
             made = {}
@@ -272,7 +272,7 @@ class OnMesh:
 
 
 def _largest(needs: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    """The largest needs of all processes, which all call this together, from the thread of their other collectives."""
+    """Return the largest needs of all processes; all call this together, from the thread of their other collectives."""
     from jax.experimental import multihost_utils
 
     gathered: npt.NDArray[np.int32] = np.asarray(multihost_utils.process_allgather(needs))

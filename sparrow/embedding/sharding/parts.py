@@ -27,7 +27,7 @@ class Part(NamedTuple):
 
 
 def split_groups(groups: Sequence[Group], parts: int) -> tuple[Group, ...]:
-    """The groups of each of ``parts`` devices, which share the examples evenly and in order."""
+    """Return the groups of each of ``parts`` devices, which share the examples evenly and in order."""
     for group in groups:
         if group.num_bags % parts:
             raise ValueError(
@@ -38,7 +38,7 @@ def split_groups(groups: Sequence[Group], parts: int) -> tuple[Group, ...]:
 
 
 def split(lookups: Lookups, groups: Sequence[Group], parts: int) -> list[Part]:
-    """The entries of each device. With one group they are views, with several the group's pieces one after another."""
+    """Return the entries of each device: views with one group, the groups' pieces concatenated with several."""
     ids, bags, gains, offsets = (
         None if array is None else np.asarray(array)
         for array in (lookups.ids, lookups.bags, lookups.gains, lookups.offsets)

@@ -98,7 +98,7 @@ class Pooled:
 def lay_out(
     layout: Layout, parts: Sequence[Part], routes: Sequence[PooledRoute], entries: int, sums: int, weighted: bool
 ) -> Pooled:
-    """The arrays of this process's shards, on the host. ``entries`` 0: every bag holds one entry."""
+    """Return the arrays of this process's shards, on the host. ``entries`` 0: every bag holds one entry."""
     shards, count, num_bags = layout.shards, len(parts), parts[0].num_bags
     ragged = entries > 0
     if not ragged:

@@ -76,7 +76,7 @@ class Rows:
 def lay_out(
     layout: Layout, parts: Sequence[Part], routes: Sequence[RowsRoute], entries: int, rows: int, weighted: bool
 ) -> Rows:
-    """The arrays of this process's shards, on the host. ``entries`` 0: every bag holds one entry."""
+    """Return the arrays of this process's shards, on the host. ``entries`` 0: every bag holds one entry."""
     shards, count, num_bags = layout.shards, len(parts), parts[0].num_bags
     ragged = entries > 0
     size = entries if ragged else num_bags

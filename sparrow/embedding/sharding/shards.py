@@ -32,7 +32,7 @@ class Shards:
 
     @staticmethod
     def of(mesh: Mesh, axis: str | Sequence[str]) -> Shards:
-        """The shards along ``axis`` of ``mesh``, after checking both."""
+        """Return the shards along ``axis`` of ``mesh``, after checking both."""
         if not isinstance(mesh, Mesh):
             raise TypeError(f"mesh must be a jax.sharding.Mesh, such as jax.make_mesh((8,), ('data',)), got {mesh!r}")
         axes = (axis,) if isinstance(axis, str) else tuple(axis)
@@ -102,20 +102,20 @@ class Shards:
         return swapped
 
     def put_parts(self, arrays: Any) -> Any:
-        """A tree of host arrays, each the parts of this process's shards one after the other, as arrays on the mesh."""
+        """Return a tree of arrays on the mesh from host arrays with the concatenated parts of this process's shards."""
         if self.processes == 1:
             return jax.device_put(arrays, self.split_sharding)
         put: Any = jax.make_array_from_process_local_data
         return jax.tree.map(lambda array: put(self.split_sharding, array), arrays)
 
     def put_everywhere(self, tree: Any) -> Any:
-        """A tree of arrays, the same in every process, on every device of the mesh."""
+        """Return a tree of arrays, the same in every process, on every device of the mesh."""
         if self.processes == 1:
             return jax.device_put(tree, self.everywhere)
         return jax.tree.map(lambda leaf: _from_host(np.asarray(leaf), self.everywhere), tree)
 
     def put_missing(self, tree: Any) -> Any:
-        """A tree of arrays: those that are not on this mesh, on every device of it. Tracers stay."""
+        """Return a tree of arrays: those that are not on this mesh, on every device of it. Tracers stay."""
         devices = set(self.mesh.devices.flat)
 
         def there(leaf: Any) -> bool:

@@ -141,7 +141,7 @@ def _machine() -> Any:
 
 
 def _row_numbers(ids: jax.Array, num_rows: int) -> jax.Array:
-    """The ids in 32 bits; those that are no row become ``num_rows``."""
+    """Return the ids in 32 bits; those that are no row become ``num_rows``."""
     if ids.dtype in (jnp.int32, jnp.uint32):
         return ids
     return jnp.where((ids < 0) | (ids >= num_rows), num_rows, ids).astype(jnp.int32)

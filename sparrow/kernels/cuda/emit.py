@@ -24,7 +24,7 @@ REDUCTIONS = {
 
 @functools.lru_cache(maxsize=1024)
 def row_step(step: RowStep) -> str:
-    """The device function ``row_step`` of ``step``; raise `Inexpressible` where it cannot be written."""
+    """Return the device function ``row_step`` of ``step``; raise `Inexpressible` where it cannot be written."""
     return _Writer(build(trace(step))).function(step)
 
 
@@ -83,6 +83,6 @@ class _Writer(Passes):
 
 
 def _picks(name: str, slots: list[int]) -> str:
-    """A function from the place among slots of one layout to the slot's number."""
+    """Return a function from the place among slots of one layout to the slot's number."""
     cases = "".join(f"s == {k} ? {i} : " for k, i in enumerate(slots))
     return f"constexpr int {name}(int s) {{ return {cases}0; }}\n"

@@ -44,7 +44,7 @@ class Machine(Protocol):
         """All that decides the machine code of ``module``."""
 
     def image(self, module: Module) -> bytes:
-        """The machine code of ``module``."""
+        """Return the machine code of ``module``."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Gpu:
         return "\0".join([nvrtc.version(), *nvrtc.options(self.arch, module.macros), module.source])
 
     def image(self, module: Module) -> bytes:
-        """The machine code from the cache on disk, or compiled into it now."""
+        """Return the machine code from the cache on disk, or compiled into it now."""
         digest = hashlib.sha256(self.identity(module).encode()).hexdigest()
         name = f"cuda-{module.name}-{self.arch}-{digest[:24]}.cubin"
         try:
@@ -119,7 +119,7 @@ def use(machine: Machine | None) -> None:
 
 
 def find() -> Machine | str:
-    """The machine that kernels run on, or why there is none."""
+    """Return the machine that kernels run on, or why there is none."""
     if _given is not None:
         return _given
     if (kind := platform()) != "gpu":
@@ -129,19 +129,19 @@ def find() -> Machine | str:
 
 
 def shim_name() -> str:
-    """The shim's file name, with the hash of its code and of XLA's headers."""
+    """Return the shim's file name, with the hash of its code and of XLA's headers."""
     headers = pathlib.Path(jax.ffi.include_dir()) / "xla" / "ffi" / "api"
     content = source.shim_content() + "".join(path.read_text() for path in sorted(headers.glob("*.h")))
     return compiler.library_name("cuda-shim", compiler.levels()[0], content)
 
 
 def shim_files() -> tuple[list[str], list[str]]:
-    """The shim's files, and the folders of its headers: XLA's FFI and nothing of CUDA."""
+    """Return the shim's files, and the folders of its headers: XLA's FFI and nothing of CUDA."""
     return [str(source.FOLDER / name) for name in source.SHIM], [str(source.FOLDER), jax.ffi.include_dir()]
 
 
 def open_shim() -> ctypes.CDLL:
-    """The shim: from the package, from the cache, or compiled into the cache now."""
+    """Return the shim: from the package, from the cache, or compiled into the cache now."""
     files, includes = shim_files()
     return open_library(shim_name(), compiler.levels()[0], files, includes, SYMBOLS)
 

@@ -61,20 +61,20 @@ def _library() -> ctypes.CDLL:
 
 
 def version() -> str:
-    """The version of NVRTC, such as "13.0"."""
+    """Return the version of NVRTC, such as "13.0"."""
     major, minor = ctypes.c_int(), ctypes.c_int()
     _library().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
     return f"{major.value}.{minor.value}"
 
 
 def options(arch: str, macros: Sequence[tuple[str, int]]) -> tuple[str, ...]:
-    """The options of every compilation; ``arch`` such as "sm_90"."""
+    """Return the options of every compilation; ``arch`` such as "sm_90"."""
     fixed = (f"--gpu-architecture={arch}", "-std=c++17", "-default-device")
     return (*fixed, *(f"-D{name}={value}" for name, value in sorted(macros)))
 
 
 def compile_cubin(source: str, arguments: Sequence[str]) -> bytes:
-    """The machine code of ``source``."""
+    """Return the machine code of ``source``."""
     library, program = _library(), ctypes.c_void_p()
 
     def check(code: int) -> None:

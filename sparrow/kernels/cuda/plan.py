@@ -40,7 +40,7 @@ NOTHING = Argument(NULL)
 
 
 def number(value: int) -> Argument:
-    """An unsigned 32-bit number."""
+    """Return an unsigned 32-bit number."""
     return Argument(NUMBER, value)
 
 
@@ -62,19 +62,19 @@ class Call:
         self._scratch_size = 0
 
     def input(self, array: jax.Array | None) -> Argument:
-        """An array that is read."""
+        """Return an array that is read."""
         if array is None:
             return NOTHING
         self.inputs.append(array)
         return Argument(INPUT, len(self.inputs) - 1)
 
     def output(self, shape: tuple[int, ...], dtype: Any) -> Argument:
-        """An array that is written."""
+        """Return an array that is written."""
         self.outputs.append(jax.ShapeDtypeStruct(shape, dtype))  # type: ignore[no-untyped-call]
         return Argument(OUTPUT, len(self.outputs) - 1)
 
     def in_place(self, array: jax.Array) -> Argument:
-        """An array that is read and written."""
+        """Return an array that is read and written."""
         self.input(array)
         result = self.output(array.shape, array.dtype)
         self.aliases[len(self.inputs) - 1] = result.value

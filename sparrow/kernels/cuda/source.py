@@ -35,7 +35,7 @@ class Module:
 
 
 def text(*names: str) -> str:
-    """The content of files of the source folder, one after the other."""
+    """Return the content of files of the source folder, one after the other."""
     return "".join(_read(name) for name in names)
 
 
@@ -45,7 +45,7 @@ def _read(name: str) -> str:
 
 
 def shim_content() -> str:
-    """The content of all files that the shim is made of, for hashing."""
+    """Return the content of all files that the shim is made of, for hashing."""
     return text("driver.h", "programs.h", *SHIM)
 
 
@@ -59,7 +59,7 @@ def sort_shared(tuned: tuning.SortTuning) -> int:
 
 
 def sort_module(passes: int, tuned: tuning.SortTuning) -> Module:
-    """The kernels that sort entries by row numbers of ``passes`` digits."""
+    """Return the kernels that sort entries by row numbers of ``passes`` digits."""
     shared = sort_shared(tuned)
     over = shared if shared > 48 * 1024 else 0
     macros = tuning.macros(tuned) | {"SORT_PASSES": passes}
@@ -68,7 +68,7 @@ def sort_module(passes: int, tuned: tuning.SortTuning) -> Module:
 
 
 def lookup_module(dim: int, dtype: str, out: str, bagged: bool, tuned: tuning.LookupTuning) -> Module:
-    """The kernel that pools rows of ``dim`` elements of ``dtype`` into bags of ``out``."""
+    """Return the kernel that pools rows of ``dim`` elements of ``dtype`` into bags of ``out``."""
     types = {"TABLE": TYPES[dtype], "OUT": TYPES[out]}
     macros = tuning.macros(tuned) | types | {"DIM": dim // tuned.slices, "BAGGED": int(bagged)}
     source = text("types.cuh", "memory.cuh", "group.cuh", "lookup.cu")
@@ -78,7 +78,7 @@ def lookup_module(dim: int, dtype: str, out: str, bagged: bool, tuned: tuning.Lo
 def update_module(
     step: RowStep, grads: str, gains: bool, stacked: bool, logical: bool, tuned: tuning.UpdateTuning
 ) -> Module:
-    """The kernel that updates rows by ``step``; raise `Inexpressible` where the rule has no translation."""
+    """Return the kernel that updates rows by ``step``; raise `Inexpressible` where the rule has no translation."""
     per_element = sum(bool(shape) for shape in step.slot_shapes)
     macros = tuning.macros(tuned) | {
         "DIM": step.dim // tuned.slices,

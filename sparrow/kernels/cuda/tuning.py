@@ -55,12 +55,12 @@ class UpdateTuning:
 
 
 def macros(tuning: SortTuning | LookupTuning | UpdateTuning) -> dict[str, int]:
-    """The tuning as macros of the kernels."""
+    """Return the tuning as macros of the kernels."""
     return {name.upper(): value for name, value in dataclasses.asdict(tuning).items()}
 
 
 def vector(dim: int, widest: int) -> int:
-    """The elements that a lane reads at once: a power of two that divides ``dim``, ``widest`` at most.
+    """Return the elements that a lane reads at once: a power of two that divides ``dim``, ``widest`` at most.
 
     >>> vector(128, 4), vector(6, 4), vector(7, 8)
     (4, 2, 1)
@@ -69,17 +69,17 @@ def vector(dim: int, widest: int) -> int:
 
 
 def lanes(dim: int, vector: int, given: int = 0) -> int:
-    """The lanes that share a row, as in ``src/group.cuh``."""
+    """Return the lanes that share a row, as in ``src/group.cuh``."""
     return given or min(32, 1 << (dim // vector - 1).bit_length())
 
 
 def for_sort() -> SortTuning:
-    """The tuning of every sort."""
+    """Return the tuning of every sort."""
     return SortTuning()
 
 
 def for_lookup(dim: int, dtype: str, bagged: bool) -> LookupTuning:
-    """The tuning of a lookup of rows of ``dim`` elements of ``dtype``; ``bagged``: not one entry a bag."""
+    """Return the tuning of a lookup of rows of ``dim`` elements of ``dtype``; ``bagged``: not one entry a bag."""
     width = vector(dim, 8 if dtype in HALVES else 4)
     slices = _slices(dim // width)
     vectors = dim // width // slices
@@ -98,7 +98,7 @@ def for_lookup(dim: int, dtype: str, bagged: bool) -> LookupTuning:
 
 
 def _slices(vectors: int) -> int:
-    """The fewest equal parts of at most 32 vectors each that a row is cut into; 1 where it cannot be.
+    """Return the fewest equal parts of at most 32 vectors each that a row is cut into; 1 where it cannot be.
 
     >>> _slices(32), _slices(512), _slices(250), _slices(251)
     (1, 16, 10, 1)
@@ -109,7 +109,7 @@ def _slices(vectors: int) -> int:
 
 
 def for_update(step: RowStep, grad_dtype: str) -> UpdateTuning:
-    """The tuning of an update with ``step`` and gradients of ``grad_dtype``."""
+    """Return the tuning of an update with ``step`` and gradients of ``grad_dtype``."""
     if step.dim > LONG and by_element(step) and (parts := _slices(step.dim // vector(step.dim, 4))) > 1:
         return UpdateTuning(vector(step.dim, 4), min_blocks=6, slices=parts)
     both_halves = step.dtype in HALVES and grad_dtype in HALVES

@@ -36,7 +36,7 @@ class Converted(NamedTuple):
 
 
 def convert(library: ctypes.CDLL, plan: Plan, piece: Any, words: npt.NDArray[np.int32]) -> Converted | None:
-    """Converts an Arrow record batch by ``plan`` into ``words``, (rows, width); None: the reference must do it."""
+    """Convert an Arrow record batch by ``plan`` into ``words``, (rows, width); None: the reference must do it."""
     rows, steps = len(words), plan.steps
     # The structs of Arrow's C data interface have 9 and 10 fields of 8 bytes.
     schema, array = (ctypes.c_int64 * 9)(), (ctypes.c_int64 * 10)()

@@ -69,13 +69,13 @@ def _load() -> ctypes.CDLL | str:
 
 
 def load() -> ctypes.CDLL | str:
-    """The loaded library, or the reason why there is none."""
+    """Return the loaded library, or the reason why there is none."""
     with _lock:
         return _load()
 
 
 def library() -> ctypes.CDLL | None:
-    """The loaded library; None, with one warning: NumPy does its work, with the same results."""
+    """Return the loaded library; None, with one warning: NumPy does its work, with the same results."""
     loaded = load()
     if isinstance(loaded, str):
         warn_once(f"batches are prepared by slower NumPy code: {loaded}")

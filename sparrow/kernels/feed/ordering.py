@@ -12,7 +12,7 @@ from sparrow.kernels.feed.loading import library
 
 
 def shuffled(count: int, key: int) -> npt.NDArray[np.int64] | None:
-    """The order of ``mix64(i ^ key)`` for i in ``range(count)``."""
+    """Return the order of ``mix64(i ^ key)`` for i in ``range(count)``."""
     loaded = library()
     if loaded is None:
         return None
@@ -22,7 +22,7 @@ def shuffled(count: int, key: int) -> npt.NDArray[np.int64] | None:
 
 
 def take_rows(words: npt.NDArray[np.int32], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int32] | None:
-    """The given rows of a matrix; all of them must be in range."""
+    """Return the given rows of a matrix; all of them must be in range."""
     loaded = library()
     if loaded is None or not words.flags.c_contiguous:
         return None
@@ -68,5 +68,5 @@ def take_bags(
 
 
 def address(array: npt.NDArray[Any]) -> ctypes.c_void_p:
-    """The array's memory, as compiled code takes it."""
+    """Return the array's memory, as compiled code takes it."""
     return ctypes.c_void_p(array.__array_interface__["data"][0])

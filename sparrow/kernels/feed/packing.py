@@ -76,7 +76,7 @@ def pack_bags(
 
 
 def _raw(features: Sequence[Given]) -> Any:
-    """The features as ``Given`` of pack.cc: nine numbers of 8 bytes each. An array is made faster than structures."""
+    """Return the features as ``Given`` of pack.cc: nine numbers of 8 bytes each, in one array."""
     fields: list[int] = []
     for given in features:
         size = given.ids.itemsize

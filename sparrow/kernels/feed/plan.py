@@ -70,7 +70,7 @@ class Plan:
     """Steps for record batches whose columns have one order. Holds the arrays that they point to."""
 
     def __init__(self, steps: Sequence[tuple[Step, int]], columns: Mapping[str, int]) -> None:
-        """``steps``: each with the word of a row where its values begin; -1: they are ragged."""
+        """Take the steps, each with the word of a row where its values begin; -1: they are ragged."""
         self.steps = [step for step, _ in steps]
         self.words = [word for _, word in steps]
         self._held: list[Any] = []

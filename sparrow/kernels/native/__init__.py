@@ -79,7 +79,7 @@ def update(
     *,
     threads: int = 0,
 ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
-    """Applies ``step`` once to every row that ``grads`` touches; in place where table and slots are donated."""
+    """Apply ``step`` once to every row that ``grads`` touches; in place where table and slots are donated."""
     if reason := unsupported(step):
         raise RuntimeError(f"backend 'native' cannot run {step.rule.name}: {reason}")
     from sparrow.kernels.native.library import UPDATE

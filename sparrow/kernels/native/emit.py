@@ -27,7 +27,7 @@ class RowCode:
 
 
 def emit(graph: Graph, row_type: str) -> RowCode:
-    """The C++ of ``graph``."""
+    """Return the C++ of ``graph``."""
     return _Writer(graph).code(row_type)
 
 
@@ -40,7 +40,7 @@ class _Writer(Passes):
         return RowCode("\n".join(f"  {line}" for line in lines), len(self.kept))
 
     def _inputs(self, row_type: str) -> list[str]:
-        """The inputs as local names: a number held in a local cannot be changed by a write to the row."""
+        """Return the inputs as local names: a number held in a local cannot be changed by a write to the row."""
         lines = [
             "const int32_t dim = a.dim;",
             f"{row_type}* __restrict row = static_cast<{row_type}*>(a.row);",
@@ -95,7 +95,7 @@ class _Writer(Passes):
 
 
 def _over_elements(body: list[str], reductions: list[Value]) -> list[str]:
-    """The loops that run ``body`` for every element i."""
+    """Return the loops that run ``body`` for every element i."""
     if any(value.reduction not in PARTS for value in reductions):  # in order: a maximum must not lose a NaN
         return ["for (int64_t i = 0, k = 0; i < dim; ++i) {", *_indent(body), "}"]  # all in the first part
     if not reductions:

@@ -61,7 +61,7 @@ def rules() -> Iterator[Rule]:
 
 
 def row_steps() -> Iterator[RowStep]:
-    """The row steps of all of `rules`, in all of `PRECISIONS`. The dim does not matter: the code serves any."""
+    """Return the row steps of all of `rules`, in all of `PRECISIONS`. The dim does not matter: the code serves any."""
     for rule, precision in itertools.product(rules(), PRECISIONS):
         yield RowStep(
             rule=rule.without_numbers(),

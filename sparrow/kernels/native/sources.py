@@ -12,10 +12,10 @@ ROW_STEP_HEADERS = ("row_step.h", "half.h")
 
 
 def text(*names: str) -> str:
-    """The files' content, for hashing."""
+    """Return the files' content, for hashing."""
     return "\n".join((FOLDER / name).read_text() for name in names)
 
 
 def everything() -> str:
-    """The content of all files, for hashing."""
+    """Return the content of all files, for hashing."""
     return text(*sorted(path.name for path in FOLDER.iterdir() if path.suffix in (".cc", ".h")))

@@ -30,7 +30,7 @@ class Graph:
 
 
 def build(traced: TracedStep) -> Graph:
-    """The graph of ``traced``; raise `Inexpressible` where no kernel can express it."""
+    """Return the graph of ``traced``; raise `Inexpressible` where no kernel can express it."""
     return _Builder(traced).graph()
 
 
@@ -60,7 +60,7 @@ class _Builder:
                 raise Inexpressible(f"the new {what} differs from the old in shape or type")
 
     def one(self, equation: Any, operands: list[Value]) -> Value:
-        """The value of an equation that is not a call."""
+        """Return the value of an equation that is not a call."""
         name, params = equation.primitive.name, equation.params
         if len(equation.outvars) != 1:
             raise Inexpressible(f"the primitive '{name}' has no translation")

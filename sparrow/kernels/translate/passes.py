@@ -42,7 +42,7 @@ class Passes:
         return level
 
     def _passes(self) -> dict[Value, int]:
-        """The latest pass that serves all users of a vector, so that few are kept."""
+        """Return the latest pass that serves all users of a vector, so that few are kept."""
         passes = {value: self.last for value in self.values if value.per_element}
         for value in reversed(self.values):
             for operand in value.operands:
@@ -67,11 +67,11 @@ class Passes:
         return kept
 
     def reductions(self, number: int) -> list[Value]:
-        """The sums and maxima that pass ``number`` takes."""
+        """Return the sums and maxima that pass ``number`` takes."""
         return [value for value in self.values if value.reduction and self.level[value] - 1 == number]
 
     def scalars(self, level: int) -> list[str]:
-        """The numbers per row that are known before pass ``level``."""
+        """Return the numbers per row that are known before pass ``level``."""
         return [
             f"const {value.c_type} {self.names[value]} = {self.expression(value)};"
             for value in self.values
@@ -79,7 +79,7 @@ class Passes:
         ]
 
     def vectors(self, number: int) -> list[str]:
-        """What pass ``number`` computes for element i."""
+        """Return the code of pass ``number`` for element i."""
         body: list[str] = []
         for value in self.values:
             if value.per_element and not value.leaf and self.passes[value] == number:
@@ -89,7 +89,7 @@ class Passes:
         return body
 
     def stores(self) -> list[str]:
-        """The writes of the last pass for element i."""
+        """Return the writes of the last pass for element i."""
         stores = [] if self.graph.row.leaf and self.text(self.graph.row) == "row[i]" else [("row", self.graph.row)]
         stores += [(f"slot{i}", value) for i, value in self.slots if value.per_element]
         return [f"{name}[i] = {self.text(value, self.last)};" for name, value in stores]

@@ -58,12 +58,12 @@ class Value:
 
 
 def leaf(dtype: str, text: str, per_element: bool = False) -> Value:
-    """An input or a constant, written as ``text``."""
+    """Return an input or a constant, written as ``text``."""
     return Value(dtype, per_element, (), lambda: text, leaf=True)
 
 
 def constant(number: np.generic | np.ndarray | float | int | bool, dtype: str) -> Value:
-    """A number that the code holds.
+    """Return a number that the code holds.
 
     >>> constant(0.1, "float32").write()
     '0x1.99999a0000000p-4f'

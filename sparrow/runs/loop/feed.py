@@ -167,7 +167,7 @@ class Preparer(Prepare[Prepared]):
         self._classes = {task.label for task, loss in losses if loss.label_kind == "class"}
 
     def at_once(self, rows: Block) -> Prepared | None:
-        """The batch, where each example holds one id of each feature: most batches do."""
+        """Return the batch, where each example holds one id of each feature: most batches do."""
         recipe = self._recipe(rows)
         if recipe is None or not self.unvarying.is_content:
             return None

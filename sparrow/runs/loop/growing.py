@@ -39,7 +39,7 @@ class Growing:
     def admit(
         self, state: TrainState, batches: Sequence[Prepared], go: jax.Array | None
     ) -> tuple[TrainState, tuple[Overwritten, ...]]:
-        """The state, given away, with the rows of new ids at their start, and what that overwrote."""
+        """Return the state with the rows of new ids at their start, and the overwritten values; donates it."""
         kept = []
         for new in (prepared.new for prepared in batches):
             if not new:
@@ -52,7 +52,7 @@ class Growing:
         return state, tuple(kept)
 
     def give_back(self, state: TrainState, overwritten: Sequence[Overwritten]) -> TrainState:
-        """The state, given away, as it was before `admit`."""
+        """Return the state before `admit`. The state is donated."""
         for batch, held in reversed(overwritten):
             state = _with(state, self._embedder.give_back(state.optimizer.embedding, batch, held))
         return state

@@ -74,7 +74,7 @@ class Recipe:
 
 
 def recipe(preparer: Preparer, rows: Block) -> Recipe | None:
-    """The recipe of batches such as this one; None: there is none for them."""
+    """Return the recipe of batches such as this one; None: there is none for them."""
     embedder, ids_of, places = preparer.embedder, preparer.ids_of, rows.layout.places
     if feed.library() is None or rows.others or any(place.dtype.itemsize != 4 for place in places.values()):
         return None

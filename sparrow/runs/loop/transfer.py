@@ -135,7 +135,7 @@ class Buffers:
         return self.put(arena.buffer, len(words)), layout
 
     def put(self, buffer: npt.NDArray[np.int32], words: int) -> jax.Array:
-        """The first words of a buffer on their way to the device. The copy is started, not waited for."""
+        """Start the copy of the first words of a buffer to the device, and return them."""
         on_device: jax.Array = jax.device_put(buffer[:words])
         self._words = max(self._words, words)
         if self._again:

@@ -32,14 +32,14 @@ class TableIds:
     most: list[tuple[str, int]]
 
     def lines(self) -> Iterator[str]:
-        """The counts, and a line for each of the most frequent ids."""
+        """Return the counts, and a line for each of the most frequent ids."""
         yield f"{self.table}: {sentence(self.held._asdict())}"
         width = max((len(name) for name, _ in self.most), default=0)
         yield from (f"  {name:>{width}}  {count:,} lookups" for name, count in self.most)
 
 
 def sentence(held: dict[str, int]) -> str:
-    """Counts in words, without those that are 0."""
+    """Return the counts in words, without zeros."""
     words = {
         "waiting": "waiting for a row",
         "admitted": "admitted",
@@ -53,7 +53,7 @@ def sentence(held: dict[str, int]) -> str:
 
 
 def names_of(vocabularies: Vocabularies, table: str, rows: Sequence[int]) -> list[str]:
-    """The ids of rows, as signed integers; strings are known by their hash alone."""
+    """Return the ids of rows, as signed integers; strings are known by their hash alone."""
     dynamic = vocabularies.tables[table].dynamic
     reserved = 0 if dynamic is None else dynamic.reserved
     ids = vocabularies.ids(table).view(np.int64)
@@ -65,7 +65,7 @@ def names_of(vocabularies: Vocabularies, table: str, rows: Sequence[int]) -> lis
 
 
 def with_ids(summary: dict[str, Any], vocabularies: Vocabularies | None) -> dict[str, Any]:
-    """The summary of `Traffic` with ids in place of the rows of dynamic tables, and their counts."""
+    """Return the summary of `Traffic` with ids instead of the rows of dynamic tables, and their counts."""
     if vocabularies is not None:
         for name in vocabularies.tables:
             table = summary["tables"][name]
@@ -78,7 +78,7 @@ def with_ids(summary: dict[str, Any], vocabularies: Vocabularies | None) -> dict
 
 
 def table_ids(folder: str | Path, tables: Sequence[str] = (), most: int = 10) -> list[TableIds]:
-    """The ids of the dynamic tables of a run, of its newest checkpoint; all of them, unless ``tables`` are named."""
+    """Return the ids of the dynamic tables of a run's newest checkpoint; all tables, unless ``tables`` are named."""
     from sparrow.runs.saved.restoring import extras_of
     from sparrow.runs.saved.saving import all_damaged, config_of, opened
 

@@ -92,7 +92,7 @@ class _Start:
         return held == ((held[0], *shape[1:]) if grows else shape)
 
     def _other_ids(self, table: str, old: str) -> str | None:
-        """What keeps a dynamic table from taking the ids of the old one; None: nothing."""
+        """Return the reason why a dynamic table cannot take the ids of the old one; None: it can."""
         was = f"extras/{IDS}/{old}/ids" in self.arrays
         if table not in growing(self.program):
             return f"table '{old}' of the checkpoint has a dynamic vocabulary, '{table}' has none" if was else None
