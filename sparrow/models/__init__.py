@@ -48,6 +48,7 @@ from sparrow.models.dcn_v2 import DCNv2
 from sparrow.models.dlrm import DLRM
 from sparrow.models.dlrm_hstu import DlrmHSTU
 from sparrow.models.dssm import DSSM, DSSMv2
+from sparrow.models.encoded import Encoded
 from sparrow.models.extra_losses import extra_loss, extra_losses
 from sparrow.models.functional import Functional, functional
 from sparrow.models.hstu_match import HSTUMatch
@@ -91,6 +92,7 @@ __all__ = [
     "DSSMv2",
     "DeepFM",
     "DlrmHSTU",
+    "Encoded",
     "ExtractionNetwork",
     "Functional",
     "Group",

@@ -1,18 +1,22 @@
 """Encoders: padding, truncation, empty histories and those of one element."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
 
-from sparrow.models import HSTU, MLP, Capsules, Inputs, Sequence
+from sparrow import models
+from sparrow.models import HSTU, MLP, Capsules, Encoded, Inputs, Sequence
 from sparrow.models.sequences import (
     PoolingEncoder,
     SelfAttention,
     SimpleAttention,
     TargetAttention,
     WindowAttention,
+    encoders,
 )
 from sparrow.models.sequences.hstu import append, last, prepend
 from sparrow.models.sequences.masking import masked_softmax
@@ -201,3 +205,54 @@ def test_bad_groups():
 def test_bad_options(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+ENCODERS = [
+    {"name": "pooling_encoder", "input": "history", "pooling_type": "sum", "max_length": 2},
+    {"name": "din_encoder", "input": "history", "attn_mlp": {"hidden_units": [4]}},
+    {"name": "simple_attention", "input": "other"},
+    {"name": "multi_window_din_encoder", "input": "history", "attn_mlp": {"hidden_units": [4]}, "windows_len": [1, 2]},
+    {"name": "self_attention_encoder", "input": "other", "multihead_attn_dim": 4, "num_heads": 2},
+]
+
+
+def test_encoders_in_front_of_any_model():
+    """The model gets the encoders' results behind its own features, and nothing of the histories."""
+    groups = {"all": ["item"], "history": ["item", "clicks", "kinds"], "other": ["item", "clicks"]}
+    inputs = Inputs(acts={"item": 4}, sequences={"clicks": 4, "kinds": 2}, groups=groups)
+    records = [encoders.from_dict(record) for record in ENCODERS]
+    assert [encoders.from_dict(encoders.to_dict(record)) for record in records] == records
+    assert {record["name"] for record in ENCODERS} == set(encoders.names())
+    linear = models.registry.from_dict({"name": "multi_tower", "towers": [{"input": "all"}]})
+    model = Encoded(linear, inputs, {"all": records}, rngs=nnx.Rngs(0))
+    clicks = Sequence(jnp.asarray(VALUES), jnp.asarray(LENGTHS))
+    kinds = Sequence(jnp.asarray(VALUES[:, :, :2]), jnp.asarray(LENGTHS))
+    made = model({"item": jnp.asarray(QUERY), "clicks": clicks, "kinds": kinds}, {})["logits"]
+    both = Sequence(jnp.concatenate([clicks.values, kinds.values], axis=2), clicks.lengths)
+    parts = [jnp.asarray(QUERY)]
+    for encoder, record in zip(model.encoders, ENCODERS, strict=True):
+        sequence = both if record["input"] == "history" else clicks
+        attends = ("attention" in record["name"] and "self" not in record["name"]) or "din" in record["name"]
+        parts.append(encoder(sequence, jnp.asarray(QUERY)) if attends else encoder(sequence))
+    np.testing.assert_allclose(made, model.model.logits(jnp.concatenate(parts, axis=1)), rtol=1e-5, atol=1e-6)
+    assert hash(nnx.graphdef(model)) is not None
+
+
+@pytest.mark.parametrize(
+    ("group", "record", "message"),
+    [
+        ("al", ENCODERS[1], "encoders of 'al', which is no group of the model: did you mean 'all'?"),
+        ("all", {**ENCODERS[1], "input": "histories"}, "there is no group 'histories': did you mean 'history'?"),
+        (
+            "all",
+            {**ENCODERS[2], "input": "history"},
+            "needs a candidate as long as an element of the history, 6; got 4",
+        ),
+        ("all", {**ENCODERS[3], "max_length": 3}, "has the length of its windows; remove max_length"),
+    ],
+)
+def test_bad_encoders(group, record, message):
+    inputs = Inputs(acts=INPUTS.acts, sequences=INPUTS.sequences, groups={**INPUTS.groups, "all": ["item"]})
+    linear = models.registry.from_dict({"name": "multi_tower", "towers": [{"input": "all"}]})
+    with pytest.raises(ValueError, match=re.escape(message)):
+        Encoded(linear, inputs, {group: [encoders.from_dict(record)]}, rngs=nnx.Rngs(0))

@@ -10,20 +10,28 @@
 ======================  ====================================================================================
 
 All of them take a `sparrow.models.Sequence`. Padding changes no number: elements behind an example's length have no
-weight, whatever stands there. An empty history gives zeros.
+weight, whatever stands there (but the batch statistics of a scoring MLP with use_bn or dice include it). An empty
+history gives zeros.
+
+``encoders`` knows those that make one feature of a group by the names of TorchEasyRec; `sparrow.models.Encoded` puts
+them in front of any model.
 """
 
 from sparrow.models.sequences.hstu import HSTU, HSTULayers
 from sparrow.models.sequences.pooling import PoolingEncoder
+from sparrow.models.sequences.records import EncoderRecord
+from sparrow.models.sequences.records import registry as encoders
 from sparrow.models.sequences.self_attention import SelfAttention
 from sparrow.models.sequences.target_attention import SimpleAttention, TargetAttention, WindowAttention
 
 __all__ = [
     "HSTU",
+    "EncoderRecord",
     "HSTULayers",
     "PoolingEncoder",
     "SelfAttention",
     "SimpleAttention",
     "TargetAttention",
     "WindowAttention",
+    "encoders",
 ]
