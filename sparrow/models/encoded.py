@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Sequence as Listed
+from typing import Any
 
 import jax
 from flax import nnx
@@ -50,13 +51,11 @@ class Encoded(nnx.Module):
         read = {record.input for records in encoders.values() for record in records}
         own = {name: list(names) for name, names in inputs.groups.items() if name not in read}
         self.made: tuple[tuple[str, SequenceGroup, bool], ...] = ()
-        self.encoders = nnx.List([])
+        self.encoders: nnx.List[Any] = nnx.List([])
         dims = {}
         for group, records in encoders.items():
             if group not in own:
-                raise ValueError(
-                    f"encoders of '{group}', which is no group of the model: {nearest(group, own)}"
-                )
+                raise ValueError(f"encoders of '{group}', which is no group of the model: {nearest(group, own)}")
             for index, record in enumerate(records):
                 sequences, name = inputs.sequence_group(record.input), f"{group}/{record.input}/{index}"
                 encoder, dims[name] = record.build(sequences, rngs=rngs)
