@@ -28,7 +28,7 @@ weighted: 1 where there are gains.
 ROWS_BELOW: Final = 0.7
 """Rows travel where there are fewer than this many for each sum of a bag that would."""
 
-Sizes = Mapping[str, int]
+Room = Mapping[str, int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +101,7 @@ class RoutedBatch:
         """The needs by name, as `Sizes.fit` takes them: for a mesh that belongs to this process alone."""
         return self.settle(self.needs)
 
-    def pack(self, room: Sizes, empty: Any = None) -> PackedBatch:
+    def pack(self, room: Room, empty: Any = None) -> PackedBatch:
         """Lay the batch out and copy it to the devices. ``room`` by the names of ``loose``, as agreed by all.
 
         ``empty``, as for batches of one device, is not used: the arrays do not stay on the host.

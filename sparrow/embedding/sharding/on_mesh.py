@@ -23,6 +23,7 @@ from sparrow.embedding.sharding.layout import Layout
 from sparrow.embedding.sharding.measured import DISTINCT, POOLED, ROWS, SUMS, Routed, RoutedBatch, chosen, route
 from sparrow.embedding.sharding.parts import split, split_groups
 from sparrow.embedding.sharding.shards import EVERYWHERE, Shards
+from sparrow.embedding.sharding.traffic import Traffic, traffic
 from sparrow.embedding.sizes import KINDS, Sizes, size_class
 from sparrow.embedding.specs import FeatureSpec
 from sparrow.embedding.stacking import Stack
@@ -164,6 +165,10 @@ class OnMesh:
             routed[name] = made[alike]
         room = {name: len(lookups.ids) for name, lookups in packed.lookups.items()}
         return RoutedBatch(self.layouts, routed, groups, self.settle, self.shards.put_parts, room)
+
+    def traffic(self, batch: RoutedBatch, room: Mapping[str, int]) -> dict[str, Traffic]:
+        """Return what a measured batch sends, by stack, once it is packed with ``room``."""
+        return traffic(batch, room, {stack.name: stack.dim for stack in self.stacks})
 
     def settle(self, needs: npt.NDArray[np.int32]) -> dict[str, int]:
         """Agreed needs by name, after choosing the exchange of each stack that has none yet."""

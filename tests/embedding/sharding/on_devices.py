@@ -313,6 +313,26 @@ def automatic():
     return found
 
 
+def counted_traffic():
+    """The bytes of a batch are those of the arrays that it is packed into."""
+    found = {}
+    count = len(jax.devices())
+    for exchange in ("pooled", "rows"):
+        emb = sp.Embedder(features(sp.rules.SGD(0.1)), mesh=mesh(), exchange=exchange)
+        measured = emb.measure(inputs(np.random.default_rng(0), 24))
+        room = sp.Sizes().fit(measured.loose)
+        packed = measured.pack(room)
+        for name, one in emb.sharded.traffic(measured, room).items():
+            lookups = packed.lookups[name]
+            ids = lookups.block if exchange == "pooled" else lookups.send
+            pair = lookups.sums if exchange == "pooled" else lookups.send.shape[1]
+            dim = next(stack.dim for stack in emb.stacks if stack.name == name)
+            held = (ids.nbytes // count**2 + 2 * pair * dim * 4) * (count - 1)
+            fits = 0 <= one.padding < 1 <= one.fullest and one.vectors.max() <= one.room
+            found[f"{exchange} {name}"] = bool(one.sent == held and fits and one.exchange == exchange)
+    return found
+
+
 def views():
     """First values block by block, tables and slots replaced, small blocks; and `init` inside a program."""
     blocks.BLOCK_BYTES = blocks.placed.__kwdefaults__["block_bytes"] = 512
@@ -457,8 +477,21 @@ def refusals():
     }
 
 
-CHECKS = [equal, axes, optimizer, split_params, step_program, ragged_sizes, automatic, views, exchanged_ahead, layers]
-BY_CHECK = {check.__name__: check for check in (*CHECKS, refusals)}
+CHECKS = [
+    equal,
+    axes,
+    optimizer,
+    split_params,
+    step_program,
+    ragged_sizes,
+    automatic,
+    counted_traffic,
+    views,
+    exchanged_ahead,
+    layers,
+    refusals,
+]
+BY_CHECK = {check.__name__: check for check in CHECKS}
 
 if __name__ == "__main__":
     found = {}

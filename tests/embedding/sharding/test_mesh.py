@@ -96,9 +96,13 @@ def test_meshes_of_several_axes():
 
 
 def test_the_rest_of_the_embedder():
-    found = on_devices(4, "views", "exchanged_ahead", "automatic", "ragged_sizes", "layers", "refusals")
+    found = on_devices(
+        4, "views", "exchanged_ahead", "automatic", "counted_traffic", "ragged_sizes", "layers", "refusals"
+    )
     assert all(found["views"].values()), found["views"]
     assert all(found["exchanged_ahead"].values())
+    assert len(found["counted_traffic"]) == 4
+    assert all(found["counted_traffic"].values()), found["counted_traffic"]
     assert found["automatic"] == {"bags": ["pooled"] * 2, "hot": ["rows"] * 2}
     for exchange, result in found["ragged_sizes"].items():
         assert result["programs"] <= 6, exchange

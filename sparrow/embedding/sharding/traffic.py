@@ -1,0 +1,58 @@
+"""`Traffic`: how much a batch sends between devices, how evenly, and how much of it is padding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from sparrow.embedding.sharding.measured import DISTINCT, ENTRIES, POOLED, ROWS, SUMS, WEIGHTED, RoutedBatch
+
+
+class Traffic(NamedTuple):
+    """The exchange of one stack in one batch, as seen by this process.
+
+    Attributes:
+      exchange: "pooled" or "rows".
+      vectors: sums of bags, or rows, that travel from each owner to each of this process's shards: (shards, owners).
+      room: for each pair, padding included.
+      sent: bytes that a device sends to others in a step: ids, values and gradients.
+    """
+
+    exchange: str
+    vectors: np.ndarray[tuple[int, int], np.dtype[np.int32]]
+    room: int
+    sent: int
+
+    @property
+    def fullest(self) -> float:
+        """The fullest pair over the mean; 1 is even."""
+        return float(self.vectors.max() / max(self.vectors.mean(), 1e-9))
+
+    @property
+    def padding(self) -> float:
+        """The share of the values sent that is padding."""
+        return 1.0 - float(self.vectors.mean()) / self.room
+
+
+def traffic(batch: RoutedBatch, room: Mapping[str, int], dims: Mapping[str, int]) -> dict[str, Traffic]:
+    """Return the traffic of each stack, for the room that the batch is packed with. ``dims``: the dim of each stack."""
+    made = {}
+    for name, routed in batch.routed.items():
+        size = {kind: room.get(f"{name}/{kind}", 0) for kind in (SUMS, ENTRIES, DISTINCT, WEIGHTED)}
+        shards = batch.layouts[name].shards
+        if size[SUMS] and routed.pooled is not None:
+            exchange, pair = POOLED, size[SUMS]
+            vectors = np.stack([route.sums for route in routed.pooled])
+            entries = size[ENTRIES]
+            ids = 2 * entries + pair if entries else pair
+            ids += (entries or pair) if size[WEIGHTED] else 0
+        elif routed.rows is not None:
+            exchange, pair = ROWS, size[DISTINCT]
+            vectors = np.stack([route.rows for route in routed.rows])
+            ids = pair
+        else:
+            raise ValueError(f"no room was given for the ids of stack '{name}'")
+        made[name] = Traffic(exchange, vectors, pair, 4 * (shards - 1) * (ids + 2 * pair * dims[name]))
+    return made
