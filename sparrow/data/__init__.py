@@ -12,6 +12,7 @@ from sparrow.data.features import (
     Holds,
     IdFeature,
     RawFeature,
+    RawSequenceFeature,
     SequenceFeature,
     SparseFeature,
     TableUse,
@@ -24,6 +25,7 @@ from sparrow.data.labels import Label
 from sparrow.data.negatives import ID, NegativeSampler
 from sparrow.data.pipeline import Pipeline
 from sparrow.data.prepare import Prepare
+from sparrow.data.same_lengths import check_same_lengths
 from sparrow.data.sources import (
     ClickLog,
     Criteo,
@@ -73,6 +75,7 @@ __all__ = [
     "Pipeline",
     "Prepare",
     "RawFeature",
+    "RawSequenceFeature",
     "SequenceFeature",
     "Source",
     "SparseFeature",
@@ -83,6 +86,7 @@ __all__ = [
     "Vocabulary",
     "WaitInterrupted",
     "build_vocabularies",
+    "check_same_lengths",
     "feature_specs",
     "join",
     "lookup_specs",

@@ -22,7 +22,7 @@ class Batch:
     Attributes:
       ids: (batch,) int32, -1 where there is no id, or `Ragged` where a row holds several; for `Embedder.pack`.
       numbers: (batch, dim) float32.
-      sequences: (batch, max_length) int32 ids in order, -1 after the last one.
+      sequences: `Ragged` numbers in order, (elements, dim) float32.
       labels: (batch,) float32.
       weights: (batch,) float32 sample weights.
       keys: (batch,) int64; strings are hashed.
@@ -31,7 +31,7 @@ class Batch:
 
     ids: dict[str, Values] = dataclasses.field(default_factory=dict)
     numbers: dict[str, npt.NDArray[np.float32]] = dataclasses.field(default_factory=dict)
-    sequences: dict[str, npt.NDArray[np.int32]] = dataclasses.field(default_factory=dict)
+    sequences: dict[str, Ragged] = dataclasses.field(default_factory=dict)
     labels: dict[str, npt.NDArray[np.float32]] = dataclasses.field(default_factory=dict)
     weights: dict[str, npt.NDArray[np.float32]] = dataclasses.field(default_factory=dict)
     keys: dict[str, npt.NDArray[np.int64]] = dataclasses.field(default_factory=dict)
@@ -75,7 +75,7 @@ def take(values: Values, rows: npt.NDArray[np.integer[Any]]) -> Values:
     np.cumsum(lengths, out=offsets[1:])
     at = np.repeat(values.offsets[rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
     weights = None if values.weights is None else np.take(values.weights, at, mode="clip")
-    return Ragged(np.take(values.values, at, mode="clip"), offsets, weights)
+    return Ragged(np.take(values.values, at, axis=0, mode="clip"), offsets, weights)
 
 
 def cut(values: Values, start: int, stop: int) -> Values:

@@ -26,7 +26,7 @@ def feature_specs(
     >>> [(spec.name, spec.table_spec.combiner) for spec in feature_specs([item, seen], RowwiseAdagrad(0.05))]
     [('item', 'mean'), ('seen', 'mean')]
 
-    A table has one combiner: features without a pooling take the pooling of the others.
+    The combiner belongs to the feature. One that has none pools as the first feature of its table that has one.
 
     Args:
       features: ones without a table are left out.
@@ -52,15 +52,20 @@ def lookup_specs(
             vocabulary_size=_same(name, {lookup: use.num_rows for lookup, use in members.items()}, "num_rows"),
             embedding_dim=_same(name, {lookup: use.embedding_dim for lookup, use in members.items()}, "embedding_dim"),
             optimizer=optimizer if isinstance(optimizer, Rule) else optimizer(name),
-            combiner=_combiner(name, members),  # type: ignore[arg-type]
+            combiner=_combiner(members),  # type: ignore[arg-type]
             dynamic=_same(name, {lookup: use.dynamic for lookup, use in members.items()}, "dynamic"),
             **(options or {}).get(name, {}),
         )
         for name, members in sharing.items()
     }
     return [
-        # A missing id is -1, which is ignored; all others were checked when they were read.
-        FeatureSpec(name=lookup, table_spec=tables[use.table], invalid_ids="ignore")
+        # A missing id is -1, which is to be ignored; all others were checked when they were read.
+        FeatureSpec(
+            name=lookup,
+            table_spec=tables[use.table],
+            invalid_ids="ignore",
+            combiner=None if use.is_ordered else use.combiner or "table",  # type: ignore[arg-type]
+        )
         for lookup, use in uses.items()
     ]
 
@@ -76,13 +81,5 @@ def _same(table: str, values: Mapping[str, T], field: str) -> T:
     return value
 
 
-def _combiner(table: str, members: Mapping[str, TableUse]) -> str:
-    pooled = [(lookup, use.combiner) for lookup, use in members.items() if use.combiner is not None]
-    for other, combiner in pooled[1:]:
-        first, expected = pooled[0]
-        if combiner != expected:
-            raise ValueError(
-                f"table '{table}' is shared by features that pool differently: '{first}' by {expected}, "
-                f"'{other}' by {combiner}; make them alike, or give one its own table"
-            )
-    return pooled[0][1] if pooled else "sum"
+def _combiner(members: Mapping[str, TableUse]) -> str:
+    return next((use.combiner for use in members.values() if use.combiner is not None), "sum")

@@ -9,6 +9,7 @@ from sparrow.embedding.embedder import Embedder
 from sparrow.embedding.hashing import U64, hash_integers, mix64
 from sparrow.embedding.initializers import INITIALIZERS, Constant, Initializer, Normal, Uniform, register_initializer
 from sparrow.embedding.inputs import Bags, Ragged, to_bags
+from sparrow.embedding.ordered import room_name
 from sparrow.embedding.packing import Group, Measured, PackedBatch, of_one_size
 from sparrow.embedding.row_grads import RowGrads
 from sparrow.embedding.sequences import Jagged, Sequence
@@ -53,6 +54,7 @@ __all__ = [
     "of_one_size",
     "register_initializer",
     "replaced",
+    "room_name",
     "size_class",
     "to_bags",
 ]

@@ -31,6 +31,23 @@ class Sequence(NamedTuple):
         """The values with zeros behind each example's length."""
         return jnp.where(self.mask[..., None], self.values, 0)
 
+    @property
+    def flat(self) -> jax.Array:
+        """``(batch, length * dim + 1)``: the values of an example one after the other, then its length."""
+        values = self.clean.reshape(self.values.shape[0], -1)
+        return jnp.concatenate([values, self.lengths[:, None].astype(values.dtype)], axis=1)
+
+    @classmethod
+    def of_flat(cls, flat: jax.Array, dim: int) -> Sequence:
+        """Return the inverse of `flat`.
+
+        >>> Sequence.of_flat(jnp.array([[1.0, 2.0, 0.0, 0.0, 1.0]]), 2).values.tolist()
+        [[[1.0, 2.0], [0.0, 0.0]]]
+        """
+        length = (flat.shape[1] - 1) // dim
+        lengths = jnp.clip(flat[:, -1].astype(jnp.int32), 0, length)
+        return cls(flat[:, :-1].reshape(flat.shape[0], length, dim), lengths)
+
     def first(self, length: int | None) -> Sequence:
         """Return the sequence cut to its first ``length`` elements; None: as it is."""
         if length is None or length >= self.values.shape[1]:

@@ -9,7 +9,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from sparrow.config import need
+from sparrow.config import Assembly, need
+from sparrow.embedding import Sequence
 from sparrow.exports import signature
 from sparrow.exports.contents import Parameters, described_features, exported_ids, streamed_tables, used_rows
 from sparrow.exports.folder import whole
@@ -54,8 +55,12 @@ def export(
         parameters = Parameters({"params": optimizer.params, "rest": state.rest})
         arguments = Arguments(
             parameters=jax.eval_shape(lambda: parameters.arrays),
-            acts=program.assembly.inputs.acts,
-            numbers=program.assembly.inputs.numbers,
+            acts={spec.name: flat_width(program.assembly, spec.name) for spec in program.assembly.specs},
+            numbers={
+                feature.name: flat_width(program.assembly, feature.name)
+                for feature in program.assembly.features
+                if not feature.is_sparse
+            },
         )
         functions = _functions(program, parameters)
         made = {name: exported(function, arguments) for name, function in functions.items()}
@@ -92,9 +97,12 @@ def export(
                 for name, table in program.embedder.tables.items()
             },
             lookups={
-                spec.name: LookupEntry(program.assembly.ids_of[spec.name], spec.table_spec.name, spec.invalid_ids)
+                spec.name: LookupEntry(
+                    program.assembly.ids_of[spec.name], spec.table_spec.name, spec.invalid_ids, spec.combiner
+                )
                 for spec in program.embedder.features
             },
+            same_lengths={group: list(names) for group, names in program.assembly.alike},
             files=dict(sorted(files.items())),
         )
         _written(partial / NAME, description.to_json().encode())
@@ -107,7 +115,8 @@ def _functions(program: Program, parameters: Parameters) -> dict[str, Function]:
 
     def predict(arrays: Arrays, acts: Arrays, numbers: Arrays) -> Arrays:
         tree = parameters.tree(arrays)
-        return predictions(tasks, program.forward(tree["params"], tree["rest"], acts, numbers))
+        given = in_order(program.assembly, acts), in_order(program.assembly, numbers)
+        return predictions(tasks, program.forward(tree["params"], tree["rest"], *given))
 
     def tower(name: str) -> Function:
         return lambda arrays, acts, numbers: {name: predict(arrays, acts, numbers)[name]}
@@ -116,6 +125,20 @@ def _functions(program: Program, parameters: Parameters) -> dict[str, Function]:
     if any(is_matching(task) for task in tasks.values()):
         functions |= {name: tower(name) for name in VECTORS}
     return functions
+
+
+def flat_width(assembly: Assembly, name: str) -> int:
+    """Return the width of one argument: of a sequence, that of `Sequence.flat`."""
+    inputs = assembly.inputs
+    if name in assembly.lengths:
+        return assembly.lengths[name] * inputs.sequences[name] + 1
+    return inputs.acts[name] if name in inputs.acts else inputs.numbers[name]
+
+
+def in_order(assembly: Assembly, given: Arrays) -> dict[str, Any]:
+    """Return the arguments with sequences as the model takes them."""
+    dims = assembly.inputs.sequences
+    return {name: Sequence.of_flat(array, dims[name]) if name in dims else array for name, array in given.items()}
 
 
 def _entry(program: Program, name: str, made: Exported) -> FunctionEntry:

@@ -23,7 +23,7 @@ PROGRAM: Final = ".stablehlo"
 PREDICT: Final = "predict"
 """The function that every export has."""
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 """The format version of an export. It changes when an older loader could not read, or would misread, its files."""
 
 
@@ -43,11 +43,19 @@ class TableEntry:
 
 @dataclasses.dataclass(frozen=True)
 class LookupEntry:
-    """One activation: which feature's ids are looked up in which table."""
+    """One activation: which feature's ids are looked up in which table, and how.
+
+    Attributes:
+      feature: the feature whose ids are looked up.
+      table: the table.
+      invalid_ids: the treatment of ids outside the table.
+      combiner: the pooling of a bag; "table": the table's; null: the rows stay in order.
+    """
 
     feature: str
     table: str
     invalid_ids: str
+    combiner: str | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,8 +92,9 @@ class FunctionEntry:
       inputs: the columns it needs, by name.
       outputs: the arrays that it returns, by name.
       parameters: the arrays of the parameters' file that it takes.
-      lookups: the activations that it takes, (batch, dim) float32.
-      numbers: the dense features that it takes, (batch, dim) float32.
+      lookups: the activations that it takes, (batch, dim) float32. A feature in order has its rows one after the
+        other, then their number: (batch, max_length * dim + 1).
+      numbers: the dense features that it takes, (batch, dim) float32, or in order as above.
     """
 
     file: str
@@ -114,6 +123,7 @@ class Description:
       tables: the tables by name, all in ``tables.safetensors``.
       lookups: the lookups by the name of the activation.
       functions: "predict", and one for each tower where there are two.
+      same_lengths: by group, the features whose sequences must have one length.
       files: the files by path in the export.
     """
 
@@ -130,6 +140,7 @@ class Description:
     features: list[dict[str, Any]]
     tables: dict[str, TableEntry]
     lookups: dict[str, LookupEntry]
+    same_lengths: dict[str, list[str]]
     files: dict[str, Fingerprint]
 
     def to_json(self) -> str:

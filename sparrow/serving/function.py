@@ -10,12 +10,12 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.data import Batch, Converter, Feature, Tables
+from sparrow.data import Batch, Converter, Feature, Tables, check_same_lengths
 from sparrow.embedding import FeatureSpec, size_class, to_bags
 from sparrow.serving.description import Description, FunctionEntry
 from sparrow.serving.ids import KnownIds
 from sparrow.serving.kept_programs import KeptPrograms
-from sparrow.serving.lookup import pooled
+from sparrow.serving.lookup import flat, ordered, pooled
 from sparrow.serving.untyped import with_types
 
 KEPT: Final = 64
@@ -56,6 +56,9 @@ class Function:
         self._ids_of = {lookup: description.lookups[lookup].feature for lookup in self.entry.lookups}
         read = {*self._ids_of.values(), *self.entry.numbers}
         self.features = tuple(feature for feature in features if feature.name in read)
+        self._lengths = {feature.name: feature.sequence_length for feature in self.features}
+        alike = {group: [n for n in names if n in read] for group, names in description.same_lengths.items()}
+        self._alike = [(group, names) for group, names in alike.items() if len(names) > 1]
         self._specs = {lookup: specs[lookup] for lookup in self.entry.lookups}
         self._tables = {lookup: tables[spec.table_spec.name] for lookup, spec in self._specs.items()}
         self._known = {
@@ -85,11 +88,9 @@ class Function:
 
     def prepare(self, batch: Batch) -> Prepared:
         """Look a batch up, on the host."""
-        acts = {
-            lookup: pooled(self._tables[lookup], to_bags(spec, self._rows(lookup, batch)))
-            for lookup, spec in self._specs.items()
-        }
-        numbers = {name: _part(batch.numbers, name) for name in self.entry.numbers}
+        check_same_lengths(self._alike, batch)
+        acts = {lookup: self._activation(lookup, batch) for lookup in self._specs}
+        numbers = {name: self._number(name, batch) for name in self.entry.numbers}
         size = len(next(iter({**acts, **numbers}.values())))
         # A function is compiled for each number of rows: rounding up leaves a few of all the sizes that a service sees.
         filled = size_class(size) if self._fill and size else size
@@ -99,6 +100,19 @@ class Function:
         """Return the rows that a lookup reads."""
         given = _part(batch.ids, self._ids_of[lookup])
         return self._known[lookup].rows_of(lookup, given) if lookup in self._known else given
+
+    def _activation(self, lookup: str, batch: Batch) -> Array:
+        spec, table, feature = self._specs[lookup], self._tables[lookup], self._ids_of[lookup]
+        ids, length = self._rows(lookup, batch), self._lengths[feature]
+        return pooled(table, to_bags(spec, ids)) if length is None else ordered(table, spec, ids, length)
+
+    def _number(self, name: str, batch: Batch) -> Array:
+        length = self._lengths[name]
+        if length is None:
+            array: Array = _part(batch.numbers, name)
+            return array
+        held = _part(batch.sequences, name)
+        return flat(held.values, held.offsets, length)
 
     def compute(self, prepared: Prepared) -> Arrays:
         """Return the outputs by name."""

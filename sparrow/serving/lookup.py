@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.embedding import Bags
+from sparrow.embedding import Bags, FeatureSpec, to_bags
 
 
 def pooled(table: npt.NDArray[Any], bags: Bags) -> npt.NDArray[np.float32]:
@@ -31,3 +32,26 @@ def pooled(table: npt.NDArray[Any], bags: Bags) -> npt.NDArray[np.float32]:
         starts = np.cumsum(bags.lengths) - bags.lengths
         sums[filled] = np.add.reduceat(rows, starts[filled], axis=0)
     return sums
+
+
+def ordered(table: npt.NDArray[Any], spec: FeatureSpec, ids: Any, length: int) -> npt.NDArray[np.float32]:
+    """Return each sequence's rows one after the other, then their number: (batch, length * dim + 1)."""
+    bags = to_bags(dataclasses.replace(spec, combiner="sum"), ids)
+    lengths = np.ones(len(bags.ids), np.int64) if bags.lengths is None else bags.lengths
+    rows = pooled(table, dataclasses.replace(bags, lengths=None, gains=None))
+    return flat(rows, np.concatenate([[0], np.cumsum(lengths)]), length)
+
+
+def flat(values: npt.NDArray[Any], offsets: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.float32]:
+    """Return sequences as `sparrow.Sequence.flat` has them, with at most ``length`` elements: the last.
+
+    >>> flat(np.array([[1.0], [2.0], [3.0]]), np.array([0, 2, 2, 3]), 2).tolist()
+    [[1.0, 2.0, 2.0], [0.0, 0.0, 0.0], [3.0, 0.0, 1.0]]
+    """
+    dim = values.shape[1]
+    kept = np.minimum(np.diff(offsets), length)
+    made = np.zeros((len(kept), length, dim), np.float32)
+    place = np.arange(kept.sum()) - np.repeat(np.cumsum(kept) - kept, kept)  # of an element in its sequence
+    rows = np.repeat(offsets[1:] - kept, kept) + place
+    made[np.repeat(np.arange(len(kept)), kept), place] = values[rows]
+    return np.concatenate([made.reshape(len(kept), length * dim), kept[:, None].astype(np.float32)], axis=1)

@@ -70,7 +70,14 @@ def lookups(about: Description, tables: Mapping[str, Array], folder: Path) -> di
         if lookup.table not in made:
             raise DataError(f"looks {shown(name)} up in a table that is not there; export again", str(folder / NAME))
     return {
-        name: _spec(folder, FeatureSpec, name=name, table_spec=made[entry.table], invalid_ids=entry.invalid_ids)
+        name: _spec(
+            folder,
+            FeatureSpec,
+            name=name,
+            table_spec=made[entry.table],
+            invalid_ids=entry.invalid_ids,
+            combiner=entry.combiner,
+        )
         for name, entry in about.lookups.items()
     }
 
@@ -91,15 +98,21 @@ def program_of(
 ) -> Any:
     """Return the program of the function ``name``, which takes the arrays that the export has for it."""
     about, entry = held.description, held.description.functions[name]
-    widths = {feature.name: feature.width for feature in features}
+    known = {feature.name: feature for feature in features}
+
+    def width(feature: str, dim: int) -> int:
+        length = known[feature].sequence_length  # each reads a feature of the export
+        return dim if length is None else length * dim + 1
+
     try:
         arguments = (
             {key: (parameters[key].shape, str(parameters[key].dtype)) for key in entry.parameters},
-            {key: ((None, about.tables[about.lookups[key].table].dim), "float32") for key in entry.lookups},
-            {key: ((None, widths[key]), "float32") for key in entry.numbers},
+            {
+                key: ((None, width(about.lookups[key].feature, about.tables[about.lookups[key].table].dim)), "float32")
+                for key in entry.lookups
+            },
+            {key: ((None, width(key, known[key].width)), "float32") for key in entry.numbers},
         )
-        for key in entry.lookups:
-            widths[about.lookups[key].feature]  # each reads a feature of the export
     except KeyError as error:
         why = f"the function '{name}' takes {error}, which the export lacks; export again"
         raise DataError(why, str(held.folder / NAME)) from None

@@ -34,6 +34,7 @@ class Assembly:
         looked up twice, and read once.
       inputs: the inputs of the model.
       item_id: the key of the item that an example chose, where negatives are drawn.
+      lengths: the most elements of each sequence in order, by the name that it has in the model.
     """
 
     features: tuple[Feature, ...]
@@ -41,10 +42,20 @@ class Assembly:
     ids_of: Mapping[str, str]
     inputs: Inputs
     item_id: str | None = None
+    lengths: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def lookups(self, ids: Mapping[str, Any]) -> dict[str, Any]:
         """Return the ids of a batch by lookup, for `sparrow.Embedder.pack`."""
         return {lookup: ids[feature] for lookup, feature in self.ids_of.items()}
+
+    @property
+    def alike(self) -> list[tuple[str, tuple[str, ...]]]:
+        """The groups with several sequences in order, whose lengths must agree, and the features of these."""
+        groups = [
+            (group, tuple(self.ids_of.get(name, name) for name in names if name in self.lengths))
+            for group, names in self.inputs.groups.items()
+        ]
+        return [(group, names) for group, names in groups if len(names) > 1]
 
 
 def assemble(config: Config) -> Assembly:
@@ -68,11 +79,31 @@ def assemble(config: Config) -> Assembly:
         raise
     except ValueError as error:
         raise ConfigError([Problem(("data", "features"), str(error))]) from None
-    numbers = {name: feature.width for name, feature in features.items() if not feature.is_sparse}
-    acts = {lookup: use.embedding_dim for lookup, use in uses.items()}
-    inputs = Inputs(acts=acts, numbers=numbers, groups=groups)
+    dims = {name: feature.width for name, feature in features.items() if not feature.is_sparse}
+    dims |= {lookup: use.embedding_dim for lookup, use in uses.items()}
+    lengths = _lengths(groups, {name: features[ids_of.get(name, name)].sequence_length for name in dims})
+    inputs = Inputs(
+        acts={name: dims[name] for name in uses if name not in lengths},
+        numbers={name: dim for name, dim in dims.items() if name not in lengths and name not in uses},
+        groups=groups,
+        sequences={name: dims[name] for name in lengths},
+    )
     item_id = None if data.negatives is None else data.negatives.id_column
-    return Assembly(tuple(data.features), tuple(specs), ids_of, inputs, item_id)
+    return Assembly(tuple(data.features), tuple(specs), ids_of, inputs, item_id, lengths)
+
+
+def _lengths(groups: Mapping[str, list[str]], lengths: Mapping[str, int | None]) -> dict[str, int]:
+    """The lengths of the sequences in order, which must be the same within a group."""
+    for group, names in groups.items():
+        ordered = [name for name in names if lengths[name] is not None]
+        for name in ordered[1:]:
+            if lengths[name] != lengths[ordered[0]]:
+                problem = (
+                    f"the sequences '{ordered[0]}' and '{name}' differ in max_length: {lengths[ordered[0]]} and "
+                    f"{lengths[name]}; sequences of one group go side by side, make them alike"
+                )
+                raise ConfigError([Problem(("model", "groups", group), problem)])
+    return {name: length for name, length in lengths.items() if length is not None}
 
 
 def train_pipeline(config: Config, prepare: Callable[[Any], Any] | None = None) -> Pipeline[Any]:
@@ -170,8 +201,6 @@ def _groups(model: Model, features: Mapping[str, Feature]) -> dict[str, list[str
         for name in names:
             if name not in features:
                 raise ConfigError([Problem(where, f"unknown feature '{name}': {nearest(name, features)}")])
-            if features[name].part == "sequences":
-                raise ConfigError([Problem(where, f"the feature '{name}' is a sequence in order; give it a pooling")])
         wide = group in model.architecture.wide_groups
         groups[group] = [name + WIDE if wide and features[name].is_sparse else name for name in names]
     used = {name for names in model.groups.values() for name in names}

@@ -5,6 +5,7 @@ from sparrow.data.features.combo import ComboFeature
 from sparrow.data.features.dynamic import DynamicRows, without_presence
 from sparrow.data.features.ids import IdFeature
 from sparrow.data.features.numeric import RawFeature
+from sparrow.data.features.raw_sequence import RawSequenceFeature
 from sparrow.data.features.sequence import SequenceFeature
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Holds",
     "IdFeature",
     "RawFeature",
+    "RawSequenceFeature",
     "SequenceFeature",
     "SparseFeature",
     "TableUse",

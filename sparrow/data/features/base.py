@@ -32,6 +32,7 @@ class TableUse:
       combiner: the combiner of the rows of a bag; None where a bag holds one id, so that any combiner fits.
       count_rows: counts the rows that the table needs, which may read a vocabulary from its file.
       dynamic: how the ids get rows, where the feature gives raw ids; None: it gives rows.
+      is_ordered: whether the rows of an example stay in order, one per element.
     """
 
     table: str
@@ -39,6 +40,7 @@ class TableUse:
     combiner: str | None
     count_rows: Callable[[], int]
     dynamic: Dynamic | None = None
+    is_ordered: bool = False
 
     @property
     def num_rows(self) -> int:
@@ -89,6 +91,11 @@ class Feature(abc.ABC):
     def is_sparse(self) -> bool:
         """Whether it has a table."""
         return self.table_use is not None
+
+    @property
+    def sequence_length(self) -> int | None:
+        """The most elements of an example, where it gives the model a sequence in order; None: it gives none."""
+        return None
 
     @property
     @abc.abstractmethod

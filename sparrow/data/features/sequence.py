@@ -1,4 +1,4 @@
-"""`SequenceFeature`: ids in order, pooled or padded."""
+"""`SequenceFeature`: ids in order, pooled or looked up one by one."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import numpy as np
 from sparrow import fields
 from sparrow.data.batch import Values
 from sparrow.data.errors import Problems
-from sparrow.data.features.base import POOLINGS, register_feature
+from sparrow.data.features.base import POOLINGS, TableUse, register_feature
 from sparrow.data.features.dynamic import without_missing_ids
 from sparrow.data.features.mapped import MappedIds, without_missing
+from sparrow.data.features.truncated import truncated
 from sparrow.embedding import Ragged
 from sparrow.kernels.feed import Step
 
@@ -21,19 +22,20 @@ from sparrow.kernels.feed import Step
 @register_feature("sequence")
 @dataclasses.dataclass(frozen=True)
 class SequenceFeature(MappedIds):
-    """Ids in order, such as the last items a user saw: pooled, or kept in order and padded.
+    """Ids in order, such as the last items a user saw: pooled, or looked up one by one and kept in order.
 
     >>> import pyarrow as pa
     >>> seen = SequenceFeature("seen", num_buckets=10, embedding_dim=8, max_length=2)
-    >>> seen.convert(pa.RecordBatch.from_pydict({"seen": [[1, 2, 3], [4]]}), Problems(2)).tolist()
-    [[2, 3], [4, -1]]
+    >>> seen.convert(pa.RecordBatch.from_pydict({"seen": [[1, 2, 3], [4]]}), Problems(2)).to_lists()
+    [[2, 3], [4]]
 
     Attributes:
       name, embedding_dim, column, num_buckets, hash_bucket_size, vocabulary, dynamic, unknown, default, separator,
         as_integer, table: as in `IdFeature`.
       max_length: the most ids of a row that are kept.
       keep: the ids of a longer row that are kept: "last" or "first".
-      pooling: "sum", "mean" or "sqrtn" of the kept ids; None: the sequence goes to the model in order.
+      pooling: "sum", "mean" or "sqrtn" of the kept ids; None: the model gets the embeddings in order, as a
+        `sparrow.Sequence`. A missing id of a list then keeps its place, with zeros as its embedding.
     """
 
     _: dataclasses.KW_ONLY
@@ -53,8 +55,18 @@ class SequenceFeature(MappedIds):
 
     @property
     def part(self) -> str:
-        """Ids if they are pooled, else sequences."""
-        return "sequences" if self.pooling is None else "ids"
+        """Ids."""
+        return "ids"
+
+    @property
+    def sequence_length(self) -> int | None:
+        """The most elements of a sequence in order; None where they are pooled."""
+        return self.max_length if self.pooling is None else None
+
+    @property
+    def table_use(self) -> TableUse:
+        """The table, and whether its rows stay in order."""
+        return dataclasses.replace(super().table_use, is_ordered=self.pooling is None)
 
     @property
     def combiner(self) -> str | None:
@@ -71,26 +83,20 @@ class SequenceFeature(MappedIds):
         step = super().step(kinds)
         if step is None:
             return None
-        return dataclasses.replace(step, max_length=self.max_length, keep_last=self.keep == "last")
+        return dataclasses.replace(
+            step, max_length=self.max_length, keep_last=self.keep == "last", keeps_missing=self.pooling is None
+        )
 
     def convert(self, columns: Any, problems: Problems) -> Values:
-        """Return `Ragged` if pooled, else (batch, max_length) int32 with -1 after the last id."""
+        """Return `Ragged`; in an ordered sequence -1 stands for a missing id of a list."""
         if self.dynamic is not None:
             ids, missing, flat = self._read_raw(columns, problems)
             offsets = np.arange(len(ids) + 1) if flat.offsets is None else flat.offsets
             bags = without_missing_ids(ids, missing, offsets, None)
         else:
             rows, flat = self._read(columns, problems)
-            bags = without_missing(rows, np.arange(len(rows) + 1) if flat.offsets is None else flat.offsets, None)
-        lengths = np.diff(bags.offsets)
-        kept = np.minimum(lengths, self.max_length)
-        starts = bags.offsets[:-1] if self.keep == "first" else bags.offsets[1:] - kept
-        offsets = np.zeros(len(kept) + 1, np.int64)
-        np.cumsum(kept, out=offsets[1:])
-        place = np.arange(offsets[-1]) - np.repeat(offsets[:-1], kept)  # the place of an id in its row
-        ids = bags.values[np.repeat(starts, kept) + place]
-        if self.pooling is not None:
-            return Ragged(ids, offsets)
-        padded = np.full((len(kept), self.max_length), -1, np.int32)
-        padded[np.repeat(np.arange(len(kept)), kept), place] = ids
-        return padded
+            if self.pooling is None and flat.offsets is not None:
+                bags = Ragged(rows, flat.offsets)
+            else:
+                bags = without_missing(rows, np.arange(len(rows) + 1) if flat.offsets is None else flat.offsets, None)
+        return truncated(bags.values, bags.offsets, self.max_length, self.keep)

@@ -34,6 +34,7 @@ class Step:
     weight_separator: str | None = None
     max_length: int = 0
     keep_last: bool = False
+    keeps_missing: bool = False
     dim: int = 1
     fill: float = 0.0
     is_required: bool = False
@@ -57,7 +58,7 @@ class _Step(ctypes.Structure):
         ("is_weighted", ctypes.c_int64),
         ("weight_separator", ctypes.c_char_p),
         ("weight_separator_size", ctypes.c_int64),
-        *((name, ctypes.c_int64) for name in ("max_length", "keep_last", "dim")),
+        *((name, ctypes.c_int64) for name in ("max_length", "keep_last", "keeps_missing", "dim")),
         ("fill", ctypes.c_double),
         *((name, ctypes.c_int64) for name in ("is_required", "is_weight", "has_limit")),
         ("limit", ctypes.c_double),
@@ -87,7 +88,7 @@ class Plan:
                 name: int(getattr(step, name))
                 for name in (
                     *("kind", "mapping", "size", "unknown", "default_row", "as_integer", "is_weighted", "max_length"),
-                    *("keep_last", "dim", "is_required", "is_weight"),
+                    *("keep_last", "keeps_missing", "dim", "is_required", "is_weight"),
                 )
             },
             columns=places,

@@ -11,8 +11,32 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.config import Assembly, Task
-from sparrow.data import COPY, ID, PACK, Batch, Block, DataError, Prepare, Stages, join, without_presence
-from sparrow.embedding import Embedder, Learned, NewRows, PackedBatch, RoutedBatch, Sizes, Vocabularies, of_one_size
+from sparrow.data import (
+    COPY,
+    ID,
+    PACK,
+    Batch,
+    Block,
+    DataError,
+    Prepare,
+    Stages,
+    check_same_lengths,
+    join,
+    without_presence,
+)
+from sparrow.embedding import (
+    Embedder,
+    Jagged,
+    Learned,
+    NewRows,
+    PackedBatch,
+    Ragged,
+    RoutedBatch,
+    Sizes,
+    Vocabularies,
+    of_one_size,
+    room_name,
+)
 from sparrow.embedding import Measured as MeasuredIds
 from sparrow.runs.loop.recipe import Recipe, recipe
 from sparrow.runs.loop.transfer import Arena, Buffers, Layout, aligned
@@ -56,6 +80,11 @@ class Feed:
         return self.parts.numbers
 
     @property
+    def sequences(self) -> dict[str, Jagged]:
+        """Numbers in order, one row per element."""
+        return self.parts.sequences
+
+    @property
     def columns(self) -> dict[str, jax.Array]:
         """Labels, sample weights and sessions, (size,), by column."""
         return self.parts.columns
@@ -86,6 +115,7 @@ class Parts(NamedTuple):
     packed: PackedBatch
     numbers: dict[str, Any]
     columns: dict[str, Any]
+    sequences: dict[str, Jagged] = {}
 
 
 class Prepared(NamedTuple):
@@ -133,6 +163,7 @@ class Measured(NamedTuple):
     room: dict[str, int]
     learned: Learned
     new: dict[str, NewRows]
+    sequences: dict[str, Ragged]
 
 
 class Preparer(Prepare[Prepared]):
@@ -156,7 +187,7 @@ class Preparer(Prepare[Prepared]):
     ) -> None:
         self._rows_of = rows_of
         self.embedder, self._assembly, self._traffic = embedder, assembly, traffic
-        self.ids_of = assembly.ids_of
+        self.ids_of, self._alike = assembly.ids_of, assembly.alike
         self.sizes = Sizes()
         self.unvarying = Unvarying()
         self.stages = Stages()
@@ -191,14 +222,17 @@ class Preparer(Prepare[Prepared]):
     def measure(self, batch: Batch) -> Measured:
         """Count the ids; sizes depend on the order of batches."""
         self.unvarying.add(batch)
+        check_same_lengths(self._alike, batch)
         ids: dict[str, Any] = batch.ids
         if batch.negatives is not None:  # the features of items hold the chosen items, then the drawn ones
             ids = {**ids, **{name: join([ids[name], drawn]) for name, drawn in batch.negatives.ids.items()}}
         lookups, new = self._assembly.lookups(ids), dict[str, NewRows]()
         if self._rows_of is not None:
             lookups, new = self._rows_of(lookups)
-        measured = self.embedder.measure(lookups)
-        return Measured(batch, measured, self.sizes.fit(measured.loose), self.sizes.learned, new)
+        measured, sequences = self.embedder.measure(lookups), _sequences(batch)
+        elements = {room_name(name): len(held.values) for name, held in sequences.items()}
+        room = self.sizes.fit({**measured.loose, **elements})
+        return Measured(batch, measured, room, self.sizes.learned, new, sequences)
 
     def finish(self, measured: Measured) -> Prepared:
         """Return the batch, ready for a step. Copies are started, not waited for."""
@@ -215,7 +249,10 @@ class Preparer(Prepare[Prepared]):
             packed = measured.ids.pack(measured.room, arena.empty)
             counted = None if self._traffic is None else self._traffic.sample(packed)
         with self.stages.timed(COPY):
-            feed = Feed.of(self._buffers, arena, Parts(packed, numbers, columns), len(batch))
+            sequences = {
+                name: _with_room(held, measured.room[room_name(name)]) for name, held in measured.sequences.items()
+            }
+            feed = Feed.of(self._buffers, arena, Parts(packed, numbers, columns, sequences), len(batch))
             new: dict[str, NewRows] = jax.device_put(measured.new)
         restarted: Any = {table: of_table.rows for table, of_table in measured.new.items()}
         return Prepared(feed, batch.keys, measured.learned, counted, new, restarted)
@@ -239,6 +276,18 @@ def alike(embedder: Embedder, feeds: Sequence[Feed]) -> tuple[Feed, ...]:
 def _numbered(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
     """Return the keys of one batch as 0, 1, ...: devices have 32 bits, and only equality within the batch matters."""
     return np.unique(keys, return_inverse=True)[1].astype(np.int32)
+
+
+def _sequences(batch: Batch) -> dict[str, Ragged]:
+    """The numbers in order, of the examples and then of the items drawn."""
+    drawn = {} if batch.negatives is None else batch.negatives.sequences
+    return {name: join([own, drawn[name]]) if name in drawn else own for name, own in batch.sequences.items()}
+
+
+def _with_room(given: Ragged, size: int) -> Jagged:
+    values = np.zeros((size, given.values.shape[1]), np.float32)
+    values[: len(given.values)] = given.values
+    return Jagged(values, given.offsets.astype(np.int32))  # type: ignore[arg-type]
 
 
 def _classes(name: str, labels: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]:

@@ -123,7 +123,7 @@ class Program:
     def loss(self, params: Any, acts: Any, rest: Any, feed: Feed) -> tuple[jax.Array, tuple[Any, ...]]:
         """Return the total loss of a batch, its terms by task, the model's outputs, and its new rest."""
         before = rest  # the same keys of dropout for the gradients of the tasks
-        outputs, rest = self.apply.train(params, rest, acts, feed.numbers)
+        outputs, rest = self.apply.train(params, rest, *self.padded(acts, feed))
         total, terms = total_loss(self.config.tasks, outputs, feed.columns)
         if self.config.train.pareto_loss_weights:
             weights = self._pareto_weights(params, acts, before, feed)
@@ -135,7 +135,7 @@ class Program:
         tasks = self.config.tasks
 
         def losses_of(params: Any) -> jax.Array:
-            outputs, _ = self.apply.train(params, rest, jax.lax.stop_gradient(acts), feed.numbers)
+            outputs, _ = self.apply.train(params, rest, *self.padded(jax.lax.stop_gradient(acts), feed))
             _, terms = total_loss(tasks, outputs, feed.columns)
             return jnp.stack([terms[task] for task in tasks])
 
@@ -148,7 +148,14 @@ class Program:
     def outputs(self, state: OptimizerState, rest: Any, feed: Feed) -> Mapping[str, jax.Array]:
         """Return the model's outputs for a batch, without dropout, in the precision that it is trained in."""
         acts = self.embedder.lookup(state.embedding, feed.packed)
-        return self.forward(state.params, rest, acts, feed.numbers)
+        return self.forward(state.params, rest, *self.padded(acts, feed))
+
+    def padded(self, acts: Mapping[str, jax.Array], feed: Feed) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the activations and numbers as the model takes them: ordered ones are `sparrow.Sequence`."""
+        lengths = self.assembly.lengths
+        sequences = {name: held.pad(lengths[name]) for name, held in feed.packed.jagged(acts).items()}
+        numbers = {name: held.pad(lengths[name]) for name, held in feed.sequences.items()}
+        return {**acts, **sequences}, {**feed.numbers, **numbers}
 
     def forward(self, params: Any, rest: Any, acts: Any, numbers: Any) -> Mapping[str, jax.Array]:
         """Return the model's outputs from the activations, as `outputs` does after the lookup."""

@@ -80,7 +80,7 @@ def recipe(preparer: Preparer, rows: Block) -> Recipe | None:
         return None
     if embedder.shards is not None or any(table.dynamic is not None for table in embedder.tables.values()):
         return None
-    if any(f.invalid_ids == "hash" or ("ids", ids_of[f.name]) not in places for f in embedder.features):
+    if any(f.is_ordered or f.invalid_ids == "hash" or ("ids", ids_of[f.name]) not in places for f in embedder.features):
         return None
     size, width, at = len(rows), rows.layout.width, 0
     made: dict[Any, tuple[Packing, Any]] = {}

@@ -46,6 +46,7 @@ struct Step {
   int64_t weight_separator_size;
   int64_t max_length;     // of a sequence; 0: it is none
   int64_t keep_last;
+  int64_t keeps_missing;  // whether a missing id of a list keeps its place in the sequence
   int64_t dim;            // of numbers
   double fill;            // where a number is missing
   int64_t is_required;    // whether a missing number makes a bad row
@@ -292,11 +293,7 @@ class Runner {
       }
     }
     if (step_.word < 0) return step_.is_weighted ? weighted_bags(begin, end) : bags(begin, end);
-    if (step_.max_length == 0) {
-      for (int64_t i = 0; i < count; ++i) *at(begin + i) = rows_[i];
-    } else {
-      padded(begin, end);
-    }
+    for (int64_t i = 0; i < count; ++i) *at(begin + i) = rows_[i];
     return true;
   }
 
@@ -319,11 +316,12 @@ class Runner {
     }
   }
 
-  // The entries of a row that hold an id, cut to the sequence's length; returns how many, moved to the front.
+  // The entries of a row that hold an id, or all, cut to the sequence's length; returns how many, moved to the front.
   int64_t kept(int32_t* rows, int64_t length) const {
     int64_t count = 0;
+    const bool keeps_all = step_.keeps_missing && !flat_.is_single;
     for (int64_t k = 0; k < length; ++k) {
-      if (rows[k] >= 0) rows[count++] = rows[k];
+      if (keeps_all || rows[k] >= 0) rows[count++] = rows[k];
     }
     if (step_.max_length == 0 || count <= step_.max_length) return count;
     if (step_.keep_last) std::memmove(rows, rows + count - step_.max_length, step_.max_length * sizeof(int32_t));
@@ -339,17 +337,6 @@ class Runner {
       from += length;
     }
     return true;
-  }
-
-  void padded(int64_t begin, int64_t end) {
-    int32_t* from = rows_.data();
-    for (int64_t row = begin; row < end; ++row) {
-      const int64_t length = flat_.length(row - begin), count = kept(from, length);
-      int32_t* to = at(row);
-      std::copy(from, from + count, to);
-      std::fill(to + count, to + step_.max_length, NO_ROW);
-      from += length;
-    }
   }
 
   bool weighted_bags(int64_t begin, int64_t end) {

@@ -1,0 +1,126 @@
+"""`RawSequenceFeature`: numbers in order: one or several per element, or buckets that have embeddings."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from sparrow import fields
+from sparrow.data.batch import Values
+from sparrow.data.errors import Problems
+from sparrow.data.features.base import Feature, Holds, TableUse, register_feature
+from sparrow.data.features.numeric import RawFeature
+from sparrow.data.features.truncated import truncated
+from sparrow.data.values import flatten, is_list, is_text, plain
+
+
+@register_feature("raw_sequence")
+@dataclasses.dataclass(frozen=True)
+class RawSequenceFeature(Feature):
+    """Numbers in order, such as the prices of the last items a user saw. Each element is read as `RawFeature` reads it.
+
+    >>> batch = pa.RecordBatch.from_pydict({"prices": ["1;2;3", None, "4"]})
+    >>> prices = RawSequenceFeature("prices", separator=";", max_length=2).convert(batch, Problems(3))
+    >>> prices.values.tolist(), prices.offsets.tolist()
+    ([[2.0], [3.0], [4.0]], [0, 2, 2, 3])
+
+    Attributes:
+      name, column, log, log10_above, log10_default, mean, std, boundaries, embedding_dim, table: as in `RawFeature`.
+      max_length: the most elements of a row that are kept.
+      keep: the elements that are kept of a longer row: "last" or "first".
+      dim: numbers of one element: a list of lists, or a text with ``value_separator`` between them.
+      separator: between the elements of a text.
+      value_separator: between the numbers of one element in a text.
+      missing: the number that stands in for a missing one (or NaN); None: a malformed row.
+    """
+
+    name: str
+    _: dataclasses.KW_ONLY
+    max_length: int
+    keep: Literal["last", "first"] = "last"
+    column: str | None = None
+    dim: int = 1
+    separator: str | None = None
+    value_separator: str | None = None
+    log: bool = False
+    log10_above: float | None = None
+    log10_default: float = -10.0
+    mean: float = 0.0
+    std: float = 1.0
+    missing: float | None = 0.0
+    boundaries: tuple[float, ...] | None = None
+    embedding_dim: int | None = None
+    table: str | None = None
+
+    def __post_init__(self) -> None:
+        where = f"feature '{self.name}'"
+        if self.boundaries is not None:
+            object.__setattr__(self, "boundaries", tuple(self.boundaries))
+        if self.element.separator is not None and self.value_separator == self.separator:
+            raise ValueError(f"{where}: separator and value_separator must differ")
+        if self.separator is not None:
+            fields.string(f"{where}: separator", self.separator)
+        fields.integer(f"{where}: max_length", self.max_length)
+        fields.choice(f"{where}: keep", self.keep, ("last", "first"))
+
+    @functools.cached_property
+    def element(self) -> RawFeature:
+        """The feature that reads one element."""
+        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(RawFeature)}
+        return RawFeature(**{**own, "separator": self.value_separator})
+
+    @property
+    def part(self) -> str:
+        """Sequences of numbers, or the ids of buckets."""
+        return "sequences" if self.boundaries is None else "ids"
+
+    @property
+    def sequence_length(self) -> int:
+        """The most elements."""
+        return self.max_length
+
+    @property
+    def width(self) -> int:
+        """``dim``, or that of the buckets' embedding."""
+        return self.element.width
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The column of numbers."""
+        return self.element.columns
+
+    @property
+    def table_use(self) -> TableUse | None:
+        """The table of the buckets, looked up element by element; None without boundaries."""
+        use = self.element.table_use
+        return None if use is None else dataclasses.replace(use, is_ordered=True)
+
+    def holds(self, column: str) -> Holds:
+        """Lists of what an element holds."""
+        text = "" if self.separator is None else f", or texts with {self.separator!r} between"
+        return Holds(f"lists of {self.element.holds(column).words}{text}")
+
+    def refuse(self, column: str, kind: Any) -> str | None:
+        """Lists of elements, or texts."""
+        if is_text(kind) and self.separator is None and self.max_length > 1:
+            return f"feature '{self.name}' needs a separator between the elements of a text, as the column holds {kind}"
+        return self.element.refuse(column, kind.value_type if is_list(kind) else kind)
+
+    def convert(self, columns: Any, problems: Problems) -> Values:
+        """`Ragged`: (elements, dim) float32, or int32 buckets."""
+        (name,) = self.columns
+        flat = flatten(plain(columns.column(name)), self.separator)
+        inner = Problems(len(flat.entries))
+        values = self.element.convert(pa.RecordBatch.from_arrays([flat.entries], [name]), inner)
+        if inner.rows is not None and inner.first is not None:
+            at, (first, _, why) = np.flatnonzero(inner.rows), inner.first
+            problems.add(name, flat.row_of(at), lambda i: why if at[i] == first else "an element cannot be read")
+        offsets = flat.offsets
+        if offsets is None:  # one element per row, or none where it is missing
+            there = ~flat.entries.is_null().to_numpy(zero_copy_only=False)
+            values, offsets = values[there], np.concatenate([[0], np.cumsum(there)])
+        return truncated(values, offsets.astype(np.int64), self.max_length, self.keep)
