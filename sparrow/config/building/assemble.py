@@ -93,7 +93,7 @@ def assemble(config: Config) -> Assembly:
 
 
 def _lengths(groups: Mapping[str, list[str]], lengths: Mapping[str, int | None]) -> dict[str, int]:
-    """The lengths of the sequences in order, which must be the same within a group."""
+    """Return the lengths of the sequences in order, which must be the same within a group."""
     for group, names in groups.items():
         ordered = [name for name in names if lengths[name] is not None]
         for name in ordered[1:]:

@@ -100,18 +100,18 @@ class RawSequenceFeature(Feature):
         return None if use is None else dataclasses.replace(use, is_ordered=True)
 
     def holds(self, column: str) -> Holds:
-        """Lists of what an element holds."""
+        """Return the words of an element, as lists."""
         text = "" if self.separator is None else f", or texts with {self.separator!r} between"
         return Holds(f"lists of {self.element.holds(column).words}{text}")
 
     def refuse(self, column: str, kind: Any) -> str | None:
-        """Lists of elements, or texts."""
+        """Take lists of elements, or texts."""
         if is_text(kind) and self.separator is None and self.max_length > 1:
             return f"feature '{self.name}' needs a separator between the elements of a text, as the column holds {kind}"
         return self.element.refuse(column, kind.value_type if is_list(kind) else kind)
 
     def convert(self, columns: Any, problems: Problems) -> Values:
-        """`Ragged`: (elements, dim) float32, or int32 buckets."""
+        """Return `Ragged`: (elements, dim) float32, or int32 buckets."""
         (name,) = self.columns
         flat = flatten(plain(columns.column(name)), self.separator)
         inner = Problems(len(flat.entries))

@@ -279,7 +279,7 @@ def _numbered(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
 
 
 def _sequences(batch: Batch) -> dict[str, Ragged]:
-    """The numbers in order, of the examples and then of the items drawn."""
+    """Return the numbers in order, of the examples and then of the items drawn."""
     drawn = {} if batch.negatives is None else batch.negatives.sequences
     return {name: join([own, drawn[name]]) if name in drawn else own for name, own in batch.sequences.items()}
 
