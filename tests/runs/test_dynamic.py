@@ -8,7 +8,8 @@ import pytest
 
 from sparrow import cli, runs
 from sparrow.config import ConfigError
-from sparrow.data import DataError
+from sparrow.data import DataError, Tables
+from sparrow.embedding import mix64
 from tests.runs import victim
 from tests.runs.cases import NAMES, case
 
@@ -94,6 +95,36 @@ def test_starting_from_another_run_takes_its_ids_along(undisturbed):
     static = "data.features[0]={kind: id, name: id_0, embedding_dim: 4, num_buckets: 60}"
     with pytest.raises(ConfigError, match="'id_0' of the checkpoint has a dynamic vocabulary, 'id_0' has none"):
         runs.train(growing("train.steps=1", start, static), stream=io.StringIO())
+
+
+def films(count, raw, seed):
+    """Ratings of films by users whose ids are small numbers, or any 64-bit ones."""
+    generator, truth = np.random.default_rng(seed), np.random.default_rng(7)
+    users, items = generator.zipf(1.3, count) % 400, generator.zipf(1.2, count) % 300
+    logits = truth.normal(size=400)[users] + truth.normal(size=300)[items]
+    liked = generator.random(count) < 1 / (1 + np.exp(-logits))
+    if raw:
+        users, items = (mix64(ids.astype(np.uint64)).view(np.int64) for ids in (users, items))
+    return Tables({"user": users, "item": items, "label": liked.astype(np.float32)})
+
+
+def test_equals_a_vocabulary_made_beforehand():
+    """Where rows start alike, raw ids train to the very results of numbered ones, whatever rows they get."""
+    results = []
+    for raw in (False, True):
+        size = {"dynamic": {"rows": 512}} if raw else {"num_buckets": 400}
+        features = [{"kind": "id", "name": name, "embedding_dim": 4, **size} for name in ("user", "item")]
+        names = ["user", "item"]
+        model = {
+            "architecture": {"name": "deepfm", "deep": {"hidden_units": [8]}},
+            "groups": {"wide": names, "deep": names},
+            "tables": [{"tables": [".*"], "initializer": {"name": "constant", "value": 0.01}}],
+        }
+        data = {"train": films(3000, raw, 1), "evaluate": films(1000, raw, 1), "features": features}
+        config = case("train.steps=11", data=data, model=model)
+        results.append(runs.train(config, stream=io.StringIO()).results)
+    assert results[0] == results[1]
+    assert results[0]["auc"] > 0.6
 
 
 def test_a_step_beyond_capacity_ends_the_run_in_one_line(tmp_path):
