@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from sparrow.config import Config, train_pipeline
+from sparrow.config import Config, ConfigError, Problem, train_pipeline
 from sparrow.plan.advice import advice
 from sparrow.plan.machine import Machine, machine
 from sparrow.plan.movement import Movement, movement
@@ -131,6 +131,9 @@ class Plan:
 
 def plan(config: Config) -> Plan:
     """Plans a run: reads one step's batches, rehearses it, measures this machine. No table is made in its size."""
+    if config.train.mesh is not None:
+        problem = "plans are of one device; give train.mesh=null to plan the run without a mesh"
+        raise ConfigError([Problem(("train", "mesh"), problem)])
     pipeline = train_pipeline(config)
     config, steps, _ = length(config, pipeline)
     program = Program.of(config)

@@ -136,6 +136,13 @@ class StartFrom(Section):
         return self
 
 
+class Mesh(Section):
+    """The devices that a run is spread over: rows of tables and examples of batches are split, the rest is copied."""
+
+    data: Count
+    """Number of devices of this process; batch sizes must be multiples of it."""
+
+
 class Train(Section):
     """How the model is trained."""
 
@@ -151,6 +158,8 @@ class Train(Section):
     """Passes over the data to make; either this or steps."""
     table_optimizers: tuple[TableOptimizer, ...] = ()
     """Tables with a rule of their own."""
+    mesh: Mesh | None = None
+    """Devices to spread tables and batches over. Default: one device."""
     accumulate: Count = 1
     """Micro-batches per optimizer step; the step equals that on one batch of them all."""
     precision: Literal["float32", "bfloat16", "float16"] = "float32"

@@ -51,6 +51,6 @@ class Compiled:
             return
         feeds = batch if isinstance(batch, tuple) else (batch,)
         sizes = " + ".join(f"{feed.size:,}" for feed in feeds)
-        held = {name: len(lookups.ids) for name, lookups in feeds[0].shapes.packed.lookups.items()}
+        held = {name: jax.tree.leaves(lookups)[0].size for name, lookups in feeds[0].shapes.packed.lookups.items()}
         ids = ", ".join(f"{name} {count:,}" for name, count in held.items())
         self.log(f"compile {self._name} program {self.programs}: batches of {sizes} examples; room for ids: {ids}")

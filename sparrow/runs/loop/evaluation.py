@@ -16,6 +16,7 @@ from sparrow.config import evaluate_pipeline
 from sparrow.optimizer import OptimizerState
 from sparrow.runs.loop.compiled import Compiled
 from sparrow.runs.loop.feed import Feed
+from sparrow.runs.loop.on_mesh import kept_everywhere
 from sparrow.runs.loop.program import Program, TrainState
 from sparrow.tasks import ScoreHistograms, Scores, States, total_loss
 
@@ -68,7 +69,8 @@ class Evaluator:
         optimizer = averaged(state.optimizer) if self._use_ema else state.optimizer
         device, host = self.scores.init(), self.scores.init_host()
         counts = self._histograms.init()
-        total, examples = jnp.zeros(()), 0
+        device, counts, total = self.program.embedder.on_its_devices((device, counts, jnp.zeros(())))
+        examples = 0
         with contextlib.closing(iter(self.pipeline)) as batches:  # type: ignore[type-var]
             for count, prepared in enumerate(itertools.islice(batches, self.program.config.evaluate.steps), 1):
                 if interrupted():
@@ -96,7 +98,8 @@ class Evaluator:
             loss, _ = total_loss(self.program.config.tasks, outputs, feed.columns)
             states = self.scores.update(states, outputs, feed.columns)
             counts = self._histograms.update(counts, outputs, feed.columns)
-            return states, counts, total + feed.size * loss, self.scores.for_host(outputs, feed.columns)
+            summed = kept_everywhere(self.program.embedder, (states, counts, total + feed.size * loss))
+            return *summed, self.scores.for_host(outputs, feed.columns)
 
         return Compiled("evaluation", update, batch=5, donate=(0, 1, 2))
 

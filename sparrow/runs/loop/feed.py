@@ -38,8 +38,9 @@ from sparrow.embedding import (
     room_name,
 )
 from sparrow.embedding import Measured as MeasuredIds
+from sparrow.runs.loop.on_mesh import Split, filled, placed
 from sparrow.runs.loop.recipe import Recipe, recipe
-from sparrow.runs.loop.transfer import Arena, Buffers, Layout, aligned
+from sparrow.runs.loop.transfer import Arena, Buffers, Layout, aligned, words
 from sparrow.runs.loop.unvarying import Unvarying
 from sparrow.runs.recorded.traffic import Counted, Traffic
 from sparrow.tasks import NEGATIVE_IDS, POSITIVE_IDS
@@ -50,12 +51,12 @@ class Feed:
     """A batch on the device: one array, and the places of its parts. Jitted functions take all of it.
 
     Attributes:
-      buffer: all arrays, one after the other.
+      buffer: all arrays, one after the other; on a mesh, the arrays.
       layout: the place of each of them.
       size: the number of examples.
     """
 
-    def __init__(self, buffer: jax.Array, layout: Layout, size: int) -> None:
+    def __init__(self, buffer: Any, layout: Layout | Split, size: int) -> None:
         self.buffer, self.layout, self.size = buffer, layout, size
 
     @classmethod
@@ -89,6 +90,12 @@ class Feed:
         """Labels, sample weights and sessions, (size,), by column."""
         return self.parts.columns
 
+    def examples(self, acts: dict[str, jax.Array]) -> dict[str, jax.Array]:
+        """Return the activations of the batch's examples, without the empty ones that fill a mesh."""
+        if isinstance(self.layout, Layout) or not self.layout.rows:
+            return acts
+        return acts | {name: acts[name][:rows] for name, rows in self.layout.rows}
+
     @property
     def shapes(self) -> Parts:
         """The arrays' shapes."""
@@ -99,12 +106,12 @@ class Feed:
         """Return the same batch with other arrays in some parts."""
         return Feed.of(Buffers(), Arena(0), self.parts._replace(**parts), self.size)
 
-    def tree_flatten(self) -> tuple[tuple[jax.Array], tuple[Layout, int]]:
+    def tree_flatten(self) -> tuple[tuple[Any], tuple[Layout | Split, int]]:
         """For JAX."""
         return (self.buffer,), (self.layout, self.size)
 
     @classmethod
-    def tree_unflatten(cls, fixed: tuple[Layout, int], arrays: tuple[jax.Array]) -> Feed:
+    def tree_unflatten(cls, fixed: tuple[Layout | Split, int], arrays: tuple[Any]) -> Feed:
         """For JAX."""
         return cls(arrays[0], *fixed)
 
@@ -164,6 +171,7 @@ class Measured(NamedTuple):
     learned: Learned
     new: dict[str, NewRows]
     sequences: dict[str, Ragged]
+    split: Split | None = None  # on a mesh
 
 
 class Preparer(Prepare[Prepared]):
@@ -226,13 +234,17 @@ class Preparer(Prepare[Prepared]):
         ids: dict[str, Any] = batch.ids
         if batch.negatives is not None:  # the features of items hold the chosen items, then the drawn ones
             ids = {**ids, **{name: join([ids[name], drawn]) for name, drawn in batch.negatives.ids.items()}}
+        split = None
+        if (shards := self.embedder.shards) is not None:
+            ids, rows = filled(ids, shards.count)
+            split = Split(tuple((lookup, rows[name]) for lookup, name in self._assembly.ids_of.items() if name in rows))
         lookups, new = self._assembly.lookups(ids), dict[str, NewRows]()
         if self._rows_of is not None:
             lookups, new = self._rows_of(lookups)
         measured, sequences = self.embedder.measure(lookups), _sequences(batch)
         elements = {room_name(name): len(held.values) for name, held in sequences.items()}
         room = self.sizes.fit({**measured.loose, **elements})
-        return Measured(batch, measured, room, self.sizes.learned, new, sequences)
+        return Measured(batch, measured, room, self.sizes.learned, new, sequences, split)
 
     def finish(self, measured: Measured) -> Prepared:
         """Return the batch, ready for a step. Copies are started, not waited for."""
@@ -247,12 +259,17 @@ class Preparer(Prepare[Prepared]):
                 columns |= self._item_ids(batch, batch.negatives)
             arena = self._buffers.arena()
             packed = measured.ids.pack(measured.room, arena.empty)
-            counted = None if self._traffic is None else self._traffic.sample(packed)
+            routed = measured.ids if isinstance(measured.ids, RoutedBatch) else packed
+            counted = None if self._traffic is None else self._traffic.sample(routed)
         with self.stages.timed(COPY):
             sequences = {
                 name: _with_room(held, measured.room[room_name(name)]) for name, held in measured.sequences.items()
             }
-            feed = Feed.of(self._buffers, arena, Parts(packed, numbers, columns, sequences), len(batch))
+            if measured.split is None:
+                feed = Feed.of(self._buffers, arena, Parts(packed, numbers, columns, sequences), len(batch))
+            else:
+                dense = placed(self.embedder, jax.tree.map(words, (numbers, columns)))
+                feed = Feed(Parts(packed, *dense, sequences), measured.split, len(batch))
             new: dict[str, NewRows] = jax.device_put(measured.new)
         restarted: Any = {table: of_table.rows for table, of_table in measured.new.items()}
         return Prepared(feed, batch.keys, measured.learned, counted, new, restarted)
@@ -264,8 +281,8 @@ class Preparer(Prepare[Prepared]):
 
 
 def alike(embedder: Embedder, feeds: Sequence[Feed]) -> tuple[Feed, ...]:
-    """Return the batches of one step, all of the same sizes: batches before a growth are padded further."""
-    if len(feeds) == 1 or len({feed.layout for feed in feeds}) == 1:
+    """Return the batches of one step, of the same sizes unless on a mesh: batches before a growth are padded further."""
+    if embedder.shards is not None or len(feeds) == 1 or len({feed.layout for feed in feeds}) == 1:
         return tuple(feeds)
     packed = of_one_size(embedder.stacks, [feed.packed for feed in feeds])
     return tuple(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sparrow.embedding import Learned
+from sparrow.embedding import Embedder, Learned
 from sparrow.runs.loop.feed import Prepared, Preparer
 
 GROWTHS, STACK = "growths", "stack/"
@@ -20,9 +20,13 @@ class LearnedSizes:
     the same size as in a run that was never stopped.
     """
 
-    def __init__(self, preparers: Mapping[str, Preparer], batch_sizes: Mapping[str, int]) -> None:
-        """Take the preparers and the number of examples in their batches, by use: ``train`` and ``evaluate``."""
-        self._preparers, self._batch_sizes = preparers, batch_sizes
+    def __init__(self, preparers: Mapping[str, Preparer], batch_sizes: Mapping[str, int], embedder: Embedder) -> None:
+        """Take the preparers and the number of examples in their batches, by use: ``train`` and ``evaluate``.
+
+        On a mesh, sizes are those of the exchange, which they also choose: a resumed run exchanges as the first one.
+        """
+        self._preparers, self._batch_sizes, self._embedder = preparers, batch_sizes, embedder
+        self._devices = 1 if embedder.shards is None else embedder.shards.count
         self._taken: Learned | None = None
 
     def took(self, batches: Sequence[Prepared]) -> None:
@@ -34,21 +38,24 @@ class LearnedSizes:
         arrays: dict[str, np.ndarray[Any, Any]] = {}
         for use, preparer in self._preparers.items():
             learned = self._taken if use == "train" and self._taken is not None else preparer.sizes.learned
-            arrays[f"{use}/{GROWTHS}"] = np.array([learned.growths, self._batch_sizes[use]], np.int64)
+            numbers = [learned.growths, self._batch_sizes[use], self._devices]
+            arrays[f"{use}/{GROWTHS}"] = np.array(numbers, np.int64)
             for stack, held in learned.held.items():
                 arrays[f"{use}/{STACK}{stack}"] = np.array([learned.seen[stack], held], np.int64)
         return arrays
 
     def restore(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        """Continue from the arrays of `state`. Batches with another number of examples learn their sizes again."""
+        """Continue from the arrays of `state`. With another number of examples or devices, sizes are learned again."""
         for use, preparer in self._preparers.items():
             if f"{use}/{GROWTHS}" not in arrays:
                 continue
-            growths, batch_size = map(int, arrays[f"{use}/{GROWTHS}"])
-            if batch_size != self._batch_sizes[use]:
+            growths, batch_size, *devices = map(int, arrays[f"{use}/{GROWTHS}"])
+            if batch_size != self._batch_sizes[use] or (devices or [1]) != [self._devices]:
                 continue
             prefix = f"{use}/{STACK}"
             stacks = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
             seen = {stack: int(pair[0]) for stack, pair in stacks.items()}
             held = {stack: int(pair[1]) for stack, pair in stacks.items()}
             preparer.sizes.learned = Learned(growths, seen, held)
+            if self._embedder.shards is not None:
+                self._embedder.sharded.adopt(held)

@@ -18,6 +18,7 @@ from sparrow.models import Functional, VariationalDropout, functional
 from sparrow.optimizer import Optimizer, OptimizerState, cast
 from sparrow.registry import nearest
 from sparrow.runs.loop.feed import Feed, Preparer, RowsOf
+from sparrow.runs.loop.on_mesh import mesh_of
 from sparrow.runs.loop.room import refuse_large_layers, refuse_large_tables
 from sparrow.runs.recorded.traffic import Traffic
 from sparrow.tasks import Scores, States, total_loss
@@ -68,6 +69,10 @@ class Program:
         if not assembly.specs:
             raise ConfigError([Problem(("data", "features"), "none of them has a table; add an id feature")])
         section = need(config.model, "model")
+        mesh = mesh_of(config)
+        if mesh is not None and assembly.lengths:
+            text = f"feature '{next(iter(assembly.lengths))}' is a sequence in order, which works on one device so far"
+            raise ConfigError([Problem(("train", "mesh"), f"{text}; leave train.mesh out")])
 
         def build() -> Any:
             rngs = nnx.Rngs(config.train.seed)
@@ -83,7 +88,10 @@ class Program:
         except ValueError as error:
             raise ConfigError([Problem(("model",), str(error))]) from None
         apply, params, rest = functional(model)
-        embedder = Embedder(assembly.specs)
+        try:
+            embedder = Embedder(assembly.specs, mesh=mesh)
+        except ValueError as error:
+            raise ConfigError([Problem(("train", "mesh"), str(error))]) from None
         try:
             trainer = optimizer(config.train, embedder)
             jax.eval_shape(trainer.tx.init, params)
@@ -113,7 +121,8 @@ class Program:
         # A step donates its buffers: these are copies of the model's own.
         params, rest = jax.tree.map(jnp.copy, self.fresh)
         embedding = self.embedder.init(jax.random.key(self.config.train.seed))
-        return TrainState(self.optimizer.init(embedding, params), rest, self.train_scores.init())
+        others = self.embedder.on_its_devices((rest, self.train_scores.init()))
+        return TrainState(self.optimizer.init(embedding, params), *others)
 
     def allocated(self) -> TrainState:
         """Return `init`, or raise `ConfigError` with the numbers where the memory cannot hold it."""
@@ -122,6 +131,7 @@ class Program:
 
     def loss(self, params: Any, acts: Any, rest: Any, feed: Feed) -> tuple[jax.Array, tuple[Any, ...]]:
         """Return the total loss of a batch, its terms by task, the model's outputs, and its new rest."""
+        acts = feed.examples(acts)
         before = rest  # the same keys of dropout for the gradients of the tasks
         outputs, rest = self.apply.train(params, rest, *self.padded(acts, feed))
         total, terms = total_loss(self.config.tasks, outputs, feed.columns)
@@ -148,7 +158,7 @@ class Program:
     def outputs(self, state: OptimizerState, rest: Any, feed: Feed) -> Mapping[str, jax.Array]:
         """Return the model's outputs for a batch, without dropout, in the precision that it is trained in."""
         acts = self.embedder.lookup(state.embedding, feed.packed)
-        return self.forward(state.params, rest, *self.padded(acts, feed))
+        return self.forward(state.params, rest, *self.padded(feed.examples(acts), feed))
 
     def padded(self, acts: Mapping[str, jax.Array], feed: Feed) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the activations and numbers as the model takes them: ordered ones are `sparrow.Sequence`."""

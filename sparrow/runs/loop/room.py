@@ -34,11 +34,12 @@ def refuse_large_tables(embedder: Embedder, dense: int = 0) -> None:
         arrays = [state.tables[stack.name], *state.slots[stack.name].values()]
         row = sum(math.prod(array.shape[1:]) * array.dtype.itemsize for array in arrays)
         sizes |= {table.name: table.vocabulary_size * row for table in stack.tables}
-    _refuse("data.features", "tables with their slots", sizes, dense)
+    devices = 1 if embedder.shards is None else embedder.shards.count
+    _refuse("data.features", "tables with their slots", sizes, dense, devices)
 
 
-def _refuse(field: str, what: str, sizes: Mapping[str, int], others: int) -> None:
-    need, place = sum(sizes.values()) + others, _free()
+def _refuse(field: str, what: str, sizes: Mapping[str, int], others: int, devices: int = 1) -> None:
+    need, place = sum(sizes.values()) + others, _free(devices)
     if place is None or place.free is None or need <= place.free:
         return
     largest = sorted(sizes, key=lambda name: -sizes[name])[:SHOWN]
@@ -47,6 +48,10 @@ def _refuse(field: str, what: str, sizes: Mapping[str, int], others: int) -> Non
     raise ConfigError([Problem(tuple(field.split(".")), f"{text}; `sparrow plan` shows what fits")])
 
 
-def _free() -> Place | None:
-    """Return the default device's memory, or the host's where the device has none of its own."""
-    return next(iter(device_memory()), None) or host_memory()
+def _free(devices: int) -> Place | None:
+    """Return the memory of so many devices together, or the host's where devices have none of their own."""
+    places = device_memory()[:devices]
+    if len(places) < 2:
+        return next(iter(places), None) or host_memory()
+    least = min((place.free for place in places if place.free is not None), default=None)
+    return Place(f"{len(places)} devices", None, None if least is None else least * len(places))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import operator
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ import jax.numpy as jnp
 
 from sparrow.runs.loop.compiled import Compiled
 from sparrow.runs.loop.feed import Feed, alike
+from sparrow.runs.loop.on_mesh import kept_everywhere
 from sparrow.runs.loop.program import Program, TrainState
 from sparrow.trees import named_leaves
 
@@ -74,18 +76,30 @@ def train_step(program: Program, log: Callable[[str], None] | None = None) -> Tr
         dense = named_leaves(gradients.dense)
         norms = {path: jnp.linalg.norm(x) for path, x in dense.items()} if "gradient_norm" in summaries else {}
         kept = dense if "gradient" in summaries else {}
-        return TrainState(new, rest, metrics), Report(info.loss, _sum(terms), info.grad_norm, norms, kept, go)
+        report = Report(info.loss, _sum(terms), info.grad_norm, norms, kept, go)
+        return _settled(program, TrainState(new, rest, metrics)), kept_everywhere(program.embedder, report)
 
     compiled = Compiled("training", step, batch=1, donate=(0,))
     compiled.log = log
 
     def run(state: TrainState, feeds: tuple[Feed, ...], go: Any = None) -> tuple[TrainState, Report]:
-        made: tuple[TrainState, Report] = compiled(
-            state, alike(program.embedder, feeds), jnp.array(True) if go is None else go
-        )
+        go = program.embedder.on_its_devices(jnp.array(True)) if go is None else go
+        made: tuple[TrainState, Report] = compiled(state, alike(program.embedder, feeds), go)
         return made
 
     return run
+
+
+def _settled(program: Program, state: TrainState) -> TrainState:
+    """Return the state with everything but tables and slots on all devices."""
+    embedding = state.optimizer.embedding
+    optimizer: Any = dataclasses.replace(state.optimizer, embedding=None)  # type: ignore[arg-type]
+    numbers = embedding.step, embedding.seed
+    (step, seed), optimizer, rest, metrics = kept_everywhere(
+        program.embedder, (numbers, optimizer, state.rest, state.metrics)
+    )
+    embedding = dataclasses.replace(embedding, step=step, seed=seed)
+    return TrainState(dataclasses.replace(optimizer, embedding=embedding), rest, metrics)
 
 
 def _sum(terms: Sequence[dict[str, jax.Array]]) -> dict[str, jax.Array]:

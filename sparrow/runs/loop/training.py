@@ -114,7 +114,7 @@ def _train(
     pipeline.prepare = recorder.prepare
     has_data = config.data is not None and config.data.evaluate is not None
     evaluator = Evaluator(program) if has_data else None
-    sizes = _learned_sizes(config, recorder, evaluator)
+    sizes = _learned_sizes(program, recorder, evaluator)
     growing = Growing(program)
     extras = {**recorder.extras, "sizes": sizes, IDS: growing, **extras}
     lines += [note] if note else []
@@ -388,12 +388,13 @@ def _first(program: Program, log: Callable[[str], None]) -> TrainState:
     return program.allocated() if start is None else started(program, start, log)
 
 
-def _learned_sizes(config: Config, recorder: Recorder, evaluator: Evaluator | None) -> LearnedSizes:
+def _learned_sizes(program: Program, recorder: Recorder, evaluator: Evaluator | None) -> LearnedSizes:
+    config = program.config
     preparers, batch_sizes = {"train": recorder.prepare}, {"train": config.train.batch_size}
     if evaluator is not None:
         preparers["evaluate"] = evaluator.prepare
         batch_sizes["evaluate"] = config.evaluate.batch_size or config.train.batch_size
-    return LearnedSizes(preparers, batch_sizes)
+    return LearnedSizes(preparers, batch_sizes, program.embedder)
 
 
 def _check_metrics(config: Config, evaluator: Evaluator | None) -> None:

@@ -72,8 +72,8 @@ class Arena:
         """Return all arrays of the tree in one buffer, and its layout."""
         leaves, structure = jax.tree.flatten(tree)
         unique = {id(leaf): leaf for leaf in leaves}
-        words = {key: _words(leaf) for key, leaf in unique.items() if key not in self._made}
-        needed = self._used + sum(array.size + -array.size % ALIGNED for array in words.values())
+        copied = {key: words(leaf) for key, leaf in unique.items() if key not in self._made}
+        needed = self._used + sum(array.size + -array.size % ALIGNED for array in copied.values())
         buffer = self.buffer
         if needed > len(buffer):
             buffer = aligned(needed)
@@ -83,7 +83,7 @@ class Arena:
             if key in self._made:
                 places[key] = Place(self._made[key][1], leaf.shape, leaf.dtype.name)
                 continue
-            array = words[key]
+            array = copied[key]
             buffer[at : at + array.size].reshape(array.shape)[...] = array.view(np.int32)
             places[key] = Place(at, array.shape, array.dtype.name)
             at += array.size + -array.size % ALIGNED
@@ -98,7 +98,7 @@ def aligned(words: int) -> npt.NDArray[np.int32]:
     return memory[skip : skip + words]
 
 
-def _words(leaf: Any) -> npt.NDArray[Any]:
+def words(leaf: Any) -> npt.NDArray[Any]:
     """Return the leaf as values of 32 bits."""
     array = np.asarray(leaf)
     if array.dtype.itemsize == 4:

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.embedding import Embedder, PackedBatch
+from sparrow.embedding import Embedder, PackedBatch, RoutedBatch
 from sparrow.runs.recorded.row_counts import RowCounts, rows_counted
 
 HOTTEST: Final = 20
@@ -34,7 +34,7 @@ Counted = dict[str, Rows]
 """The lookups of one batch, by table."""
 
 
-def count(embedder: Embedder, packed: PackedBatch) -> Counted:
+def count(embedder: Embedder, packed: PackedBatch | RoutedBatch) -> Counted:
     """Return the number of lookups of each row in one batch. Padding and ignored ids are not counted.
 
     >>> import sparrow as sp
@@ -45,7 +45,7 @@ def count(embedder: Embedder, packed: PackedBatch) -> Counted:
     """
     counted: Counted = {}
     for stack in embedder.stacks:
-        ids = np.sort(np.asarray(packed.lookups[stack.name].ids))
+        ids = np.sort(_ids(packed, stack.name))
         ids = ids[slice(*np.searchsorted(ids, (0, stack.num_rows)))]  # the rest is padding, and ids to ignore
         first = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]])) if len(ids) else np.zeros(0, np.int64)
         rows, counts = ids[first].astype(np.int64), np.diff(first, append=len(ids))
@@ -54,6 +54,12 @@ def count(embedder: Embedder, packed: PackedBatch) -> Counted:
             part = slice(*np.searchsorted(rows, (span.start, span.stop)))
             counted[table.name] = Rows(rows[part] - span.start, counts[part])
     return counted
+
+
+def _ids(packed: PackedBatch | RoutedBatch, stack: str) -> npt.NDArray[np.int32]:
+    if isinstance(packed, RoutedBatch):
+        return np.concatenate([part.ids for part in packed.routed[stack].parts])
+    return np.asarray(packed.lookups[stack].ids)
 
 
 class _Table:
@@ -109,7 +115,7 @@ class Traffic:
         """The bytes of memory, at most."""
         return sum(table.rows.nbytes for table in self._tables.values())
 
-    def sample(self, packed: PackedBatch) -> Counted | None:
+    def sample(self, packed: PackedBatch | RoutedBatch) -> Counted | None:
         """Return the counts of a batch that is still on the host; None where there is no time for it."""
         now = self._clock()
         if self._began is None:

@@ -16,6 +16,7 @@ from sparrow.checkpoint import CheckpointError, Checkpoints, Damaged, Saved, Van
 from sparrow.config import Config, ConfigError, Problem, dumps, loads
 from sparrow.data import DataError
 from sparrow.files import replace_file
+from sparrow.runs.loop.on_mesh import on_these_devices
 from sparrow.runs.loop.program import Program, TrainState
 from sparrow.runs.loop.progress import Progress
 from sparrow.runs.saved.differences import differences
@@ -170,7 +171,7 @@ def load(
       log: receives a line for each note, such as a damaged checkpoint; by default notes are warnings.
     """
     for saved in opened(folder, step, log):
-        given = _config_as_given(saved) if config is None else config
+        given = on_these_devices(_config_as_given(saved), log or warn) if config is None else config
         program = Program.of(Vocabularies.saved(saved).owned(given, run_of(saved), log or warn))
         try:
             return program, restored(program, saved, log or warn)

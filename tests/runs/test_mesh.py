@@ -1,0 +1,67 @@
+"""Runs on a mesh: the numbers of one device, stopped and resumed, and clear refusals."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def on_devices(count, *arguments):
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}"
+    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
+    program = [sys.executable, Path(__file__).with_name("on_devices.py"), *map(str, arguments)]
+    done = subprocess.run(program, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    return on_devices(4, "numbers", "refusals", tmp_path_factory.mktemp("mesh"))
+
+
+def test_a_mesh_trains_to_the_numbers_of_one_device(found):
+    """Also where the last batch of the evaluation cannot be split evenly."""
+    numbers = found["numbers"]
+    assert numbers["devices"] == 4
+    assert numbers["gap"] < 1e-6
+    assert numbers["loss"][0] == pytest.approx(numbers["loss"][1], rel=1e-6)
+    assert numbers["auc"][0] == pytest.approx(numbers["auc"][1], abs=1e-6)
+    assert numbers["programs"] == 0, "a program was compiled again"
+    rows, gap = numbers["predictions"]
+    assert rows == 29
+    assert gap < 1e-6
+
+
+def test_a_resumed_run_has_the_bits_of_one_that_never_stopped(found):
+    numbers = found["numbers"]
+    assert numbers["stopped"]
+    assert numbers["resumed"]
+    assert numbers["sizes"]
+
+
+def test_refusals(found):
+    refused = found["refusals"]
+    assert refused["many"].startswith("train.mesh.data: 16 devices are asked for, and there are 4;")
+    assert "train.batch_size: 63 examples cannot be split evenly over the 2 devices" in refused["batch"]
+    assert "evaluate.batch_size: 65 examples cannot be split evenly over the 2 devices" in refused["batch"]
+    assert "train.mesh.rows: unknown field" in refused["axis"]
+    assert refused["none"] == "train.mesh.data: must be at least 1, got 0"
+    assert "is dynamic" in refused["dynamic"]
+    assert refused["plan"].startswith("train.mesh: plans are of one device")
+
+
+@pytest.mark.slow
+def test_a_run_moves_to_other_devices(tmp_path):
+    found = on_devices(4, "moved", tmp_path)
+    for count in ("1", "2"):
+        gap, told = found[count]
+        assert gap < 1e-6, count
+        assert told, count
+    assert "cannot be split evenly over the 3 devices" in found["3"]
+    assert found["served"] < 1e-6
