@@ -281,7 +281,7 @@ class Preparer(Prepare[Prepared]):
 
 
 def alike(embedder: Embedder, feeds: Sequence[Feed]) -> tuple[Feed, ...]:
-    """Return the batches of one step, of the same sizes unless on a mesh: batches before a growth are padded further."""
+    """Return the batches of one step, padded to one size where a growth came between them; not on a mesh."""
     if embedder.shards is not None or len(feeds) == 1 or len({feed.layout for feed in feeds}) == 1:
         return tuple(feeds)
     packed = of_one_size(embedder.stacks, [feed.packed for feed in feeds])
