@@ -268,8 +268,8 @@ class Preparer(Prepare[Prepared]):
             if measured.split is None:
                 feed = Feed.of(self._buffers, arena, Parts(packed, numbers, columns, sequences), len(batch))
             else:
-                dense = placed(self.embedder, jax.tree.map(words, (numbers, columns)))
-                feed = Feed(Parts(packed, *dense, sequences), measured.split, len(batch))
+                numbers, columns = placed(self.embedder, jax.tree.map(words, (numbers, columns)))
+                feed = Feed(Parts(packed, numbers, columns, sequences), measured.split, len(batch))
             new: dict[str, NewRows] = jax.device_put(measured.new)
         restarted: Any = {table: of_table.rows for table, of_table in measured.new.items()}
         return Prepared(feed, batch.keys, measured.learned, counted, new, restarted)
