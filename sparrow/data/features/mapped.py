@@ -257,15 +257,13 @@ class MappedIds(SparseFeature):
         ids = parsed.values
         missing = np.zeros(len(ids), np.bool_) if parsed.missing is None else parsed.missing
         if self.default is not None and missing.any():
-            stand_in: str | int = str(self.default)
-            if not is_text(element_type(flat.entries.type)):
-                if not stand_in.removeprefix("-").isdecimal():
-                    raise ValueError(f"feature '{self.name}': default {self.default!r} is no valid id: not an integer")
-                stand_in = int(stand_in)
-            ids, missing = (
-                np.where(missing, raw_ids(pa.array([stand_in]), self.as_integer).values, ids),
-                missing & False,
-            )
+            written = str(self.default)
+            is_whole = not is_text(element_type(flat.entries.type))
+            if is_whole and not written.removeprefix("-").isdecimal():
+                raise ValueError(f"feature '{self.name}': default {self.default!r} is no valid id: not an integer")
+            stand_in = int(written) if is_whole else written
+            ids = np.where(missing, raw_ids(pa.array([stand_in]), self.as_integer).values, ids)
+            missing = np.zeros_like(missing)
         if parsed.bad is not None:
             at = np.flatnonzero(parsed.bad)
             problems.add(self.id_column, flat.row_of(at), lambda i: parsed.why(int(at[i])))
