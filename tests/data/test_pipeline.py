@@ -85,7 +85,7 @@ def test_every_part_stays_with_its_row():
             np.testing.assert_allclose(batch.weights["weight"][i], given["weight"][item], rtol=1e-6)
             np.testing.assert_allclose(tags.weights[offsets[i] : offsets[i + 1]], given["tag_weights"][item], rtol=1e-6)
             assert batch.keys["session"][i] == whole.keys["session"][row]
-            assert [x for x in batch.sequences["seen"][i].tolist() if x >= 0] == given["seen"][item]
+            assert batch.ids["seen"].to_lists()[i] == given["seen"][item]
 
 
 def test_shuffle_is_seeded_complete_and_different_each_epoch():
