@@ -13,7 +13,7 @@ LIBRARIES = pathlib.Path("sparrow") / "kernels" / "native" / "lib"
 
 
 class BuildWithKernels(build_py):
-    """Compiles the libraries beside the sources (an editable install uses them there) and into the build."""
+    """A build that compiles the libraries next to the sources (for an editable install) and into the build."""
 
     def run(self) -> None:
         """Build the kernels; a failure to compile is reported, and does not fail the build."""
@@ -24,7 +24,7 @@ class BuildWithKernels(build_py):
             from sparrow.kernels.native.shipped import build
 
             made = build(ROOT / LIBRARIES)
-        except Exception as error:  # whatever is missing on this machine
+        except Exception as error:  # such as a missing compiler
             self.warn(f"the CPU kernels were not compiled ({error}); they will be on first use, where possible")
             return
         finally:

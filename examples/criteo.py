@@ -1,4 +1,4 @@
-"""Trains examples/deepfm_criteo.yaml on generated files of Criteo's layout, and compares with the best possible AUC.
+"""Train examples/deepfm_criteo.yaml on generated files of Criteo's layout, and compare with the best possible AUC.
 
 python examples/criteo.py [FOLDER] [--rows 1000000] [FIELD=VALUE ...]
 """

@@ -1,9 +1,9 @@
-"""A loss of one's own: counts, as a Poisson distribution has them, trained from a config and followed to a service.
+"""A custom loss: counts with a Poisson distribution, trained from a config, predicted and served.
 
 python examples/custom_loss.py [FOLDER] [--steps 400]
 
 A loss describes the output that it trains: here the logarithm of the expected count. `prediction` makes the count
-of it, and every part after training asks it: metrics, files of predictions, exports and services.
+of it, and every part after training calls it: metrics, files of predictions, exports and services.
 
 From the command line, with the class in a file of its own: sparrow train CONFIG --import FILE
 """

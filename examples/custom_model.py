@@ -1,4 +1,4 @@
-"""A model of one's own: registered, trained from a config, exported, and served by a process that lacks its code.
+"""A custom model: registered, trained from a config, exported, and served by a process that lacks its code.
 
 python examples/custom_model.py [FOLDER] [--steps 600]
 
@@ -33,7 +33,7 @@ class FwFM(nnx.Module):
     """
 
     def __init__(self, inputs: models.Inputs, *, use_linear: bool = True, rngs: nnx.Rngs):
-        # The options after the star are what a config may set; numbers, names, lists and dataclasses will do.
+        # A config may set the options after the star: numbers, names, lists and dataclasses.
         inputs.check("FwFM", required=["fields"])
         self.fields = inputs.vectors("fields")
         pairs = FIELDS * (FIELDS - 1) // 2

@@ -1,4 +1,4 @@
-"""A rule of one's own: the equation for one row, and a small model whose tables it trains, beside two shipped rules.
+"""A custom rule: the equation for one row, and a small model whose tables it trains, compared with two shipped rules.
 
 python examples/custom_rule.py [--steps 300]
 """

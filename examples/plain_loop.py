@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--precision", default="float32")
     arguments = parser.parse_args()
 
-    # The model, dense layers over what the tables give, as pure functions; `rest` holds the keys of dropout.
+    # The model, dense layers over the activations, as pure functions; `rest` holds the keys of dropout.
     model = models.DeepFM(inputs, deep=models.MLP((32,), dropout_ratio=0.1), rngs=nnx.Rngs(0))
     apply, params, rest = models.functional(model)
 

@@ -1,10 +1,10 @@
-"""Generates sessions of users and items, and trains a config of this folder on them.
+"""Generate sessions of users and items, and train a config of this folder on them.
 
 python examples/sessions.py dssm.yaml [FOLDER] [--rows 100000] [FIELD=VALUE ...]
 python examples/sessions.py mmoe.yaml [FOLDER] [--rows 100000] [FIELD=VALUE ...]
 
 A user has a taste, an item a character: the better they go together, the likelier a click, and a purchase after it.
-``impressions.parquet`` holds what was shown, ``chosen.parquet`` only what was clicked, for models that match.
+``impressions.parquet`` holds the shown items, ``chosen.parquet`` only the clicked ones, for models that match.
 """
 
 import argparse

@@ -23,7 +23,7 @@ def is_zero(value: Any) -> bool:
 
 
 def is_number(value: Any) -> bool:
-    """Return True for a finite Python or NumPy number that is no bool."""
+    """Return True for a finite Python or NumPy number that is not a bool."""
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
-BITS = 6  # of a digit: 2**26 digits add up without overflow
+BITS = 6  # bits of a digit: 2**26 digits add up without overflow
 DIGITS = 8
 
 
@@ -20,7 +20,7 @@ def sum_in_any_order(parts: Sequence[jax.Array], axes: tuple[str, ...] = ()) -> 
 
     Args:
       parts: (any,) float32 each, not negative; up to 2**26 numbers in all.
-      axes: of a mesh, over which the numbers are spread.
+      axes: the axes of a mesh over which the numbers are spread.
 
     >>> a, b = jnp.array([1e8, 3.0, 1e-3]), jnp.array([0.25])
     >>> float(sum_in_any_order([a, b])) == float(sum_in_any_order([jnp.concatenate([b, a])[::-1]])) == 1e8

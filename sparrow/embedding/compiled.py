@@ -1,7 +1,7 @@
 """Packing by compiled code: one pass over the ids of all features of a stack, without the interpreter's lock.
 
-It takes arrays and `Ragged` bags of arrays, which is what a pipeline gives. Other inputs, and those that are wrong, are
-left to NumPy, which gives the same arrays and explains what is wrong.
+It takes arrays and `Ragged` bags of arrays, as a pipeline makes them. Other inputs, and wrong ones, are left to NumPy,
+which makes the same arrays and explains mistakes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Given:
 
     Attributes:
       features: in the order of the stack's features.
-      num_rows: of the stack: the number of the row that is none.
+      num_rows: the rows of the stack, and the number for an id without a row.
     """
 
     features: list[feed.Given]
@@ -39,7 +39,7 @@ class Given:
 
     @property
     def num_bags(self) -> list[int]:
-        """Of each feature."""
+        """The number of bags of each feature."""
         return [_num_bags(given) for given in self.features]
 
     @property

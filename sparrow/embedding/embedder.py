@@ -64,7 +64,7 @@ class Embedder:
             and takes arrays of the complete batch, split over ``axis``; `pack` takes the examples of this process.
           axis: the name of the mesh's axis over which rows and examples are split, or several names. Further axes of
             the mesh hold copies.
-          exchange: how rows reach the examples. "pooled": owners of rows sum what they have of each bag. "rows": every
+          exchange: the way of rows to the examples. "pooled": owners sum their rows of each bag. "rows": every
             distinct row travels once. "auto": for each stack the one with less traffic in the first batch packed.
         """
         self.features: tuple[FeatureSpec, ...] = _check_features(features)
@@ -168,7 +168,7 @@ class Embedder:
         """Start the rows of ids that are new in a batch: values from the initializer and the id, slots at their start.
 
         Return the state, and the batch without them: call it between `pack` and the jitted step, whose program does not
-        depend on the number of new ids then. The state is given away. ``when``: nothing changes where it is false.
+        depend on the number of new ids then. The state is donated. ``when``: nothing changes where it is false.
         """
         if not batch.new:
             return state, batch

@@ -1,4 +1,4 @@
-"""Errors in place of gradients that would be silently zero. Each is raised while JAX traces, before anything runs."""
+"""Errors instead of gradients that would be silently zero. Each is raised while JAX traces, before anything runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TABLES = (
 
 @jax.custom_jvp
 def undifferentiable(table: jax.Array) -> jax.Array:
-    """Return the table; raise a TypeError where its derivative is asked for.
+    """Return the table; raise a TypeError where its derivative is requested.
 
     >>> jax.grad(lambda w, table: w * undifferentiable(table).sum())(2.0, jax.numpy.ones(3)).item()
     3.0

@@ -19,11 +19,11 @@ I = TypeVar("I", bound="type[Initializer]")
 
 
 class Initializer(abc.ABC):
-    """What a table starts from.
+    """The first values of a table.
 
     Attributes:
       independent: whether each value is drawn by itself. A large table of such values is drawn block by block, which
-        takes little memory beside the table's own.
+        takes little memory besides the table's own.
     """
 
     independent: ClassVar[bool] = False
@@ -41,14 +41,14 @@ INITIALIZERS: Final[Registry[Initializer]] = Registry("initializer", Initializer
 
 
 def register_initializer(name: str) -> Callable[[I], I]:
-    """Class decorator: makes an initializer, a frozen dataclass, known by ``name``, to config files too."""
+    """Return a class decorator that registers an initializer (a frozen dataclass) under ``name``, for configs too."""
     return INITIALIZERS.register(name)
 
 
 @register_initializer("uniform")
 @dataclasses.dataclass(frozen=True)
 class Uniform(Initializer):
-    """Evenly from ``low`` up to ``high``."""
+    """Uniform values from ``low`` up to ``high``."""
 
     independent = True
 
@@ -118,7 +118,7 @@ Draws = Callable[[jax.Array, tuple[int, int], Any], jax.Array]
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def draw(initializer: Draws, shape: tuple[int, int], dtype: str, key: jax.Array) -> jax.Array:
-    """Return a table's values. Drawn in one piece, a large table would take three times its memory beside its own."""
+    """Return a table's values. Drawn in one piece, a large table would take three times its memory besides its own."""
     num_rows, dim = shape
     size = block_rows(initializer, shape)
     if size == num_rows:
@@ -134,7 +134,7 @@ def draw(initializer: Draws, shape: tuple[int, int], dtype: str, key: jax.Array)
 
 
 def block_rows(initializer: Draws, shape: tuple[int, int]) -> int:
-    """How many rows of a table are drawn at a time: all, or a part of a large table of independent values."""
+    """Return the number of rows to draw at a time: all, or a part of a large table of independent values."""
     num_rows, dim = shape
     if num_rows * dim <= LARGE_VALUES or not getattr(initializer, "independent", False):
         return num_rows
@@ -143,7 +143,7 @@ def block_rows(initializer: Draws, shape: tuple[int, int]) -> int:
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def draw_block(initializer: Draws, shape: tuple[int, int], dtype: str, key: jax.Array, index: int) -> jax.Array:
-    """Block ``index`` of the values that `draw` gives a large table; ``shape`` is the block's."""
+    """Return block ``index`` of the values that `draw` makes for a large table; ``shape`` is the block's."""
     return initializer(jax.random.fold_in(key, index), shape, jnp.float32).astype(dtype)
 
 

@@ -1,4 +1,4 @@
-"""Inputs of a feature: from whatever the user has (lists, NumPy, Arrow, `Ragged`) to checked bags of row numbers."""
+"""Inputs of a feature: from lists, NumPy, Arrow or `Ragged` to checked bags of row numbers."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def _check_weights(name: str, weights: Any, count: int) -> Floats | None:
 def _in_range(
     feature: FeatureSpec, values: Ints, offsets: Ints | None
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_] | None]:
-    """Row numbers as a fresh int32 array, and the mask of those that count (None: all)."""
+    """Return row numbers as a fresh int32 array, and the mask of the ids that count (None: all)."""
     table = feature.table_spec
     rows = table.vocabulary_size
     # Read as unsigned, a negative id is a huge one: one pass over the ids is enough.
@@ -175,7 +175,7 @@ def _gains(
     combiner: str, lengths: npt.NDArray[np.int32] | None, weights: Floats | None, valid: npt.NDArray[np.bool_] | None
 ) -> Floats | None:
     """Return the factor of each looked-up row; None: 1."""
-    if combiner == "sum" or lengths is None:  # an ignored id reads zeros whatever its gain
+    if combiner == "sum" or lengths is None:  # an ignored id reads zeros for any gain
         return weights
     if valid is not None:
         weights = valid.astype(np.float32) if weights is None else weights * valid

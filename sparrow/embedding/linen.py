@@ -20,7 +20,7 @@ from sparrow.embedding.model_gradients import ACCUMULATES, Gradients, accumulate
 from sparrow.embedding.packing import PackedBatch
 from sparrow.embedding.specs import FeatureSpec
 
-_embedder = functools.lru_cache(maxsize=None)(Embedder)  # a Linen module is made anew at every call
+_embedder = functools.lru_cache(maxsize=None)(Embedder)  # a Linen module is made again at every call
 
 COLLECTION = "embeddings"
 """The variable collection that holds tables, slots and step, apart from "params"."""
@@ -139,7 +139,7 @@ class TrainState:
     Accumulate micro-batches with `gradients`, which can be added and scaled, and give ``apply_gradients`` the sum.
 
     Attributes:
-      step: () int32, how many updates were made.
+      step: () int32, the number of updates.
       variables: all collections of the model: "params", "embeddings" and its own.
       opt_state: the optax state.
       model: the model.

@@ -105,7 +105,7 @@ class OneDevice:
         return EmbeddingState(state.step + 1, state.seed, tables, slots)
 
     def _whole(self, stack: Stack, table: jax.Array) -> jax.Array:
-        """Return the table; XLA alone can work with one that somebody has split over devices."""
+        """Return the table; only XLA can work with one that was split over devices."""
         return table if self.backends[stack.name].name == "xla" else whole(table)
 
     def rows(self, stack: Stack, array: jax.Array, span: slice) -> Any:

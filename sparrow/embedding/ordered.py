@@ -80,7 +80,7 @@ def padded(ordered: Mapping[str, Ordered], room: Mapping[str, int]) -> dict[str,
 
 
 def as_single(features: Sequence[FeatureSpec]) -> list[FeatureSpec]:
-    """Return the features, ordered ones as features of one id per bag; -1 stands for no id."""
+    """Return the features, ordered ones as features of one id per bag; -1 means no id."""
     return [
         dataclasses.replace(feature, combiner="sum", invalid_ids="ignore") if feature.is_ordered else feature
         for feature in features

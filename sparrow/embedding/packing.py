@@ -1,4 +1,4 @@
-"""From one batch of every feature's bags to what a jitted step needs: one `Lookups` per stack."""
+"""From one batch of every feature's bags to the inputs of a jitted step: one `Lookups` per stack."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class PackedBatch:
     Attributes:
       lookups: by stack.
       groups: by stack.
-      new: rows of dynamic tables that start anew, by table; `Embedder.admit` takes them.
+      new: rows of dynamic tables that start fresh, by table; `Embedder.admit` takes them.
       offsets: by ordered feature, (batch + 1,) int32: where each sequence begins and ends among the rows.
     """
 
@@ -58,10 +58,10 @@ class Entries(NamedTuple):
     """The entries of one stack before they are packed.
 
     Attributes:
-      num_bags: of each feature.
+      num_bags: the number of bags of each feature.
       fixed: the entries of the features whose number is known: one per bag, bags of one length, or a capacity.
       loose: the entries of the other features; None where there are none.
-      lookups: packs them, in arrays with room for so many entries, which ``empty`` makes.
+      lookups: packs them, in arrays with room for a number of entries, which ``empty`` makes.
       again: reads them again with other ids for some features.
     """
 
@@ -94,7 +94,7 @@ class Measured:
         return {name: held.loose for name, held in self.entries.items() if held.loose is not None} | loose(self.ordered)
 
     def pack(self, room: Mapping[str, int], empty: Empty = np.empty) -> PackedBatch:
-        """Pack it, with room for so many loose ids by the names of `loose`. ``empty(size, dtype)`` makes the arrays."""
+        """Pack it, with the given room for loose ids, by the names in `loose`. ``empty(size, dtype)`` makes arrays."""
         made: dict[tuple[int, int], tuple[Entries, Lookups]] = {}  # stacks that share their entries go on sharing them
         lookups, groups = {}, []
         elements = padded(self.ordered, room)
@@ -136,7 +136,7 @@ def measure(
         tables = {table.name for table in stack.tables}
         members = [feature for feature in features if feature.table_spec.name in tables]
         starts = [stack.rows_of(feature.table_spec.name).start for feature in members]
-        # Stacks that are read with the same ids at the same places, as those of a wide and a deep part, share them.
+        # Stacks that are read with the same ids at the same places, such as of a wide and a deep part, share them.
         read = [(*_reading(feature, inputs), capacities.get(feature.name)) for feature in members]
         alike = (stack.num_rows, *zip(read, starts, strict=True))
         if alike not in made:
@@ -148,7 +148,7 @@ def measure(
 def _read_ordered(
     features: Sequence[FeatureSpec], inputs: Mapping[str, Any], capacities: Mapping[str, int]
 ) -> dict[str, Ordered]:
-    """Return the elements of the ordered features; those that read the same thing in the same way share them."""
+    """Return the elements of the ordered features; features with the same ids read in the same way share them."""
     made: dict[Any, Ordered] = {}
     ordered = {}
     for feature in features:
@@ -225,10 +225,10 @@ class _Reading:
     Attributes:
       stack: the stack.
       members: its features.
-      inputs: of all features.
+      inputs: the inputs of all features.
       starts: the first row of each member's table.
       made: bags that other stacks have read already.
-      capacities: of the features that have one.
+      capacities: the capacities of the features that have one.
     """
 
     stack: Stack
@@ -255,7 +255,7 @@ class _Reading:
         fixed, loose = self._counted(given.counts, given.ragged, [False] * len(num_bags))
 
         def lookups(size: int, empty: Empty) -> Lookups:
-            # What compiled code finds wrong is NumPy's to explain.
+            # NumPy explains the mistakes that compiled code finds.
             return given.lookups(size, empty) or self.by_numpy().lookups(size, empty)
 
         return Entries(num_bags, fixed, loose, lookups, self.again)
@@ -284,10 +284,10 @@ class _Reading:
         return Entries(num_bags, fixed, loose, lookups, self.again)
 
     def _counted(self, counts: list[int], ragged: list[bool], steady: list[bool]) -> tuple[int, int | None]:
-        """How many entries are fixed, and how many are loose."""
+        """Return the numbers of fixed and of loose entries."""
         fixed, loose = 0, None
         for feature, count, is_ragged, is_steady in zip(self.members, counts, ragged, steady, strict=True):
-            if not is_ragged:  # one per bag, whatever the capacity
+            if not is_ragged:  # one per bag, for any capacity
                 fixed += count
             elif feature.name in self.capacities:
                 fixed += within(feature.name, count, self.capacities[feature.name])

@@ -23,7 +23,7 @@ class RowGrads:
     ``a + b`` is the gradient of both batches: applying it once equals one step on the concatenated batch.
 
     Attributes:
-      stacks: by stack; on a mesh, each shard holds those of its own rows.
+      stacks: the gradients by stack; on a mesh, each shard holds the gradients of its own rows.
       num_rows: by stack, on each device.
       shards: the devices that hold them; None: one device.
     """

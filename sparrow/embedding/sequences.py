@@ -14,7 +14,7 @@ class Sequence(NamedTuple):
     """A history in order for each example, padded to one length. Elements behind an example's length do not count.
 
     Attributes:
-      values: ``(batch, length, dim)``; what stands behind an example's length is anything, and never read.
+      values: ``(batch, length, dim)``; values past an example's length are arbitrary, and never read.
       lengths: ``(batch,)``, integers from 0 to ``length``.
     """
 

@@ -37,7 +37,7 @@ class Learned(NamedTuple):
     """All that a `Sizes` has learned; a value that never changes.
 
     Attributes:
-      growths: how often the sizes have grown.
+      growths: the number of times that the sizes have grown.
       seen: the most ids that a batch held, by stack.
       held: the size of the arrays, by stack.
     """
@@ -75,7 +75,7 @@ class Sizes:
         self.agree = agree
 
     def fit(self, counts: Mapping[str, int]) -> dict[str, int]:
-        """Sizes that hold so many ids, by stack; they grow where one of them is too small."""
+        """Return sizes that hold ``counts`` ids, by stack; they grow where one of them is too small."""
         growths, seen, held = self.learned
         if any(count > seen.get(name, -1) for name, count in counts.items()):
             seen = {**seen, **{name: max(count, seen.get(name, 0)) for name, count in counts.items()}}

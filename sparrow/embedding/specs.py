@@ -1,4 +1,4 @@
-"""`TableSpec` and `FeatureSpec`: what the tables are, and which inputs look ids up in them."""
+"""`TableSpec` and `FeatureSpec`: the tables, and the inputs that look ids up in them."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class TableSpec:
 
     @property
     def rounds_stochastically(self) -> bool:
-        """Whether rows are written with stochastic rounding: asked for, and 16 bits wide."""
+        """Whether rows are written with stochastic rounding: requested, and 16 bits wide."""
         return self.stochastic_rounding and self.dtype != "float32"
 
     @property
@@ -129,9 +129,9 @@ class FeatureSpec:
     """A named input that looks ids up in one table. Several features may share a table.
 
     Attributes:
-      name: unique among the features; inputs, activations and gradients go by it.
+      name: its unique name, also of inputs, activations and gradients.
       table_spec: the table.
-      invalid_ids: what happens to an id outside the table: "error" (refused, naming it), "ignore" (as if it were not
+      invalid_ids: the policy for an id outside the table: "error" (refused, naming it), "ignore" (as if it were not
         there; in an ordered feature its row is zeros) or "hash" (a fixed hash sends it to some row; 64-bit ids and
         hashes of strings come in this way).
       combiner: "sum", "mean" or "sqrtn"; "table": the table's; None: the feature is ordered. The activations of an
@@ -162,7 +162,7 @@ class FeatureSpec:
 
     @property
     def pooling(self) -> Combiner:
-        """How the rows of a bag become one: its own combiner, or that of the table. An ordered feature has none."""
+        """The combiner of the rows of a bag: its own, or the table's. An ordered feature has none."""
         if self.combiner is None:
             raise ValueError(f"feature '{self.name}' is ordered: its rows are not combined")
         return self.table_spec.combiner if self.combiner == "table" else self.combiner

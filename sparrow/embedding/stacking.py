@@ -107,7 +107,7 @@ def stack_tables(tables: Sequence[TableSpec]) -> tuple[Stack, ...]:
 
 
 def row_step(table: TableSpec) -> RowStep:
-    """Return the row step of a table, after checking that its rule does what it says."""
+    """Return the row step of a table, after checking its rule against its declaration."""
     rule = SGD(0.0) if table.optimizer.frozen else table.optimizer
     limits = LIMITS if table.has_limits else ()
     step = RowStep(

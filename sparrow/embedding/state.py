@@ -13,7 +13,7 @@ class EmbeddingState:
     """All tables and slots, by stack, and the optimizer step. A pytree; `Embedder.table` gives logical views.
 
     Attributes:
-      step: () int32, how many updates were made.
+      step: () int32, the number of updates.
       seed: () uint32, of stochastic rounding.
       tables: (rows, dim) by stack; on a mesh, the rows of each shard one after the other.
       slots: (rows,) or (rows, dim) float32, by stack and slot name.

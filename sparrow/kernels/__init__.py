@@ -1,7 +1,7 @@
 """Lookup and update of rows on one device. A backend is a module with these functions; `xla` is the reference.
 
 ``lookup(table, lookups, dtype)``                  pooled rows of every bag
-``lookup_and_sort(table, lookups, dtype)``         the same, with what the update of the batch can use of it
+``lookup_and_sort(table, lookups, dtype)``         the same, and the sorted lookups for the update of the batch
 ``update(step, table, slots, grads, scalars)``     one row step per touched row, in place where donated
 ``unavailable()``, ``unsupported(step)``           why it cannot run here, or cannot run this step; None: it can
 """

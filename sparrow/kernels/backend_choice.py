@@ -15,7 +15,7 @@ from sparrow.registry import nearest
 
 
 class Backend(Protocol):
-    """What a backend module offers."""
+    """The functions of a backend module."""
 
     name: str
 

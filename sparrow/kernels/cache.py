@@ -2,7 +2,7 @@
 
 An entry is one file, ``<stem>.<digest><suffix>``: the caller's name, a hash of all that the code was made from, and the
 SHA-256 of the file's own bytes. It appears whole or not at all, and one that was cut off or changed is removed and
-made again. Code of others is never loaded: the folder and its entries belong to this user, and nobody else may write
+made again. Code of others is never loaded: the folder and its entries belong to this user, and no other user may write
 them or move a folder above them.
 """
 
@@ -40,9 +40,9 @@ def folder() -> Path:
 
 
 def find(name: str) -> Path | None:
-    """Return the path of the entry ``name``, whole; None: there is none. `CacheError` where the folder is unsafe.
+    """Return the path of the complete entry ``name``; None: there is none. Raise `CacheError` in an unsafe folder.
 
-    Whoever loads the path loads what was checked: nobody else can change it in between.
+    The checked file is the one that is loaded: no other user can change it in between.
     """
     at = folder()
     if not os.path.lexists(at):
@@ -81,7 +81,7 @@ def discard(path: Path) -> None:
 
 
 def check_owned(at: Path) -> None:
-    """Raise `CacheError` unless nobody but this user, and root, can change ``at`` or put another in its place."""
+    """Raise `CacheError` unless only this user, and root, can change ``at`` or replace it."""
     real = Path(os.path.realpath(at))
     try:
         held = real.stat()
@@ -100,7 +100,7 @@ def check_owned(at: Path) -> None:
 
 
 def _make(at: Path) -> None:
-    """Create the folder, and those above it, so that nobody else may write them whatever the umask."""
+    """Create the folder and its parents, so that no other user may write them, with any umask."""
     missing = [path for path in at.parents if not os.path.lexists(path)]
     for path in reversed(missing):
         with contextlib.suppress(FileExistsError):
@@ -110,7 +110,7 @@ def _make(at: Path) -> None:
 
 
 def _owned_bytes(path: Path) -> bytes | None:
-    """Return the content of a plain file that this user owns and nobody else may write."""
+    """Return the content of a plain file that this user owns and no other user may write."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with open(descriptor, "rb") as file:

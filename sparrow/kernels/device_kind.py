@@ -6,7 +6,7 @@ import jax
 
 
 def platform() -> str:
-    """Return the kind of device that JAX uses unless it is told otherwise: "cpu", "gpu" or "tpu".
+    """Return the kind of device that JAX uses by default: "cpu", "gpu" or "tpu".
 
     >>> with jax.default_device("cpu"):
     ...     platform()

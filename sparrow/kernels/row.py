@@ -17,7 +17,7 @@ LIMITS = ("min_value", "max_value")
 
 @dataclasses.dataclass(frozen=True)
 class RowStep:
-    """What one touched row of a stack goes through in a step. Static and hashable.
+    """The step of one touched row of a stack. Static and hashable.
 
     Every backend runs exactly this function: ``xla`` maps it over the touched rows, ``native`` and ``cuda`` turn its
     jaxpr into C++ and CUDA.

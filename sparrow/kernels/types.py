@@ -1,4 +1,4 @@
-"""What goes into a kernel: lookups, row gradients, and the static description of a stack's row step."""
+"""The inputs of a kernel: lookups, row gradients, and the static description of a stack's row step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Lookups:
       bags: (N,) int32, the bag of each entry; ``num_bags`` for padding.
       offsets: (num_bags + 1,) int32, where the entries of each bag begin and end.
       gains: (N,) float32, what each row is multiplied by, or None where all are 1.
-      num_bags: how many bags; static.
+      num_bags: the number of bags; static.
       order: the entries sorted by row, in the backend's own format, where a lookup has made them; else None.
     """
 

@@ -106,7 +106,7 @@ def _segment_sum_by_tree(values: jax.Array, segments: jax.Array, num_segments: i
 
     A segment of fewer than ``2 * _CHUNK`` values is summed at once. A longer one is cut into pieces, counted from its
     first value; their sums are the segment's values on the next level. The sum of the piece that begins at position p
-    stands at ``p // _CHUNK`` there, so that the pieces of a segment lie side by side and segments never overlap.
+    stands at ``p // _CHUNK`` there, so that the pieces of a segment are adjacent and segments never overlap.
     """
     count = values.shape[0]
     first = jnp.concatenate([jnp.ones(min(count, 1), bool), segments[1:] != segments[:-1]])
@@ -147,7 +147,7 @@ def _segment_sum_by_tree(values: jax.Array, segments: jax.Array, num_segments: i
 
 
 def _in_range(ids: jax.Array, num_rows: int) -> jax.Array:
-    """Return the ids, with ``num_rows`` for every one that is no row: JAX would count negative ones from the end."""
+    """Return the ids, with ``num_rows`` for each that is not a row: JAX would count negative ones from the end."""
     return jnp.where((ids >= 0) & (ids < num_rows), ids, num_rows)
 
 

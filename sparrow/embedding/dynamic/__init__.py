@@ -1,1 +1,1 @@
-"""Dynamic vocabularies: 64-bit ids that get rows of a table as they come, and lose them as they go."""
+"""Dynamic vocabularies: 64-bit ids that are admitted to the rows of a table, and evicted."""

@@ -50,7 +50,7 @@ Arrays = dict[str, jax.Array]
 def started(
     stack: Stack, arrays: Arrays, seed: jax.Array, new: Mapping[str, NewRows], when: jax.Array | None = None
 ) -> Arrays:
-    """Return the arrays of a stack, given away, with the rows of ``new``, by table, at their start, if ``when``."""
+    """Return the arrays of a stack, donated, with the rows of ``new``, by table, at their start, if ``when``."""
     for table in stack.tables:
         if table.name not in new:
             continue
@@ -81,7 +81,7 @@ def held_rows(stack: Stack, arrays: Arrays, new: Mapping[str, NewRows]) -> dict[
 
 
 def put_back(stack: Stack, arrays: Arrays, new: Mapping[str, NewRows], held: Mapping[str, Arrays]) -> Arrays:
-    """Undo `started`; the arrays are given away."""
+    """Undo `started`; the arrays are donated."""
     for table in stack.tables:
         if table.name in new:
             arrays = _put(arrays, held[table.name], _places(stack, table, new[table.name], None))

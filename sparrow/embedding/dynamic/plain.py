@@ -1,4 +1,4 @@
-"""`PlainIdMap`: the id map in Python, for machines without a compiler, and the statement of what the C++ does."""
+"""`PlainIdMap`: the id map in Python, for machines without a compiler, and the reference of the C++."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def placed(
 
     Args:
       shards: the mesh.
-      layout: of the stack.
+      layout: the layout of the stack.
       array: the stack's array, split over the shards.
       read: gives rows of the stack, as NumPy arrays.
       span: first and last row.

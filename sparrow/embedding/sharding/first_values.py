@@ -1,4 +1,4 @@
-"""First values of a stack, a range of rows at a time: large tables are never held whole."""
+"""First values of a stack, a range of rows at a time: large tables are never held completely."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from sparrow.embedding.stacking import Stack, stable_hash
 def first_values(stack: Stack, key: jax.Array) -> Reader:
     """Return a function that gives rows of the stack as `TableSpec.initial_values` draws them.
 
-    It holds one block of a large table whose values are independent; other tables are held whole, one at a time.
+    It holds one block of a large table whose values are independent; other tables are held completely, one at a time.
     """
     starts = np.array(stack.first_rows)
     sizes = [block_rows(table.values, (table.vocabulary_size, table.embedding_dim)) for table in stack.tables]
 
-    @functools.lru_cache(maxsize=1)  # rows are asked for in ascending order
+    @functools.lru_cache(maxsize=1)  # rows are requested in ascending order
     def block(number: int, index: int) -> Array:
         table, size = stack.tables[number], sizes[number]
         own = jax.random.fold_in(key, stable_hash(table.name))

@@ -16,7 +16,7 @@ MAX_SHARDS = 1 << 15
 
 
 def turn(local: Any, shards: int, xp: ModuleType = np) -> Any:
-    """By how much a block of rows is turned: 0 to ``shards - 1``, from a hash of the block's number.
+    """Return the rotation of a block of rows: 0 to ``shards - 1``, from a hash of the block's number.
 
     ``xp`` is `numpy` or `jax.numpy`; both give the same numbers, as does ``kernels/feed/src/route.cc``.
 

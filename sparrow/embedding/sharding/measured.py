@@ -21,7 +21,7 @@ ROWS: Final = "rows"
 SUMS, ENTRIES, DISTINCT, IDS, WEIGHTED = KINDS
 """The needs of a stack, each the most of any pair of shards or any shard.
 
-sums, entries: of a pair, in the pooled exchange; entries are 0 where every bag holds one.
+sums, entries: the numbers of a pair, in the pooled exchange; entries are 0 where every bag holds one.
 rows, ids: distinct rows of a pair and entries of a shard in the rows exchange; ids are 0 where every bag holds one.
 weighted: 1 where there are gains.
 """
@@ -33,7 +33,7 @@ Room = Mapping[str, int]
 
 @dataclasses.dataclass(frozen=True)
 class Routed:
-    """The entries of one stack, by shard of this process, and where they go; None: not asked for."""
+    """The entries of one stack, by shard of this process, and their targets; None: not requested."""
 
     parts: list[Part]
     pooled: list[PooledRoute] | None
@@ -92,7 +92,7 @@ class RoutedBatch:
     def needs(self) -> npt.NDArray[np.int32]:
         """Room that this process's part of the batch needs: int32, for each stack in the order of `KINDS`.
 
-        The largest of each number over all processes is what they agree on.
+        Processes agree on the largest of each number.
         """
         return np.array([self.routed[name].needs for name, _ in self.groups], np.int32).reshape(-1)
 

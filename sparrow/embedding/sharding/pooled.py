@@ -1,4 +1,4 @@
-"""The pooled exchange: entries go to the owners of their rows, which sum what they have of each bag.
+"""The pooled exchange: entries go to the owners of their rows, which sum their rows of each bag.
 
 One sum per bag and owner comes back. Gradients take the same way: each owner gets the gradients of its bags, not yet
 summed by row and in the batch's order, so that its update has the bits of one device.
@@ -25,7 +25,7 @@ from sparrow.kernels import Backend, Lookups, RowGradients
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Pooled:
-    """The lookups of one stack, each array split over the shards; shapes in `PooledArrays` are those of a shard.
+    """The lookups of one stack, each array split over the shards; shapes in `PooledArrays` are per shard.
 
     Attributes:
       entries, sums: room for each pair of shards.
@@ -71,7 +71,7 @@ class Pooled:
         return backend.lookup(sums, own, dtype), dataclasses.replace(self, order=lookups.order)
 
     def row_grads(self, shards: Shards, backend: Backend, grads: jax.Array) -> RowGradients:
-        """On a shard, after `exchange`: the gradients of its rows, from those of its own bags."""
+        """Return the gradients of a shard's rows, from the gradients of its own bags, after `exchange`."""
         rows, bags, gains = self._entries()
         wanted = self.bag_of.reshape(-1)
         sent = backend.lookup(grads, Lookups(wanted, None, None, None, len(wanted)))

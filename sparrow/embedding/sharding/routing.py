@@ -23,9 +23,9 @@ class PooledRoute(NamedTuple):
     """Where the entries of a part go.
 
     Attributes:
-      owners: of each entry; the number of shards for an id to ignore.
-      entries: by owner, how many there are.
-      sums: by owner, how many bags have entries there.
+      owners: the owner of each entry; the number of shards for an id to ignore.
+      entries: the number of entries by owner.
+      sums: the number of bags with entries, by owner.
     """
 
     owners: Ints
@@ -37,9 +37,9 @@ class RowsRoute(NamedTuple):
     """Where the distinct rows of a part are.
 
     Attributes:
-      owners: of each entry; the number of shards for an id to ignore.
-      places: of each entry's row among the distinct rows of its owner, in the order in which they first appear.
-      rows: by owner, how many there are.
+      owners: the owner of each entry; the number of shards for an id to ignore.
+      places: the place of each entry's row among the distinct rows of its owner, in order of first appearance.
+      rows: the number of rows by owner.
     """
 
     owners: Ints
@@ -90,7 +90,7 @@ class RowsArrays(NamedTuple):
     """The arrays of the rows exchange for one device; `fill_rows` fills them.
 
     Attributes:
-      send: (shards, rows) the local rows that are asked for.
+      send: (shards, rows) the requested local rows.
       slots: (entries,) the place of each entry's row among all that arrive.
       back_offsets: (shards * rows + 1,) where the entries of each arriving row begin in the three below.
       back_slots, back_bags, back_gains: (entries,) sorted by slot; gains may be None.
@@ -107,7 +107,7 @@ class RowsArrays(NamedTuple):
 def fill_pooled(
     layout: Layout, part: Part, route: PooledRoute, entries: int, sums: int, weighted: bool, out: PooledArrays
 ) -> None:
-    """Lay a part out, with room for so many entries and sums of each owner."""
+    """Lay a part out, with the given room for entries and sums of each owner."""
     ragged = out.offsets is not None
     library = feed.library()
     if library is None:
@@ -118,7 +118,7 @@ def fill_pooled(
 
 
 def fill_rows(layout: Layout, part: Part, route: RowsRoute, rows: int, out: RowsArrays) -> None:
-    """Lay a part out, with room for so many rows of each owner."""
+    """Lay a part out, with the given room for rows of each owner."""
     library = feed.library()
     if library is None:
         _fill_rows(layout, part, route, rows, out)
@@ -153,7 +153,7 @@ def _bags(part: Part) -> Ints:
 
 
 def _opens(part: Part, owners: Ints, order: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Of entries sorted by owner: which are the first of their bag there."""
+    """Return the mask of the first entries of each bag, of entries sorted by owner."""
     bags, own = _bags(part)[order], owners[order]
     opens = np.ones(len(order), bool)
     opens[1:] = (bags[1:] != bags[:-1]) | (own[1:] != own[:-1])

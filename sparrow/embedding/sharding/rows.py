@@ -1,7 +1,7 @@
 """The rows exchange: each shard asks for every distinct row once, pools at home, and sends back one gradient per row.
 
 Gradients are summed by row before they travel, by the transposed lookup that `sharding.routing` lays out: no device
-sorts. The sum of a row is that of the shards' sums, which rounds otherwise than one device's.
+sorts. The sum of a row is the sum of the shards' sums, which rounds differently from one device's.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from sparrow.kernels import Backend, Lookups, RowGradients
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """The lookups of one stack, each array split over the shards; shapes in `RowsArrays` are those of a shard.
+    """The lookups of one stack, each array split over the shards; shapes in `RowsArrays` are per shard.
 
     Attributes:
       bags, offsets, gains: as in `Lookups`, with the slots as ids.
       num_bags: bags of each shard.
-      exchanged: whether ``send`` has gone to the owners: it then holds the rows that each shard wants from this one.
+      exchanged: whether ``send`` has gone to the owners: it then holds the rows that each shard requests from this one.
       order: as in `Lookups`, of the rows that are wanted.
     """
 
@@ -47,7 +47,7 @@ class Rows:
     order: jax.Array | None = None
 
     def exchange(self, shards: Shards) -> Rows:
-        """On a shard: the rows that the others want from it. Needs no table."""
+        """Return the rows that the other shards request from this one. Needs no table."""
         return dataclasses.replace(self, send=shards.swap(self.send), exchanged=True)
 
     def lookup(
@@ -65,7 +65,7 @@ class Rows:
         return backend.lookup(rows, own, dtype), dataclasses.replace(self, order=lookups.order)
 
     def row_grads(self, shards: Shards, backend: Backend, grads: jax.Array) -> RowGradients:
-        """On a shard, after `exchange`: the gradients of its rows, from those of its own bags."""
+        """Return the gradients of a shard's rows, from the gradients of its own bags, after `exchange`."""
         wanted = self.send.reshape(-1)
         back = Lookups(self.back_bags, self.back_slots, self.back_offsets, self.back_gains, len(wanted))
         sums = backend.lookup(grads, back)

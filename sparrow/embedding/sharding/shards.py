@@ -52,7 +52,7 @@ class Shards:
 
     @functools.cached_property
     def count(self) -> int:
-        """How many shards there are."""
+        """The number of shards."""
         return math.prod(self.mesh.shape[name] for name in self.axes)
 
     @functools.cached_property
@@ -66,7 +66,7 @@ class Shards:
 
     @property
     def processes(self) -> int:
-        """How many processes hold devices of the mesh."""
+        """The number of processes with devices of the mesh."""
         return len({device.process_index for device in self.mesh.devices.flat})
 
     @property
@@ -81,7 +81,7 @@ class Shards:
 
     @functools.cached_property
     def everywhere(self) -> NamedSharding:
-        """Arrays that every device holds whole."""
+        """The sharding of arrays that every device holds completely."""
         return NamedSharding(self.mesh, EVERYWHERE)
 
     @property
@@ -115,7 +115,7 @@ class Shards:
         return jax.tree.map(lambda leaf: _from_host(np.asarray(leaf), self.everywhere), tree)
 
     def put_missing(self, tree: Any) -> Any:
-        """Return a tree of arrays: those that are not on this mesh, on every device of it. Tracers stay."""
+        """Return a tree of arrays on every device of this mesh; arrays on the mesh, and tracers, stay."""
         devices = set(self.mesh.devices.flat)
 
         def there(leaf: Any) -> bool:

@@ -48,7 +48,7 @@ def lookup(table: jax.Array, lookups: Lookups, dtype: Any = jnp.float32) -> jax.
 
 
 def lookup_and_sort(table: jax.Array, lookups: Lookups, dtype: Any = jnp.float32) -> tuple[jax.Array, Lookups]:
-    """`lookup`, and ``lookups`` with the order that the update of the same batch needs: the two run side by side."""
+    """Return `lookup`, and ``lookups`` with the order that the update of the same batch needs: both run in parallel."""
     rows, order = _lookup(table, lookups, dtype, with_order=True)
     return rows, lookups if order is None else lookups.with_order(order)
 
@@ -141,7 +141,7 @@ def _machine() -> Any:
 
 
 def _row_numbers(ids: jax.Array, num_rows: int) -> jax.Array:
-    """Return the ids in 32 bits; those that are no row become ``num_rows``."""
+    """Return the ids in 32 bits; ids that are not rows become ``num_rows``."""
     if ids.dtype in (jnp.int32, jnp.uint32):
         return ids
     return jnp.where((ids < 0) | (ids >= num_rows), num_rows, ids).astype(jnp.int32)

@@ -19,7 +19,7 @@ REDUCTIONS = {
     "max": ("Ends<{type}>::lowest()", "Maximum()"),
     "min": ("Ends<{type}>::highest()", "Minimum()"),
 }
-"""What each reduction starts from, and the function that joins two parts."""
+"""The start of each reduction, and the function that joins two parts."""
 
 
 @functools.lru_cache(maxsize=1024)

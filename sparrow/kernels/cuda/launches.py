@@ -1,4 +1,4 @@
-"""What is launched for a sort, a lookup and an update of given shapes."""
+"""The launches of a sort, a lookup and an update of given shapes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COUNT_THREADS, COUNT_AHEAD = 512, 8  # as in src/sort.cu
 
 
 def sort_passes(num_rows: int, tuned: tuning.SortTuning) -> int:
-    """How many digits the row numbers have, ``num_rows`` itself included: it marks entries to ignore."""
+    """Return the number of digits of the row numbers, including ``num_rows`` itself, which marks entries to ignore."""
     return -(-num_rows.bit_length() // tuned.sort_bits)
 
 
@@ -31,14 +31,14 @@ def add_sort(
     """Sort ``count`` entries by row into ``entries``, 8 bytes each.
 
     Args:
-      call: what is added to.
+      call: the plan to add to.
       program: the number of the sort's program.
       tuned: the sort's tuning.
-      cores: how many multiprocessors the GPU has.
-      count: how many entries.
-      num_rows: ids that are no row are sorted to the end.
+      cores: the number of multiprocessors of the GPU.
+      count: the number of entries.
+      num_rows: the number of rows; other ids are sorted to the end.
       ids: (count,) rows.
-      sources: (count,) what each entry carries; null: its own number.
+      sources: (count,) the source of each entry; null: its own number.
       entries: the result.
     """
     passes, radix, tile = sort_passes(num_rows, tuned), 1 << tuned.sort_bits, tuned.sort_threads * tuned.sort_items
@@ -93,7 +93,7 @@ def add_lookup(
 
 
 def partial_sums(count: int) -> int:
-    """How many sums of pieces and nodes of cut segments ``count`` entries can leave.
+    """Return the most sums of pieces and nodes of cut segments that ``count`` entries can leave.
 
     >>> partial_sums(32), partial_sums(33), partial_sums(32 * 32 + 1)
     (0, 4, 70)

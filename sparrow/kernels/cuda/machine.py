@@ -27,11 +27,11 @@ _lock = threading.RLock()
 
 
 class Machine(Protocol):
-    """What programs are compiled for and loaded into."""
+    """A device that programs are compiled for and loaded into."""
 
     @property
     def cores(self) -> int:
-        """How many multiprocessors the GPU has."""
+        """The number of multiprocessors of the GPU."""
 
     @property
     def shim(self) -> ctypes.CDLL:
@@ -53,7 +53,7 @@ class Gpu:
 
     Attributes:
       arch: such as "sm_90".
-      cores: how many multiprocessors it has.
+      cores: the number of its multiprocessors.
       shim: the loaded shim.
     """
 

@@ -46,7 +46,7 @@ def _open() -> ctypes.CDLL | str:
 
 
 def unavailable() -> str | None:
-    """Why there is no NVRTC; None: there is."""
+    """Return the reason why there is no NVRTC; None: there is."""
     with _lock:
         found = _open()
     return found if isinstance(found, str) else None

@@ -104,7 +104,7 @@ class Call:
         self.on_side = True
 
     def main(self) -> None:
-        """Send the operations from here on to the main stream, beside those of the side stream."""
+        """Send the operations from here on to the main stream, in parallel to the side stream."""
         self.on_side = False
 
     def join(self) -> None:
@@ -124,7 +124,7 @@ class Call:
 
 
 def _with_scratch(operation: list[int], scratch: int) -> list[int]:
-    """``operation`` with the number of the scratch buffer in place of -1."""
+    """Return ``operation`` with the number of the scratch buffer instead of -1."""
     result = list(operation)
     places = range(8, len(result), 3) if result[0] == LAUNCH else (1,) if result[0] == ZERO else ()
     for at in places:

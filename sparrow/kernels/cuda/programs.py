@@ -19,7 +19,7 @@ def _key(machine: Machine, module: Module) -> int:
 
 
 def load(machine: Machine, modules: Sequence[Module]) -> list[int]:
-    """Load ``modules``, compiled side by side where they are new, and return their keys.
+    """Load ``modules``, compiled in parallel where they are new, and return their keys.
 
     Never inside XLA's handler, which may run while a CUDA graph is captured: an executable finds its programs loaded,
     and holds them from then on.

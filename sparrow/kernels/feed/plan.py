@@ -1,4 +1,4 @@
-"""`Step`: one conversion as the compiled code takes it, and `Plan`: all of them, with what they point to."""
+"""`Step`: one conversion as the compiled code takes it, and `Plan`: all of them, with the memory they point to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BAD_ROW: Final = -3
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """One conversion. The fields are those of ``Step`` in convert.cc, which describes them."""
+    """One conversion. The fields are the ones of ``Step`` in convert.cc, which describes them."""
 
     kind: int
     columns: tuple[str, ...]

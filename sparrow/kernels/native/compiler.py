@@ -28,7 +28,7 @@ FLAGS_VARIABLE = "SPARROW_CXXFLAGS"
 
 FLAGS = (
     *("-std=c++17", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-fwrapv", "-fno-strict-aliasing"),
-    # The exact meaning of every operation is kept, NaN and infinity included; nobody reads errno or the flags of
+    # The exact meaning of every operation is kept, NaN and infinity included; nothing reads errno or the flags of
     # the floating-point unit, and a*b+c may be rounded once.
     *("-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fopenmp-simd"),
 )
@@ -70,13 +70,13 @@ def find_compiler() -> str | None:
 
 
 def library_name(kind: str, level: str, content: str) -> str:
-    """Return the file name of a library: what it is, for which instructions, and the hash of its code and flags."""
+    """Return the file name of a library: its kind, its instruction set, and the hash of its code and flags."""
     digest = hashlib.sha256("\n".join([content, *flags(level)]).encode()).hexdigest()[:16]
     return f"{kind}-{level}-{digest}.so"
 
 
 def packaged(name: str) -> pathlib.Path | None:
-    """Return the library ``name`` of the package; None: there is none, or its bytes are not those that were packaged.
+    """Return the library ``name`` of the package; None: there is none, or its bytes differ from the packaged ones.
 
     A library that was cut off cannot be left to the system's loader: it would end the process.
     """

@@ -19,7 +19,7 @@ class RowCode:
 
     Attributes:
       body: the statements.
-      buffers: how many vectors the passes leave for one another.
+      buffers: the number of vectors that the passes leave for one another.
     """
 
     body: str

@@ -8,7 +8,7 @@ FOLDER = pathlib.Path(__file__).parent / "src"
 KERNELS = ("kernels.cc", "lookup.cc", "sort.cc", "update.cc")
 FFI = ("ffi.cc",)
 ROW_STEP_HEADERS = ("row_step.h", "half.h")
-"""What a generated row step is compiled with."""
+"""The files that a generated row step is compiled with."""
 
 
 def text(*names: str) -> str:

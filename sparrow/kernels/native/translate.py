@@ -22,7 +22,7 @@ class RowFunction:
       symbol: the function's name, with a hash of its code: equal names are equal code.
       key: the same hash as a number.
       source: the function.
-      buffers: how many scratch vectors it wants.
+      buffers: the number of its scratch vectors.
     """
 
     symbol: str
@@ -53,7 +53,7 @@ def translate(step: RowStep) -> RowFunction:
     """
     try:
         graph = build(trace_any_dim(step))
-    except Exception:  # whatever the rule does with a length that is no number; its true errors come below
+    except Exception:  # a rule may fail for a symbolic length; its true errors come below
         graph = build(trace(step))
     code = emit(graph, C_TYPES[step.dtype])
     digest = hashlib.sha256(f"{sources.text(*sources.ROW_STEP_HEADERS)}\n{code.body}".encode()).digest()

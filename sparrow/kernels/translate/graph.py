@@ -72,7 +72,7 @@ class _Builder:
 
         if name == "dim_as_value":
             if params["dim"] != self.traced.shape[0]:
-                raise Inexpressible(f"the length {params['dim']} is not that of the row")
+                raise Inexpressible(f"the length {params['dim']} is not the length of the row")
             return leaf(dtype, f"{C_TYPES[dtype]}(dim)")
         if name == "iota":
             return leaf(dtype, f"{C_TYPES[dtype]}(column)", per_element) if per_element else constant(0, dtype)

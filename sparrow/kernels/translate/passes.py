@@ -14,7 +14,7 @@ class Passes:
     Attributes:
       slots: number and new value of each slot that changes.
       values: everything to compute, operands first.
-      level: how many passes must have ended before a value is known.
+      level: the number of passes that must have ended before a value is known.
       last: the number of the last pass.
       passes: the pass that computes each vector.
       names: the variable of each value.

@@ -22,8 +22,8 @@ class TracedStep:
       jaxpr: takes row, grad, the slots, the scalars, seed, index; gives the new row and the new slots.
       shape: (dim,) of the row: symbolic, or a number where the rule's code depends on it.
       dtype: the table's dtype.
-      num_slots: how many slots there are.
-      num_scalars: how many scalars there are.
+      num_slots: the number of slots.
+      num_scalars: the number of scalars.
     """
 
     jaxpr: core.ClosedJaxpr

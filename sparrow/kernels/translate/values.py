@@ -1,4 +1,4 @@
-"""The values of a row step, as a graph: what a jaxpr becomes before it becomes C++."""
+"""The values of a row step, as a graph, between jaxpr and C++."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _literal(number: np.generic | np.ndarray | float | int | bool, dtype: str) -
 
 
 def in_order(outputs: Iterable[Value]) -> list[Value]:
-    """All that ``outputs`` need, operands before those that use them."""
+    """Return all values that ``outputs`` need, operands before their users."""
     ordered: dict[Value, None] = {}
     stack = [(output, False) for output in reversed(list(outputs))]
     while stack:

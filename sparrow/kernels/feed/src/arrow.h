@@ -57,14 +57,14 @@ struct Span {
   int64_t size;
 };
 
-// An Arrow array without nesting. `type` is Arrow's own letter; a dictionary's words are held beside the indices.
+// An Arrow array without nesting. `type` is Arrow's own letter; a dictionary's words are held besides the indices.
 struct Leaf {
   char type = 0;
   const uint8_t* valid = nullptr;  // a bit per entry; null: none is missing
   const void* data = nullptr;
-  const void* offsets = nullptr;  // of texts
+  const void* offsets = nullptr;  // offsets of strings
   int64_t offset = 0, length = 0;
-  std::vector<Leaf> words;  // of a dictionary; at most one
+  std::vector<Leaf> words;  // the words of a dictionary; at most one
 
   bool is_text() const { return is_one_of(type, "uU"); }
   bool is_integer() const { return is_one_of(type, "cCsSiIlL"); }
@@ -109,9 +109,9 @@ inline bool read_leaf(const ArrowSchema& schema, const ArrowArray& array, Leaf& 
 struct Column {
   Leaf entries;
   bool is_list = false;
-  const uint8_t* valid = nullptr;  // of lists
+  const uint8_t* valid = nullptr;  // the mask of lists
   int64_t offset = 0;
-  const void* ends = nullptr;  // of lists: offsets of 32 or 64 bits
+  const void* ends = nullptr;  // offsets of lists, 32 or 64 bits
   bool is_wide = false;
   int64_t each = 0;  // entries of every list, where it is the same for all
 

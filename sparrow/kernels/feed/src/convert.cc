@@ -1,5 +1,5 @@
 // From Arrow columns to rows of 32-bit words and ragged bags: the conversions of sparrow/data/features, without the
-// interpreter. What is unusual is left to the reference in NumPy: the answer is then UNSURE, and nothing else counts.
+// interpreter. Unusual values are left to the reference in NumPy: the result is then UNSURE, and nothing else counts.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -31,12 +31,12 @@ struct Step {
   const int64_t* columns;
   int64_t num_columns;
   int64_t word;           // where it begins in a row; -1: it is ragged
-  int64_t mapping;        // of ids
+  int64_t mapping;        // the kind of ids
   int64_t size;           // rows that ids are numbered or hashed to
   int64_t unknown;        // the row of an unknown id: NO_ROW, BAD_ROW, or one of the table
   int64_t default_row;    // the row of a missing id; BAD_ROW: ask the reference
-  int64_t as_integer;     // whether texts are read as integers before they are hashed
-  const uint64_t* keys;   // of the vocabulary's hash table
+  int64_t as_integer;     // whether strings are read as integers before they are hashed
+  const uint64_t* keys;   // the vocabulary's hash table
   const int32_t* positions;
   uint64_t mask;
   const char* separator;  // null: none
@@ -44,10 +44,10 @@ struct Step {
   int64_t is_weighted;    // by the second column, or
   const char* weight_separator;
   int64_t weight_separator_size;
-  int64_t max_length;     // of a sequence; 0: it is none
+  int64_t max_length;     // the longest sequence; 0: not a sequence
   int64_t keep_last;
   int64_t keeps_missing;  // whether a missing id of a list keeps its place in the sequence
-  int64_t dim;            // of numbers
+  int64_t dim;            // the count of numbers
   double fill;            // where a number is missing
   int64_t is_required;    // whether a missing number makes a bad row
   int64_t is_weight;      // whether a negative number makes a bad row
@@ -68,7 +68,7 @@ struct Ragged {
   bool is_weighted = false;
 };
 
-// The entries of a block of rows, and how many each row has.
+// The entries of a block of rows, and their number in each row.
 struct Flat {
   Entries entries;
   bool is_single = true;  // one per row: `lengths` is empty
@@ -130,14 +130,14 @@ bool flatten(const Column& column, std::string_view separator, int64_t begin, in
     }
     flat.lengths.push_back(flat.texts.size() - before);
   }
-  flat.texts.push_back({nullptr, 0});  // so that there is an address, even of no texts
+  flat.texts.push_back({nullptr, 0});  // so that there is an address, also without strings
   flat.entries.leaf = nullptr;
   flat.entries.texts = flat.texts.data();
   flat.entries.count = flat.texts.size() - 1;
   return !is_damaged;
 }
 
-// Turns the entries into texts before the last separator, and fills `after` with those behind it.
+// Turns the entries into the strings before the last separator, and fills `after` with the strings after it.
 bool cut_weights(std::string_view separator, Flat& flat, std::vector<Span>& after) {
   std::vector<Span> before;
   after.clear();
@@ -316,7 +316,7 @@ class Runner {
     }
   }
 
-  // The entries of a row that hold an id, or all, cut to the sequence's length; returns how many, moved to the front.
+  // The entries of a row that hold an id, or all, cut to the sequence's length and moved to the front; returns their number.
   int64_t kept(int32_t* rows, int64_t length) const {
     int64_t count = 0;
     const bool keeps_all = step_.keeps_missing && !flat_.is_single;

@@ -15,7 +15,7 @@ namespace sparrow {
 // UNSURE: whether it is good is for the reference to decide, such as a number written in an unusual way.
 enum State : uint8_t { GOOD = 0, MISSING = 1, BAD = 2, UNSURE = 4 };
 
-// Entries to read: those of an array from `begin` on, or texts that were cut out of others.
+// Entries to read: of an array from `begin` on, or strings that were cut out of others.
 struct Entries {
   const Leaf* leaf = nullptr;
   int64_t begin = 0, count = 0;
@@ -163,7 +163,7 @@ inline uint8_t hashes(const Entries& entries, bool as_integer, uint64_t* values,
   return seen;
 }
 
-// Runs `convert(entries, values, states)` on the distinct words of a dictionary once, and spreads what it gives.
+// Runs `convert(entries, values, states)` on the distinct words of a dictionary once, and spreads the results.
 template <class T>
 class Spread {
  public:

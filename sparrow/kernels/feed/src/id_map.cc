@@ -1,7 +1,7 @@
-// The id map of a table with a dynamic vocabulary: which row a 64-bit id has, which ids wait for one, who is evicted.
+// The id map of a table with a dynamic vocabulary: the row of each 64-bit id, the ids that wait for one, and evictions.
 //
 // Open addressing with linear probing, 16-byte entries, at most 60 % full. Deletion shifts entries back, so that there
-// are no tombstones. Nothing depends on where an entry stands in the hash table: rows are given out and taken back in
+// are no tombstones. Nothing depends on the place of an entry in the hash table: rows are given out and taken back in
 // row order, and waiting ids are forgotten in the order in which they came. plain.py holds the same rules in Python.
 //
 // Batches are mapped ahead of the steps that take them. Each one keeps a journal of all values that it overwrote, in
@@ -91,7 +91,7 @@ class IdMap {
     });
   }
 
-  // Rows of the ids of one batch, -1 where there is none; the rows that start anew, with their ids. Returns the number
+  // Rows of the ids of one batch, -1 where there is none; the rows that start fresh, with their ids. Returns the number
   // of these, or -1 where the step needs more rows than there are: then nothing has changed.
   int64_t train(const uint64_t* ids, int64_t count, int64_t step, int32_t* rows, int32_t* new_rows, uint64_t* new_ids) {
     past_.push_back({step, numbers_, {}, {}, {}, {}});
@@ -109,7 +109,7 @@ class IdMap {
         return;
       }
       const int32_t row = entry.value - 1;
-      if (is_expired(entry, step)) {  // the id comes back too late: its row starts anew
+      if (is_expired(entry, step)) {  // the id comes back too late: its row starts fresh
         ++numbers_.expired;
         new_rows[made] = row, new_ids[made++] = ids[i];
         if (policy_ == kLfu) put_count(row, 0);

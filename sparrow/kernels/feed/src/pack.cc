@@ -16,9 +16,9 @@ struct Given {
   const void* ids;
   int64_t is_wide;         // 64 bits, else 32
   int64_t stride;          // from one id to the next, in ids
-  const int64_t* offsets;  // of bags; null: one id each
+  const int64_t* offsets;  // the offsets of bags; null: one id each
   const float* weights;    // or null
-  int64_t start;           // of its table in the stack
+  int64_t start;           // the first row of its table in the stack
   int64_t limit;           // rows of its table
   int64_t ignores;         // whether ids outside it are ignored; if not, they are an error
   int64_t combiner;

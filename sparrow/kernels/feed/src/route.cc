@@ -1,5 +1,5 @@
 // Routing: which shard owns each id of one device's part of a batch, and the arrays that are exchanged.
-// The layout is that of sparrow/embedding/sharding/layout.py; NumPy does the same in sharding/routing.py.
+// The layout follows sparrow/embedding/sharding/layout.py; NumPy does the same in sharding/routing.py.
 #include <cstdint>
 #include <cstring>
 #include <new>

@@ -1,4 +1,4 @@
-// What depends on the processor: which instruction sets it has, and how it treats denormal numbers.
+// Functions that depend on the processor: its instruction sets, and its treatment of denormal numbers.
 #pragma once
 
 #include <cstdint>

@@ -55,7 +55,7 @@ bool table_type(Type type, TableType* out, int64_t* bytes) {
 
 int64_t count(const Buffer& buffer) { return static_cast<int64_t>(buffer.element_count()); }
 
-// Runs a kernel: with denormals flushed, on the threads asked for (0: all of XLA's pool).
+// Runs a kernel: with denormals flushed, on the given number of threads (0: all of XLA's pool).
 template <class Call>
 ffi::Error launch(void (*kernel)(const Call&, const Parallel&), const Call& call, ffi::ThreadPool pool,
                   int64_t threads) {
@@ -69,7 +69,7 @@ ffi::Error launch(void (*kernel)(const Call&, const Parallel&), const Call& call
   return ffi::Error::Success();
 }
 
-// An optional array travels as an empty one, with a flag that says whether it is there.
+// An optional array travels as an empty one, with a flag for its presence.
 ffi::Error handle_lookup(ffi::ThreadPool pool, Buffer table, Buffer ids, Buffer offsets, Buffer gains, int64_t has_offsets,
                   int64_t has_gains, int64_t threads, ffi::Result<Buffer> out) {
   LookupCall call{};

@@ -1,5 +1,5 @@
-// The kernels of one instruction set, as the FFI layer calls them. Every pointer is to memory that the caller has
-// checked to be as long as the counts say; ids, bags and offsets may hold anything.
+// The kernels of one instruction set, as the FFI layer calls them. Every pointer is to memory whose length the caller
+// has compared with the counts; ids, bags and offsets may hold anything.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct LookupCall {
   TableType type;
   int64_t num_rows;
   int32_t dim;
-  int64_t count;           // of entries
+  int64_t count;           // the number of entries
   const int32_t* ids;      // (count,)
   const float* gains;      // (count,), or null: all 1
   const int32_t* offsets;  // (num_bags + 1,), or null: entry i is bag i, and num_bags is count
@@ -40,7 +40,7 @@ struct UpdateCall {
   int32_t num_slots;
   float* const* slots;         // (num_slots,) arrays of (num_rows, width)
   const int32_t* slot_widths;  // (num_slots,), dim or 1
-  int64_t count;               // of entries
+  int64_t count;               // the number of entries
   const int32_t* ids;          // (count,)
   const int32_t* bags;         // (count,), or null: entry i is bag i
   const float* gains;          // (count,), or null: all 1
@@ -53,7 +53,7 @@ struct UpdateCall {
   const int32_t* first_rows;    // (num_tables,) ascending
   const int32_t* logical_rows;  // (num_rows,) each row's number in its logical table, or null: row - first_rows[table]
   RowStep step;
-  int32_t buffers;  // how many scratch buffers the step wants
+  int32_t buffers;  // the number of scratch buffers of the step
 };
 
 struct Kernels {

@@ -14,8 +14,8 @@ constexpr int64_t kRowsAhead = 16;  // entries between asking for a row and read
 constexpr int64_t kPiecesPerThread = 16;
 constexpr int64_t kSmallestPiece = 32;  // bags
 
-// From so many bytes of activations on, a lookup writes past the caches. What reads them then finds them in memory, where
-// most of them would be by then anyway.
+// Activations above kPastCacheBytes bypass the caches. A reader then finds them in memory, where most of them would be by
+// then anyway.
 constexpr int64_t kPastCacheBytes = int64_t(10) << 20;
 
 bool writes_past_cache(const LookupCall& call) {
@@ -60,7 +60,7 @@ class TableRows {
   int64_t last_;
 };
 
-// Where a bag's entries begin. Whatever the offsets hold, entries stay within [0, count).
+// The first of a bag's entries. For any offsets, entries stay within [0, count).
 int64_t bag_begin(const LookupCall& call, int64_t bag) {
   return call.offsets == nullptr ? bag : std::clamp<int64_t>(call.offsets[bag], 0, call.count);
 }

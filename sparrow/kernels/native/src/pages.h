@@ -17,9 +17,9 @@ namespace sparrow {
 
 // Asks for large pages under [data, data + bytes). An array seen once may be on its way out; one that is seen again is
 // trained or read in place, so that moving it to large pages pays: a part at each call, because moving takes about as long
-// as copying, and nobody should wait for all of a huge table. After the first round it goes on, now and then and in small
-// parts: a new array often lies where an old one of its size was, and nothing here would tell them apart. Where the system
-// has no large page left, asking is slow: then the array is left alone for a while. That is no error: its pages stay small.
+// as copying, and no call should wait for all of a huge table. After the first round it continues, now and then and in
+// small parts: a new array often lies at the address of an old one of its size, and the two cannot be distinguished here.
+// Where the system has no large page left, a request is slow: then the array is left alone for a while, with small pages.
 inline void prefer_huge_pages(const void* data, int64_t bytes) {
   constexpr uintptr_t kHugePage = uintptr_t(2) << 20;
   constexpr uintptr_t kFirstPart = uintptr_t(256) << 20, kPart = uintptr_t(16) << 20;
@@ -32,8 +32,8 @@ inline void prefer_huge_pages(const void* data, int64_t bytes) {
 
   struct Seen {
     uintptr_t begin = 0, end = 0;
-    uintptr_t next = 0;  // the part that is asked for next
-    int32_t wait = 0;    // so many calls
+    uintptr_t next = 0;  // the next part to request
+    int32_t wait = 0;    // calls until the next request
     bool first_round = true;
   };
   static std::mutex* mutex = new std::mutex;

@@ -13,8 +13,8 @@
 
 namespace sparrow {
 
-// Each thread has a stretch of the tasks, the same one in every loop: what it worked on in the last loop, or in the last
-// step, is in its own cache and page table. A thread that is done takes what others have left. So the caller, who works
+// Each thread has a stretch of the tasks, the same one in every loop: its memory of the last loop, or of the last
+// step, is in its own cache and page table. A thread that is done takes tasks of others. So the caller, who works
 // too, never waits for a thread that has not begun: a busy pool makes it slower, but cannot stop it.
 inline void run_on_pool(void* pool, int32_t threads, int64_t count, void (*task)(void*, int64_t), void* argument) {
   struct alignas(64) Stretch {

@@ -6,7 +6,7 @@
 namespace sparrow {
 
 constexpr int64_t kCacheLine = 64;
-constexpr int64_t kPrefetchBytes = 1024;  // of a longer row the hardware fetches the rest, once it sees the start
+constexpr int64_t kPrefetchBytes = 1024;  // the hardware fetches the rest of a longer row
 
 template <bool kWrite>
 inline void prefetch(const void* address, int64_t bytes) {

@@ -1,4 +1,4 @@
-// What a generated row step may use, and how the update kernel calls it. The generated code is in no file of this
+// Functions for generated row steps, and the call of a row step by the update kernel. The generated code is in no file of this
 // repository: translate.py writes it from the rule's equation.
 #pragma once
 
@@ -31,7 +31,7 @@ using RowStep = void (*)(const RowArguments&);
 // Buffers begin on cache lines.
 inline int64_t scratch_stride(int32_t dim) { return (static_cast<int64_t>(dim) + 15) / 16 * 16; }
 
-// A sum or a product over the row is taken in so many parts.
+// The number of partial sums or products over a row.
 constexpr int64_t kParts = 16;
 
 template <class T>
@@ -69,7 +69,7 @@ inline T sign(T x) {
 inline bool is_finite(float x) { return std::fabs(x) <= FLT_MAX; }
 inline bool is_finite(double x) { return std::fabs(x) <= DBL_MAX; }
 
-// Shifts by the width or more give what is left: zeros, or the sign.
+// Shifts by the width or more give zeros, or the sign.
 template <class T>
 inline T shift_left(T x, T by) {
   using U = std::make_unsigned_t<T>;

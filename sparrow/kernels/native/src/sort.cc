@@ -30,7 +30,7 @@ struct Digits {
   }
 };
 
-// Where entries come from at first: ids, those that are no row left out.
+// The entries of the first pass: ids, without the ones that are not rows.
 struct Ids {
   const int32_t* ids;
   const int32_t* sources;  // or null: the entry's number

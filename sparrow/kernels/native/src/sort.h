@@ -9,8 +9,8 @@
 
 namespace sparrow {
 
-// One lookup of a row, in one word: the row above, what it comes from below. That is the entry's number where there
-// are gains, else its bag.
+// One lookup of a row, in one word: the row in the upper half, its source in the lower half. The source is the entry's
+// number where there are gains, else its bag.
 struct Entry {
   uint64_t word;
 

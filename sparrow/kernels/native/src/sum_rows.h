@@ -1,4 +1,4 @@
-// The sum of many rows: what a lookup does with a bag's rows, and an update with a row's gradients.
+// The sum of many rows: of a bag's rows in a lookup, and of a row's gradients in an update.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace sparrow {
 
-// Eight numbers at once, in whatever registers the processor has.
+// Eight numbers at once, in the registers that the processor has.
 constexpr int32_t kLanes = 8;
 typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float))));
 
@@ -27,8 +27,8 @@ inline __attribute__((always_inline)) void load_lanes(const typename Type::Stora
   }
 }
 
-// How a sum is written. `kPastCache`: straight to memory, which spares the processor reading what it overwrites; `to` is
-// then on a 16-byte boundary, and `finish_stores` must come before another thread may look.
+// The store of a sum. `kPastCache`: straight to memory, so that the processor need not read the overwritten lines; `to` is
+// then on a 16-byte boundary, and `finish_stores` must come before another thread may read.
 enum class Store { kUsual, kPastCache };
 
 template <Store kStore>

@@ -15,7 +15,7 @@ constexpr int64_t kGradsAhead = 8;     // the same for a bag's gradient
 constexpr int64_t kPiecesPerThread = 16;
 constexpr int64_t kSmallestPiece = 64;  // entries
 
-// What one thread needs to work through a piece of the sorted entries.
+// The work of one thread on a piece of the sorted entries.
 class Piece {
  public:
   Piece(const UpdateCall& call, const Entry* entries, int64_t begin, int64_t end, float* memory)

@@ -37,7 +37,7 @@ struct Workspace {
   Buffer entries, sorted, counts, threads;
 };
 
-// A workspace that nobody else uses while this lives.
+// A workspace for exclusive use while this object lives.
 class WorkspaceLease {
  public:
   WorkspaceLease() {
