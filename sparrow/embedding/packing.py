@@ -180,6 +180,8 @@ def fit(loose: Mapping[str, int], sizes: Sizes | None) -> dict[str, int]:
 
 def of_one_size(stacks: Sequence[Stack], batches: Sequence[PackedBatch]) -> list[PackedBatch]:
     """Return the batches; the ones with as many examples are padded to the largest of them."""
+    if not all(isinstance(lookups, Lookups) for batch in batches for lookups in batch.lookups.values()):
+        return list(batches)  # on a mesh, arrays are laid out for their size: such a step has a program of its own
     largest: dict[Any, dict[str, int]] = {}
     for batch in batches:
         sizes = largest.setdefault(batch.groups, {})

@@ -17,7 +17,7 @@ import optax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import sparrow as sp
-from sparrow.embedding import initializers
+from sparrow.embedding import initializers, of_one_size
 from sparrow.embedding.sharding import blocks
 from tests.rule_cases import CASES
 
@@ -373,7 +373,11 @@ def exchanged_ahead():
     look = jax.jit(emb.lookup)
     a, b = look(state, batch), look(state, ahead)
     sizes = [jax.tree.map(jnp.shape, emb.pack(inputs(np.random.default_rng(i), 24), capacity=400)) for i in range(3)]
-    return {"same": all(same_bits(a[k], b[k]) for k in a), "shapes": sizes[0] == sizes[1] == sizes[2]}
+    return {
+        "same": all(same_bits(a[k], b[k]) for k in a),
+        "shapes": sizes[0] == sizes[1] == sizes[2],
+        "as they are": of_one_size(emb.stacks, [batch, ahead]) == [batch, ahead],
+    }
 
 
 def layers():
