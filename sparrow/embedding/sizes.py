@@ -18,15 +18,19 @@ KINDS: Final = ("sums", "entries", "rows", "ids", "weighted")
 """The sizes that a stack on a mesh needs, by the names ``stack/kind``; see `sparrow.embedding.sharding.measured`."""
 
 
-def size_class(count: int) -> int:
+def size_class(count: int, an_octave: int = 4) -> int:
     """Return the next of 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, ...: four sizes an octave, at most a quarter unused.
+
+    ``an_octave``, a power of two from 4 on: so many sizes an octave instead.
 
     >>> [size_class(n) for n in (0, 8, 9, 33, 1000)]
     [8, 8, 10, 40, 1024]
+    >>> [size_class(n, an_octave=16) for n in (8, 33, 1030, 2100)]
+    [8, 34, 1088, 2176]
     """
     if count <= 8:
         return 8
-    step = 1 << ((count - 1).bit_length() - 3)
+    step = 1 << max(0, (count - 1).bit_length() - an_octave.bit_length())
     return -(-count // step) * step
 
 
@@ -87,7 +91,11 @@ class Sizes:
 
 def _grown(growths: int, seen: Mapping[str, int], held: Mapping[str, int]) -> dict[str, int]:
     factor = HEADROOM[min(growths, len(HEADROOM) - 1)]
-    sizes = {name: max(size_class(math.ceil(factor * most)), held.get(name, 0)) for name, most in seen.items()}
+    sizes = {}
+    for name, most in seen.items():
+        # Room on a mesh is sent between devices, all of it: finer classes, for fewer bytes.
+        size = size_class(math.ceil(factor * most), 16 if _kind(name) else 4)
+        sizes[name] = max(size, held.get(name, 0))
     if growths < len(HEADROOM):
         return sizes
     return {name: max(size for other, size in sizes.items() if _kind(other) == _kind(name)) for name in sizes}
