@@ -13,7 +13,9 @@ import pytest
 from sparrow import config, losses, metrics, rules, schedules
 from sparrow.config.loading.registries import REGISTRIES
 from sparrow.data import Parquet
+from sparrow.data.features.dynamic import DynamicRows
 from sparrow.models import MLP, TaskTower, Tower
+from sparrow.models.mask_net import MaskBlocks
 from sparrow.registry import Registry, fields_of, registry_of
 
 RECORDS = [(registry, name) for registry in REGISTRIES for name in registry.names()]
@@ -30,7 +32,9 @@ VALUES: dict[Any, Any] = {
 }
 """By field: values that suit everywhere."""
 
+_DYNAMIC = {"num_buckets": None, "hash_bucket_size": None, "vocabulary": None, "dynamic": DynamicRows(rows=7, admit=2)}
 TOGETHER: dict[str, dict[str, Any]] = {
+    "id": _DYNAMIC,
     "raw": {"boundaries": (1.0, 2.5), "embedding_dim": 4, "table": "ages"},
     "manual_steps": {"schedule_sizes": (2, 5), "learning_rates": (0.2, 0.1)},
     "csv": {"path": ("a.csv", "b.csv"), "columns": ("x", "y")},
@@ -52,11 +56,15 @@ def other_value(hint: Any, default: Any, name: str) -> Any:
         return None if other == default and type(None) in arguments else other
     if origin is typing.Literal:
         return next((choice for choice in arguments if choice != default), default)
+    if (registry := registry_of(hint)) is not None:
+        return {"metric": metrics.NDCGAtK(top_k=3), "source": Parquet("other.parquet")}[registry.kind]
+    if dataclasses.is_dataclass(default):
+        return changed(default)
+    if isinstance(default, tuple) and default and dataclasses.is_dataclass(default[0]):
+        return (changed(default[0]), *default[1:])
     if origin in (tuple, collections.abc.Sequence):
         items = arguments[:1] * 2 if len(arguments) == 1 or arguments[-1] is ... else arguments
         return tuple(other_value(item, None, name) for item in items)
-    if (registry := registry_of(hint)) is not None:
-        return {"metric": metrics.NDCGAtK(top_k=3), "source": Parquet("other.parquet")}[registry.kind]
     if hint is bool:
         return not default
     if hint is int:
@@ -65,9 +73,25 @@ def other_value(hint: Any, default: Any, name: str) -> Any:
         return (default or 0.25) * 0.5
     if hint is str:
         return f"{default or name}"
-    return {MLP: MLP((8, 4), dropout_ratio=(0.5, 0.1)), Tower: Tower("user", MLP((4,))), TaskTower: TaskTower("click")}[
-        hint
-    ]
+    return {
+        MLP: MLP((8, 4), dropout_ratio=(0.5, 0.1)),
+        Tower: Tower("user", MLP((4,))),
+        TaskTower: TaskTower("click"),
+        DynamicRows: _DYNAMIC["dynamic"],
+        MaskBlocks: MaskBlocks(2, aggregation_dim=4, hidden_dim=4),
+    }[hint]
+
+
+def changed(record: Any) -> Any:
+    """The record with one field changed, the first that may be."""
+    for field, of in fields_of(type(record)).items():
+        try:
+            other = dataclasses.replace(record, **{field: other_value(of.hint, getattr(record, field), field)})
+        except (ValueError, TypeError, KeyError):
+            continue
+        if other != record:
+            return other
+    raise AssertionError(f"no field of {record!r} can be changed")
 
 
 def variants(registry: Registry[Any], name: str) -> dict[str, Any]:
