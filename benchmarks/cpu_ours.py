@@ -12,7 +12,7 @@ import numpy as np
 from workloads import Batch, Workload, after_warm_up
 
 from sparrow import rules
-from sparrow.kernels import Backend, Lookups, RowGradients, RowStep, StepScalars, native, xla
+from sparrow.kernels import Backend, EntryGradients, Lookups, RowStep, StepScalars, native, xla
 
 BACKENDS: dict[str, Backend] = {"native": native, "xla": xla}
 
@@ -50,7 +50,7 @@ class Ours:
             activations = backend.lookup(table, lookups)
             # As in training, the update comes after the activations: here one number of it depends on them.
             is_nan = jnp.isnan(activations[0, 0]).astype(jnp.float32)
-            row_grads = RowGradients(lookups.ids, lookups.bags, lookups.gains, grads)
+            row_grads = EntryGradients(lookups.ids, lookups.bags, lookups.gains, grads)
             scalars = scalars._replace(hyper=scalars.hyper + is_nan)
             return activations, backend.update(self.step_of_row, table, slots, row_grads, scalars)
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sparrow.kernels.types import Lookups, RowGradients, RowStep, StepScalars
+from sparrow.kernels.types import EntryGradients, Lookups, RowStep, StepScalars
 from sparrow.rules import Rule
 
 
@@ -71,8 +71,8 @@ class Batch:
     lookups: Lookups
     touched: int  # distinct rows
 
-    def row_gradients(self, bag_grads: jax.Array) -> RowGradients:
-        return RowGradients(self.lookups.ids, self.lookups.bags, self.lookups.gains, bag_grads)
+    def row_gradients(self, bag_grads: jax.Array) -> EntryGradients:
+        return EntryGradients(self.lookups.ids, self.lookups.bags, self.lookups.gains, bag_grads)
 
 
 def make_batch(workload: Workload, ids: np.ndarray) -> Batch:

@@ -18,7 +18,7 @@ from sparrow.embedding.sizes import Sizes
 from sparrow.embedding.specs import FeatureSpec, TableSpec
 from sparrow.embedding.stacking import Stack, stable_hash
 from sparrow.embedding.state import EmbeddingState
-from sparrow.kernels import Backend, RowGradients
+from sparrow.kernels import Backend, EntryGradients
 
 Stacked = Sequence[tuple[Stack, tuple[Group, ...]]]
 """The stacks, each with its groups of features in a batch."""
@@ -81,7 +81,7 @@ class OneDevice:
         for stack, groups in stacked:
             lookups = batch.lookups[stack.name]
             grads = bag_grads(groups, act_grads, self.limits, stack.dim)
-            stacks[stack.name] = RowGradients(lookups.ids, lookups.bags, lookups.gains, grads, lookups.order)
+            stacks[stack.name] = EntryGradients(lookups.ids, lookups.bags, lookups.gains, grads, lookups.order)
         return RowGrads(stacks, tuple((stack.name, stack.num_rows) for stack in self.stacks))
 
     def apply(

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 
 from sparrow.embedding.any_order import sum_in_any_order
 from sparrow.embedding.sharding.shards import EVERYWHERE, Shards
-from sparrow.kernels import RowGradients, sum_by_row
+from sparrow.kernels import EntryGradients, sum_by_row
 
-Stacks = dict[str, RowGradients]
+Stacks = dict[str, EntryGradients]
 
 
 @jax.tree_util.register_dataclass
@@ -28,7 +28,7 @@ class RowGrads:
       shards: the devices that hold them; None: one device.
     """
 
-    stacks: dict[str, RowGradients]
+    stacks: dict[str, EntryGradients]
     num_rows: tuple[tuple[str, int], ...] = dataclasses.field(metadata={"static": True})
     shards: Shards | None = dataclasses.field(metadata={"static": True}, default=None)
 
@@ -59,7 +59,7 @@ class RowGrads:
     def only_if(self, condition: jax.Array) -> RowGrads:
         """Return these gradients where ``condition`` holds; otherwise none, so that applying them touches no row."""
 
-        def one(grads: RowGradients, rows: int) -> RowGradients:
+        def one(grads: EntryGradients, rows: int) -> EntryGradients:
             # An order of entries whose rows are all ones, past every table, touches nothing either.
             order = None if grads.order is None else jnp.where(condition, grads.order, jnp.uint32(0xFFFFFFFF))
             return grads._replace(ids=jnp.where(condition, grads.ids, rows), order=order)
@@ -96,7 +96,7 @@ class RowGrads:
         return number
 
 
-def _row_squares(grads: RowGradients, num_rows: int) -> jax.Array:
+def _row_squares(grads: EntryGradients, num_rows: int) -> jax.Array:
     """(N,) the squared norm of each touched row's gradient, then zeros."""
     rows, row_grads = sum_by_row(grads, num_rows)
     squares = jnp.square(jnp.where((rows < num_rows)[:, None], row_grads, 0.0))  # (N, dim), padding last
@@ -114,7 +114,7 @@ def _sum_in_halves(values: jax.Array) -> jax.Array:
     return values[0]
 
 
-def _concatenate(a: RowGradients, b: RowGradients) -> RowGradients:
+def _concatenate(a: EntryGradients, b: EntryGradients) -> EntryGradients:
     shift = a.bag_grads.shape[0]
     bags = None
     if a.bags is not None or b.bags is not None:
@@ -122,18 +122,18 @@ def _concatenate(a: RowGradients, b: RowGradients) -> RowGradients:
     gains = None
     if a.gains is not None or b.gains is not None:
         gains = jnp.concatenate([_gains(a), _gains(b)])
-    return RowGradients(jnp.concatenate([a.ids, b.ids]), bags, gains, jnp.concatenate([a.bag_grads, b.bag_grads]))
+    return EntryGradients(jnp.concatenate([a.ids, b.ids]), bags, gains, jnp.concatenate([a.bag_grads, b.bag_grads]))
 
 
-def _bags(grads: RowGradients) -> jax.Array:
+def _bags(grads: EntryGradients) -> jax.Array:
     return jnp.arange(len(grads.ids), dtype=jnp.int32) if grads.bags is None else jnp.asarray(grads.bags)
 
 
-def _gains(grads: RowGradients) -> jax.Array:
+def _gains(grads: EntryGradients) -> jax.Array:
     return jnp.ones(len(grads.ids), jnp.float32) if grads.gains is None else jnp.asarray(grads.gains)
 
 
-def _all_finite(grads: RowGradients, num_rows: int) -> jax.Array:
+def _all_finite(grads: EntryGradients, num_rows: int) -> jax.Array:
     finite = jnp.isfinite(grads.bag_grads).all(axis=1)  # (num_bags,)
     of_entry = finite.at[_bags(grads)].get(mode="fill", fill_value=True)
     return (of_entry | (grads.ids >= num_rows)).all()

@@ -9,7 +9,7 @@
 from sparrow.kernels.backend_choice import BACKENDS, Backend, backends, choose
 from sparrow.kernels.rounding import GOLDEN, mix
 from sparrow.kernels.row import LIMITS
-from sparrow.kernels.types import Lookups, RowGradients, RowStep, StepScalars
+from sparrow.kernels.types import EntryGradients, Lookups, RowStep, StepScalars
 from sparrow.kernels.xla import sum_by_row
 
 __all__ = [
@@ -17,8 +17,8 @@ __all__ = [
     "GOLDEN",
     "LIMITS",
     "Backend",
+    "EntryGradients",
     "Lookups",
-    "RowGradients",
     "RowStep",
     "StepScalars",
     "backends",

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from sparrow.kernels import cuda, feed, native, xla
 from sparrow.kernels.device_kind import platform
-from sparrow.kernels.types import Lookups, RowGradients, RowStep, StepScalars
+from sparrow.kernels.types import EntryGradients, Lookups, RowStep, StepScalars
 from sparrow.kernels.warning import warn_once
 from sparrow.registry import nearest
 
@@ -38,7 +38,7 @@ class Backend(Protocol):
         step: RowStep,
         table: jax.Array,
         slots: tuple[jax.Array, ...],
-        grads: RowGradients,
+        grads: EntryGradients,
         scalars: StepScalars,
     ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
         """Apply ``step`` once to every row that ``grads`` touches."""

@@ -39,7 +39,7 @@ class Lookups:
         return dataclasses.replace(self, order=order)
 
 
-class RowGradients(NamedTuple):
+class EntryGradients(NamedTuple):
     """The gradient of one stack's rows, not yet summed.
 
     Entry i adds ``gains[i] * bag_grads[bags[i]]`` to row ``ids[i]``, in float32. Fields as in `Lookups`; any order of
@@ -67,4 +67,4 @@ class StepScalars(NamedTuple):
     logical_rows: jax.Array | None = None  # (num_rows,) int32, by row of the stack; None: row - first_rows[table]
 
 
-__all__ = ["Lookups", "RowGradients", "RowStep", "StepScalars"]
+__all__ = ["EntryGradients", "Lookups", "RowStep", "StepScalars"]

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from sparrow.kernels.rounding import noise
-from sparrow.kernels.types import Lookups, RowGradients, RowStep, StepScalars
+from sparrow.kernels.types import EntryGradients, Lookups, RowStep, StepScalars
 
 name = "xla"
 
@@ -43,7 +43,7 @@ def update(
     step: RowStep,
     table: jax.Array,
     slots: tuple[jax.Array, ...],
-    grads: RowGradients,
+    grads: EntryGradients,
     scalars: StepScalars,
 ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
     """Apply ``step`` once to every row that ``grads`` touches. With table and slots donated, in place."""
@@ -67,7 +67,7 @@ def update(
     return put(table, new_rows), tuple(map(put, slots, new_slots))
 
 
-def sum_by_row(grads: RowGradients, num_rows: int) -> tuple[jax.Array, jax.Array]:
+def sum_by_row(grads: EntryGradients, num_rows: int) -> tuple[jax.Array, jax.Array]:
     """Sum the entries of equal ids.
 
     Returns:

@@ -28,7 +28,7 @@ from sparrow.embedding.sizes import KINDS, Sizes, size_class
 from sparrow.embedding.specs import FeatureSpec
 from sparrow.embedding.stacking import Stack
 from sparrow.embedding.state import EmbeddingState
-from sparrow.kernels import Backend, RowGradients, StepScalars
+from sparrow.kernels import Backend, EntryGradients, StepScalars
 from sparrow.registry import nearest
 from sparrow.rules import PER_ROW
 
@@ -229,7 +229,7 @@ class OnMesh:
     def row_grads(self, batch: PackedBatch, act_grads: Mapping[str, jax.Array], stacked: Stacked) -> RowGrads:
         """Return the gradient of every table, at the owners of the rows."""
 
-        def local(lookups: Any, act_grads: dict[str, jax.Array]) -> dict[str, RowGradients]:
+        def local(lookups: Any, act_grads: dict[str, jax.Array]) -> dict[str, EntryGradients]:
             made = {}
             for stack, groups in stacked:
                 grads = bag_grads(groups, act_grads, self.limits, stack.dim)

@@ -19,7 +19,7 @@ from sparrow.embedding.sharding.layout import Layout
 from sparrow.embedding.sharding.parts import Part
 from sparrow.embedding.sharding.routing import PooledArrays, PooledRoute, fill_pooled
 from sparrow.embedding.sharding.shards import Shards
-from sparrow.kernels import Backend, Lookups, RowGradients
+from sparrow.kernels import Backend, EntryGradients, Lookups
 
 
 @jax.tree_util.register_dataclass
@@ -70,13 +70,13 @@ class Pooled:
         own = Lookups(self.slots, self.slot_bags, self.offsets, None, self.num_bags)
         return backend.lookup(sums, own, dtype), dataclasses.replace(self, order=lookups.order)
 
-    def row_grads(self, shards: Shards, backend: Backend, grads: jax.Array) -> RowGradients:
+    def row_grads(self, shards: Shards, backend: Backend, grads: jax.Array) -> EntryGradients:
         """Return the gradients of a shard's rows, from the gradients of its own bags, after `exchange`."""
         rows, bags, gains = self._entries()
         wanted = self.bag_of.reshape(-1)
         sent = backend.lookup(grads, Lookups(wanted, None, None, None, len(wanted)))
         there = shards.swap(sent.reshape(len(self.block), self.sums, -1))
-        return RowGradients(rows, bags, gains, there.reshape(len(wanted), -1), self.order)
+        return EntryGradients(rows, bags, gains, there.reshape(len(wanted), -1), self.order)
 
     def _entries(self) -> tuple[jax.Array, jax.Array | None, jax.Array | None]:
         """Local rows, sums (None: each entry is one) and gains of all entries that this shard owns."""

@@ -18,7 +18,7 @@ from sparrow.embedding.sharding.layout import Layout
 from sparrow.embedding.sharding.parts import Part
 from sparrow.embedding.sharding.routing import RowsArrays, RowsRoute, fill_rows
 from sparrow.embedding.sharding.shards import Shards
-from sparrow.kernels import Backend, Lookups, RowGradients
+from sparrow.kernels import Backend, EntryGradients, Lookups
 
 
 @jax.tree_util.register_dataclass
@@ -64,13 +64,13 @@ class Rows:
         own = Lookups(self.slots, self.bags, self.offsets, self.gains, self.num_bags)
         return backend.lookup(rows, own, dtype), dataclasses.replace(self, order=lookups.order)
 
-    def row_grads(self, shards: Shards, backend: Backend, grads: jax.Array) -> RowGradients:
+    def row_grads(self, shards: Shards, backend: Backend, grads: jax.Array) -> EntryGradients:
         """Return the gradients of a shard's rows, from the gradients of its own bags, after `exchange`."""
         wanted = self.send.reshape(-1)
         back = Lookups(self.back_bags, self.back_slots, self.back_offsets, self.back_gains, len(wanted))
         sums = backend.lookup(grads, back)
         there = shards.swap(sums.reshape(*self.send.shape, -1))
-        return RowGradients(wanted, None, None, there.reshape(len(wanted), -1), self.order)
+        return EntryGradients(wanted, None, None, there.reshape(len(wanted), -1), self.order)
 
 
 def lay_out(

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sparrow.kernels.types import Lookups, RowGradients, RowStep, StepScalars
+from sparrow.kernels.types import EntryGradients, Lookups, RowStep, StepScalars
 
 name = "cuda"
 
@@ -89,7 +89,7 @@ def update(
     step: RowStep,
     table: jax.Array,
     slots: tuple[jax.Array, ...],
-    grads: RowGradients,
+    grads: EntryGradients,
     scalars: StepScalars,
 ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
     """Apply ``step`` once to every row that ``grads`` touches; in place where table and slots are donated."""

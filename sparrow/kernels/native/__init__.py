@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sparrow.kernels.device_kind import platform
-from sparrow.kernels.types import Lookups, RowGradients, RowStep, StepScalars
+from sparrow.kernels.types import EntryGradients, Lookups, RowStep, StepScalars
 
 name = "native"
 
@@ -74,7 +74,7 @@ def update(
     step: RowStep,
     table: jax.Array,
     slots: tuple[jax.Array, ...],
-    grads: RowGradients,
+    grads: EntryGradients,
     scalars: StepScalars,
     *,
     threads: int = 0,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sparrow.kernels import cuda
-from sparrow.kernels.types import Lookups, RowGradients
+from sparrow.kernels.types import EntryGradients, Lookups
 from tests.kernels.native.problems import float64_row_grads, learning_rate, sgd_step
 
 CASES = 60 if jax.default_backend() == "gpu" else 5  # the emulation compiles each for itself
@@ -36,7 +36,7 @@ def test_update_and_lookup(seed):
     num_bags = count if one_each else num_bags
     table_dtype, grad_dtype = "float32", str(rng.choice(["float32", "bfloat16"]))
     gains = jnp.asarray(rng.normal(size=count), jnp.float32) if rng.random() < 0.5 else None
-    grads = RowGradients(
+    grads = EntryGradients(
         ids=jnp.asarray(indices(rng, num_rows, count)),
         bags=None if one_each else jnp.asarray(indices(rng, num_bags, count)),
         gains=gains,

@@ -11,7 +11,7 @@ import pytest
 from sparrow import rules
 from sparrow.kernels import choose, cuda, xla
 from sparrow.kernels.cuda import tuning
-from sparrow.kernels.types import RowGradients
+from sparrow.kernels.types import EntryGradients
 from tests.kernels.native.problems import random_grads, random_state, row_step, scalars
 
 
@@ -90,7 +90,7 @@ def test_cut_segments(kind, count, dim):
     step = row_step(rules.SGD(), dim)
     state, numbers = random_state(step, 40, rng), scalars(rules.SGD())
     ids = hot(kind, count)
-    grads = RowGradients(jnp.asarray(ids), None, None, jnp.asarray(rng.normal(size=(count, dim)), jnp.float32))
+    grads = EntryGradients(jnp.asarray(ids), None, None, jnp.asarray(rng.normal(size=(count, dim)), jnp.float32))
     got, again = (run(cuda, step, state, grads, numbers) for _ in range(2))
     sums = np.zeros((40, dim))
     np.add.at(sums, ids, np.asarray(grads.bag_grads, np.float64))
@@ -100,7 +100,7 @@ def test_cut_segments(kind, count, dim):
     # The same entries of row 3 among others, at other positions.
     shift = np.concatenate([np.full(17, 1), ids, np.full(50, 2)]).astype(np.int32)
     others = np.concatenate([np.ones((17, dim)), grads.bag_grads, np.ones((50, dim))]).astype(np.float32)
-    moved = run(cuda, step, state, RowGradients(jnp.asarray(shift), None, None, jnp.asarray(others)), numbers)
+    moved = run(cuda, step, state, EntryGradients(jnp.asarray(shift), None, None, jnp.asarray(others)), numbers)
     np.testing.assert_array_equal(np.asarray(moved[0])[3], np.asarray(got[0])[3])
 
 
@@ -109,13 +109,13 @@ def test_padding_and_ids_out_of_range_touch_nothing():
     step = row_step(rules.Adam(), 8)
     state, numbers = random_state(step, 20, rng), scalars(rules.Adam())
     ids = np.array([-1, 20, 5, 2**31 - 1, -(2**31), 5], np.int32)
-    grads = RowGradients(jnp.asarray(ids), None, None, jnp.ones((6, 8)))
+    grads = EntryGradients(jnp.asarray(ids), None, None, jnp.ones((6, 8)))
     table, slots = run(cuda, step, state, grads, numbers)
     others = np.arange(20) != 5
     for new, old in zip((table, *slots), (state[0], *state[1]), strict=True):
         np.testing.assert_array_equal(np.asarray(new)[others], np.asarray(old)[others])
         assert (np.asarray(new)[5] != np.asarray(old)[5]).any()
-    nothing = RowGradients(jnp.full(40, 20, jnp.int32), None, None, jnp.ones((40, 8)))
+    nothing = EntryGradients(jnp.full(40, 20, jnp.int32), None, None, jnp.ones((40, 8)))
     for new, old in zip(jax.tree.leaves(run(cuda, step, state, nothing, numbers)), jax.tree.leaves(state), strict=True):
         np.testing.assert_array_equal(new, old)
 
@@ -124,12 +124,12 @@ def test_no_entries_and_no_bags():
     rng = np.random.default_rng(3)
     step = row_step(rules.SGD(), 4)
     state, numbers = random_state(step, 9, rng), scalars(rules.SGD())
-    empty = RowGradients(jnp.zeros(0, jnp.int32), None, None, jnp.zeros((0, 4)))
+    empty = EntryGradients(jnp.zeros(0, jnp.int32), None, None, jnp.zeros((0, 4)))
     np.testing.assert_array_equal(run(cuda, step, state, empty, numbers)[0], state[0])
     # A row whose bag does not exist is touched, with no gradient.
     step, numbers = row_step(rules.Adam(), 4), scalars(rules.Adam())
     state = random_state(step, 9, rng)
-    touched = RowGradients(jnp.zeros(3, jnp.int32), jnp.full(3, 7, jnp.int32), None, jnp.zeros((0, 4)))
+    touched = EntryGradients(jnp.zeros(3, jnp.int32), jnp.full(3, 7, jnp.int32), None, jnp.zeros((0, 4)))
     zeros = touched._replace(bags=None, bag_grads=jnp.zeros((3, 4)))
     got = run(cuda, step, state, touched, numbers)
     assert_close(got, run(xla, step, state, zeros, numbers))
@@ -161,11 +161,11 @@ def test_the_order_of_a_lookup_gives_the_bits_of_the_update_that_sorts_itself():
         @jax.jit
         def both(state, lookups, bag_grads):
             rows, ordered = cuda.lookup_and_sort(state[0], lookups)
-            grads = RowGradients(ordered.ids, ordered.bags, ordered.gains, bag_grads, ordered.order)
+            grads = EntryGradients(ordered.ids, ordered.bags, ordered.gains, bag_grads, ordered.order)
             return rows, cuda.update(step, *state, grads, numbers)
 
         rows, got = both(state, lookups, bag_grads)
-        want = run(cuda, step, state, RowGradients(lookups.ids, lookups.bags, lookups.gains, bag_grads), numbers)
+        want = run(cuda, step, state, EntryGradients(lookups.ids, lookups.bags, lookups.gains, bag_grads), numbers)
         for g, w in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
             np.testing.assert_array_equal(g, w)
         assert_close(rows, xla.lookup(state[0], lookups))

@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from sparrow.kernels import Lookups, RowGradients, RowStep, StepScalars
+from sparrow.kernels import EntryGradients, Lookups, RowStep, StepScalars
 from sparrow.kernels.row import LIMITS
 from sparrow.rules import SGD, Rule
 
@@ -49,10 +49,10 @@ def random_grads(
     num_bags: int = 40,
     with_gains: bool = False,
     with_bags: bool = True,
-) -> RowGradients:
+) -> EntryGradients:
     """Entries with duplicates, with ids and bags that are padding."""
     num_bags = num_bags if with_bags else count
-    return RowGradients(
+    return EntryGradients(
         ids=jnp.asarray(rng.integers(0, num_rows + num_rows // 8 + 1, count), jnp.int32),
         bags=jnp.asarray(rng.integers(0, num_bags + 1, count), jnp.int32) if with_bags else None,
         gains=jnp.asarray(rng.uniform(0.5, 2, count), jnp.float32) if with_gains else None,
@@ -75,7 +75,7 @@ def random_lookups(
     )
 
 
-def float64_row_grads(grads: RowGradients, num_rows: int) -> tuple[np.ndarray, np.ndarray]:
+def float64_row_grads(grads: EntryGradients, num_rows: int) -> tuple[np.ndarray, np.ndarray]:
     """Which rows are touched, and every row's summed gradient."""
     ids = np.asarray(grads.ids)
     bag_grads = np.asarray(grads.bag_grads, np.float64)

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis.extra import numpy as hnp
 
 import sparrow as sp
-from sparrow.kernels import Lookups, RowGradients, native
+from sparrow.kernels import EntryGradients, Lookups, native
 from tests.kernels.native.problems import float64_row_grads, learning_rate, sgd_step
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
@@ -25,7 +25,7 @@ def problems(draw):
     num_rows, num_bags = draw(st.integers(0, 40)), draw(st.integers(0, 9))
     dim, count = draw(st.sampled_from([1, 3, 8, 17])), draw(st.sampled_from([0, 1, 5, 70]))
     one_per_bag = draw(st.booleans())
-    return RowGradients(
+    return EntryGradients(
         ids=jnp.asarray(draw(hnp.arrays(np.int32, count, elements=indices(num_rows)))),
         bags=None if one_per_bag else jnp.asarray(draw(hnp.arrays(np.int32, count, elements=indices(num_bags)))),
         gains=jnp.asarray(draw(hnp.arrays(np.float32, count, elements=st.floats(-4, 4, width=32))))

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sparrow.kernels import Lookups, RowGradients, native
+from sparrow.kernels import EntryGradients, Lookups, native
 from sparrow.rules import Adam
 from tests.kernels.native.problems import learning_rate, row_step, scalars, sgd_step
 
@@ -32,7 +32,7 @@ def train(table, slots, lookups, numbers):
     """Lookup, a loss, the gradient at the activations, update."""
     activations = native.lookup(table, lookups)
     grads = jax.grad(lambda a: jnp.sum(jnp.tanh(a) ** 2))(activations)
-    return native.update(STEP, table, slots, RowGradients(lookups.ids, None, None, grads), numbers)
+    return native.update(STEP, table, slots, EntryGradients(lookups.ids, None, None, grads), numbers)
 
 
 def train_scan(table, slots, lookups, numbers):
@@ -51,7 +51,7 @@ def train_with_a_dense_model(table, slots, lookups, numbers):
         return jnp.mean((jnp.tanh(activations @ weights) @ weights.T - 1.0) ** 2)
 
     dense, grads = jax.grad(loss, argnums=(0, 1))(weights, activations)
-    state = native.update(STEP, table, slots, RowGradients(lookups.ids, None, None, grads), numbers)
+    state = native.update(STEP, table, slots, EntryGradients(lookups.ids, None, None, grads), numbers)
     return state, weights - 0.1 * dense
 
 
@@ -85,14 +85,14 @@ def test_the_buffers_stay_where_they_are():
 
 PEAK = """
     import resource, jax, jax.numpy as jnp
-    from sparrow.kernels import Lookups, RowGradients, native
+    from sparrow.kernels import Lookups, EntryGradients, native
     from tests.kernels.native.problems import learning_rate, sgd_step
 
     rows, dim, batch = 1 << 22, 128, 1024        # 2 GB
     step = sgd_step(dim)
     def train(table, lookups, numbers):
         activations = native.lookup(table, lookups)
-        grads = RowGradients(lookups.ids, None, None, activations * 0.5)
+        grads = EntryGradients(lookups.ids, None, None, activations * 0.5)
         return native.update(step, table, (), grads, numbers)[0]
     def scan(table, lookups, numbers):
         return jax.lax.scan(lambda t, _: (train(t, lookups, numbers), ()), table, length=3)[0]
@@ -132,7 +132,7 @@ def test_lookup_beyond_two_to_the_31_elements():
 
 def test_update_beyond_two_to_the_31_elements():
     step = sgd_step(BEYOND[1], "bfloat16")
-    grads = RowGradients(jnp.asarray(IDS), None, None, jnp.ones((4, BEYOND[1])))
+    grads = EntryGradients(jnp.asarray(IDS), None, None, jnp.ones((4, BEYOND[1])))
 
     def train(table, numbers):
         return native.update(step, table, (), grads, numbers)[0]

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sparrow.kernels import RowGradients, native, xla
+from sparrow.kernels import EntryGradients, native, xla
 from sparrow.kernels.native import shipped
 from sparrow.rules import PER_ELEMENT, PER_ROW, SGD, Adam, RowwiseAdagrad, Rule, Slot
 from tests.kernels.native.problems import (
@@ -121,7 +121,7 @@ def test_every_dim(dim, with_bags):
 def test_a_row_is_summed_in_the_order_of_its_entries():
     # 1e8 swallows a 1 that comes after it, and gives it back to nobody.
     big = jnp.asarray([[1e8], [1.0], [-1e8], [1.0]], jnp.float32)
-    grads = RowGradients(jnp.zeros(4, jnp.int32), None, None, big)
+    grads = EntryGradients(jnp.zeros(4, jnp.int32), None, None, big)
     got, () = run(native, sgd_step(1), jnp.zeros((1, 1)), (), grads, learning_rate(-1.0))
     assert got[0, 0] == 1.0
 
@@ -130,7 +130,7 @@ def test_a_touched_row_without_gradient_is_still_touched():
     rule = Adam()
     step = row_step(rule, 4)
     table, slots = jnp.ones((3, 4)), (jnp.ones((3, 4)), jnp.ones((3, 4)))
-    grads = RowGradients(jnp.asarray([1], jnp.int32), jnp.asarray([9], jnp.int32), None, jnp.ones((2, 4)))
+    grads = EntryGradients(jnp.asarray([1], jnp.int32), jnp.asarray([9], jnp.int32), None, jnp.ones((2, 4)))
     new_table, new_slots = run(native, step, table, slots, grads, scalars(rule))
     assert (new_table[1] != 1).all()
     assert (new_slots[0][1] != 1).all()
@@ -141,7 +141,7 @@ def test_a_touched_row_without_gradient_is_still_touched():
 @pytest.mark.parametrize("count", [0, 5])
 def test_nothing_to_do(num_bags, count):
     # All ids are padding, or there are none; there may be no bags at all.
-    grads = RowGradients(
+    grads = EntryGradients(
         jnp.asarray([-1, 7, 2**31 - 1, -(2**31), 8][:count], jnp.int32),
         jnp.zeros(count, jnp.int32),
         None,
@@ -153,14 +153,14 @@ def test_nothing_to_do(num_bags, count):
 
 
 def test_a_table_without_rows():
-    grads = RowGradients(jnp.zeros(2, jnp.int32), None, None, jnp.ones((2, 4)))
+    grads = EntryGradients(jnp.zeros(2, jnp.int32), None, None, jnp.ones((2, 4)))
     got, () = run(native, sgd_step(4), jnp.zeros((0, 4)), (), grads, learning_rate(1.0))
     assert got.shape == (0, 4)
 
 
 def test_denormals_are_zero_on_every_thread():
     table = jnp.zeros((40_000, 4))
-    grads = RowGradients(jnp.arange(40_000, dtype=jnp.int32), None, None, jnp.full((40_000, 4), 1e-30))
+    grads = EntryGradients(jnp.arange(40_000, dtype=jnp.int32), None, None, jnp.full((40_000, 4), 1e-30))
     for threads in (1, 4):
         got, () = run(native, sgd_step(4), table, (), grads, learning_rate(1e-10), threads=threads)
         assert (got == 0).all()
@@ -168,7 +168,7 @@ def test_denormals_are_zero_on_every_thread():
 
 def test_nan_and_infinity_stay_in_their_row():
     bad = jnp.asarray([[1.0, np.nan], [np.inf, 1.0], [1.0, 1.0]], jnp.float32)
-    grads = RowGradients(jnp.asarray([0, 1, 2], jnp.int32), None, None, bad)
+    grads = EntryGradients(jnp.asarray([0, 1, 2], jnp.int32), None, None, bad)
     rule = RowwiseAdagrad()
     step = row_step(rule, 2, limits=True)
     state = jnp.zeros((3, 2)), (jnp.zeros(3),)
