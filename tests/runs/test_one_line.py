@@ -49,7 +49,7 @@ def test_a_full_disk(trained, tmp_path, monkeypatch, place, resume):
         runs.train(case("train.steps=3", "train.log_every_steps=1"), folder, resume=resume, stream=io.StringIO())
     (line,) = str(error.value).splitlines()
     assert "the disk is full" in line
-    left = "the checkpoint of step 2 is whole" if resume and place == "run_folder" else "checkpoint"
+    left = "the checkpoint of step 2 is complete" if resume and place == "run_folder" else "checkpoint"
     assert left in line
     runs.load(trained / "run", step=2)
 

@@ -40,7 +40,7 @@ def test_ctrl_c_while_a_reader_hangs(tmp_path, monkeypatch):
     presser = threading.Thread(target=press)
     presser.start()
     try:
-        with pytest.warns(RuntimeWarning, match="reading data does not return"), pytest.raises(runs.Interrupted):
+        with pytest.warns(RuntimeWarning, match="reading data does not end"), pytest.raises(runs.Interrupted):
             runs.train(config, tmp_path / "run", stream=io.StringIO())
     finally:
         go.set()
