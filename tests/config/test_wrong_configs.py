@@ -81,11 +81,11 @@ WRONG = {
     ),
     "feature without a size": (
         valid(data__features=[{"kind": "id", "name": "user", "embedding_dim": 4}]),
-        "data.features[0]: feature 'user': give exactly one of num_buckets, hash_bucket_size and vocabulary",
+        "data.features[0]: feature 'user': give exactly one of num_buckets, hash_bucket_size, vocabulary and dynamic",
     ),
     "feature without a kind": (
         valid(data__features=[{"name": "user"}]),
-        "data.features[0]: a feature needs a 'kind'. Valid names: combo, id, raw, sequence",
+        "data.features[0]: a feature needs a 'kind'. Valid names: combo, id, raw, raw_sequence, sequence",
     ),
     "features of one name": (
         valid(data__features=[{"kind": "raw", "name": "x"}, {"kind": "raw", "name": "x"}]),

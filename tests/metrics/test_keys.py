@@ -90,7 +90,7 @@ def test_keys_that_cannot_be_told_apart_are_refused():
     class Anonymous:
         pass
 
-    with pytest.raises(TypeError, match=r"GroupedAUC.update: a group key is a Anonymous, whose repr does not say"):
+    with pytest.raises(TypeError, match=r"GroupedAUC.update: a group key is a Anonymous, whose repr does not show"):
         pairs([Anonymous()])
     with pytest.raises(ValueError, match="a group key is NaN; replace missing keys"):
         pairs([1.5, float("nan")])
