@@ -97,6 +97,8 @@ def compare(one, ours, state, theirs):
 
 
 def split(emb, tree):
+    if emb.shards is None:  # a mesh of one device
+        return tree
     return jax.device_put(tree, NamedSharding(emb.shards.mesh, PartitionSpec(emb.shards.axes)))
 
 

@@ -25,14 +25,15 @@ def on_devices(count, *checks):
 
 
 def assert_equal(check, found):
-    _, exchange, backend, *_ = check.split(":")
+    _, exchange, backend, dtype, *_ = check.split(":")
     assert found["first"], check  # the same initial values
     assert found["acts"] < 1e-6, check
     if exchange == "pooled" and backend == "native":
         assert found["same"], check
         assert found["norm"], check
     else:
-        assert found["gap"] < 1e-6, check
+        # Sums that differ by rounding may end on two sides of a border between 16-bit numbers: one step of bfloat16.
+        assert found["gap"] < (1e-6 if dtype == "float32" else 2**-7), check
 
 
 QUICK = {
