@@ -13,7 +13,10 @@ from tests.conftest import AS_USERS
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)
+CONFIGS = sorted(path for path in EXAMPLES.glob("*.yaml") if path.name != "own_parts.yaml")  # in test_contributing
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
 def test_config_loads(path):
     loaded = config.load(path)
     assert config.loads(config.dumps(loaded)) == loaded

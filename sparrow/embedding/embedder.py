@@ -76,9 +76,6 @@ class Embedder:
             raise ValueError(f"unknown exchange '{exchange}': {nearest(str(exchange), EXCHANGES)}")
         shards = None if mesh is None else Shards.of(mesh, axis)
         if shards is not None and shards.mesh.size > 1:
-            for name, table in self.tables.items():
-                if table.dynamic is not None:
-                    raise ValueError(f"table '{name}' is dynamic, which works on one device so far; leave mesh out")
             for feature in self.features:
                 if feature.is_ordered:
                     raise ValueError(
