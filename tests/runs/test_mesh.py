@@ -58,7 +58,7 @@ def test_refusals(found):
 
 @pytest.mark.slow
 def test_a_run_moves_to_other_devices(tmp_path):
-    found = on_devices(4, "moved", tmp_path)
+    found = on_devices(4, "moved", tmp_path)["moved"]
     for count in ("1", "2"):
         gap, told = found[count]
         assert gap < 1e-6, count
