@@ -13,6 +13,7 @@ import pytest
 from sparrow.checkpoint import Checkpoints, Damaged, Key, Rows, Saved
 from sparrow.checkpoint.handler import ABOUT, STATE
 from sparrow.checkpoint.manifest import NAME, _crc
+from tests.crafted import changed
 
 
 @pytest.fixture
@@ -138,18 +139,3 @@ def test_random_changes(folder):
             outcomes.add(type(error).__name__)
     assert outcomes <= {"read", "Damaged", "CheckpointError"}
     assert "Damaged" in outcomes
-
-
-def changed(held, rng, values):
-    """Replaces or removes one value, at any depth."""
-    while True:
-        key = rng.choice(list(held) if isinstance(held, dict) else range(len(held)))
-        inner = held[key]
-        if isinstance(inner, dict | list) and inner and rng.random() < 0.8:
-            held = inner
-        elif rng.random() < 0.3:
-            del held[key]
-            return
-        else:
-            held[key] = rng.choice(values)
-            return

@@ -20,6 +20,7 @@ from sparrow.data import DataError
 from sparrow.serving import description
 from sparrow.serving.program import called, deserialized
 from sparrow.serving.tensors import COPIED_BYTES
+from tests.crafted import changed
 from tests.exports.cases import WORDS, config, program_and_state, rows
 
 
@@ -263,23 +264,6 @@ def test_random_changes(copy):
         except DataError:
             outcomes.add("refused")
     assert outcomes == {"model", "refused"}
-
-
-def changed(fields, rng, values):
-    """Replaces or removes one value, at any depth."""
-    held = fields
-    while True:
-        keys = list(held) if isinstance(held, dict) else list(range(len(held)))
-        key = rng.choice(keys)
-        inner = held[key]
-        if isinstance(inner, dict | list) and inner and rng.random() < 0.8:
-            held = inner
-        elif rng.random() < 0.3:
-            del held[key]
-            return
-        else:
-            held[key] = rng.choice(values)
-            return
 
 
 def test_the_documentation_lists_what_is_allowed():
