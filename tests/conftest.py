@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import tempfile
 
 import pytest
@@ -22,6 +23,9 @@ AS_USERS = {**os.environ, "XLA_FLAGS": ""}  # the environment of programs that r
 
 
 import sparrow as sp  # noqa: E402
+
+# A shell's background jobs ignore Ctrl-C, and so would the runs that tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 AVAILABLE = [name for name, state in sp.backends().items() if state == "available"]
 
