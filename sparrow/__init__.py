@@ -1,7 +1,7 @@
 """Sparrow: recommendation models with very large embedding tables, trained in JAX.
 
-``import sparrow as sp`` needs only jax, numpy and optax; the parts that need more (``sp.nnx``, ``sp.linen``, ...) are
-imported when they are first used.
+``import sparrow as sp`` imports nothing else: every part is imported when it is first used. The embedder, the rules and
+the schedules need only jax, numpy and optax.
 """
 
 from __future__ import annotations
@@ -9,23 +9,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from sparrow import rules
-from sparrow.embedding import (
-    Dynamic,
-    Embedder,
-    EmbeddingState,
-    FeatureSpec,
-    Jagged,
-    PackedBatch,
-    Ragged,
-    RowGrads,
-    Sequence,
-    Sizes,
-    TableSpec,
-    Vocabularies,
-)
-from sparrow.kernels import backends
-from sparrow.rules import Rule
 from sparrow.versions import __version__
 
 if TYPE_CHECKING:
@@ -41,15 +24,47 @@ if TYPE_CHECKING:
         optimizer,
         plan,
         reports,
+        rules,
         runs,
         schedules,
         serving,
         tasks,
     )
-    from sparrow.embedding import linen, nnx
+    from sparrow.embedding import (
+        Dynamic,
+        Embedder,
+        EmbeddingState,
+        FeatureSpec,
+        Jagged,
+        PackedBatch,
+        Ragged,
+        RowGrads,
+        Sequence,
+        Sizes,
+        TableSpec,
+        Vocabularies,
+        linen,
+        nnx,
+    )
+    from sparrow.kernels import backends
     from sparrow.optimizer import Optimizer
+    from sparrow.rules import Rule
 
 _LAZY = {
+    "Dynamic": "sparrow.embedding:Dynamic",
+    "Embedder": "sparrow.embedding:Embedder",
+    "EmbeddingState": "sparrow.embedding:EmbeddingState",
+    "FeatureSpec": "sparrow.embedding:FeatureSpec",
+    "Jagged": "sparrow.embedding:Jagged",
+    "PackedBatch": "sparrow.embedding:PackedBatch",
+    "Ragged": "sparrow.embedding:Ragged",
+    "RowGrads": "sparrow.embedding:RowGrads",
+    "Sequence": "sparrow.embedding:Sequence",
+    "Sizes": "sparrow.embedding:Sizes",
+    "TableSpec": "sparrow.embedding:TableSpec",
+    "Vocabularies": "sparrow.embedding:Vocabularies",
+    "Rule": "sparrow.rules:Rule",
+    "backends": "sparrow.kernels:backends",
     "Optimizer": "sparrow.optimizer:Optimizer",
     "checkpoint": "sparrow.checkpoint",
     "config": "sparrow.config",
@@ -64,6 +79,7 @@ _LAZY = {
     "optimizer": "sparrow.optimizer",
     "plan": "sparrow.plan",
     "reports": "sparrow.reports",
+    "rules": "sparrow.rules",
     "runs": "sparrow.runs",
     "schedules": "sparrow.schedules",
     "serving": "sparrow.serving",

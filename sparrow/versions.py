@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import platform
 from typing import Final
 
 __version__: Final = "0.1.0"
@@ -17,6 +15,9 @@ def versions() -> dict[str, str]:
     >>> sorted(versions())[:3]
     ['flax', 'jax', 'jaxlib']
     """
+    import importlib.metadata  # slow to import, and ``sparrow --help`` needs the version alone
+    import platform
+
     found = {"sparrow": __version__, "python": platform.python_version()}
     for package in PACKAGES:
         try:

@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparrow import config
-from sparrow.cli import _parsed, main
+from sparrow.cli import main
+from sparrow.cli.parsing import parsed
 from sparrow.data import ClickLog, write_clicks
 from tests.runs.cases import FIELDS, IDS, case
 
@@ -111,7 +112,7 @@ def test_mistakes_are_one_line(name, folder, capsys, monkeypatch):
 
 
 def test_help_needs_no_libraries():
-    code = "import sys, sparrow.cli; print([m for m in ('flax', 'pyarrow', 'pydantic') if m in sys.modules])"
+    code = "import sys, sparrow.cli; print([m for m in ('jax', 'pyarrow', 'pydantic') if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
 
@@ -123,9 +124,9 @@ def test_options_are_checked():
 
 
 def test_overrides_may_stand_anywhere():
-    options = _parsed(["train", "a.yaml", "train.steps=3", "--model-dir", "x", "--resume", "train.ema=0.9"])
+    options = parsed(["train", "a.yaml", "train.steps=3", "--model-dir", "x", "--resume", "train.ema=0.9"])
     assert options.overrides == ["train.steps=3", "train.ema=0.9"]
     for wrong in (["train", "a.yaml", "--resum", "x", "--nonsense"], ["import-config", "a.yaml", "--model-dir", "x"]):
         with pytest.raises(SystemExit) as stop:
-            _parsed(wrong)
+            parsed(wrong)
         assert stop.value.code == 2

@@ -1,0 +1,68 @@
+"""`Command`: one command of the command line, and the arguments that several commands have."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+
+class Command(NamedTuple):
+    """One command.
+
+    Attributes:
+      name: the word on the command line.
+      text: one sentence for its help.
+      arguments: adds its arguments to its parser.
+      run: runs it with the parsed options. Heavy modules are imported inside.
+    """
+
+    name: str
+    text: str
+    arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], None]
+
+
+def add_overrides(parser: argparse.ArgumentParser) -> None:
+    """Add the overrides of a config's fields, which may stand anywhere on the line."""
+    parser.add_argument("overrides", nargs="*", metavar="FIELD=VALUE", help="such as train.batch_size=4096")
+
+
+def add_step(parser: argparse.ArgumentParser) -> None:
+    """Add the choice of a checkpoint."""
+    parser.add_argument("--step", type=step, metavar="N|best", help="the checkpoint; by default the newest")
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Add ``--json``."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def seconds(text: str) -> float:
+    """Return a number of seconds above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, got '{text}'")
+    return value
+
+
+def step(text: str) -> int | Literal["best"]:
+    """Return the step of a checkpoint, or "best"."""
+    return "best" if text == "best" else at_least_one(text)
+
+
+step.__name__ = "step (an integer of at least 1, or best)"
+
+
+def at_least_one(text: str) -> int:
+    """Return an integer of at least 1."""
+    value = int(text)
+    if value < 1:
+        raise ValueError(text)
+    return value
+
+
+at_least_one.__name__ = "integer of at least 1"  # argparse shows it in errors

@@ -1,0 +1,87 @@
+"""`main`: runs one command, and turns every error into lines and an exit code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from sparrow.cli.output import Mistake, error_lines
+from sparrow.cli.parsing import parsed
+
+FAILED: Final = 1
+USER_ERROR: Final = 2
+INTERRUPTED: Final = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code.
+
+    0; 1 for a run that could not go on; 2 for a user's mistake; 130 where Ctrl-C, 143 where SIGTERM stopped it.
+    """
+    options = parsed(arguments)
+    try:
+        for file in options.imports or ():
+            _run_file(file)
+        options.run(options)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except KeyboardInterrupt as stop:
+        return _interrupted(stop)
+    except Mistake as error:
+        return error_lines(error, USER_ERROR)
+    except _mistakes() as error:
+        return error_lines(error, USER_ERROR)
+    except _failures() as error:
+        return error_lines(error, FAILED)
+    except (OSError, MemoryError) as error:
+        from sparrow.files import drop_output
+
+        drop_output()
+        return error_lines(_sentence(error), FAILED)
+    except RuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):  # XLA's name for it
+            raise
+        return error_lines(f"the memory is full: {str(error).splitlines()[0]}", FAILED)
+    return 0
+
+
+def _run_file(file: str) -> None:
+    from sparrow.files import run_file
+
+    run_file(file)
+
+
+def _sentence(error: OSError | MemoryError) -> str:
+    if isinstance(error, MemoryError):
+        return "the memory is full"
+    text = error.strerror or str(error) or type(error).__name__
+    return f"{error.filename}: {text}" if error.filename else text
+
+
+def _mistakes() -> tuple[type[Exception], ...]:
+    """Return the errors that are a user's mistake. Imported when there is one: an export predicts without a config."""
+    from sparrow.checkpoint import CheckpointError
+    from sparrow.config import ConfigError
+    from sparrow.data import DataError
+    from sparrow.runs import FolderError
+
+    return ConfigError, DataError, CheckpointError, FolderError
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """Return the errors that end a run that was started correctly."""
+    from sparrow.runs import RunError
+
+    return (RunError,)
+
+
+def _interrupted(stop: KeyboardInterrupt) -> int:
+    """Print what was saved; return 130 after Ctrl-C, 143 after SIGTERM."""
+    from sparrow.runs import Interrupted
+
+    if not isinstance(stop, Interrupted):
+        return error_lines("interrupted at once; steps since the last checkpoint are lost", INTERRUPTED)
+    return error_lines(
+        f"{stop}: {'saved; add --resume to continue' if stop.step else 'nothing was trained yet'}", 128 + stop.signal
+    )

@@ -1,0 +1,47 @@
+"""The parser of all commands."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from sparrow.cli import evaluate, export, feed, import_config, plan, predict, report, train, vocab
+
+COMMANDS = (
+    train.COMMAND,
+    evaluate.COMMAND,
+    predict.COMMAND,
+    export.COMMAND,
+    report.COMMAND,
+    plan.COMMAND,
+    feed.COMMAND,
+    import_config.COMMAND,
+    vocab.COMMAND,
+)
+
+
+def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Return the options. Overrides may appear anywhere; argparse by itself takes adjacent ones only."""
+    parser = make_parser()
+    if any("\0" in text for text in arguments or ()):
+        parser.error("an argument holds a zero byte")
+    options, others = parser.parse_known_args(arguments)
+    if others and (not hasattr(options, "overrides") or any(text.startswith("-") for text in others)):
+        parser.error(f"unrecognized arguments: {' '.join(others)}")
+    if others:
+        options.overrides = [*options.overrides, *others]
+    return options
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(prog="sparrow", description="Trains recommendation models from a config.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for command in COMMANDS:
+        added = commands.add_parser(command.name, help=command.text, description=command.text)
+        added.set_defaults(run=command.run)
+        added.add_argument(
+            "--import", dest="imports", action="append", metavar="FILE", help="Python file with custom models, rules"
+        )
+        command.arguments(added)
+    return parser

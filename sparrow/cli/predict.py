@@ -1,0 +1,50 @@
+"""``sparrow predict``."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+from pathlib import Path
+from typing import Any
+
+from sparrow.cli.command import Command, add_overrides, add_step, at_least_one
+from sparrow.cli.output import Mistake, out
+from sparrow.cli.saved import loaded, make_folder
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument("model_dir", help="the folder of a run, or an export")
+    parser.add_argument("input", help="a file, a folder, or a pattern in quotes")
+    parser.add_argument("output")
+    add_overrides(parser)
+    add_step(parser)
+    parser.add_argument("--columns", default="", metavar="A,B", help="columns of the input to keep")
+    parser.add_argument("--batch-size", type=at_least_one, help="rows at a time; by default as in evaluation")
+    parser.add_argument(
+        "--no-verify", dest="verify", action="store_false", help="do not compare the checksum of an export's tables"
+    )
+
+
+def run(options: argparse.Namespace) -> None:
+    """Predict every row of files, into a Parquet file."""
+    from sparrow import serving
+
+    predict: Any
+    if serving.is_export(options.model_dir):
+        if options.overrides:
+            raise Mistake(f"an export has no config that {options.overrides[0]} could change; leave it out")
+        if options.step is not None:
+            raise Mistake("an export holds one model; leave --step out, or name the folder of the run")
+        predict = functools.partial(serving.predict, serving.load(options.model_dir, verify=options.verify))
+    else:
+        from sparrow import runs
+
+        predict = functools.partial(runs.predict, *loaded(options))
+    make_folder(Path(options.output).parent)
+    columns = [column for column in options.columns.split(",") if column]
+    rows = predict(options.input, options.output, columns=columns, batch_size=options.batch_size)
+    out(f"{rows} rows to {options.output}")
+
+
+COMMAND = Command("predict", "Predict every row of Parquet files, into a Parquet file.", arguments, run)

@@ -1,0 +1,28 @@
+"""A saved model, for the commands that read one."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from sparrow.cli.output import Mistake, note
+
+
+def loaded(options: argparse.Namespace) -> Any:
+    """Return the saved model, with overrides to its config."""
+    from sparrow import config, runs
+
+    changed = None
+    if options.overrides:
+        saved = runs.saved_config(options.model_dir, options.step)
+        changed = config.loads(config.dumps(saved), overrides=options.overrides)
+    return runs.load(options.model_dir, changed, options.step, log=note)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder for results, with its parents."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Mistake(f"{folder}: cannot be made: {error.strerror}") from None

@@ -1,0 +1,38 @@
+"""``sparrow train``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from sparrow.cli.command import Command, add_overrides
+from sparrow.cli.output import Mistake
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument("config")
+    add_overrides(parser)
+    parser.add_argument("--model-dir", help="folder of the model and its logs; by default the config's model_dir")
+    parser.add_argument("--resume", action="store_true", help="continue the run in the folder from its last checkpoint")
+    parser.add_argument("--overwrite", action="store_true", help="replace the run in the folder")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Train the model of a config."""
+    from sparrow import config, runs
+
+    loaded = config.load(options.config, options.overrides)
+    folder = options.model_dir or loaded.model_dir
+    if folder is None:
+        raise Mistake("there is no folder for the model; add --model-dir FOLDER, or model_dir to the config")
+    own = os.path.realpath(Path(folder) / "config.yaml")
+    if os.path.realpath(options.config) == own and not options.resume:
+        raise Mistake(f"{options.config} is the own config of a run in {folder}; choose another --model-dir")
+    runs.train(loaded, folder, resume=options.resume, overwrite=options.overwrite)
+
+
+COMMAND = Command(
+    "train", "Train the model of a config (.yaml, .json, .py, or TorchEasyRec's .config).", arguments, run
+)

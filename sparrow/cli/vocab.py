@@ -1,0 +1,76 @@
+"""``sparrow vocab``."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from sparrow.cli.command import Command, at_least_one
+from sparrow.cli.output import Mistake, out
+from sparrow.cli.saved import make_folder
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument("data", help="Parquet files; text files with --separator; or the folder of a run")
+    parser.add_argument(
+        "columns",
+        nargs="*",
+        metavar="COLUMN",
+        help="NAME, or NAME:SEPARATOR where a string holds several words; table of a run",
+    )
+    parser.add_argument(
+        "--output", default=".", metavar="FOLDER", help="folder of the files; by default the current one"
+    )
+    parser.add_argument("--separator", help="read text files with this separator, and a header")
+    parser.add_argument("--min-count", type=at_least_one, default=1, help="leave out rarer words")
+    parser.add_argument("--max-words", type=at_least_one, help="keep this many of the most frequent words")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Build vocabularies of columns, or show the ids of a run's dynamic tables."""
+    if (Path(options.data) / "checkpoints").is_dir():
+        _ids_of_run(options)
+    else:
+        _vocabularies(options)
+
+
+def _vocabularies(options: argparse.Namespace) -> None:
+    from sparrow import data
+
+    if not options.columns:
+        raise Mistake("name at least one COLUMN, or the folder of a run")
+    source: data.Source = data.Parquet(options.data)
+    if options.separator is not None:
+        separator = options.separator.replace("\\t", "\t")
+        try:
+            source = data.Csv(options.data, separator=separator, quote='"' if len(separator) == 1 else None)
+        except ValueError as error:
+            raise Mistake(f"--separator: {error}") from None
+    columns = dict(_column_and_separator(text) for text in options.columns)
+    built = data.build_vocabularies(source, columns, min_count=options.min_count, max_words=options.max_words)
+    folder = Path(options.output)
+    make_folder(folder)
+    for column, counted in built.items():
+        path = folder / f"{column}.txt"
+        counted.vocabulary.save(path)
+        out(f"{path}: {len(counted.vocabulary)} of {counted.distinct} words, {counted.missing} missing")
+
+
+def _ids_of_run(options: argparse.Namespace) -> None:
+    from sparrow import runs
+
+    for table in runs.table_ids(options.data, options.columns, options.max_words or 10):
+        for line in table.lines():
+            out(line)
+
+
+def _column_and_separator(text: str) -> tuple[str, str | None]:
+    """Return the column and separator: ``genres:|`` is the column genres, whose strings hold words separated by |."""
+    column, colon, separator = text.partition(":")
+    if not column or (colon and not separator):
+        raise Mistake(f"a column is written NAME or NAME:SEPARATOR, got {text!r}")
+    return column, separator or None
+
+
+COMMAND = Command("vocab", "Build vocabularies of columns, or show the ids of a run's dynamic tables.", arguments, run)
