@@ -6,6 +6,7 @@ Arrays and tracers pass as numbers: their values are not known when a record is 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable
 from numbers import Integral, Real
@@ -62,6 +63,23 @@ def integer(name: str, value: Any, *, at_least: int = 1, at_most: float = LARGES
         too_large = is_integer and int(value) > at_most
         upper = f" and at most {at_most}" if too_large else ""
         raise ValueError(f"{name} must be an integer of at least {at_least}{upper}, got {value!r}")
+
+
+def increasing(name: str, values: Iterable[Any]) -> None:
+    """Raise ValueError unless ``values`` holds finite numbers, at least one, each above the one before.
+
+    >>> increasing("Bucketize.boundaries", [1.0, 1.0])
+    Traceback (most recent call last):
+    ValueError: Bucketize.boundaries must increase, but 1 comes after 1
+    """
+    values = tuple(values)
+    if not values:
+        raise ValueError(f"{name} must hold at least one number")
+    for value in values:
+        number(name, value)
+    for a, b in itertools.pairwise(values):
+        if a >= b:
+            raise ValueError(f"{name} must increase, but {b:g} comes after {a:g}")
 
 
 def string(name: str, value: Any) -> None:

@@ -19,10 +19,11 @@ class HashTable:
 
     Attributes:
       keys: (slots,) the key in each slot.
-      positions: (slots,) its position; -1: the slot is free.
+      positions: (slots,) its position, or value; -1: the slot is free.
     """
 
-    def __init__(self, keys: U64) -> None:
+    def __init__(self, keys: U64, values: npt.NDArray[np.int32] | None = None) -> None:
+        """Take the keys; ``values``: numbers of at least 0 to find instead of the keys' positions."""
         slots = max(8, 1 << (2 * len(keys) - 1).bit_length())
         self._mask = np.uint64(slots - 1)
         self.keys = np.zeros(slots, np.uint64)
@@ -38,6 +39,9 @@ class HashTable:
             stay = np.ones(len(pending), np.bool_)
             stay[winners] = False
             pending, slot = pending[stay], (slot[stay] + 1) & int(self._mask)
+        if values is not None:
+            used = self.positions >= 0
+            self.positions[used] = values[self.positions[used]]
 
     def find(self, keys: U64) -> npt.NDArray[np.int32]:
         """Return the position of each key, -1 for an unknown one."""

@@ -123,7 +123,21 @@ def cut_at_last(texts: Any, separator: str) -> tuple[Any, Any]:
     >>> before.to_pylist(), after.to_pylist()
     (['a:b', 'c', None], ['2', None, None])
     """
-    parts = pc.split_pattern(plain(texts), separator, max_splits=1, reverse=True)
+    return _cut(texts, separator, is_last=True)
+
+
+def cut_at_first(texts: Any, separator: str) -> tuple[Any, Any]:
+    """Return the parts before and after the first separator of each string; missing where there is none.
+
+    >>> before, after = cut_at_first(pa.array(["a:b:2", "c", None]), ":")
+    >>> before.to_pylist(), after.to_pylist()
+    (['a', 'c', None], ['b:2', None, None])
+    """
+    return _cut(texts, separator, is_last=False)
+
+
+def _cut(texts: Any, separator: str, *, is_last: bool) -> tuple[Any, Any]:
+    parts = pc.split_pattern(plain(texts), separator, max_splits=1, reverse=is_last)
     lengths = pc.fill_null(pc.list_value_length(parts), 0).to_numpy(zero_copy_only=False)
     first = np.cumsum(lengths) - lengths
     words = parts.flatten()

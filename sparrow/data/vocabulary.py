@@ -14,22 +14,28 @@ import pyarrow as pa
 from sparrow.data.errors import DataError, shown
 from sparrow.data.hash_table import HashTable
 from sparrow.data.hashing import U64, hash_integers, hash_texts
+from sparrow.data.words import Words
 
 
-class Vocabulary:
-    """Distinct words; a word's id is its position.
+class Vocabulary(Words):
+    """Distinct words; a word's row is its position, or the number that is given with it.
 
     Words are found by their 64-bit hash, so that the cost does not grow with the number of words.
 
     >>> vocabulary = Vocabulary(["red", "green"])
     >>> vocabulary.find(hash_texts(pa.array(["green", "blue", "red"])), is_text=True).tolist()
     [1, -1, 0]
+    >>> Vocabulary(["red", "crimson"], rows=[4, 4]).num_rows
+    5
     """
 
-    def __init__(self, words: Sequence[str | int], where: str = "vocabulary") -> None:
-        """Take the words. ``where`` is the name in errors: a feature, or a file."""
+    def __init__(
+        self, words: Sequence[str | int], where: str = "vocabulary", rows: Sequence[int] | None = None
+    ) -> None:
+        """Take the words, and their rows where these are not their positions."""
         self.where = where
         self.words = tuple(str(word) for word in words)
+        self.rows = None if rows is None else _checked(self.words, rows, where)
         if not self.words:
             raise DataError("holds no words; build it with sparrow.data.build_vocabularies", where)
         if len(set(self.words)) != len(self.words):
@@ -39,10 +45,15 @@ class Vocabulary:
         keys = hash_texts(pa.array(self.words))
         if len(np.unique(keys)) != len(keys):
             raise DataError("two words have the same 64-bit hash; remove one of them", where)
-        self._texts = HashTable(keys)
+        self._texts = HashTable(keys, self.rows)
 
     def __len__(self) -> int:
         return len(self.words)
+
+    @property
+    def num_rows(self) -> int:
+        """The rows that a table needs."""
+        return len(self.words) if self.rows is None else int(self.rows.max()) + 1
 
     @functools.cached_property
     def _integers(self) -> HashTable:
@@ -54,42 +65,69 @@ class Vocabulary:
                 f"the column holds integers, the vocabulary the word {shown(word)}; build it from this column",
                 self.where,
             ) from None
-        return HashTable(hash_integers(numbers))
+        return HashTable(hash_integers(numbers), self.rows)
 
     def find(self, keys: U64, is_text: bool) -> npt.NDArray[np.int32]:
-        """Return the ids of the words with these hashes, -1 for unknown ones.
+        """Return the rows of the words with these hashes, -1 for unknown ones.
 
         Integers are decimal strings in the vocabulary.
         """
         return self.table(is_text).find(keys)
 
     def table(self, is_text: bool) -> HashTable:
-        """Return positions by the hash of words, or of the integers that they represent."""
+        """Return rows by the hash of words, or of the integers that they represent."""
         return self._texts if is_text else self._integers
 
+    @property
+    def content(self) -> bytes:
+        """One word a line, UTF-8, with its row behind a space where rows are given."""
+        rows = [""] * len(self.words) if self.rows is None else [f" {row}" for row in self.rows]
+        lines = (f"{word}{row}\n" for word, row in zip(self.words, rows, strict=True))
+        return "".join(lines).encode("utf-8", "surrogatepass")
+
     def save(self, path: str | Path) -> None:
-        """Write one word a line, UTF-8."""
+        """Write the file, unless a word holds a line break."""
         for word in self.words:
             if "\n" in word or "\r" in word:
                 raise DataError(f"the word {shown(word)} holds a line break and cannot be written", str(path))
-        Path(path).write_text("".join(f"{word}\n" for word in self.words), encoding="utf-8", newline="\n")
+        super().save(path)
 
     @classmethod
-    def load(cls, path: str | Path) -> Vocabulary:
+    def load(cls, path: str | Path, has_rows: bool = False) -> Vocabulary:
         """Read a file that `save` wrote."""
-        try:
-            data = Path(path).read_bytes()
-        except FileNotFoundError:
-            raise DataError("there is no such vocabulary file; build it with `sparrow vocab`", str(path)) from None
-        except OSError as error:
-            raise DataError(f"cannot be read as UTF-8 text: {error}", str(path)) from None
-        return cls.parse(data, str(path))
+        return cls.parse(read_words(path), str(path), has_rows)
 
     @classmethod
-    def parse(cls, data: bytes, where: str) -> Vocabulary:
-        """Return the words of a file's content."""
+    def parse(cls, data: bytes, where: str, has_rows: bool = False) -> Vocabulary:
+        """Return the words of a file's content; ``has_rows``: whether each line ends with a space and a row."""
         try:
             text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8").read()  # with any kind of line end
         except UnicodeDecodeError as error:
             raise DataError(f"cannot be read as UTF-8 text: {error}", where) from None
-        return cls(text.split("\n")[:-1] if text.endswith("\n") else text.split("\n") if text else [], where)
+        lines = text.split("\n")[:-1] if text.endswith("\n") else text.split("\n") if text else []
+        if not has_rows:
+            return cls(lines, where)
+        cut = [line.rpartition(" ") for line in lines]
+        for number, (word, _, row) in enumerate(cut, 1):
+            if not word or not row.isdecimal():
+                line = shown(lines[number - 1])
+                raise DataError(f"line {number} must be a word, a space and a row, got {line}", where)
+        return cls([word for word, _, _ in cut], where, [int(row) for _, _, row in cut])
+
+
+def read_words(path: str | Path) -> bytes:
+    """Return the content of a file of words."""
+    try:
+        return Path(path).read_bytes()
+    except FileNotFoundError:
+        raise DataError("there is no such vocabulary file; build it with `sparrow vocab`", str(path)) from None
+    except OSError as error:
+        raise DataError(f"cannot be read as UTF-8 text: {error}", str(path)) from None
+
+
+def _checked(words: Sequence[str], rows: Sequence[int], where: str) -> npt.NDArray[np.int32]:
+    """Return the rows, which must be integers from 0."""
+    for word, row in zip(words, rows, strict=True):
+        if not isinstance(row, int) or isinstance(row, bool) or not 0 <= row < 2**31 - 1:
+            raise DataError(f"the row of the word {shown(word)} must be an integer from 0, got {row!r}", where)
+    return np.array(rows, np.int32)

@@ -15,7 +15,7 @@ import numpy as np
 
 from sparrow.checkpoint import Key, rows_of
 from sparrow.config import ConfigError, Problem
-from sparrow.data import Feature, Vocabulary
+from sparrow.data import Feature
 from sparrow.data.features import registry
 from sparrow.embedding import Embedder, EmbeddingState, Vocabularies
 from sparrow.serving.description import IDS, NAME, PARAMETERS, PROGRAM, TABLES
@@ -25,7 +25,7 @@ from sparrow.trees import path_name
 VOCABULARIES: Final = "vocabularies"
 _WRITTEN: Final = re.compile(
     rf"({'|'.join(map(re.escape, (NAME, PARAMETERS, TABLES, IDS)))}|[^/]+{re.escape(PROGRAM)}"
-    rf"|{VOCABULARIES}/[^/]+\.txt)"
+    rf"|{VOCABULARIES}/[^/]+\.(txt|json))"
 )
 """The files of an export, also of one whose description is damaged."""
 
@@ -115,10 +115,10 @@ def described_features(features: Sequence[Feature], folder: Path) -> list[dict[s
         if isinstance(file := fields.get("vocabulary"), str):
             if file not in copied:
                 name = re.sub(r"[^\w.-]", "_", feature.name)
-                copied[file] = f"{VOCABULARIES}/{len(copied)}_{name}.txt"
+                words = feature.words
+                copied[file] = f"{VOCABULARIES}/{len(copied)}_{name}{'.txt' if words is None else words.suffix}"
                 (folder / VOCABULARIES).mkdir(exist_ok=True)
-                words = getattr(feature, "words", None)
-                if isinstance(words, Vocabulary):  # the words that the model uses; the file may have changed
+                if words is not None:  # the words that the model uses; the file may have changed
                     words.save(folder / copied[file])
                 else:
                     shutil.copyfile(file, folder / copied[file])

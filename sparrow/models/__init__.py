@@ -60,6 +60,7 @@ from sparrow.models.mlp import MLP
 from sparrow.models.mmoe import MMoE
 from sparrow.models.multi_tower import MultiTower
 from sparrow.models.multi_tower_din import DINTower, MultiTowerDIN
+from sparrow.models.number_embeddings import NumberEmbeddings
 from sparrow.models.pepnet import PEPNet
 from sparrow.models.ple import PLE, ExtractionNetwork
 from sparrow.models.records import ModelRecord, register_model, registry
@@ -105,6 +106,7 @@ __all__ = [
     "ModelRecord",
     "MultiTower",
     "MultiTowerDIN",
+    "NumberEmbeddings",
     "PEPNet",
     "RocketLaunching",
     "Sequence",

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from sparrow.data import DataError, Feature, Vocabulary, shown
+from sparrow.data import DataError, Feature, shown
 from sparrow.data.features import registry
 from sparrow.embedding import FeatureSpec, TableSpec
 from sparrow.rules import SGD
@@ -30,7 +30,7 @@ def read_feature(held: Opened, fields: dict[str, Any]) -> Feature:
         why = f"feature {shown(name)} cannot be read: {error}; is it one of your own? Import its code first"
         raise DataError(why, str(held.folder)) from None
     if isinstance(words, str):  # read now: before the first use of the words, another export may have replaced the file
-        feature.hold_words(Vocabulary.parse(data, str(held.folder / words)))
+        feature.hold_words(feature.parse_words(data, str(held.folder / words)))
     return feature
 
 

@@ -11,7 +11,7 @@ from sparrow import config, metrics, rules, schedules
 from sparrow.config import ConfigError, json_schema
 from sparrow.config.loading.plain import plain
 from sparrow.config.loading.registries import REGISTRIES
-from sparrow.data import Parquet, Tables
+from sparrow.data import Expr, Parquet, Tables, register_function
 from sparrow.models import (
     HSTU,
     MLP,
@@ -73,7 +73,29 @@ REQUIRED = {
     "windows_len": (2, 3),
     "attn_mlp": MLP((4,)),
     "hstu": HSTU(8, 2, 4, 4, 10),
+    "vocabulary": "tokenizer.json",
+    "expression": "a / b",
+    "map": "clicks",
+    "key": "category",
+    "nested_map": "clicks",
+    "query": "query",
+    "title": "title",
+    "document": "title",
+    "method": "is_equal",
+    "mask": "valid",
+    "boundaries": (1.0, 2.0),
+    "value": 7,
+    "first": "query",
+    "second": "title",
+    "pattern": "[0-9]",
+    "replacement": "",
+    "function": "test_of_records",
+    "arguments": ("a", Expr("a + b")),
+    "compute_each": Expr("a + b"),
+    "sequences": ("a",),
+    "num_channels": 3,
 }
+register_function("test_of_records")(lambda a, b: a)
 MIND_USER = MINDUserTower("user", "history", MLP((4,)), Capsules(4, 5), MLP((4,)))
 GIVEN = {
     "dbmtl": {"task_towers": (BayesTaskTower("click"),)},

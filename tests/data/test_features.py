@@ -10,11 +10,14 @@ import pytest
 from sparrow.data import (
     ComboFeature,
     DataError,
+    DynamicRows,
     IdFeature,
     Label,
+    Pipeline,
     RawFeature,
     RawSequenceFeature,
     SequenceFeature,
+    Tables,
     Vocabulary,
     feature_specs,
 )
@@ -88,6 +91,64 @@ def test_a_default_is_an_id_of_the_columns_own_type():
 def test_a_default_outside_the_table_is_refused():
     with pytest.raises(ValueError, match="feature 'x': default 12 is not a valid id: id 12 is outside 0 to 9"):
         convert(id_feature(num_buckets=10, default=12), x=pa.array([None, 1]))
+
+
+def test_a_row_without_ids_has_the_default():
+    lists = pa.array([[3, 4], [], None, [None]])
+    assert convert(id_feature(num_buckets=10), x=lists).to_lists() == [[3, 4], [], [], []]
+    assert convert(id_feature(num_buckets=10, default=7), x=lists).to_lists() == [[3, 4], [7], [7], [7]]
+    texts = pa.array(["3|4", "", None])
+    separated = id_feature(num_buckets=10, default=7, separator="|")
+    assert convert(separated, x=texts).to_lists() == [[3, 4], [7], [7]]
+    (batch,) = Pipeline(Tables({"x": texts}), [separated], batch_size=3)
+    assert batch.ids["x"].to_lists() == [[3, 4], [7], [7]]
+    weighted = id_feature(num_buckets=10, default=7, separator="|", weight_separator=":")
+    bags = convert(weighted, x=pa.array(["3:0.5", None]))
+    assert (bags.to_lists(), bags.weights.tolist()) == ([[3], [7]], [0.5, 1.0])
+    words = id_feature(vocabulary=("a",), default="b", unknown="empty", separator="|")
+    assert convert(words, x=texts).to_lists() == [[], [], []]
+    raw = id_feature(dynamic=DynamicRows(rows=9), default=-1, separator="|", as_integer=True)
+    assert convert(raw, x=texts).to_lists() == [[3, 4], [-1], [-1]]
+
+
+def test_a_vocabulary_may_give_the_rows():
+    rows = {"red": 2, "crimson": 2, "blue": 5}
+    x = pa.array(["blue", "crimson", "red", "black", None])
+    assert id_feature(vocabulary=rows).num_rows == 7
+    assert convert(id_feature(vocabulary=rows), x=x).tolist() == [5, 2, 2, 6, -1]
+    fixed = id_feature(vocabulary=rows, unknown=1, default="red")
+    assert fixed.num_rows == 6
+    assert convert(fixed, x=x).tolist() == [5, 2, 2, 1, 2]
+    assert convert(id_feature(vocabulary=("red", "blue"), unknown=7), x=x).tolist() == [1, 7, 0, 7, -1]
+    assert id_feature(vocabulary=("red", "blue"), unknown=7).num_rows == 8
+    assert id_feature(num_buckets=3, unknown=0).num_rows == 3
+    assert convert(id_feature(num_buckets=3, unknown=0), x=pa.array([2, 9])).tolist() == [2, 0]
+    (batch,) = Pipeline(Tables({"x": x}), [fixed], batch_size=5)
+    assert batch.ids["x"].tolist() == [5, 2, 2, 1, 2]
+    assert registry.from_yaml(registry.to_yaml(fixed)) == fixed
+
+
+def test_a_file_may_give_the_rows(tmp_path):
+    path = tmp_path / "words.txt"
+    path.write_text("red 2\ndark red 2\r\nblue 5\n", newline="")
+    feature = id_feature(vocabulary=str(path), vocabulary_has_rows=True)
+    assert convert(feature, x=pa.array(["dark red", "blue", "x"])).tolist() == [2, 5, 6]
+    feature.words.save(tmp_path / "copy.txt")
+    assert feature.parse_words((tmp_path / "copy.txt").read_bytes(), "copy").content == feature.words.content
+    path.write_text("red 2\nblue\n")
+    again = id_feature(vocabulary=str(path), vocabulary_has_rows=True)
+    with pytest.raises(DataError, match="line 2 must be a word, a space and a row, got 'blue'"):
+        convert(again, x=pa.array(["red"]))
+
+
+def test_wrong_vocabularies_with_rows():
+    for fields, message in (
+        ({"vocabulary": {"a": -1}}, "the row of the word 'a' must be an integer from 0, got -1"),
+        ({"vocabulary": ("a",), "unknown": -2}, "unknown must be an integer of at least 0"),
+        ({"vocabulary": ("a",), "vocabulary_has_rows": True}, "vocabulary_has_rows is about a file"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            convert(id_feature(**fields), x=pa.array(["a"]))
 
 
 @pytest.mark.parametrize("unknown", [("error", None), ("empty", [2, -1, -1]), ("row", [2, 10, 10])])

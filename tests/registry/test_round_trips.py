@@ -12,7 +12,7 @@ import pytest
 
 from sparrow import config, losses, metrics, rules, schedules
 from sparrow.config.loading.registries import REGISTRIES
-from sparrow.data import Parquet
+from sparrow.data import AutoDis, Expr, Parquet
 from sparrow.data.features.dynamic import DynamicRows
 from sparrow.models import MLP, TaskTower, Tower
 from sparrow.models.mask_net import MaskBlocks
@@ -35,13 +35,22 @@ VALUES: dict[Any, Any] = {
 _DYNAMIC = {"num_buckets": None, "hash_bucket_size": None, "vocabulary": None, "dynamic": DynamicRows(rows=7, admit=2)}
 TOGETHER: dict[str, dict[str, Any]] = {
     "id": _DYNAMIC,
-    "raw": {"boundaries": (1.0, 2.5), "embedding_dim": 4, "table": "ages"},
+    "raw": {"embedding": AutoDis(num_channels=3), "embedding_dim": 4},
+    "raw_sequence": {"boundaries": (1.0, 2.5), "embedding_dim": 4, "table": "ages"},
     "manual_steps": {"schedule_sizes": (2, 5), "learning_rates": (0.2, 0.1)},
     "csv": {"path": ("a.csv", "b.csv"), "columns": ("x", "y")},
     "parquet": {"path": ("a.parquet", "b.parquet")},
     "rowwise_adagrad": {"weight_decay": 0.1, "weight_decay_mode": "l2"},
 }
 """By record: fields that only change together."""
+
+RECORD_OF: dict[str, Any] = {
+    "metric": metrics.NDCGAtK(top_k=3),
+    "source": Parquet("other.parquet"),
+    "computed column": Expr("a * 2"),
+    "embedding of numbers": AutoDis(num_channels=3),
+}
+"""By kind: a record inside another one."""
 
 
 def other_value(hint: Any, default: Any, name: str) -> Any:
@@ -50,14 +59,14 @@ def other_value(hint: Any, default: Any, name: str) -> Any:
         return VALUES[name]
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
-        kept = [a for a in arguments if a not in (type(None), jax.Array)]
+        kept = sorted((a for a in arguments if a not in (type(None), jax.Array)), key=lambda a: a is str)
         scheduled = [a for a in kept if typing.get_origin(a) is collections.abc.Callable]
         other = schedules.linear(0.3, 0.1, steps=7) if scheduled else other_value(kept[0], default, name)
         return None if other == default and type(None) in arguments else other
     if origin is typing.Literal:
         return next((choice for choice in arguments if choice != default), default)
     if (registry := registry_of(hint)) is not None:
-        return {"metric": metrics.NDCGAtK(top_k=3), "source": Parquet("other.parquet")}[registry.kind]
+        return RECORD_OF[registry.kind]
     if dataclasses.is_dataclass(default):
         return changed(default)
     if isinstance(default, tuple) and default and dataclasses.is_dataclass(default[0]):
@@ -65,6 +74,8 @@ def other_value(hint: Any, default: Any, name: str) -> Any:
     if origin in (tuple, collections.abc.Sequence):
         items = arguments[:1] * 2 if len(arguments) == 1 or arguments[-1] is ... else arguments
         return tuple(other_value(item, None, name) for item in items)
+    if origin is collections.abc.Mapping:
+        return {"a": other_value(arguments[1], None, name)}
     if hint is bool:
         return not default
     if hint is int:

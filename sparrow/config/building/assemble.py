@@ -12,7 +12,7 @@ from sparrow.config.sections.config import Config
 from sparrow.config.sections.data import Data
 from sparrow.config.sections.model import Model
 from sparrow.config.sections.tables import table_options
-from sparrow.data import Feature, Label, NegativeSampler, Pipeline, TableUse, lookup_specs
+from sparrow.data import Feature, Label, NegativeSampler, NumberEmbedding, Pipeline, TableUse, lookup_specs
 from sparrow.data.sources import Reader
 from sparrow.embedding import FeatureSpec
 from sparrow.errors import ConfigError, Path, Problem
@@ -35,6 +35,7 @@ class Assembly:
       inputs: the inputs of the model.
       item_id: the key of the item that an example chose, where negatives are drawn.
       lengths: the most elements of each sequence in order, by the name that it has in the model.
+      embeddings: the embeddings that the model learns of numbers, with their dims, by feature.
     """
 
     features: tuple[Feature, ...]
@@ -43,6 +44,7 @@ class Assembly:
     inputs: Inputs
     item_id: str | None = None
     lengths: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    embeddings: Mapping[str, tuple[NumberEmbedding, int]] = dataclasses.field(default_factory=dict)
 
     def lookups(self, ids: Mapping[str, Any]) -> dict[str, Any]:
         """Return the ids of a batch by lookup, for `sparrow.Embedder.pack`."""
@@ -89,7 +91,9 @@ def assemble(config: Config) -> Assembly:
         sequences={name: dims[name] for name in lengths},
     )
     item_id = None if data.negatives is None else data.negatives.id_column
-    return Assembly(tuple(data.features), tuple(specs), ids_of, inputs, item_id, lengths)
+    learned = {name: feature.learned_embedding for name, feature in features.items()}
+    embeddings = {name: embedding for name, embedding in learned.items() if embedding is not None}
+    return Assembly(tuple(data.features), tuple(specs), ids_of, inputs, item_id, lengths, embeddings)
 
 
 def _lengths(groups: Mapping[str, list[str]], lengths: Mapping[str, int | None]) -> dict[str, int]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from sparrow.data.computed import registry as COMPUTED
+from sparrow.data.features import number_embeddings as NUMBER_EMBEDDINGS
 from sparrow.data.features import registry as FEATURES
 from sparrow.data.sources import registry as SOURCES
 from sparrow.dense import OPTIMIZERS
@@ -22,6 +24,8 @@ REGISTRIES: Final[tuple[Registry[Any], ...]] = (
     LOSSES,
     METRICS,
     FEATURES,
+    COMPUTED,
+    NUMBER_EMBEDDINGS,
     SOURCES,
     MODELS,
     INITIALIZERS,

@@ -3,22 +3,30 @@
 from sparrow.data.features.base import Feature, Holds, SparseFeature, TableUse, register_feature, registry
 from sparrow.data.features.combo import ComboFeature
 from sparrow.data.features.dynamic import DynamicRows, without_presence
+from sparrow.data.features.embeddings import AutoDis, MLPEmbedding, NumberEmbedding
+from sparrow.data.features.embeddings import registry as number_embeddings
 from sparrow.data.features.ids import IdFeature
 from sparrow.data.features.numeric import RawFeature
 from sparrow.data.features.raw_sequence import RawSequenceFeature
 from sparrow.data.features.sequence import SequenceFeature
+from sparrow.data.features.tokenize import TokenizeFeature
 
 __all__ = [
+    "AutoDis",
     "ComboFeature",
     "DynamicRows",
     "Feature",
     "Holds",
     "IdFeature",
+    "MLPEmbedding",
+    "NumberEmbedding",
     "RawFeature",
     "RawSequenceFeature",
     "SequenceFeature",
     "SparseFeature",
     "TableUse",
+    "TokenizeFeature",
+    "number_embeddings",
     "register_feature",
     "registry",
     "without_presence",

@@ -12,7 +12,9 @@ import numpy.typing as npt
 
 from sparrow.data.batch import Values
 from sparrow.data.errors import Problems
+from sparrow.data.features.embeddings import NumberEmbedding
 from sparrow.data.vocabulary import Vocabulary
+from sparrow.data.words import Words
 from sparrow.embedding import Dynamic
 from sparrow.kernels.feed import Step
 from sparrow.registry import Registry
@@ -102,12 +104,26 @@ class Feature(abc.ABC):
     def width(self) -> int:
         """The numbers per row for the model: the dim of its embedding where it has a table."""
 
+    @property
+    def learned_embedding(self) -> tuple[NumberEmbedding, int] | None:
+        """The embedding of its numbers that the model learns, and its dim; None: it takes the numbers as they are."""
+        return None
+
     def holds(self, column: str) -> Holds:
         """Return the values that ``column`` must hold, for the people who call an exported model."""
         return Holds(f"as the feature '{self.name}' reads it")
 
-    def hold_words(self, words: Vocabulary) -> None:  # noqa: B027  most features have none
-        """Take the words of its vocabulary from memory instead of its file; do nothing where it has none."""
+    @property
+    def words(self) -> Words | None:
+        """The words that decide which row an id has; None: it has none."""
+        return None
+
+    def parse_words(self, data: bytes, where: str) -> Words:
+        """Return the words of a file's content. ``where``: the name in errors."""
+        return Vocabulary.parse(data, where)
+
+    def hold_words(self, words: Words) -> None:  # noqa: B027  most features have none
+        """Take the words from memory instead of their file; do nothing where it has none."""
 
     def is_single(self, column: str) -> bool:
         """Return whether a missing value of ``column`` is one missing value instead of a missing list.

@@ -14,8 +14,9 @@ from sparrow.data.batch import Values
 from sparrow.data.errors import Problems
 from sparrow.data.features.base import POOLINGS, Holds, register_feature
 from sparrow.data.features.dynamic import with_presence, without_missing_ids
-from sparrow.data.features.mapped import MappedIds, without_missing
-from sparrow.data.values import Flat, cut_at_last, element_type, flatten, is_number, is_text, numbers
+from sparrow.data.features.mapped import MappedIds, filled, without_missing
+from sparrow.data.features.source import source_column
+from sparrow.data.values import Flat, cut_at_last, element_type, flatten, is_list, is_number, is_text, numbers
 from sparrow.kernels.feed import Step
 
 
@@ -34,13 +35,18 @@ class IdFeature(MappedIds):
       name: the name of the feature.
       embedding_dim: the dim of its table.
       column: the column of ids; None: the column of the feature's name.
+      compute: a column that is computed from others, instead of ``column``; see `sparrow.data.computed`.
       num_buckets: ids are 0 to num_buckets - 1, unchanged.
       hash_bucket_size: ids (any integer or string) are hashed to this number of rows; the hash never changes.
       dynamic: ids (any integer or string) are admitted to rows and evicted from them; see `DynamicRows`.
-      vocabulary: the known ids, in a list or in a file of one word a line; an id's row is its position.
+      vocabulary: the known ids, in a list or in a file of one word a line; an id's row is its position. A mapping
+        gives each word its row; several words may have one.
+      vocabulary_has_rows: whether each line of the file is a word, a space and its row.
       unknown: the policy for ids outside num_buckets or the vocabulary: "row" (one more row for all of them; the
-        default of a vocabulary), "empty" (as if missing), "error" (a malformed row; the default of num_buckets).
-      default: the id that replaces a missing one; None: a missing id looks nothing up and gives zeros.
+        default of a vocabulary), a number (that row), "empty" (as if missing), "error" (a malformed row; the default
+        of num_buckets).
+      default: the id that replaces a missing one, and the only id of a row without any; None: a missing id looks
+        nothing up and gives zeros.
       separator: the separator between the ids of one string, such as "|".
       as_integer: strings are read as integers before they are hashed, as from a typed file.
       weight_column: a weight per id, in the same format as the ids.
@@ -81,7 +87,8 @@ class IdFeature(MappedIds):
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns of ids and of weights."""
-        return (self.id_column,) if self.weight_column is None else (self.id_column, self.weight_column)
+        ids = super().columns
+        return ids if self.weight_column is None else tuple(dict.fromkeys((*ids, self.weight_column)))
 
     @property
     def may_hold_lists(self) -> bool:
@@ -97,7 +104,7 @@ class IdFeature(MappedIds):
     def refuse(self, column: str, kind: Any) -> str | None:
         """Refuse ids that are not integers or strings, and weights that are not numbers."""
         element = element_type(kind)
-        if self.weight_separator is not None and not is_text(element):
+        if self.compute is None and self.weight_separator is not None and not is_text(element):
             example = f"'7{self.weight_separator}0.5'"
             return f"feature '{self.name}' needs ids with weights, such as {example}, the column holds {kind}"
         if column != self.weight_column:
@@ -111,6 +118,8 @@ class IdFeature(MappedIds):
         step = super().step(kinds)
         if step is None:
             return None
+        if self.default is not None and (self.separator is not None or is_list(kinds[self.id_column])):
+            return None  # a row without an id has the default
         return dataclasses.replace(step, is_weighted=self._is_weighted, weight_separator=self.weight_separator)
 
     def convert(self, columns: Any, problems: Problems) -> Values:
@@ -122,7 +131,9 @@ class IdFeature(MappedIds):
             return rows
         offsets = np.arange(len(rows) + 1) if flat.offsets is None else flat.offsets
         weights = self._weights(columns, offsets, problems) if self._is_weighted else None
-        return without_missing(rows, offsets, weights)
+        bags = without_missing(rows, offsets, weights)
+        default = self._default_row(element_type(flat.entries.type))
+        return bags if default < 0 else filled(bags, default)
 
     def _dynamic_ids(self, columns: Any, problems: Problems) -> Values:
         """(batch, 2) int64 where a row holds one id: the id, and whether there is one; else `Ragged` raw ids."""
@@ -131,14 +142,15 @@ class IdFeature(MappedIds):
             return with_presence(ids, missing)
         offsets = np.arange(len(ids) + 1) if flat.offsets is None else flat.offsets
         weights = self._weights(columns, offsets, problems) if self._is_weighted else None
-        return without_missing_ids(ids, missing, offsets, weights)
+        bags = without_missing_ids(ids, missing, offsets, weights)
+        return bags if self.default is None else filled(bags, self._raw_default(flat))
 
     @property
     def _is_weighted(self) -> bool:
         return self.weight_column is not None or self.weight_separator is not None
 
-    def _entries(self, columns: Any) -> Flat:
-        flat = super()._entries(columns)
+    def _entries(self, columns: Any, problems: Problems) -> Flat:
+        flat = super()._entries(columns, problems)
         return (
             flat
             if self.weight_separator is None
@@ -147,7 +159,8 @@ class IdFeature(MappedIds):
 
     def _weights(self, columns: Any, offsets: npt.NDArray[np.int64], problems: Problems) -> npt.NDArray[np.float32]:
         column = self.weight_column or self.id_column
-        flat = flatten(columns.column(column), self.separator)
+        compute = self.compute if self.weight_column is None else None
+        flat = flatten(source_column(column, compute, columns, problems), self.separator)
         if self.weight_separator is not None:
             flat = Flat(cut_at_last(flat.entries, self.weight_separator)[1], flat.offsets)
         own = np.arange(len(flat.entries) + 1) if flat.offsets is None else flat.offsets

@@ -13,9 +13,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sparrow import fields
+from sparrow.data.computed import Computed
 from sparrow.data.errors import DataError, Problems, shown
 from sparrow.data.features.base import Holds, SparseFeature
 from sparrow.data.features.dynamic import DynamicRows, raw_ids
+from sparrow.data.features.source import check_source, source_column
 from sparrow.data.hashing import modulo
 from sparrow.data.keys import hashed, through_dictionary
 from sparrow.data.values import (
@@ -29,6 +31,7 @@ from sparrow.data.values import (
     is_text,
 )
 from sparrow.data.vocabulary import Vocabulary
+from sparrow.data.words import Words
 from sparrow.embedding import Dynamic, Ragged
 from sparrow.kernels.feed import Step, plan
 
@@ -44,11 +47,13 @@ class MappedIds(SparseFeature):
     _: dataclasses.KW_ONLY
     embedding_dim: int
     column: str | None = None
+    compute: Computed | None = None
     num_buckets: int | None = None
     hash_bucket_size: int | None = None
-    vocabulary: tuple[str | int, ...] | str | None = None
+    vocabulary: tuple[str | int, ...] | Mapping[str, int] | str | None = None
+    vocabulary_has_rows: bool = False
     dynamic: DynamicRows | None = None
-    unknown: Literal["row", "empty", "error"] | None = None
+    unknown: Literal["row", "empty", "error"] | int | None = None
     default: int | str | None = None
     separator: str | None = None
     as_integer: bool = False
@@ -61,6 +66,7 @@ class MappedIds(SparseFeature):
         for field in ("column", "table", "separator"):
             if getattr(self, field) is not None:
                 fields.string(f"{where}: {field}", getattr(self, field))
+        check_source(where, self.column, self.compute)
         if isinstance(self.vocabulary, list):
             object.__setattr__(self, "vocabulary", tuple(self.vocabulary))
         given = [f for f in MAPPINGS if getattr(self, f) is not None]
@@ -71,21 +77,26 @@ class MappedIds(SparseFeature):
         if given[0] in ("num_buckets", "hash_bucket_size"):
             fields.integer(f"{where}: {given[0]}", getattr(self, given[0]))
         if self.unknown is not None:
-            fields.choice(f"{where}: unknown", self.unknown, UNKNOWN)
+            if isinstance(self.unknown, int):
+                fields.integer(f"{where}: unknown", self.unknown, at_least=0)
+            else:
+                fields.choice(f"{where}: unknown", self.unknown, UNKNOWN)
             if given[0] == "dynamic":
                 raise ValueError(f"{where}: unknown ids of a dynamic vocabulary are as dynamic.unknown has it")
             if given[0] == "hash_bucket_size":
                 raise ValueError(f"{where}: unknown is set, but a hashed feature knows every id; leave it out")
+        if self.vocabulary_has_rows and not isinstance(self.vocabulary, str):
+            raise ValueError(f"{where}: vocabulary_has_rows is about a file; leave it out")
 
     @property
     def id_column(self) -> str:
-        """The column of ids."""
+        """The column of ids; a computed one has the feature's name."""
         return self.column or self.name
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The column of ids."""
-        return (self.id_column,)
+        """The column of ids, or the columns that it is computed from."""
+        return (self.id_column,) if self.compute is None else self.compute.columns
 
     @functools.cached_property
     def words(self) -> Vocabulary | None:
@@ -93,21 +104,28 @@ class MappedIds(SparseFeature):
         if self.vocabulary is None:
             return None
         if isinstance(self.vocabulary, str):
-            return Vocabulary.load(self.vocabulary)
-        return Vocabulary(self.vocabulary, f"feature '{self.name}', vocabulary")
+            return Vocabulary.load(self.vocabulary, self.vocabulary_has_rows)
+        where = f"feature '{self.name}', vocabulary"
+        if isinstance(self.vocabulary, Mapping):
+            return Vocabulary(tuple(self.vocabulary), where, tuple(self.vocabulary.values()))
+        return Vocabulary(self.vocabulary, where)
 
-    def hold_words(self, words: Vocabulary) -> None:
+    def parse_words(self, data: bytes, where: str) -> Vocabulary:
+        """Return the vocabulary of a file's content."""
+        return Vocabulary.parse(data, where, self.vocabulary_has_rows)
+
+    def hold_words(self, words: Words) -> None:
         """Take the words from memory: the file may have changed by their first use."""
         if self.vocabulary is not None:
             self.__dict__["words"] = words
 
     @property
     def num_rows(self) -> int:
-        """Rows that its table needs; unknown ids with a row of their own have the last one."""
+        """Rows that its table needs; unknown ids with a row of their own have the last one, or the given one."""
         if self.dynamic is not None:
             return self.dynamic.rows
-        rows = self.num_buckets or self.hash_bucket_size or len(self.words or ())
-        return rows + (self._unknown == "row")
+        rows = self.num_buckets or self.hash_bucket_size or (0 if self.words is None else self.words.num_rows)
+        return max(rows, self._unknown + 1) if isinstance(self._unknown, int) else rows + (self._unknown == "row")
 
     @property
     def vocabulary_rules(self) -> Dynamic | None:
@@ -121,6 +139,8 @@ class MappedIds(SparseFeature):
 
     def holds(self, column: str) -> Holds:
         """Ids."""
+        if self.compute is not None:
+            return Holds(self.compute.holds(column))
         if self.num_buckets is not None:
             words = f"integers from 0 to {self.num_buckets - 1}"
         elif self.words is not None:
@@ -135,18 +155,28 @@ class MappedIds(SparseFeature):
 
     def is_single(self, column: str) -> bool:
         """Return whether there is a default, which replaces a missing id, not a missing list."""
-        return self.default is not None
+        return self.default is not None if self.compute is None else self.compute.is_single(column)
 
     @property
-    def _unknown(self) -> str:
+    def _unknown(self) -> str | int:
         if self.hash_bucket_size is not None:
             return "error"
         if self.dynamic is not None:
             return "empty"
-        return self.unknown or ("error" if self.num_buckets is not None else "row")
+        return self.unknown if self.unknown is not None else "error" if self.num_buckets is not None else "row"
+
+    @property
+    def _unknown_row(self) -> int:
+        """The row of unknown ids; -1: they have none."""
+        if isinstance(self._unknown, int):
+            return self._unknown
+        return self.num_rows - 1 if self._unknown == "row" else -1
 
     def refuse(self, column: str, kind: Any) -> str | None:
         """Refuse ids that are not integers, strings, or lists of them."""
+        if self.compute is not None:
+            why = self.compute.refuse(column, kind)
+            return None if why is None else f"feature '{self.name}': {why}"
         element = element_type(kind)
         if is_text(element) or is_number(element):
             return None
@@ -190,8 +220,7 @@ class MappedIds(SparseFeature):
         if parsed.missing is not None:
             known = known | parsed.missing
         if self._unknown != "error":
-            row = self.num_rows - 1 if self._unknown == "row" else -1
-            return dataclasses.replace(parsed, values=np.where(known, parsed.values, np.int32(row)))
+            return dataclasses.replace(parsed, values=np.where(known, parsed.values, np.int32(self._unknown_row)))
         unread = parsed.bad
 
         def why(i: int) -> str:
@@ -209,7 +238,11 @@ class MappedIds(SparseFeature):
 
     def step(self, kinds: Mapping[str, Any]) -> Step | None:
         """Return the compiled conversion from entries to row numbers; None for raw ids."""
-        if self.dynamic is not None or not all(is_compiled(kinds[column]) for column in self.columns):
+        if (
+            self.dynamic is not None
+            or self.compute is not None
+            or not all(is_compiled(kinds[column]) for column in self.columns)
+        ):
             return None
         element = element_type(kinds[self.id_column])
         table, mapping = None, plan.NUMBERED if self.num_buckets is not None else plan.HASHED
@@ -222,7 +255,7 @@ class MappedIds(SparseFeature):
             return None
         except ValueError:
             default_row = plan.BAD_ROW
-        unknown = {"row": self.num_rows - 1, "empty": plan.NO_ROW, "error": plan.BAD_ROW}[self._unknown]
+        unknown = {"empty": plan.NO_ROW, "error": plan.BAD_ROW}.get(str(self._unknown), self._unknown_row)
         return Step(
             plan.IDS,
             self.columns,
@@ -235,12 +268,12 @@ class MappedIds(SparseFeature):
             separator=self.separator,
         )
 
-    def _entries(self, columns: Any) -> Flat:
-        return flatten(columns.column(self.id_column), self.separator)
+    def _entries(self, columns: Any, problems: Problems) -> Flat:
+        return flatten(source_column(self.id_column, self.compute, columns, problems), self.separator)
 
     def _read(self, columns: Any, problems: Problems) -> tuple[npt.NDArray[np.int32], Flat]:
         """Return the row numbers of all entries, -1 for none, and the entries."""
-        flat = self._entries(columns)
+        flat = self._entries(columns, problems)
         parsed = self._rows(flat.entries)
         rows = parsed.values
         if parsed.missing is not None:
@@ -252,22 +285,41 @@ class MappedIds(SparseFeature):
 
     def _read_raw(self, columns: Any, problems: Problems) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], Flat]:
         """Raw ids of all entries, the mask of missing ones, and where they stand."""
-        flat = self._entries(columns)
+        flat = self._entries(columns, problems)
         parsed = raw_ids(flat.entries, self.as_integer)
         ids = parsed.values
         missing = np.zeros(len(ids), np.bool_) if parsed.missing is None else parsed.missing
         if self.default is not None and missing.any():
-            written = str(self.default)
-            is_whole = not is_text(element_type(flat.entries.type))
-            if is_whole and not written.removeprefix("-").isdecimal():
-                raise ValueError(f"feature '{self.name}': default {self.default!r} is no valid id: not an integer")
-            stand_in = int(written) if is_whole else written
-            ids = np.where(missing, raw_ids(pa.array([stand_in]), self.as_integer).values, ids)
+            ids = np.where(missing, self._raw_default(flat), ids)
             missing = np.zeros_like(missing)
         if parsed.bad is not None:
             at = np.flatnonzero(parsed.bad)
             problems.add(self.id_column, flat.row_of(at), lambda i: parsed.why(int(at[i])))
         return ids, missing, flat
+
+    def _raw_default(self, flat: Flat) -> np.int64:
+        """Return the raw id of the default, in a column of such entries."""
+        written = str(self.default)
+        is_whole = not is_text(element_type(flat.entries.type))
+        if is_whole and not written.removeprefix("-").isdecimal():
+            raise ValueError(f"feature '{self.name}': default {self.default!r} is no valid id: not an integer")
+        made: np.int64 = raw_ids(pa.array([int(written) if is_whole else written]), self.as_integer).values[0]
+        return made
+
+
+def filled(bags: Ragged, row: int | np.int64) -> Ragged:
+    """Return bags with ``row``, of weight 1, as the only entry of those that have none.
+
+    >>> filled(Ragged(np.array([3, 4]), np.array([0, 0, 2])), 9).to_lists()
+    [[9], [3, 4]]
+    """
+    empty = np.flatnonzero(np.diff(bags.offsets) == 0)
+    if not empty.size:
+        return bags
+    at = bags.offsets[empty]
+    offsets = bags.offsets + np.concatenate([[0], np.cumsum(np.diff(bags.offsets) == 0)])
+    weights = None if bags.weights is None else np.insert(bags.weights, at, 1.0)
+    return Ragged(np.insert(bags.values, at, row), offsets, weights)
 
 
 def without_missing(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,8 +12,12 @@ import numpy.typing as npt
 
 from sparrow import fields
 from sparrow.data.batch import Values
-from sparrow.data.errors import Problems
+from sparrow.data.computed import Computed
+from sparrow.data.errors import DataError, Problems
+from sparrow.data.expressions import Expression, Vector
 from sparrow.data.features.base import Feature, Holds, TableUse, register_feature
+from sparrow.data.features.embeddings import AutoDis, NumberEmbedding
+from sparrow.data.features.source import check_source, source_column
 from sparrow.data.values import element_type, flatten, is_compiled, is_number, is_text, numbers, plain
 from sparrow.kernels.feed import Step, plan
 
@@ -21,10 +25,10 @@ from sparrow.kernels.feed import Step, plan
 @register_feature("raw")
 @dataclasses.dataclass(frozen=True)
 class RawFeature(Feature):
-    """Numbers: ``x`` is filled where missing, then a logarithm if requested, then ``(x - mean) / std``.
+    """Numbers: ``x`` is filled where missing, then one transform if requested, then ``(x - mean) / std``.
 
-    With ``log`` that is ``log(1 + max(x, 0))``; with ``log10_above`` a, ``log10(x)`` where ``x > a``, else
-    ``log10_default``.
+    The transform is ``log(1 + max(x, 0))`` with ``log``; with ``log10_above`` a, ``log10(x)`` where ``x > a``, else
+    ``log10_default``; or an ``expression`` of x.
 
     With ``boundaries`` b it has a table instead: the id of x is the number of boundaries that are <= x.
 
@@ -38,30 +42,36 @@ class RawFeature(Feature):
     Attributes:
       name: the name of the feature.
       column: the column of numbers; None: the column of the feature's name.
+      compute: a column that is computed from others, instead of ``column``; see `sparrow.data.computed`.
       dim: the count of numbers in a row, in a list or a separated string.
       separator: the separator between the numbers of one string.
       log: whether to take the logarithm of 1 + x.
       log10_above: take the decimal logarithm of numbers above this, which is at least 0; None: do not.
       log10_default: the value for other numbers.
-      mean, std: mean and standard deviation to standardise with, after the logarithm if any.
+      expression: an expression of ``x``, such as ``sqrt(max(x, 0))``; see `sparrow.data.Expr`. It must stay finite.
+      mean, std: mean and standard deviation to standardise with, after the transform if any.
       missing: the number that replaces a missing one (or NaN), before any transform; None: a malformed row.
       boundaries: increasing numbers that cut into buckets, before any transform; one number per row only.
-      embedding_dim: the dim of the buckets' table.
+      embedding: an embedding that the model learns as a function of the numbers, "mlp" or `AutoDis`; no boundaries.
+      embedding_dim: the dim of the buckets' table, or of the ``embedding``.
       table: the name of the buckets' table; None: the feature's own.
     """
 
     name: str
     _: dataclasses.KW_ONLY
     column: str | None = None
+    compute: Computed | None = None
     dim: int = 1
     separator: str | None = None
     log: bool = False
     log10_above: float | None = None
     log10_default: float = -10.0
+    expression: str | None = None
     mean: float = 0.0
     std: float = 1.0
     missing: float | None = 0.0
     boundaries: tuple[float, ...] | None = None
+    embedding: NumberEmbedding | None = None
     embedding_dim: int | None = None
     table: str | None = None
 
@@ -73,17 +83,24 @@ class RawFeature(Feature):
         fields.number(f"{where}: std", self.std, above=0.0)
         if self.missing is not None:
             fields.number(f"{where}: missing", self.missing)
-        self._check_log10(where)
+        check_source(where, self.column, self.compute)
+        self._check_transform(where)
         for field in ("column", "separator", "table"):
             if getattr(self, field) is not None:
                 fields.string(f"{where}: {field}", getattr(self, field))
-        if self.boundaries is None:
-            if self.embedding_dim is not None or self.table is not None:
-                raise ValueError(f"{where}: embedding_dim and table belong to buckets; give boundaries as well")
-            return
-        self._check_boundaries(where)
+        if self.embedding is not None:
+            self._check_embedding(where)
+        elif self.boundaries is not None:
+            self._check_boundaries(where)
+        elif self.embedding_dim is not None or self.table is not None:
+            raise ValueError(f"{where}: embedding_dim and table belong to buckets; give boundaries as well")
 
-    def _check_log10(self, where: str) -> None:
+    def _check_transform(self, where: str) -> None:
+        if self.expression is not None:
+            if self.log or self.log10_above is not None:
+                raise ValueError(f"{where}: expression and logarithms are two transforms; keep one")
+            if self._expression.variables != ("x",):
+                raise ValueError(f"{where}: expression must have the one variable x, got {self.expression!r}")
         fields.number(f"{where}: log10_default", self.log10_default)
         if self.log10_above is None:
             return
@@ -93,17 +110,20 @@ class RawFeature(Feature):
         if self.log:
             raise ValueError(f"{where}: log and log10_above are two logarithms; keep one")
 
+    def _check_embedding(self, where: str) -> None:
+        if self.boundaries is not None or self.table is not None:
+            raise ValueError(f"{where}: embedding and boundaries exclude each other, and an embedding has no table")
+        if self.dim != 1 and isinstance(self.embedding, AutoDis):
+            raise ValueError(f"{where}: autodis takes one number per row; leave out dim, or take mlp")
+        fields.integer(f"{where}: embedding_dim", self.embedding_dim)
+
     def _check_boundaries(self, where: str) -> None:
         object.__setattr__(self, "boundaries", tuple(self.boundaries or ()))
-        if not self.boundaries:
-            raise ValueError(f"{where}: boundaries must hold at least one number")
-        for value in self.boundaries:
-            fields.number(f"{where}: boundaries", value)
-        for a, b in itertools.pairwise(self.boundaries):
-            if a >= b:
-                raise ValueError(f"{where}: boundaries must increase, but {b:g} comes after {a:g}")
-        if self.dim != 1 or self.log or self.log10_above is not None or self.mean != 0.0 or self.std != 1.0:
-            raise ValueError(f"{where}: boundaries cut one untransformed number; leave out dim, logs, mean and std")
+        fields.increasing(f"{where}: boundaries", self.boundaries or ())
+        if self.dim != 1 or self._is_transformed:
+            raise ValueError(
+                f"{where}: boundaries cut one untransformed number; leave out dim, logs, expression, mean and std"
+            )
         fields.integer(f"{where}: embedding_dim", self.embedding_dim)
 
     @property
@@ -114,12 +134,26 @@ class RawFeature(Feature):
     @property
     def width(self) -> int:
         """``dim``, or the dim of the buckets' embedding."""
-        return self.embedding_dim or self.dim
+        return self.dim if self.boundaries is None or self.embedding_dim is None else self.embedding_dim
+
+    @property
+    def learned_embedding(self) -> tuple[NumberEmbedding, int] | None:
+        """The embedding that the model learns, and its dim."""
+        return None if self.embedding is None or self.embedding_dim is None else (self.embedding, self.embedding_dim)
+
+    @functools.cached_property
+    def _expression(self) -> Expression:
+        return Expression(self.expression or "x")
+
+    @property
+    def source_name(self) -> str:
+        """The column of numbers; a computed one has the feature's name."""
+        return self.column or self.name
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The column of numbers."""
-        return (self.column or self.name,)
+        """The column of numbers, or the columns that it is computed from."""
+        return (self.source_name,) if self.compute is None else self.compute.columns
 
     @property
     def table_use(self) -> TableUse | None:
@@ -131,11 +165,20 @@ class RawFeature(Feature):
 
     def holds(self, column: str) -> Holds:
         """Numbers."""
+        if self.compute is not None:
+            return Holds(self.compute.holds(column))
         count = "numbers" if self.dim == 1 else f"lists of {self.dim} numbers"
         return Holds(count + ("; may be missing" if self.missing is not None else ""))
 
+    def is_single(self, column: str) -> bool:
+        """Return whether a computed column reads single values."""
+        return self.compute is not None and self.compute.is_single(column)
+
     def refuse(self, column: str, kind: Any) -> str | None:
         """Refuse all but numbers, strings of numbers, or lists of them."""
+        if self.compute is not None:
+            why = self.compute.refuse(column, kind)
+            return None if why is None else f"feature '{self.name}': {why}"
         element = element_type(kind)
         if is_number(element) or is_text(element):
             return None
@@ -150,7 +193,7 @@ class RawFeature(Feature):
 
     def step(self, kinds: Mapping[str, Any]) -> Step | None:
         """Return the compiled conversion to numbers or buckets; NumPy transforms, because C++'s logarithms differ."""
-        if not is_compiled(kinds[self.columns[0]]):
+        if self.compute is not None or not is_compiled(kinds[self.source_name]):
             return None
         plain = self.boundaries is not None or not self._is_transformed
         return Step(
@@ -166,10 +209,13 @@ class RawFeature(Feature):
 
     @property
     def _is_transformed(self) -> bool:
-        return self.log or self.log10_above is not None or self.mean != 0.0 or self.std != 1.0
+        is_plain = not self.log and self.log10_above is None and self.expression is None
+        return not is_plain or self.mean != 0.0 or self.std != 1.0
 
     def transform(self, x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Take the chosen logarithm, and standardise."""
+        """Apply the chosen transform, and standardise."""
+        if self.expression is not None:
+            x = self._by_expression(x)
         if self.log:
             x = np.log(np.maximum(x, 0.0) + 1.0)  # in float64, as exact as log1p in float32
         if self.log10_above is not None:
@@ -179,9 +225,19 @@ class RawFeature(Feature):
             x = (x - self.mean) / self.std
         return x
 
+    def _by_expression(self, x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        made = self._expression({"x": Vector(x.reshape(-1))}, x.size).values.reshape(x.shape)
+        if not (finite := np.isfinite(made)).all():
+            at = tuple(np.argwhere(~finite)[0])
+            raise DataError(
+                f"feature '{self.name}': the expression {self.expression!r} gives {made[at]:g} for x = {x[at]:g}; "
+                "change it so that it stays finite"
+            )
+        return made
+
     def _read(self, columns: Any, problems: Problems, dim: int) -> npt.NDArray[np.float64]:
-        (name,) = self.columns
-        column = plain(columns.column(name))
+        name = self.source_name
+        column = plain(source_column(name, self.compute, columns, problems))
         flat = flatten(column, self.separator)
         absent = np.zeros(0, np.bool_)
         if flat.offsets is not None or dim != 1:

@@ -11,9 +11,12 @@ import pyarrow as pa
 
 from sparrow import fields
 from sparrow.data.batch import Values
+from sparrow.data.computed import Computed
 from sparrow.data.errors import Problems
 from sparrow.data.features.base import Feature, Holds, TableUse, register_feature
+from sparrow.data.features.embeddings import NumberEmbedding
 from sparrow.data.features.numeric import RawFeature
+from sparrow.data.features.source import check_source, source_column
 from sparrow.data.features.truncated import truncated
 from sparrow.data.values import flatten, is_list, is_text, plain
 
@@ -29,7 +32,8 @@ class RawSequenceFeature(Feature):
     ([[2.0], [3.0], [4.0]], [0, 2, 2, 3])
 
     Attributes:
-      name, column, log, log10_above, log10_default, mean, std, boundaries, embedding_dim, table: as in `RawFeature`.
+      name, column, compute, log, log10_above, log10_default, expression, mean, std, boundaries, embedding,
+        embedding_dim, table: as in `RawFeature`; a computed column gives lists.
       max_length: the most elements of a row that are kept.
       keep: the elements that are kept of a longer row: "last" or "first".
       dim: numbers of one element: a list of lists, or a text with ``value_separator`` between them.
@@ -43,21 +47,25 @@ class RawSequenceFeature(Feature):
     max_length: int
     keep: Literal["last", "first"] = "last"
     column: str | None = None
+    compute: Computed | None = None
     dim: int = 1
     separator: str | None = None
     value_separator: str | None = None
     log: bool = False
     log10_above: float | None = None
     log10_default: float = -10.0
+    expression: str | None = None
     mean: float = 0.0
     std: float = 1.0
     missing: float | None = 0.0
     boundaries: tuple[float, ...] | None = None
+    embedding: NumberEmbedding | None = None
     embedding_dim: int | None = None
     table: str | None = None
 
     def __post_init__(self) -> None:
         where = f"feature '{self.name}'"
+        check_source(where, self.column, self.compute)
         if self.boundaries is not None:
             object.__setattr__(self, "boundaries", tuple(self.boundaries))
         if self.element.separator is not None and self.value_separator == self.separator:
@@ -71,7 +79,7 @@ class RawSequenceFeature(Feature):
     def element(self) -> RawFeature:
         """The feature that reads one element."""
         own = {field.name: getattr(self, field.name) for field in dataclasses.fields(RawFeature)}
-        return RawFeature(**{**own, "separator": self.value_separator})
+        return RawFeature(**{**own, "separator": self.value_separator, "compute": None})
 
     @property
     def part(self) -> str:
@@ -90,8 +98,13 @@ class RawSequenceFeature(Feature):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The column of numbers."""
-        return self.element.columns
+        """The column of numbers, or the columns that it is computed from."""
+        return self.element.columns if self.compute is None else self.compute.columns
+
+    @property
+    def learned_embedding(self) -> tuple[NumberEmbedding, int] | None:
+        """The embedding of each element that the model learns, and its dim."""
+        return self.element.learned_embedding
 
     @property
     def table_use(self) -> TableUse | None:
@@ -101,19 +114,28 @@ class RawSequenceFeature(Feature):
 
     def holds(self, column: str) -> Holds:
         """Return the words of an element, as lists."""
+        if self.compute is not None:
+            return Holds(self.compute.holds(column))
         text = "" if self.separator is None else f", or texts with {self.separator!r} between"
         return Holds(f"lists of {self.element.holds(column).words}{text}")
 
+    def is_single(self, column: str) -> bool:
+        """Return whether a computed column reads single values."""
+        return self.compute is not None and self.compute.is_single(column)
+
     def refuse(self, column: str, kind: Any) -> str | None:
         """Take lists of elements, or texts."""
+        if self.compute is not None:
+            why = self.compute.refuse(column, kind)
+            return None if why is None else f"feature '{self.name}': {why}"
         if is_text(kind) and self.separator is None and self.max_length > 1:
             return f"feature '{self.name}' needs a separator between the elements of a text, as the column holds {kind}"
         return self.element.refuse(column, kind.value_type if is_list(kind) else kind)
 
     def convert(self, columns: Any, problems: Problems) -> Values:
         """Return `Ragged`: (elements, dim) float32, or int32 buckets."""
-        (name,) = self.columns
-        flat = flatten(plain(columns.column(name)), self.separator)
+        name = self.element.source_name
+        flat = flatten(plain(source_column(name, self.compute, columns, problems)), self.separator)
         inner = Problems(len(flat.entries))
         values = self.element.convert(pa.RecordBatch.from_arrays([flat.entries], [name]), inner)
         if inner.rows is not None and inner.first is not None:

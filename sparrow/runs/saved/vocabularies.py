@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from sparrow import data
 from sparrow.checkpoint import CheckpointError, Saved
 from sparrow.config import Config, ConfigError, Problem
-from sparrow.data import DataError, Feature, Vocabulary
+from sparrow.data import DataError, Feature
 from sparrow.files import UnsafePath, inside, replace_file
 from sparrow.runs.saved.written import WrittenFiles
 
@@ -75,10 +76,10 @@ class Vocabularies:
         """Write the copies, from the words that the features hold; an intact copy stays."""
         for feature, words in _with_words(config):
             file = self._words[feature.name].file
-            if file is not None and _sum_of_file(written.folder / file) != self._words[feature.name].sha256:
+            if file is not None and _sum_of_file(feature, written.folder / file) != self._words[feature.name].sha256:
                 written.add([file])
                 (written.folder / FOLDER).mkdir(exist_ok=True)
-                replace_file(written.folder / file, _text(words))
+                replace_file(written.folder / file, words.content)
 
     def owned(self, config: Config, run: Path, log: LogLine) -> Config:
         """Return the config with the run's copies instead of the files, or raise `ConfigError` for other words.
@@ -92,13 +93,13 @@ class Vocabularies:
             if own is None or given is None:
                 continue
             if given == own.given and own.file is not None:
-                places[feature.name] = self._copy(own, run, log)
-            elif _sum(feature.words) != own.sha256:  # type: ignore[attr-defined]
+                places[feature.name] = self._copy(feature, own, run, log)
+            elif feature.words is None or _sum(feature.words) != own.sha256:
                 was = "the list that was" if own.given is None else own.given
                 text = f"holds other words than the run was trained with; name {was}, or take the weights alone "
                 problems.append(Problem(("data", "features", index, "vocabulary"), text + "with train.start_from"))
             elif own.file is not None:
-                places[feature.name] = self._copy(own, run, lambda _: None)
+                places[feature.name] = self._copy(feature, own, run, lambda _: None)
         if problems:
             raise ConfigError(problems)
         return _with_files(config, places)
@@ -107,15 +108,15 @@ class Vocabularies:
         """Return the config with the files that the user named instead of the run's copies."""
         return _with_files(config, {name: words.given for name, words in self._words.items() if words.given})
 
-    def _copy(self, own: Words, run: Path, log: LogLine) -> str:
+    def _copy(self, feature: Feature, own: Words, run: Path, log: LogLine) -> str:
         """Return the path of a feature's words: the run's copy, or the user's file where the copy is damaged."""
         assert own.given is not None
-        theirs = _sum_of_file(Path(own.given))
+        theirs = _sum_of_file(feature, Path(own.given))
         try:
             copy = inside(run, own.file)
         except UnsafePath as error:
             raise CheckpointError(f"{run}: {error}") from None
-        if _sum_of_file(copy) == own.sha256:
+        if _sum_of_file(feature, copy) == own.sha256:
             if theirs not in (None, own.sha256):
                 log(f"{own.given}: holds other words than the run was trained with; the run's copy is used: {copy}")
             return str(copy)
@@ -128,20 +129,19 @@ class Vocabularies:
         )
 
 
-def _with_words(config: Config) -> Iterator[tuple[Feature, Vocabulary]]:
+def _with_words(config: Config) -> Iterator[tuple[Feature, data.Words]]:
     for feature in config.data.features if config.data is not None else ():
-        words = getattr(feature, "words", None)
-        if isinstance(words, Vocabulary):
-            yield feature, words
+        if feature.words is not None:
+            yield feature, feature.words
 
 
-def _described(feature: Feature, words: Vocabulary) -> Words:
+def _described(feature: Feature, words: data.Words) -> Words:
     table = feature.table_use.table if feature.table_use is not None else feature.name
     sha256, given = _sum(words), getattr(feature, "vocabulary", None)
     if not isinstance(given, str):
         return Words(table, sha256)
     name = re.sub(r"[^\w.-]", "_", feature.name)[:100]
-    return Words(table, sha256, given, f"{FOLDER}/{name}-{sha256[:12]}.txt")
+    return Words(table, sha256, given, f"{FOLDER}/{name}-{sha256[:12]}{words.suffix}")
 
 
 def _with_files(config: Config, files: Mapping[str, str]) -> Config:
@@ -154,17 +154,13 @@ def _with_files(config: Config, files: Mapping[str, str]) -> Config:
     return config.model_copy(update={"data": config.data.model_copy(update={"features": features})})
 
 
-def _text(words: Vocabulary) -> bytes:
-    return "".join(f"{word}\n" for word in words.words).encode("utf-8", "surrogatepass")
+def _sum(words: data.Words) -> str:
+    return hashlib.sha256(words.content).hexdigest()
 
 
-def _sum(words: Vocabulary) -> str:
-    return hashlib.sha256(_text(words)).hexdigest()
-
-
-def _sum_of_file(path: Path) -> str | None:
+def _sum_of_file(feature: Feature, path: Path) -> str | None:
     """Return the checksum of the words in a file; None where it cannot be read."""
     try:
-        return _sum(Vocabulary.load(path))
-    except DataError:
+        return _sum(feature.parse_words(path.read_bytes(), str(path)))
+    except (DataError, OSError):
         return None

@@ -1,0 +1,121 @@
+"""`Computed`: a column that is computed from others."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from sparrow import fields
+from sparrow.data.errors import Problems
+from sparrow.data.values import element_type, is_number, is_text
+from sparrow.registry import Registry
+
+C = TypeVar("C", bound="type[Computed]")
+
+
+class Computed(abc.ABC):
+    """A column computed from others, as the field ``compute`` of a feature.
+
+    A record is a frozen dataclass; its inputs are columns of the data or computed themselves (`Column`).
+    """
+
+    @property
+    @abc.abstractmethod
+    def inputs(self) -> tuple[Column, ...]:
+        """The inputs, in the order that they are computed in."""
+
+    @abc.abstractmethod
+    def compute(self, columns: Any, problems: Problems) -> Any:
+        """Return an Arrow array with a value or a list for each row of a record batch.
+
+        Rows that cannot be used are added to ``problems``; their values do not matter.
+        """
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the data that it reads."""
+        parts = [(given,) if isinstance(given, str) else given.columns for given in self.inputs]
+        return tuple(dict.fromkeys(name for part in parts for name in part))
+
+    def refuse(self, column: str, kind: Any) -> str | None:
+        """Return the sentence on a column whose Arrow type ``kind`` cannot be read; None: it can."""
+        for given in self.inputs:
+            if isinstance(given, str):
+                why = self.refuse_input(column, kind) if given == column else None
+            else:
+                why = given.refuse(column, kind) if column in given.columns else None
+            if why is not None:
+                return why
+        return None
+
+    def refuse_input(self, column: str, kind: Any) -> str | None:
+        """Return the sentence on a type of one of its own inputs. By default numbers, strings and lists are read."""
+        element = element_type(kind)
+        if is_number(element) or is_text(element):
+            return None
+        return f"{self.words} numbers, strings or lists of them, the column holds {kind}"
+
+    @property
+    def words(self) -> str:
+        """The beginning of a sentence about its inputs."""
+        return f"'{registry.name_of(self)}' reads"
+
+    def holds(self, column: str) -> str:
+        """Return the values that ``column`` must hold, in words."""
+        for given in self.inputs:
+            if isinstance(given, str):
+                if given == column:
+                    return self.holds_input(column)
+            elif column in given.columns:
+                return given.holds(column)
+        return "values"
+
+    def holds_input(self, column: str) -> str:
+        """Return the values that one of its own inputs must hold, in words."""
+        return "numbers or strings, or lists of them"
+
+    def is_single(self, column: str) -> bool:
+        """Return whether a missing value of ``column`` is one missing value instead of a missing list."""
+        return True
+
+
+Column = str | Computed
+"""An input: a column of the data by its name, or a computed one."""
+
+registry: Registry[Computed] = Registry("computed column", Computed)
+"""Computed columns by name."""
+
+
+def register_computed(name: str) -> Callable[[C], C]:
+    """Return a class decorator that registers a custom computed column under ``name``, for config files too."""
+
+    def decorate(cls: C) -> C:
+        if not issubclass(cls, Computed):
+            raise TypeError(f"computed column '{name}': {cls.__name__} must be a subclass of sparrow.data.Computed")
+        return registry.register(name)(cls)
+
+    return decorate
+
+
+def check_inputs(record: Computed, *names: str) -> None:
+    """Raise ValueError unless the named fields of a record are columns."""
+    for name in names:
+        given = getattr(record, name)
+        if not isinstance(given, Computed):
+            fields.string(f"{type(record).__name__}.{name}", given)
+
+
+def check_strings(record: Computed, *names: str) -> None:
+    """Raise ValueError unless the named fields of a record are strings, or None where that is the default."""
+    defaults = {field.name: field.default for field in dataclasses.fields(record)}  # type: ignore[arg-type]
+    for name in names:
+        given = getattr(record, name)
+        if given is not None or defaults[name] is not None:
+            fields.string(f"{type(record).__name__}.{name}", given)
+
+
+def column_of(given: Column, columns: Any, problems: Problems) -> Any:
+    """Return the Arrow array of an input."""
+    return columns.column(given) if isinstance(given, str) else given.compute(columns, problems)

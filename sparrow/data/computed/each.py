@@ -1,0 +1,98 @@
+"""`Each`: a computed column for every element of sequences."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from sparrow.data.computed.base import Column, Computed, check_strings, register_computed
+from sparrow.data.computed.pairs import rows_of_entries
+from sparrow.data.errors import Problems
+from sparrow.data.values import flatten, is_list, is_text, plain
+
+
+@register_computed("each")
+@dataclasses.dataclass(frozen=True)
+class Each(Computed):
+    """A computed column, element by element of sequences; columns that are no sequences are the same for all elements.
+
+    >>> from sparrow.data.computed.expr import Expr
+    >>> batch = pa.RecordBatch.from_pydict({"now": [10, 20], "times": ["7;9", "12"]})
+    >>> Each(Expr("now - times"), sequences=("times",), separator=";").compute(batch, Problems(2)).to_pylist()
+    [[3.0, 1.0], [8.0]]
+
+    Attributes:
+      compute_each: the column to compute for each element.
+      sequences: the columns that are sequences: lists, or strings with a separator. They have one length in a row.
+      separator: the separator between the elements of one string.
+    """
+
+    compute_each: Computed
+    _: dataclasses.KW_ONLY
+    sequences: tuple[str, ...]
+    separator: str | None = None
+
+    def __post_init__(self) -> None:
+        check_strings(self, "separator")
+        if not self.sequences:
+            raise ValueError("Each.sequences must name at least one column")
+        for name in self.sequences:
+            if name not in self.compute_each.columns:
+                read = ", ".join(self.compute_each.columns)
+                raise ValueError(f"Each.sequences names '{name}', which is not read; the columns are: {read}")
+
+    @property
+    def inputs(self) -> tuple[Column, ...]:
+        """The columns of the inner one."""
+        return (self.compute_each,)
+
+    def refuse(self, column: str, kind: Any) -> str | None:
+        """Refuse sequences that are neither lists nor separated strings, and elements that the inner one refuses."""
+        if column not in self.sequences:
+            return self.compute_each.refuse(column, kind)
+        if is_list(kind):
+            return self.compute_each.refuse(column, kind.value_type)
+        if is_text(kind) and self.separator is not None:
+            return self.compute_each.refuse(column, kind)
+        return f"'each' reads sequences: lists, or strings with a separator, the column holds {kind}"
+
+    def holds(self, column: str) -> str:
+        """Return the words of the inner column, as sequences."""
+        inner = self.compute_each.holds(column)
+        return f"sequences of: {inner}" if column in self.sequences else inner
+
+    def is_single(self, column: str) -> bool:
+        """Return whether a missing value is no missing sequence."""
+        return column not in self.sequences and self.compute_each.is_single(column)
+
+    def compute(self, columns: Any, problems: Problems) -> Any:
+        """Return lists, one value per element."""
+        count, arrays, names = columns.num_rows, [], self.columns
+        flats = {name: flatten(plain(columns.column(name)), self.separator) for name in self.sequences}
+        first = flats[self.sequences[0]]
+        rows = rows_of_entries(first)
+        lengths = np.bincount(rows, minlength=count)
+        for name, flat in flats.items():
+            own = np.bincount(rows_of_entries(flat), minlength=count)
+            if (differ := np.flatnonzero(own != lengths)).size:
+                problems.add(
+                    name,
+                    differ,
+                    lambda i, own=own, differ=differ: (  # type: ignore[misc]
+                        f"sequences must have one length, got {lengths[differ[i]]} of '{self.sequences[0]}' and "
+                        f"{own[differ[i]]}"
+                    ),
+                )
+                return pa.nulls(count, pa.large_list(pa.float64()))
+        for name in names:
+            arrays.append(flats[name].entries if name in flats else columns.column(name).take(pa.array(rows)))
+        inner = Problems(len(rows))
+        made = self.compute_each.compute(pa.RecordBatch.from_arrays(arrays, names), inner)
+        if inner.rows is not None and inner.first is not None:
+            at, (_, column, why) = np.flatnonzero(inner.rows), inner.first
+            problems.add(column, rows[at], lambda i: why if i == 0 else "an element cannot be read")
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        return pa.LargeListArray.from_arrays(offsets, made)

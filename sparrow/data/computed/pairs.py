@@ -1,0 +1,117 @@
+"""Keys with values in a column, such as ``shoes:3|hats:1``, and the search for keys in them, all rows at once."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sparrow.data.errors import Problems, shown
+from sparrow.data.expressions.vectors import by_row
+from sparrow.data.hashing import U64, hash_texts, mix64
+from sparrow.data.values import Flat, cut_at_first, element_type, flatten, is_text, numbers, plain
+
+COMBINERS: Final = ("sum", "mean", "min", "max", "count")
+
+
+class Pairs(NamedTuple):
+    """All pairs of a column.
+
+    Attributes:
+      keys: an Arrow array of strings.
+      values: an Arrow array, missing where a key stands alone.
+      rows: (pairs,) the row of each.
+    """
+
+    keys: Any
+    values: Any
+    rows: npt.NDArray[np.int64]
+
+
+def read_pairs(column: Any, separator: str | None, pair_separator: str) -> Pairs:
+    """Return the pairs of a column of maps, of lists of "key:value", or of strings with several of them.
+
+    >>> pairs = read_pairs(pa.array(["a:1|b", None, "c:2"]), "|", ":")
+    >>> pairs.keys.to_pylist(), pairs.values.to_pylist(), pairs.rows.tolist()
+    (['a', 'b', 'c'], ['1', None, '2'], [0, 0, 2])
+    """
+    kind = column.type
+    if pa.types.is_map(kind):
+        struct = pa.struct([("key", kind.key_type), ("value", kind.item_type)])
+        flat = flatten(column.cast(pa.list_(struct)), None)
+        keys, values = flat.entries.field("key"), plain(flat.entries.field("value"))
+    else:
+        flat = flatten(column, separator)
+        keys, values = cut_at_first(texts_of(flat.entries), pair_separator)
+    return Pairs(texts_of(keys), values, rows_of_entries(flat))
+
+
+def read_keys(column: Any, separator: str | None) -> tuple[Any, npt.NDArray[np.int64]]:
+    """Return the keys of a column of single values, lists or separated strings, as strings, and the row of each.
+
+    Missing keys and empty ones are left out.
+    """
+    flat = flatten(column, separator)
+    keys, rows = texts_of(flat.entries), rows_of_entries(flat)
+    there = np.asarray([key not in (None, "") for key in keys.to_pylist()], np.bool_)
+    return (keys, rows) if there.all() else (keys.filter(pa.array(there)), rows[there])
+
+
+def texts_of(entries: Any) -> Any:
+    """Return entries as strings: 17 is "17"."""
+    entries = plain(entries)
+    return entries if is_text(entries.type) else entries.cast(pa.string())
+
+
+def rows_of_entries(flat: Flat) -> npt.NDArray[np.int64]:
+    """Return the row of each entry."""
+    if flat.offsets is None:
+        return np.arange(len(flat.entries))
+    return np.repeat(np.arange(len(flat.offsets) - 1), np.diff(flat.offsets))
+
+
+def in_row(keys: Any, rows: npt.NDArray[np.int64]) -> U64:
+    """Return 64 bits for each key in its row: equal keys of different rows differ."""
+    return mix64(hash_texts(keys) ^ mix64(rows.astype(np.uint64)))
+
+
+def refuse_pairs(words: str, kind: Any) -> str | None:
+    """Return the sentence on a column that holds neither maps nor strings."""
+    if pa.types.is_map(kind) or is_text(element_type(kind)):
+        return None
+    return f"{words} maps, or strings such as 'a:1', the column holds {kind}"
+
+
+def combined(
+    values: Any, rows: npt.NDArray[np.int64], count: int, combiner: str, column: str, problems: Problems
+) -> Any:
+    """Return one number for each of ``count`` rows, from values whose ``rows`` increase; missing where none is."""
+    offsets = np.searchsorted(rows, np.arange(count + 1))
+    lengths = np.diff(offsets)
+    if combiner == "count":
+        return pa.array(lengths.astype(np.float64), mask=lengths == 0)
+    parsed = numbers(values)
+    bad = parsed.bad
+    if parsed.missing is not None:
+        bad = parsed.missing if bad is None else bad | parsed.missing
+    if bad is not None:
+        at = np.flatnonzero(bad)
+
+        def why(i: int) -> str:
+            value = values[int(at[i])].as_py()
+            return "a key that is looked up has no value" if value is None else f"{shown(value)} is not a number"
+
+        problems.add(column, rows[at], why)
+    reduce = {"min": np.minimum, "max": np.maximum}.get(combiner, np.add)
+    made = by_row(reduce, parsed.values, offsets, 0.0)
+    if combiner == "mean":
+        made = made / np.maximum(lengths, 1)
+    return pa.array(made, mask=lengths == 0)
+
+
+def listed(values: Any, rows: npt.NDArray[np.int64], count: int) -> Any:
+    """Return a list of values for each of ``count`` rows, from values whose ``rows`` increase; missing where empty."""
+    offsets = np.searchsorted(rows, np.arange(count + 1))
+    return pa.LargeListArray.from_arrays(offsets, values, mask=pa.array(np.diff(offsets) == 0))

@@ -1,0 +1,174 @@
+"""The functions and operators of expressions, in float64."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from sparrow.data.expressions.vectors import Floats, Vector, aligned, by_row, elementwise
+
+EARTH: Final = 6371.0
+"""The mean radius of the earth in kilometres."""
+
+
+class Function(NamedTuple):
+    """A function of an expression.
+
+    Attributes:
+      compute: from arguments to the result.
+      least: the least number of arguments.
+      most: the most; None: any number.
+    """
+
+    compute: Callable[[Sequence[Vector]], Vector]
+    least: int
+    most: int | None
+
+
+def _numbers(function: Callable[..., Any], least: int = 1, most: int | None = 1) -> Function:
+    return Function(functools.partial(elementwise, function), least, most)
+
+
+def _all(ufunc: Any) -> Function:
+    """Return the function that applies ``ufunc`` to all its arguments, pair by pair."""
+    return Function(lambda arguments: elementwise(lambda *values: functools.reduce(ufunc, values), arguments), 1, None)
+
+
+def _of_list(reduce: Callable[[Floats, Any], Floats]) -> Function:
+    return Function(lambda arguments: Vector(reduce(*arguments[0].as_lists())), 1, 1)
+
+
+def _of_lists(reduce: Callable[[Floats, Floats, Any], Floats]) -> Function:
+    def compute(arguments: Sequence[Vector]) -> Vector:
+        (a, b), offsets = aligned([Vector(*argument.as_lists()) for argument in arguments])
+        return Vector(reduce(a, b, offsets))
+
+    return Function(compute, 2, 2)
+
+
+def _round(x: Floats) -> Floats:
+    """Round halves away from zero."""
+    cut = np.trunc(x)
+    return np.where(np.abs(x - cut) >= 0.5, cut + np.sign(x), cut)
+
+
+def _roundp(x: Floats, places: Floats) -> Floats:
+    scale: Floats = 10.0 ** np.trunc(places)
+    return _round(x * scale) / scale
+
+
+def _sigmoid(x: Floats) -> Floats:
+    return np.exp(-np.logaddexp(0.0, -x))
+
+
+def _haversine(lng1: Floats, lat1: Floats, lng2: Floats, lat2: Floats) -> Floats:
+    """Return the kilometres between two points on the earth, by the haversine formula; exact for near points."""
+    lng1, lat1, lng2, lat2 = (np.radians(x) for x in (lng1, lat1, lng2, lat2))
+    half = np.sin((lat2 - lat1) / 2) ** 2 + np.cos(lat1) * np.cos(lat2) * np.sin((lng2 - lng1) / 2) ** 2
+    return np.asarray(2 * EARTH * np.arcsin(np.sqrt(np.clip(half, 0.0, 1.0))))
+
+
+def _sphere_dist(lng1: Floats, lat1: Floats, lng2: Floats, lat2: Floats) -> Floats:
+    """Return the kilometres between two points on the earth, by the law of cosines."""
+    lng1, lat1, lng2, lat2 = (np.radians(x) for x in (lng1, lat1, lng2, lat2))
+    cosine = np.sin(lat1) * np.sin(lat2) + np.cos(lat1) * np.cos(lat2) * np.cos(lng2 - lng1)
+    return np.asarray(EARTH * np.arccos(np.clip(cosine, -1.0, 1.0)))
+
+
+def _count(x: Floats, offsets: Any) -> Floats:
+    return np.asarray(np.diff(offsets), np.float64)
+
+
+def _sum(x: Floats, offsets: Any) -> Floats:
+    return by_row(np.add, x, offsets, 0.0)
+
+
+def _mean(x: Floats, offsets: Any) -> Floats:
+    return _sum(x, offsets) / _count(x, offsets)  # 0 / 0 is NaN, which is a missing number
+
+
+def _variance(x: Floats, offsets: Any, less: int = 0) -> Floats:
+    centred = x - np.repeat(_mean(x, offsets), np.diff(offsets))
+    return _sum(centred * centred, offsets) / (_count(x, offsets) - less)
+
+
+def _squared_norm(x: Floats, offsets: Any) -> Floats:
+    return _sum(x * x, offsets)
+
+
+def _bits(operation: Any) -> Callable[[Floats, Floats], Floats]:
+    """Return a bitwise operation on the integer parts; NaN where an argument is."""
+
+    def compute(a: Floats, b: Floats) -> Floats:
+        lost = ~(np.isfinite(a) & np.isfinite(b))
+        bits = operation(np.where(lost, 0.0, a).astype(np.int64), np.where(lost, 0.0, b).astype(np.int64))
+        return np.where(lost, np.nan, bits)
+
+    return compute
+
+
+_SYMBOLS: Final[Mapping[str, Callable[..., Any]]] = {
+    "?:": lambda test, then, other: np.where(test != 0, then, other),
+    "||": lambda a, b: (a != 0) | (b != 0),
+    "&&": lambda a, b: (a != 0) & (b != 0),
+    "|": _bits(np.bitwise_or),
+    "&": _bits(np.bitwise_and),
+    "<=": np.less_equal,
+    ">=": np.greater_equal,
+    "!=": np.not_equal,
+    "==": np.equal,
+    ">": np.greater,
+    "<": np.less,
+    "+": np.add,
+    "-": np.subtract,
+    "*": np.multiply,
+    "/": np.divide,
+    "%": np.fmod,
+    "^": np.power,
+    "negative": np.negative,
+    "!": lambda x: x == 0,
+}
+OPERATORS: Final[Mapping[str, Callable[[Sequence[Vector]], Vector]]] = {
+    symbol: functools.partial(elementwise, function) for symbol, function in _SYMBOLS.items()
+}
+
+FUNCTIONS: Final[Mapping[str, Function]] = {
+    **{name: _numbers(getattr(np, name)) for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh", "log2", "log10")},
+    **{name: _numbers(getattr(np, name)) for name in ("exp", "sqrt", "sign", "abs", "rint", "floor", "ceil", "trunc")},
+    "asin": _numbers(np.arcsin),
+    "acos": _numbers(np.arccos),
+    "atan": _numbers(np.arctan),
+    "asinh": _numbers(np.arcsinh),
+    "acosh": _numbers(np.arccosh),
+    "atanh": _numbers(np.arctanh),
+    "log": _numbers(np.log),
+    "ln": _numbers(np.log),
+    "round": _numbers(_round),
+    "roundp": _numbers(_roundp, 2, 2),
+    "sigmoid": _numbers(_sigmoid),
+    "sphere_dist": _numbers(_sphere_dist, 4, 4),
+    "haversine": _numbers(_haversine, 4, 4),
+    "min": _all(np.minimum),
+    "max": _all(np.maximum),
+    "sum": _all(np.add),
+    "avg": Function(lambda arguments: elementwise(lambda *values: sum(values) / len(values), arguments), 1, None),
+    # Functions of lists, which give one number per row.
+    "len": _of_list(_count),
+    "l2_norm": _of_list(lambda x, offsets: np.sqrt(_squared_norm(x, offsets))),
+    "squared_norm": _of_list(_squared_norm),
+    "dot": _of_lists(lambda a, b, offsets: _sum(a * b, offsets)),
+    "euclid_dist": _of_lists(lambda a, b, offsets: np.sqrt(_squared_norm(a - b, offsets))),
+    "std_dev": _of_list(lambda x, offsets: np.sqrt(_variance(x, offsets))),
+    "pop_std_dev": _of_list(lambda x, offsets: np.sqrt(_variance(x, offsets, 1))),
+    "variance": _of_list(_variance),
+    "pop_variance": _of_list(lambda x, offsets: _variance(x, offsets, 1)),
+    "reduce_min": _of_list(lambda x, offsets: by_row(np.minimum, x, offsets, np.nan)),
+    "reduce_max": _of_list(lambda x, offsets: by_row(np.maximum, x, offsets, np.nan)),
+    "reduce_sum": _of_list(_sum),
+    "reduce_mean": _of_list(_mean),
+    "reduce_prod": _of_list(lambda x, offsets: by_row(np.multiply, x, offsets, 1.0)),
+}
+"""Functions by name. ``std_dev`` and ``variance`` divide by n, ``pop_std_dev`` and ``pop_variance`` by n - 1."""

@@ -1,0 +1,118 @@
+"""Computed features from a config to a service: the label depends on them alone, and the export computes the same."""
+
+import io
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sparrow import config as configs
+from sparrow import exports, runs, serving
+from sparrow.data import register_function
+
+COLORS = ["red", "crimson", "blue", "green"]
+
+
+@register_function("test_is_long")
+def is_long(texts, limit):
+    return [None if text is None else float(len(text) > limit) for text in texts.to_pylist()]
+
+
+def rows(count, seed):
+    """A click where the item's category is one of the user's, the rate is high, and the color is a red."""
+    rng = np.random.default_rng(seed)
+    kinds = [f"k{i}" for i in range(6)]
+    liked = [rng.choice(kinds, 3, replace=False).tolist() for _ in range(count)]
+    category = rng.choice(kinds, count)
+    click, show = rng.integers(0, 10, count), rng.integers(1, 10, count)
+    color = rng.choice(COLORS, count)
+    score = np.array([c in own for c, own in zip(category, liked, strict=True)]).astype(float)
+    score += (click / show > 1) + np.isin(color, ["red", "crimson"])
+    return pa.table(
+        {
+            "liked": ["|".join(f"{k}:1" for k in own) for own in liked],
+            "category": category,
+            "click": click,
+            "show": show,
+            "color": color,
+            "label": (score + rng.normal(0, 0.2, count) > 1.5).astype(np.float32),
+        }
+    )
+
+
+def described(folder):
+    table = {"embedding_dim": 4}
+    found = {"name": "lookup", "map": "liked", "key": "category", "map_separator": "|"}
+    rate = {"name": "expr", "expression": "click / show"}
+    number = {"kind": "raw", "mean": 1.0, "embedding_dim": 4}
+    return configs.from_mapping(
+        {
+            "train": {
+                "sparse_optimizer": {"name": "adagrad", "learning_rate": 0.3},
+                "dense_optimizer": {"optimizer": "adam", "learning_rate": 0.02},
+                "batch_size": 256,
+                "steps": 60,
+                "log_every_steps": 30,
+            },
+            "tasks": {"click": {"label": "label", "losses": ["binary_cross_entropy"], "metrics": ["auc"]}},
+            "data": {
+                "train": {"name": "parquet", "path": str(folder / "train.parquet")},
+                "evaluate": {"name": "parquet", "path": str(folder / "test.parquet")},
+                "features": [
+                    {"kind": "raw", "name": "found", "compute": found, "boundaries": [0.5], **table},
+                    {**number, "name": "rate", "compute": rate, "embedding": {"name": "autodis", "num_channels": 4}},
+                    {**number, "name": "roots", "compute": rate, "expression": "sqrt(x)", "embedding": "mlp"},
+                    {
+                        "kind": "id",
+                        "name": "color",
+                        "vocabulary": {"red": 1, "crimson": 1, "blue": 2},
+                        "unknown": 0,
+                        **table,
+                    },
+                    {
+                        "kind": "id",
+                        "name": "long",
+                        "compute": {
+                            "name": "custom",
+                            "function": "test_is_long",
+                            "arguments": ["color"],
+                            "options": {"limit": 4},
+                        },
+                        "num_buckets": 2,
+                        **table,
+                    },
+                ],
+            },
+            "model": {
+                "architecture": {"name": "deepfm", "deep": {"hidden_units": [16]}},
+                "groups": {"wide": ["color"], "deep": ["found", "rate", "roots", "color", "long"]},
+            },
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("computed")
+    for name, count, seed in (("train", 8192, 0), ("test", 512, 1)):
+        pq.write_table(rows(count, seed), folder / f"{name}.parquet")
+    return folder, runs.train(described(folder), folder / "run", stream=io.StringIO())
+
+
+def test_the_model_learns_from_them(trained):
+    assert trained[1].results["auc"] > 0.93
+
+
+def test_an_export_computes_the_same(trained, tmp_path):
+    folder, _ = trained
+    program, state = runs.load(folder / "run")
+    exports.export(program, state, tmp_path / "export")
+    runs.predict(program, state, str(folder / "test.parquet"), tmp_path / "predicted.parquet")
+    expected = pq.read_table(tmp_path / "predicted.parquet")["prediction"].to_numpy()
+    model, table = serving.load(tmp_path / "export"), pq.read_table(folder / "test.parquet")
+    np.testing.assert_allclose(model.predict(table)["click"], expected, rtol=1e-5, atol=1e-6)
+    inputs = model.description.functions["predict"].inputs
+    assert sorted(inputs) == ["category", "click", "color", "liked", "show"]
+    request = {"liked": [None], "category": [None], "click": [1], "show": [2], "color": ["red"]}
+    assert np.isfinite(model.predict(request)["click"]).all()
