@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import optax
 
+from sparrow.dense.words import WORDS
 from sparrow.registry import Registry
 
 
@@ -44,5 +45,5 @@ class DenseOptimizer:
         return optax.chain(self.direction(), optax.scale_by_learning_rate(learning_rate))
 
 
-OPTIMIZERS: Registry[DenseOptimizer] = Registry("optimizer", DenseOptimizer)
+OPTIMIZERS: Registry[DenseOptimizer] = Registry("optimizer", DenseOptimizer, words=WORDS)
 register_optimizer = OPTIMIZERS.register

@@ -48,7 +48,12 @@ def register_initializer(name: str) -> Callable[[I], I]:
 @register_initializer("uniform")
 @dataclasses.dataclass(frozen=True)
 class Uniform(Initializer):
-    """Uniform values from ``low`` up to ``high``."""
+    """Uniform values from ``low`` up to ``high``.
+
+    Attributes:
+      low: the smallest value.
+      high: the largest value.
+    """
 
     independent = True
 
@@ -72,6 +77,12 @@ class Normal(Initializer):
 
     >>> Normal(std=0.01, low=-0.02, high=0.02)(jax.random.key(0), (1000,), "float32").max() <= 0.02
     Array(True, dtype=bool)
+
+    Attributes:
+      mean: the mean.
+      std: the standard deviation, before values are cut off.
+      low: the smallest value; None for no limit.
+      high: the largest value; None for no limit.
     """
 
     independent = True
@@ -99,7 +110,11 @@ class Normal(Initializer):
 @register_initializer("constant")
 @dataclasses.dataclass(frozen=True)
 class Constant(Initializer):
-    """The same value everywhere."""
+    """The same value everywhere.
+
+    Attributes:
+      value: the value.
+    """
 
     independent = True
 

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from sparrow.metrics.protocol import Metric
+from sparrow.metrics.words import WORDS
 from sparrow.registry import Registry
 
 MetricClass = TypeVar("MetricClass", bound=type[Any])
 
-registry: Registry[Metric[Any]] = Registry("metric", Metric)
+registry: Registry[Metric[Any]] = Registry("metric", Metric, words=WORDS)
 
 
 def register_metric(name: str) -> Callable[[MetricClass], MetricClass]:

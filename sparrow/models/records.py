@@ -11,6 +11,7 @@ from typing import Any, ClassVar, TypeVar
 from flax import nnx
 
 from sparrow.models.inputs import Inputs
+from sparrow.models.words import WORDS
 from sparrow.registry import Registry
 
 M = TypeVar("M", bound=type[nnx.Module])
@@ -38,7 +39,7 @@ class ModelRecord:
         return getattr(self.model, "wide_groups", ())
 
 
-registry: Registry[ModelRecord] = Registry("model", ModelRecord)
+registry: Registry[ModelRecord] = Registry("model", ModelRecord, words=WORDS)
 
 
 def register_model(name: str) -> Callable[[M], M]:

@@ -61,6 +61,12 @@ class LossScale:
     16.0 0
     8.0 0
 
+    Attributes:
+      init_scale: the first scale.
+      growth_factor: the factor by which the scale grows.
+      backoff_factor: the factor by which it shrinks.
+      growth_interval: finite steps in a row after which it grows.
+
     Reference: Micikevicius et al., 2017, arXiv 1710.03740.
     """
 

@@ -6,6 +6,7 @@ import collections.abc
 import dataclasses
 import json
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar, cast
 
 from sparrow.errors import ConfigError, Problem, shown
@@ -36,7 +37,9 @@ class Registry(Generic[T]):
     Square(side=3.0)
     """
 
-    def __init__(self, kind: str, base: Any, key: str = "name") -> None:
+    def __init__(
+        self, kind: str, base: Any, key: str = "name", words: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         """Make an empty registry.
 
         Args:
@@ -44,8 +47,9 @@ class Registry(Generic[T]):
           base: the class that all records derive from; a field of that type holds one of them. `FUNCTIONS`: records
             are functions.
           key: the field of a mapping that holds the name of the record.
+          words: descriptions of fields that many records have; a record's docstring comes before it.
         """
-        self.kind, self.base, self.key = kind, base, key
+        self.kind, self.base, self.key, self.words = kind, base, key, words
         self._records: dict[str, type[T]] = {}
         REGISTRIES.append(self)
 
@@ -74,6 +78,10 @@ class Registry(Generic[T]):
     def names(self) -> list[str]:
         """Return all registered names, sorted."""
         return sorted(self._records)
+
+    def classes(self) -> list[type[T]]:
+        """Return the classes of all registered records, by name."""
+        return [self._records[name] for name in self.names()]
 
     def __contains__(self, name: object) -> bool:
         """Return whether a name or a class is registered."""

@@ -6,10 +6,12 @@ import collections.abc
 import dataclasses
 import types
 import typing
+from collections.abc import Mapping
 from typing import Any, Final
 
 import jax
 
+from sparrow.registry.described import described, summary
 from sparrow.registry.reading import fields_of, registry_of
 from sparrow.registry.writing import written
 
@@ -51,12 +53,20 @@ def schema(hint: Any) -> dict[str, Any]:
     return {}
 
 
-def fields_schema(cls: type[Any]) -> dict[str, Any]:
-    """Return the JSON schema of a mapping of the fields of a dataclass."""
+def fields_schema(cls: type[Any], words: Mapping[str, str] = types.MappingProxyType({})) -> dict[str, Any]:
+    """Return the JSON schema of a mapping of the fields of a dataclass; ``words`` describe fields that it does not."""
     properties = {}
+    texts = {**words, **described(cls)}
     for name, field in fields_of(cls).items():
         default = {} if field.required else {"default": written(field.default)}
-        properties[name] = {**schema(field.hint), **default}
+        description = {"description": texts[name]} if name in texts else {}
+        properties[name] = {**schema(field.hint), **default, **description}
     required = [name for name, field in fields_of(cls).items() if field.required]
-    made = {"type": "object", "title": cls.__name__, "properties": properties, "additionalProperties": False}
+    made = {
+        "type": "object",
+        "title": cls.__name__,
+        "description": summary(cls),
+        "properties": properties,
+        "additionalProperties": False,
+    }
     return {**made, "required": required} if required else made

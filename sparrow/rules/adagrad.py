@@ -178,6 +178,10 @@ class F2A(Rule):
 
     ``step`` is the optimizer step counted from 0. l1 and l2 decay touched rows, outside the scaling. One
     local_step per row. Has no dense cousin.
+
+    Attributes:
+      rho: the power of the ratio of steps to the row's own updates.
+      max_multiplier: the largest boost.
     """
 
     learning_rate: ScalarOrSchedule = 0.01

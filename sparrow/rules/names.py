@@ -9,8 +9,9 @@ import sparrow.schedules  # noqa: F401  the numbers of a rule may be schedules, 
 from sparrow.registry import Registry
 from sparrow.rules.base import Rule
 from sparrow.rules.shipped import SHIPPED
+from sparrow.rules.words import WORDS
 
-RULES: Final[Registry[Rule]] = Registry("rule", Rule)
+RULES: Final[Registry[Rule]] = Registry("rule", Rule, words=WORDS)
 register_rule = RULES.register
 """Class decorator: makes one's own rule known to configs, by name."""
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from sparrow.fields import integers_of, is_zero, numbers_of
 from sparrow.registry import FUNCTIONS, Registry
+from sparrow.schedules.words import WORDS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Schedule:
     and can go wherever optax takes a schedule. Integers stay integers until the last division, and distances are
     counted from where the rate is small, so that rates near 0 keep float32's relative accuracy.
 
-    Fields:
+    Attributes:
       lr: the base rate. A base rate of 0 stays 0 whatever the other fields: that is how a group is frozen.
       by_epoch: sizes count epochs in place of steps.
       steps_per_epoch: optimizer steps in one epoch; giving it implies ``by_epoch``. A config may leave it out:
@@ -66,7 +67,7 @@ class Schedule:
         raise NotImplementedError(f"{type(self).__name__} must define rate(count)")
 
 
-SCHEDULES: Registry[Callable[[Any], Any]] = Registry("schedule", FUNCTIONS)
+SCHEDULES: Registry[Callable[[Any], Any]] = Registry("schedule", FUNCTIONS, words=WORDS)
 register_schedule = SCHEDULES.register
 
 

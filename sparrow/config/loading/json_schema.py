@@ -12,6 +12,12 @@ from sparrow.config.sections.tasks import METRIC_USE
 from sparrow.metrics import registry as METRICS
 from sparrow.registry import PLACEHOLDER, Registry, fields_schema
 
+GROUP_BY = {
+    "type": "string",
+    "minLength": 1,
+    "description": "The column of groups: the metric is computed in each of them.",
+}
+
 
 def json_schema() -> dict[str, Any]:
     """Return the schema of a complete config; records that are registered now are part of it.
@@ -26,7 +32,7 @@ def json_schema() -> dict[str, Any]:
     definitions = schema.setdefault("$defs", {})
     for registry in REGISTRIES:
         definitions[registry.kind] = _records(registry)
-    definitions[METRIC_USE] = _records(METRICS, {"group_by": {"type": "string", "minLength": 1}})
+    definitions[METRIC_USE] = _records(METRICS, {"group_by": GROUP_BY})
     resolved: dict[str, Any] = _resolved(schema)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **resolved}
 
@@ -36,8 +42,9 @@ def _records(registry: Registry[Any], beside: Mapping[str, Any] = MappingProxyTy
     forms: list[dict[str, Any]] = []
     alone = []
     for name in registry.names():
-        form = fields_schema(registry[name])
-        properties = {registry.key: {"const": name}, **form.pop("properties", {}), **beside}
+        form = fields_schema(registry[name], registry.words)
+        named = {"const": name, "description": f"The {registry.kind}'s {registry.key}."}
+        properties = {registry.key: named, **form.pop("properties", {}), **beside}
         required = form.pop("required", [])
         forms.append({**form, "properties": properties, "required": [registry.key, *required]})
         if not required:

@@ -33,7 +33,13 @@ class ClickLog(Source):
 
     Attributes:
       impressions: the number of rows.
-      fields, ids, factors, exponent, bias, counts, seed: as in `Clicks`, whose ``rows`` are called ids here.
+      fields: categorical fields per impression.
+      ids: distinct ids per field.
+      factors: the length of the true vectors.
+      exponent: the exponent of the Zipf distribution of ids.
+      bias: the log-odds of an average impression.
+      counts: numeric columns per impression, integers of 0 or more.
+      seed: the seed of all draws.
       start: the number of the first chunk; another start gives other impressions of the same truth, to evaluate on.
       chunk_rows: rows made at a time, and the unit of shuffling.
     """

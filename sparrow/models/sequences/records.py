@@ -14,6 +14,7 @@ from sparrow.models.mlp import MLP
 from sparrow.models.sequences.pooling import Pooling, PoolingEncoder
 from sparrow.models.sequences.self_attention import SelfAttention
 from sparrow.models.sequences.target_attention import SimpleAttention, TargetAttention, WindowAttention
+from sparrow.models.words import ENCODER_WORDS
 from sparrow.registry import Registry
 
 
@@ -43,7 +44,7 @@ class EncoderRecord(abc.ABC):
         """Return the encoder, and the length of its output."""
 
 
-registry: Registry[EncoderRecord] = Registry("encoder", EncoderRecord)
+registry: Registry[EncoderRecord] = Registry("encoder", EncoderRecord, words=ENCODER_WORDS)
 
 
 @registry.register("pooling_encoder")

@@ -1,0 +1,35 @@
+"""Every field that a config may have is described, for editors and for the reference."""
+
+import pytest
+
+from sparrow.config.loading.json_schema import json_schema
+from sparrow.config.loading.registries import REGISTRIES
+
+
+def fields_without_description(node, path=()):
+    if isinstance(node, list):
+        for number, item in enumerate(node):
+            yield from fields_without_description(item, (*path, number))
+    elif isinstance(node, dict):
+        for name, field in node.get("properties", {}).items():
+            described = "description" in field or set(field) == {"$ref"}
+            if not described:
+                yield "/".join(map(str, (*path, node.get("title", ""), name)))
+        for key, item in node.items():
+            yield from fields_without_description(item, (*path, key))
+
+
+def test_every_field_has_a_description():
+    assert list(fields_without_description(json_schema())) == []
+
+
+@pytest.mark.parametrize("registry", REGISTRIES, ids=lambda registry: registry.kind)
+def test_every_shared_description_is_of_some_field(registry):
+    own = {field for cls in registry.classes() for field in cls.__dataclass_fields__}
+    assert set(registry.words) <= own
+
+
+@pytest.mark.parametrize("registry", REGISTRIES, ids=lambda registry: registry.kind)
+def test_every_record_has_a_summary(registry):
+    definitions = json_schema()["$defs"][registry.kind]["anyOf"]
+    assert all(form["description"] for form in definitions if "properties" in form)
