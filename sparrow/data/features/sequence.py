@@ -30,8 +30,8 @@ class SequenceFeature(MappedIds):
     [[2, 3], [4]]
 
     Attributes:
-      name, embedding_dim, column, compute, num_buckets, hash_bucket_size, vocabulary, dynamic, unknown, default,
-        separator, as_integer, table: as in `IdFeature`.
+      name, embedding_dim, column, compute, num_buckets, hash_bucket_size, vocabulary, vocabulary_has_rows, dynamic,
+        unknown, default, separator, as_integer, table: as in `IdFeature`.
       max_length: the most ids of a row that are kept.
       keep: the ids of a longer row that are kept: "last" or "first".
       pooling: "sum", "mean" or "sqrtn" of the kept ids; None: the model gets the embeddings in order, as a
