@@ -43,10 +43,10 @@ from sparrow.data.features import (
 from sparrow.data.hash_table import HashTable
 from sparrow.data.label_checks import CheckedLabel, LabelCheck
 from sparrow.data.labels import Label
-from sparrow.data.negatives import ID, NegativeSampler
 from sparrow.data.pipeline import Pipeline
 from sparrow.data.prepare import Prepare
 from sparrow.data.same_lengths import check_same_lengths
+from sparrow.data.samplers import ID, Ancestors, EdgeTable, NegativeSampler, Parents, Sampler, TreeSampler
 from sparrow.data.sources import (
     ClickLog,
     Criteo,
@@ -73,6 +73,7 @@ __all__ = [
     "MEANING",
     "PACK",
     "STAGES",
+    "Ancestors",
     "AutoDis",
     "Batch",
     "Block",
@@ -92,6 +93,7 @@ __all__ = [
     "DataError",
     "DynamicRows",
     "Each",
+    "EdgeTable",
     "EditDistance",
     "Expr",
     "Feature",
@@ -109,12 +111,14 @@ __all__ = [
     "NegativeSampler",
     "NumberEmbedding",
     "Overlap",
+    "Parents",
     "Parquet",
     "Pipeline",
     "Prepare",
     "RawFeature",
     "RawSequenceFeature",
     "RegexReplace",
+    "Sampler",
     "SequenceFeature",
     "Source",
     "SparseFeature",
@@ -124,6 +128,7 @@ __all__ = [
     "Tables",
     "TokenizeFeature",
     "Tokenizer",
+    "TreeSampler",
     "Vocabulary",
     "WaitInterrupted",
     "Words",

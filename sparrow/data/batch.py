@@ -26,7 +26,8 @@ class Batch:
       labels: (batch,) float32.
       weights: (batch,) float32 sample weights.
       keys: (batch,) int64; strings are hashed.
-      negatives: items that were drawn for these rows, if any.
+      negatives: items that were drawn for these rows, if any: shared ones, then as many for each row as its own.
+      takes_part: (batch, shared + own) which of them are negatives of a row; None: all, except the item it chose.
     """
 
     ids: dict[str, Values] = dataclasses.field(default_factory=dict)
@@ -36,6 +37,7 @@ class Batch:
     weights: dict[str, npt.NDArray[np.float32]] = dataclasses.field(default_factory=dict)
     keys: dict[str, npt.NDArray[np.int64]] = dataclasses.field(default_factory=dict)
     negatives: Batch | None = None
+    takes_part: npt.NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         for part in PARTS:
@@ -56,7 +58,7 @@ class Batch:
         return Batch(**parts)
 
 
-PARTS = tuple(field.name for field in dataclasses.fields(Batch) if field.name != "negatives")
+PARTS = tuple(field.name for field in dataclasses.fields(Batch) if field.name not in ("negatives", "takes_part"))
 
 
 def take(values: Values, rows: npt.NDArray[np.integer[Any]]) -> Values:

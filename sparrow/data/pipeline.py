@@ -26,10 +26,10 @@ from sparrow.data.features import Feature
 from sparrow.data.hashing import shuffled
 from sparrow.data.labels import Label
 from sparrow.data.memory import Memory
-from sparrow.data.negatives import NegativeSampler
 from sparrow.data.position import Position
 from sparrow.data.prefetch import prefetch
 from sparrow.data.prepare import Prepare, Turns
+from sparrow.data.samplers import Sampler
 from sparrow.data.sources.base import BadRows, Reader, Source
 from sparrow.data.stages import CONVERT, DECODE, READ, Stages
 from sparrow.data.windows import Chunks, Window, joined
@@ -101,7 +101,7 @@ class Pipeline(Generic[T]):
         threads: int | None = None,
         memory_ahead: int = MEMORY_AHEAD,
         prepare: Prepare[T] | Callable[[Batch], T] | None = None,
-        negatives: Callable[[Reader], NegativeSampler] | None = None,
+        negatives: Callable[[Reader], Sampler] | None = None,
     ) -> None:
         """Open the source and check its columns; iterating reads the rows.
 
@@ -349,7 +349,7 @@ class Pipeline(Generic[T]):
                     return done
             batch = rows.to_batch()
             if self._negatives is not None:
-                batch = dataclasses.replace(batch, negatives=self._negatives.draw(number))
+                batch = self._negatives.add(batch, number)
             if not isinstance(prepare, Prepare):
                 return cast("T", batch) if prepare is None else prepare(batch)
             measured = turns.take(number, lambda: prepare.measure(batch))

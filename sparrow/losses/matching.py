@@ -228,6 +228,12 @@ class SampledSoftmax(CandidateSoftmax):
         """Return one value per query."""
         if output.negatives is None:
             raise ValueError("sampled_softmax: the towers have no negatives; draw some, or use in_batch_softmax")
+        if output.takes_part is not None:
+            others, takes_part = output.other_scores()
+            logits = jnp.concatenate([_dot("id,id->i", output.query, output.item)[:, None], others], axis=1)
+            every = jnp.pad(jnp.asarray(takes_part), ((0, 0), (1, 0)), constant_values=True)
+            chosen = jnp.zeros(logits.shape[0], jnp.int32)
+            return cross_entropy(logits / self.temperature, chosen, self.label_smoothing, every)
         ids = {"positive_ids": output.positive_ids, "negative_ids": output.negative_ids}
         return self(output.query, output.item, output.negatives, **ids)
 

@@ -19,6 +19,8 @@ class Towers(NamedTuple):
       negatives: (negatives, dim), items that were drawn; None: the items of the other queries are the negatives.
       positive_ids: (batch,), the ids of the items chosen; None: not known.
       negative_ids: (negatives,), the ids of the items drawn.
+      takes_part: (batch, shared + own), not 0 where a query has an item drawn as its negative. The queries share the
+        first negatives; behind these, each has as many of its own. Instead of ids.
     """
 
     query: jax.Array
@@ -26,6 +28,7 @@ class Towers(NamedTuple):
     negatives: jax.Array | None = None
     positive_ids: jax.Array | None = None
     negative_ids: jax.Array | None = None
+    takes_part: jax.Array | None = None
 
     def own_scores(self) -> jax.Array:
         """Return the inner product of each query with the item that it chose, (batch,)."""
@@ -38,6 +41,8 @@ class Towers(NamedTuple):
         """
         if self.negatives is None:
             return self.query @ self.item.T, ~jnp.eye(self.query.shape[0], self.item.shape[0], dtype=bool)
+        if self.takes_part is not None:
+            return _mixed_scores(self.query, self.negatives, self.takes_part.shape[1]), self.takes_part != 0
         scores = self.query @ self.negatives.T
         if self.positive_ids is None or self.negative_ids is None:
             return scores, None
@@ -56,3 +61,21 @@ class Towers(NamedTuple):
         if where is not None:
             others = jnp.where(where, others, -jnp.inf)
         return jnp.concatenate([self.own_scores()[:, None], others], axis=1), jnp.zeros(self.query.shape[0], jnp.int32)
+
+
+def _mixed_scores(query: jax.Array, negatives: jax.Array, columns: int) -> jax.Array:
+    """Return the inner products with shared negatives, then with each query's own, (batch, columns).
+
+    >>> query, shared, own = jnp.eye(2), jnp.ones((1, 2)), jnp.array([[5.0, 0.0], [0.0, 7.0]])
+    >>> _mixed_scores(query, jnp.concatenate([shared, own]), 2).tolist()
+    [[1.0, 5.0], [1.0, 7.0]]
+    """
+    (batch, dim), count = query.shape, negatives.shape[0]
+    own = 0 if batch == 1 else (count - columns) // (batch - 1)  # of one query all are its own, and shared
+    shared = count - batch * own
+    highest = jax.lax.Precision.HIGHEST
+    parts = [jnp.einsum("id,jd->ij", query, negatives[:shared], precision=highest)]
+    if own:
+        blocks = negatives[shared:].reshape(batch, own, dim)
+        parts.append(jnp.einsum("id,ijd->ij", query, blocks, precision=highest))
+    return jnp.concatenate(parts, axis=1)

@@ -14,7 +14,7 @@ prediction.
 
 from sparrow.tasks.histograms import ScoreHistograms
 from sparrow.tasks.objective import total_loss
-from sparrow.tasks.outputs import NEGATIVE_IDS, POSITIVE_IDS
+from sparrow.tasks.outputs import NEGATIVE_IDS, POSITIVE_IDS, TAKES_PART
 from sparrow.tasks.predictions import VECTORS, columns_of, is_matching, meaning, predicted, predictions
 from sparrow.tasks.scores import Scores, States, TaskMetric, named_metrics
 from sparrow.tasks.task import MetricUse, Task
@@ -22,6 +22,7 @@ from sparrow.tasks.task import MetricUse, Task
 __all__ = [
     "NEGATIVE_IDS",
     "POSITIVE_IDS",
+    "TAKES_PART",
     "VECTORS",
     "MetricUse",
     "ScoreHistograms",

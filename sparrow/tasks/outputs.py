@@ -10,6 +10,7 @@ from sparrow.tasks.task import Arrays
 
 POSITIVE_IDS: Final = "<ids of the items chosen>"
 NEGATIVE_IDS: Final = "<ids of the items drawn>"
+TAKES_PART: Final = "<items drawn that are negatives>"
 """Columns of a batch with negatives, besides its own; no column has such names."""
 
 
@@ -18,7 +19,8 @@ def read_output(name: str, loss: Loss, outputs: Arrays, columns: Arrays) -> Any:
     if not loss.is_matching:
         return pick("output", outputs, name if name in outputs else "logits")
     query, item = pick("output", outputs, "query"), pick("output", outputs, "item")
-    return Towers(query, item, outputs.get("negatives"), columns.get(POSITIVE_IDS), columns.get(NEGATIVE_IDS))
+    known = (columns.get(name) for name in (POSITIVE_IDS, NEGATIVE_IDS, TAKES_PART))
+    return Towers(query, item, outputs.get("negatives"), *known)
 
 
 def pick(kind: str, arrays: Arrays, name: str) -> Any:

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparrow.data import DataError, IdFeature, NegativeSampler, Parquet, Pipeline, RawFeature, Tables
-from sparrow.data.negatives import ID
+from sparrow.data.samplers import ID
 
 ITEMS = {
     "item": ["7", "8", "9"],

@@ -191,3 +191,29 @@ Q, N = jnp.zeros((BATCH, DIM)), jnp.zeros((NEGATIVES, DIM))
 def test_bad_input(call, message):
     with pytest.raises((TypeError, ValueError), match=rf"^(in_batch_softmax|sampled_softmax|bpr): {message}"):
         call()
+
+
+def test_negatives_that_are_shared_and_ones_own():
+    """Each query has the shared negatives and a block of its own, of which some take part: as if all were its own."""
+    rng = np.random.default_rng(4)
+    batch, shared, own, dim = 3, 4, 2, 5
+    query, item = rng.normal(size=(batch, dim)), rng.normal(size=(batch, dim))
+    drawn = rng.normal(size=(shared + batch * own, dim))
+    takes_part = rng.random((batch, shared + own)) < 0.6
+    blocks = drawn[shared:].reshape(batch, own, dim)
+    loss = losses.SampledSoftmax(temperature=0.5, label_smoothing=0.1)
+    towers = losses.Towers(*map(jnp.asarray, (query, item, drawn)), takes_part=jnp.asarray(takes_part, jnp.int32))
+    made = loss.values(towers, None, ())
+    for i in range(batch):
+        candidates = np.concatenate(
+            [item[i][None], drawn[:shared][takes_part[i, :shared]], blocks[i][takes_part[i, shared:]]]
+        )
+        logits = candidates @ query[i] / 0.5
+        target = np.full(len(logits), 0.1 / len(logits))
+        target[0] += 0.9
+        assert made[i] == pytest.approx(-(target * (logits - np.log(np.exp(logits).sum()))).sum(), rel=1e-5)
+    scores, chosen = towers.ranked()
+    assert chosen.tolist() == [0, 0, 0]
+    assert np.isneginf(np.asarray(scores)[:, 1:]).tolist() == (~takes_part).tolist()
+    one = losses.Towers(*map(jnp.asarray, (query[:1], item[:1], drawn[:6])), takes_part=jnp.ones((1, 6), jnp.int32))
+    np.testing.assert_allclose(one.other_scores()[0], query[:1] @ drawn[:6].T, rtol=1e-5)

@@ -9,10 +9,20 @@ from typing import Any, Final
 from sparrow.config.building.label_ranges import checked_label
 from sparrow.config.building.optimizers import table_rules
 from sparrow.config.sections.config import Config
-from sparrow.config.sections.data import Data
+from sparrow.config.sections.data import Data, Tree
 from sparrow.config.sections.model import Model
 from sparrow.config.sections.tables import table_options
-from sparrow.data import Feature, Label, NegativeSampler, NumberEmbedding, Pipeline, TableUse, lookup_specs
+from sparrow.data import (
+    Feature,
+    Label,
+    NegativeSampler,
+    NumberEmbedding,
+    Pipeline,
+    Sampler,
+    TableUse,
+    TreeSampler,
+    lookup_specs,
+)
 from sparrow.data.sources import Reader
 from sparrow.embedding import FeatureSpec
 from sparrow.errors import ConfigError, Path, Problem
@@ -121,7 +131,7 @@ def train_pipeline(config: Config, prepare: Callable[[Any], Any] | None = None) 
         epochs=config.train.epochs,
         shuffle_rows=data.shuffle_rows,
         drop_remainder=data.drop_remainder,
-        negatives=_negatives(config, data.negatives.count if data.negatives else None),
+        negatives=_sampler(config, data.negatives.count if data.negatives else None),
     )
 
 
@@ -131,11 +141,48 @@ def evaluate_pipeline(config: Config, prepare: Callable[[Any], Any] | None = Non
     negatives = need(config.data, "data").negatives
     count = None if negatives is None else negatives.evaluate_count or negatives.count
     size = config.evaluate.batch_size or config.train.batch_size
-    return _pipeline(config, source, prepare, batch_size=size, negatives=_negatives(config, count))
+    return _pipeline(config, source, prepare, batch_size=size, negatives=_sampler(config, count))
 
 
-def _negatives(config: Config, count: int | None) -> Callable[[Reader], NegativeSampler] | None:
+def _sampler(config: Config, count: int | None) -> Callable[[Reader], Sampler] | None:
     """Return a function that makes the sampler once the examples are open; None: there is no sampler."""
+    return _tree(config) if need(config.data, "data").tree is not None else _negatives(config, count)
+
+
+def _tree(config: Config) -> Callable[[Reader], Sampler]:
+    """Return a function that makes the sampler of a tree's nodes."""
+    data = need(config.data, "data")
+    section: Tree = data.tree
+    known = {feature.name: feature for feature in data.features}
+    for place, name in enumerate(section.features):
+        if name not in known:
+            problem = f"unknown feature '{name}': {nearest(name, known)}"
+            raise ConfigError([Problem(("data", "tree", "features", place), problem)])
+    nodes_id = section.nodes_id_column or section.id_column
+
+    def make(examples: Reader) -> Sampler:
+        _, kinds = examples.schemas[0]
+        return TreeSampler(
+            section.nodes,
+            [known[name] for name in section.features],
+            id_column=nodes_id,
+            form=section.form,
+            counts=section.counts,
+            chosen_key=section.id_column,
+            labels=[task.label for task in config.tasks.values()],
+            weight_column=section.weight_column,
+            keep_ratio=section.keep_ratio,
+            keep_weights=section.keep_weights,
+            seed=config.train.seed,
+            like={**kinds, nodes_id: kinds[section.id_column]},
+            bad_rows=data.bad_rows,
+        )
+
+    return make
+
+
+def _negatives(config: Config, count: int | None) -> Callable[[Reader], Sampler] | None:
+    """Return a function that makes the sampler of negatives; None: there are none."""
     data, model = need(config.data, "data"), need(config.model, "model")
     section = data.negatives
     if section is None or count is None:
@@ -150,7 +197,7 @@ def _negatives(config: Config, count: int | None) -> Callable[[Reader], Negative
             raise ConfigError([Problem(where, problem)])
     items_id = section.items_id_column or section.id_column
 
-    def make(examples: Reader) -> NegativeSampler:
+    def make(examples: Reader) -> Sampler:
         _, kinds = examples.schemas[0]
         return NegativeSampler(
             section.items,
@@ -158,8 +205,14 @@ def _negatives(config: Config, count: int | None) -> Callable[[Reader], Negative
             id_column=items_id,
             count=count,
             weight_column=section.weight_column,
+            chosen_key=section.id_column,
+            user_key=section.user_column,
+            positives=None if section.positives is None else section.positives.table,
+            hard=None if section.hard is None else section.hard.table,
+            hard_count=section.hard_count or 0,
             seed=config.train.seed,
             like={**kinds, items_id: kinds[section.id_column]},
+            user_kind=None if section.user_column is None else kinds[section.user_column],
             bad_rows=data.bad_rows,
         )
 
@@ -172,7 +225,7 @@ def _pipeline(config: Config, source: Any, prepare: Any, **options: Any) -> Pipe
     made = {label.name: label for label in data.labels}
     labels = dict.fromkeys(name for task in tasks for name in (task.label, task.task_space_label) if name)
     keys = [column for task in tasks for loss in task.losses for column in loss.key_columns]
-    keys += [data.negatives.id_column] if data.negatives is not None else []
+    keys += _keys_of_samplers(data)
     keys += [use.group_by for task in tasks for use in (*task.metrics, *task.train_metrics) if use.group_by]
     return Pipeline(
         source,
@@ -188,6 +241,15 @@ def _pipeline(config: Config, source: Any, prepare: Any, **options: Any) -> Pipe
         prepare=prepare,
         **options,
     )
+
+
+def _keys_of_samplers(data: Data) -> list[str]:
+    """Return the columns of items and users that samplers read in the examples."""
+    if data.tree is not None:
+        return [data.tree.id_column]
+    if data.negatives is None:
+        return []
+    return [column for column in (data.negatives.id_column, data.negatives.user_column) if column is not None]
 
 
 def need(section: Any, *path: str) -> Any:

@@ -9,7 +9,24 @@ from pydantic import Field, model_validator
 
 from sparrow.config.loading.records import FeatureRecord, LabelRecord, SourceRecord
 from sparrow.config.loading.section import Section
-from sparrow.config.sections.train import Count, Name
+from sparrow.config.sections.train import Count, Name, Names
+from sparrow.data import Ancestors, EdgeTable, Parents
+
+
+class UserItems(Section):
+    """Pairs of a user and an item, one a row."""
+
+    source: SourceRecord
+    """The rows."""
+    user_column: Name
+    """The column of the user's id."""
+    item_column: Name
+    """The column of the item's id."""
+
+    @property
+    def table(self) -> EdgeTable:
+        """The same, for a sampler."""
+        return EdgeTable(self.source, self.user_column, self.item_column)
 
 
 class Negatives(Section):
@@ -29,6 +46,80 @@ class Negatives(Section):
     """Items drawn per training batch."""
     evaluate_count: Count | None = None
     """Items drawn per evaluation batch. Default: count."""
+    user_column: Name | None = None
+    """The column of the user's id in the examples, for positives and hard."""
+    positives: UserItems | None = None
+    """Items of each user that are excluded from his negatives, such as all that he ever chose."""
+    hard: UserItems | None = None
+    """Items of each user that are negatives of his examples besides, such as those he saw and did not choose."""
+    hard_count: Count | None = None
+    """The most hard negatives of an example; of a user with more, some are drawn."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Negatives:
+        if (self.positives or self.hard) and self.user_column is None:
+            raise ValueError("positives and hard need user_column, the column of the user's id in the examples")
+        if (self.hard is None) != (self.hard_count is None):
+            raise ValueError("hard and hard_count go together; give both or neither")
+        return self
+
+
+class LeafAncestors(Section):
+    """Pairs of a leaf and one of its ancestors, one a row."""
+
+    source: SourceRecord
+    """The rows."""
+    leaf_column: Name
+    """The column of the leaf's id."""
+    ancestor_column: Name
+    """The column of the ancestor's id."""
+
+
+class Tree(Section):
+    """A tree of items, whose nodes take the place of the items level by level, for the model tdm."""
+
+    nodes: SourceRecord
+    """A row per node, leaves included, with the columns that its features need."""
+    features: Names
+    """The features that describe a node."""
+    id_column: Name
+    """The column of the item's id in the examples, which is that of a leaf."""
+    nodes_id_column: Name | None = None
+    """The column of the id in the nodes. Default: id_column."""
+    counts: tuple[Annotated[int, Field(ge=0, lt=2**31)], ...]
+    """Nodes drawn besides the ancestor, for each level from the root's on, which has 0."""
+    parent_column: Name | None = None
+    """The column of the parent's id in the nodes; the root is its own parent. Or ancestors and level_column."""
+    ancestors: LeafAncestors | None = None
+    """The ancestors of each leaf, instead of parent_column."""
+    level_column: Name | None = None
+    """The column of the level in the nodes, with ancestors; the root's is the least."""
+    weight_column: Name | None = None
+    """The column of the nodes with their sampling weights. Default: the nodes of a level are drawn equally often."""
+    keep_ratio: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """The share of the levels between root and leaves that a batch keeps."""
+    keep_weights: Literal["uniform", "arithmetic", "reciprocal"] = "uniform"
+    """How likely these levels are: equally, by 1, 2, 3, ... from the root on, or by the reciprocals of ..., 3, 2, 1."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Tree:
+        if len(self.counts) < 2 or self.counts[0] != 0:
+            raise ValueError(f"counts needs a number for each level, 0 for the root's, got {list(self.counts)}")
+        if (self.ancestors is None) != (self.level_column is None):
+            raise ValueError("ancestors and level_column go together; give both or neither")
+        if (self.parent_column is None) == (self.ancestors is None):
+            raise ValueError("give either parent_column, or ancestors and level_column")
+        return self
+
+    @property
+    def form(self) -> Parents | Ancestors:
+        """How the table gives the tree, for a sampler."""
+        if self.parent_column is not None:
+            return Parents(self.parent_column)
+        assert self.ancestors is not None  # checked
+        assert self.level_column is not None
+        pairs = self.ancestors
+        return Ancestors(EdgeTable(pairs.source, pairs.leaf_column, pairs.ancestor_column), self.level_column)
 
 
 class Data(Section):
@@ -44,6 +135,8 @@ class Data(Section):
     """Labels that are made from a column, such as "a rating of at least 4"; a label that is not listed is a column."""
     negatives: Negatives | None = None
     """The source of negatives, for the losses sampled_softmax and bpr."""
+    tree: Tree | None = None
+    """The tree of items, for the model tdm."""
     shuffle_rows: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """The least number of rows that are shuffled together; 0 keeps the order of the source."""
     drop_remainder: bool = False
@@ -63,4 +156,6 @@ class Data(Section):
             twice = [name for name, count in Counter(names).items() if count > 1]
             if twice:
                 raise ValueError(f"two of the {kind} are called '{twice[0]}'; names must be unique")
+        if self.negatives is not None and self.tree is not None:
+            raise ValueError("negatives and tree exclude each other; keep one")
         return self

@@ -43,7 +43,7 @@ from sparrow.runs.loop.recipe import Recipe, recipe
 from sparrow.runs.loop.transfer import Arena, Buffers, Layout, aligned, words
 from sparrow.runs.loop.unvarying import Unvarying
 from sparrow.runs.recorded.traffic import Counted, Traffic
-from sparrow.tasks import NEGATIVE_IDS, POSITIVE_IDS
+from sparrow.tasks import NEGATIVE_IDS, POSITIVE_IDS, TAKES_PART
 
 
 @jax.tree_util.register_pytree_node_class
@@ -275,6 +275,8 @@ class Preparer(Prepare[Prepared]):
         return Prepared(feed, batch.keys, measured.learned, counted, new, restarted)
 
     def _item_ids(self, batch: Batch, drawn: Batch) -> dict[str, npt.NDArray[np.int32]]:
+        if batch.takes_part is not None:
+            return {TAKES_PART: batch.takes_part.astype(np.int32)}
         chosen = batch.keys[self._assembly.item_id or ""]
         numbers = _numbered(np.concatenate([chosen, drawn.keys[ID]]))
         return {POSITIVE_IDS: numbers[: len(chosen)], NEGATIVE_IDS: numbers[len(chosen) :]}

@@ -1,0 +1,9 @@
+"""Samplers: items that are drawn for a batch, beside the examples or in their place."""
+
+from sparrow.data.samplers.base import ID, Sampler
+from sparrow.data.samplers.edges import Edges, EdgeTable
+from sparrow.data.samplers.negatives import NegativeSampler
+from sparrow.data.samplers.tree import Ancestors, Parents, TreeForm
+from sparrow.data.samplers.tree_sampler import TreeSampler
+
+__all__ = ["ID", "Ancestors", "EdgeTable", "Edges", "NegativeSampler", "Parents", "Sampler", "TreeForm", "TreeSampler"]

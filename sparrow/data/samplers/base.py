@@ -1,0 +1,71 @@
+"""`Sampler`: draws items for batches. A draw depends on the seed and the number of the batch alone."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrow.data.batch import Batch
+from sparrow.data.hashing import U64, mix64
+
+ID: Final = "id"
+"""The key of a drawn item's id in its `Batch`."""
+
+
+class Sampler(abc.ABC):
+    """Draws of items. Restoring a position of a pipeline draws the same again.
+
+    Attributes:
+      fingerprint: changes where the draws do.
+    """
+
+    fingerprint: str
+
+    @abc.abstractmethod
+    def add(self, batch: Batch, number: int) -> Batch:
+        """Return the batch of this number with what is drawn for it. Many threads call it at a time."""
+
+
+def drawn_bits(seed: int, number: int, *shape: int, stream: int = 0) -> U64:
+    """Return random bits for a batch: an array of this shape.
+
+    ``stream`` tells apart the draws of one batch.
+
+    >>> drawn_bits(0, 1, 2, 3).shape
+    (2, 3)
+    """
+    key = mix64(mix64(np.array([seed], np.uint64)) ^ np.uint64(number))
+    if stream:
+        key = mix64(key ^ np.uint64(stream))
+    return mix64(np.arange(int(np.prod(shape)), dtype=np.uint64) ^ key).reshape(shape)
+
+
+def chances(bits: U64) -> npt.NDArray[np.float64]:
+    """Return random bits as numbers in [0, 1)."""
+    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+class Choice:
+    """Draws with replacement from ``size`` things: uniformly, or in proportion to weights.
+
+    >>> Choice(3, np.array([0.0, 1.0, 0.0]))(drawn_bits(0, 0, 4)).tolist()
+    [1, 1, 1, 1]
+    """
+
+    def __init__(self, size: int, weights: npt.NDArray[Any] | None = None) -> None:
+        self.size = size
+        self.weights: npt.NDArray[np.float64] | None = None
+        self._limits: npt.NDArray[np.float64] | None = None
+        if weights is not None:
+            self.weights = np.asarray(weights, np.float64)
+            sums = np.cumsum(self.weights)
+            self._limits = sums / sums[-1]  # thing i: from the previous limit up to its own
+
+    def __call__(self, bits: U64) -> npt.NDArray[np.int64]:
+        """Return a thing for each of the random bits."""
+        if self._limits is None:
+            return (bits % np.uint64(self.size)).astype(np.int64)
+        return np.searchsorted(self._limits, chances(bits), side="right")

@@ -1,0 +1,104 @@
+"""`Items`: a table of items with their features, read into memory as the examples are."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sparrow.data.batch import Batch
+from sparrow.data.block import concatenate
+from sparrow.data.converter import Converter
+from sparrow.data.errors import DataError
+from sparrow.data.features import Feature
+from sparrow.data.hash_table import HashTable
+from sparrow.data.hashing import mix64
+from sparrow.data.labels import Label
+from sparrow.data.samplers.base import ID, Choice
+from sparrow.data.sources.base import BadRows, Rows, Source
+from sparrow.data.values import element_type, is_list, is_text
+
+
+class Items:
+    """All rows of a source: features, keys and weights.
+
+    Attributes:
+      rows: the features of the items, and their ids as the key `ID`.
+      labels: columns of numbers by name.
+      more_keys: further columns of keys by name.
+      choice: draws of items, in proportion to their weights if these are given.
+      where: the file, for errors.
+      fingerprint: of the source.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        features: Sequence[Feature],
+        *,
+        id_column: str,
+        weight_column: str | None = None,
+        labels: Sequence[Label] = (),
+        more_keys: Sequence[str] = (),
+        like: Mapping[str, Any] | None = None,
+        bad_rows: BadRows = "error",
+    ) -> None:
+        keys = list(dict.fromkeys([id_column, *more_keys]))
+        converter = Converter(features, labels, [] if weight_column is None else [weight_column], keys)
+        types = {**dict.fromkeys(more_keys, (like or {}).get(id_column)), **(like or {})}
+        read, self.where, self.fingerprint = read_all(source, converter, types, bad_rows)
+        self.labels, self.more_keys = read.labels, {name: read.keys[name] for name in more_keys}
+        self.rows = Batch(read.ids, read.numbers, read.sequences, keys={ID: read.keys[id_column]})
+        if not len(self.rows):
+            raise DataError("no item can be used", self.where)
+        weights = None if weight_column is None else read.weights[weight_column]
+        if weights is not None and not weights.sum() > 0:
+            raise DataError("all weights are 0: no item can be drawn", self.where, column=weight_column)
+        self.choice = Choice(len(self.rows), weights)
+
+    @functools.cached_property
+    def _places(self) -> HashTable:
+        return HashTable(mix64(self.rows.keys[ID].view(np.uint64)))
+
+    def find(self, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+        """Return the rows of items by their keys; -1 for unknown ones. Of an id that is there twice, the first."""
+        return self._places.find(mix64(keys.view(np.uint64)))
+
+
+def read_all(
+    source: Source, converter: Converter, like: Mapping[str, Any] | None, bad_rows: BadRows
+) -> tuple[Batch, str, str]:
+    """Return all rows of a source, its first file, and its fingerprint."""
+    reader = source.open(converter.columns)
+    where = reader.schemas[0][0]
+    if not reader.num_chunks:
+        raise DataError("there are no items", where)
+    converter.check(reader)
+    chunks = range(reader.num_chunks)
+    parts = [converter.convert(alike(reader.read(chunk, bad_rows), like or {}), bad_rows)[0] for chunk in chunks]
+    return concatenate(parts).to_batch(), where, reader.fingerprint
+
+
+def alike(rows: Rows, like: Mapping[str, Any]) -> Rows:
+    """Return the rows with strings and numbers where the examples have them."""
+    table = rows.table
+    for place, field in enumerate(table.schema):
+        wanted = like.get(field.name)
+        is_same = wanted is None or is_text(element_type(wanted)) == is_text(element_type(field.type))
+        if wanted is not None and (is_list(wanted) != is_list(field.type) or (is_list(wanted) and not is_same)):
+            raise DataError(f"holds {field.type}, the examples {wanted}; make them alike", rows.file, column=field.name)
+        if is_same:
+            continue
+        column = table[place]
+        column = column.cast(element_type(field.type)) if pa.types.is_dictionary(field.type) else column
+        try:
+            column = column.cast(pa.string() if is_text(element_type(wanted)) else element_type(wanted))
+        except pa.ArrowInvalid as error:
+            why = f"cannot be read as {element_type(wanted)}, which the examples hold: {error}"
+            raise DataError(why, rows.file, column=field.name) from None
+        table = table.set_column(place, field.name, column)
+    return Rows(table, rows.file, rows.place, rows.skipped)

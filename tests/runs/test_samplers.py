@@ -1,0 +1,184 @@
+"""Samplers from a config: runs that stop and go on draw the same, models learn, and their exports serve."""
+
+import io
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sparrow import config as configs
+from sparrow import exports, runs, serving
+from tests.runs.test_training import assert_same_bits
+
+USERS, LEAVES, FIRST = 12, 8, 7
+"""Users; leaves of a tree of four levels, whose ids come after those of the seven nodes above."""
+
+
+def rows(count, seed):
+    """A user wants the leaves below one of the four nodes of the second level."""
+    rng = np.random.default_rng(seed)
+    user = rng.integers(0, USERS, count)
+    item = FIRST + 2 * (user % 4) + rng.integers(0, 2, count)
+    past = [(FIRST + 2 * (u % 4) + rng.integers(0, 2, 3)).tolist() for u in user]
+    return pa.table({"user": user, "item": item, "past": past, "label": np.ones(count, np.float32)})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = tmp_path_factory.mktemp("samplers")
+    for name, count, seed in (("train", 2048, 0), ("test", 256, 1)):
+        pq.write_table(rows(count, seed), made / f"{name}.parquet")
+    nodes = np.arange(FIRST + LEAVES)
+    pq.write_table(pa.table({"item": nodes, "parent": np.maximum(nodes - 1, 0) // 2}), made / "nodes.parquet")
+    pq.write_table(pa.table({"item": [str(i) for i in nodes[FIRST:]]}), made / "items.parquet")
+    wanted = [(u, FIRST + 2 * (u % 4) + i) for u in range(USERS) for i in range(2)]
+    other = [(u, FIRST + 2 * ((u + 1) % 4) + i) for u in range(USERS) for i in range(2)]
+    for name, pairs in (("bought", wanted), ("seen", other)):
+        pq.write_table(
+            pa.table({"who": [u for u, _ in pairs], "what": [str(i) for _, i in pairs]}), made / f"{name}.parquet"
+        )
+    return made
+
+
+def base(folder, *overrides, **sections):
+    described = {
+        "train": {
+            "sparse_optimizer": {"name": "adagrad", "learning_rate": 0.5},
+            "dense_optimizer": {"optimizer": "adam", "learning_rate": 0.01},
+            "batch_size": 64,
+            "steps": 8,
+            "log_every_steps": 4,
+        },
+        **sections,
+    }
+    described["data"] |= {
+        "train": {"name": "parquet", "path": f"{folder}/train.parquet"},
+        "evaluate": {"name": "parquet", "path": f"{folder}/test.parquet"},
+        "shuffle_rows": 256,
+    }
+    return configs.from_mapping(described, overrides=overrides)
+
+
+def pairs(folder, name):
+    return {
+        "source": {"name": "parquet", "path": f"{folder}/{name}.parquet"},
+        "user_column": "who",
+        "item_column": "what",
+    }
+
+
+def two_towers(folder, *overrides):
+    table = {"kind": "id", "embedding_dim": 8}
+    return base(
+        folder,
+        *overrides,
+        data={
+            "features": [
+                {**table, "name": "user", "num_buckets": USERS},
+                {**table, "name": "item", "num_buckets": FIRST + LEAVES},
+            ],
+            "negatives": {
+                "items": {"name": "parquet", "path": f"{folder}/items.parquet"},
+                "group": "items",
+                "id_column": "item",
+                "count": 6,
+                "user_column": "user",
+                "positives": pairs(folder, "bought"),
+                "hard": pairs(folder, "seen"),
+                "hard_count": 2,
+            },
+        },
+        model={
+            "architecture": {
+                "name": "dssm",
+                "user_tower": {"input": "users"},
+                "item_tower": {"input": "items"},
+                "negatives": "sampled",
+            },
+            "groups": {"users": ["user"], "items": ["item"]},
+        },
+        tasks={
+            "match": {"label": "label", "losses": ["sampled_softmax"], "metrics": [{"name": "recall_at_k", "top_k": 1}]}
+        },
+    )
+
+
+def tree(folder, *overrides):
+    items = {"embedding_dim": 8, "num_buckets": FIRST + LEAVES, "table": "items"}
+    return base(
+        folder,
+        *overrides,
+        data={
+            "features": [
+                {"kind": "id", "name": "node", "column": "item", **items},
+                {"kind": "sequence", "name": "past", "max_length": 3, **items},
+            ],
+            "tree": {
+                "nodes": {"name": "parquet", "path": f"{folder}/nodes.parquet"},
+                "features": ["node"],
+                "id_column": "item",
+                "parent_column": "parent",
+                "counts": [0, 1, 2, 3],
+            },
+        },
+        model={
+            "architecture": {
+                "name": "tdm",
+                "windows_len": [3],
+                "attn_mlp": {"hidden_units": [8]},
+                "final": {"hidden_units": [16]},
+            },
+            "groups": {"history": ["node", "past"]},
+        },
+        tasks={"want": {"label": "label", "losses": ["binary_cross_entropy"], "metrics": ["auc"]}},
+    )
+
+
+def quiet(config, *folder, **options):
+    return runs.train(config, *folder, stream=io.StringIO(), **options)
+
+
+@pytest.mark.slow
+def test_two_towers_learn_and_are_resumed(folder, tmp_path):
+    whole = quiet(two_towers(folder, "train.steps=40"), tmp_path / "whole")
+    assert whole.results["recall_at_k(top_k=1)"] > 0.95  # all negatives are of the items that the user does not want
+    quiet(two_towers(folder, "train.steps=17"), tmp_path / "stopped")
+    resumed = quiet(two_towers(folder, "train.steps=40"), tmp_path / "stopped", resume=True)
+    assert_same_bits(whole.state, resumed.state)
+
+
+@pytest.mark.slow
+def test_a_tree_is_learnt_level_by_level(folder, tmp_path):
+    whole = quiet(tree(folder, "train.steps=60"), tmp_path / "whole")
+    assert whole.results["auc"] > 0.95
+    quiet(tree(folder, "train.steps=23"), tmp_path / "stopped")
+    resumed = quiet(tree(folder, "train.steps=60"), tmp_path / "stopped", resume=True)
+    assert_same_bits(whole.state, resumed.state)
+    exports.export(whole.program, whole.state, tmp_path / "export")
+    scores = serving.load(tmp_path / "export").predict({"item": [3, 4, 7, 11], "past": [[7, 8, 7]] * 4})["want"]
+    assert scores[0] > scores[1]  # node 3 is above the leaves 7 and 8
+    assert scores[2] > scores[3]
+
+
+@pytest.mark.parametrize(
+    ("make", "override", "message"),
+    [
+        (two_towers, "data.negatives.user_column=null", "positives and hard need user_column"),
+        (two_towers, "data.negatives.hard_count=null", "hard and hard_count go together"),
+        (tree, "data.tree.parent_column=null", "give either parent_column, or ancestors and level_column"),
+        (tree, "data.tree.level_column=level", "ancestors and level_column go together"),
+        (tree, "data.tree.counts=[0]", "counts needs a number for each level"),
+        (tree, "data.tree.keep_ratio=2", "keep_ratio"),
+    ],
+)
+def test_wrong_sections(make, override, message, folder):
+    with pytest.raises(configs.ConfigError, match=message):
+        make(folder, override)
+
+
+def test_an_unknown_feature_of_the_tree(folder):
+    with pytest.raises(
+        configs.ConfigError, match=r"data.tree.features\[0\]: unknown feature 'nod': did you mean 'node'"
+    ):
+        configs.train_pipeline(tree(folder, "data.tree.features=[nod]"))
