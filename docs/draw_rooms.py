@@ -32,6 +32,7 @@ ORDER = [
     "checkpoint",
     "data",
     "serving",
+    "server",
     "models",
     "tasks",
     "config",

@@ -15,7 +15,8 @@ import pytest
 import yaml
 
 import sparrow as sp
-from sparrow import cli, config, runs
+from sparrow import config, runs
+from sparrow.cli.parsing import parsed
 from tests.runs.cases import BASE
 
 ROOT = Path(__file__).parent.parent
@@ -64,7 +65,7 @@ def test_commands_are_known(where):
             assert set(arguments) <= set(targets), line
         else:
             assert program == "sparrow", line
-            cli._parsed(arguments)  # ends with SystemExit where it does not know an option
+            parsed(arguments)  # ends with SystemExit where it does not know an option
 
 
 def laid_over(base, part):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from sparrow.cli import evaluate, export, feed, import_config, plan, predict, report, train, vocab
+from sparrow.cli import evaluate, export, feed, import_config, plan, predict, report, serve, train, vocab
 
 COMMANDS = (
     train.COMMAND,
     evaluate.COMMAND,
     predict.COMMAND,
     export.COMMAND,
+    serve.COMMAND,
     report.COMMAND,
     plan.COMMAND,
     feed.COMMAND,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -10,27 +9,33 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.data import Batch, Converter, Feature, Tables, check_same_lengths
+from sparrow.data import Batch, Feature, check_same_lengths
 from sparrow.embedding import FeatureSpec, size_class, to_bags
 from sparrow.serving.description import Description, FunctionEntry
 from sparrow.serving.ids import KnownIds
 from sparrow.serving.kept_programs import KeptPrograms
-from sparrow.serving.lookup import flat, ordered, pooled
-from sparrow.serving.untyped import with_types
+from sparrow.serving.lookup import flat, ordered, pooled, width_of
+from sparrow.serving.packed import Places
+from sparrow.serving.plain import PlainLookups
+from sparrow.serving.reading import Reading
 
 KEPT: Final = 64
-"""Programs that stay in memory, one per number of rows; batches that are filled up need four per doubling."""
+"""Programs that stay in memory, one per number of rows."""
 
 Array = npt.NDArray[Any]
 Arrays = dict[str, Array]
 
 
 class Prepared(NamedTuple):
-    """A batch as the function takes it: activations and numbers, filled up to a size that was compiled before."""
+    """A batch as the function takes it: its inputs, with rows of zeros up to a size that was compiled before.
 
-    acts: Arrays
-    numbers: Arrays
-    size: int  # rows that count
+    Attributes:
+      inputs: (rows, width) float32, as `sparrow.serving.packed.Places` describes.
+      size: the rows that count.
+    """
+
+    inputs: Array
+    size: int
 
 
 class Function:
@@ -66,35 +71,63 @@ class Function:
         }
         self._parameters = {key: parameters[key] for key in self.entry.parameters}
         self._fill = description.independent_rows
-        self._call = program
-        self._kept = KeptPrograms(program, KEPT)
+        dims = {feature.name: feature.width for feature in self.features}
+        self._places = Places.of(
+            {
+                lookup: width_of(self._lengths[self._ids_of[lookup]], spec.table_spec.embedding_dim)
+                for lookup, spec in self._specs.items()
+            },
+            {name: width_of(self._lengths[name], dims[name]) for name in self.entry.numbers},
+        )
+        self._plain = PlainLookups(
+            {
+                lookup: table
+                for lookup, table in self._tables.items()
+                if lookup not in self._known and self._lengths[self._ids_of[lookup]] is None
+            },
+            self._ids_of,
+            self._places.acts,
+        )
+        self._call = self._places.function(program)
+        self._kept = KeptPrograms(self._call, KEPT)
+        self._reading = Reading(self.features)
 
-    @functools.cached_property
-    def _converter(self) -> Converter:
-        return Converter(self.features, (), (), ())
+    @property
+    def columns(self) -> list[str]:
+        """The columns that it reads."""
+        return self._reading.columns
 
     def read(self, rows: Any) -> Batch:
         """Return a batch from an Arrow table, a record batch, or columns by name; a `Batch` is returned unchanged."""
-        if isinstance(rows, Batch):
-            return rows
-        if not (isinstance(rows, Mapping) or type(rows).__module__.startswith("pyarrow")):
-            raise TypeError(
-                f"rows must be an Arrow table, columns by name, or a sparrow.data.Batch, got {type(rows).__name__}"
-            )
-        table = with_types(Tables(rows).table, self.features)
-        reader = Tables(table, max(table.num_rows, 1)).open(self._converter.columns)
-        self._converter.check(reader)
-        return self._converter.convert(reader.read(0, "error"), "error")[0].to_batch()
+        return self._reading.batch(rows)
 
     def prepare(self, batch: Batch) -> Prepared:
         """Look a batch up, on the host."""
         check_same_lengths(self._alike, batch)
-        acts = {lookup: self._activation(lookup, batch) for lookup in self._specs}
-        numbers = {name: self._number(name, batch) for name in self.entry.numbers}
-        size = len(next(iter({**acts, **numbers}.values())))
-        # A function is compiled for each number of rows: rounding up leaves a few of all the sizes that a service sees.
-        filled = size_class(size) if self._fill and size else size
-        return Prepared(_filled(acts, filled), _filled(numbers, filled), size)
+        size = len(batch)
+        inputs = self._places.empty(self.size_for(size))
+        made = self._plain.fill(batch.ids, inputs)
+        for lookup, place in self._places.acts.items():
+            if lookup not in made:
+                inputs[:size, place.start : place.stop] = self._activation(lookup, batch)
+        for name, place in self._places.numbers.items():
+            inputs[:size, place.start : place.stop] = self._number(name, batch)
+        return Prepared(inputs, size)
+
+    def size_for(self, rows: int) -> int:
+        """Return the number of rows that the function is compiled for, to compute ``rows`` rows.
+
+        Rounding up leaves a few of all the sizes that a service sees: one an octave up to 256 rows, then four.
+        """
+        if not self._fill or not rows:
+            return rows
+        return max(8, 1 << (rows - 1).bit_length()) if rows <= 256 else size_class(rows)
+
+    def compile(self, rows: int) -> None:
+        """Compile the function for all numbers of rows up to ``rows``; for a model that mixes rows, for none."""
+        if self._fill:
+            for size in sorted({self.size_for(count) for count in range(1, rows + 1)}):
+                self.compute(Prepared(self._places.empty(size), size))
 
     def _rows(self, lookup: str, batch: Batch) -> Any:
         """Return the rows that a lookup reads."""
@@ -121,23 +154,24 @@ class Function:
                 name: np.zeros((0, *(int(size) for size in output.shape[1:])), output.dtype)
                 for name, output in self.entry.outputs.items()
             }
-        self._kept.is_new(len(next(iter({**prepared.acts, **prepared.numbers}.values()))))
-        made = jax.device_get(self._call(self._parameters, prepared.acts, prepared.numbers))
+        self._kept.is_new(len(prepared.inputs))
+        made = self._call(self._parameters, prepared.inputs)
         return {name: np.asarray(made[name])[: prepared.size] for name in self.entry.outputs}
 
     def __call__(self, rows: Any, batch_size: int) -> Arrays:
         """Return the outputs for any number of rows, ``batch_size`` of them at a time."""
-        batch = self.read(rows)
-        starts = range(0, max(len(batch), 1), batch_size)
+        return self.run(self.read(rows), batch_size)
+
+    def run(self, batch: Batch, batch_size: int) -> Arrays:
+        """Return the outputs for a batch, ``batch_size`` rows of it at a time."""
+        if len(batch) <= batch_size:
+            return self.compute(self.prepare(batch))
+        starts = range(0, len(batch), batch_size)
         parts = [self.compute(self.prepare(batch.cut(start, min(start + batch_size, len(batch))))) for start in starts]
-        return parts[0] if len(parts) == 1 else {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _part(values: Mapping[str, Any], name: str) -> Any:
     if name not in values:
         raise ValueError(f"the batch lacks the feature '{name}'; read it with this export's features")
     return values[name]
-
-
-def _filled(arrays: Arrays, size: int) -> Arrays:
-    return {name: np.pad(array, ((0, size - len(array)), (0, 0))) for name, array in arrays.items()}

@@ -55,3 +55,8 @@ def flat(values: npt.NDArray[Any], offsets: npt.NDArray[np.int64], length: int) 
     rows = np.repeat(offsets[1:] - kept, kept) + place
     made[np.repeat(np.arange(len(kept)), kept), place] = values[rows]
     return np.concatenate([made.reshape(len(kept), length * dim), kept[:, None].astype(np.float32)], axis=1)
+
+
+def width_of(length: int | None, dim: int) -> int:
+    """Return the width of an input: one vector, or at most ``length`` of them in order, then their number."""
+    return dim if length is None else length * dim + 1

@@ -78,8 +78,12 @@ class ExportedModel:
           batch_size: rows to compute at a time; by default, as in evaluation.
         """
         function = self.function(PREDICT)
-        made = function(rows, self._batch_size(batch_size))
-        return {entry.task: made[name] for name, entry in function.entry.outputs.items() if entry.task is not None}
+        return self.predictions(function(rows, self._batch_size(batch_size)))
+
+    def predictions(self, made: Arrays) -> Arrays:
+        """Return the predictions of each task from the outputs of the function "predict"."""
+        outputs = self.description.functions[PREDICT].outputs
+        return {entry.task: made[name] for name, entry in outputs.items() if entry.task is not None}
 
     def vectors(self, tower: str, rows: Any, batch_size: int | None = None) -> Array:
         """Return the vectors of one tower, (rows, dim). ``rows`` needs the columns of that tower alone."""
@@ -92,6 +96,11 @@ class ExportedModel:
         if name not in self._functions:
             raise ValueError(f"the export has no function '{name}': {nearest(name, self._functions)}")
         return self._functions[name]
+
+    def compile(self, rows: int) -> None:
+        """Compile all functions for all numbers of rows up to ``rows``, before the first request comes."""
+        for function in self._functions.values():
+            function.compile(rows)
 
     def _batch_size(self, given: int | None) -> int:
         if given is not None and (not isinstance(given, int) or given < 1):

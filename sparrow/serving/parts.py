@@ -13,6 +13,7 @@ from sparrow.data.features import registry
 from sparrow.embedding import FeatureSpec, TableSpec
 from sparrow.rules import SGD
 from sparrow.serving.description import NAME, PARAMETERS, TABLES, Description
+from sparrow.serving.lookup import width_of
 from sparrow.serving.opened import Opened
 from sparrow.serving.program import deserialized
 from sparrow.serving.tensors import Array
@@ -101,8 +102,7 @@ def program_of(
     known = {feature.name: feature for feature in features}
 
     def width(feature: str, dim: int) -> int:
-        length = known[feature].sequence_length  # each reads a feature of the export
-        return dim if length is None else length * dim + 1
+        return width_of(known[feature].sequence_length, dim)  # each reads a feature of the export
 
     try:
         arguments = (

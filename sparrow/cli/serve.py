@@ -1,0 +1,80 @@
+"""``sparrow serve``."""
+
+from __future__ import annotations
+
+import argparse
+
+from sparrow.cli.command import Command, at_least_one, seconds
+from sparrow.cli.output import Mistake, note
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument("export", help="the folder that sparrow export wrote; a newer export in its place is loaded")
+    parser.add_argument("--port", type=_port, default=8080, help="by default 8080; 0 chooses a free one")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on; by default this machine alone")
+    parser.add_argument("--max-rows", type=at_least_one, default=10_000, help="of a request; by default 10000")
+    parser.add_argument("--max-body", type=at_least_one, default=8 << 20, help="bytes of a request; by default 8 MiB")
+    parser.add_argument("--batch-rows", type=at_least_one, default=1024, help="computed at a time; by default 1024")
+    parser.add_argument(
+        "--gather-ms",
+        type=_milliseconds,
+        default=2.0,
+        help="time that a batch waits for requests that are being received; by default 2",
+    )
+    parser.add_argument("--timeout", type=seconds, default=30.0, help="seconds until an answer; by default 30")
+    parser.add_argument(
+        "--reload", type=seconds, default=1.0, metavar="SECONDS", help="between looks for a newer export; by default 1"
+    )
+    parser.add_argument(
+        "--no-verify", dest="verify", action="store_false", help="do not compare the checksum of an export's tables"
+    )
+
+
+def run(options: argparse.Namespace) -> None:
+    """Serve an export over HTTP."""
+    try:
+        import aiohttp  # noqa: F401
+        import prometheus_client  # noqa: F401
+    except ImportError as error:
+        raise Mistake(f'serving needs {error.name}: pip install "sparrow[serve]"') from None
+    from sparrow import server
+
+    limits = server.Limits(
+        body_bytes=options.max_body,
+        rows=options.max_rows,
+        batch_rows=options.batch_rows,
+        gather_seconds=options.gather_ms / 1000,
+        answer_seconds=options.timeout,
+    )
+    server.serve(
+        options.export,
+        host=options.host,
+        port=options.port,
+        limits=limits,
+        reload_seconds=options.reload,
+        verify=options.verify,
+        log=note,
+    )
+
+
+def _port(text: str) -> int:
+    value = int(text)
+    if not 0 <= value < 1 << 16:
+        raise ValueError(text)
+    return value
+
+
+_port.__name__ = "port (0 to 65535)"
+
+
+def _milliseconds(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 60_000:
+        raise ValueError(text)
+    return value
+
+
+_milliseconds.__name__ = "number of milliseconds"
+
+COMMAND = Command("serve", "Serve an export over HTTP, in JSON and Arrow.", arguments, run)

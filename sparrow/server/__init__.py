@@ -1,0 +1,9 @@
+"""The server: an export over HTTP. ``sparrow serve exported`` is the command line of it.
+
+It needs ``pip install "sparrow[serve]"``.
+"""
+
+from sparrow.server.limits import Limits
+from sparrow.server.running import serve
+
+__all__ = ["Limits", "serve"]

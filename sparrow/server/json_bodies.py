@@ -1,0 +1,94 @@
+"""Requests and answers in JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any, NoReturn
+
+from sparrow.server.refusals import Refused
+
+FORM = '{"rows": [{"COLUMN": VALUE, ...}, ...]} or {"columns": {"COLUMN": [VALUE, ...], ...}}'
+"""The two forms of a body."""
+
+
+def columns_of(body: bytes, wanted: Sequence[str], most_rows: int) -> dict[str, list[Any]]:
+    """Return the wanted columns that a body holds. A row without a column has a missing value in it.
+
+    >>> columns_of(b'{"rows": [{"user": 1, "item": 7}, {"user": 2}]}', ["user", "item"], 10)
+    {'user': [1, 2], 'item': [7, None]}
+    >>> columns_of(b'{"columns": {"user": [1, 2], "age": [30, 40]}}', ["user", "item"], 10)
+    {'user': [1, 2]}
+    """
+    try:
+        given = json.loads(body, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise Refused(HTTPStatus.BAD_REQUEST, f"the body is not JSON: {_reason(error)}") from None
+    if not isinstance(given, dict) or len(given) != 1 or not given.keys() <= {"rows", "columns"}:
+        raise Refused(HTTPStatus.BAD_REQUEST, f"the body must be {FORM}")
+    if "rows" in given:
+        return _of_rows(given["rows"], wanted, most_rows)
+    return _of_columns(given["columns"], wanted, most_rows)
+
+
+def _of_rows(rows: Any, wanted: Sequence[str], most_rows: int) -> dict[str, list[Any]]:
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise Refused(HTTPStatus.BAD_REQUEST, f"'rows' must be a list of objects: {FORM}")
+    check_rows(len(rows), most_rows)
+    present = set[str]().union(*rows)
+    if rows and not present.isdisjoint(wanted):
+        return {name: [row.get(name) for row in rows] for name in wanted if name in present}
+    if rows:
+        raise Refused(HTTPStatus.BAD_REQUEST, f"the rows hold none of the columns {', '.join(wanted)}")
+    return {name: [] for name in wanted}
+
+
+def _of_columns(columns: Any, wanted: Sequence[str], most_rows: int) -> dict[str, list[Any]]:
+    if not isinstance(columns, dict) or not all(isinstance(values, list) for values in columns.values()):
+        raise Refused(HTTPStatus.BAD_REQUEST, f"'columns' must hold a list for each column: {FORM}")
+    for values in columns.values():
+        check_rows(len(values), most_rows)
+    return {name: columns[name] for name in wanted if name in columns}
+
+
+def check_rows(rows: int, most_rows: int) -> None:
+    """Refuse more rows than a request may have."""
+    if rows > most_rows:
+        why = f"a request may have {most_rows} rows, got {rows}; send them in several requests"
+        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why)
+
+
+def to_json(fields: dict[str, Any]) -> bytes:
+    """Return an answer. NumPy's numbers are written with all their digits, and a number that is not finite as null."""
+    try:
+        return json.dumps(fields, default=_plain, allow_nan=False).encode()
+    except ValueError:
+        return json.dumps(_finite(fields)).encode()
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist()
+
+
+def _finite(value: Any) -> Any:
+    """Return a value with None for each number that is not finite, which JSON cannot write."""
+    if isinstance(value, dict):
+        return {name: _finite(held) for name, held in value.items()}
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, list):
+        return [_finite(held) for held in value]
+    return None if isinstance(value, float) and (value != value or abs(value) == float("inf")) else value
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number of JSON; write null for a missing value")
+
+
+def _reason(error: ValueError | RecursionError) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8"
+    return str(error).removesuffix("; use sys.set_int_max_str_digits() to increase the limit")

@@ -1,0 +1,45 @@
+"""`Limits`: bounds on the requests that a server accepts."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from sparrow import fields
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """Bounds on requests, and on the time that they wait.
+
+    Attributes:
+      body_bytes: the longest body.
+      rows: the most rows of one request.
+      batch_rows: the most rows that are computed at a time; a single request may have more.
+      waiting_requests: the most requests that wait for the model; further ones get 503.
+      connections: the most connections that are open at a time; requests on further ones get 503.
+      gather_seconds: the time that a batch waits for requests that are still being received. It never waits for
+        requests that have not begun.
+      read_seconds: the time in which a client must send the body of a request.
+      idle_seconds: the time in which a client must send the head of a request; else its connection is closed.
+      answer_seconds: the time in which a request must be answered, from its last byte on.
+      stop_seconds: the time that open requests have to end when the server stops.
+    """
+
+    body_bytes: int = 8 << 20
+    rows: int = 10_000
+    batch_rows: int = 1024
+    waiting_requests: int = 1024
+    connections: int = 1024
+    gather_seconds: float = 0.002
+    read_seconds: float = 10.0
+    idle_seconds: float = 60.0
+    answer_seconds: float = 30.0
+    stop_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(field.default, int):
+                fields.integer(f"Limits.{field.name}", value)
+            elif not isinstance(value, int | float) or not 0 <= value < float("inf"):
+                raise ValueError(f"Limits.{field.name} must be a number of seconds of at least 0, got {value!r}")

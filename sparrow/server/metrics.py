@@ -1,0 +1,58 @@
+"""`Metrics`: the numbers that Prometheus collects."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+SECONDS: Final = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192)
+COUNTS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+
+
+class Metrics:
+    """Counts of one server, in a registry of its own."""
+
+    def __init__(self, waiting: Any) -> None:
+        """Count from 0. ``waiting()`` returns the number of requests that wait for the model."""
+        from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+        self.registry = CollectorRegistry()
+        common: dict[str, Any] = {"namespace": "sparrow", "registry": self.registry}
+        self._requests = Counter("requests", "Requests by path and status.", ["path", "status"], **common)
+        self._seconds = Histogram(
+            "request_seconds",
+            "Time from the head of a request to its answer, by path.",
+            ["path"],
+            buckets=SECONDS,
+            **common,
+        )
+        self._rows = Counter("rows", "Rows that were computed.", **common)
+        self._batch_rows = Histogram("batch_rows", "Rows computed at a time.", buckets=COUNTS, **common)
+        self._batch_requests = Histogram("batch_requests", "Requests computed at a time.", buckets=COUNTS[:9], **common)
+        self._reloads = Counter("reloads", "Newer exports, by whether they could be loaded.", ["result"], **common)
+        self._step = Gauge("model_step", "Step of the model in use.", **common)
+        Gauge("waiting_requests", "Requests that wait for the model.", **common).set_function(waiting)
+
+    def count_request(self, path: str, status: int, seconds: float) -> None:
+        """Count an answer."""
+        self._requests.labels(path, str(status)).inc()
+        self._seconds.labels(path).observe(seconds)
+
+    def count_batch(self, requests: int, rows: int) -> None:
+        """Count a batch that is computed."""
+        self._rows.inc(rows)
+        self._batch_rows.observe(rows)
+        self._batch_requests.observe(requests)
+
+    def count_reload(self, succeeded: bool) -> None:
+        """Count a newer export."""
+        self._reloads.labels("loaded" if succeeded else "failed").inc()
+
+    def set_step(self, step: int) -> None:
+        """Note the model in use."""
+        self._step.set(step)
+
+    def text(self) -> bytes:
+        """Return all numbers in Prometheus' text format."""
+        from prometheus_client import generate_latest
+
+        return generate_latest(self.registry)

@@ -1,0 +1,82 @@
+"""`Reloading`: the model of a folder, replaced when a newer export takes its place."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from sparrow.serving import ExportedModel, load
+from sparrow.serving.description import NAME
+
+Identity = tuple[int, int, int] | None
+
+
+class Reloading:
+    """Looks for a newer export, in a thread of its own. One that cannot be loaded leaves the older model in use."""
+
+    def __init__(
+        self,
+        folder: str | Path,
+        use: Callable[[ExportedModel], None],
+        failed: Callable[[str], None],
+        *,
+        prepare: Callable[[ExportedModel], None],
+        every_seconds: float,
+        verify: bool = True,
+    ) -> None:
+        """Load nothing yet.
+
+        Args:
+          folder: the export.
+          use: receives each newer model.
+          failed: receives the reason why a newer export cannot be used.
+          prepare: compiles a model, before it is used.
+          every_seconds: the time between two looks at the folder.
+          verify: whether to compare the checksum of the tables.
+        """
+        self._folder, self._use, self._failed, self._prepare = Path(folder), use, failed, prepare
+        self._every, self._verify = every_seconds, verify
+        self._seen: Identity = None
+        self._wake, self._stopped = threading.Event(), False
+        self._thread: threading.Thread | None = None
+
+    def load(self) -> ExportedModel:
+        """Return the model that the folder holds now, compiled."""
+        self._seen = identity(self._folder)
+        model = load(self._folder, verify=self._verify)
+        self._prepare(model)
+        return model
+
+    def start(self) -> None:
+        """Begin to look for newer exports."""
+        self._thread = threading.Thread(target=self._run, name="sparrow-reload", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread. A model that is being loaded is dropped with the process."""
+        self._stopped = True
+        self._wake.set()
+
+    def _run(self) -> None:
+        while not self._wake.wait(self._every) and not self._stopped:
+            if identity(self._folder) not in (self._seen, None):
+                self._reload()
+
+    def _reload(self) -> None:
+        try:
+            model = self.load()
+        except Exception as error:  # whatever it is, the older model goes on
+            self._failed(str(error) or type(error).__name__)
+            return
+        self._use(model)
+
+
+def identity(folder: Path) -> Identity:
+    """Return the file that describes an export; a newer export has another one. None: there is none now."""
+    try:
+        held = os.stat(folder / NAME)
+    except OSError:
+        return None
+    return held.st_dev, held.st_ino, held.st_mtime_ns

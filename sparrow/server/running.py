@@ -1,0 +1,119 @@
+"""`serve`: the server from its start to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Final
+
+from aiohttp import web
+
+from sparrow.data import DataError
+from sparrow.server.limits import Limits
+from sparrow.server.reloading import Reloading
+from sparrow.server.service import Service
+from sparrow.serving import ExportedModel
+
+LINGER_SECONDS: Final = 2.0
+"""The time that the rest of a refused body is read and dropped, so that its client sees the answer."""
+
+Log = Callable[[str], None]
+
+
+def serve(
+    folder: str | Path,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8080,
+    limits: Limits | None = None,
+    reload_seconds: float = 1.0,
+    verify: bool = True,
+    log: Log = print,
+) -> None:
+    """Serve an export over HTTP until SIGINT or SIGTERM, which let open requests end.
+
+    Args:
+      folder: the export. A newer export that takes its place is loaded, and no request is lost.
+      host: the address to listen on; by default this machine alone.
+      port: the port; 0 chooses a free one, which is logged.
+      limits: bounds on requests.
+      reload_seconds: the time between two looks for a newer export.
+      verify: whether to compare the checksum of the export's tables.
+      log: receives lines about the server.
+    """
+
+    async def until_stopped() -> None:
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+        with contextlib.ExitStack() as stack:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, stop.set)
+                stack.callback(loop.remove_signal_handler, number)
+            async with running(folder, host, port, limits or Limits(), reload_seconds, verify, log):
+                await stop.wait()
+                log("stopping: open requests end first")
+
+    asyncio.run(until_stopped())
+
+
+@contextlib.asynccontextmanager
+async def running(
+    folder: str | Path, host: str, port: int, limits: Limits, reload_seconds: float, verify: bool, log: Log
+) -> AsyncIterator[str]:
+    """Serve an export in this event loop, and yield the address. Open requests end before this does."""
+    service: Service | None = None
+
+    def use(model: ExportedModel) -> None:
+        if service is not None:
+            service.use(model)
+            service.metrics.count_reload(True)
+            log(f"reloaded: {_named(model)}")
+
+    def failed(why: str) -> None:
+        if service is not None:
+            service.metrics.count_reload(False)
+            log(f"the newer export cannot be loaded, the older one stays in use: {why}")
+
+    def compiled(model: ExportedModel) -> None:
+        model.compile(limits.batch_rows)
+
+    reloading = Reloading(folder, use, failed, prepare=compiled, every_seconds=reload_seconds, verify=verify)
+    began = time.monotonic()
+    model = reloading.load()
+    service = Service(model, limits)
+    runner = web.AppRunner(
+        service.app(),
+        access_log=None,
+        keepalive_timeout=limits.idle_seconds,
+        shutdown_timeout=limits.stop_seconds,
+        lingering_time=LINGER_SECONDS,
+        auto_decompress=False,
+    )
+    await runner.setup()
+    service.server = runner.server
+    try:
+        try:
+            await web.TCPSite(runner, host, port, backlog=1024).start()
+        except OSError as error:
+            raise DataError(f"cannot listen there: {error.strerror or error}", f"{host}:{port}") from None
+        bound = runner.addresses[0]
+        url = f"http://{_shown(bound[0])}:{bound[1]}"
+        log(f"serving {_named(model)} on {url} (ready in {time.monotonic() - began:.1f} s; Ctrl-C stops)")
+        reloading.start()
+        yield url
+    finally:
+        service.is_stopping = True
+        reloading.stop()
+        await runner.cleanup()
+        service.stop()
+
+
+def _named(model: ExportedModel) -> str:
+    return f"{model.description.model} of step {model.description.step}"
+
+
+def _shown(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

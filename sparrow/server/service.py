@@ -1,0 +1,187 @@
+"""`Service`: the paths of the server, from a request to its answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Any
+
+from aiohttp import web
+
+from sparrow.server.answering import CONTENT_TYPES, Answer, Answerer, Form, Request
+from sparrow.server.gathering import Gatherer
+from sparrow.server.limits import Limits
+from sparrow.server.metrics import Metrics
+from sparrow.server.refusals import Refused
+from sparrow.serving import ExportedModel
+from sparrow.serving.description import PREDICT
+from sparrow.versions import __version__
+
+log = logging.getLogger("sparrow.server")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Service:
+    """Answers of one model over HTTP.
+
+    Attributes:
+      metrics: the counts.
+      is_stopping: whether the server stops: ``/health`` then answers 503, so that no new requests are sent to it.
+      server: holds the open connections.
+    """
+
+    def __init__(self, model: ExportedModel, limits: Limits) -> None:
+        self.limits, self.is_stopping = limits, False
+        self.metrics = Metrics(lambda: self._gatherer.waiting)
+        self.metrics.set_step(model.description.step)
+        self._answerer = Answerer(model, limits, self.metrics.count_batch)
+        self._gatherer: Gatherer[Request, Answer] = Gatherer(
+            self._answerer, gather_seconds=limits.gather_seconds, most_waiting=limits.waiting_requests
+        )
+        self.server: web.Server | None = None
+
+    def use(self, model: ExportedModel) -> None:
+        """Answer with another model from the next batch on."""
+        self._answerer.model = model
+        self.metrics.set_step(model.description.step)
+
+    def stop(self) -> None:
+        """End the thread that computes."""
+        self._gatherer.stop()
+
+    def app(self) -> web.Application:
+        """Return the application."""
+        made = web.Application(middlewares=[self._answered], client_max_size=self.limits.body_bytes)
+        made.add_routes(
+            [
+                web.post("/predict", self._predict),
+                web.post("/vectors", self._vectors),
+                web.get("/health", self._health),
+                web.get("/metadata", self._metadata),
+                web.get("/metrics", self._metrics),
+            ]
+        )
+        return made
+
+    @web.middleware
+    async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Count the request, and answer an error by one sentence in JSON."""
+        start = time.monotonic()
+        path = request.path if request.match_info.http_exception is None else "other"
+        try:
+            if self.server is not None and len(self.server.connections) > self.limits.connections:
+                raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections are open; try again later")
+            response = await handler(request)
+        except Refused as refused:
+            response = _error(refused.status, refused.why)
+        except web.HTTPException as error:
+            response = _error(HTTPStatus(error.status), _sentence(error, request))
+            response.headers.update({name: error.headers[name] for name in ("Allow",) if name in error.headers})
+        except (ConnectionError, asyncio.CancelledError):  # the client has left
+            self.metrics.count_request(path, 499, time.monotonic() - start)
+            raise
+        except Exception:
+            log.exception("a request failed")
+            response = _error(HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed; its log has the cause")
+        self.metrics.count_request(path, response.status, time.monotonic() - start)
+        return response
+
+    async def _predict(self, request: web.Request) -> web.StreamResponse:
+        return await self._results(request, PREDICT)
+
+    async def _vectors(self, request: web.Request) -> web.StreamResponse:
+        tower = request.query.get("tower", "")
+        return await self._results(request, "" if tower == PREDICT else tower)
+
+    async def _results(self, request: web.Request, function: str) -> web.StreamResponse:
+        form, answer = _forms(request)
+        self._gatherer.receiving(1)
+        try:
+            body = await self._body(request)
+        except BaseException:
+            self._gatherer.receiving(-1)
+            raise
+        try:
+            async with asyncio.timeout(self.limits.answer_seconds):
+                made = await self._gatherer.result(Request(function, body, form, answer))
+        except TimeoutError:
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "the model is too busy; try again later") from None
+        return web.Response(body=made.body, content_type=CONTENT_TYPES[made.form])
+
+    async def _body(self, request: web.Request) -> bytes:
+        most = self.limits.body_bytes
+        if (request.content_length or 0) > most:
+            raise _too_long(most)
+        try:
+            async with asyncio.timeout(self.limits.read_seconds):
+                return await request.read()
+        except TimeoutError:
+            why = f"the body did not come within {self.limits.read_seconds:g} seconds"
+            raise Refused(HTTPStatus.REQUEST_TIMEOUT, why) from None
+        except web.HTTPRequestEntityTooLarge:
+            raise _too_long(most) from None
+
+    async def _health(self, request: web.Request) -> web.StreamResponse:
+        if self.is_stopping:
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "the server stops")
+        return _json({"status": "ok", "step": self._answerer.model.description.step})
+
+    async def _metadata(self, request: web.Request) -> web.StreamResponse:
+        about = self._answerer.model.description
+        limits = {"body_bytes": self.limits.body_bytes, "rows": self.limits.rows}
+        facts = {
+            "model": about.model,
+            "step": about.step,
+            "created": about.created,
+            "signature": self._answerer.model.signature,
+            "towers": self._answerer.model.towers,
+            "limits": limits,
+            "versions": {"sparrow": __version__, "export": about.versions},
+        }
+        return _json(facts)
+
+    async def _metrics(self, request: web.Request) -> web.StreamResponse:
+        return web.Response(body=self.metrics.text(), content_type="text/plain", charset="utf-8")
+
+
+def _forms(request: web.Request) -> tuple[Form, Form]:
+    """Return the form of the body and of the answer: the form that the client accepts, or else the body's."""
+    if request.headers.get("Content-Encoding", "identity") != "identity":
+        raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "compressed bodies are not read; send the body as it is")
+    given: dict[str, Form] = {kind: form for form, kind in CONTENT_TYPES.items()}
+    form = given.get(request.content_type)
+    if form is None:
+        why = f"the Content-Type must be {' or '.join(CONTENT_TYPES.values())}"
+        raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, why)
+    accepted = [kind.partition(";")[0].strip() for kind in request.headers.get("Accept", "").split(",")]
+    return form, next((given[kind] for kind in accepted if kind in given), form)
+
+
+def _too_long(most: int) -> Refused:
+    why = f"a body may have {most} bytes; send fewer rows at a time"
+    return Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why)
+
+
+def _sentence(error: web.HTTPException, request: web.Request) -> str:
+    if error.status == HTTPStatus.NOT_FOUND:
+        return "there is no such path; POST to /predict or /vectors, GET /health, /metadata or /metrics"
+    if isinstance(error, web.HTTPMethodNotAllowed):
+        return f"{request.path} takes {' or '.join(sorted(error.allowed_methods - {'HEAD'}))}"
+    return error.reason or HTTPStatus(error.status).phrase
+
+
+def _json(fields: dict[str, Any]) -> web.Response:
+    return web.Response(body=json.dumps(fields).encode(), content_type="application/json")
+
+
+def _error(status: HTTPStatus, why: str) -> web.Response:
+    response = web.Response(body=json.dumps({"error": why}).encode(), status=status, content_type="application/json")
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        response.headers["Retry-After"] = "1"
+    if status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.SERVICE_UNAVAILABLE):
+        response.force_close()  # the rest of the body is not read
+    return response

@@ -1,0 +1,56 @@
+"""`PlainLookups`: lookups of one id a row, without Python's work on each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrow.serving.packed import Place
+
+Array = npt.NDArray[Any]
+
+
+class _Lookup(NamedTuple):
+    name: str
+    feature: int  # its row in the matrix of ids
+    table: Array
+    place: Place
+
+
+class PlainLookups:
+    """Lookups in tables of float32, where every row of a batch has one id."""
+
+    def __init__(self, tables: Mapping[str, Array], features: Mapping[str, str], places: Mapping[str, Place]) -> None:
+        """Take the table, the feature and the place of each lookup, by its name."""
+        tables = {name: table for name, table in tables.items() if table.dtype == np.float32}
+        rows: dict[str, int] = {}
+        for name, table in tables.items():
+            feature = features[name]
+            rows[feature] = min(len(table), rows.get(feature, len(table)))
+        self._features, self._rows = list(rows), np.array(list(rows.values()), np.uint32)[:, None]
+        self._lookups = [
+            _Lookup(name, self._features.index(features[name]), table, places[name]) for name, table in tables.items()
+        ]
+
+    def fill(self, ids: Mapping[str, Any], inputs: Array) -> Sequence[str]:
+        """Write the rows of all ids that are plain and in range. Return the names of the lookups that were made."""
+        given = [ids.get(name) for name in self._features]
+        if not given or not all(_is_plain(values) for values in given):
+            return ()
+        matrix: npt.NDArray[np.int32] = np.array(given)  # (features, rows)
+        # Read as unsigned, a negative id is a huge one.
+        fit: list[bool] = np.all(matrix.view(np.uint32) < self._rows, axis=1).tolist()
+        made = []
+        rows = matrix.shape[1]
+        for name, feature, table, place in self._lookups:
+            if fit[feature]:
+                table.take(matrix[feature], 0, inputs[:rows, place.start : place.stop], "clip")
+                made.append(name)
+        return made
+
+
+def _is_plain(values: Any) -> bool:
+    return isinstance(values, np.ndarray) and values.dtype == np.int32 and values.ndim == 1

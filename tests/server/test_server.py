@@ -1,0 +1,320 @@
+"""The server over loopback: answers equal the model's, bad requests get one sentence, and nothing hurts it."""
+
+import asyncio
+import contextlib
+import json
+import shutil
+import struct
+
+import aiohttp
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from sparrow import exports, serving
+from sparrow.exports.folder import whole
+from sparrow.server import Limits
+from sparrow.server.running import running
+from tests.exports.cases import WORDS, config, program_and_state, rows
+
+JSON = {"Content-Type": "application/json"}
+ARROW = {"Content-Type": "application/vnd.apache.arrow.stream"}
+LIMITS = Limits(rows=40, batch_rows=16, body_bytes=20_000, read_seconds=0.5, idle_seconds=0.6, stop_seconds=5.0)
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """Exports of a ranking model and of a model of two towers."""
+    folder = tmp_path_factory.mktemp("served")
+    (folder / "words.txt").write_text("".join(f"{word}\n" for word in WORDS))
+    for name in ("deepfm", "dssm"):
+        exports.export(*program_and_state(config(name, folder / "words.txt")), folder / name)
+    return folder
+
+
+@contextlib.asynccontextmanager
+async def serving_of(folder, limits=LIMITS, lines=None):
+    log = [].append if lines is None else lines.append
+    async with (
+        running(folder, "127.0.0.1", 0, limits, 0.05, True, log) as url,
+        aiohttp.ClientSession(url) as client,
+    ):
+        yield client
+
+
+async def post(client, body, path="/predict", headers=JSON):
+    async with client.post(path, data=body, headers=headers) as answer:
+        found = await answer.read()
+        return answer.status, json.loads(found) if answer.content_type == "application/json" else found
+
+
+def as_json(table):
+    return json.dumps({"rows": table.to_pylist()}).encode()
+
+
+def as_arrow(table, **options):
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+def of_arrow(body):
+    return pa.ipc.open_stream(body).read_all()
+
+
+def test_answers_equal_the_model(two):
+    model, table = serving.load(two / "deepfm"), rows(30)
+    expected = model.predict(table)["click"]
+
+    async def ask():
+        async with serving_of(two / "deepfm") as client:
+            parts = [table.slice(start, 1 + start % 4) for start in range(26)]
+            asked = [post(client, as_json(part)) for part in parts]
+            asked += [post(client, as_arrow(part), headers=ARROW) for part in parts]
+            asked.append(post(client, json.dumps({"columns": table.to_pydict()}).encode()))
+            asked.append(post(client, as_json(table), headers={**JSON, "Accept": ARROW["Content-Type"]}))
+            asked.append(post(client, b'{"rows": []}'))
+            return parts, await asyncio.gather(*asked), await (await client.get("/metrics")).text()
+
+    parts, answers, metrics = asyncio.run(ask())
+    for start, part, by_json, by_arrow in zip(range(26), parts, answers[:26], answers[26:52], strict=True):
+        wanted = expected[start : start + part.num_rows]
+        assert (by_json[0], by_arrow[0]) == (200, 200)
+        np.testing.assert_allclose(by_json[1]["predictions"]["click"], wanted, rtol=1e-5)
+        np.testing.assert_allclose(of_arrow(by_arrow[1])["click"], wanted, rtol=1e-5)
+    columns, both, nothing = answers[52:]
+    np.testing.assert_allclose(columns[1]["predictions"]["click"], expected, rtol=1e-5)
+    np.testing.assert_array_equal(np.float32(columns[1]["predictions"]["click"]), of_arrow(both[1])["click"])
+    assert of_arrow(both[1]).schema.metadata == {b"sparrow.step": b"0"}
+    assert nothing == (200, {"step": 0, "predictions": {"click": []}})
+    assert 'sparrow_requests_total{path="/predict",status="200"} 55.0' in metrics
+    batches = next(line for line in metrics.splitlines() if line.startswith("sparrow_batch_rows_count"))
+    assert float(batches.split()[1]) < 55  # requests were gathered
+
+
+def test_vectors_and_facts(two):
+    model, table = serving.load(two / "dssm"), rows(5)
+
+    async def ask():
+        async with serving_of(two / "dssm") as client:
+            answers = [await post(client, as_json(table), f"/vectors?tower={tower}") for tower in model.towers]
+            wrong = [await post(client, as_json(table), f"/vectors{query}") for query in ("", "?tower=predict")]
+            facts = [await (await client.get(path)).json() for path in ("/metadata", "/health")]
+            return answers, wrong, facts
+
+    answers, wrong, (metadata, health) = asyncio.run(ask())
+    for tower, (status, found) in zip(model.towers, answers, strict=True):
+        assert status == 200
+        np.testing.assert_allclose(found["vectors"], model.vectors(tower, table), rtol=1e-5)
+    for status, found in wrong:
+        assert status == 404
+        assert "?tower=NAME" in found["error"]
+    assert metadata["model"] == "dssm"
+    assert metadata["towers"] == list(model.towers)
+    assert metadata["limits"]["rows"] == 40
+    assert set(metadata["signature"]) == {"predict", *model.towers}
+    assert health == {"status": "ok", "step": 0}
+
+
+def body_of(**fields):
+    complete = dict.fromkeys(("colors", "watched", "shares", "seen", "age"))
+    complete |= {"user": 1, "item": "a", "prices": [1.0, 2.0], **fields}
+    return json.dumps({"rows": [complete]}).encode()
+
+
+REFUSED = {
+    "not JSON": (b"{", 400, "not JSON"),
+    "not UTF-8": (b'"\xff"', 400, "not UTF-8"),
+    "deep": (b"[" * 9000, 400, "nested too deeply"),
+    "a huge number": (b'{"rows": [{"user": ' + b"9" * 5000 + b"}]}", 400, "not JSON"),
+    "NaN": (b'{"rows": [{"user": NaN}]}', 400, "write null"),
+    "another form": (b'{"instances": []}', 400, "the body must be"),
+    "rows of lists": (b'{"rows": [[1]]}', 400, "list of objects"),
+    "columns of numbers": (b'{"columns": {"user": 1}}', 400, "a list for each column"),
+    "no column": (b'{"rows": [{"a": 1}]}', 400, "none of the columns"),
+    "a column is missing": (b'{"rows": [{"user": 1}]}', 400, "item"),
+    "different lengths": (b'{"columns": {"user": [1], "item": ["a", "b"]}}', 400, "different numbers of rows"),
+    "a wrong type": (body_of(user={"a": 1}), 400, "user"),
+    "an id out of range": (body_of(user=99), 400, "99"),
+    "a large integer": (body_of(user=1 << 70), 400, "table"),
+    "half a character": (body_of(item="\ud800"), 400, "table"),
+    "mixed types": (b'{"columns": {"user": [1, "a"]}}', 400, "table"),
+    "too many rows": (b'{"rows": [' + b",".join([b'{"user": 1}'] * 41) + b"]}", 413, "40 rows"),
+    "too long": (b" " * 20_001, 413, "20000 bytes"),
+}
+
+
+@pytest.fixture(scope="module")
+def refusals(two):
+    """All of `REFUSED`, sent together with good requests; and requests with wrong heads."""
+
+    async def ask():
+        async with serving_of(two / "deepfm") as client:
+            bad = [post(client, body) for body, _, _ in REFUSED.values()]
+            good = [post(client, as_json(rows(1))) for _ in REFUSED]
+            mixed = [one for pair in zip(bad, good, strict=True) for one in pair]
+            answers = await asyncio.gather(*mixed)
+            heads = {
+                "text": await post(client, b"{}", headers={"Content-Type": "text/plain"}),
+                "gzip": await post(client, b"{}", headers={**JSON, "Content-Encoding": "gzip"}),
+                "path": await post(client, b"{}", path="/../etc/passwd"),
+            }
+            async with client.get("/predict") as answer:
+                heads["method"] = answer.status, await answer.json()
+            return dict(zip(REFUSED, answers[::2], strict=True)), answers[1::2], heads
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_bad_bodies_get_one_sentence(name, refusals):
+    status, found = refusals[0][name]
+    assert (status, list(found)) == (REFUSED[name][1], ["error"]), found
+    assert REFUSED[name][2] in found["error"]
+    assert "\n" not in found["error"]
+
+
+def test_bad_requests_leave_others_alone(refusals):
+    _, good, heads = refusals
+    assert {status for status, _ in good} == {200}
+    found = {name: status for name, (status, _) in heads.items()}
+    assert found == {"text": 415, "gzip": 415, "path": 404, "method": 405}
+
+
+def listed_nulls():
+    """One row that holds two thousand million missing values, in a few bytes."""
+    offsets = pa.py_buffer(struct.pack("<2i", 0, 2_000_000_000))
+    values = pa.Array.from_buffers(pa.null(), 2_000_000_000, [None])
+    return pa.table({"watched": pa.Array.from_buffers(pa.list_(pa.null()), 1, [None, offsets], children=[values])})
+
+
+def long_words():
+    words = pa.DictionaryArray.from_arrays(pa.array([0] * 40, pa.int8()), pa.array(["x" * 15_000]))
+    return pa.table({"item": words})
+
+
+ARROWS = {
+    "not Arrow": (lambda: b"abc", 400, "not a stream"),
+    "cut off": (lambda: as_arrow(rows(3))[:-40], 400, "not a stream"),
+    "lists of nothing": (lambda: as_arrow(listed_nulls()), 400, "more values"),
+    "long words": (lambda: as_arrow(long_words()), 413, "too often"),
+    "views": (lambda: as_arrow(pa.table({"item": pa.array(["x"], pa.string_view())})), 400, "send integers"),
+    "compressed": (lambda: as_arrow(rows(30), compression="zstd"), 415, "without compression"),
+    "too many rows": (lambda: as_arrow(rows(41)), 413, "40 rows"),
+    "a column is missing": (lambda: as_arrow(rows(3).select(["user"])), 400, "item"),
+}
+
+
+def test_hostile_arrow(two):
+    """Each body is refused, and so are bodies with flipped bits, unless they still are tables."""
+    sound = as_arrow(rows(3))
+    rng = np.random.default_rng(0)
+
+    def flipped():
+        body = bytearray(sound)
+        for at in rng.integers(0, len(body), 4):
+            body[at] ^= 1 << int(rng.integers(0, 8))
+        return bytes(body)
+
+    async def ask():
+        async with serving_of(two / "deepfm") as client:
+            answers = [await post(client, make(), headers=ARROW) for make, _, _ in ARROWS.values()]
+            damaged = [await post(client, flipped(), headers=ARROW) for _ in range(200)]
+            return answers, damaged, await post(client, sound, headers=ARROW)
+
+    answers, damaged, last = asyncio.run(ask())
+    for name, (status, found) in zip(ARROWS, answers, strict=True):
+        assert (status, ARROWS[name][2] in found["error"]) == (ARROWS[name][1], True), (name, found)
+    assert {status for status, _ in damaged} <= {200, 400, 413, 415}
+    assert last[0] == 200
+
+
+def test_slow_and_cut_off_requests(two):
+    """Slow bodies get 408, slow heads and clients that leave end their connection; the server goes on."""
+    head = b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 900\r\n\r\n"
+
+    async def raw(client, data, leave=False):
+        reader, writer = await asyncio.open_connection("127.0.0.1", client._base_url.port)
+        writer.write(data)
+        await writer.drain()
+        found = b"" if leave else await asyncio.wait_for(reader.read(), 10)
+        writer.close()
+        return found
+
+    async def ask():
+        async with serving_of(two / "deepfm") as client:
+            slow_body, slow_head, malformed, _, _ = await asyncio.gather(
+                raw(client, head + b'{"rows"'),
+                raw(client, head[:40]),
+                raw(client, b"NONSENSE\r\n\r\n"),
+                raw(client, head + b'{"rows"', leave=True),
+                raw(client, head[:10], leave=True),
+            )
+            return slow_body, slow_head, malformed, await post(client, as_json(rows(1)))
+
+    slow_body, slow_head, malformed, after = asyncio.run(ask())
+    assert slow_body.startswith(b"HTTP/1.1 408 ")
+    assert b"within 0.5 seconds" in slow_body
+    assert slow_head == b""
+    assert malformed.startswith((b"HTTP/1.1 400 ", b"HTTP/1.0 400 "))
+    assert after[0] == 200
+
+
+def test_a_newer_export_takes_over_without_a_loss(two, tmp_path):
+    shutil.copytree(two / "deepfm", tmp_path / "export")
+    table, lines = rows(4), []
+
+    def replace(other, damage=False):
+        with whole(tmp_path / "export", overwrite=True) as partial:
+            shutil.copytree(two / other, partial, dirs_exist_ok=True)
+            if damage:
+                (partial / "predict.stablehlo").write_bytes(b"no program")
+
+    async def ask():
+        async with serving_of(tmp_path / "export", lines=lines) as client:
+            counts = {"click": 0, "match": 0}
+
+            async def one():
+                status, found = await post(client, as_json(table))
+                assert status == 200, found
+                counts[next(iter(found["predictions"]))] += 1
+
+            async def until(is_enough):
+                while not is_enough():
+                    await asyncio.gather(*(one() for _ in range(4)))
+
+            await until(lambda: counts["click"] >= 8)
+            replace("dssm")
+            await until(lambda: counts["match"] >= 8)
+            replace("deepfm", damage=True)
+            await until(lambda: any("stays in use" in line for line in lines))
+            before = counts["match"]
+            await until(lambda: counts["match"] >= before + 4)
+            return counts, await (await client.get("/metrics")).text()
+
+    _, metrics = asyncio.run(ask())
+    assert any(line.startswith("reloaded: dssm") for line in lines)
+    assert 'sparrow_reloads_total{result="loaded"} 1.0' in metrics
+    assert 'sparrow_reloads_total{result="failed"} 1.0' in metrics
+
+
+def test_a_busy_server_refuses(two):
+    limits = Limits(rows=40, batch_rows=16, waiting_requests=1, connections=2)
+
+    async def ask():
+        async with serving_of(two / "deepfm", limits) as client:
+            return await asyncio.gather(*(post(client, as_json(rows(30))) for _ in range(12)))
+
+    answers = asyncio.run(ask())
+    refused = [found["error"] for status, found in answers if status == 503]
+    assert {status for status, _ in answers} <= {200, 503}
+    assert refused
+    assert all("try again later" in why for why in refused)
+
+
+def test_limits_are_checked():
+    with pytest.raises(ValueError, match="rows"):
+        Limits(rows=0)
+    with pytest.raises(ValueError, match="read_seconds must be a number of seconds"):
+        Limits(read_seconds=-1.0)
