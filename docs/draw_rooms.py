@@ -18,6 +18,7 @@ ORDER = [
     "trees",
     "errors",
     "files",
+    "processes",
     "registry",
     "fields",
     "schedules",

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.checkpoint.errors import Damaged
+from sparrow.checkpoint.extents import Extent, add
 from sparrow.checkpoint.spread import BLOCK_BYTES, Spread
 
 Array = npt.NDArray[Any]
@@ -77,6 +78,12 @@ class Rows(NamedTuple):
         if cut is not None:
             yield np.asarray(cut[0])[cut[1]]
 
+    def pieces(self) -> Iterator[tuple[int, Array]]:
+        """Return the rows that this process holds, each piece with its first row; all processes call this together."""
+        if self.spread is None:
+            raise ValueError("tables on one device are written by `blocks`")
+        yield from self.spread.pieces(self.array, self.start, self.start + self.num_rows)
+
 
 def block_rows(row_bytes: int) -> int:
     """Return the number of rows in a block: a power of two.
@@ -101,20 +108,53 @@ class Written(NamedTuple):
 
 def write(path: Path, shape: tuple[int, ...], dtype: Any, blocks: Iterable[Array]) -> Written:
     """Write the rows to a file; it is not yet flushed to the disk."""
-    header = _header(shape, dtype)
+    header = header_of(shape, dtype)
     size, crc = len(header), zlib.crc32(header)
     with path.open("wb", buffering=0) as file:
         _write_all(file, header)
         for block in blocks:
-            data: Any = _as_bytes(block)
+            data: Any = as_bytes(block)
             _write_all(file, data)
             size, crc = size + len(data), zlib.crc32(data, crc)
     return Written(size, crc)
 
 
+class Reader:
+    """Rows of a file in any order, for a process that needs a part of them; notes the checksums of its parts.
+
+    After an error it returns zeros: the caller takes all rows, and `problem` holds the reason.
+    """
+
+    def __init__(self, path: Path, shape: tuple[int, ...], dtype: Any) -> None:
+        self._path, self._shape, self._dtype = path, shape, jnp.dtype(dtype)
+        self._header = len(header_of(shape, dtype))
+        self._row_bytes = int(np.prod(shape[1:], dtype=np.int64)) * self._dtype.itemsize
+        self.extents: list[Extent] = []
+        self.problem: str | None = None
+
+    def between(self, first: int, last: int) -> Array:
+        """Return rows ``first`` to ``last``."""
+        size, place = (last - first) * self._row_bytes, self._header + first * self._row_bytes
+        data = bytearray(size)
+        try:
+            with self._path.open("rb", buffering=0) as file:
+                file.seek(place)
+                data = _exactly(file, size, self._path)
+        except (OSError, Damaged) as error:
+            self.problem = self.problem or str(error)
+        add(self.extents, Extent(place, size, zlib.crc32(data)))
+        rows: Array = np.frombuffer(data, np.uint8).view(self._dtype).reshape(last - first, *self._shape[1:])
+        return rows
+
+    def with_header(self) -> list[Extent]:
+        """Return the extents, and that of the header."""
+        header = header_of(self._shape, self._dtype)
+        return [Extent(0, len(header), zlib.crc32(header)), *self.extents]
+
+
 def read(path: Path, shape: tuple[int, ...], dtype: Any, written: Written) -> Iterator[tuple[int, Array]]:
     """Yield blocks of rows with the number of the first; at the end raise `Damaged` if the checksum is wrong."""
-    header = _header(shape, dtype)
+    header = header_of(shape, dtype)
     row_bytes = int(np.prod(shape[1:], dtype=np.int64)) * jnp.dtype(dtype).itemsize
     size = block_rows(row_bytes)
     with path.open("rb", buffering=0) as file:
@@ -134,10 +174,10 @@ def file_size(shape: tuple[int, ...], dtype: Any) -> int:
     >>> file_size((3, 2), "float32")
     152
     """
-    return len(_header(shape, dtype)) + math.prod(shape) * int(jnp.dtype(dtype).itemsize)
+    return len(header_of(shape, dtype)) + math.prod(shape) * int(jnp.dtype(dtype).itemsize)
 
 
-def _header(shape: tuple[int, ...], dtype: Any) -> bytes:
+def header_of(shape: tuple[int, ...], dtype: Any) -> bytes:
     """Return the first bytes of an .npy file."""
     kind = jnp.dtype(dtype)
     known = kind if kind.kind in "biufc" else np.dtype(f"u{kind.itemsize}")
@@ -148,7 +188,8 @@ def _header(shape: tuple[int, ...], dtype: Any) -> bytes:
     return header.getvalue()
 
 
-def _as_bytes(block: Array) -> npt.NDArray[np.uint8]:
+def as_bytes(block: Array) -> npt.NDArray[np.uint8]:
+    """Return the bytes of rows, in the order of the file."""
     return np.ascontiguousarray(block).reshape(-1).view(np.uint8)
 
 

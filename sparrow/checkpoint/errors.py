@@ -30,3 +30,10 @@ def unreadable(path: str | os.PathLike[str], error: OSError) -> CheckpointError:
     """
     kind = CheckpointError if error.errno in OWN_LIMITS else Damaged
     return kind(f"{os.fspath(path)}: cannot be read: {error.strerror or error}")
+
+
+def sentence(error: Exception) -> str:
+    """Return the reason of a failure in a few words."""
+    if isinstance(error, OSError):
+        return "the disk is full" if error.errno == errno.ENOSPC else f"{error.filename or ''} {error.strerror}".strip()
+    return str(error)

@@ -13,8 +13,10 @@ from typing import Any
 
 import orbax.checkpoint as ocp
 
+from sparrow import processes
 from sparrow.checkpoint.blocks import Array, Key, Rows
 from sparrow.checkpoint.errors import CheckpointError, Damaged, Vanished
+from sparrow.checkpoint.group_writer import GroupWriter
 from sparrow.checkpoint.handler import NUMBER, StateHandler, StateSave
 from sparrow.checkpoint.holding import remove
 from sparrow.checkpoint.saved import Saved
@@ -65,14 +67,17 @@ class Checkpoints:
         self.best: int | None = None
         self._saved_best: int | None = None
         self._stuck: set[int] = set()  # checkpoints that could not be removed, already logged
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise CheckpointError(f"{folder}: cannot be made: {error.strerror}") from None
+        if processes.is_first():
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise CheckpointError(f"{folder}: cannot be made: {error.strerror}") from None
         self._sweep()
-        self._checkpointer = ocp.AsyncCheckpointer(
-            StateHandler(), async_options=ocp.options.AsyncOptions(create_directories_asynchronously=False)
-        )
+        self._checkpointer: Any = GroupWriter()
+        if processes.count() == 1:
+            self._checkpointer = ocp.AsyncCheckpointer(
+                StateHandler(), async_options=ocp.options.AsyncOptions(create_directories_asynchronously=False)
+            )
 
     def save(
         self,
@@ -122,6 +127,8 @@ class Checkpoints:
         return self.folder / str(step)
 
     def _remove_old(self) -> None:
+        if not processes.is_first():
+            return
         try:
             steps = [step for step in saved_steps(self.folder) if self._owns(step)]
         except CheckpointError as error:
@@ -141,6 +148,8 @@ class Checkpoints:
 
     def _sweep(self) -> None:
         """Remove leftovers of a save that failed, or of a writer that was killed."""
+        if not processes.is_first():
+            return
         try:
             names = os.listdir(self.folder)
         except OSError as error:

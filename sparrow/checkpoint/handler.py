@@ -49,11 +49,11 @@ class StateHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
         folder = Path(directory)
         (folder / TABLES).mkdir()
         self._written = {}
-        self._about = {"form": FORMAT_VERSION, "tables": _entries(args.tables), **args.about}
+        self._about = {"tables": entries(args.tables), **args.about}
         copied: list[tuple[str, Rows, list[Array]]] = []
         room = COPY_BYTES
         for index, (key, rows) in enumerate(args.tables.items()):
-            file = _file(index, key)
+            file = file_name(index, key)
             if rows.nbytes <= room:
                 room -= rows.nbytes
                 copied.append((file, rows, list(rows.blocks())))
@@ -72,11 +72,7 @@ class StateHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
 
     def finalize(self, directory: Any) -> None:
         """Write the last files, in the background; Orbax then gives the folder its name."""
-        folder = Path(directory)
-        write_durably(folder / ABOUT, json.dumps(self._about, indent=1).encode())
-        write_manifest(folder, self._written, leave_out=ORBAX_OWN)
-        for name in (TABLES, "."):
-            sync(folder / name)
+        write_last(Path(directory), self._about, self._written)
 
     def close(self) -> None:
         """End the background thread."""
@@ -89,8 +85,7 @@ class StateHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
             self._written[file] = write(folder / file, shape, dtype, blocks)
         for file in self._written:
             sync(folder / file)
-        # Through bytes: the library's own function for files does not raise where the disk is full.
-        write_durably(folder / STATE, safetensors.numpy.save({name: _contiguous(arrays[name]) for name in arrays}))
+        write_state(folder, arrays)
 
 
 @ocp.args.register_with_handler(StateHandler, for_save=True, for_restore=True)  # Orbax needs both
@@ -103,17 +98,32 @@ class StateSave(ocp.args.CheckpointArgs):  # type: ignore[misc]
     about: Mapping[str, Any]
 
 
+def write_state(folder: Path, arrays: Mapping[str, Array]) -> None:
+    """Write every array that is not a table."""
+    # Through bytes: the library's own function for files does not raise where the disk is full.
+    write_durably(folder / STATE, safetensors.numpy.save({name: _contiguous(arrays[name]) for name in arrays}))
+
+
+def write_last(folder: Path, about: Mapping[str, Any], written: Mapping[str, Written]) -> None:
+    """Write the description and the manifest, which make a folder a checkpoint."""
+    write_durably(folder / ABOUT, json.dumps({"form": FORMAT_VERSION, **about}, indent=1).encode())
+    write_manifest(folder, written, leave_out=ORBAX_OWN)
+    for name in (TABLES, "."):
+        sync(folder / name)
+
+
 def _contiguous(array: Array) -> Array:
     """Return the array row by row in memory, because the library writes the memory unchanged."""
     return np.require(array, requirements="C")
 
 
-def _entries(tables: Mapping[Key, Rows]) -> list[dict[str, Any]]:
+def entries(tables: Mapping[Key, Rows]) -> list[dict[str, Any]]:
+    """Return the tables as ``about.json`` lists them."""
     return [
         {
             "table": key.table,
             "slot": key.slot,
-            "file": _file(index, key),
+            "file": file_name(index, key),
             "shape": list(rows.shape),
             "dtype": str(rows.array.dtype),
         }
@@ -121,7 +131,7 @@ def _entries(tables: Mapping[Key, Rows]) -> list[dict[str, Any]]:
     ]
 
 
-def _file(index: int, key: Key) -> str:
+def file_name(index: int, key: Key) -> str:
     """Return a file name that people recognize, for any name of a table; the number makes it unique."""
     name = key.table if key.slot is None else f"{key.table}.{key.slot}"
     return f"{TABLES}/{index:04}-{urllib.parse.quote(name, safe=' ')[:100]}.npy"

@@ -13,8 +13,10 @@ import jax.numpy as jnp
 import safetensors
 import safetensors.numpy
 
-from sparrow.checkpoint.blocks import Array, Key, file_size, read
+from sparrow import processes
+from sparrow.checkpoint.blocks import Array, Key, Reader, Written, file_size, read
 from sparrow.checkpoint.errors import CheckpointError, Damaged, Vanished, unreadable
+from sparrow.checkpoint.extents import Extent, joined
 from sparrow.checkpoint.handler import ABOUT, FORMAT_VERSION, NUMBER, STATE
 from sparrow.checkpoint.holding import Hold
 from sparrow.checkpoint.manifest import check, read_checked, read_manifest
@@ -38,6 +40,27 @@ class _Entry:
     file: str
     shape: list[int]
     dtype: str
+
+
+class SavedRows:
+    """The rows of a table or slot: all of them in blocks, by iteration; or a process's part of them."""
+
+    def __init__(self, saved: Saved, key: Key) -> None:
+        self._saved, self._key = saved, key
+        self._reader: Reader | None = None
+
+    def __iter__(self) -> Iterator[tuple[int, Array]]:
+        return self._saved.blocks(self._key)
+
+    def between(self, first: int, last: int) -> Array:
+        """Return rows ``first`` to ``last``."""
+        if self._reader is None:
+            self._reader = self._saved.reader(self._key)
+        return self._reader.between(first, last)
+
+    def check(self) -> None:
+        """Compare the checksum of the rows that all processes have read; they call this together."""
+        self._saved.check_parts(self._key, self._reader or self._saved.reader(self._key))
 
 
 class Saved:
@@ -87,7 +110,11 @@ class Saved:
             self._raise_if_vanished()
             raise error if isinstance(error, Damaged) else unreadable(path, error) from None
 
-    def rows(self, key: Key) -> Iterator[tuple[int, Array]]:
+    def rows(self, key: Key) -> SavedRows:
+        """Return the rows of a table or slot."""
+        return SavedRows(self, key)
+
+    def blocks(self, key: Key) -> Iterator[tuple[int, Array]]:
         """Yield the rows of a table or slot in blocks, each with the number of its first; `Damaged` is raised last."""
         table = self.tables[key]
         path = self.path / table.file
@@ -98,6 +125,26 @@ class Saved:
             if isinstance(error, FileNotFoundError):
                 raise Damaged(f"{path}: it is missing") from None
             raise error if isinstance(error, Damaged) else unreadable(path, error) from None
+
+    def check_parts(self, key: Key, reader: Reader) -> None:
+        """Raise `Damaged` in every process where one could not read its rows, or their bytes are others."""
+        path, table = self.path / self.tables[key].file, self.tables[key]
+        extents = reader.with_header() if processes.is_first() else reader.extents
+        told = processes.said_by_all([reader.problem, extents])
+        if problem := next((problem for problem, _ in told if problem), None):
+            self._raise_if_vanished()
+            raise Damaged(problem)
+        try:
+            whole = joined(Extent(*extent) for _, of_process in told for extent in of_process)
+        except ValueError as error:
+            raise CheckpointError(f"{path}: {error}") from None
+        if Written(whole.size, whole.crc) != self._files[table.file]:
+            raise Damaged(f"{path}: its bytes are not those that were written")
+
+    def reader(self, key: Key) -> Reader:
+        """Return a reader of any rows of a table or slot."""
+        table = self.tables[key]
+        return Reader(self.path / table.file, table.shape, table.dtype)
 
     def _read_about(self) -> dict[str, Any]:
         self._need(ABOUT)

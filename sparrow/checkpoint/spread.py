@@ -5,14 +5,13 @@ Neither the host nor a device ever holds more than a block, and files have the b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import jax
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.checkpoint.errors import CheckpointError
 from sparrow.embedding.sharding import blocks, layout, shards
 
 BLOCK_BYTES: Final = 4 << 20
@@ -28,8 +27,12 @@ class Spread(NamedTuple):
     layout: layout.Layout
 
     def blocks(self, array: jax.Array, start: int, end: int) -> Iterator[Array]:
-        """Return rows ``start`` to ``end`` in order, on the host."""
-        self._refuse_processes()
+        """Return rows ``start`` to ``end`` in order, on the host; of every process, where there are several."""
+        if self.shards.processes > 1:
+            yield from blocks.gathered_blocks(
+                self.shards, self.layout, array, (start, end), self._block_bytes(array, end - start)
+            )
+            return
         waiting: dict[int, Array] = {}  # by first row: devices may give the parts of a block in another order
         pieces = blocks.pieces(self.shards, self.layout, array, (start, end), self._block_bytes(array, end - start))
         for first, rows in pieces:
@@ -39,33 +42,37 @@ class Spread(NamedTuple):
                 start += len(rows)
                 yield rows
 
-    def placed(self, array: jax.Array, span: slice, read: Iterator[tuple[int, Array]]) -> jax.Array:
-        """Return ``array``, which is given away, with the rows of ``span`` replaced by the blocks of ``read``."""
-        self._refuse_processes()
-        rows = _InOrder(read)
-        new = blocks.placed(
-            self.shards,
-            self.layout,
-            array,
-            lambda first, last: rows.take(last - first),
-            (span.start, span.stop),
-            give_away=True,
-            block_bytes=self._block_bytes(array, span.stop - span.start),
-        )
+    def pieces(self, array: jax.Array, start: int, end: int) -> Iterator[tuple[int, Array]]:
+        """Return the rows that this process gets, each piece with its first row, counted from ``start``."""
+        size = self._block_bytes(array, end - start)
+        for first, rows in blocks.pieces(self.shards, self.layout, array, (start, end), size):
+            yield first - start, rows
+
+    def placed(self, array: jax.Array, span: slice, read: Iterable[tuple[int, Array]]) -> jax.Array:
+        """Return ``array``, which is given away, with the rows of ``span`` replaced by the blocks of ``read``.
+
+        Each of several processes reads its own rows by ``read.between``; their checksums are compared at the end.
+        """
+        if self.shards.processes > 1:
+            source: Any = read
+            new = self._placed(array, span, lambda first, last: source.between(first - span.start, last - span.start))
+            source.check()
+            return new
+        rows = _InOrder(iter(read))
+        new = self._placed(array, span, lambda first, last: rows.take(last - first))
         rows.end()
         return new
+
+    def _placed(self, array: jax.Array, span: slice, read: Callable[[int, int], Array]) -> jax.Array:
+        size = self._block_bytes(array, span.stop - span.start)
+        ends = (span.start, span.stop)
+        return blocks.placed(self.shards, self.layout, array, read, ends, give_away=True, block_bytes=size)
 
     def _block_bytes(self, array: jax.Array, rows: int) -> int:
         """Bytes on each device: a power of two, so that a few compiled programs serve tables of all sizes."""
         wanted = max(1, array.nbytes // array.shape[0] * rows)
-        return max(1, min(BLOCK_BYTES, 1 << (wanted - 1).bit_length()) // self.layout.shards)
-
-    def _refuse_processes(self) -> None:
-        if self.shards.processes > 1:
-            raise CheckpointError(
-                f"the tables are spread over {self.shards.processes} processes, and checkpoints are of one process: "
-                "give one process all devices of the mesh"
-            )
+        whole = min(BLOCK_BYTES * self.shards.processes, 1 << (wanted - 1).bit_length())
+        return max(1, whole // self.layout.shards)
 
 
 class _InOrder:

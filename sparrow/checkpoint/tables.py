@@ -13,7 +13,7 @@ from sparrow.checkpoint.errors import CheckpointError
 from sparrow.checkpoint.spread import Spread
 from sparrow.embedding import Embedder, EmbeddingState
 
-Reader = Callable[[Key], Iterator[tuple[int, Array]]]
+Reader = Callable[[Key], Iterable[tuple[int, Array]]]
 
 
 def rows_of(embedder: Embedder, state: EmbeddingState) -> dict[Key, Rows]:

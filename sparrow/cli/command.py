@@ -66,3 +66,14 @@ def at_least_one(text: str) -> int:
 
 
 at_least_one.__name__ = "integer of at least 1"  # argparse shows it in errors
+
+
+def above_zero(text: str) -> float:
+    """Return a number above 0."""
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise ValueError(text)
+    return value
+
+
+above_zero.__name__ = "number above 0"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -20,6 +21,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0; 1 for a run that could not go on; 2 for a user's mistake; 130 where Ctrl-C, 143 where SIGTERM stopped it.
     """
     options = parsed(arguments)
+    if not hasattr(options, "supervised"):  # a command of one process
+        return _run(options)
+    from sparrow.cli.group import in_group
+
+    return in_group(options, sys.argv[1:] if arguments is None else arguments, _run)
+
+
+def _run(options: argparse.Namespace) -> int:
     try:
         for file in options.imports or ():
             _run_file(file)
@@ -33,6 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except _mistakes() as error:
         return error_lines(error, USER_ERROR)
     except _failures() as error:
+        if _is_elsewhere(error):
+            raise
         return error_lines(error, FAILED)
     except (OSError, MemoryError) as error:
         from sparrow.files import drop_output
@@ -74,6 +85,12 @@ def _failures() -> tuple[type[Exception], ...]:
     from sparrow.runs import RunError
 
     return (RunError,)
+
+
+def _is_elsewhere(error: Exception) -> bool:
+    from sparrow.runs import Elsewhere
+
+    return isinstance(error, Elsewhere)
 
 
 def _interrupted(stop: KeyboardInterrupt) -> int:

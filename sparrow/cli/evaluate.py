@@ -6,6 +6,7 @@ import argparse
 import json
 
 from sparrow.cli.command import Command, add_json, add_overrides, add_step
+from sparrow.cli.group import add_group
 from sparrow.cli.output import note, out
 from sparrow.cli.saved import loaded
 
@@ -16,6 +17,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_overrides(parser)
     add_step(parser)
     add_json(parser)
+    add_group(parser)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -5,14 +5,30 @@ from __future__ import annotations
 import contextlib
 import errno
 import sys
+from collections.abc import Callable
+
+_listeners: list[Callable[[str, int], None]] = []
+_silent: list[bool] = []
 
 
 class Mistake(ValueError):
     """A mistake in the arguments of a command."""
 
 
+def silence() -> None:
+    """Write no results from now on: of several processes, the first writes them."""
+    _silent.append(True)
+
+
+def tell_errors_to(listener: Callable[[str, int], None]) -> None:
+    """Call ``listener`` with the text and the exit code of each error."""
+    _listeners.append(listener)
+
+
 def out(text: str, end: str = "\n") -> None:
     """Write a result to the standard output."""
+    if _silent:
+        return
     if sys.stdout is None:
         raise OSError(errno.EBADF, "is closed", "the standard output")
     try:
@@ -30,6 +46,8 @@ def note(line: str) -> None:
 
 def error_lines(text: object, code: int) -> int:
     """Write each line of an error to the standard error, and return the exit code."""
+    for tell in _listeners:
+        tell(str(text), code)
     with contextlib.suppress(OSError, ValueError):
         for line in str(text).splitlines():
             print(f"sparrow: {line}", file=sys.stderr)

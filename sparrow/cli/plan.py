@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from sparrow.cli.command import Command, add_json, add_overrides
+from sparrow.cli.command import Command, above_zero, add_json, add_overrides, at_least_one
 from sparrow.cli.output import out
 
 
@@ -14,17 +14,35 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config")
     add_overrides(parser)
     add_json(parser)
+    parser.add_argument("--devices", type=at_least_one, metavar="N", help="devices; by default those of train.mesh")
+    parser.add_argument("--processes", type=at_least_one, default=1, metavar="P", help="processes that share them")
+    parser.add_argument(
+        "--link", type=above_zero, default=50.0, help="GB/s between devices of a process; 50 unless given"
+    )
+    parser.add_argument(
+        "--network", type=above_zero, default=12.5, help="GB/s of a process to others; 12.5 unless given"
+    )
+    parser.add_argument(
+        "--latency", type=above_zero, default=50.0, help="microseconds of a collective; 50 unless given"
+    )
 
 
 def run(options: argparse.Namespace) -> None:
     """Show the plan of a config."""
     from sparrow import config, plan
 
-    made = plan.plan(config.load(options.config, options.overrides))
+    loaded = config.load(options.config, options.overrides)
+    made, many = plan.plan(loaded), None
+    devices = options.devices or (loaded.train.mesh.data if loaded.train.mesh is not None else 1)
+    if devices > 1 or options.processes > 1:
+        links = plan.Links(options.link * 1e9, options.network * 1e9, options.latency * 1e-6)
+        many = plan.spread(loaded, made, max(devices, options.processes), options.processes, links)
     if options.json:
-        out(json.dumps(made.to_dict(), indent=1))
-    else:
-        plan.show(made)
+        out(json.dumps(made.to_dict() | ({} if many is None else {"spread": many.to_dict()}), indent=1))
+        return
+    plan.show(made)
+    if many is not None:
+        plan.show_spread(many)
 
 
 COMMAND = Command("plan", "Predict the memory and speed of a config, without training.", arguments, run)

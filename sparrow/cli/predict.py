@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sparrow.cli.command import Command, add_overrides, add_step, at_least_one
+from sparrow.cli.group import add_group
 from sparrow.cli.output import Mistake, out
 from sparrow.cli.saved import loaded, make_folder
 
@@ -24,6 +25,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-verify", dest="verify", action="store_false", help="do not compare the checksum of an export's tables"
     )
+    add_group(parser)
 
 
 def run(options: argparse.Namespace) -> None:

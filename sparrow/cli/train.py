@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from sparrow.cli.command import Command, add_overrides
+from sparrow.cli.group import add_group
 from sparrow.cli.output import Mistake
 
 
@@ -17,6 +18,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model-dir", help="folder of the model and its logs; by default the config's model_dir")
     parser.add_argument("--resume", action="store_true", help="continue the run in the folder from its last checkpoint")
     parser.add_argument("--overwrite", action="store_true", help="replace the run in the folder")
+    add_group(parser)
 
 
 def run(options: argparse.Namespace) -> None:

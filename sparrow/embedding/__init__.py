@@ -13,8 +13,9 @@ from sparrow.embedding.ordered import room_name
 from sparrow.embedding.packing import Group, Measured, PackedBatch, of_one_size
 from sparrow.embedding.row_grads import RowGrads
 from sparrow.embedding.sequences import Jagged, Sequence
+from sparrow.embedding.sharding.imagined import imagined_mesh
 from sparrow.embedding.sharding.measured import RoutedBatch
-from sparrow.embedding.sharding.shards import Shards
+from sparrow.embedding.sharding.shards import Shards, from_host
 from sparrow.embedding.sizes import Learned, Sizes, size_class
 from sparrow.embedding.specs import FeatureSpec, TableSpec
 from sparrow.embedding.state import EmbeddingState
@@ -48,8 +49,10 @@ __all__ = [
     "Uniform",
     "Vocabularies",
     "clip_factor",
+    "from_host",
     "hash_integers",
     "id_map",
+    "imagined_mesh",
     "mix64",
     "of_one_size",
     "register_initializer",

@@ -1,6 +1,6 @@
 """Exports: a trained model as StableHLO and safetensors. `sparrow.serving` opens them, without the model's code."""
 
-from sparrow.exports.exporting import export
+from sparrow.exports.exporting import export, give_rows
 from sparrow.exports.folder import refuse
 
-__all__ = ["export", "refuse"]
+__all__ = ["export", "give_rows", "refuse"]

@@ -109,6 +109,15 @@ def export(
     return description
 
 
+def give_rows(program: Program, state: TrainState) -> None:
+    """Give this process's rows to the first process, which calls `export`."""
+    for table in streamed_tables(
+        program.embedder, state.optimizer.embedding, used_rows(program.embedder, program.vocabularies)
+    ):
+        for _ in table.blocks:
+            pass
+
+
 def _functions(program: Program, parameters: Parameters) -> dict[str, Function]:
     """Return the function that predicts and, for two towers, one function for each."""
     tasks = program.config.tasks

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from sparrow.config import Config, ConfigError, Problem, train_pipeline
+from sparrow.config import Config, train_pipeline
 from sparrow.plan.advice import advice
 from sparrow.plan.machine import Machine, machine
 from sparrow.plan.movement import Movement, movement
@@ -86,13 +86,17 @@ class Plan:
     @property
     def seconds(self) -> float:
         """The time of a step's movement at this machine's rates."""
+        return self.scattered_seconds + self.moved.ordered / self.machine.copy_rate
+
+    @property
+    def scattered_seconds(self) -> float:
+        """The part of it that rows and slots take."""
         rate = self.machine.row_seconds
-        scattered = sum(
+        return sum(
             table.lookups * rate[table.row]
             + 2 * table.touched * (rate[table.row] + sum(rate[slot] for slot in table.slots))
             for table in self.moved.tables.values()
         )
-        return scattered + self.moved.ordered / self.machine.copy_rate
 
     @property
     def bound(self) -> str:
@@ -130,10 +134,11 @@ class Plan:
 
 
 def plan(config: Config) -> Plan:
-    """Plans a run: reads one step's batches, rehearses it, measures this machine. No table is made in its size."""
-    if config.train.mesh is not None:
-        problem = "plans are of one device; give train.mesh=null to plan the run without a mesh"
-        raise ConfigError([Problem(("train", "mesh"), problem)])
+    """Plan a run on one device: read one step's batches, rehearse it, measure this machine; see `spread` for meshes.
+
+    No table is made in its size.
+    """
+    config = config.model_copy(update={"train": config.train.model_copy(update={"mesh": None})})
     pipeline = train_pipeline(config)
     config, steps, _ = length(config, pipeline)
     program = Program.of(config)

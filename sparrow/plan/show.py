@@ -27,7 +27,7 @@ def show(plan: Plan, console: Console | None = None) -> None:
 
 
 def _tables(plan: Plan) -> Table:
-    table = _new("Tables", "table", "shape", "rule and slots", "values", "slots", "total")
+    table = new_table("Tables", "table", "shape", "rule and slots", "values", "slots", "total")
     for one in plan.tables:
         rule = f"{one.rule} ({', '.join(one.slots)})" if one.slots else one.rule
         slots = sum(one.slots.values())
@@ -43,7 +43,7 @@ def _tables(plan: Plan) -> Table:
 
 def _stacks(plan: Plan) -> Table:
     """Return the arrays that tables live in."""
-    table = _new("Stacks", "stack", "tables", "shape", "kernels", "total")
+    table = new_table("Stacks", "stack", "tables", "shape", "kernels", "total")
     for name, backend in plan.backends.items():
         members = [one for one in plan.tables if one.stack == name]
         shape = f"{sum(one.rows for one in members):,} x {members[0].dim} {members[0].dtype}"
@@ -52,7 +52,7 @@ def _stacks(plan: Plan) -> Table:
 
 
 def _memory(plan: Plan) -> Table:
-    table = _new("Memory", "what", "bytes")
+    table = new_table("Memory", "what", "bytes")
     table.add_row("tables and their slots", size(sum(one.total for one in plan.tables)))
     for name, count in plan.state.items():
         table.add_row(name, size(count))
@@ -71,7 +71,7 @@ def _memory(plan: Plan) -> Table:
 
 def _step(plan: Plan) -> Table:
     moved, machine = plan.moved, plan.machine
-    table = _new("A step", "what", "")
+    table = new_table("A step", "what", "")
     lookups = sum(one.lookups for one in moved.tables.values())
     touched = sum(one.touched for one in moved.tables.values())
     table.add_row("rows looked up, and different ones among them", f"{lookups:,}, {touched:,}")
@@ -89,7 +89,8 @@ def _step(plan: Plan) -> Table:
     return table
 
 
-def _new(title: str, *columns: str) -> Table:
+def new_table(title: str, *columns: str) -> Table:
+    """Return an empty table."""
     table = Table(title=title, title_justify="left", title_style="bold", header_style="dim", box=SIMPLE, pad_edge=False)
     for index, column in enumerate(columns):
         is_number = bool(index) and column in ("tables", "values", "slots", "total", "bytes", "")

@@ -1,6 +1,6 @@
 """Runs: train and evaluate the model of a config. `sparrow.cli` is the command line of it."""
 
-from sparrow.runs.errors import FolderError, Interrupted, RunError
+from sparrow.runs.errors import Elsewhere, FolderError, Interrupted, RunError
 from sparrow.runs.feed_times import FeedTimes, time_feed
 from sparrow.runs.loop.evaluation import Evaluator
 from sparrow.runs.loop.non_finite import NonFinite
@@ -12,6 +12,7 @@ from sparrow.runs.saved.run_folder import RunFolder
 from sparrow.runs.saved.saving import Extra, load, saved_config
 
 __all__ = [
+    "Elsewhere",
     "Evaluator",
     "Extra",
     "FeedTimes",

@@ -13,6 +13,10 @@ class RunError(RuntimeError):
     """A run that could not continue; the message gives the reason and the last checkpoint."""
 
 
+class Elsewhere(RunError):
+    """A failure of another process that all processes know of at the same batch: the state can still be saved."""
+
+
 class Interrupted(KeyboardInterrupt):
     """A run that a signal stopped, with its state saved.
 

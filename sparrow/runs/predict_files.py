@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,13 +11,16 @@ from typing import Any
 import jax
 import numpy as np
 
+from sparrow import processes
 from sparrow.config import Config, ConfigError, Problem
 from sparrow.data import Source
 from sparrow.optimizer import OptimizerState
 from sparrow.runs.loop.compiled import Compiled
 from sparrow.runs.loop.evaluation import averaged
-from sparrow.runs.loop.feed import Feed, Prepared
+from sparrow.runs.loop.feed import Feed, Measured, Prepared
+from sparrow.runs.loop.on_mesh import for_this_host
 from sparrow.runs.loop.program import Program, TrainState
+from sparrow.runs.loop.together import agreed
 from sparrow.serving.files import write_predictions
 from sparrow.tasks import predictions
 
@@ -46,23 +51,36 @@ def predict(
     optimizer = used_in_evaluation(program.config, state.optimizer)
 
     def outputs(optimizer: OptimizerState, rest: Any, feed: Feed) -> dict[str, jax.Array]:
-        return predictions(program.config.tasks, program.outputs(optimizer, rest, feed))
+        made = predictions(program.config.tasks, program.outputs(optimizer, rest, feed))
+        everywhere: dict[str, jax.Array] = for_this_host(program.embedder, made)
+        return everywhere
 
-    compute = Compiled("prediction", outputs, batch=2)
+    program_of = Compiled("prediction", outputs, batch=2)
 
     def fetched(prepared: Prepared) -> dict[str, np.ndarray[Any, Any]]:
-        made: dict[str, np.ndarray[Any, Any]] = jax.device_get(compute(optimizer, state.rest, prepared.feed))
+        made: dict[str, np.ndarray[Any, Any]] = jax.device_get(program_of(optimizer, state.rest, prepared.feed))
         return made
 
-    return write_predictions(
-        source,
-        output,
-        features=program.assembly.features,
-        prepare=program.preparer(),
-        compute=fetched,
-        columns=columns,
-        batch_size=batch_size or prediction_batch_size(program.config),
-    )
+    preparer = program.preparer()
+    prepare: Any = preparer
+    compute: Any = fetched
+
+    def agreed_first(routed: Measured) -> dict[str, np.ndarray[Any, Any]]:
+        return fetched(preparer.finish(agreed(preparer, routed)))
+
+    if processes.count() > 1:
+        prepare, compute = preparer.route, agreed_first
+
+    with tempfile.TemporaryDirectory() if not processes.is_first() else contextlib.nullcontext() as aside:
+        return write_predictions(
+            source,
+            output if aside is None else Path(aside) / "predictions",  # the first process writes the file
+            features=program.assembly.features,
+            prepare=prepare,
+            compute=compute,
+            columns=columns,
+            batch_size=batch_size or prediction_batch_size(program.config),
+        )
 
 
 def prediction_batch_size(config: Config) -> int:

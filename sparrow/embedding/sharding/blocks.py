@@ -113,16 +113,25 @@ def gathered(shards: Shards, layout: Layout, array: jax.Array, span: tuple[int, 
         for first, rows in pieces(shards, layout, array, span):
             made[first - span[0] : first - span[0] + len(rows)] = rows
         return made
-    from jax.experimental import multihost_utils
-
-    row_bytes = array.dtype.itemsize * int(np.prod(array.shape[1:]))
-    for block in blocks(layout, row_bytes):
-        first, _ = rows_of_block(layout, block, 0)
-        whole = np.asarray(multihost_utils.process_allgather(in_order(shards, layout, array, block), tiled=True))
-        low, high = max(first, span[0]), min(first + len(whole), span[1])
-        if low < high:
-            made[low - span[0] : high - span[0]] = whole[low - first : high - first]
+    at = 0
+    for rows in gathered_blocks(shards, layout, array, span):
+        made[at : at + len(rows)] = rows
+        at += len(rows)
     return made
+
+
+def gathered_blocks(
+    shards: Shards, layout: Layout, array: jax.Array, span: tuple[int, int], block_bytes: int = BLOCK_BYTES
+) -> Iterator[Array]:
+    """Rows ``span`` of a stack in logical order, a block at a time, on the host of every process."""
+    row_bytes = array.dtype.itemsize * int(np.prod(array.shape[1:]))
+    for block in blocks(layout, row_bytes, block_bytes):
+        first, _ = rows_of_block(layout, block, 0)
+        _, last = rows_of_block(layout, block, layout.shards - 1)
+        if first >= span[1] or last <= span[0]:
+            continue
+        whole = np.asarray(_copied(shards, in_order(shards, layout, array, block)))
+        yield whole[max(first, span[0]) - first : min(last, span[1]) - first]
 
 
 def _mine(layout: Layout, rows: jax.Array, block: Block, span: tuple[int, int]) -> Iterator[tuple[int, Array]]:
@@ -143,6 +152,11 @@ def _padded(read: Reader, rows: tuple[int, int], span: tuple[int, int], like: ja
     if low < high:
         made[low - rows[0] : high - rows[0]] = read(low, high)
     return made
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _copied(shards: Shards, array: jax.Array) -> jax.Array:
+    return jax.lax.with_sharding_constraint(array, shards.everywhere)  # type: ignore[no-untyped-call, no-any-return]
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))

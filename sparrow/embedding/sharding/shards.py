@@ -112,7 +112,7 @@ class Shards:
         """Return a tree of arrays, the same in every process, on every device of the mesh."""
         if self.processes == 1:
             return jax.device_put(tree, self.everywhere)
-        return jax.tree.map(lambda leaf: _from_host(np.asarray(leaf), self.everywhere), tree)
+        return jax.tree.map(lambda leaf: _everywhere(leaf, self.everywhere), tree)
 
     def put_missing(self, tree: Any) -> Any:
         """Return a tree of arrays on every device of this mesh; arrays on the mesh, and tracers, stay."""
@@ -126,5 +126,14 @@ class Shards:
         return jax.tree.map(lambda leaf: leaf if there(leaf) else self.put_everywhere(leaf), tree)
 
 
-def _from_host(array: Any, sharding: NamedSharding) -> jax.Array:
-    return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
+def from_host(array: Any, sharding: NamedSharding) -> jax.Array:
+    """Return a host array that every process holds completely, as its devices need it."""
+    return jax.make_array_from_callback(np.shape(array), sharding, lambda index: array[index])
+
+
+def _everywhere(leaf: Any, sharding: NamedSharding) -> jax.Array:
+    if isinstance(leaf, jax.Array) and jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        numbers = from_host(np.asarray(jax.random.key_data(leaf)), sharding)
+        key: jax.Array = jax.random.wrap_key_data(numbers, impl=jax.random.key_impl(leaf))
+        return key
+    return from_host(np.asarray(leaf), sharding)

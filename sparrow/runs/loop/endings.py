@@ -16,19 +16,22 @@ from sparrow.runs.saved.run_folder import RunFolder
 from sparrow.runs.saved.saving import Saver
 
 
-def ending(error: Exception, made: int, saver: Saver | None, save: Callable[[], None]) -> Exception:
+def ending(error: Exception, made: int, saver: Saver | None, save: Callable[[], None] | None) -> Exception:
     """Save the state of the last good step, and return the error to raise instead of ``error``.
 
     Args:
       error: the error that ended the run.
       made: steps since the run began or was resumed.
       saver: None where nothing is saved.
-      save: saves the current state.
+      save: saves the current state; None: it cannot be saved now.
     """
     if isinstance(error, CheckpointError):
         return RunError(f"{error}; {_left(saver)}")
     if saver is None or not (made or isinstance(error, NonFinite)):
         return error
+    if save is None:
+        error.add_note(_left(saver))
+        return RunError(f"{_sentence(error)}; {_left(saver)}") if isinstance(error, OSError) else error
     try:
         save()
         saver.wait()
@@ -41,6 +44,8 @@ def ending(error: Exception, made: int, saver: Saver | None, save: Callable[[], 
         return NonFinite(text)
     if isinstance(error, DataError | OSError):
         return RunError(text)
+    if isinstance(error, RunError):
+        return type(error)(text)
     error.add_note(_left(saver))  # a bug in the program: show its traceback
     return error
 

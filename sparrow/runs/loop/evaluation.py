@@ -16,8 +16,9 @@ from sparrow.config import evaluate_pipeline
 from sparrow.optimizer import OptimizerState
 from sparrow.runs.loop.compiled import Compiled
 from sparrow.runs.loop.feed import Feed
-from sparrow.runs.loop.on_mesh import kept_everywhere
+from sparrow.runs.loop.on_mesh import for_this_host, kept_everywhere
 from sparrow.runs.loop.program import Program, TrainState
+from sparrow.runs.loop.together import Requests, Together, batches_of
 from sparrow.tasks import ScoreHistograms, Scores, States, total_loss
 
 LOSS = "loss"
@@ -41,7 +42,7 @@ class Evaluator:
         self.curves: dict[str, Any] = {}
         self._histograms = ScoreHistograms(program.config.tasks)
         self.prepare = program.preparer()
-        self.pipeline = evaluate_pipeline(program.config, self.prepare)
+        self.pipeline = batches_of(evaluate_pipeline(program.config), self.prepare)
         self._use_ema = program.config.train.ema is not None and program.config.evaluate.use_ema is not False
         self._every = program.config.evaluate.log_every_steps
         self._checked = False
@@ -49,6 +50,11 @@ class Evaluator:
     def log_programs(self, log: Callable[[str], None]) -> None:
         """Log each program that is compiled after the first."""
         self._update.log = log
+
+    def share(self, requests: Requests) -> None:
+        """Share the requests and decisions of a training run of several processes."""
+        assert isinstance(self.pipeline, Together)
+        self.pipeline.requests = requests
 
     @property
     def names(self) -> list[str]:
@@ -99,7 +105,7 @@ class Evaluator:
             states = self.scores.update(states, outputs, feed.columns)
             counts = self._histograms.update(counts, outputs, feed.columns)
             summed = kept_everywhere(self.program.embedder, (states, counts, total + feed.size * loss))
-            return *summed, self.scores.for_host(outputs, feed.columns)
+            return *summed, for_this_host(self.program.embedder, self.scores.for_host(outputs, feed.columns))
 
         return Compiled("evaluation", update, batch=5, donate=(0, 1, 2))
 

@@ -38,7 +38,7 @@ from sparrow.embedding import (
     room_name,
 )
 from sparrow.embedding import Measured as MeasuredIds
-from sparrow.runs.loop.on_mesh import Split, filled, placed
+from sparrow.runs.loop.on_mesh import Split, filled, own_share, placed
 from sparrow.runs.loop.recipe import Recipe, recipe
 from sparrow.runs.loop.transfer import Arena, Buffers, Layout, aligned, words
 from sparrow.runs.loop.unvarying import Unvarying
@@ -229,6 +229,11 @@ class Preparer(Prepare[Prepared]):
 
     def measure(self, batch: Batch) -> Measured:
         """Count the ids; sizes depend on the order of batches."""
+        routed = self.route(batch)
+        return self.fit(routed, routed.ids.loose)
+
+    def route(self, batch: Batch) -> Measured:
+        """Count the ids of this process's examples: the part of `measure` that waits for no other process."""
         self.unvarying.add(batch)
         check_same_lengths(self._alike, batch)
         ids: dict[str, Any] = batch.ids
@@ -237,14 +242,18 @@ class Preparer(Prepare[Prepared]):
         split = None
         if (shards := self.embedder.shards) is not None:
             ids, rows = filled(ids, shards.count)
+            ids = own_share(shards, ids)
             split = Split(tuple((lookup, rows[name]) for lookup, name in self._assembly.ids_of.items() if name in rows))
         lookups, new = self._assembly.lookups(ids), dict[str, NewRows]()
         if self._rows_of is not None:
             lookups, new = self._rows_of(lookups)
-        measured, sequences = self.embedder.measure(lookups), _sequences(batch)
-        elements = {room_name(name): len(held.values) for name, held in sequences.items()}
-        room = self.sizes.fit({**measured.loose, **elements})
-        return Measured(batch, measured, room, self.sizes.learned, new, sequences, split)
+        return Measured(batch, self.embedder.measure(lookups), {}, self.sizes.learned, new, _sequences(batch), split)
+
+    def fit(self, routed: Measured, needs: Mapping[str, int]) -> Measured:
+        """Give a batch of `route` the room that ``needs``, which all processes agree on, make it have."""
+        elements = {room_name(name): len(held.values) for name, held in routed.sequences.items()}
+        room = self.sizes.fit({**needs, **elements})
+        return routed._replace(room=room, learned=self.sizes.learned)
 
     def finish(self, measured: Measured) -> Prepared:
         """Return the batch, ready for a step. Copies are started, not waited for."""
@@ -269,6 +278,7 @@ class Preparer(Prepare[Prepared]):
                 feed = Feed.of(self._buffers, arena, Parts(packed, numbers, columns, sequences), len(batch))
             else:
                 numbers, columns = placed(self.embedder, jax.tree.map(words, (numbers, columns)))
+                sequences = self.embedder.on_its_devices(sequences)
                 feed = Feed(Parts(packed, numbers, columns, sequences), measured.split, len(batch))
             new: dict[str, NewRows] = jax.device_put(measured.new)
         restarted: Any = {table: of_table.rows for table, of_table in measured.new.items()}

@@ -13,6 +13,7 @@ from sparrow.optimizer import cast
 from sparrow.runs.errors import RunError
 from sparrow.runs.loop.feed import Feed
 from sparrow.runs.loop.in_flight import Started
+from sparrow.runs.loop.on_mesh import on_host
 from sparrow.runs.loop.program import Program, TrainState
 from sparrow.trees import named_leaves
 
@@ -40,7 +41,7 @@ def culprit(program: Program, state: TrainState, bad: Started) -> str:
 
 def _sources(program: Program, state: TrainState, feed: Feed) -> list[str]:
     """Return the first of inputs, tables, parameters, outputs and gradients that is not finite."""
-    found = [*_inputs(feed), *_tables(program, state, feed)]
+    found = [*_inputs(program, feed), *_tables(program, state, feed)]
     found = found or [f"parameter {name} is not finite" for name in _named(state.optimizer.params)]
     if found:
         return found
@@ -50,10 +51,10 @@ def _sources(program: Program, state: TrainState, feed: Feed) -> list[str]:
     return [_gradients(program, state, feed)]
 
 
-def _inputs(feed: Feed) -> Iterator[str]:
+def _inputs(program: Program, feed: Feed) -> Iterator[str]:
     for kind, arrays in (("dense feature", feed.numbers), ("column", feed.columns)):
         for name, array in arrays.items():
-            rows = _rows(array)
+            rows = _rows(on_host(program.embedder, array))
             if len(rows):
                 yield f"{kind} '{name}' is not finite in {_some(rows, feed.size)}"
 
@@ -62,8 +63,11 @@ def _tables(program: Program, state: TrainState, feed: Feed) -> Iterator[str]:
     embedder, embedding = program.embedder, state.optimizer.embedding
     tables = {feature.name: feature.table_spec.name for feature in embedder.features}
     for name, activation in embedder.lookup(embedding, feed.packed).items():
-        rows = _rows(activation)
+        rows = _rows(on_host(embedder, activation))
         if not len(rows):
+            continue
+        if embedder.shards is not None and embedder.shards.processes > 1:  # no process can hold the table
+            yield f"feature '{name}' is not finite in {_some(rows, feed.size)}: its table, or the weights of its ids"
             continue
         broken = np.flatnonzero(~np.asarray(_finite_rows(embedder.table(embedding, tables[name]))))
         if len(broken):

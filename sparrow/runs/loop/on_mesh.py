@@ -10,24 +10,25 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh
 
+from sparrow import processes
 from sparrow.config import Config, ConfigError, Problem
-from sparrow.embedding import Embedder, Ragged
+from sparrow.embedding import Embedder, Ragged, Shards, from_host
 
 AXIS = "data"
 
 
 def mesh_of(config: Config) -> Mesh | None:
-    """Return the mesh that ``train.mesh`` asks for, after checking that this machine and the batches fit; or None."""
-    if config.train.mesh is None:
+    """Return the mesh of ``train.mesh``, after checking that the devices and the batches fit; None: one device.
+
+    Several processes without ``train.mesh`` take all of their devices.
+    """
+    if config.train.mesh is None and processes.count() == 1:
         return None
-    count, there = config.train.mesh.data, len(jax.devices())
-    problems = []
-    if jax.process_count() > 1:
-        text = f"runs take one process, and there are {jax.process_count()}; start one process that sees all devices"
-        problems.append(Problem(("train", "mesh"), text))
-    elif count > there:
-        text = f"{count} devices are asked for, and there are {there}; ask for {there}, or leave train.mesh out"
-        problems.append(Problem(("train", "mesh", "data"), text))
+    if config.train.mesh is not None:
+        processes.want_cpu_devices(config.train.mesh.data)
+    devices = jax.devices()
+    count = len(devices) if config.train.mesh is None else config.train.mesh.data
+    problems = _device_problems(count)
     sizes = {("train", "batch_size"): config.train.batch_size, ("evaluate", "batch_size"): config.evaluate.batch_size}
     for path, size in sizes.items():
         if size is not None and size % count:
@@ -35,15 +36,37 @@ def mesh_of(config: Config) -> Mesh | None:
             problems.append(Problem(path, f"{text}; give a multiple of {count}"))
     if problems:
         raise ConfigError(problems)
-    return None if count == 1 else jax.make_mesh((count,), (AXIS,), (AxisType.Auto,), devices=jax.devices()[:count])
+    if processes.count() == 1:
+        return None if count == 1 else jax.make_mesh((count,), (AXIS,), (AxisType.Auto,), devices=devices[:count])
+    each = count // processes.count()
+    # The devices of a process are neighbours, so that its examples are, too.
+    own = [[device for device in devices if device.process_index == p][:each] for p in range(processes.count())]
+    return Mesh(np.array(own).reshape(-1), (AXIS,), axis_types=(AxisType.Auto,))
+
+
+def _device_problems(count: int) -> list[Problem]:
+    field, group = ("train", "mesh", "data"), processes.count()
+    each, rest = divmod(count, group)
+    if rest:
+        text = f"{count} devices cannot be shared evenly by {group} processes; give a multiple of {group}"
+        return [Problem(field, text)]
+    there = min(sum(device.process_index == p for device in jax.devices()) for p in range(group))
+    if each <= there:
+        return []
+    text = f"{count} devices are asked for, and there are {there * group}; ask for {there * group}"
+    return [Problem(field, f"{text}, or leave train.mesh out")]
 
 
 def on_these_devices(config: Config, log: Callable[[str], None]) -> Config:
     """Return the config of a saved model; without its mesh, which is logged, where there are fewer devices."""
-    wanted, there = config.train.mesh, len(jax.devices())
-    if wanted is None or wanted.data <= there:
+    wanted = config.train.mesh
+    if wanted is not None:
+        processes.want_cpu_devices(wanted.data)
+    there = len(jax.devices())
+    if wanted is None or (wanted.data <= there and wanted.data % processes.count() == 0):
         return config
-    log(f"the model was trained on {wanted.data} devices, and there are {there}: it is loaded on one")
+    where = "one" if processes.count() == 1 else f"all {there}"
+    log(f"the model was trained on {wanted.data} devices, and there are {there}: it is loaded on {where}")
     return config.model_copy(update={"train": config.train.model_copy(update={"mesh": None})})
 
 
@@ -90,13 +113,56 @@ def _with_empty(given: Any, more: int) -> Any:
     return np.ma.MaskedArray(ids, missing)
 
 
+def own_share(shards: Shards, ids: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the examples that this process feeds, of features that were `filled`; with one process, all of them."""
+    if shards.processes == 1:
+        return dict(ids)
+    first, last = shards.local[0], shards.local[-1] + 1
+    return {name: _cut(given, first, last, shards.count) for name, given in ids.items()}
+
+
+def _cut(given: Any, first: int, last: int, parts: int) -> Any:
+    """Return parts ``first`` to ``last`` of the examples.
+
+    >>> _cut(Ragged(np.array([3, 1, 4]), np.array([0, 2, 2, 3])), 1, 3, 3).to_lists()
+    [[], [4]]
+    """
+    each = _examples(given) // parts
+    begin, end = first * each, last * each
+    if not isinstance(given, Ragged):
+        return given[begin:end]
+    offsets = np.asarray(given.offsets)[begin : end + 1]
+    values = slice(int(offsets[0]), int(offsets[-1]))
+    weights = None if given.weights is None else given.weights[values]
+    return dataclasses.replace(given, values=given.values[values], offsets=offsets - offsets[0], weights=weights)
+
+
 def placed(embedder: Embedder, arrays: Any) -> Any:
-    """Return host arrays on the mesh: split where the devices can share the examples evenly, else on every device."""
+    """Return host arrays on the mesh: split where the devices can share the examples evenly, else on every device.
+
+    Every process holds the arrays of the complete batch, and copies the parts of its own devices.
+    """
     shards = embedder.shards
     assert shards is not None
     count = shards.count
     places = jax.tree.map(lambda array: shards.everywhere if len(array) % count else shards.split_sharding, arrays)
-    return jax.device_put(arrays, places)
+    if shards.processes == 1:
+        return jax.device_put(arrays, places)
+    return jax.tree.map(from_host, arrays, places)
+
+
+def for_this_host(embedder: Embedder, tree: Any) -> Any:
+    """Return, inside of a compiled program, arrays that are split over processes on every device instead."""
+    several = embedder.shards is not None and embedder.shards.processes > 1
+    return kept_everywhere(embedder, tree) if several else tree
+
+
+def on_host(embedder: Embedder, array: jax.Array) -> Any:
+    """Return an array of a batch on the host of every process; all processes call this together."""
+    shards = embedder.shards
+    if shards is None or shards.processes == 1:
+        return np.asarray(array)
+    return np.asarray(jax.jit(lambda x: x, out_shardings=shards.everywhere)(array))
 
 
 def kept_everywhere(embedder: Embedder, tree: Any) -> Any:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import itertools
+import os
+import signal
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -12,9 +16,10 @@ from typing import Any, TextIO
 
 import jax
 
+from sparrow import processes
 from sparrow.config import Config, train_pipeline
 from sparrow.data import DataError, Pipeline, WaitInterrupted
-from sparrow.runs.errors import Interrupted
+from sparrow.runs.errors import Elsewhere, FolderError, Interrupted
 from sparrow.runs.loop.clock import Clock
 from sparrow.runs.loop.endings import ending, in_one_line
 from sparrow.runs.loop.evaluation import EvaluationInterrupted, Evaluator
@@ -31,6 +36,7 @@ from sparrow.runs.loop.rates import Rates
 from sparrow.runs.loop.signals import StopRequest
 from sparrow.runs.loop.step import Report, train_step
 from sparrow.runs.loop.stopping import Watch, check_metric, is_better
+from sparrow.runs.loop.together import Requests, Together, batches_of
 from sparrow.runs.loop.waiting import Waiting
 from sparrow.runs.recorded.log import Log
 from sparrow.runs.recorded.recorder import Recorder
@@ -99,10 +105,9 @@ def _train(
     stream: TextIO | None,
     extras: Mapping[str, Extra],
 ) -> Trained:
+    led = functools.partial(processes.led, rebuild=FolderError)
     if folder is not None:
-        folder.refuse_if_unusable()
-        folder.refuse_if_used()
-        folder.refuse_if_taken(resume, overwrite)
+        led(lambda: _refuse(folder, resume, overwrite))
     lines: list[str] = []  # for the log, before it is open
     words: Vocabularies | None = None
     if folder is not None and resume:
@@ -110,8 +115,8 @@ def _train(
     pipeline: Pipeline[Any] = train_pipeline(config)
     config, steps, note = length(config, pipeline)
     program = Program.of(config)
-    recorder = Recorder(program, None if folder is None else folder.path)
-    pipeline.prepare = recorder.prepare
+    recorder = Recorder(program, folder.path if folder is not None and processes.is_first() else None)
+    batches = batches_of(pipeline, recorder.prepare)
     has_data = config.data is not None and config.data.evaluate is not None
     evaluator = Evaluator(program) if has_data else None
     sizes = _learned_sizes(program, recorder, evaluator)
@@ -120,22 +125,20 @@ def _train(
     lines += [note] if note else []
     with contextlib.ExitStack() as stack:
         if folder is not None:
-            stack.enter_context(folder.locked(lines.append))
-            folder.refuse_if_unusable()  # another process may have finished in the meantime
-            folder.refuse_if_taken(resume, overwrite)
+            led(lambda: _lock(folder, stack, lines.append, resume, overwrite))
         start = resumed(folder, program, pipeline, extras, lines.append) if folder is not None and resume else None
         state, progress = start or (_first(program, lines.append), Progress(position=pipeline.position()))
         _check_metrics(config, evaluator)
         saver = None
         if folder is not None:
-            folder.begin()
-            if start is None:
-                folder.clear()
+            led(lambda: _begin(folder, is_new=start is None))
             saver = Saver(folder, program, words or Vocabularies.of(config), extras, lambda line: log.line(line))
-            saver.begin(progress)
+            led(lambda: saver.begin(progress))
+        if not processes.is_first():
+            stream = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
         log = stack.enter_context(
             Log(
-                None if folder is None else folder.written,
+                folder.written if folder is not None and processes.is_first() else None,
                 total=steps,
                 tensorboard=config.train.tensorboard,
                 stream=stream,
@@ -149,7 +152,27 @@ def _train(
         for line in lines:
             log.line(line)
         stack.enter_context(recorder.recording(progress.steps, log.line))
-        return _Loop(program, pipeline, evaluator, log, saver, recorder, sizes, growing, state, progress).run()
+        return _Loop(program, batches, evaluator, log, saver, recorder, sizes, growing, state, progress).run()
+
+
+def _refuse(folder: RunFolder, resume: bool, overwrite: bool) -> None:
+    folder.refuse_if_unusable()
+    folder.refuse_if_used()
+    folder.refuse_if_taken(resume, overwrite)
+
+
+def _lock(
+    folder: RunFolder, stack: contextlib.ExitStack, log: Callable[[str], None], resume: bool, overwrite: bool
+) -> None:
+    stack.enter_context(folder.locked(log))
+    folder.refuse_if_unusable()  # another run may have finished in the meantime
+    folder.refuse_if_taken(resume, overwrite)
+
+
+def _begin(folder: RunFolder, is_new: bool) -> None:
+    folder.begin()
+    if is_new:
+        folder.clear()
 
 
 class _Loop:
@@ -158,7 +181,7 @@ class _Loop:
     def __init__(
         self,
         program: Program,
-        pipeline: Pipeline[Prepared],
+        pipeline: Pipeline[Prepared] | Together,
         evaluator: Evaluator | None,
         log: Log,
         saver: Saver | None,
@@ -176,8 +199,16 @@ class _Loop:
         self.rates = Rates(program)
         self.watch = Watch(self.config.evaluate.early_stopping, evaluator.names if evaluator else [])
         self.watch.best, self.watch.without_gain = progress.watched
-        self.schedule = SaveSchedule(self.config.train.checkpoint)
         self.stop = StopRequest()
+        self.requests: Requests | None = None
+        if isinstance(pipeline, Together):
+            self.requests = requests = pipeline.requests
+            requests.wants_stop = lambda: int(self.stop.received or 0)
+            if evaluator is not None:
+                evaluator.share(requests)
+        shared = self.requests
+        clock = time.monotonic if shared is None else lambda: float(shared.seconds)
+        self.schedule = SaveSchedule(self.config.train.checkpoint, clock)
         self.in_flight = InFlight()
         self.report: Report | None = None  # of the last step
         self.step = train_step(program, log.line)
@@ -201,7 +232,10 @@ class _Loop:
                 self._train()
                 return self._finish()
             except Exception as error:
-                better = ending(error, self.steps - self.began_at, self.saver, self._save)
+                # Processes save together: only after an error that all of them have, at the same batch.
+                shared = self.requests is None or isinstance(error, NonFinite | DataError | Elsewhere)
+                save = self._save if shared else None
+                better = ending(error, self.steps - self.began_at, self.saver, save)
                 if better is error:
                     raise
                 raise better from error
@@ -255,6 +289,8 @@ class _Loop:
                 except WaitInterrupted:
                     self._leave_if_asked()
                     return
+                except Elsewhere:
+                    raise
                 except (OSError, RuntimeError, MemoryError) as error:  # a failure of a file system or a library
                     raise DataError(f"reading the data failed: {error}") from error
                 if not taken:
@@ -272,11 +308,18 @@ class _Loop:
         self._leave_if_asked()
         return stop
 
+    @property
+    def _asked(self) -> signal.Signals | None:
+        """The signal that ends the run: of this process, or the one that all processes agree on."""
+        if self.requests is None:
+            return self.stop.received
+        return signal.Signals(self.requests.stop) if self.requests.stop else None
+
     def _leave_if_asked(self) -> None:
-        if self.stop.received is not None and self.saver is not None:
+        if self._asked is not None and self.saver is not None:
             self._save()
             self.saver.wait()
-            raise Interrupted(self.stop.received, self.steps)
+            raise Interrupted(self._asked, self.steps)
 
     def _settle(self) -> None:
         """Check every step that was started."""
@@ -335,7 +378,7 @@ class _Loop:
         self._settle()
         with self.clock.paused(), self.growing.at(self.steps):
             try:
-                results = self.evaluator(self.state, self.log.line, lambda: self.stop.received is not None)
+                results = self.evaluator(self.state, self.log.line, lambda: self._asked is not None)
             except EvaluationInterrupted:
                 self._note(evaluation_due=True)
                 return

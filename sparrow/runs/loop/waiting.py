@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Final
-
-from sparrow.data import Pipeline
+from typing import Final, Protocol
 
 EVERY: Final = 60.0
 """Seconds between two lines of the log."""
+
+
+class Waited(Protocol):
+    """A source of batches that notes the time for which they were waited for."""
+
+    @property
+    def waited(self) -> float:
+        """Seconds."""
 
 
 class Waiting:
@@ -26,7 +32,7 @@ class Waiting:
     (0.0, None)
     """
 
-    def __init__(self, pipeline: Pipeline[Any], clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, pipeline: Waited, clock: Callable[[], float] = time.perf_counter) -> None:
         self._pipeline, self._clock = pipeline, clock
         self.restart()
 

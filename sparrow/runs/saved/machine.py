@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 
+from sparrow import processes
 from sparrow.checkpoint import Saved
 from sparrow.embedding import Embedder
 from sparrow.versions import versions
@@ -23,6 +24,7 @@ def machine(embedder: Embedder) -> dict[str, str]:
     return {
         "device": jax.devices()[0].device_kind,
         "devices": str(1 if embedder.shards is None else embedder.shards.mesh.size),
+        "processes": str(processes.count()),
         "threads": str(threads()),
         "backend": ", ".join(sorted({embedder.backend_of(table) for table in embedder.tables})),
     }

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, Protocol
 
 import numpy as np
 
+from sparrow import processes
 from sparrow.checkpoint import CheckpointError, Checkpoints, Damaged, Saved, Vanished, passed_over, rows_of, whole
 from sparrow.config import Config, ConfigError, Problem, dumps, loads
 from sparrow.data import DataError
@@ -79,7 +80,8 @@ class Saver:
         }
         tables = rows_of(self._program.embedder, state.optimizer.embedding)
         arrays = arrays_of(state, self._extras)
-        self._folder.written.add([f"checkpoints/{progress.steps}"])
+        if processes.is_first():
+            self._folder.written.add([f"checkpoints/{progress.steps}"])
         return self._checkpoints.save(progress.steps, tables, arrays, about)
 
     def wait(self) -> None:
@@ -98,6 +100,8 @@ class Saver:
     def set_status(self, progress: Progress, finished: bool = False) -> None:
         """Write whether the run is finished, and which step was the best: its checkpoint stays once it is saved."""
         self._checkpoints.best = None if progress.best is None else progress.best.step
+        if not processes.is_first():
+            return
         self._folder.set_status({"finished": finished, "best": progress.best})
 
     @contextlib.contextmanager

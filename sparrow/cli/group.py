@@ -1,0 +1,116 @@
+"""Commands of several processes: their options, joining them, and ending together."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+
+from sparrow.cli.command import at_least_one
+from sparrow.cli.output import Mistake, error_lines, note, silence, tell_errors_to
+
+FAILED, USER_ERROR = 1, 2
+
+
+def add_group(parser: argparse.ArgumentParser) -> None:
+    """Add the options of several processes."""
+    group = parser.add_argument_group(
+        "several processes", "SLURM, Open MPI, Kubernetes, TPU slices and torchrun are detected without options."
+    )
+    group.add_argument("--processes", type=at_least_one, default=1, metavar="N", help="start N on this machine")
+    group.add_argument("--coordinator", metavar="HOST:PORT", help="the first process, for processes started by hand")
+    group.add_argument("--num-processes", type=at_least_one, metavar="N", help="the number of them")
+    group.add_argument("--process-id", type=int, metavar="I", help="the number of this one, from 0")
+    group.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
+
+
+def in_group(options: argparse.Namespace, arguments: Sequence[str], run: Callable[[argparse.Namespace], int]) -> int:
+    """Run a command alone, as one of several processes, or as the supervisor of several. Return the exit code."""
+    from sparrow import processes
+
+    try:
+        if options.processes > 1 and not options.supervised:
+            return _supervised(options, arguments)
+        _join(options)
+    except (processes.JoinError, Mistake) as error:
+        return error_lines(error, USER_ERROR)
+    if processes.count() == 1:
+        return run(options)
+    tell_errors_to(_publish)
+    if not processes.is_first():
+        silence()
+    code = _of_several(options, run)
+    _leave(code)
+    return code
+
+
+def _supervised(options: argparse.Namespace, arguments: Sequence[str]) -> int:
+    """Start the command in several processes of this machine."""
+    from sparrow import processes
+
+    if options.coordinator is not None or options.num_processes is not None or options.process_id is not None:
+        raise Mistake("--processes starts all processes; leave --coordinator, --num-processes and --process-id out")
+
+    def command(address: str, number: int) -> list[str]:
+        own = ["--coordinator", address, "--num-processes", str(options.processes), "--process-id", str(number)]
+        return [sys.executable, "-m", "sparrow.cli", *arguments, *own, "--supervised"]
+
+    return processes.supervise(options.processes, command, note)
+
+
+def _join(options: argparse.Namespace) -> None:
+    """Join the other processes, where options or the environment name them."""
+    from sparrow import processes
+
+    if options.supervised:
+        processes.end_with_parent()
+    place = processes.place_of(options.coordinator, options.num_processes, options.process_id)
+    if place is not None:
+        processes.join(place)
+
+
+def _of_several(options: argparse.Namespace, run: Callable[[argparse.Namespace], int]) -> int:
+    """Run the command: a failure here ends the others, and one of them ends this."""
+    from sparrow import processes, runs
+
+    try:
+        return run(options)
+    except runs.Elsewhere as error:
+        return error_lines(error, processes.ELSEWHERE)
+    except Exception as error:
+        cause = processes.cause()
+        if cause is not None:
+            return error_lines(f"ended by the failure of {cause}", processes.ELSEWHERE)
+        if "Gloo" in str(error) or "UNAVAILABLE" in str(error):
+            reason = str(error).splitlines()[0]
+            return error_lines(f"another process was lost; add --resume to continue ({reason})", processes.ELSEWHERE)
+        traceback.print_exc()
+        processes.report_failure(f"{type(error).__name__}: {error}")
+        return FAILED
+
+
+def _publish(text: str, code: int) -> None:
+    """Make a failure of this process known to the others."""
+    from sparrow import processes
+
+    if code in (FAILED, USER_ERROR):
+        processes.report_failure(text)
+
+
+def _leave(code: int) -> None:
+    """Leave the group; after a failure at once: JAX would wait for the others."""
+    from sparrow import processes
+
+    if not code:
+        processes.leave()
+        return
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    if processes.is_first():
+        time.sleep(2)  # the others read the cause from this process
+    os._exit(code)

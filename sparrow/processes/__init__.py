@@ -1,0 +1,33 @@
+"""Several processes of one run: joining, short messages between them, failures, and the supervisor on one machine.
+
+Arrays travel by JAX's own collectives. Short messages travel through the key-value store of `jax.distributed`, which
+any thread may use, and which works while devices are busy or a process fails.
+"""
+
+from sparrow.processes.failing import ELSEWHERE, cause, report_failure, watch
+from sparrow.processes.joining import JoinError, Place, join, leave, place_of, want_cpu_devices
+from sparrow.processes.supervising import end_with_parent, supervise
+from sparrow.processes.talking import awaited, count, everyone, index, is_first, led, publish, said_by_all
+
+__all__ = [
+    "ELSEWHERE",
+    "JoinError",
+    "Place",
+    "awaited",
+    "cause",
+    "count",
+    "end_with_parent",
+    "everyone",
+    "index",
+    "is_first",
+    "join",
+    "leave",
+    "led",
+    "place_of",
+    "publish",
+    "report_failure",
+    "said_by_all",
+    "supervise",
+    "want_cpu_devices",
+    "watch",
+]

@@ -1,0 +1,164 @@
+"""`supervise`: the processes of one machine, started, watched and ended together."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import IO, Any, Final
+
+from sparrow.processes.failing import ELSEWHERE
+
+PATIENCE: Final = 20.0
+"""Seconds that the others have to end after one process has failed."""
+SHOWN: Final = 20
+"""Lines of a failed process that are shown."""
+
+
+class _Child:
+    """One process: its number, its handle, and a file with its errors."""
+
+    def __init__(self, number: int, command: Sequence[str], environment: dict[str, str]) -> None:
+        self.number = number
+        self.errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
+        first = number == 0
+        self.handle = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,  # closed when the supervisor ends, also by SIGKILL
+            stdout=None if first else subprocess.DEVNULL,
+            stderr=None if first else self.errors,
+            env=environment,
+            start_new_session=True,  # Ctrl-C reaches the supervisor alone, which passes it on
+        )
+
+    def failure(self) -> str:
+        """Return what became of it, in one line."""
+        code = self.handle.returncode
+        if code is not None and code < 0:
+            return f"process {self.number} was ended by {signal.Signals(-code).name}"
+        return f"process {self.number} ended with code {code}"
+
+    def last_lines(self) -> list[str]:
+        """Return the last lines that it wrote to its standard error."""
+        self.errors.seek(0)
+        return self.errors.read().decode("utf-8", "replace").splitlines()[-SHOWN:]
+
+
+def supervise(count: int, command: Callable[[str, int], Sequence[str]], log: Callable[[str], None]) -> int:
+    """Run ``count`` processes to their end; when one fails, end all of them. Return the exit code.
+
+    The output of the first process is passed on. Others are shown where they fail.
+
+    Args:
+      count: the number of processes.
+      command: returns the command of a process, from the address of the first one and its own number.
+      log: receives a line for a failure.
+    """
+    address = f"127.0.0.1:{free_port()}"
+    devices = _device_lists(count)
+    children: list[_Child] = []
+    with _passed_on(children):
+        try:
+            for number in range(count):
+                environment = {**os.environ, **({} if devices is None else {"CUDA_VISIBLE_DEVICES": devices[number]})}
+                children.append(_Child(number, command(address, number), environment))
+            failed = _first_failure(children)
+            if failed is None:
+                return 0
+            _wait(children, time.monotonic() + PATIENCE)
+            return _shown(_culprit(failed, children), log)
+        finally:
+            for child in children:
+                if child.handle.poll() is None:
+                    child.handle.kill()
+                    child.handle.wait()
+
+
+def free_port() -> int:
+    """Return a port of the loopback interface that is free now."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        return int(held.getsockname()[1])
+
+
+def _first_failure(children: Sequence[_Child]) -> _Child | None:
+    """Wait until one fails, and return it; or None once all have ended well."""
+    while True:
+        codes = {child.number: child.handle.poll() for child in children}
+        for child in children:
+            if codes[child.number] not in (None, 0):
+                return child
+        if all(code == 0 for code in codes.values()):
+            return None
+        time.sleep(0.1)
+
+
+def _wait(children: Sequence[_Child], deadline: float) -> None:
+    while any(child.handle.poll() is None for child in children) and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
+def _culprit(first: _Child, children: Sequence[_Child]) -> _Child:
+    """Return the process to blame: the first that failed, unless it ended because of another."""
+    if first.handle.returncode != ELSEWHERE:
+        return first
+    own = [child for child in children if child.handle.poll() not in (None, 0, ELSEWHERE)]
+    return own[0] if own else first
+
+
+def _shown(culprit: _Child, log: Callable[[str], None]) -> int:
+    code = int(culprit.handle.returncode)
+    for line in culprit.last_lines():
+        log(line)
+    if code < 0 or culprit.number:
+        log(f"{culprit.failure()}; all {'others' if code < 0 else 'processes'} were ended")
+    return 128 - code if code < 0 else code
+
+
+@contextlib.contextmanager
+def _passed_on(children: Sequence[_Child]) -> Iterator[None]:
+    """Pass Ctrl-C and SIGTERM on to the processes, which save and end."""
+
+    def send(number: int, frame: FrameType | None) -> Any:
+        for child in children:
+            if child.handle.poll() is None:
+                child.handle.send_signal(number)
+
+    before = {number: signal.signal(number, send) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _device_lists(count: int) -> list[str] | None:
+    """Return the GPUs of each process, as CUDA_VISIBLE_DEVICES lists them; None where there are too few or none."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = given.split(",") if given else [str(i) for i in range(len(_entries("/proc/driver/nvidia/gpus")))]
+    each = len([name for name in names if name]) // count
+    return [",".join(names[number * each : (number + 1) * each]) for number in range(count)] if each else None
+
+
+def _entries(folder: str) -> list[str]:
+    return os.listdir(folder) if Path(folder).is_dir() else []
+
+
+def end_with_parent() -> None:
+    """Start a thread that ends this process when its standard input is closed: its supervisor is gone."""
+    import threading
+
+    def wait() -> None:
+        with contextlib.suppress(OSError, ValueError):
+            while os.read(0, 1024):
+                pass
+        os._exit(ELSEWHERE)
+
+    threading.Thread(target=wait, name="sparrow-parent", daemon=True).start()

@@ -1,0 +1,90 @@
+"""Short messages between processes. With one process, every function here returns at once."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import jax
+
+T = TypeVar("T")
+
+PATIENCE: Final = 1000
+"""Milliseconds of one attempt to read a message; between attempts, signals are handled."""
+
+_numbers = itertools.count()  # all processes exchange the same messages in the same order
+
+
+def client() -> Any:
+    """Return the client of the store, or None where this process is alone."""
+    from jax._src import distributed  # JAX has no public name for it; Orbax uses the same
+
+    return distributed.global_state.client if jax.distributed.is_initialized() else None
+
+
+def index() -> int:
+    """Return the number of this process."""
+    from jax._src import distributed
+
+    return int(distributed.global_state.process_id) if jax.distributed.is_initialized() else 0
+
+
+def count() -> int:
+    """Return the number of processes."""
+    from jax._src import distributed
+
+    return int(distributed.global_state.num_processes) if jax.distributed.is_initialized() else 1
+
+
+def is_first() -> bool:
+    """Return whether this process writes logs and reports."""
+    return index() == 0
+
+
+def publish(key: str, text: str) -> None:
+    """Publish a message."""
+    client().key_value_set(key, text)
+
+
+def awaited(key: str) -> str:
+    """Wait for a message and return it."""
+    while True:
+        try:
+            return str(client().blocking_key_value_get(key, PATIENCE))
+        except jax.errors.JaxRuntimeError as error:
+            if "DEADLINE_EXCEEDED" not in str(error):
+                raise
+
+
+def led(work: Callable[[], T], rebuild: Callable[[str], Exception] = RuntimeError) -> T | None:
+    """Call ``work`` in the first process alone; the others wait for it, and raise ``rebuild(text)`` where it raises.
+
+    All processes call this together. It returns the result in the first process, None in the others.
+    """
+    if count() == 1:
+        return work()
+    key = f"sparrow/led/{next(_numbers)}"
+    if not is_first():
+        if text := awaited(key):
+            raise rebuild(text)
+        return None
+    try:
+        made = work()
+    except Exception as error:
+        publish(key, str(error) or type(error).__name__)
+        raise
+    publish(key, "")
+    return made
+
+
+def said_by_all(value: Any) -> list[Any]:
+    """Return the values of all processes, by their numbers; plain values for JSON. All processes call this together."""
+    return everyone(f"all/{next(_numbers)}", value) if count() > 1 else [value]
+
+
+def everyone(name: str, value: Any) -> list[Any]:
+    """As `said_by_all`, under a name that is used once: any thread may call it."""
+    publish(f"sparrow/{name}/{index()}", json.dumps(value))
+    return [json.loads(awaited(f"sparrow/{name}/{number}")) for number in range(count())]

@@ -1,0 +1,267 @@
+"""`Together`: the batches of a run of several processes, which agree on sizes, on stopping, and on failures.
+
+Every process walks the same order of examples, and routes the examples of its own devices. A vector of integers for
+each batch goes through one small collective, `AHEAD` batches before the batch is used: the room that ids need, requests
+to stop, the end of the data, and failures. So all processes pad alike, and stop after the same step.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+import jax
+import numpy as np
+import numpy.typing as npt
+
+from sparrow import processes
+from sparrow.data import Batch, Pipeline, Prepare
+from sparrow.embedding import RoutedBatch, Shards
+from sparrow.runs.errors import Elsewhere
+from sparrow.runs.loop.feed import Measured, Prepared, Preparer
+
+AHEAD: Final = 3
+"""Batches whose sizes are agreed on before the current one is used: one of them is laid out meanwhile."""
+
+
+class Requests:
+    """Wishes of this process, and decisions of all of them, as of the last batch that was taken.
+
+    Attributes:
+      wants_stop: returns the number of the signal that this process received, or 0.
+      stop: the signal that stops all processes, or 0.
+      seconds: a clock that all processes share.
+    """
+
+    def __init__(self) -> None:
+        self.wants_stop: Callable[[], int] = lambda: 0
+        self.stop = 0
+        self.seconds = 0
+        self._began = time.monotonic()
+
+    def status(self) -> tuple[int, int]:
+        """Return the part of the vector that `agreed` reads."""
+        return self.wants_stop(), int(time.monotonic() - self._began)
+
+    def agreed(self, stop: int, seconds: int) -> None:
+        """Take the largest numbers of all processes."""
+        self.stop, self.seconds = stop, seconds
+
+
+class _Status(NamedTuple):
+    """The first numbers of the vector; of a process, its number + 1, so that errors name it."""
+
+    stop: int
+    seconds: int
+    going: int
+    ended: int
+    failed: int
+    most: int
+    least: int  # negative: the largest of all is the fewest examples
+
+
+class _Slot(NamedTuple):
+    """A batch, if there is one, with the position after it; and the vector on its way."""
+
+    routed: Measured | None
+    position: dict[str, Any]
+    epochs_begun: int
+    skipped: int
+    vector: jax.Array
+
+
+class _Route(Prepare[Measured]):
+    """The work of the pipeline's threads: everything but the layout, which needs the agreed sizes."""
+
+    def __init__(self, preparer: Preparer) -> None:
+        self._preparer = preparer
+
+    def measure(self, batch: Batch) -> Measured:
+        """Route a batch."""
+        return self._preparer.route(batch)
+
+    def finish(self, measured: Measured) -> Measured:
+        """Return it."""
+        return measured
+
+
+class Together:
+    """Batches of a pipeline, with the pipeline's interface as far as the loop uses it.
+
+    Attributes:
+      requests: requests and decisions, which several objects may share.
+      is_idle: as of the pipeline.
+      interrupted: of no use here: a process that waits for data is stopped with the others.
+    """
+
+    def __init__(self, pipeline: Pipeline[Any], preparer: Preparer) -> None:
+        assert preparer.embedder.shards is not None
+        pipeline.prepare = _Route(preparer)
+        self.requests = Requests()
+        self.interrupted: Callable[[], bool] = lambda: False
+        self._pipeline, self._preparer, self._shards = pipeline, preparer, preparer.embedder.shards
+        self._needs = len(preparer.embedder.stacks)
+        self._error: Exception | None = None
+        self._at: _Slot | None = None
+
+    @property
+    def ahead(self) -> int:
+        """As of the pipeline."""
+        return self._pipeline.ahead + AHEAD
+
+    @property
+    def waited(self) -> float:
+        """As of the pipeline."""
+        return self._pipeline.waited
+
+    @property
+    def is_idle(self) -> Callable[[], bool]:
+        """As of the pipeline."""
+        return self._pipeline.is_idle
+
+    @is_idle.setter
+    def is_idle(self, is_idle: Callable[[], bool]) -> None:
+        self._pipeline.is_idle = is_idle
+
+    @property
+    def skipped(self) -> int:
+        """Malformed rows that were left out up to the last batch that was taken."""
+        return self._pipeline.skipped if self._at is None else self._at.skipped
+
+    @property
+    def epochs_begun(self) -> int:
+        """As of the pipeline, at the last batch that was taken."""
+        return self._pipeline.epochs_begun if self._at is None else self._at.epochs_begun
+
+    def position(self) -> dict[str, Any]:
+        """Return the position after the last batch that was taken."""
+        return self._pipeline.position() if self._at is None else self._at.position
+
+    def __iter__(self) -> Iterator[Prepared]:
+        self._error, self._at = None, None
+        slots: deque[_Slot] = deque()
+        with contextlib.ExitStack() as stack:
+            worker = stack.enter_context(concurrent.futures.ThreadPoolExecutor(1, "sparrow-layout"))
+            batches: Any = stack.enter_context(contextlib.closing(iter(self._pipeline)))  # type: ignore[type-var]
+            layout: concurrent.futures.Future[Prepared] | None = None
+            # Every process starts the same number of collectives, also after its data has ended or failed.
+            slots.extend(self._next(batches) for _ in range(AHEAD))
+            slot = slots.popleft()
+            fitted = self._fitted(slot)
+            while fitted is not None:
+                layout = layout or worker.submit(self._preparer.finish, fitted[0])
+                slots.append(self._next(batches))
+                following = slots.popleft()
+                next_fitted = self._decided(following)
+                next_layout = None
+                if next_fitted is not None and not isinstance(next_fitted, Exception):
+                    next_layout = worker.submit(self._preparer.finish, next_fitted[0])
+                self._at = slot
+                self.requests.agreed(*fitted[1][:2])
+                yield layout.result()
+                if isinstance(next_fitted, Exception):
+                    raise next_fitted
+                slot, fitted, layout = following, next_fitted, next_layout
+
+    def _next(self, batches: Iterator[Measured]) -> _Slot:
+        """Take a batch from the pipeline, and start the collective for it."""
+        routed = None
+        if self._error is None:
+            try:
+                routed = next(batches, None)
+            except Exception as error:  # every process must hear of it
+                self._error = error
+        number = processes.index() + 1
+        needs: npt.NDArray[np.int32] = np.zeros(0, np.int32)
+        size = 0
+        if routed is not None:
+            assert isinstance(routed.ids, RoutedBatch)
+            needs, size = routed.ids.needs, len(routed.batch)
+        stop, seconds = self.requests.status()
+        status = _Status(
+            stop,
+            seconds,
+            going=number if routed is not None else 0,
+            ended=number if routed is None and self._error is None else 0,
+            failed=number if self._error is not None else 0,
+            most=size,
+            least=-size,
+        )
+        length = len(_Status._fields) + 5 * self._needs
+        vector = np.zeros(length, np.int32)
+        vector[: len(status)] = status
+        vector[len(status) : len(status) + len(needs)] = needs
+        started = largest(self._shards, vector)
+        pipeline = self._pipeline
+        return _Slot(routed, pipeline.position(), pipeline.epochs_begun, pipeline.skipped, started)
+
+    def _decided(self, slot: _Slot) -> tuple[Measured, _Status] | Exception | None:
+        try:
+            return self._fitted(slot)
+        except Exception as error:  # raised after the batch before it
+            return error
+
+    def _fitted(self, slot: _Slot) -> tuple[Measured, _Status] | None:
+        """Return the batch with its room, and the decisions; None at the end of the data in all processes."""
+        vector = np.asarray(slot.vector)
+        status = _Status(*map(int, vector[: len(_Status._fields)]))
+        if status.failed:
+            raise self._failure(status.failed - 1)
+        if status.ended and status.going:
+            text = f"the data of process {status.ended - 1} ended before that of process {status.going - 1}"
+            raise Elsewhere(f"{text}; give all processes the same files")
+        if status.most != -status.least:
+            text = f"a batch has {-status.least} examples in one process and {status.most} in another"
+            raise Elsewhere(f"{text}; give all processes the same files")
+        if slot.routed is None:
+            return None
+        needs = self._preparer.embedder.sharded.settle(vector[len(status) :])
+        return self._preparer.fit(slot.routed, needs), status
+
+    def _failure(self, number: int) -> Exception:
+        key = "sparrow/data/{}"
+        if self._error is not None:
+            with contextlib.suppress(jax.errors.JaxRuntimeError):  # it was published before
+                processes.publish(key.format(processes.index()), str(self._error) or type(self._error).__name__)
+            return self._error
+        return Elsewhere(f"process {number}: {processes.awaited(key.format(number))}")
+
+
+def batches_of(pipeline: Pipeline[Any], preparer: Preparer) -> Pipeline[Prepared] | Together:
+    """Return the batches that a preparer makes of a pipeline, together with the other processes, if there are any."""
+    if preparer.embedder.shards is not None and preparer.embedder.shards.processes > 1:
+        return Together(pipeline, preparer)
+    pipeline.prepare = preparer
+    return pipeline
+
+
+def agreed(preparer: Preparer, routed: Measured) -> Measured:
+    """Return a batch with the room that all processes agree on, which call this together; waits for them."""
+    shards = preparer.embedder.shards
+    assert shards is not None
+    assert isinstance(routed.ids, RoutedBatch)
+    needs = np.asarray(largest(shards, routed.ids.needs))
+    return preparer.fit(routed, preparer.embedder.sharded.settle(needs))
+
+
+def largest(shards: Shards, vector: npt.NDArray[np.int32]) -> jax.Array:
+    """Start to find the largest of each number over all processes, which call this together."""
+    parts = shards.put_parts(np.repeat(vector[None], len(shards.local), axis=0))
+    made: jax.Array = _largest(shards, parts)
+    return made
+
+
+def _max(shards: Shards, parts: jax.Array) -> jax.Array:
+    def local(part: jax.Array) -> jax.Array:
+        return jax.lax.pmax(part[0], shards.axes)  # type: ignore[no-untyped-call, no-any-return]
+
+    made: jax.Array = shards.each(local, shards.split, _REPLICATED)(parts)
+    return made
+
+
+_REPLICATED = jax.sharding.PartitionSpec()  # type: ignore[no-untyped-call]
+_largest = jax.jit(_max, static_argnums=0)

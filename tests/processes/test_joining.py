@@ -1,0 +1,59 @@
+"""The place of a process in its group, from options and environments."""
+
+import pytest
+
+from sparrow.processes import JoinError, Place, place_of
+
+TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
+
+
+def test_options_come_before_the_environment():
+    assert place_of("a:1", 2, 1, environment=TORCHRUN) == Place("a:1", 2, 1)
+
+
+def test_torchrun():
+    assert place_of(environment=TORCHRUN) == Place("10.0.0.1:29500", 4, 3)
+    shared = {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    assert place_of(environment={**TORCHRUN, **shared}) == Place("10.0.0.1:29501", 4, 3, (1,))
+    assert place_of(environment={**TORCHRUN, "WORLD_SIZE": "1", "RANK": "0"}) is None
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"SLURM_NTASKS": "2", "SLURM_PROCID": "1"},
+        {"OMPI_COMM_WORLD_SIZE": "2"},
+        {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "JOB_COMPLETION_INDEX": "0"},
+        {"TPU_WORKER_HOSTNAMES": "a,b"},
+    ],
+)
+def test_clusters_are_left_to_jax(environment):
+    assert place_of(environment=environment) == Place()
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [{}, {"SLURM_NTASKS": "1", "SLURM_PROCID": "0"}, {"SLURM_NTASKS": "8"}, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}],
+)
+def test_one_process_stays_alone(environment):
+    assert place_of(environment=environment) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (("a:1", 2, None), "--process-id: missing"),
+        ((None, 2, 1), "--coordinator: missing"),
+        (("nowhere", 2, 1), "--coordinator must be HOST:PORT"),
+        (("a:99999", 2, 1), "--coordinator must be HOST:PORT"),
+        (("a:1", 2, 2), "--process-id must be 0 to 1 with 2 processes, got 2"),
+    ],
+)
+def test_mistakes(given, text):
+    with pytest.raises(JoinError, match=text.replace("(", r"\(")):
+        place_of(*given, environment={})
+
+
+def test_torchrun_with_nonsense():
+    with pytest.raises(JoinError, match="must be integers"):
+        place_of(environment={**TORCHRUN, "RANK": "first"})

@@ -1,0 +1,134 @@
+"""Runs of several processes: the bits of one process with as many devices, faults, other topologies."""
+
+import os
+import signal
+import subprocess
+import time
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sparrow.checkpoint import saved_steps
+from tests.runs.cases import IDS, NAMES
+from tests.runs.groups import LIMIT, command, content, gap, run, same, train, written
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Runs that the tests compare: of 2 processes with a device each, and of one process with both."""
+    folder = tmp_path_factory.mktemp("processes")
+    os.environ.setdefault("SPARROW_TEST_CACHE", str(tmp_path_factory.mktemp("cache")))
+    train(folder / "two", processes=2, devices=2)
+    train(folder / "one", processes=1, devices=2)
+    return folder
+
+
+def test_two_processes_give_the_bits_of_one(folder):
+    for step in (2, 4, 6):
+        assert same(content(folder / "two", step), content(folder / "one", step)), step
+    assert (folder / "two" / "report.html").is_file()
+    assert len((folder / "two" / "metrics.jsonl").read_text().splitlines()) == 4
+
+
+def test_files_are_those_of_one_process(folder):
+    names = [path.name for path in sorted((folder / "one" / "checkpoints" / "6" / "tables").iterdir())]
+    for name in names:
+        tables = [(folder / run_of / "checkpoints" / "6" / "tables" / name).read_bytes() for run_of in ("one", "two")]
+        assert tables[0] == tables[1], name
+
+
+def test_stopped_and_resumed(folder):
+    """Also by one process with the devices of both."""
+    for name, processes in (("again", 2), ("moved", 1)):
+        train(folder / name, "train.steps=3", processes=2, devices=2)
+        train(folder / name, processes=processes, devices=2, options=["--resume"])
+        assert same(content(folder / name), content(folder / "two")), name
+
+
+def test_evaluation_prediction_and_export(folder):
+    results = [
+        run("eval", folder / name, processes=p, devices=2)[1].splitlines() for name, p in (("two", 2), ("one", 1))
+    ]
+    assert results[0][-3:] == results[1][-3:]
+    pq.write_table(pa.table({name: np.arange(29) % IDS for name in NAMES}), folder / "in.parquet")
+    for processes in (1, 2):
+        output = folder / f"out-{processes}.parquet"
+        code, text = run("predict", folder / "two", folder / "in.parquet", output, processes=processes, devices=2)
+        assert code == 0, text
+    made = [pq.read_table(folder / f"out-{p}.parquet")["prediction"].to_numpy() for p in (1, 2)]
+    assert len(made[0]) == 29
+    np.testing.assert_allclose(made[0], made[1], rtol=1e-6)
+    code, text = run("export", folder / "two", folder / "export", processes=2, devices=2)
+    assert code == 0, text
+    code, text = run("predict", folder / "export", folder / "in.parquet", folder / "served.parquet")
+    assert code == 0, text
+    np.testing.assert_allclose(pq.read_table(folder / "served.parquet")["prediction"].to_numpy(), made[0], rtol=1e-5)
+
+
+def test_other_topologies_agree_to_rounding(folder):
+    """Sums of dense gradients over more than two devices are in another order between processes."""
+    train(folder / "2x2", processes=2, devices=4)
+    train(folder / "1x4", processes=1, devices=4)
+    assert gap(content(folder / "2x2"), content(folder / "1x4")) < 1e-5
+    assert gap(content(folder / "2x2"), content(folder / "one")) < 1e-5
+
+
+def started(folder, *overrides, options=(), processes=2, devices=2):
+    path = written(folder.with_name(f"{folder.name}-config"), *overrides, f"train.mesh.data={devices}")
+    given, held = command("train", path, "--model-dir", folder, *options, processes=processes)
+    return subprocess.Popen(given, env=held, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def children(process):
+    """The process ids of the group, in order of their numbers."""
+    found = {}
+    for name in os.listdir("/proc"):
+        if name.isdecimal():
+            try:
+                with open(f"/proc/{name}/stat") as stat, open(f"/proc/{name}/cmdline") as line:
+                    parent, words = int(stat.read().rpartition(")")[2].split()[1]), line.read().split("\0")
+            except OSError:
+                continue
+            if parent == process.pid and "--process-id" in words:
+                found[int(words[words.index("--process-id") + 1])] = int(name)
+    return [found[number] for number in sorted(found)]
+
+
+def wait_for(condition):
+    end = time.monotonic() + LIMIT
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+LONG = ("train.steps=2000", "data.train.impressions=200000", "train.log_every_steps=1000")
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_signal_to_one_process_ends_all(folder, tmp_path, victim, number):
+    run_folder = tmp_path / "run"
+    process = started(run_folder, *LONG)
+    wait_for(lambda: saved_steps(run_folder / "checkpoints"))
+    group = children(process)
+    assert len(group) == 2
+    began = time.monotonic()
+    os.kill(group[victim], number)
+    output, _ = process.communicate(timeout=LIMIT)
+    assert time.monotonic() - began < 30
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in group)
+    if number == signal.SIGKILL:
+        assert process.returncode == 137, output
+        assert f"process {victim} was ended by SIGKILL" in output
+    else:
+        assert process.returncode == 143, output
+        assert "stopped by SIGTERM after step" in output
+    steps = saved_steps(run_folder / "checkpoints")
+    content(run_folder, steps[0])  # complete, with its checksums
+    assert not [path for path in (run_folder / "checkpoints").iterdir() if not path.name.isdecimal()] or number == 9
+    train(run_folder, *LONG, f"train.steps={steps[0] + 2}", processes=2, devices=2, options=["--resume"])
+    assert saved_steps(run_folder / "checkpoints")[0] == steps[0] + 2
