@@ -18,6 +18,8 @@ from sparrow.processes.failing import ELSEWHERE
 
 PATIENCE: Final = 20.0
 """Seconds that the others have to end after one process has failed."""
+FAILED: Final = 1
+"""The exit code where all processes ended because of each other."""
 SHOWN: Final = 20
 """Lines of a failed process that are shown."""
 
@@ -110,7 +112,8 @@ def _culprit(first: _Child, children: Sequence[_Child]) -> _Child:
     if first.handle.returncode != ELSEWHERE:
         return first
     own = [child for child in children if child.handle.poll() not in (None, 0, ELSEWHERE)]
-    return own[0] if own else first
+    told = [child for child in children if child.handle.poll() == ELSEWHERE]  # all know the cause, such as unequal data
+    return (own or told)[0]
 
 
 def _shown(culprit: _Child, log: Callable[[str], None]) -> int:
@@ -119,7 +122,7 @@ def _shown(culprit: _Child, log: Callable[[str], None]) -> int:
         log(line)
     if code < 0 or culprit.number:
         log(f"{culprit.failure()}; all {'others' if code < 0 else 'processes'} were ended")
-    return 128 - code if code < 0 else code
+    return 128 - code if code < 0 else FAILED if code == ELSEWHERE else code
 
 
 @contextlib.contextmanager

@@ -3,7 +3,9 @@
 import os
 import signal
 import subprocess
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +14,7 @@ import pytest
 
 from sparrow.checkpoint import saved_steps
 from tests.runs.cases import IDS, NAMES
-from tests.runs.groups import LIMIT, command, content, gap, run, same, train, written
+from tests.runs.groups import LIMIT, command, content, environment, gap, run, same, train, written
 
 pytestmark = pytest.mark.slow
 
@@ -132,3 +134,40 @@ def test_a_signal_to_one_process_ends_all(folder, tmp_path, victim, number):
     assert not [path for path in (run_folder / "checkpoints").iterdir() if not path.name.isdecimal()] or number == 9
     train(run_folder, *LONG, f"train.steps={steps[0] + 2}", processes=2, devices=2, options=["--resume"])
     assert saved_steps(run_folder / "checkpoints")[0] == steps[0] + 2
+
+
+CAUSES = {
+    "exception": "ZeroDivisionError: a mistake in this process",
+    "short_data": "ended before that of process",
+    "bad_read": "Input/output error",
+    "full_disk": "the disk is full",
+}
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("fault", CAUSES)
+def test_a_fault_in_one_process_ends_all(folder, tmp_path, fault, victim):
+    """With its cause, nothing half committed, and `--resume` goes on to the same bits."""
+    run_folder = tmp_path / "run"
+    path = written(tmp_path / "config", "train.mesh.data=2")
+    program = Path(__file__).with_name("group_victim.py")
+    arguments = [sys.executable, str(program), fault, str(victim), "train", str(path), "--model-dir", str(run_folder)]
+    code = f"""
+import sys
+from sparrow.processes import supervise
+def command(address, number):
+    own = ["--coordinator", address, "--num-processes", "2", "--process-id", str(number), "--supervised"]
+    return [*{arguments!r}, *own]
+sys.exit(supervise(2, command, lambda line: print(line, file=sys.stderr)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=LIMIT
+    )
+    assert done.returncode == 1, done.stderr
+    assert CAUSES[fault] in done.stderr, done.stderr
+    checkpoints = run_folder / "checkpoints"
+    assert not [entry.name for entry in checkpoints.iterdir() if not entry.name.isdecimal()]
+    for step in saved_steps(checkpoints):
+        content(run_folder, step)
+    train(run_folder, processes=2, devices=2, options=["--resume"])
+    assert same(content(run_folder), content(folder / "two"))

@@ -90,4 +90,6 @@ class CompiledIdMap(IdMap):
 
 
 def _at(array: npt.NDArray[Any]) -> ctypes.c_void_p:
-    return ctypes.c_void_p(array.__array_interface__["data"][0])
+    pointer = ctypes.c_void_p(array.__array_interface__["data"][0])
+    pointer.array = array  # type: ignore[attr-defined]  # stays alive as long as the pointer: it may be a temporary
+    return pointer

@@ -69,4 +69,6 @@ def take_bags(
 
 def address(array: npt.NDArray[Any]) -> ctypes.c_void_p:
     """Return the array's memory, as compiled code takes it."""
-    return ctypes.c_void_p(array.__array_interface__["data"][0])
+    pointer = ctypes.c_void_p(array.__array_interface__["data"][0])
+    pointer.array = array  # type: ignore[attr-defined]  # stays alive as long as the pointer: it may be a temporary
+    return pointer
