@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparrow import exports, plan, runs, serving
+from sparrow import exports, runs, serving
 from sparrow.config import ConfigError
 from sparrow.data import DataError
 from tests.runs.cases import IDS, NAMES, case
@@ -119,7 +119,6 @@ def refusals(folder):
         "axis": message(lambda: case("train.mesh.rows=2")),
         "none": message(lambda: case("train.mesh.data=0")),
         "dynamic": message(lambda: train(None, f"data.features[0]={json.dumps(dynamic)}", mesh=2)),
-        "plan": message(lambda: plan.plan(case(*SMALL, "train.mesh.data=2"))),
     }
 
 

@@ -1,0 +1,66 @@
+"""Plans over many devices: rows add up, traffic is that of a real mesh, balance and refusals."""
+
+import json
+
+import pytest
+
+from sparrow import config, plan
+from sparrow.cli import main
+from sparrow.config import ConfigError
+from sparrow.plan.many import Links, spread
+from tests.runs.cases import case
+
+SMALL = ("train.batch_size=256", "train.steps=4", "data.evaluate=null", "data.features[0].num_buckets=5000")
+
+
+@pytest.fixture(scope="module")
+def planned():
+    return plan.plan(case(*SMALL))
+
+
+def test_memory_divides_and_traffic_grows(planned):
+    made = {n: spread(case(*SMALL), planned, n) for n in (1, 2, 8, 64)}
+    tables = {n: one.tables for n, one in made.items()}
+    assert tables[1] == sum(table.total for table in planned.tables)
+    for n in (2, 8):
+        assert tables[1] / n <= tables[n] <= tables[1] / n * 1.2 + 64 * n
+    assert made[1].sent == 0
+    assert made[2].sent > 0
+    assert all(one.exchange in ("pooled", "rows") for one in made[8].stacks.values())
+    assert all(one.fullest >= 1 and 0 <= one.padding < 1 for one in made[8].stacks.values())
+    assert made[8].seconds > 0
+
+
+def test_bytes_between_processes(planned):
+    alone, many = (spread(case(*SMALL), planned, 8, processes) for processes in (1, 4))
+    assert alone.between == 0
+    assert many.inside + many.between == alone.inside
+    assert many.between == pytest.approx(alone.inside * 6 / 7, abs=1)
+
+
+def test_time_follows_the_given_rates(planned):
+    slow, fast = (
+        spread(case(*SMALL), planned, 8, 2, Links(link=1e9, network=rate, latency=1e-6)) for rate in (1e6, 1e9)
+    )
+    assert slow.exchange_seconds == pytest.approx(slow.between * 4 / 1e6)
+    assert slow.seconds > fast.seconds
+    assert slow.latency_seconds == pytest.approx((3 * len(slow.stacks) + 1) * 1e-6)
+
+
+def test_refusals(planned):
+    with pytest.raises(ConfigError, match="8 devices cannot be shared evenly by 3 processes"):
+        spread(case(*SMALL), planned, 8, 3)
+    with pytest.raises(ConfigError, match="256 examples cannot be split evenly over 5 devices"):
+        spread(case(*SMALL), planned, 5)
+
+
+def test_command(tmp_path, capsys):
+    path = tmp_path / "config.yaml"
+    path.write_text(config.dumps(case(*SMALL, "train.mesh.data=4")))
+    assert main(["plan", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["spread"]["devices"] == 4
+    assert main(["plan", str(path), "--devices", "8", "--processes", "2", "--network", "3"]) == 0
+    shown = capsys.readouterr().out
+    assert "Traffic of 8 devices in 2 processes" in shown
+    assert "Memory of a device" in shown
+    assert main(["plan", str(path), "--devices", "7"]) == 2
