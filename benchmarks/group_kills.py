@@ -26,7 +26,14 @@ from tests.runs.groups import command, content, same, train, written
 from tests.runs.test_processes import children
 
 LIMIT = 30.0
-OVERRIDES = ("train.steps=60", "data.train.impressions=4096", "train.checkpoint={every_steps: 3}", "train.mesh.data=2")
+STEPS = 4000
+OVERRIDES = (
+    f"train.steps={STEPS}",
+    "train.log_every_steps=500",
+    "train.checkpoint={every_steps: 40}",
+    "evaluate.every_steps=500",
+    "train.mesh.data=2",
+)
 
 
 def kill_once(folder: pathlib.Path, config: pathlib.Path, rng: random.Random, longest: float) -> tuple[str, float]:
@@ -65,7 +72,7 @@ def main() -> None:
             slowest, killed = max(slowest, seconds), killed + (seconds > 0)
             at = saved_steps(folder / "run" / "checkpoints")[:1]
             print(f"kill {killed}: {phase}, all ended after {seconds:.1f} s, newest checkpoint {at}", flush=True)
-            if seconds == 0.0 and at == [60]:
+            if seconds == 0.0 and at == [STEPS]:
                 break  # the run is complete
         train(folder / "run", *OVERRIDES, processes=2, devices=2, options=["--resume"])
         equal = same(content(folder / "run"), content(folder / "whole"))
