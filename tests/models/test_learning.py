@@ -160,6 +160,38 @@ def augmented(outputs, item_ids):
     return in_batch(outputs, item_ids) + sum(losses.reduce(values) for values in extra_losses(outputs).values())
 
 
+@pytest.mark.slow
+def test_dat_knows_users_by_their_augmented_vectors():
+    """All users look alike: two plain towers rank as for one user, augmented vectors learn what each of them chose."""
+    towers = {
+        "user_tower": {"input": "user", "mlp": {"hidden_units": [16]}},
+        "item_tower": {"input": "item", "mlp": {"hidden_units": [16]}},
+        "output_dim": 8,
+        "similarity": "cosine",
+    }
+    rows = {"constant": (1, 8), "item_id": (ITEMS, 8), "user_augment": (USERS, 8), "item_augment": (ITEMS, 8)}
+    groups = {"user": ["constant"], "item": ["item_id"]}
+    augments = {"user augment": ["user_augment"], "item augment": ["item_augment"]}
+
+    def hit_rate(record, names, groups, loss):
+        trainer = Trainer({**towers, **record}, {name: rows[name] for name in names}, groups, loss=loss)
+
+        def ids(users, items):
+            every = {"constant": 0 * users, "user_augment": users, "item_id": items, "item_augment": items}
+            return {name: every[name] for name in names}
+
+        for seed in range(120):
+            users, items = choices(seed, 128)
+            trainer.train(ids(users, items), {}, items)
+        users, items = np.arange(USERS), np.resize(np.arange(ITEMS), USERS)
+        outputs = trainer.predict(ids(users, items), {})
+        best = (np.asarray(outputs["query"]) @ np.asarray(outputs["item"])[:ITEMS].T).argmax(axis=1)
+        return (best % CLUSTERS == users % CLUSTERS).mean()
+
+    assert hit_rate(DAT, list(rows), {**groups, **augments}, augmented) > 0.9
+    assert hit_rate({"name": "dssm_v2"}, list(rows)[:2], groups, in_batch) < 0.3
+
+
 DAT = {"name": "dat", "user_augment": "user augment", "item_augment": "item augment", "negatives": "in_batch"}
 
 

@@ -160,7 +160,47 @@ def test_hstu_learns_whether_the_candidate_was_the_last():
 @pytest.mark.slow
 def test_tdm_knows_the_window():
     tdm = {"name": "tdm", "windows_len": [3, 3], "attn_mlp": units(32), "final": units(32, 16)}
-    assert auc_of_histories(tdm, {"history": ["item", "clicks"]}, steps=400) > 0.9
+    attending = auc_of_histories(tdm, {"history": ["item", "clicks"]}, steps=400)
+    assert attending > 0.9
+    pooled = {"name": "multi_tower", "towers": [{"input": "all"}], "final": units(32, 16)}
+    assert auc_of_histories(pooled, {"all": ["item", "pooled"]}, steps=400) < attending - 0.05
+
+
+SUCCESSOR = np.random.default_rng(1).permutation(ITEMS)
+
+
+def successors(seed):
+    """The item chosen follows from the last one of the history, whatever else is in it."""
+    acts, numbers, (seen, lengths) = histories(seed, lambda seen, lengths, candidate: (seen, lengths))
+    chosen = SUCCESSOR[seen[np.arange(BATCH), lengths - 1]]
+    return {**acts, "item": VECTORS[chosen]}, numbers, chosen
+
+
+def next_item_is_found(record, groups):
+    """Train on the softmax over the batch's items; return how often the nearest of all items is the one chosen."""
+    used = {name: DIM for name in ("item", "pooled") if any(name in names for names in groups.values())}
+    sequences = {"clicks": DIM} if any("clicks" in names for names in groups.values()) else {}
+
+    def batches(seed):
+        acts, numbers, chosen = successors(seed)
+        return {name: acts[name] for name in (*used, *sequences)}, numbers, chosen
+
+    inputs = Inputs(used, groups=groups, sequences=sequences)
+    outputs, chosen = trained(record, inputs, batches, 400, softmax_of_items)
+    item = np.asarray(outputs["item"])
+    vectors = np.stack([item[chosen == i].mean(axis=0) if (chosen == i).any() else -item[0] for i in range(ITEMS)])
+    return ((np.asarray(outputs["query"]) @ vectors.T).argmax(axis=1) == chosen).mean()
+
+
+@pytest.mark.slow
+def test_hstu_match_knows_the_order():
+    item = {"input": "items", "mlp": units(16)}
+    both = {"item_tower": item, "output_dim": 16, "similarity": "cosine"}
+    hstu = {"name": "hstu_match", "hstu": {**STU, "attn_num_layers": 2}, "history_input": "history", **both}
+    dssm = {"name": "dssm_v2", "user_tower": {"input": "users", "mlp": units(32)}, **both}
+    ordered = next_item_is_found(hstu, {"history": ["clicks"], "items": ["item"]})
+    assert ordered > 0.8
+    assert next_item_is_found(dssm, {"users": ["pooled"], "items": ["item"]}) < ordered - 0.2
 
 
 def interests(seed, item_in_history=True):
@@ -233,6 +273,59 @@ def test_pepnet_turns_with_the_domain():
     acts, groups = {"item": DIM, "page": 2}, {"all": ["item"], "domain": ["page"], "uia": ["page"]}
     outputs, labels = trained(record, Inputs(acts, groups=groups), domains, 250)
     assert auc(outputs["click"], labels["click"]) > 0.9
+
+    def renamed(seed):
+        acts, numbers, labels = domains(seed)
+        return acts, numbers, {"logits": labels["click"]}
+
+    beside = {"name": "multi_tower", "towers": [{"input": "all"}]}  # the domain as one more feature of a linear model
+    outputs, labels = trained(beside, Inputs(acts, groups={"all": ["item", "page"]}), renamed, 250)
+    assert auc(outputs["logits"], labels["logits"]) < 0.6
+
+
+# ---- several tasks
+
+
+def directions(seed):
+    """Each task depends on a number of its own."""
+    x = np.random.default_rng([seed, 11]).normal(size=(BATCH, 2)).astype(np.float32)
+    return {"item": x}, {}, {"click": (x[:, 0] > 0).astype(np.float32), "buy": (x[:, 1] > 0).astype(np.float32)}
+
+
+@pytest.mark.slow
+def test_ple_keeps_experts_for_each_task():
+    """Experts of one number: a single shared one cannot serve two tasks, one for each can."""
+    narrow = {"hidden_units": [1], "activation": "tanh"}
+    towers = {"task_towers": [{"task": "click"}, {"task": "buy"}]}
+    ple = {"name": "ple", "extraction_networks": [{"expert_num_per_task": 1, "task_expert_net": narrow}], **towers}
+    shared = {"name": "mmoe", "num_experts": 1, "expert_mlp": narrow, **towers}
+
+    def worst(record):
+        inputs = Inputs({"item": 2}, groups={"all": ["item"]})
+        outputs, labels = trained(record, inputs, directions, 250)
+        return min(auc(outputs[task], labels[task]) for task in labels)
+
+    assert worst(ple) > 0.97
+    assert worst(shared) < 0.85
+
+
+@pytest.mark.slow
+def test_dbmtl_reads_the_layers_of_a_related_task():
+    """The layers of a purchase are linear; only through those of the click does it know products."""
+    linear = {"hidden_units": [8], "activation": "none"}
+    click, buy = {"task": "click", "mlp": units(32, 16)}, {"task": "buy"}
+
+    def batches(seed):
+        acts, numbers, labels = products(seed)
+        return acts, numbers, dict.fromkeys(("click", "buy"), labels["logits"])
+
+    def of_buy(tower):
+        record = {"name": "dbmtl", "task_towers": [click, tower]}
+        outputs, labels = trained(record, Inputs(ACTS, groups=ALL), batches, 300)
+        return auc(outputs["buy"], labels["buy"])
+
+    assert of_buy({**buy, "relation_tower_names": ["click"], "relation_mlp": linear}) > 0.85
+    assert of_buy(buy) < 0.6
 
 
 @pytest.mark.slow
