@@ -6,6 +6,7 @@ Arrays and tracers pass as numbers: their values are not known when a record is 
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
 from collections.abc import Iterable
@@ -26,6 +27,27 @@ def is_zero(value: Any) -> bool:
 def is_number(value: Any) -> bool:
     """Return True for a finite Python or NumPy number that is not a bool."""
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def at_step(value: Any, step: Any) -> Any:
+    """Return a number, or the value of a schedule ``step -> value`` at ``step``.
+
+    A function without arguments is called without: once when a step is compiled, whose number it then stays.
+
+    >>> at_step(0.1, 5), at_step(lambda step: 0.1 * step, 5), at_step(lambda: 0.2, 5)
+    (0.1, 0.5, 0.2)
+    """
+    if not callable(value):
+        return value
+    return value(step) if takes_step(value) else value()
+
+
+def takes_step(schedule: Any) -> bool:
+    """Return whether a function takes an argument."""
+    try:
+        return bool(inspect.signature(schedule).parameters)
+    except (TypeError, ValueError):  # a function of compiled code
+        return True
 
 
 def number(

@@ -13,7 +13,7 @@ from sparrow import schedules
 from sparrow.dense.clipping import clip_by_global_norm
 from sparrow.dense.decay import Mask, add_parameters
 from sparrow.dense.registry import OPTIMIZERS, DenseOptimizer
-from sparrow.fields import integer, is_zero, number
+from sparrow.fields import integer, is_zero, number, takes_step
 from sparrow.registry import nearest
 from sparrow.rules import Rule, as_optax
 
@@ -107,6 +107,8 @@ def accumulating(tx: optax.GradientTransformation, accumulate: int) -> optax.Gra
 def as_schedule(learning_rate: LearningRate) -> Schedule:
     """Return a number, a schedule or a schedule's config as a schedule.
 
+    A function without arguments is a schedule whose number a compiled step keeps.
+
     >>> as_schedule(0.5)
     Constant(lr=0.5, ...)
     """
@@ -116,7 +118,7 @@ def as_schedule(learning_rate: LearningRate) -> Schedule:
         number("learning_rate", learning_rate, at_least=0)
         return schedules.constant(learning_rate)
     schedule: Schedule = learning_rate
-    return schedule
+    return schedule if takes_step(schedule) else lambda step: schedule()  # type: ignore[call-arg]
 
 
 def _keep_dtypes(tx: optax.GradientTransformation) -> optax.GradientTransformationExtraArgs:

@@ -16,6 +16,8 @@ def read_arrow(
 
     A missing list is an empty bag, a missing id in a plain column is a bag without an id.
     """
+    if not type(given).__module__.startswith("pyarrow"):  # such as a column of Polars
+        given = pa.chunked_array(given)
     if isinstance(given, pa.ChunkedArray):
         given = given.combine_chunks()
     if not isinstance(given, pa.Array):

@@ -12,6 +12,7 @@ from jax.sharding import Mesh
 
 from sparrow.embedding.dynamic.new_rows import held_rows, put_back, started
 from sparrow.embedding.dynamic.vocabularies import Vocabularies
+from sparrow.embedding.nested import flat_inputs, leaves
 from sparrow.embedding.one_device import OneDevice
 from sparrow.embedding.packing import Group, Measured, PackedBatch
 from sparrow.embedding.row_grads import RowGrads
@@ -23,9 +24,10 @@ from sparrow.embedding.specs import FeatureSpec, TableSpec
 from sparrow.embedding.stacking import Stack, stack_tables
 from sparrow.embedding.state import EmbeddingState
 from sparrow.kernels import Backend, Lookups, choose
-from sparrow.registry import nearest
+from sparrow.registry import answering, nearest
 
 
+@answering
 class Embedder:
     """Lookup of features in tables, and update of the touched rows, each by its table's rule, once per step.
 
@@ -49,7 +51,7 @@ class Embedder:
 
     def __init__(
         self,
-        features: Sequence[FeatureSpec],
+        features: Sequence[FeatureSpec] | Mapping[str, Any],
         backend: str = "auto",
         mesh: Mesh | None = None,
         axis: str | Sequence[str] = "data",
@@ -58,7 +60,8 @@ class Embedder:
         """Stack the tables of ``features``.
 
         Args:
-          features: the features, each with its table.
+          features: the features, each with its table; also nested dicts and lists of them. A feature goes by its own
+            name everywhere, not by its place.
           backend: "auto", "xla", "native" or "cuda".
           mesh: a mesh of devices that tables and batches are spread over; None: one device. Every method then gives
             and takes arrays of the complete batch, split over ``axis``; `pack` takes the examples of this process.
@@ -68,6 +71,7 @@ class Embedder:
             distinct row travels once. "auto": for each stack the one with less traffic in the first batch packed.
         """
         self.features: tuple[FeatureSpec, ...] = _check_features(features)
+        self._names = frozenset(feature.name for feature in self.features)
         self.tables: dict[str, TableSpec] = _collect_tables(self.features)
         self.stacks: tuple[Stack, ...] = stack_tables(list(self.tables.values()))
         self._stack_of = {table.name: stack for stack in self.stacks for table in stack.tables}
@@ -125,7 +129,9 @@ class Embedder:
 
         Args:
           inputs: by feature name: `Ragged`, a list of lists, 1-D ids (one per example), 2-D ids (bags of one length),
-            or an Arrow column of ids or of lists of ids. The bags of an ordered feature are its sequences.
+            object arrays of lists, a column of Arrow, Polars or pandas with ids or lists of ids, or a sparse matrix
+            (SciPy's, or BCOO) with a row per example, a column per id, and weights. The bags of an ordered feature are
+            its sequences. Nested dicts are flattened: a feature is found by its path ("user/id") or its last key.
           capacity: the most ids of a feature in one batch: one number for all features, or numbers by feature name.
             Such features have the same shapes in every batch, so that batches can be stacked for ``jax.lax.scan``. A
             batch that does not fit is an error. A feature of one id per example needs no room besides its batch size.
@@ -138,6 +144,7 @@ class Embedder:
         Ids are routed to the devices that own their rows, with room for all of them: none is ever dropped. Processes
         agree on the room; `measure` gives loops the two halves.
         """
+        inputs = flat_inputs(inputs, self._names)
         if vocabularies is None:
             if dynamic := [name for name, table in self.tables.items() if table.dynamic is not None]:
                 raise ValueError(f"table '{dynamic[0]}' is dynamic: give pack the vocabularies of emb.vocabularies()")
@@ -208,7 +215,7 @@ class Embedder:
         travel with an earlier step, takes the largest of each over all processes, and lays out:
         ``measured.pack(sizes.fit(embedder.sharded.settle(needs)))``.
         """
-        return self._work.measure(inputs)
+        return self._work.measure(flat_inputs(inputs, self._names))
 
     def exchange(self, batch: PackedBatch) -> PackedBatch:
         """Send the ids of a batch to the devices that own their rows; on one device, return the batch.
@@ -349,8 +356,8 @@ class Embedder:
                 raise ValueError(f"act_grads['{name}'] must have the shape {shape}, got {jnp.shape(act_grads[name])}")
 
 
-def _check_features(features: Sequence[FeatureSpec]) -> tuple[FeatureSpec, ...]:
-    features = tuple(features)
+def _check_features(given: Any) -> tuple[FeatureSpec, ...]:
+    features = tuple(leaves(list(given) if not isinstance(given, Mapping) else given))
     if not features:
         raise ValueError("an Embedder needs at least one FeatureSpec")
     seen: set[str] = set()

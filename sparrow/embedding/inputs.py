@@ -1,16 +1,17 @@
-"""Inputs of a feature: from lists, NumPy, Arrow or `Ragged` to checked bags of row numbers."""
+"""Inputs of a feature: from lists, arrays, Arrow, sparse matrices or `Ragged` to checked bags of row numbers."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from sparrow.embedding.hashing import hash_integers
+from sparrow.embedding.sparse_matrices import is_matrix, offsets_of, read_matrix
 from sparrow.embedding.specs import FeatureSpec, TableSpec
 
 Ints: TypeAlias = npt.NDArray[np.integer[Any]]
@@ -33,6 +34,49 @@ class Ragged:
     values: Any
     offsets: Any
     weights: Any = None
+
+    @classmethod
+    def from_lists(cls, values: Iterable[Any], weights: Iterable[Any] | None = None) -> Ragged:
+        """Return the bags of lists of ids, and of lists of their weights. None is an empty bag.
+
+        >>> Ragged.from_lists([[3, 1], [], [4]], [[0.5, 2.0], [], [1.0]]).weights.tolist()
+        [0.5, 2.0, 1.0]
+        """
+        bags = _bags_of("Ragged.from_lists", list(values))
+        if weights is None:
+            return cls(_concatenated(bags), np.cumsum([0, *map(len, bags)]))
+        held = [np.asarray([] if bag is None else bag, np.float32) for bag in weights]
+        if len(held) != len(bags):
+            raise ValueError(f"Ragged.from_lists: {len(bags)} bags need as many lists of weights, got {len(held)}")
+        for i, (bag, own) in enumerate(zip(bags, held, strict=True)):
+            if bag.shape != own.shape:
+                raise ValueError(f"Ragged.from_lists: bag {i} has {len(bag)} ids and weights of shape {own.shape}")
+        return cls(_concatenated(bags), np.cumsum([0, *map(len, bags)]), np.concatenate([*held, np.zeros(0, np.float32)]))
+
+    @classmethod
+    def from_coo(cls, indices: Any, values: Any, dense_shape: Any, weights: Any = None) -> Ragged:
+        """Return the bags of a sparse tensor whose entries are ids: ``values[i]`` belongs to example ``indices[i, 0]``.
+
+        The ids of an example are in the order of their second index.
+
+        >>> Ragged.from_coo([[0, 0], [0, 1], [2, 0]], [3, 1, 4], dense_shape=(3, 2)).to_lists()
+        [[3, 1], [], [4]]
+
+        Args:
+          indices: (N, 2) pairs of example and position.
+          values: (N,) ids.
+          dense_shape: (batch, longest bag).
+          weights: (N,) numbers, or None for all 1.
+        """
+        places, ids = np.asarray(indices).reshape(-1, 2), np.asarray(values)
+        if ids.shape != (len(places),):
+            raise ValueError(f"Ragged.from_coo: {len(places)} indices need as many values, got the shape {ids.shape}")
+        batch = int(dense_shape[0])
+        if len(places) and not (0 <= places[:, 0].min() and places[:, 0].max() < batch):
+            raise ValueError(f"Ragged.from_coo: indices name examples outside 0 to {batch - 1}; check dense_shape")
+        order = np.lexsort((places[:, 1], places[:, 0]))
+        kept = None if weights is None else np.asarray(weights)[order]
+        return cls(ids[order], offsets_of(places[:, 0], batch), kept)
 
     def to_lists(self) -> list[list[int]]:
         """Return the ids, bag by bag."""
@@ -58,7 +102,8 @@ class Bags:
 
 def to_bags(feature: FeatureSpec, given: Any) -> Bags:
     """Check one feature's input and compute its gains."""
-    values, offsets, weights, missing, steady = read_input(feature.name, given)
+    columns = None if feature.table_spec.dynamic is not None else feature.table_spec.vocabulary_size
+    values, offsets, weights, missing, steady = read_input(feature.name, given, columns)
     ids, valid = _in_range(feature, values, offsets)
     if missing is not None:
         valid = ~missing if valid is None else valid & ~missing
@@ -67,39 +112,58 @@ def to_bags(feature: FeatureSpec, given: Any) -> Bags:
     return Bags(ids, lengths, gains, valid, steady)
 
 
-def read_input(name: str, given: Any) -> tuple[Ints, Ints | None, Floats | None, npt.NDArray[np.bool_] | None, bool]:
-    """Values, offsets (None: one id per bag), weights, mask of missing ids, and whether the length is steady."""
+def read_input(
+    name: str, given: Any, columns: int | None = None
+) -> tuple[Ints, Ints | None, Floats | None, npt.NDArray[np.bool_] | None, bool]:
+    """Values, offsets (None: one id per bag), weights, mask of missing ids, and whether the length is steady.
+
+    ``columns``: the number of columns of a sparse matrix; None: any.
+    """
     if isinstance(given, Ragged):
-        values = _integers(name, given.values)
+        values = _integers(f"feature '{name}'", given.values)
         offsets = _check_offsets(name, np.asarray(given.offsets), len(values))
         return values, offsets, _check_weights(name, given.weights, len(values)), None, False
-    if type(given).__module__.startswith("pyarrow"):
+    if type(given).__module__.startswith("pyarrow") or hasattr(given, "__arrow_c_stream__"):
         from sparrow.embedding.arrow import read_arrow
 
         return (*read_arrow(name, given), False)
-    if isinstance(given, list | tuple) and any(isinstance(bag, list | tuple | np.ndarray) for bag in given):
-        if not all(isinstance(bag, list | tuple | np.ndarray) for bag in given):
-            raise TypeError(f"feature '{name}': a list holds either ids or lists of ids, not both")
-        bags = [_integers(name, bag) for bag in given]
-        offsets = np.cumsum([0, *map(len, bags)])
-        values = _concatenated(bags)
-        return values, offsets, None, None, False
+    if is_matrix(given):
+        ids, starts, weights = read_matrix(name, given, columns)
+        return ids, starts, _check_weights(name, weights, len(ids)), None, False
+    if not isinstance(given, list | tuple | np.ma.MaskedArray):
+        given = np.asarray(given)
+        given = given.tolist() if given.dtype == object else given
+    if isinstance(given, list | tuple) and any(bag is None or isinstance(bag, _LISTS) for bag in given):
+        bags = _bags_of(f"feature '{name}'", given)
+        return _concatenated(bags), np.cumsum([0, *map(len, bags)]), None, None, False
     missing = np.ma.getmaskarray(given).reshape(-1) if isinstance(given, np.ma.MaskedArray) else None
     array = np.asarray(given)
     if array.ndim == 2:
         offsets = np.arange(array.shape[0] + 1) * array.shape[1]
-        return _integers(name, array.reshape(-1)), offsets, None, missing, True
-    return _integers(name, array), None, None, missing, True
+        return _integers(f"feature '{name}'", array.reshape(-1)), offsets, None, missing, True
+    return _integers(f"feature '{name}'", array), None, None, missing, True
 
 
-def _integers(name: str, given: Any) -> Ints:
+_LISTS: Final = (list, tuple, np.ndarray)
+
+
+def _bags_of(where: str, given: Sequence[Any]) -> list[Ints]:
+    """Return the ids of each bag; None is an empty one, and an id among lists is a mistake."""
+    if all(bag is None or isinstance(bag, _LISTS) for bag in given):
+        return [_integers(where, () if bag is None else bag) for bag in given]
+    if any(isinstance(bag, _LISTS) for bag in given):
+        raise TypeError(f"{where}: a list holds either ids or lists of ids, not both")
+    return [_integers(where, () if id is None else (id,)) for id in given]
+
+
+def _integers(where: str, given: Any) -> Ints:
     array = np.asarray(given)
     if array.size == 0 and array.ndim <= 1:
         return np.zeros(0, np.int64)
     if array.dtype.kind not in "iu":
-        raise TypeError(f"feature '{name}': ids must be integers, got {array.dtype}; hash or convert them first")
+        raise TypeError(f"{where}: ids must be integers, got {array.dtype}; hash or convert them first")
     if array.ndim != 1:
-        raise ValueError(f"feature '{name}': ids must be 1-D (or 2-D for bags of one length), got {array.ndim}-D")
+        raise ValueError(f"{where}: ids must be 1-D (or 2-D for bags of one length), got {array.ndim}-D")
     return array
 
 

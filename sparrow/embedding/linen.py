@@ -19,6 +19,7 @@ from sparrow.embedding.guards import untrained
 from sparrow.embedding.model_gradients import ACCUMULATES, Gradients, accumulates, sum_calls
 from sparrow.embedding.packing import PackedBatch
 from sparrow.embedding.specs import FeatureSpec
+from sparrow.registry import answering
 
 _embedder = functools.lru_cache(maxsize=None)(Embedder)  # a Linen module is made again at every call
 
@@ -52,6 +53,7 @@ class Probe(NamedTuple):
     activations: dict[str, jax.Array]
 
 
+@answering
 class Embed(nn.Module):
     """Tables inside a Linen model, in the collection ``"embeddings"``. `TrainState` trains such a model.
 

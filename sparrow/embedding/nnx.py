@@ -18,6 +18,7 @@ from sparrow.embedding.packing import PackedBatch
 from sparrow.embedding.row_grads import RowGrads
 from sparrow.embedding.specs import FeatureSpec
 from sparrow.embedding.state import EmbeddingState
+from sparrow.registry import answering
 
 _ADVICE = (
     "nnx.value_and_grad (or nnx.grad) does not reach the tables of this sp.nnx.Embed. Write "
@@ -156,6 +157,7 @@ def value_and_grad(f: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     return wrapper
 
 
+@answering
 class Optimizer(nnx.Optimizer[Any]):
     """``nnx.Optimizer`` for models with `Embed` layers: ``tx`` updates the parameters, each table's rule the table.
 

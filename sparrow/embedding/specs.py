@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from sparrow import fields
 from sparrow.embedding.dynamic.record import Dynamic
 from sparrow.embedding.initializers import Uniform, draw
+from sparrow.registry import answering
 from sparrow.rules import Rule
 
 Initializer: TypeAlias = Callable[..., jax.Array]
@@ -28,6 +29,7 @@ MAX_ROWS: Final = 2**31 - 2**28
 """The most rows that one array holds: row numbers are int32, and a batch needs some numbers past the last row."""
 
 
+@answering
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableSpec:
     """A logical table: ``vocabulary_size`` rows of ``embedding_dim`` numbers, with their optimizer.
@@ -124,6 +126,7 @@ class TableSpec:
         return values
 
 
+@answering
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FeatureSpec:
     """A named input that looks ids up in one table. Several features may share a table.

@@ -12,6 +12,7 @@ from jax.typing import ArrayLike
 from sparrow import fields
 from sparrow.losses import _checks as checks
 from sparrow.losses.base import BinaryLoss, register_loss
+from sparrow.registry import answering
 
 
 @register_loss("binary_cross_entropy")
@@ -52,6 +53,7 @@ class BinaryCrossEntropy(BinaryLoss):
         return jnp.asarray(optax.sigmoid_binary_cross_entropy(logits, smoothed))
 
 
+@answering
 def binary_cross_entropy(
     logits: ArrayLike, labels: ArrayLike, label_smoothing: checks.Scalar = BinaryCrossEntropy.label_smoothing
 ) -> jax.Array:
@@ -104,6 +106,7 @@ class BinaryFocal(BinaryLoss):
         return jax.lax.stop_gradient(weight) * jnp.asarray(optax.sigmoid_binary_cross_entropy(logits, labels))
 
 
+@answering
 def binary_focal(
     logits: ArrayLike,
     labels: ArrayLike,

@@ -24,6 +24,7 @@ from sparrow.losses import _checks as checks
 from sparrow.losses.base import Loss, register_loss, registry
 from sparrow.losses.softmax import cross_entropy
 from sparrow.losses.towers import MEANING, Towers
+from sparrow.registry import answering
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,6 +119,7 @@ class InBatchSoftmax(CandidateSoftmax):
         return self(output.query, output.item)
 
 
+@answering
 def in_batch_softmax(
     query: ArrayLike,
     item: ArrayLike,
@@ -238,6 +240,7 @@ class SampledSoftmax(CandidateSoftmax):
         return self(output.query, output.item, output.negatives, **ids)
 
 
+@answering
 def sampled_softmax(
     query: ArrayLike,
     positive: ArrayLike,

@@ -16,7 +16,7 @@ from jax.typing import ArrayLike
 from sparrow import fields
 from sparrow.losses import _checks as checks
 from sparrow.losses.reduction import reduce
-from sparrow.registry import nearest
+from sparrow.registry import answering, nearest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +42,7 @@ class TaskWeights:
         return (self.in_task_space_weight, self.out_task_space_weight) != (1.0, 1.0)
 
 
+@answering
 def combine(
     values: Mapping[str, ArrayLike],
     tasks: Mapping[str, TaskWeights] | None = None,

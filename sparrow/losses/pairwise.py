@@ -13,6 +13,7 @@ from jax.typing import ArrayLike
 from sparrow.losses import _checks as checks
 from sparrow.losses.base import Loss, register_loss
 from sparrow.losses.towers import MEANING, Towers
+from sparrow.registry import answering
 
 
 @register_loss("bpr")
@@ -102,6 +103,7 @@ class BPR(Loss):
         return self(output, jnp.broadcast_to(output, rivals.shape), rivals)
 
 
+@answering
 def bpr(positive_logits: ArrayLike, negative_logits: ArrayLike, where: ArrayLike | None = None) -> jax.Array:
     """Return one value per positive: `BPR`, which holds the equation."""
     return BPR()(positive_logits, negative_logits, where)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from sparrow.losses import _checks as checks
+from sparrow.registry import answering
 
 
 def normalize_weights(weights: ArrayLike) -> jax.Array:
@@ -24,6 +25,7 @@ def normalize_weights(weights: ArrayLike) -> jax.Array:
     return jnp.where(mean == 0, 0, weights / jnp.where(mean == 0, 1, mean))
 
 
+@answering
 def reduce(values: ArrayLike, weights: ArrayLike | None = None) -> jax.Array:
     """Return the mean of a loss's values, each times its weight.
 

@@ -11,6 +11,7 @@ from jax.typing import ArrayLike
 
 from sparrow.losses import _checks as checks
 from sparrow.losses.base import Loss, register_loss
+from sparrow.registry import answering
 
 
 @register_loss("l2")
@@ -39,6 +40,7 @@ class L2(Loss):
         return output
 
 
+@answering
 def l2(predictions: ArrayLike, labels: ArrayLike) -> jax.Array:
     """Return one value per prediction: `L2`, which holds the equation."""
     return L2()(predictions, labels)

@@ -14,6 +14,7 @@ from sparrow import fields
 from sparrow.losses import _checks as checks
 from sparrow.losses.base import Loss, register_loss
 from sparrow.losses.softmax import cross_entropy
+from sparrow.registry import answering
 
 
 @register_loss("jrc")
@@ -89,6 +90,7 @@ class JRC(Loss):
         return jax.nn.softmax(output, axis=-1)[:, 1]
 
 
+@answering
 def jrc(logits: ArrayLike, labels: ArrayLike, sessions: ArrayLike, alpha: checks.Scalar = JRC.alpha) -> jax.Array:
     """Return one value per example: `JRC`, which holds the equation."""
     return JRC("sessions", alpha)(logits, labels, sessions)

@@ -11,6 +11,7 @@ from jax.typing import ArrayLike
 from sparrow import fields
 from sparrow.losses import _checks as checks
 from sparrow.losses.base import Loss, register_loss
+from sparrow.registry import answering
 
 
 @register_loss("softmax_cross_entropy")
@@ -64,6 +65,7 @@ class SoftmaxCrossEntropy(Loss):
         return jax.nn.softmax(output, axis=-1)
 
 
+@answering
 def softmax_cross_entropy(
     logits: ArrayLike, labels: ArrayLike, label_smoothing: checks.Scalar = SoftmaxCrossEntropy.label_smoothing
 ) -> jax.Array:

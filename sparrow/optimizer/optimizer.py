@@ -16,6 +16,7 @@ from sparrow import fields
 from sparrow.dense import squared_norm
 from sparrow.embedding import Embedder, EmbeddingState, PackedBatch, RowGrads, clip_factor
 from sparrow.optimizer.precision import LossScale, LossScaleState, cast, compute_dtype
+from sparrow.registry import answering
 
 
 class Average(NamedTuple):
@@ -85,6 +86,7 @@ class StepInfo(NamedTuple):
     aux: Any  # the auxiliary output of loss_fn: one per micro-batch where there are several
 
 
+@answering
 @dataclasses.dataclass(frozen=True)
 class Optimizer:
     """One step for tables and dense parameters: accumulation, loss scaling, clipping, EMA, all of them exact.

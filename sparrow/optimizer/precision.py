@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from sparrow import fields
-from sparrow.registry import nearest
+from sparrow.registry import answering, nearest
 
 PRECISIONS: Final = {
     "float32": "float32",
@@ -45,6 +45,7 @@ class LossScaleState(NamedTuple):
     good_steps: jax.Array  # shape=(), dtype=int32: finite steps since the scale last changed
 
 
+@answering
 @dataclasses.dataclass(frozen=True)
 class LossScale:
     """Dynamic loss scaling: the loss is multiplied by ``scale``, the gradients are divided by it again.

@@ -5,6 +5,7 @@ features, sources and initializers each keep one `Registry`; a user's own record
 shipped ones. `read` and `written` are the two directions, by the types of the fields.
 """
 
+from sparrow.registry.arguments import answering
 from sparrow.registry.names import nearest
 from sparrow.registry.reading import REGISTRIES, fields_of, freeze, read, registry_of
 from sparrow.registry.registry import FUNCTIONS, Registry
@@ -17,6 +18,7 @@ __all__ = [
     "PLACEHOLDER",
     "REGISTRIES",
     "Registry",
+    "answering",
     "fields_of",
     "fields_schema",
     "freeze",

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar, cast
 
 from sparrow.errors import ConfigError, Problem, shown
+from sparrow.registry.arguments import answering
 from sparrow.registry.names import nearest
 from sparrow.registry.reading import REGISTRIES, freeze, make, read
 from sparrow.registry.text import load_yaml
@@ -71,7 +72,7 @@ class Registry(Generic[T]):
                     "choose another name"
                 )
             self._records[name] = cast("type[T]", cls)
-            return cls
+            return answering(cls)
 
         return decorate
 

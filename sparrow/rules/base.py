@@ -78,7 +78,7 @@ class Rule:
     * shapes: ``broadcast_in_dim`` ``reshape`` ``squeeze`` ``iota``
 
     Attributes:
-      learning_rate: a number or a schedule.
+      learning_rate: a number, a schedule, or a function without arguments, whose number a compiled step keeps.
       max_gradient: if given, activation gradients are clamped to ``[-max_gradient, max_gradient]``
         element-wise before they are summed into row gradients.
     """
@@ -119,7 +119,7 @@ class Rule:
 
     def hyper(self, step: Any) -> dict[str, Scalar]:
         """Return the fields of ``h`` at ``step``: every numeric field. Override to add scalars of a step."""
-        return {name: value(step) if callable(value) else value for name, value in self._numeric_fields().items()}
+        return {name: fields.at_step(value, step) for name, value in self._numeric_fields().items()}
 
     def _numeric_fields(self) -> dict[str, Any]:
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}

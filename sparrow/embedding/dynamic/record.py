@@ -7,12 +7,14 @@ import numbers
 from typing import Final, Literal
 
 from sparrow import fields
+from sparrow.registry import answering
 
 EVICT: Final = ("lru", "lfu", "none")
 UNKNOWN: Final = ("row", "zeros")
 MAX_STEPS: Final = 2**31 - 1
 
 
+@answering
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Dynamic:
     """A vocabulary that grows and forgets: raw 64-bit ids get the rows of a table while they are in use.

@@ -262,7 +262,7 @@ def _ids_of(name: str, given: Any) -> _Read:
     ids = values.astype(np.uint64 if values.dtype.kind == "u" else np.int64, copy=False).view(np.uint64)
     if missing is not None and not missing.any():
         missing = None
-    shape = np.shape(given) if isinstance(given, np.ndarray) else None
+    shape = np.shape(given) if isinstance(given, np.ndarray) and given.dtype != object else None
     if shape is None and offsets is None:
         shape = (len(ids),)
     return _Read(ids if missing is None else ids[~missing], missing, offsets, weights, shape)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sparrow.config import dense_optimizer
+from sparrow.fields import at_step
 from sparrow.runs.loop.program import Program
 
 
@@ -29,4 +30,4 @@ class Rates:
 
 
 def _value(rate: float | Callable[[Any], Any], updates: int) -> float:
-    return float(rate(updates)) if callable(rate) else float(rate)
+    return float(at_step(rate, updates))

@@ -1,0 +1,157 @@
+"""Inputs as other libraries hold them: object arrays, sparse matrices, columns of frames, nested dicts."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pyarrow as pa
+import pytest
+from jax.experimental import sparse
+
+import sparrow as sp
+
+ROWS = 6
+BAGS = [[3, 1], [], [4, 4, 0]]
+WEIGHTS = [[0.5, 2.0], [], [1.0, 1.5, 3.0]]
+
+
+def _embedder(combiner="sum", **options):
+    table = sp.TableSpec(name="t", vocabulary_size=ROWS, embedding_dim=2, optimizer=sp.rules.SGD(0.1), combiner=combiner)
+    return sp.Embedder([sp.FeatureSpec(name="f", table_spec=table, **options)])
+
+
+def _activations(given, combiner="sum"):
+    embedder = _embedder(combiner)
+    state = embedder.init(jax.random.key(0))
+    return np.asarray(embedder.lookup(state, embedder.pack({"f": given}))["f"])
+
+
+def _objects(bags):
+    array = np.empty(len(bags), object)
+    array[:] = bags
+    return array
+
+
+@pytest.mark.parametrize("combiner", ["sum", "mean"])
+@pytest.mark.parametrize(
+    "given",
+    [
+        sp.Ragged.from_lists(BAGS),
+        _objects(BAGS),
+        _objects([np.array(bag, np.int32) for bag in BAGS]),
+        _objects([[3, 1], None, [4, 4, 0]]),
+        [[3, 1], None, [4, 4, 0]],
+        sp.Ragged.from_coo([[2, 1], [0, 0], [2, 0], [0, 1], [2, 2]], [4, 3, 4, 1, 0], (3, 3)),
+        pa.array(BAGS),
+    ],
+    ids=["from_lists", "object lists", "object arrays", "object None", "list None", "from_coo", "arrow"],
+)
+def test_bags_in_any_form(given, combiner):
+    np.testing.assert_array_equal(_activations(given, combiner), _activations(BAGS, combiner))
+
+
+def _dense():
+    matrix = np.zeros((3, ROWS), np.float32)
+    for row, (ids, weights) in enumerate(zip(BAGS, WEIGHTS, strict=True)):
+        np.add.at(matrix[row], ids, weights)
+    return matrix
+
+
+@pytest.mark.parametrize("combiner", ["sum", "mean"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        sparse.BCOO.fromdense,
+        lambda m: sparse.BCOO.fromdense(m, nse=20),
+        lambda m: sparse.BCOO.fromdense(m, n_batch=1),
+        sparse.COO.fromdense,
+        sparse.CSR.fromdense,
+    ],
+    ids=["BCOO", "padded BCOO", "BCOO by example", "COO", "CSR"],
+)
+def test_sparse_matrices(make, combiner):
+    made = make(jnp.asarray(_dense()))
+    expected = _activations(sp.Ragged.from_lists(BAGS, WEIGHTS), combiner)
+    np.testing.assert_allclose(_activations(made, combiner), expected, rtol=1e-6)
+
+
+def test_a_matrix_times_the_table():
+    embedder = _embedder()
+    state = embedder.init(jax.random.key(0))
+    acts = embedder.lookup(state, embedder.pack({"f": sparse.BCOO.fromdense(jnp.asarray(_dense()))}))["f"]
+    np.testing.assert_allclose(acts, _dense() @ np.asarray(embedder.table(state, "t")), rtol=1e-5)
+
+
+def test_scipy():
+    scipy = pytest.importorskip("scipy.sparse")
+    expected = _activations(sp.Ragged.from_lists(BAGS, WEIGHTS))
+    for make in (scipy.coo_matrix, scipy.csr_matrix, scipy.csc_array):
+        np.testing.assert_allclose(_activations(make(_dense())), expected, rtol=1e-6)
+
+
+def test_wrong_inputs_get_one_sentence():
+    with pytest.raises(ValueError, match="a column for each of the 6 rows of the table, got 3 columns.*from_coo"):
+        _activations(sparse.BCOO.fromdense(jnp.ones((2, 3))))
+    with pytest.raises(ValueError, match="2 bags need as many lists of weights, got 1"):
+        sp.Ragged.from_lists([[1], [2]], [[1.0]])
+    with pytest.raises(ValueError, match=r"bag 1 has 1 ids and weights of shape \(2,\)"):
+        sp.Ragged.from_lists([[1], [2]], [[1.0], [1.0, 2.0]])
+    with pytest.raises(ValueError, match="outside 0 to 1"):
+        sp.Ragged.from_coo([[2, 0]], [1], (2, 1))
+    with pytest.raises(TypeError, match="ids must be integers"):
+        _activations(_objects([["a"], ["b", "c"]]))
+    with pytest.raises(TypeError, match="either ids or lists of ids, not both"):
+        _activations(_objects([[1], 2]))
+
+
+def test_object_array_of_ids():
+    np.testing.assert_array_equal(_activations(np.array([3, 1], object)), _activations([3, 1]))
+    np.testing.assert_array_equal(_activations(np.array([3, None], object)), _activations([[3], []]))
+
+
+def test_columns_of_frames():
+    polars = pytest.importorskip("polars")
+    pandas = pytest.importorskip("pandas")
+    for column in (polars.Series(BAGS), pandas.Series(BAGS)):
+        np.testing.assert_array_equal(_activations(column), _activations(BAGS))
+    for column in (polars.Series([3, 1]), pandas.Series([3, 1])):
+        np.testing.assert_array_equal(_activations(column), _activations([3, 1]))
+
+
+def test_nested_dicts_of_features():
+    def table(name):
+        return sp.TableSpec(name=name, vocabulary_size=ROWS, embedding_dim=2, optimizer=sp.rules.SGD(0.1))
+
+    user = sp.FeatureSpec(name="user/id", table_spec=table("users"))
+    item = sp.FeatureSpec(name="item/id", table_spec=table("items"))
+    seen = sp.FeatureSpec(name="seen", table_spec=table("items"))
+    embedder = sp.Embedder({"user": {"id": user, "history": [seen]}, "item": item})
+    assert [feature.name for feature in embedder.features] == ["user/id", "seen", "item/id"]
+    state = embedder.init(jax.random.key(0))
+    nested = embedder.pack({"user": {"id": [1, 2], "history": {"seen": [[0], [1, 2]]}}, "item": {"id": [3, 4]}})
+    flat = embedder.pack({"user/id": [1, 2], "seen": [[0], [1, 2]], "item/id": [3, 4]})
+    for name, acts in embedder.lookup(state, flat).items():
+        np.testing.assert_array_equal(embedder.lookup(state, nested)[name], acts)
+    with pytest.raises(ValueError, match="unknown feature 'user/ids': did you mean 'user/id'"):
+        embedder.pack({"user": {"ids": [1]}, "seen": [[0]], "item/id": [3]})
+    with pytest.raises(ValueError, match="'seen' twice"):
+        embedder.pack({"user": {"id": [1], "seen": [[0]]}, "seen": [[0]], "item/id": [3]})
+
+
+def test_ragged_batches_of_a_capacity_stack_for_scan():
+    embedder = _embedder("mean")
+    state = embedder.init(jax.random.key(0))
+    batches = [[[3, 1], [], [4]], [[0], [1, 2, 5, 5], [2]], [[], [], []]]
+    packed = [embedder.pack({"f": bags}, capacity=8) for bags in batches]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *packed)
+
+    def step(state, batch):
+        acts = embedder.lookup(state, batch)
+        return embedder.update(state, batch, jax.tree.map(jnp.ones_like, acts)), acts["f"]
+
+    scanned, acts = jax.jit(lambda state: jax.lax.scan(step, state, stacked))(state)
+    for i, batch in enumerate(packed):
+        state, own = step(state, batch)
+        np.testing.assert_allclose(acts[i], own, rtol=1e-6)
+    np.testing.assert_allclose(embedder.table(scanned, "t"), embedder.table(state, "t"), rtol=1e-6)
+    with pytest.raises(ValueError, match="capacity"):
+        embedder.pack({"f": [[0] * 9]}, capacity=8)
