@@ -35,7 +35,7 @@ def test_from_config_to_predictions(folder, capsys):
     assert results == {name: last[name] for name in ("loss", "auc", "exact_auc")}
     out = folder / "made" / "out.parquet"
     assert main(["predict", str(folder / "model"), str(folder / "rows.parquet"), str(out), "--columns", "id_0"]) == 0
-    assert pq.read_table(out).column_names == ["id_0", "prediction"]
+    assert pq.read_table(out).column_names == ["id_0", "click"]
     assert "50 rows" in capsys.readouterr().out
 
 
@@ -47,7 +47,7 @@ def test_export_predicts_the_same_file(folder, capsys):
         assert main(["predict", model, rows, f"{model}.parquet", "--columns", "label,id_2", "--batch-size", "7"]) == 0
     made, expected = (pq.read_table(f"{model}.parquet") for model in (exported, run))
     assert made.schema == expected.schema
-    np.testing.assert_allclose(made["prediction"], expected["prediction"], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(made["click"], expected["click"], rtol=0, atol=1e-6)
     code = f"import sys, sparrow.cli; sparrow.cli.main(['predict', {exported!r}, {rows!r}, {exported + '.2'!r}]); "
     code += "print([m for m in ('flax', 'pydantic', 'sparrow.models', 'sparrow.config') if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -21,7 +21,7 @@ from sparrow.data.computed import (
 )
 from sparrow.data.converter import Converter
 from sparrow.data.counting import Counted, build_vocabularies, write_vocabularies
-from sparrow.data.errors import DataError, WaitInterrupted, shown
+from sparrow.data.errors import DataError, Problems, WaitInterrupted, shown
 from sparrow.data.features import (
     AutoDis,
     ComboFeature,
@@ -51,12 +51,14 @@ from sparrow.data.sources import (
     ClickLog,
     Criteo,
     Csv,
+    InMemory,
     MovieLens,
     Parquet,
     Source,
     Split,
     Tables,
     register_source,
+    source_of,
     write_clicks,
     write_criteo,
 )
@@ -100,6 +102,7 @@ __all__ = [
     "HashTable",
     "Holds",
     "IdFeature",
+    "InMemory",
     "KvDotProduct",
     "Label",
     "LabelCheck",
@@ -115,6 +118,7 @@ __all__ = [
     "Parquet",
     "Pipeline",
     "Prepare",
+    "Problems",
     "RawFeature",
     "RawSequenceFeature",
     "RegexReplace",
@@ -142,6 +146,7 @@ __all__ = [
     "register_function",
     "register_source",
     "shown",
+    "source_of",
     "without_presence",
     "write_clicks",
     "write_criteo",

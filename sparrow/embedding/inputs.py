@@ -51,7 +51,9 @@ class Ragged:
         for i, (bag, own) in enumerate(zip(bags, held, strict=True)):
             if bag.shape != own.shape:
                 raise ValueError(f"Ragged.from_lists: bag {i} has {len(bag)} ids and weights of shape {own.shape}")
-        return cls(_concatenated(bags), np.cumsum([0, *map(len, bags)]), np.concatenate([*held, np.zeros(0, np.float32)]))
+        return cls(
+            _concatenated(bags), np.cumsum([0, *map(len, bags)]), np.concatenate([*held, np.zeros(0, np.float32)])
+        )
 
     @classmethod
     def from_coo(cls, indices: Any, values: Any, dense_shape: Any, weights: Any = None) -> Ragged:
@@ -72,7 +74,7 @@ class Ragged:
         if ids.shape != (len(places),):
             raise ValueError(f"Ragged.from_coo: {len(places)} indices need as many values, got the shape {ids.shape}")
         batch = int(dense_shape[0])
-        if len(places) and not (0 <= places[:, 0].min() and places[:, 0].max() < batch):
+        if len(places) and not (places[:, 0].min() >= 0 and places[:, 0].max() < batch):
             raise ValueError(f"Ragged.from_coo: indices name examples outside 0 to {batch - 1}; check dense_shape")
         order = np.lexsort((places[:, 1], places[:, 0]))
         kept = None if weights is None else np.asarray(weights)[order]

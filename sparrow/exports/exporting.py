@@ -31,7 +31,7 @@ from sparrow.serving.description import (
     TableEntry,
 )
 from sparrow.serving.tensors import Fingerprint, fingerprint, write
-from sparrow.tasks import VECTORS, columns_of, is_matching, predictions
+from sparrow.tasks import TOWERS, is_matching, predictions, vector_column
 from sparrow.versions import versions
 
 
@@ -86,10 +86,7 @@ def export(
             ],
             batch_size=prediction_batch_size(program.config),
             independent_rows=rows_are_independent(functions[PREDICT], arguments, parameters.arrays),
-            tasks={
-                name: {"label": program.config.tasks[name].label, "output": column}
-                for name, column in columns_of(program.config.tasks).items()
-            },
+            tasks={name: {"label": task.label, "output": name} for name, task in program.config.tasks.items()},
             functions={name: _entry(program, name, function) for name, function in made.items()},
             features=features,
             tables={
@@ -128,11 +125,12 @@ def _functions(program: Program, parameters: Parameters) -> dict[str, Function]:
         return predictions(tasks, program.forward(tree["params"], tree["rest"], *given))
 
     def tower(name: str) -> Function:
-        return lambda arrays, acts, numbers: {name: predict(arrays, acts, numbers)[name]}
+        column = vector_column(name)
+        return lambda arrays, acts, numbers: {column: predict(arrays, acts, numbers)[column]}
 
     functions: dict[str, Function] = {PREDICT: predict}
     if any(is_matching(task) for task in tasks.values()):
-        functions |= {name: tower(name) for name in VECTORS}
+        functions |= {name: tower(name) for name in TOWERS}
     return functions
 
 

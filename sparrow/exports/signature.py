@@ -8,7 +8,7 @@ from sparrow.config import Task
 from sparrow.data import Feature, Holds
 from sparrow.exports.functions import Exported
 from sparrow.serving.description import Input, Output
-from sparrow.tasks import columns_of, meaning
+from sparrow.tasks import meaning
 
 
 def inputs(features: Sequence[Feature]) -> dict[str, Input]:
@@ -36,10 +36,10 @@ def _words(held: Sequence[Holds]) -> str:
 
 def outputs(tasks: Mapping[str, Task], made: Exported) -> dict[str, Output]:
     """Return the arrays that a function returns."""
-    task_of = {column: name for name, column in columns_of(tasks).items()}
     described = {}
     for name, (shape, dtype) in made.outputs.items():
-        task = task_of.get(name)
-        words = f"vector of the {name} tower" if task is None else meaning(tasks[task])
+        task = name if name in tasks else None
+        tower = name.removesuffix("_vector")
+        words = f"vector of the {tower} tower" if task is None else meaning(tasks[task])
         described[name] = Output(shape, dtype, words, task)
     return described

@@ -13,10 +13,13 @@ from sparrow.registry.reading import REGISTRIES, fields_of
 def written(value: Any, *, defaults: bool = False, where: str = "config") -> Any:
     """Return a record, or any value that it holds, as mappings, lists, strings and numbers.
 
-    Fields that have their default value are left out, unless ``defaults``; a record of defaults alone is its name.
+    Fields that have their default value are left out, unless ``defaults``; a record of defaults alone is its name. A
+    value that no file can hold, such as a table in memory, may have a method ``stand_in`` with the record to write.
     """
     if isinstance(value, bool | int | float | str) or value is None:
         return value
+    if hasattr(value, "stand_in"):
+        value = value.stand_in()
     if isinstance(value, Mapping):
         return {str(key): written(item, defaults=defaults, where=f"{where}.{key}") for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -5,6 +5,7 @@ rates, speed, memory), `curves` (ROC, precision-recall, calibration), `traffic` 
 (config, versions). Charts are SVG made here (`chart`, `axis`, `thinning`); a small script adds hover values.
 """
 
+from sparrow.reports.inline import inline, run_charts
 from sparrow.reports.page import unshared, write_report
 from sparrow.reports.recorded import CONFIG, CURVES, ENVIRONMENT, METRICS, REPORT, TRAFFIC, RecordedRun, write_json
 from sparrow.reports.words import duration, size
@@ -18,6 +19,8 @@ __all__ = [
     "TRAFFIC",
     "RecordedRun",
     "duration",
+    "inline",
+    "run_charts",
     "size",
     "unshared",
     "write_json",

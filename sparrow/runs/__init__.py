@@ -1,15 +1,20 @@
-"""Runs: train and evaluate the model of a config. `sparrow.cli` is the command line of it."""
+"""Runs: train the model of a config, and use it. `sparrow.cli` is the command line of it.
+
+``train(config)`` and ``load("runs/x")`` return a `Run`, which predicts, evaluates, shows its tables and exports itself.
+"""
 
 from sparrow.runs.errors import Elsewhere, FolderError, Interrupted, RunError
 from sparrow.runs.feed_times import FeedTimes, time_feed
 from sparrow.runs.loop.evaluation import Evaluator
 from sparrow.runs.loop.non_finite import NonFinite
 from sparrow.runs.loop.program import Program, TrainState
-from sparrow.runs.loop.training import Trained, train
+from sparrow.runs.nearest import Nearest, nearest_rows
 from sparrow.runs.predict_files import predict
 from sparrow.runs.recorded.table_ids import TableIds, table_ids
+from sparrow.runs.run import Run, as_config, load, train
 from sparrow.runs.saved.run_folder import RunFolder
-from sparrow.runs.saved.saving import Extra, load, saved_config
+from sparrow.runs.saved.saving import Extra, saved_config
+from sparrow.runs.table_view import TableView
 
 __all__ = [
     "Elsewhere",
@@ -18,14 +23,18 @@ __all__ = [
     "FeedTimes",
     "FolderError",
     "Interrupted",
+    "Nearest",
     "NonFinite",
     "Program",
+    "Run",
     "RunError",
     "RunFolder",
     "TableIds",
+    "TableView",
     "TrainState",
-    "Trained",
+    "as_config",
     "load",
+    "nearest_rows",
     "predict",
     "saved_config",
     "table_ids",

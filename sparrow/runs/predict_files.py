@@ -1,19 +1,20 @@
-"""Predictions of a run for files, from Parquet to Parquet."""
+"""Predictions of a run for all rows of a source: as Arrow, or into a Parquet file."""
 
 from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+import pyarrow as pa
 
 from sparrow import processes
 from sparrow.config import Config, ConfigError, Problem
-from sparrow.data import Source
+from sparrow.data import Source, source_of
 from sparrow.optimizer import OptimizerState
 from sparrow.runs.loop.compiled import Compiled
 from sparrow.runs.loop.evaluation import averaged
@@ -21,14 +22,14 @@ from sparrow.runs.loop.feed import Feed, Measured, Prepared
 from sparrow.runs.loop.on_mesh import for_this_host
 from sparrow.runs.loop.program import Program, TrainState
 from sparrow.runs.loop.together import agreed
-from sparrow.serving.files import write_predictions
+from sparrow.serving.files import Predicted, write_predictions
 from sparrow.tasks import predictions
 
 
 def predict(
     program: Program,
     state: TrainState,
-    source: str | Source,
+    source: Any,
     output: str | Path,
     *,
     columns: Sequence[str] = (),
@@ -36,18 +37,55 @@ def predict(
 ) -> int:
     """Predict every row of a source, in its order, into one Parquet file. Return the number of rows.
 
-    The file holds ``columns`` of the source unchanged, and a column ``prediction`` (``prediction_<task>`` where there
-    are several tasks): a number, or a list of them where there are classes. For two towers it also holds the vectors
-    ``query`` and ``item``.
+    The file holds ``columns`` of the source, and a column of each task's name with its prediction: a number, or a list
+    of them where there are classes. For two towers it also holds their vectors.
 
     Args:
       program: the trained program.
       state: its state; the average of the dense parameters is used where `Evaluator` would use it.
-      source: Parquet files, as `sparrow.data.Parquet` takes them, or any source.
+      source: files, a frame or any source, as `sparrow.data.source_of` takes it; text files are read with the options
+        of the source that the run was trained on.
       output: the file to write.
-      columns: columns of the source to keep besides the predictions.
+      columns: columns of the source to keep besides the predictions; ``"new=old"`` keeps one under another name.
       batch_size: rows at a time; by default, as in evaluation.
     """
+    prepare, compute = computing(program, state)
+    with tempfile.TemporaryDirectory() if not processes.is_first() else contextlib.nullcontext() as aside:
+        return write_predictions(
+            source_like(program.config, source),
+            output if aside is None else Path(aside) / "predictions",  # the first process writes the file
+            features=program.assembly.features,
+            prepare=prepare,
+            compute=compute,
+            columns=columns,
+            batch_size=batch_size or prediction_batch_size(program.config),
+        )
+
+
+def predict_table(
+    program: Program, state: TrainState, source: Any, *, columns: Sequence[str] = (), batch_size: int | None = None
+) -> Any:
+    """Predict every row of a source, in its order, as `predict` does, into an Arrow table."""
+    prepare, compute = computing(program, state)
+    predicted = Predicted(
+        source_like(program.config, source),
+        program.assembly.features,
+        prepare,
+        compute,
+        columns,
+        batch_size or prediction_batch_size(program.config),
+    )
+    with contextlib.closing(predicted.tables()) as tables:
+        return pa.concat_tables(tables)
+
+
+def source_like(config: Config, source: Any) -> Source:
+    """Return the source of anything that holds rows; text files are read as those of training."""
+    return source_of(source, None if config.data is None else config.data.train)
+
+
+def computing(program: Program, state: TrainState) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Return the function from a batch to a prepared one, and from that to its predictions, by column."""
     optimizer = used_in_evaluation(program.config, state.optimizer)
 
     def outputs(optimizer: OptimizerState, rest: Any, feed: Feed) -> dict[str, jax.Array]:
@@ -62,25 +100,11 @@ def predict(
         return made
 
     preparer = program.preparer()
-    prepare: Any = preparer
-    compute: Any = fetched
 
     def agreed_first(routed: Measured) -> dict[str, np.ndarray[Any, Any]]:
         return fetched(preparer.finish(agreed(preparer, routed)))
 
-    if processes.count() > 1:
-        prepare, compute = preparer.route, agreed_first
-
-    with tempfile.TemporaryDirectory() if not processes.is_first() else contextlib.nullcontext() as aside:
-        return write_predictions(
-            source,
-            output if aside is None else Path(aside) / "predictions",  # the first process writes the file
-            features=program.assembly.features,
-            prepare=prepare,
-            compute=compute,
-            columns=columns,
-            batch_size=batch_size or prediction_batch_size(program.config),
-        )
+    return (preparer, fetched) if processes.count() == 1 else (preparer.route, agreed_first)
 
 
 def prediction_batch_size(config: Config) -> int:

@@ -1,18 +1,18 @@
-"""Predictions for files: Parquet in, Parquet out."""
+"""Predictions for all rows of a source: as Arrow tables, or into a Parquet file."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparrow.data import Batch, Converter, DataError, Feature, Parquet, Pipeline, Source
+from sparrow.data import Batch, Converter, DataError, Feature, Pipeline, Source, source_of
 from sparrow.data.sources import Reader, Rows
 from sparrow.files import replacing
 from sparrow.serving.description import PREDICT
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 def predict(
     model: ExportedModel,
-    source: str | Source,
+    source: Any,
     output: str | Path,
     *,
     columns: Sequence[str] = (),
@@ -35,14 +35,14 @@ def predict(
 
     Args:
       model: an export.
-      source: Parquet files, as `sparrow.data.Parquet` takes them, or any source.
+      source: files, a frame or any source, as `sparrow.data.source_of` takes it.
       output: the file to write.
-      columns: columns of the source to keep besides the predictions.
+      columns: columns of the source to keep besides the predictions; ``"new=old"`` keeps one under another name.
       batch_size: rows at a time; by default, as in evaluation.
     """
     function = model.function(PREDICT)
     return write_predictions(
-        source,
+        source_of(source),
         output,
         features=function.features,
         prepare=function.prepare,
@@ -53,7 +53,7 @@ def predict(
 
 
 def write_predictions(
-    source: str | Source,
+    source: Source,
     output: str | Path,
     *,
     features: Sequence[Feature],
@@ -66,29 +66,53 @@ def write_predictions(
 
     ``prepare`` runs ahead in its own thread. The file appears when it is complete; without rows it has its columns.
     """
-    source = Parquet(source) if isinstance(source, str) else source
     path, rows = Path(output), 0
-    converter = Converter(features, (), (), ())
-    reader = source.open(converter.columns)
-    _refuse(path, reader)
+    predicted = Predicted(source, features, prepare, compute, columns, batch_size)
+    _refuse(path, predicted.reader)
     with contextlib.ExitStack() as stack:
-        kept = _Columns(source, columns)
-        batches: Iterator[T] = stack.enter_context(
-            contextlib.closing(_batches(source, converter, reader, batch_size, prepare))  # type: ignore[type-var]
-        )
+        tables = stack.enter_context(contextlib.closing(predicted.tables()))
         partial = stack.enter_context(_one_line(path))
         writer: Any = None
-        for prepared in batches:
-            made = compute(prepared)
-            size = len(next(iter(made.values())))
-            for name in made.keys() & set(columns):
-                raise DataError("the predictions have a column of this name; do not keep it", column=name)
-            table = pa.table(kept.take(size) | {name: _arrow(values) for name, values in made.items()})
+        for table in tables:
             if writer is None:
                 writer = stack.enter_context(pq.ParquetWriter(partial, table.schema))
             writer.write_table(table)
-            rows += size
+            rows += table.num_rows
     return rows
+
+
+class Predicted(Generic[T]):
+    """The results of ``compute(prepare(batch))`` for all rows of a source, opened and checked.
+
+    Attributes:
+      reader: the opened source.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        features: Sequence[Feature],
+        prepare: Callable[[Batch], T],
+        compute: Callable[[T], Mapping[str, np.ndarray[Any, Any]]],
+        columns: Sequence[str],
+        batch_size: int,
+    ) -> None:
+        self._source, self._prepare, self._compute, self._batch_size = source, prepare, compute, batch_size
+        self._converter = Converter(features, (), (), ())
+        self.reader = source.open(self._converter.columns)
+        self._kept = _Columns(source, columns)
+
+    def tables(self) -> Generator[Any, None, None]:
+        """Yield one Arrow table per batch, at least one: columns of the source, and the results."""
+        made_of = _batches(self._source, self._converter, self.reader, self._batch_size, self._prepare)
+        with contextlib.closing(made_of) as batches:  # type: ignore[type-var]
+            for prepared in batches:
+                made = self._compute(prepared)
+                size = len(next(iter(made.values())))
+                for name in made.keys() & self._kept.names:
+                    text = f"a prediction has this name; keep the column under another one: {name}_label={name}"
+                    raise DataError(text, column=name)
+                yield pa.table(self._kept.take(size) | {name: _arrow(values) for name, values in made.items()})
 
 
 def _refuse(path: Path, reader: Reader) -> None:
@@ -135,7 +159,14 @@ class _Columns:
     """Some columns of a source, in its order, in pieces of any number of rows."""
 
     def __init__(self, source: Source, columns: Sequence[str]) -> None:
-        self._reader = source.open(list(columns)) if columns else None
+        pairs = [text.partition("=") for text in columns]
+        # A column whose own name holds "=" is kept as it is.
+        own = set(source.column_names()) if any(equals for _, equals, _ in pairs) else set()
+        self._old = {
+            text if text in own or not equals else new: text if text in own or not equals else old
+            for text, (new, equals, old) in zip(columns, pairs, strict=True)
+        }
+        self._reader = source.open(list(dict.fromkeys(self._old.values()))) if columns else None
         self._chunk = 0
         self._held: Any = None
 
@@ -147,7 +178,12 @@ class _Columns:
         while self._held.num_rows < rows:
             self._held = pa.concat_tables([self._held, self._next()])
         taken, self._held = self._held.slice(0, rows), self._held.slice(rows)
-        return {name: taken[name] for name in taken.column_names}
+        return {new: taken[old] for new, old in self._old.items()}
+
+    @property
+    def names(self) -> set[str]:
+        """The columns, under their new names."""
+        return set(self._old)
 
     def _next(self) -> Any:
         assert self._reader is not None

@@ -67,7 +67,7 @@ class ExportedModel:
 
     @property
     def towers(self) -> tuple[str, ...]:
-        """The towers that `vectors` takes: "query" and "item" for a model of two towers, else none."""
+        """The towers that `vectors` takes: "user" and "item" for a model of two towers, else none."""
         return tuple(name for name in self.description.functions if name != PREDICT)
 
     def predict(self, rows: Any, batch_size: int | None = None) -> Arrays:
@@ -89,7 +89,8 @@ class ExportedModel:
         """Return the vectors of one tower, (rows, dim). ``rows`` needs the columns of that tower alone."""
         if tower not in self.towers:
             raise ValueError(f"the export has no tower '{tower}': {nearest(tower, self.towers)}")
-        return self.function(tower)(rows, self._batch_size(batch_size))[tower]
+        (vectors,) = self.function(tower)(rows, self._batch_size(batch_size)).values()
+        return vectors
 
     def function(self, name: str) -> Function:
         """Return a function of the export, compiled once for each size of a batch."""

@@ -6,7 +6,8 @@ prediction.
 =================================  ====================================================================================
 `total_loss`                       the number to minimize, from a model's outputs and the columns of a batch
 `predictions`, `predicted`         the predictions that users get, by column, and the predictions of one task
-`columns_of`, `meaning`            the names of their columns in files, and their meaning in words
+`meaning`                          their meaning in words
+`TOWERS`, `vector_column`          the towers of a matching model, and the columns of their vectors
 `named_metrics`, `Scores`          the metrics of all tasks, by name, and their states
 `ScoreHistograms`                  rows by score, for ROC, precision-recall and calibration curves
 =================================  ====================================================================================
@@ -15,7 +16,7 @@ prediction.
 from sparrow.tasks.histograms import ScoreHistograms
 from sparrow.tasks.objective import total_loss
 from sparrow.tasks.outputs import NEGATIVE_IDS, POSITIVE_IDS, TAKES_PART
-from sparrow.tasks.predictions import VECTORS, columns_of, is_matching, meaning, predicted, predictions
+from sparrow.tasks.predictions import TOWERS, is_matching, meaning, predicted, predictions, vector_column
 from sparrow.tasks.scores import Scores, States, TaskMetric, named_metrics
 from sparrow.tasks.task import MetricUse, Task
 
@@ -23,18 +24,18 @@ __all__ = [
     "NEGATIVE_IDS",
     "POSITIVE_IDS",
     "TAKES_PART",
-    "VECTORS",
+    "TOWERS",
     "MetricUse",
     "ScoreHistograms",
     "Scores",
     "States",
     "Task",
     "TaskMetric",
-    "columns_of",
     "is_matching",
     "meaning",
     "named_metrics",
     "predicted",
     "predictions",
     "total_loss",
+    "vector_column",
 ]

@@ -11,9 +11,17 @@ from sparrow.losses import Towers
 from sparrow.tasks.outputs import read_output
 from sparrow.tasks.task import Arrays, Task
 
-PREFIX: Final = "prediction"
-VECTORS: Final = ("query", "item")
-"""The outputs of two towers besides their score."""
+TOWERS: Final = {"user": "query", "item": "item"}
+"""The towers of a matching model, as configs and users call them, and the outputs that hold their vectors."""
+
+
+def vector_column(tower: str) -> str:
+    """Return the column of a tower's vectors among the predictions.
+
+    >>> vector_column("user")
+    'user_vector'
+    """
+    return f"{tower}_vector"
 
 
 def is_matching(task: Task) -> bool:
@@ -34,18 +42,17 @@ def predicted(name: str, task: Task, outputs: Arrays) -> jax.Array:
     return loss.prediction(read_output(name, loss, outputs, {}))
 
 
-def columns_of(tasks: Mapping[str, Task]) -> dict[str, str]:
-    """Return the column of each task's prediction: ``prediction``, or ``prediction_<task>`` where there are several."""
-    return {name: PREFIX if len(tasks) == 1 else f"{PREFIX}_{name}" for name in tasks}
-
-
 def predictions(tasks: Mapping[str, Task], outputs: Arrays) -> dict[str, jax.Array]:
-    """Return all outputs for users, by column: the prediction of each task and, for two towers, their vectors."""
+    """Return all outputs for users, by column: each task's prediction by its name and, for two towers, their vectors.
+
+    A prediction has the name of its task everywhere: in files, in services and in Python.
+    """
     made = {}
-    for name, column in columns_of(tasks).items():
-        made[column] = predicted(name, tasks[name], outputs)
+    for name in tasks:
+        made[name] = predicted(name, tasks[name], outputs)
         if is_matching(tasks[name]):
-            made |= {vector: outputs[vector][: outputs["query"].shape[0]] for vector in VECTORS}
+            rows = outputs[TOWERS["user"]].shape[0]
+            made |= {vector_column(tower): outputs[output][:rows] for tower, output in TOWERS.items()}
     return made
 
 

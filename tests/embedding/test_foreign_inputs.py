@@ -15,7 +15,9 @@ WEIGHTS = [[0.5, 2.0], [], [1.0, 1.5, 3.0]]
 
 
 def _embedder(combiner="sum", **options):
-    table = sp.TableSpec(name="t", vocabulary_size=ROWS, embedding_dim=2, optimizer=sp.rules.SGD(0.1), combiner=combiner)
+    table = sp.TableSpec(
+        name="t", vocabulary_size=ROWS, embedding_dim=2, optimizer=sp.rules.SGD(0.1), combiner=combiner
+    )
     return sp.Embedder([sp.FeatureSpec(name="f", table_spec=table, **options)])
 
 
@@ -89,7 +91,7 @@ def test_scipy():
 
 
 def test_wrong_inputs_get_one_sentence():
-    with pytest.raises(ValueError, match="a column for each of the 6 rows of the table, got 3 columns.*from_coo"):
+    with pytest.raises(ValueError, match=r"a column for each of the 6 rows of the table, got 3 columns.*from_coo"):
         _activations(sparse.BCOO.fromdense(jnp.ones((2, 3))))
     with pytest.raises(ValueError, match="2 bags need as many lists of weights, got 1"):
         sp.Ragged.from_lists([[1], [2]], [[1.0]])

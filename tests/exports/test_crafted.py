@@ -96,8 +96,8 @@ DESCRIPTIONS = {
     "a number for a list": (lambda f: f.update(platforms=1), "platforms must be of type list, got int"),
     "a list for a mapping": (lambda f: f.update(functions=[]), "functions must be of type dict, got list"),
     "another type inside": (
-        lambda f: f["functions"]["predict"]["outputs"]["prediction"].update(shape=[1.5]),
-        r"functions.predict.outputs.prediction.shape\[0\] must be of type str or int, got float",
+        lambda f: f["functions"]["predict"]["outputs"]["click"].update(shape=[1.5]),
+        r"functions.predict.outputs.click.shape\[0\] must be of type str or int, got float",
     ),
     "an unknown field": (lambda f: f["tables"]["user"].update(colour=1), "tables.user.colour is not a known field"),
     "a missing field": (lambda f: f["lookups"]["user"].pop("table"), "lookups.user.table is missing"),
@@ -110,7 +110,7 @@ DESCRIPTIONS = {
     "no such parameter": (lambda f: f["functions"]["predict"]["parameters"].append("x"), "takes 'x', which"),
     "fewer parameters": (lambda f: f["functions"]["predict"]["parameters"].pop(), "does not fit the parameters"),
     "another output": (
-        lambda f: f["functions"]["predict"]["outputs"]["prediction"].update(shape=["batch", 10**12]),
+        lambda f: f["functions"]["predict"]["outputs"]["click"].update(shape=["batch", 10**12]),
         "does not fit",
     ),
     "an unknown feature": (lambda f: f["features"][0].update(kind="x"), "feature 'user' cannot be read: unknown"),

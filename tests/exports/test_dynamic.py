@@ -41,7 +41,7 @@ def test_predicts_as_the_run_does_for_known_unknown_and_missing_ids(trained, exp
     rows = columns()
     pq.write_table(rows, tmp_path / "rows.parquet")
     runs.predict(program, state, Parquet(str(tmp_path / "rows.parquet")), tmp_path / "out.parquet")
-    ours = pq.read_table(tmp_path / "out.parquet").column("prediction").to_numpy()
+    ours = pq.read_table(tmp_path / "out.parquet").column("click").to_numpy()
     theirs = serving.load(exported).predict(rows)["click"]
     np.testing.assert_allclose(theirs, ours, rtol=1e-5, atol=1e-6)
     assert len(np.unique(ours)) > 50

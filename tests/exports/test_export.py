@@ -76,7 +76,7 @@ def test_predictions_are_the_models(name, folder):
     tasks = MODELS[name][2]
     assert set(arrays.files) == set(tasks)
     for task in tasks:
-        output = flat(expected["prediction" if len(tasks) == 1 else f"prediction_{task}"])
+        output = flat(expected[task])
         np.testing.assert_allclose(arrays[task].reshape(-1), output, rtol=0, atol=1e-6)
 
 
@@ -98,16 +98,16 @@ def test_any_number_of_rows(name, folder):
 
 def test_towers_need_their_own_columns_only(folder):
     model = serving.load(folder / "dssm")
-    assert model.towers == ("query", "item")
+    assert model.towers == ("user", "item")
     expected, table = pq.read_table(folder / "dssm.parquet"), pq.read_table(folder / "rows.parquet")
     for tower, columns in {
-        "query": ["user", "watched", "shares", "seen", "age"],
+        "user": ["user", "watched", "shares", "seen", "age"],
         "item": ["item", "colors", "user", "prices"],  # user: crossed with item
     }.items():
         assert sorted(model.signature[tower]["inputs"]) == sorted(columns)
         vectors = model.vectors(tower, table.select(columns).slice(0, 100))
         assert vectors.shape == (100, 6)
-        of_file = np.array(expected[tower].slice(0, 100).to_pylist(), np.float32)
+        of_file = np.array(expected[f"{tower}_vector"].slice(0, 100).to_pylist(), np.float32)
         np.testing.assert_allclose(vectors, of_file, rtol=0, atol=1e-6)
     with pytest.raises(ValueError, match="no tower 'items': did you mean 'item'"):
         model.vectors("items", table)
@@ -146,7 +146,7 @@ def test_signature_is_for_strangers(folder):
     )
     assert signature["inputs"]["shares"] == "as many weights as ids of 'watched'"
     assert signature["inputs"]["user"] == "integers from 0 to 49; may be missing"
-    assert signature["outputs"]["prediction_buy"] == {"shape": ("batch",), "dtype": "float32", "meaning": "probability"}
+    assert signature["outputs"]["buy"] == {"shape": ("batch",), "dtype": "float32", "meaning": "probability"}
     described = json.loads((folder / "dlrm" / "export.json").read_text())
     assert described["platforms"] == ["cpu", "cuda", "rocm", "tpu"]
-    assert described["functions"]["predict"]["outputs"]["prediction"]["shape"] == ["batch", 3]
+    assert described["functions"]["predict"]["outputs"]["click"]["shape"] == ["batch", 3]

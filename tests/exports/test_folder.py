@@ -125,8 +125,8 @@ def test_rows_that_do_not_fit(whole):
         model.predict([1, 2])
     with pytest.raises(ValueError, match="batch_size must be"):
         model.predict(table, batch_size=0)
-    with pytest.raises(ValueError, match="no tower 'query': Valid names: none"):
-        model.vectors("query", table)
+    with pytest.raises(ValueError, match="no tower 'user': Valid names: none"):
+        model.vectors("user", table)
 
 
 def test_predictions_replace_neither_their_input_nor_special_files(trained, whole, tmp_path):
@@ -165,10 +165,10 @@ def test_no_rows_give_a_file_of_none(trained, whole, tmp_path):
     assert serving.predict(model, str(source), tmp_path / "export.parquet", columns=["item"]) == 0
     made = pq.read_table(tmp_path / "export.parquet")
     assert made.equals(pq.read_table(tmp_path / "run.parquet"))
-    assert made.schema == pa.schema({"item": pa.string(), "prediction": pa.float32()})
+    assert made.schema == pa.schema({"item": pa.string(), "click": pa.float32()})
     (tmp_path / "folder").mkdir()
     with pytest.raises(DataError, match=r"folder: cannot be written: Is a directory"):
         serving.predict(model, str(source), tmp_path / "folder")
-    pq.write_table(rows(1).append_column("prediction", pa.array([1])), source)
-    with pytest.raises(DataError, match="the predictions have a column of this name"):
-        serving.predict(model, str(source), tmp_path / "x.parquet", columns=["prediction"])
+    pq.write_table(rows(1).append_column("click", pa.array([1])), source)
+    with pytest.raises(DataError, match="a prediction has this name; keep the column under another one: click_label=click"):
+        serving.predict(model, str(source), tmp_path / "x.parquet", columns=["click"])

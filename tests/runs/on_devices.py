@@ -87,8 +87,8 @@ def moved(folder):
     exports.export(program, state, folder / "export")
     found["predictions"] = _predictions(folder, "many", "many")
     serving.predict(serving.load(folder / "export"), str(folder / "in.parquet"), folder / "served.parquet")
-    served = pq.read_table(folder / "served.parquet")["prediction"].to_numpy()
-    found["served"] = float(np.abs(served - pq.read_table(folder / "many.parquet")["prediction"].to_numpy()).max())
+    served = pq.read_table(folder / "served.parquet")["click"].to_numpy()
+    found["served"] = float(np.abs(served - pq.read_table(folder / "many.parquet")["click"].to_numpy()).max())
     return found
 
 
@@ -99,7 +99,7 @@ def _predictions(folder, *names):
     for name in names:
         program, state = runs.load(folder / name)
         runs.predict(program, state, str(folder / "in.parquet"), folder / f"{name}.parquet", batch_size=16)
-        made.append(pq.read_table(folder / f"{name}.parquet")["prediction"].to_numpy())
+        made.append(pq.read_table(folder / f"{name}.parquet")["click"].to_numpy())
     return [len(made[1]), float(np.abs(made[1] - made[0]).max())]
 
 

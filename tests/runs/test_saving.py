@@ -49,12 +49,12 @@ def test_predictions_keep_columns_and_order(trained, tmp_path):
     )
     given, made = pq.read_table(tmp_path / "in.parquet"), pq.read_table(tmp_path / "out.parquet")
     assert rows == 700
-    assert made.column_names == ["id_1", "label", "prediction"]
+    assert made.column_names == ["id_1", "label", "click"]
     assert made.select(["id_1", "label"]).equals(given.select(["id_1", "label"]))
     # The same rows in one batch: the same predictions, row by row.
     runs.predict(before.program, before.state, str(tmp_path / "in.parquet"), tmp_path / "one.parquet", batch_size=700)
-    one = pq.read_table(tmp_path / "one.parquet")["prediction"].to_numpy()
-    np.testing.assert_allclose(one, made["prediction"].to_numpy(), rtol=1e-5)
+    one = pq.read_table(tmp_path / "one.parquet")["click"].to_numpy()
+    np.testing.assert_allclose(one, made["click"].to_numpy(), rtol=1e-5)
     assert np.std(one) > 1e-4
 
 

@@ -120,8 +120,8 @@ def test_dssm_learns_and_predicts_vectors(tmp_path):
     out = tmp_path / "out.parquet"
     runs.predict(trained.program, trained.state, str(tmp_path / "evaluate.parquet"), out, columns=["user"])
     table = pq.read_table(out)
-    query, item = (np.stack(table[name].to_numpy()) for name in ("query", "item"))
-    np.testing.assert_allclose((query * item).sum(1), table["prediction"].to_numpy(), rtol=1e-4, atol=1e-4)
+    query, item = (np.stack(table[name].to_numpy()) for name in ("user_vector", "item_vector"))
+    np.testing.assert_allclose((query * item).sum(1), table["match"].to_numpy(), rtol=1e-4, atol=1e-4)
 
 
 def sampled(tmp_path, *overrides):

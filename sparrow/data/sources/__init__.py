@@ -1,9 +1,10 @@
 """Sources of rows, in chunks that can be read in any order."""
 
+from sparrow.data.sources.any_source import source_of
 from sparrow.data.sources.base import Reader, Rows, Source, register_source, registry
 from sparrow.data.sources.clicks import ClickLog, write_clicks, write_criteo
 from sparrow.data.sources.criteo import Criteo
-from sparrow.data.sources.memory import Tables
+from sparrow.data.sources.memory import InMemory, Tables
 from sparrow.data.sources.movielens import MovieLens
 from sparrow.data.sources.parquet import Parquet
 from sparrow.data.sources.split import Split
@@ -13,6 +14,7 @@ __all__ = [
     "ClickLog",
     "Criteo",
     "Csv",
+    "InMemory",
     "MovieLens",
     "Parquet",
     "Reader",
@@ -22,6 +24,7 @@ __all__ = [
     "Tables",
     "register_source",
     "registry",
+    "source_of",
     "write_clicks",
     "write_criteo",
 ]

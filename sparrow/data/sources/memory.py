@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -11,14 +12,42 @@ import pyarrow as pa
 
 from sparrow import fields
 from sparrow.data.errors import DataError
-from sparrow.data.sources.base import BadRows, Reader, Rows, Source, check_columns
+from sparrow.data.sources.base import BadRows, Reader, Rows, Source, check_columns, register_source
 
 SAMPLE: Final = 64
 """Rows of a table that its fingerprint covers."""
 
 
+@register_source("in_memory")
+@dataclasses.dataclass(frozen=True)
+class InMemory(Source):
+    """Rows that were in memory, as the config of a run holds them: it knows about them, and cannot read them again.
+
+    Attributes:
+      rows: their number.
+      columns: their columns.
+    """
+
+    rows: int
+    columns: tuple[str, ...]
+
+    def open(self, columns: Sequence[str]) -> Reader:
+        """Raise `DataError`: the rows are gone."""
+        raise DataError(
+            f"the run was given {self.rows} rows in memory, which its folder does not hold; give the data again, or "
+            "name a file instead of 'in_memory' in the config",
+            "table in memory",
+        )
+
+    def column_names(self) -> list[str]:
+        """Return the columns that there were."""
+        return list(self.columns)
+
+
 class Tables(Source):
-    """An Arrow table (or record batch, or columns by name) as a source.
+    """Rows in memory: an Arrow table, a frame of pandas or Polars, or columns by name.
+
+    Anything with ``__arrow_c_stream__`` is taken, without a copy where Arrow allows.
 
     >>> Tables({"item": [1, 2, 3]}, chunk_rows=2).open(["item"]).num_chunks
     2
@@ -31,16 +60,18 @@ class Tables(Source):
                 table = pa.table(dict(table))
             except (pa.ArrowException, TypeError, ValueError) as error:
                 raise DataError(f"the columns do not make a table: {error}", "table in memory") from None
-        elif isinstance(table, pa.RecordBatch):
-            table = pa.Table.from_batches([table])
-        if not isinstance(table, pa.Table):
-            raise TypeError(f"Tables takes an Arrow table or columns by name, got {type(table).__name__}")
+        elif not isinstance(table, pa.Table):
+            table = _arrow(table)
         fields.integer("Tables.chunk_rows", chunk_rows)
         for i, field in enumerate(table.schema):  # only tables in memory hold views, files never do
             if pa.types.is_string_view(field.type):
                 table = table.set_column(i, field.name, table[i].cast(pa.large_string()))
         self.table = table
         self.chunk_rows = chunk_rows
+
+    def stand_in(self) -> InMemory:
+        """Return the record that a config holds in its place."""
+        return InMemory(self.table.num_rows, tuple(self.table.column_names))
 
     def open(self, columns: Sequence[str]) -> Reader:
         """Check the columns."""
@@ -50,6 +81,22 @@ class Tables(Source):
     def column_names(self) -> list[str]:
         """Return the table's columns."""
         return list(self.table.column_names)
+
+
+def _arrow(given: Any) -> Any:
+    """Return anything of columns as an Arrow table."""
+    if isinstance(given, pa.RecordBatch):
+        return pa.Table.from_batches([given])
+    try:
+        if type(given).__module__.partition(".")[0] == "pandas":  # whose stream holds the index as well
+            return pa.Table.from_pandas(given, preserve_index=False)
+        if hasattr(given, "__arrow_c_stream__"):
+            return pa.table(given)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise DataError(f"{type(given).__name__} does not make a table: {error}", "table in memory") from None
+    raise TypeError(
+        f"rows must be a frame of pandas or Polars, an Arrow table, or columns by name, got {type(given).__name__}"
+    )
 
 
 class TableReader(Reader):

@@ -59,6 +59,7 @@ class Trained:
       results: the results of the last evaluation; empty where there is no data to evaluate on.
       steps: the number of steps, before and after the run was resumed.
       examples_per_second: the speed over all steps but the first, which compiles; evaluations do not count.
+      best: the best evaluation, where the config has a criterion for it.
     """
 
     program: Program
@@ -66,6 +67,7 @@ class Trained:
     results: dict[str, float]
     steps: int
     examples_per_second: float
+    best: Best | None = None
 
 
 def train(
@@ -385,7 +387,7 @@ class _Loop:
         self._note(results=results, evaluated_at=self.steps, evaluation_due=False)
         self.log.report("eval", self.steps, results)
         self.recorder.evaluated(self.steps, self.evaluator.curves)
-        best_by, best = self.config.train.checkpoint.best_by, self.progress.best
+        best_by, best = self.config.train.checkpoint.best_by or self.watch.policy, self.progress.best
         if best_by is not None and (best is None or is_better(results[best_by.metric], best.value, best_by.mode)):
             self._note(best=Best(self.steps, results[best_by.metric]))
             if self.saver is not None:
@@ -420,7 +422,8 @@ class _Loop:
         self._save()
         if self.saver is not None:
             self.saver.finish(self.progress)
-        return Trained(self.program, self.state, dict(self.progress.results), self.steps, self.clock.speed)
+        results, best = dict(self.progress.results), self.progress.best
+        return Trained(self.program, self.state, results, self.steps, self.clock.speed, best)
 
     def _note(self, **fields: Any) -> None:
         self.progress = dataclasses.replace(self.progress, **fields)

@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -27,7 +27,8 @@ from sparrow.runs.saved.run_folder import RunFolder
 from sparrow.runs.saved.vocabularies import Vocabularies
 from sparrow.versions import versions
 
-Step = int | Literal["best"] | None
+Step = int | Literal["best", "last"] | None
+"""A step; the best or the last one; None: the best where the run knows it, else the last."""
 ATTEMPTS: Final = 100
 """Attempts to load the best checkpoint: a run that finds better steps meanwhile may remove it."""
 
@@ -124,7 +125,7 @@ def opened(folder: str | Path, step: Step = None, log: LogLine | None = None) ->
     run = RunFolder(folder)
     if not run.steps:
         raise DataError("there is no saved model; train one into this folder first", str(folder))
-    if step is None:
+    if step is None or step == "last":
         yield from whole(run.checkpoints, log or warn)
         return
     for _ in range(ATTEMPTS):
@@ -156,33 +157,83 @@ def _bests(run: RunFolder, log: LogLine) -> Iterator[Any]:
             yield progress_of(saved).best
 
 
+def chosen(folder: str | Path, step: Step) -> Step:
+    """Return the checkpoint to use where none is asked for: the best, where it is saved and is not the last one."""
+    run = RunFolder(folder)
+    with contextlib.suppress(TypeError, ValueError, KeyError, IndexError):
+        best = run.status.get("best")
+        if step is None and best is not None and int(best[0]) in run.steps[1:]:
+            return "best"
+    return step
+
+
 def saved_config(folder: str | Path, step: Step = None) -> Config:
     """Return the config of a saved model, with the vocabularies that the run owns."""
-    for saved in opened(folder, step, log=lambda _: None):
+    for saved in opened(folder, chosen(folder, step), log=lambda _: None):
         return config_of(saved)
     raise all_damaged(folder)
 
 
-def load(
-    folder: str | Path, config: Config | None = None, step: Step = None, *, log: LogLine | None = None
-) -> tuple[Program, TrainState]:
-    """Return a saved model: of the newest complete checkpoint, of a step, or of the ``"best"`` one.
+def saved_progress(folder: str | Path, step: int) -> Progress:
+    """Return the progress of the run when a step was saved."""
+    for saved in opened(folder, step, log=lambda _: None):
+        return progress_of(saved)
+    raise all_damaged(folder)
 
-    Args:
-      folder: the folder of the run, which may be training.
-      config: replaces the saved one, such as to read other data; tables and model must agree.
-      step: the step of the checkpoint, or "best".
-      log: receives a line for each note, such as a damaged checkpoint; by default notes are warnings.
+
+class Loaded(NamedTuple):
+    """A saved model.
+
+    Attributes:
+      program: its functions.
+      state: its state.
+      progress: the position of the run when it was saved.
+      note: a sentence where another checkpoint than the last is used without being asked for; else empty.
     """
+
+    program: Program
+    state: TrainState
+    progress: Progress
+    note: str = ""
+
+
+def loaded(
+    folder: str | Path, config: Config | None = None, step: Step = None, *, log: LogLine | None = None
+) -> Loaded:
+    """Return a saved model, as `sparrow.runs.load` has it."""
+    use = chosen(folder, step)
+    if use == step:
+        return _loaded(folder, config, step, log)
+    try:
+        held = _loaded(folder, config, use, log)
+    except Damaged as error:
+        (log or warn)(f"the best checkpoint is damaged, the last one is used: {error}")
+        return _loaded(folder, config, "last", log)
+    note = f"step {held.progress.steps} is used, the best{_by(held.program.config)}; the last is {_last(folder)}"
+    if log is not None:
+        log(note)
+    return held._replace(note=note)
+
+
+def _by(config: Config) -> str:
+    best_by = config.train.checkpoint.best_by or config.evaluate.early_stopping
+    return "" if best_by is None else f" by {best_by.metric}"
+
+
+def _last(folder: str | Path) -> int:
+    return max(RunFolder(folder).steps, default=0)
+
+
+def _loaded(folder: str | Path, config: Config | None, step: Step, log: LogLine | None) -> Loaded:
     for saved in opened(folder, step, log):
         given = on_these_devices(_config_as_given(saved), log or warn) if config is None else config
         program = Program.of(Vocabularies.saved(saved).owned(given, run_of(saved), log or warn))
         try:
-            return program, restored(program, saved, log or warn)
+            return Loaded(program, restored(program, saved, log or warn), progress_of(saved))
         except Vanished:
             continue
         except Damaged as error:
-            if step is not None:
+            if step not in (None, "last"):
                 raise
             (log or warn)(passed_over(saved.step, error))
         except CheckpointError as error:

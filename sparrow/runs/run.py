@@ -1,0 +1,302 @@
+"""`Run`: a trained model as an object. `load` opens the folder of a run, `train` makes a new one."""
+
+from __future__ import annotations
+
+import functools
+import math
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TextIO
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrow import config as configs
+from sparrow.config import Config, ConfigError
+from sparrow.embedding import Embedder
+from sparrow.registry import nearest
+from sparrow.reports import write_report
+from sparrow.runs.errors import FolderError
+from sparrow.runs.loop import training
+from sparrow.runs.loop.evaluation import Evaluator
+from sparrow.runs.loop.program import Program, TrainState
+from sparrow.runs.nearest import Index, Measure, Nearest, nearest_rows
+from sparrow.runs.predict_files import predict, predict_table, source_like
+from sparrow.runs.saved.saving import Extra, LogLine, Step, loaded, saved_progress
+from sparrow.runs.table_view import TableView
+from sparrow.runs.towers import tower_names, tower_vectors
+from sparrow.runs.view import run_html
+
+Array = npt.NDArray[Any]
+
+
+class Run:
+    """A trained model: it predicts, evaluates, shows its tables and exports itself.
+
+    `load` and `train` of `sparrow.runs`, and `sparrow.fit`, return one. It unpacks to ``program, state``.
+
+    Attributes:
+      program: the functions that were trained.
+      folder: the folder of the run; None: it has none.
+      step: the step of the state.
+      steps: the steps that were trained.
+      results: the results of the evaluation at that step; empty where there was none.
+      examples_per_second: the speed of training; NaN where this run was loaded.
+      note: a sentence where the state is not that of the last step, such as the best one; else empty.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        state: TrainState | Callable[[], TrainState],
+        *,
+        folder: Path | None = None,
+        step: int,
+        steps: int | None = None,
+        results: Mapping[str, float] = MappingProxyType({}),
+        examples_per_second: float = math.nan,
+        note: str = "",
+    ) -> None:
+        self.program, self.folder, self.step, self.note = program, folder, step, note
+        self.steps, self.results = step if steps is None else steps, dict(results)
+        self.examples_per_second = examples_per_second
+        self._state = state
+
+    @property
+    def state(self) -> TrainState:
+        """Tables, parameters and the rest of the model; read from the checkpoint on first use where needed."""
+        if callable(self._state):
+            self._state = self._state()
+        return self._state
+
+    @property
+    def config(self) -> Config:
+        """The config that was trained."""
+        return self.program.config
+
+    @property
+    def embedder(self) -> Embedder:
+        """The tables' lookup and update."""
+        return self.program.embedder
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.program, self.state))
+
+    def predict(self, data: Any, *, batch_size: int | None = None) -> dict[str, Array]:
+        """Return the predictions of each task by its name, (rows,) or (rows, classes), and the vectors of two towers.
+
+        Args:
+          data: a frame of pandas or Polars, an Arrow table, columns by name, a source, or the path of Parquet or text
+            files; labels are not needed.
+          batch_size: rows at a time; by default, as in evaluation.
+        """
+        table = predict_table(self.program, self.state, data, batch_size=batch_size)
+        return {name: _array(table[name]) for name in table.column_names}
+
+    def predict_file(
+        self, data: Any, output: str | Path, *, columns: Sequence[str] = (), batch_size: int | None = None
+    ) -> int:
+        """Write the predictions into a Parquet file, besides ``columns`` of the data. Return the number of rows."""
+        return predict(self.program, self.state, data, output, columns=columns, batch_size=batch_size)
+
+    def evaluate(self, data: Any = None, *, log: LogLine | None = None) -> dict[str, float]:
+        """Return the mean loss and the metrics, on ``data`` as `predict` takes it, or on the config's own data."""
+        program = self.program
+        if data is not None:
+            section = configs.need(program.config.data, "data")
+            section = section.model_copy(update={"evaluate": source_like(program.config, data)})
+            program = _with_config(program, program.config.model_copy(update={"data": section}))
+        return Evaluator(program)(self.state, log)
+
+    @functools.cached_property
+    def tables(self) -> tuple[str, ...]:
+        """The names of the tables."""
+        return tuple(self.embedder.tables)
+
+    @property
+    def towers(self) -> tuple[str, ...]:
+        """The towers that `vectors` takes; empty unless the model has two."""
+        return tower_names(self.program)
+
+    def table(self, name: str) -> TableView:
+        """Return a table by its name, or by the name of a feature that looks ids up in it."""
+        if name not in self.tables:
+            uses = {feature.name: feature.table_use for feature in self.program.assembly.features}
+            of_features = {key: use.table for key, use in uses.items() if use is not None}
+            if of_features.get(name) not in self.tables:
+                raise ConfigError(f"there is no table '{name}': {nearest(name, {*self.tables, *of_features})}")
+            name = of_features[name]
+        return TableView(self.program, self.state, name)
+
+    def vectors(self, name: str, data: Any, *, batch_size: int | None = None) -> Array:
+        """Return vectors, (rows, dim) float32: of a tower for rows, or of a table for ids.
+
+        Args:
+          name: a tower ("user" or "item"), a table, or a feature with a table.
+          data: for a tower, rows as `predict` takes them, with the columns of that tower; else ids, as the data of the
+            feature has them. An id without a row has zeros.
+          batch_size: rows at a time, for a tower.
+        """
+        if name in self.towers:
+            return tower_vectors(self.program, self.state, name, data, batch_size)
+        table = self.table(name)
+        names = [feature.name for feature in table.features]
+        return table.vectors(table.rows(data, name if name in names else None))
+
+    def neighbours(
+        self,
+        name: str,
+        of: Any,
+        k: int = 10,
+        *,
+        among: Any = None,
+        measure: Measure | None = None,
+        index: Index = "exact",
+    ) -> Nearest:
+        """Return the nearest rows: of a table to the rows of ids, or of one tower's vectors to the other's.
+
+        Args:
+          name: a table or a feature: ``of`` holds ids, which are not among their own neighbours. A tower: ``of`` holds
+            rows for the other tower, and ``among`` the rows to choose from.
+          of: ids, or rows.
+          k: how many.
+          among: rows of the tower ``name``; the result has their positions.
+          measure: "cosine" or "dot"; by default "cosine" for tables, and "dot", by which they were trained, for towers.
+          index: "exact", or "auto", "hnswlib" or "faiss" for approximate search.
+        """
+        if name in self.towers:
+            if among is None:
+                raise ConfigError(f"neighbours of the tower '{name}': give among=, the rows to choose from")
+            (other,) = [tower for tower in self.towers if tower != name]
+            queries, rows = self.vectors(other, of), self.vectors(name, among)
+            return nearest_rows(queries, [rows], k, measure or "dot", index)
+        table = self.table(name)
+        ids = [of] if isinstance(of, str | int | np.integer) else list(of)
+        own = table.rows(ids)
+        found = nearest_rows(table.vectors(own), table.blocks(), k + 1, measure or "cosine", index)
+        return _without(found, own, k)
+
+    def export(self, folder: str | Path, *, ema: bool | None = None, overwrite: bool = False) -> Any:
+        """Write the model as files that predict without its code; `sparrow.serving.load` opens them."""
+        from sparrow import exports
+
+        return exports.export(self.program, self.state, folder, ema=ema, overwrite=overwrite)
+
+    def report(self, output: str | Path | None = None) -> Path:
+        """Write the report of the run as one HTML file, and return its path."""
+        return write_report([self._own_folder()], output)
+
+    def save(self, folder: str | Path) -> Run:
+        """Copy the folder of the run to another place, which must not exist, and return the run there."""
+        target = Path(folder)
+        try:
+            shutil.copytree(self._own_folder(), target)
+        except FileExistsError:
+            raise FolderError(f"{target} exists; choose another folder") from None
+        except OSError as error:
+            raise FolderError(f"{target}: cannot be written: {error.strerror or error}") from None
+        return load(target, self.config)
+
+    def _own_folder(self) -> Path:
+        if self.folder is None:
+            raise FolderError("the run has no folder; train with model_dir")
+        return self.folder
+
+    def __repr__(self) -> str:
+        model = configs.need(self.config.model, "model").architecture
+        name = type(model).__name__.removesuffix("Record")
+        results = ", ".join(f"{key} {value:.4g}" for key, value in list(self.results.items())[:4])
+        where = "" if self.folder is None else f"; {self.folder}"
+        return f"Run({name} of step {self.step}{f'; {results}' * bool(results)}{where})"
+
+    def _repr_html_(self) -> str:
+        return run_html(self)
+
+
+def load(folder: str | Path, config: Config | None = None, step: Step = None, *, log: LogLine | None = None) -> Run:
+    """Open a saved run: with the best checkpoint where it knows one, else with the newest complete one.
+
+    A run knows its best step with ``train.checkpoint.best_by`` or ``evaluate.early_stopping``.
+
+    Args:
+      folder: the folder of the run, which may be training.
+      config: replaces the saved one, such as to read other data; tables and model must agree.
+      step: the step of the checkpoint, "best" or "last".
+      log: receives a line for each note, such as a damaged checkpoint; by default notes are warnings.
+    """
+    held = loaded(folder, config, step, log=log)
+    results = held.progress.results if held.progress.evaluated_at == held.progress.steps else {}
+    return Run(held.program, held.state, folder=Path(folder), step=held.progress.steps, results=results, note=held.note)
+
+
+def train(
+    config: Config | Mapping[str, Any] | str | Path,
+    model_dir: str | Path | None = None,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    stream: TextIO | None = None,
+    extras: Mapping[str, Extra] = MappingProxyType({}),
+) -> Run:
+    """Train the model of a config and evaluate it.
+
+    Ctrl-C and SIGTERM end it after the current step, with the state saved, by `Interrupted`. Other early ends raise
+    `RunError`, such as `NonFinite`. The result holds the best state where the run knows one and has a folder.
+
+    Args:
+      config: a config with the sections ``data`` and ``model``: a `Config`, a mapping, or the path of a file.
+      model_dir: the folder of checkpoints and logs; by default ``config.model_dir``; without one nothing is written.
+      resume: whether to continue the run in that folder, to the same bits as if it had never stopped. This holds on
+        the same kind of device, with as many threads, the same backend and versions; differences are logged.
+      overwrite: whether to replace the run in that folder.
+      stream: the stream of the log; by default the standard output.
+      extras: further content of checkpoints, by name.
+    """
+    config = as_config(config)
+    path = model_dir if model_dir is not None else config.model_dir
+    made = training.train(config, path, resume=resume, overwrite=overwrite, stream=stream, extras=extras)
+    folder = None if path is None else Path(path)
+    done: dict[str, Any] = {"folder": folder, "steps": made.steps, "examples_per_second": made.examples_per_second}
+    best = made.best
+    if folder is None or best is None or best.step == made.steps:
+        return Run(made.program, made.state, step=made.steps, results=made.results, **done)
+    results = saved_progress(folder, best.step).results
+    note = f"step {best.step} is used, the best; the last is {made.steps}"
+    config, at = made.program.config, best.step
+    return Run(made.program, lambda: loaded(folder, config, at).state, step=at, results=results, note=note, **done)
+
+
+def as_config(given: Config | Mapping[str, Any] | str | Path) -> Config:
+    """Return a config from a config, a mapping, or the path of a file."""
+    if isinstance(given, Config):
+        return given
+    if isinstance(given, Mapping):
+        return configs.from_mapping(given)
+    if isinstance(given, str | Path):
+        return configs.load(given)
+    raise ConfigError(f"a config is a Config, a mapping or the path of a file, got {type(given).__name__}")
+
+
+def _with_config(program: Program, config: Config) -> Program:
+    import dataclasses
+
+    return dataclasses.replace(program, config=config)
+
+
+def _array(column: Any) -> Array:
+    """Return a column of predictions as an array; lists of one length are rows of it."""
+    joined = column.combine_chunks()
+    if not hasattr(joined.type, "list_size"):
+        array: Array = joined.to_numpy(zero_copy_only=False)
+        return array
+    size = joined.type.list_size
+    return np.asarray(joined.flatten().to_numpy(zero_copy_only=False)).reshape(-1, size)
+
+
+def _without(found: Nearest, own: npt.NDArray[np.int64], k: int) -> Nearest:
+    """Return ``k`` neighbours of each, without itself."""
+    is_other = found.rows != own[:, None]
+    order = np.argsort(~is_other, axis=1, kind="stable")[:, :k]
+    return Nearest(np.take_along_axis(found.rows, order, 1), np.take_along_axis(found.scores, order, 1))

@@ -1,0 +1,161 @@
+"""`TableView`: the rows of a trained table, with the ids that they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sparrow.checkpoint import Key, rows_of
+from sparrow.data import DataError, Feature, Problems, Vocabulary
+from sparrow.embedding import Ragged, TableSpec
+from sparrow.runs.loop.program import Program, TrainState
+
+Array = npt.NDArray[Any]
+SHOWN: Final = 5
+"""Rows of a table that its view shows."""
+
+
+class TableView:
+    """A table of a run: ``len(table)``, ``table.to_numpy()``, ``table.to_arrow()``, ``table[ids]``.
+
+    Attributes:
+      name: its name.
+      spec: its size, dtype, rule and combiner.
+      features: the features that look ids up in it.
+    """
+
+    def __init__(self, program: Program, state: TrainState, name: str) -> None:
+        self.name = name
+        self.spec: TableSpec = program.embedder.tables[name]
+        uses = {feature.name: feature.table_use for feature in program.assembly.features}
+        self.features: tuple[Feature, ...] = tuple(
+            feature for feature in program.assembly.features if (use := uses[feature.name]) and use.table == name
+        )
+        self._program, self._state = program, state
+
+    def __len__(self) -> int:
+        return self.spec.vocabulary_size
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and dim."""
+        return len(self), self.spec.embedding_dim
+
+    @property
+    def _rows(self) -> Any:
+        return rows_of(self._program.embedder, self._state.optimizer.embedding)[Key(self.name)]
+
+    def blocks(self) -> Iterator[Array]:
+        """Yield the rows in order, a block at a time: memory holds no second copy of a large table."""
+        for block in self._rows.blocks():
+            yield np.asarray(block, np.float32)
+
+    def to_numpy(self) -> Array:
+        """Return all rows, (rows, dim) float32."""
+        return np.concatenate([*self.blocks(), np.zeros((0, self.spec.embedding_dim), np.float32)])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return self.to_numpy() if dtype is None else self.to_numpy().astype(dtype)
+
+    def ids(self) -> list[Any] | None:
+        """Return the id of each row: a word of the vocabulary or a number; None where an id has no row of its own.
+
+        The result is None where ids are hashed: a row then belongs to any number of them.
+        """
+        for feature in self.features:
+            words = getattr(feature, "words", None)
+            if isinstance(words, Vocabulary):
+                return [*words.words, *[None] * (len(self) - len(words))]
+            if (buckets := getattr(feature, "num_buckets", None)) is not None:
+                return [*range(buckets), *[None] * (len(self) - buckets)]
+        vocabularies = self._program.vocabularies
+        if vocabularies is not None and self.name in vocabularies.tables:
+            made: list[Any] = [None] * len(self)
+            for id, row in zip(*(part.tolist() for part in vocabularies.live(self.name)), strict=True):
+                made[row] = id
+            return made
+        return None
+
+    def to_arrow(self) -> Any:
+        """Return an Arrow table of the columns ``row``, ``id`` where ids are known, and ``embedding``."""
+        array, ids = self.to_numpy(), self.ids()
+        columns: dict[str, Any] = {"row": np.arange(len(self))}
+        if ids is not None:
+            columns["id"] = pa.array(ids)
+        columns["embedding"] = pa.FixedSizeListArray.from_arrays(pa.array(array.reshape(-1)), self.spec.embedding_dim)
+        return pa.table(columns)
+
+    def rows(self, ids: Sequence[Any], feature: str | None = None) -> npt.NDArray[np.int64]:
+        """Return the row of each id, as ``feature`` reads it (by default the first one); -1 where it has none."""
+        reader = self._reader(feature)
+        column = reader.columns[0]
+        given = pa.RecordBatch.from_arrays([pa.array(list(ids))], [column])
+        if (sentence := reader.refuse(column, given.schema.field(0).type)) is not None:
+            raise DataError(sentence, "ids")
+        problems = Problems(len(given))
+        made = reader.convert(given, problems)
+        if problems.first is not None:
+            row, _, why = problems.first
+            raise DataError(why, "ids", f"row {row}")
+        return self._numbers(reader, made)
+
+    def _reader(self, feature: str | None) -> Feature:
+        single = [each for each in self.features if len(each.columns) == 1]
+        found = [each for each in single if feature in (None, each.name)]
+        if not found:
+            raise DataError(f"no feature of one column looks ids up in the table '{self.name}'")
+        return found[0]
+
+    def _numbers(self, feature: Feature, made: Any) -> npt.NDArray[np.int64]:
+        if isinstance(made, Ragged):
+            lengths = np.diff(np.asarray(made.offsets))
+            if lengths.max(initial=0) > 1:
+                raise DataError(f"feature '{feature.name}': give one id at a time")
+            values = np.full(len(lengths), -1, np.int64)
+            values[lengths == 1] = np.asarray(made.values).astype(np.int64)
+            if self.spec.dynamic is None:
+                return values
+            made = np.stack([values, (lengths == 1).astype(np.int64)], axis=1)
+        if self.spec.dynamic is None:
+            return np.asarray(made, np.int64)
+        assert self._program.vocabularies is not None
+        ids, rows = self._program.vocabularies.live(self.name)
+        row_of = dict(zip(ids.view(np.int64).tolist(), rows.tolist(), strict=True))
+        unknown = 0 if self.spec.dynamic.reserved else -1
+        return np.array([row_of.get(id, unknown) if there else -1 for id, there in np.asarray(made).tolist()], np.int64)
+
+    def __getitem__(self, ids: Any) -> Array:
+        """Return the vectors of ids, (ids, dim) float32, or (dim,) of one; zeros where an id has no row."""
+        if isinstance(ids, str | int | np.integer):
+            one: Array = self[[ids]][0]
+            return one
+        return self.vectors(self.rows(ids))
+
+    def vectors(self, rows: npt.NDArray[np.int64]) -> Array:
+        """Return rows by number, (rows, dim) float32; zeros for -1."""
+        array, start = self._rows.array, self._rows.start
+        if self._rows.spread is not None:
+            held = self.to_numpy()[np.maximum(rows, 0)]
+        else:
+            held = np.asarray(array[np.maximum(rows, 0) + start], np.float32)
+        return np.where(rows[:, None] < 0, np.float32(0), held)
+
+    def __repr__(self) -> str:
+        about = ", ".join(feature.name for feature in self.features)
+        return f"TableView('{self.name}': {len(self):,} × {self.spec.embedding_dim}, {self.spec.dtype}; of {about})"
+
+    def _repr_html_(self) -> str:
+        ids = self.ids()
+        first = self.vectors(np.arange(min(SHOWN, len(self))))
+        body = "".join(
+            f"<tr><th>{escape(str(row if ids is None else ids[row]))}</th>"
+            f"<td>{' '.join(f'{x:.3f}' for x in vector[:8])}{' …' * (len(vector) > 8)}</td></tr>"
+            for row, vector in enumerate(first)
+        )
+        more = f"<p>and {len(self) - SHOWN:,} more</p>" if len(self) > SHOWN else ""
+        return f"<p><b>{escape(repr(self))}</b></p><table>{body}</table>{more}"
