@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparrow import config, exports, losses, runs, serving
+from sparrow import config, losses, runs, serving
 
 USERS, ITEMS, BATCH, UNSEEN = 50, 80, 512, 8192
 
@@ -87,12 +87,12 @@ def main(folder: Path, steps: int) -> dict[str, float]:
     pq.write_table(unseen, folder / "unseen.parquet")
 
     trained = runs.train(described(folder), folder / "run", overwrite=True)
-    evaluated = runs.Evaluator(trained.program)(trained.state)
+    evaluated = trained.evaluate()
 
-    runs.predict(trained.program, trained.state, str(folder / "unseen.parquet"), folder / "scores.parquet")
-    scores = pq.read_table(folder / "scores.parquet")["prediction"].to_numpy()
+    trained.predict_file(folder / "unseen.parquet", folder / "scores.parquet")
+    scores = pq.read_table(folder / "scores.parquet")["visits"].to_numpy()
 
-    exports.export(trained.program, trained.state, folder / "exported", overwrite=True)
+    trained.export(folder / "exported", overwrite=True)
     served = serving.load(folder / "exported").predict(unseen.select(["user", "item"]))["visits"]
 
     labels = unseen["visits"].to_numpy()

@@ -42,7 +42,7 @@ def test_predictions_are_those_of_the_own_loss(run):
     rows = pa.table({"shop": [0, 19, 0, 19], "day": [0, 0, 1, 1]})
     pq.write_table(rows, folder / "rows.parquet")
     sparrow("predict", folder / "run", folder / "rows.parquet", folder / "scores.parquet", "--import", PARTS)
-    scores = pq.read_table(folder / "scores.parquet")["prediction"]
+    scores = pq.read_table(folder / "scores.parquet")["visits"]
     assert pc.min(scores).as_py() > 0  # counts, not logarithms of counts
     low, high, low_odd, high_odd = scores.to_pylist()
     assert low < high

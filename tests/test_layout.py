@@ -7,6 +7,9 @@ import pytest
 
 from docs.draw_rooms import ORDER, PACKAGE, PICTURE, imported, modules, picture, room
 
+LATER = {("runs", "exports")}
+"""Rooms that a room imports when it is asked to: `Run.export` of a run."""
+
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_go_up(path):
@@ -15,7 +18,8 @@ def test_imports_go_up(path):
     for name in imported(path):
         other = name.split(".")[1]
         if other in ORDER:  # anything else is a name of the package itself, such as sparrow.Rule
-            assert ORDER.index(other) <= ORDER.index(own), f"{own} must not import {other}"
+            later = (own, other) in LATER
+            assert later or ORDER.index(other) <= ORDER.index(own), f"{own} must not import {other}"
 
 
 def test_import_is_light():

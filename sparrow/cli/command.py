@@ -30,7 +30,8 @@ def add_overrides(parser: argparse.ArgumentParser) -> None:
 
 def add_step(parser: argparse.ArgumentParser) -> None:
     """Add the choice of a checkpoint."""
-    parser.add_argument("--step", type=step, metavar="N|best", help="the checkpoint; by default the newest")
+    text = "the checkpoint; by default the best where known, else the last"
+    parser.add_argument("--step", type=step, metavar="N|best|last", help=text)
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -49,12 +50,13 @@ def seconds(text: str) -> float:
     return value
 
 
-def step(text: str) -> int | Literal["best"]:
-    """Return the step of a checkpoint, or "best"."""
-    return "best" if text == "best" else at_least_one(text)
+def step(text: str) -> int | Literal["best", "last"]:
+    """Return the step of a checkpoint, "best" or "last"."""
+    words: dict[str, Literal["best", "last"]] = {"best": "best", "last": "last"}
+    return words[text] if text in words else at_least_one(text)
 
 
-step.__name__ = "step (an integer of at least 1, or best)"
+step.__name__ = "step (an integer of at least 1, best or last)"
 
 
 def at_least_one(text: str) -> int:

@@ -20,7 +20,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("output")
     add_overrides(parser)
     add_step(parser)
-    parser.add_argument("--columns", default="", metavar="A,B", help="columns of the input to keep")
+    parser.add_argument("--columns", default="", metavar="A,B", help="columns of the input to keep; NEW=OLD: renamed")
     parser.add_argument("--batch-size", type=at_least_one, help="rows at a time; by default as in evaluation")
     parser.add_argument(
         "--no-verify", dest="verify", action="store_false", help="do not compare the checksum of an export's tables"
@@ -49,4 +49,4 @@ def run(options: argparse.Namespace) -> None:
     out(f"{rows} rows to {options.output}")
 
 
-COMMAND = Command("predict", "Predict every row of Parquet files, into a Parquet file.", arguments, run)
+COMMAND = Command("predict", "Predict every row of Parquet or text files, into a Parquet file.", arguments, run)

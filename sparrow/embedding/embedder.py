@@ -23,6 +23,7 @@ from sparrow.embedding.sizes import Sizes
 from sparrow.embedding.specs import FeatureSpec, TableSpec
 from sparrow.embedding.stacking import Stack, stack_tables
 from sparrow.embedding.state import EmbeddingState
+from sparrow.embedding.view import tables_html
 from sparrow.kernels import Backend, Lookups, choose
 from sparrow.registry import answering, nearest
 
@@ -322,6 +323,9 @@ class Embedder:
         stacks = ", ".join(f"{s.name}: {s.num_rows}x{s.dim} on {self._backends[s.name].name}" for s in self.stacks)
         over = "" if self.shards is None else f", over {self.shards.count} devices"
         return f"Embedder({len(self.features)} features, {len(self.tables)} tables; {stacks}{over})"
+
+    def _repr_html_(self) -> str:
+        return tables_html(repr(self), self.tables, self.features)
 
     def _stack(self, table: str) -> Stack:
         if table not in self._stack_of:

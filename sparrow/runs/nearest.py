@@ -71,7 +71,7 @@ def _prepared(vectors: Any, measure: Measure) -> Floats:
     if measure == "dot":
         return array
     norms = np.linalg.norm(array, axis=-1, keepdims=True)
-    return array / np.where(norms > 0, norms, 1)
+    return (array / np.where(norms > 0, norms, 1)).astype(np.float32)
 
 
 def _exact(queries: Floats, blocks: Iterator[Floats], k: int) -> Nearest:

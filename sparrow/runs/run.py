@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import shutil
@@ -24,7 +25,8 @@ from sparrow.runs.loop.evaluation import Evaluator
 from sparrow.runs.loop.program import Program, TrainState
 from sparrow.runs.nearest import Index, Measure, Nearest, nearest_rows
 from sparrow.runs.predict_files import predict, predict_table, source_like
-from sparrow.runs.saved.saving import Extra, LogLine, Step, loaded, saved_progress
+from sparrow.runs.saved.restoring import LogLine
+from sparrow.runs.saved.saving import Extra, Step, loaded, saved_progress
 from sparrow.runs.table_view import TableView
 from sparrow.runs.towers import tower_names, tower_vectors
 from sparrow.runs.view import run_html
@@ -107,7 +109,7 @@ class Run:
         if data is not None:
             section = configs.need(program.config.data, "data")
             section = section.model_copy(update={"evaluate": source_like(program.config, data)})
-            program = _with_config(program, program.config.model_copy(update={"data": section}))
+            program = dataclasses.replace(program, config=program.config.model_copy(update={"data": section}))
         return Evaluator(program)(self.state, log)
 
     @functools.cached_property
@@ -277,12 +279,6 @@ def as_config(given: Config | Mapping[str, Any] | str | Path) -> Config:
     if isinstance(given, str | Path):
         return configs.load(given)
     raise ConfigError(f"a config is a Config, a mapping or the path of a file, got {type(given).__name__}")
-
-
-def _with_config(program: Program, config: Config) -> Program:
-    import dataclasses
-
-    return dataclasses.replace(program, config=config)
 
 
 def _array(column: Any) -> Array:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from sparrow.data import Feature, Source
 from sparrow.data.sources import Reader, Rows
+from sparrow.embedding import Sequence
 from sparrow.runs.loop.program import Program, TrainState
 from sparrow.runs.predict_files import predict_table, source_like
 from sparrow.tasks import TOWERS, is_matching, vector_column
@@ -37,11 +38,9 @@ def tower_vectors(
 def tower_features(program: Program, state: TrainState, tower: str) -> set[str]:
     """Return the features that the vectors of a tower depend on."""
     inputs = program.assembly.inputs
-    acts = {name: jnp.zeros((2, dim)) for name, dim in inputs.acts.items()}
-    numbers = {name: jnp.zeros((2, dim)) for name, dim in inputs.numbers.items()}
+    acts: dict[str, Any] = {name: jnp.zeros((2, dim)) for name, dim in inputs.acts.items()}
+    numbers: dict[str, Any] = {name: jnp.zeros((2, dim)) for name, dim in inputs.numbers.items()}
     lengths = program.assembly.lengths
-    from sparrow.embedding import Sequence
-
     for name, dim in inputs.sequences.items():
         held = Sequence(jnp.zeros((2, lengths[name], dim)), jnp.ones(2, jnp.int32))
         (acts if name in program.assembly.ids_of else numbers)[name] = held

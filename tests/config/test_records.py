@@ -47,6 +47,8 @@ REQUIRED = {
     "hash_bucket_size": 10,
     "path": "clicks.parquet",
     "impressions": 100,
+    "rows": 100,
+    "columns": ("user", "item"),
     "low": -0.5,
     "source": Parquet("items.parquet"),
     "column": "attributes",

@@ -149,4 +149,4 @@ def test_signature_is_for_strangers(folder):
     assert signature["outputs"]["buy"] == {"shape": ("batch",), "dtype": "float32", "meaning": "probability"}
     described = json.loads((folder / "dlrm" / "export.json").read_text())
     assert described["platforms"] == ["cpu", "cuda", "rocm", "tpu"]
-    assert described["functions"]["predict"]["outputs"]["click"]["shape"] == ["batch", 3]
+    assert described["functions"]["predict"]["outputs"]["kind"]["shape"] == ["batch", 3]

@@ -170,5 +170,7 @@ def test_no_rows_give_a_file_of_none(trained, whole, tmp_path):
     with pytest.raises(DataError, match=r"folder: cannot be written: Is a directory"):
         serving.predict(model, str(source), tmp_path / "folder")
     pq.write_table(rows(1).append_column("click", pa.array([1])), source)
-    with pytest.raises(DataError, match="a prediction has this name; keep the column under another one: click_label=click"):
+    with pytest.raises(
+        DataError, match="a prediction has this name; keep the column under another one: click_label=click"
+    ):
         serving.predict(model, str(source), tmp_path / "x.parquet", columns=["click"])

@@ -19,7 +19,7 @@ def test_serving_runs_as_written(tmp_path, monkeypatch, capsys):
     pq.write_table(pa.table(columns), tmp_path / "rows.parquet")
     monkeypatch.chdir(tmp_path)
     exec(block, {})
-    assert pq.read_table("scores.parquet").column_names == ["user", "item", "prediction", "query"]
+    assert pq.read_table("scores.parquet").column_names == ["user", "item_vector", "match", "user_vector"]
     inputs, predictions, shape = capsys.readouterr().out.splitlines()
     for shown in (inputs, shape):
         assert shown in block

@@ -92,7 +92,7 @@ def two_saved(tmp_path_factory):
     """A run with checkpoints of steps 2 and 4, and their states."""
     folder = tmp_path_factory.mktemp("two")
     runs.train(case("train.steps=4", "train.checkpoint.every_steps=2"), folder, stream=io.StringIO())
-    states = {step: runs.load(folder, step=step)[1] for step in (2, 4)}
+    states = {step: runs.load(folder, step=step).state for step in (2, 4)}
     return folder, states
 
 
@@ -102,7 +102,7 @@ def test_every_file_is_guarded(two_saved, tmp_path, how):
     folder, states = two_saved
     files = sorted(path.relative_to(folder) for path in (folder / "checkpoints" / "4").rglob("*") if path.is_file())
     assert len(files) >= FILES
-    program = runs.load(folder)[0]
+    program = runs.load(folder).program
     passed_over = 0
     for index, file in enumerate(files):
         copy = tmp_path / str(index)

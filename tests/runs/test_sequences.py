@@ -119,7 +119,7 @@ def test_an_export_predicts_the_same(trained, tmp_path):
     exports.export(run.program, run.state, tmp_path / "export")
     source = folder / "test.parquet"
     runs.predict(run.program, run.state, str(source), tmp_path / "predicted.parquet")
-    expected = pq.read_table(tmp_path / "predicted.parquet")["prediction"].to_numpy()
+    expected = pq.read_table(tmp_path / "predicted.parquet")["click"].to_numpy()
     model, table = serving.load(tmp_path / "export"), pq.read_table(source)
     np.testing.assert_allclose(model.predict(table)["click"], expected, rtol=1e-5, atol=1e-6)
     for size in (1, 7):  # a request of few rows, empty histories among them

@@ -207,7 +207,7 @@ def test_early_stopping_and_the_log(tmp_path):
     trained = runs.train(config, tmp_path, stream=stream)
     assert trained.steps == 6  # the first evaluation, and two that were no better
     saved = [line.split()[2] for line in stream.getvalue().splitlines() if line.startswith("save ")]
-    assert saved == ["4", "6"]
+    assert saved == ["2", "4", "6"]  # the best, by time, the last
     entries = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [(e["kind"], e["step"]) for e in entries] == [
         (kind, step) for step in (2, 4, 6) for kind in ("train", "eval")

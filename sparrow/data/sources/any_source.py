@@ -65,4 +65,5 @@ def _around(source: Source | None, inner: Source) -> Source:
     below = getattr(source, "source", None)
     if not isinstance(below, Source):
         return inner
-    return dataclasses.replace(source, source=_around(below, inner))  # type: ignore[type-var]
+    made: Any = dataclasses.replace(source, source=_around(below, inner))  # type: ignore[type-var]
+    return made  # type: ignore[no-any-return]
