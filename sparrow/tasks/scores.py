@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from sparrow.errors import ConfigError, Problem
-from sparrow.metrics import Metric
+from sparrow.metrics import ByGroup, Metric, RankingMetric
 from sparrow.registry import written
 from sparrow.tasks.predictions import judged
 from sparrow.tasks.task import Arrays, MetricUse, Task
@@ -32,34 +32,41 @@ def named_metrics(tasks: Mapping[str, Task], *, train: bool = False) -> dict[str
     """Return the metrics of all tasks, by the names that logs and results use.
 
     A name is the metric's, with the options that are not its defaults; with several tasks, the task's name before it.
+    Metrics at K have their K in the name, and metrics by group the column.
 
     >>> from sparrow.config import Task
-    >>> task = Task(label="clicked", losses=["l2"], metrics=["mae", {"name": "recall_at_k", "top_k": 1}])
+    >>> recall = {"name": "recall_at_k", "top_k": 1}
+    >>> task = Task(label="clicked", losses=["l2"], metrics=["mae", recall, {**recall, "group_by": "user"}])
     >>> list(named_metrics({"rating": task}))
-    ['mae', 'recall_at_k(top_k=1)']
+    ['mae', 'recall_at_1', 'recall_at_1(user)']
     """
     named = {}
     for name, task in tasks.items():
         for use in task.train_metrics if train else task.metrics:
             short = _short(use)
-            named[f"{name}/{short}" if len(tasks) > 1 else short] = TaskMetric(name, use.metric, use.group_by)
+            metric = use.metric
+            if use.group_by is not None and isinstance(metric, RankingMetric):
+                metric = ByGroup(metric)
+            named[f"{name}/{short}" if len(tasks) > 1 else short] = TaskMetric(name, metric, use.group_by)
     return named
 
 
 def _short(use: MetricUse) -> str:
-    """Return a metric as a string: ``name(option=value)``, with the options that are not its defaults."""
-    made = written(use.metric)
-    if use.group_by is not None:
-        made = {**({"name": made} if isinstance(made, str) else made), "group_by": use.group_by}
-    return _call(made)
+    """Return a metric as a string: ``name(column, option=value)``, with the options that are not its defaults."""
+    inner = use.metric.metric if isinstance(use.metric, ByGroup) else use.metric
+    return _call(written(inner), getattr(inner, "top_k", None), use.group_by)
 
 
-def _call(written: Any) -> str:
-    """Return a record as a short string: ``name(option=value)``."""
-    if not isinstance(written, Mapping):
-        return str(written)
-    options = ", ".join(f"{key}={_call(value)}" for key, value in written.items() if key != "name")
-    return f"{written['name']}({options})"
+def _call(written: Any, top_k: int | None = None, group_by: str | None = None) -> str:
+    """Return a record as a short string."""
+    fields = dict(written) if isinstance(written, Mapping) else {"name": written}
+    name = str(fields.pop("name"))
+    if top_k is not None and name.endswith("_at_k"):
+        fields.pop("top_k", None)
+        name = f"{name.removesuffix('k')}{top_k}"
+    options = [] if group_by is None else [group_by]
+    options += [f"{key}={_call(value)}" for key, value in fields.items()]
+    return f"{name}({', '.join(options)})" if options else name
 
 
 class Scores:

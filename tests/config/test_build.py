@@ -205,9 +205,9 @@ def test_metrics_by_name():
         train_metrics=[{"name": "decayed", "metric": "mae"}],
     )
     named = named_metrics({"a": task, "b": Task(label="z", losses=["l2"], metrics=["mae"])})
-    assert list(named) == ["a/auc", "a/auc(thresholds=10)", "a/grouped_auc(group_by=user)", "b/mae"]
+    assert list(named) == ["a/auc", "a/auc(thresholds=10)", "a/grouped_auc(user)", "b/mae"]
     assert named["a/auc(thresholds=10)"].metric == metrics.AUC(thresholds=10)
-    assert (named["a/grouped_auc(group_by=user)"].group_by, named["b/mae"].task) == ("user", "b")
+    assert (named["a/grouped_auc(user)"].group_by, named["b/mae"].task) == ("user", "b")
     assert list(named_metrics({"a": task}, train=True)) == ["decayed(metric=mae)"]
     assert task.train_metrics == (MetricUse(metric=metrics.Decayed(metrics.MAE())),)
 

@@ -114,7 +114,7 @@ def two_towers(tmp_path, *overrides):
 
 def test_dssm_learns_and_predicts_vectors(tmp_path):
     trained = quiet(two_towers(tmp_path, "train.batch_size=64", "train.steps=100"))
-    metric = "recall_at_k(top_k=8)"
+    metric = "recall_at_8"
     assert untrained(trained)[metric] < 0.3
     assert trained.results[metric] > 0.7
     out = tmp_path / "out.parquet"
@@ -142,11 +142,11 @@ def sampled(tmp_path, *overrides):
 
 def test_dssm_learns_from_sampled_negatives(tmp_path):
     trained = quiet(sampled(tmp_path, "train.steps=100"), tmp_path / "run")
-    metric = "recall_at_k(top_k=1)"
+    metric = "recall_at_1"
     before = untrained(trained)
     assert before[metric] < 0.3
     assert trained.results[metric] > 0.8  # nine of ten choices can be known
-    assert trained.results[metric] == trained.results["hit_rate_at_k(top_k=1)"]
+    assert trained.results[metric] == trained.results["hit_rate_at_1"]
     out = tmp_path / "out.parquet"
     runs.predict(trained.program, trained.state, str(tmp_path / "evaluate.parquet"), out)
     assert pq.read_table(out).num_rows == 512

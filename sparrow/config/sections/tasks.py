@@ -10,6 +10,7 @@ from sparrow.config.loading.records import LossRecord, MetricRecord
 from sparrow.config.loading.section import Section
 from sparrow.config.sections.train import Name, NotNegative
 from sparrow.losses import TaskWeights
+from sparrow.metrics import RankingMetric
 from sparrow.registry import PLACEHOLDER
 
 METRIC_USE: Final = "metric_use"
@@ -26,7 +27,7 @@ class MetricUse(Section):
     metric: MetricRecord
     """The metric's name, or a mapping with its name and options."""
     group_by: Name | None = None
-    """The column to group rows by, for metrics by group."""
+    """The column to group rows by, for metrics by group and ranking metrics: the rows of a group are one list."""
 
     @model_validator(mode="before")
     @classmethod
@@ -54,7 +55,8 @@ class MetricUse(Section):
     def _check(self) -> MetricUse:
         if self.metric.needs_groups and self.group_by is None:
             raise ValueError(f"{self.metric.name} works by group; add group_by, the column to group by")
-        if self.group_by is not None and not self.metric.needs_groups:
+        may_group = self.metric.needs_groups or isinstance(self.metric, RankingMetric)
+        if self.group_by is not None and not may_group:
             raise ValueError(f"{self.metric.name} does not work by group; remove group_by '{self.group_by}'")
         return self
 
