@@ -109,7 +109,7 @@ def test_an_export_computes_the_same(trained, tmp_path):
     program, state = runs.load(folder / "run")
     exports.export(program, state, tmp_path / "export")
     runs.predict(program, state, str(folder / "test.parquet"), tmp_path / "predicted.parquet")
-    expected = pq.read_table(tmp_path / "predicted.parquet")["prediction"].to_numpy()
+    expected = pq.read_table(tmp_path / "predicted.parquet")["click"].to_numpy()
     model, table = serving.load(tmp_path / "export"), pq.read_table(folder / "test.parquet")
     np.testing.assert_allclose(model.predict(table)["click"], expected, rtol=1e-5, atol=1e-6)
     inputs = model.description.functions["predict"].inputs

@@ -61,14 +61,14 @@ def test_evaluation_prediction_and_export(folder):
         output = folder / f"out-{processes}.parquet"
         code, text = run("predict", folder / "two", folder / "in.parquet", output, processes=processes, devices=2)
         assert code == 0, text
-    made = [pq.read_table(folder / f"out-{p}.parquet")["prediction"].to_numpy() for p in (1, 2)]
+    made = [pq.read_table(folder / f"out-{p}.parquet")["click"].to_numpy() for p in (1, 2)]
     assert len(made[0]) == 29
     np.testing.assert_allclose(made[0], made[1], rtol=1e-6)
     code, text = run("export", folder / "two", folder / "export", processes=2, devices=2)
     assert code == 0, text
     code, text = run("predict", folder / "export", folder / "in.parquet", folder / "served.parquet")
     assert code == 0, text
-    np.testing.assert_allclose(pq.read_table(folder / "served.parquet")["prediction"].to_numpy(), made[0], rtol=1e-5)
+    np.testing.assert_allclose(pq.read_table(folder / "served.parquet")["click"].to_numpy(), made[0], rtol=1e-5)
 
 
 def test_other_topologies_agree_to_rounding(folder):
