@@ -5,23 +5,23 @@ from __future__ import annotations
 import argparse
 import json
 
-from sparrow.cli.command import Command, add_json, add_overrides, seconds
+from sparrow.cli.command import Command, add_json, seconds
+from sparrow.cli.given_config import add_config, given_config
 from sparrow.cli.output import out
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("config")
-    add_overrides(parser)
+    add_config(parser)
     parser.add_argument("--seconds", type=seconds, default=10.0, help="to measure, at most; 10 unless given")
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> None:
     """Time the feed of a config."""
-    from sparrow import config, runs
+    from sparrow import runs
 
-    times = runs.time_feed(config.load(options.config, options.overrides), options.seconds)
+    times = runs.time_feed(given_config(options), options.seconds)
     out(json.dumps(times.to_dict(), indent=1) if options.json else "\n".join(times.lines()))
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 
-from sparrow.cli.command import Command, above_zero, add_json, add_overrides, at_least_one
+from sparrow.cli.command import Command, above_zero, add_json, at_least_one
+from sparrow.cli.given_config import add_config, given_config
 from sparrow.cli.output import out
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("config")
-    add_overrides(parser)
+    add_config(parser)
     add_json(parser)
     parser.add_argument("--devices", type=at_least_one, metavar="N", help="devices; by default those of train.mesh")
     parser.add_argument("--processes", type=at_least_one, default=1, metavar="P", help="processes that share them")
@@ -29,9 +29,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Show the plan of a config."""
-    from sparrow import config, plan
+    from sparrow import plan
 
-    loaded = config.load(options.config, options.overrides)
+    loaded = given_config(options)
     made, many = plan.plan(loaded), None
     devices = options.devices or (loaded.train.mesh.data if loaded.train.mesh is not None else 1)
     if devices > 1 or options.processes > 1:

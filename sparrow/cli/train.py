@@ -6,16 +6,16 @@ import argparse
 import os
 from pathlib import Path
 
-from sparrow.cli.command import Command, add_overrides
+from sparrow.cli.command import Command
+from sparrow.cli.given_config import add_config, given_config
 from sparrow.cli.group import add_group
 from sparrow.cli.output import Mistake
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("config")
-    add_overrides(parser)
-    parser.add_argument("--model-dir", help="folder of the model and its logs; by default the config's model_dir")
+    add_config(parser)
+    parser.add_argument("--model-dir", "--model_dir", help="folder of the model and its logs; by default the config's model_dir")
     parser.add_argument("--resume", action="store_true", help="continue the run in the folder from its last checkpoint")
     parser.add_argument("--overwrite", action="store_true", help="replace the run in the folder")
     add_group(parser)
@@ -23,9 +23,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Train the model of a config."""
-    from sparrow import config, runs
+    from sparrow import runs
 
-    loaded = config.load(options.config, options.overrides)
+    loaded = given_config(options)
     folder = options.model_dir or loaded.model_dir
     if folder is None:
         raise Mistake("there is no folder for the model; add --model-dir FOLDER, or model_dir to the config")

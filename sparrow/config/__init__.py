@@ -27,7 +27,7 @@ sparrow.errors.ConfigError: train.batch_siz: unknown field: did you mean 'batch_
 from sparrow.config.building.assemble import Assembly, assemble, evaluate_pipeline, need, train_pipeline
 from sparrow.config.building.epochs import counts_epochs, epochs_in_steps
 from sparrow.config.building.optimizers import dense_optimizer, optimizer, table_rules
-from sparrow.config.loading.files import dumps, from_mapping, load, loads
+from sparrow.config.loading.files import dumps, from_mapping, import_report, load, loads
 from sparrow.config.loading.json_schema import json_schema
 from sparrow.config.loading.overrides import override
 from sparrow.config.loading.plain import plain
@@ -46,7 +46,7 @@ from sparrow.config.sections.train import (
     TableOptimizer,
     Train,
 )
-from sparrow.config.torcheasyrec import import_config
+from sparrow.config.torcheasyrec import from_json, import_config
 from sparrow.errors import ConfigError, Problem
 from sparrow.rules import RULES, register_rule
 
@@ -76,8 +76,10 @@ __all__ = [
     "dumps",
     "epochs_in_steps",
     "evaluate_pipeline",
+    "from_json",
     "from_mapping",
     "import_config",
+    "import_report",
     "json_schema",
     "load",
     "loads",

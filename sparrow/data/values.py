@@ -116,6 +116,24 @@ def flatten(column: Any, separator: str | None) -> Flat:
     return Flat(entries, offsets)
 
 
+def with_one_entry(flat: Flat) -> tuple[Flat, npt.NDArray[np.bool_]]:
+    """Return the entries with a missing one in each row that has none, and the mask of these.
+
+    >>> flat, made = with_one_entry(flatten(pa.array([[7], None, []]), None))
+    >>> flat.entries.to_pylist(), flat.offsets.tolist(), made.tolist()
+    ([7, None, None], [0, 1, 2, 3], [False, True, True])
+    """
+    if flat.offsets is None:
+        return flat, np.zeros(len(flat.entries), np.bool_)
+    counts = np.diff(flat.offsets)
+    offsets = np.zeros_like(flat.offsets)
+    np.cumsum(np.maximum(counts, 1), out=offsets[1:])
+    made = np.zeros(offsets[-1], np.bool_)
+    made[offsets[:-1][counts == 0]] = True
+    places = np.cumsum(~made) - 1
+    return Flat(flat.entries.take(pa.array(places, mask=made)), offsets), made
+
+
 def cut_at_last(texts: Any, separator: str) -> tuple[Any, Any]:
     """Return the parts before and after the last separator of each string; missing where there is none.
 

@@ -41,6 +41,7 @@ Each model's options are also a record, that ``registry`` knows by name; `regist
 """
 
 from sparrow.models.activations import ACTIVATIONS
+from sparrow.models.complete import Complete
 from sparrow.models.dat import DAT
 from sparrow.models.dbmtl import DBMTL, BayesTaskTower
 from sparrow.models.dcn_v1 import DCNv1
@@ -87,6 +88,7 @@ __all__ = [
     "TDM",
     "BayesTaskTower",
     "Capsules",
+    "Complete",
     "DCNv1",
     "DCNv2",
     "DINTower",

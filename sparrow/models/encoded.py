@@ -10,9 +10,8 @@ import jax
 from flax import nnx
 
 from sparrow.models.inputs import Arrays, Inputs, SequenceGroup
-from sparrow.models.records import ModelRecord
+from sparrow.models.records import Buildable
 from sparrow.models.sequences.records import EncoderRecord
-from sparrow.registry import nearest
 
 
 class Encoded(nnx.Module):
@@ -37,12 +36,13 @@ class Encoded(nnx.Module):
     Args:
       architecture: the model.
       inputs: all features, histories included, and all groups.
-      encoders: by group of the model, the encoders whose results join it, behind its own features.
+      encoders: by group of the model, the encoders whose results join it, behind its own features. A group that
+        ``inputs`` lacks holds their results alone.
     """
 
     def __init__(
         self,
-        architecture: ModelRecord,
+        architecture: Buildable,
         inputs: Inputs,
         encoders: Mapping[str, Listed[EncoderRecord]],
         *,
@@ -54,8 +54,9 @@ class Encoded(nnx.Module):
         self.encoders: nnx.List[Any] = nnx.List([])
         dims = {}
         for group, records in encoders.items():
-            if group not in own:
-                raise ValueError(f"encoders of '{group}', which is no group of the model: {nearest(group, own)}")
+            if group in read:
+                raise ValueError(f"the group '{group}' is read by an encoder, and cannot have encoders of its own")
+            own.setdefault(group, [])
             for index, record in enumerate(records):
                 sequences, name = inputs.sequence_group(record.input), f"{group}/{record.input}/{index}"
                 encoder, dims[name] = record.build(sequences, rngs=rngs)

@@ -46,12 +46,17 @@ def outputs(
     model: str, dims: tuple[int, int], output_dim: int | None, similarity: Similarity, *, rngs: nnx.Rngs
 ) -> tuple[VectorOutput, VectorOutput]:
     """Return the last layers of the users' and of the items' tower, whose widths are ``dims``."""
+    check_widths(model, dims, output_dim)
+    user, item = (VectorOutput(dim, output_dim, similarity, rngs=rngs) for dim in dims)
+    return user, item
+
+
+def check_widths(model: str, dims: tuple[int, int], output_dim: int | None) -> None:
+    """Raise ValueError unless the towers end, or are brought, to one width."""
     if output_dim is None and dims[0] != dims[1]:
         raise ValueError(f"{model} without output_dim needs towers of one width, got {dims[0]} and {dims[1]}")
     if output_dim is not None:
         fields.integer(f"{model}.output_dim", output_dim)
-    user, item = (VectorOutput(dim, output_dim, similarity, rngs=rngs) for dim in dims)
-    return user, item
 
 
 def check_towers(model: str, user: str, item: str, similarity: Similarity, negatives: Negatives) -> None:

@@ -10,7 +10,7 @@ from flax import nnx
 
 from sparrow import fields
 from sparrow.models.inputs import Arrays, Group, Inputs, Sequence, SequenceGroup
-from sparrow.models.matching import Negatives, Similarity, VectorOutput, candidates, check_towers
+from sparrow.models.matching import Negatives, Similarity, VectorOutput, candidates, check_towers, check_widths
 from sparrow.models.mlp import MLP
 from sparrow.models.records import register_model
 from sparrow.models.sequences.capsules import Capsules
@@ -53,7 +53,7 @@ class MIND(nnx.Module):
 
     The outputs are those of `DSSM`, and "interests", ``(batch, max_k, dim)``, which an online service looks up: the
     query is of training and evaluation, where the item is known. Interests that a short history does not have are
-    zeros.
+    zeros. Without output_dim the linear layers are left out, and the widths must agree.
 
     >>> inputs = Inputs(acts={"user": 8, "item": 8}, sequences={"clicks": 4},
     ...                 groups={"user": ["user"], "history": ["clicks"], "item": ["item"]})
@@ -73,7 +73,7 @@ class MIND(nnx.Module):
         *,
         user_tower: MINDUserTower,
         item_tower: Tower,
-        output_dim: int,
+        output_dim: int | None = None,
         simi_pow: float = 10.0,
         similarity: Similarity = "cosine",
         negatives: Negatives = "in_batch",
@@ -81,7 +81,6 @@ class MIND(nnx.Module):
     ) -> None:
         check_towers("MIND", user_tower.input, item_tower.input, similarity, negatives)
         inputs.check("MIND", required=(user_tower.input, user_tower.history_input, item_tower.input))
-        fields.integer("MIND.output_dim", output_dim)
         fields.number("MIND.simi_pow", simi_pow, at_least=0)
         self.user: Group = inputs.group(user_tower.input)
         self.history: SequenceGroup = inputs.sequence_group(user_tower.history_input)
@@ -98,8 +97,9 @@ class MIND(nnx.Module):
             self.history_mlp, dim = layers.build(dim, linear_end=True, rngs=rngs), layers.dim
         self.capsules = capsules.build(dim, rngs=rngs)
         self.concat_mlp = user_tower.concat_mlp.build(user_tower.user_mlp.dim + capsules.high_dim, rngs=rngs)
-        self.user_output = VectorOutput(user_tower.concat_mlp.dim, output_dim, similarity, use_bias=False, rngs=rngs)
         self.item_tower = GroupTower(item_tower, inputs, rngs=rngs)
+        check_widths("MIND", (user_tower.concat_mlp.dim, self.item_tower.dim), output_dim)
+        self.user_output = VectorOutput(user_tower.concat_mlp.dim, output_dim, similarity, use_bias=False, rngs=rngs)
         self.item_output = VectorOutput(self.item_tower.dim, output_dim, similarity, rngs=rngs)
         self.simi_pow, self.negatives = simi_pow, negatives
 

@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import typing
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from flax import nnx
 
@@ -15,6 +15,13 @@ from sparrow.models.words import WORDS
 from sparrow.registry import Registry
 
 M = TypeVar("M", bound=type[nnx.Module])
+
+
+class Buildable(Protocol):
+    """The description of a model: it makes one from inputs."""
+
+    def build(self, inputs: Inputs, *, rngs: nnx.Rngs) -> nnx.Module:
+        """Return the model, with fresh parameters."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ from flax import nnx
 from sparrow import fields
 from sparrow.models.extra_losses import extra_loss
 from sparrow.models.inputs import Arrays, Inputs
-from sparrow.models.records import ModelRecord
+from sparrow.models.records import Buildable
 
 TEMPERATURE: Final = 0.1
 EDGE: Final = 2.0**-23
@@ -46,7 +46,7 @@ class VariationalDropout(nnx.Module):
     """
 
     def __init__(
-        self, architecture: ModelRecord, inputs: Inputs, regularization_lambda: float, *, rngs: nnx.Rngs
+        self, architecture: Buildable, inputs: Inputs, regularization_lambda: float, *, rngs: nnx.Rngs
     ) -> None:
         fields.number("variational_dropout", regularization_lambda, at_least=0)
         self.strength = regularization_lambda

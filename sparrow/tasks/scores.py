@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from sparrow.errors import ConfigError, Problem
 from sparrow.metrics import ByGroup, Metric, RankingMetric
@@ -124,6 +125,13 @@ class Scores:
             except (ValueError, TypeError) as error:  # predictions of a shape that the metric does not take
                 raise ConfigError([Problem(("tasks", use.task, "metrics"), str(error))]) from None
         return new
+
+    def rehearse(self, arrays: Mapping[str, Any]) -> None:
+        """Raise `ConfigError` for an exact metric that does not take arrays of these shapes, from `for_host`."""
+        zeros = jax.tree.map(lambda array: np.zeros(array.shape, array.dtype), dict(arrays))
+        rows = {task: len(predictions) for task, (predictions, *_) in zeros.items()}
+        keys = {use.group_by: np.zeros(rows[use.task], np.int64) for use in self.host.values() if use.group_by}
+        self.update_host(self.init_host(), zeros, keys)
 
     def compute(self, states: States) -> dict[str, float]:
         """Return the numbers; NaN where a metric is not defined."""

@@ -127,6 +127,7 @@ def train_pipeline(config: Config, prepare: Callable[[Any], Any] | None = None) 
         config,
         data.train,
         prepare,
+        is_training=True,
         batch_size=config.train.batch_size,
         epochs=config.train.epochs,
         shuffle_rows=data.shuffle_rows,
@@ -141,7 +142,8 @@ def evaluate_pipeline(config: Config, prepare: Callable[[Any], Any] | None = Non
     negatives = need(config.data, "data").negatives
     count = None if negatives is None else negatives.evaluate_count or negatives.count
     size = config.evaluate.batch_size or config.train.batch_size
-    return _pipeline(config, source, prepare, batch_size=size, negatives=_sampler(config, count))
+    sampler = _sampler(config, count)
+    return _pipeline(config, source, prepare, is_training=False, batch_size=size, negatives=sampler)
 
 
 def _sampler(config: Config, count: int | None) -> Callable[[Reader], Sampler] | None:
@@ -219,14 +221,16 @@ def _negatives(config: Config, count: int | None) -> Callable[[Reader], Sampler]
     return make
 
 
-def _pipeline(config: Config, source: Any, prepare: Any, **options: Any) -> Pipeline[Any]:
+def _pipeline(config: Config, source: Any, prepare: Any, *, is_training: bool, **options: Any) -> Pipeline[Any]:
     data: Data = need(config.data, "data")
     tasks = config.tasks.values()
     made = {label.name: label for label in data.labels}
     labels = dict.fromkeys(name for task in tasks for name in (task.label, task.task_space_label) if name)
     keys = [column for task in tasks for loss in task.losses for column in loss.key_columns]
     keys += _keys_of_samplers(data)
-    keys += [use.group_by for task in tasks for use in (*task.metrics, *task.train_metrics) if use.group_by]
+    # Training rows need no group of a metric that is of evaluation alone.
+    uses = [use for task in tasks for use in (task.train_metrics if is_training else task.metrics)]
+    keys += [use.group_by for use in uses if use.group_by]
     return Pipeline(
         source,
         data.features,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from sparrow.config.loading.overrides import override, parse_override
 from sparrow.config.loading.plain import plain
 from sparrow.config.sections.config import Config
-from sparrow.config.torcheasyrec import import_config
+from sparrow.config.torcheasyrec import from_override, is_edit, read_config
 from sparrow.errors import ConfigError, Problem, shown
 from sparrow.errors import Path as FieldPath
 from sparrow.files import run_file
@@ -21,27 +21,48 @@ MAX_VALUES: Final = 200_000
 """More than any config holds."""
 
 
-def load(path: str | Path, overrides: Iterable[str] = ()) -> Config:
+def load(
+    path: str | Path, overrides: Iterable[str] = (), note: Callable[[str], None] = lambda line: None
+) -> Config:
     """Read a config file by its suffix: .yaml, .yml, .json, .py (which defines ``config``) or .config (TorchEasyRec).
 
-    ``overrides`` are strings such as ``train.batch_size=4096``. Raises `ConfigError`, with one line for each problem.
+    ``overrides`` are strings such as ``train.batch_size=4096``; for a config of TorchEasyRec also fields of its own,
+    such as ``train_config.num_epochs=1``, whose notes on fields without effect go to ``note``. Raises `ConfigError`,
+    with one line for each problem.
     """
     path = Path(path)
     if path.suffix not in SUFFIXES:
         raise ConfigError(f"unknown ending '{path.suffix}': {nearest(path.suffix, SUFFIXES)}", str(path))
     if path.suffix == ".py":
         return _from_python(run_file(path), str(path), overrides)
+    return loads(_text(path), path.suffix.removeprefix("."), str(path), overrides, note)
+
+
+def _text(path: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(error.strerror or str(error), str(path)) from None
     except UnicodeDecodeError:
         raise ConfigError("is not a text file in UTF-8", str(path)) from None
-    return loads(text, path.suffix.removeprefix("."), str(path), overrides)
 
 
-def loads(text: str, form: str = "yaml", source: str | None = None, overrides: Iterable[str] = ()) -> Config:
+def import_report(path: str | Path, overrides: Iterable[str] = ()) -> tuple[list[str], ConfigError | None]:
+    """Return a line for each field of a config of TorchEasyRec, and its problems, if any."""
+    imported = read_config(_text(Path(path)), str(path), map(from_override, filter(is_edit, overrides)))
+    return [str(outcome) for outcome in imported.outcomes], imported.error
+
+
+def loads(
+    text: str,
+    form: str = "yaml",
+    source: str | None = None,
+    overrides: Iterable[str] = (),
+    note: Callable[[str], None] = lambda line: None,
+) -> Config:
     """Read a config from a string in the format ``yaml`` (or ``yml``), ``json`` or ``config`` (TorchEasyRec).
+
+    ``overrides`` and ``note`` are as in `load`.
 
     >>> loads("train: {batch_size: many}", overrides=["train.steps=10"])
     Traceback (most recent call last):
@@ -51,8 +72,15 @@ def loads(text: str, form: str = "yaml", source: str | None = None, overrides: I
     line 1: tasks: is required
     """
     if form == "config":
-        config = import_config(text, source)
-        return from_mapping(plain(config), source, overrides) if overrides else config
+        written = list(overrides)
+        imported = read_config(text, source, map(from_override, filter(is_edit, written)))
+        if imported.config is None:
+            raise imported.error or ConfigError("cannot be imported", source)
+        for outcome in imported.outcomes:
+            if outcome.is_note:
+                note(f"{source or ''}: {outcome}".removeprefix(": "))
+        ours = [override for override in written if not is_edit(override)]
+        return from_mapping(plain(imported.config), source, ours) if ours else imported.config
     if form == "json":
         return from_mapping(_read_json(text, source), source, overrides)
     if form in ("yaml", "yml"):

@@ -20,6 +20,7 @@ from sparrow.errors import ConfigError, shown
 from sparrow.losses import Loss
 from sparrow.metrics import Metric
 from sparrow.models import ModelRecord
+from sparrow.models.sequences import EncoderRecord as Encoder
 from sparrow.optimizer import LossScale
 from sparrow.registry import freeze, read, schema
 from sparrow.rules import Rule
@@ -79,6 +80,7 @@ LearningRate = Annotated[float | Callable[[Any], Any], ReadAs(float | Callable[[
 FeatureRecord = Annotated[Feature, ReadAs(Feature)]
 SourceRecord = Annotated[Source, ReadAs(Source)]
 ArchitectureRecord = Annotated[ModelRecord, ReadAs(ModelRecord)]
+EncoderRecord = Annotated[Encoder, ReadAs(Encoder)]
 InitializerRecord = Annotated[Initializer, ReadAs(Initializer)]
 LabelRecord = Annotated[Label, ReadAs(Label)]
 LossScaleRecord = Annotated[LossScale | None, ReadAs(LossScale, switch=True)]

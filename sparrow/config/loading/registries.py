@@ -13,6 +13,7 @@ from sparrow.embedding import INITIALIZERS
 from sparrow.losses import registry as LOSSES
 from sparrow.metrics import registry as METRICS
 from sparrow.models import registry as MODELS
+from sparrow.models.sequences import encoders as ENCODERS
 from sparrow.registry import Registry
 from sparrow.rules import RULES
 from sparrow.schedules import SCHEDULES
@@ -28,5 +29,6 @@ REGISTRIES: Final[tuple[Registry[Any], ...]] = (
     NUMBER_EMBEDDINGS,
     SOURCES,
     MODELS,
+    ENCODERS,
     INITIALIZERS,
 )

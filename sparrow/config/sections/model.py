@@ -6,10 +6,11 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from sparrow.config.loading.records import ArchitectureRecord
+from sparrow.config.loading.records import ArchitectureRecord, EncoderRecord
 from sparrow.config.loading.section import Section
 from sparrow.config.sections.tables import TableOptions
 from sparrow.config.sections.train import Count, Name, Names, NotNegative
+from sparrow.registry import nearest
 
 
 class Model(Section):
@@ -21,6 +22,8 @@ class Model(Section):
     """The names of the features in each group; the architecture defines the groups that it reads."""
     wide_dim: Count = 1
     """The embedding dim of features in a group of their own tables, such as the wide part of Wide & Deep."""
+    encoders: dict[Name, tuple[EncoderRecord, ...]] = {}
+    """Encoders of histories, by the group that their results join; each reads a group of its own, its input."""
     variational_dropout: NotNegative | None = None
     """The strength of variational dropout, which learns the features of each group that the model can do without."""
 
@@ -33,4 +36,11 @@ class Model(Section):
             if len(set(names)) < len(names):
                 twice = next(name for name in names if names.count(name) > 1)
                 raise ValueError(f"group '{group}' names the feature '{twice}' more than once")
+        for group, encoders in self.encoders.items():
+            for encoder in encoders:
+                if encoder.input not in self.groups:
+                    raise ValueError(
+                        f"an encoder of '{group}' reads the group '{encoder.input}': "
+                        f"{nearest(encoder.input, self.groups)}"
+                    )
         return self

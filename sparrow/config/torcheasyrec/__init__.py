@@ -1,8 +1,11 @@
 """Configs of TorchEasyRec, in the text format of protocol buffers, read as ours.
 
-Each field that is not supported is refused, with its name and line; nothing is skipped.
+Each field that is not supported is refused, with its name and line, all of them at once; one that changes no number is
+accepted with a note; nothing is skipped.
 """
 
-from sparrow.config.torcheasyrec.pipeline import import_config
+from sparrow.config.torcheasyrec.edits import Edit, from_json, from_override, is_edit
+from sparrow.config.torcheasyrec.findings import Outcome
+from sparrow.config.torcheasyrec.pipeline import Imported, import_config, read_config
 
-__all__ = ["import_config"]
+__all__ = ["Edit", "Imported", "Outcome", "from_json", "from_override", "import_config", "is_edit", "read_config"]

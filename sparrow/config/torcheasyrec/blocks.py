@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 from sparrow.config.torcheasyrec import text
 from sparrow.config.torcheasyrec.fields import MAX_INTEGER, FieldSpec
+from sparrow.config.torcheasyrec.findings import Findings, Place
 from sparrow.config.torcheasyrec.messages import ENUMS, MESSAGES
 from sparrow.errors import ConfigError, Path, Problem, shown
 from sparrow.registry import nearest
@@ -22,9 +23,11 @@ class Block:
     Attributes:
       kind: the message's name in the table.
       path: its place in the file.
-      line: its first line.
+      line: its first line; 0: it comes from the command line.
       given: the values that the file gives, by field.
       lines: the lines that they stand on.
+      broken: the fields with a problem, in themselves or below.
+      findings: the problems and outcomes of the import.
     """
 
     kind: str
@@ -32,21 +35,28 @@ class Block:
     line: int
     given: Mapping[str, Any]
     lines: Mapping[str, int]
-    source: str | None = None
+    broken: frozenset[str] = frozenset()
+    findings: Findings = dataclasses.field(default_factory=Findings, compare=False, repr=False)
 
     def __getitem__(self, field: str) -> Any:
         spec = MESSAGES[self.kind][field]
+        if field in self.given:
+            self.findings.use(self.place(field))
         return self.given.get(field, spec.default)
 
     def __contains__(self, field: str) -> bool:
         """Return whether the file gives the field."""
         return field in self.given
 
+    def place(self, field: str) -> Place:
+        """Return the path and the line of a field."""
+        return (*self.path, field), self.lines.get(field, self.line)
+
     def chosen(self, choice: str) -> tuple[str, Block] | None:
         """Return the given one of the fields that exclude each other, and its message."""
         for field, spec in MESSAGES[self.kind].items():
             if spec.choice == choice and field in self.given:
-                return field, self.given[field]
+                return field, self[field]
         return None
 
     def choose(self, choice: str) -> tuple[str, Block]:
@@ -57,11 +67,27 @@ class Block:
             self.fail(f"needs one of {', '.join(names)}")
         return found
 
+    def note(self, text: str, field: str) -> None:
+        """Take it that a field, where it is given, has no effect here."""
+        if field in self.given:
+            self.findings.note(self.place(field), text)
+
+    def note_all(self, text: str) -> None:
+        """Take it that no field of this message, or below it, has an effect here."""
+        for field, value in self.given.items():
+            self.note(text, field)
+            for inner in value if isinstance(value, tuple) else (value,):
+                if isinstance(inner, Block):
+                    inner.note_all(text)
+
+    def get(self, field: str, default: Any = None) -> Any:
+        """Return the value of a field that messages of other kinds may lack."""
+        return self[field] if field in MESSAGES[self.kind] else default
+
     def fail(self, message: str, field: str | None = None) -> NoReturn:
         """Raise an error about the message, or about a field of it."""
-        path = self.path if field is None else (*self.path, field)
-        line = self.line if field is None else self.lines.get(field, self.line)
-        raise ConfigError([Problem(path, message, line)], self.source)
+        path, line = (self.path, self.line) if field is None else self.place(field)
+        raise ConfigError([Problem(path, message, line)], self.findings.source)
 
     @contextlib.contextmanager
     def locating(self) -> Iterator[None]:
@@ -69,57 +95,94 @@ class Block:
         try:
             yield
         except ConfigError as error:
-            if all(problem.line for problem in error.problems):
+            if all(problem.line is not None for problem in error.problems):
                 raise
             at = [dataclasses.replace(problem, path=self.path, line=self.line) for problem in error.problems]
-            raise ConfigError(at, self.source) from None
+            raise ConfigError(at, self.findings.source) from None
         except (ValueError, TypeError) as error:
             self.fail(str(error))
 
 
-def read(message: text.Message, kind: str, source: str | None = None, path: Path = (), line: int = 1) -> Block:
-    """Read a message as one of ``kind``; raise an error with its line at the first mistake."""
+def read(message: text.Message, kind: str, findings: Findings, path: Path = (), line: int = 1) -> Block:
+    """Read a message as one of ``kind``; each mistake is added to ``findings``, and its field left out."""
     specs = MESSAGES[kind]
     given: dict[str, Any] = {}
     lines: dict[str, int] = {}
-    by_choice: dict[str, str] = {}
-    for field in message.fields:
-        where = Block(kind, path, field.line, {}, {}, source)
-        if field.name not in specs:
-            where.fail(f"unknown field: {nearest(field.name, _supported(specs))}", field.name)
-        spec = specs[field.name]
-        if spec.kind == "refused":
-            where.fail(f"not supported: {spec.of}", field.name)
-        if spec.repeated:
-            given[field.name] = (
-                *given.get(field.name, ()),
-                *(_value(spec, value, where, field) for value in field.values),
-            )
-        elif field.is_list:
-            where.fail("takes one value, not a list", field.name)
-        elif field.name in given:
-            where.fail(f"is given twice, first on line {lines[field.name]}", field.name)
-        else:
-            other = by_choice.setdefault(spec.choice, field.name) if spec.choice else field.name
-            if other != field.name:
-                where.fail(f"cannot be given together with {other} of line {lines[other]}; keep one", field.name)
-            given[field.name] = _value(spec, field.values[0], where, field)
-        lines.setdefault(field.name, field.line)
-    block = Block(kind, path, line, given, lines, source)
+    broken: set[str] = set()
+    for field in _merged(message, specs):
+        where = Block(kind, path, field.line, given, {**lines, field.name: field.line}, findings=findings)
+        count = len(findings.problems)
+        with findings.collecting():
+            _read_field(field, specs, where, given, lines)
+            lines.setdefault(field.name, field.line)
+        if len(findings.problems) > count:
+            broken.add(field.name)
+    block = Block(kind, path, line, given, lines, findings=findings)
     for name, spec in specs.items():
-        if spec.required and name not in given:
-            block.fail("is required", name)
-    return block
+        if spec.required and name not in given and name not in broken:
+            broken.add(name)
+            with findings.collecting():
+                block.fail("is required", name)
+    return dataclasses.replace(block, broken=frozenset(broken))
 
 
-def _value(spec: FieldSpec, value: text.Value, where: Block, field: text.Field) -> Any:
+def _merged(message: text.Message, specs: Mapping[str, FieldSpec]) -> list[text.Field]:
+    """Return the fields; of one that may be given once, the last value counts, and messages are joined."""
+    fields: dict[Any, text.Field] = {}
+    for index, field in enumerate(message.fields):
+        spec = specs.get(field.name)
+        key: Any = (field.name, index) if spec is None or spec.repeated or field.is_list else field.name
+        first = fields.get(key)
+        if first is not None and all(isinstance(value, text.Message) for value in (*first.values, *field.values)):
+            parts = (*first.values, *field.values)
+            both = text.Message(tuple(inner for part in parts if isinstance(part, text.Message) for inner in part.fields))
+            field = dataclasses.replace(first, values=(both,))
+        fields[key] = field
+    return list(fields.values())
+
+
+def _read_field(
+    field: text.Field, specs: Mapping[str, FieldSpec], where: Block, given: dict[str, Any], lines: Mapping[str, int]
+) -> None:
+    name = field.name
+    if name not in specs:
+        where.fail(f"unknown field: {nearest(name, _supported(specs))}", name)
+    spec = specs[name]
+    if spec.kind == "refused":
+        where.findings.give(where.place(name), ", ".join(map(_shown, field.values)))
+        where.fail(f"not supported: {spec.of}", name)
+    if spec.repeated:
+        first = ((*where.path, name), lines.get(name, field.line))
+        given[name] = (*given.get(name, ()), *(_value(spec, value, where, field, first) for value in field.values))
+        return
+    if field.is_list:
+        where.fail("takes one value, not a list", name)
+    for other in given:
+        if spec.choice is not None and specs[other].choice == spec.choice and other != name:
+            where.fail(f"cannot be given together with {other} of line {lines[other]}; keep one", name)
+    value = _value(spec, field.values[0], where, field)
+    if spec.fixed and value != spec.default:
+        where.fail(f"not supported: {spec.fixed}", name)
+    given[name] = value
+
+
+def _value(spec: FieldSpec, value: text.Value, where: Block, field: text.Field, first: Place | None = None) -> Any:
+    """Return the value; ``first`` is the place of the first of several."""
     if spec.kind == "message":
         if not isinstance(value, text.Message):
             where.fail(f"is a message, written {field.name} {{ ... }}; got {_shown(value)}", field.name)
-        return read(value, spec.of, where.source, (*where.path, field.name), field.line)
+        made = read(value, spec.of, where.findings, (*where.path, field.name), field.line)
+        if spec.note:
+            for name in made.given:
+                made.note(spec.note, name)
+        return made
+    place = first or where.place(field.name)
+    where.findings.give(place, _shown(value))
     converted = _scalar(spec, value)
     if converted is None:
         where.fail(f"must be {_wanted(spec)}, got {_shown(value)}", field.name)
+    if spec.note or (spec.fixed and converted == spec.default):
+        where.findings.note(place, spec.note or "it is the default, and the only value")
     return converted
 
 
@@ -138,7 +201,8 @@ def _scalar(spec: FieldSpec, value: text.Value) -> Any:
             return value.text
         case "integer", text.Number():
             number = _integer(value.text)
-            return number if number is not None and 0 <= number <= MAX_INTEGER else None
+            least = -MAX_INTEGER if spec.is_signed else 0
+            return number if number is not None and least <= number <= MAX_INTEGER else None
         case "number", text.Number():
             return _float(value.text)
     return None
@@ -170,6 +234,8 @@ def _float(written: str) -> float | None:
 def _wanted(spec: FieldSpec) -> str:
     if spec.kind == "enum":
         return f"one of {', '.join(ENUMS[spec.of])}"
+    if spec.is_signed:
+        return "an integer"
     return {
         "number": "a finite number",
         "integer": "an integer of at least 0",

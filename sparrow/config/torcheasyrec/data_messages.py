@@ -1,4 +1,4 @@
-"""The messages about data, features and models: the supported fields, with their defaults, and the refused ones."""
+"""The messages about data and features: the supported fields, with their defaults, and the refused ones."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Final
 
 from sparrow.config.torcheasyrec.fields import (
     Fields,
-    FieldSpec,
     enum,
+    fixed,
     flag,
+    harmless,
     integer,
     many,
     message,
@@ -31,23 +32,40 @@ ENUMS: Final[Mapping[str, tuple[str, ...]]] = {
         *(f"MAP_{key}_{kind}" for key in ("STRING", "INT64", "INT32") for kind in ("INT32", "INT64")),
         *(f"MAP_{key}_{kind}" for key in ("STRING", "INT64", "INT32") for kind in ("STRING", "FLOAT", "DOUBLE")),
     ),
-    "FeatureGroupType": ("DEEP", "WIDE", "SEQUENCE", "JAGGED_SEQUENCE"),
-    "Similarity": ("COSINE", "INNER_PRODUCT", "EUCLID"),
-    "Kernel": ("TRITON", "PYTORCH", "CUTLASS"),
+    "TextNormalizeOption": (
+        *("TEXT_LOWER2UPPER", "TEXT_UPPER2LOWER", "TEXT_SBC2DBC", "TEXT_CHT2CHS", "TEXT_FILTER", "TEXT_SPLITCHRS"),
+        "TEXT_REMOVE_SPACE",
+    ),
 }
 
-_ODPS: Final = "MaxCompute tables are not read; export them to Parquet and remove it"
-_SAMPLER: Final = "the only sampler is negative_sampler; use it, or in_batch_negative in the model"
+_SAMPLED: Fields = {
+    "attr_fields": many(string()),
+    "item_id_field": needed(string()),
+    "attr_delimiter": string(":"),
+    "num_eval_sample": integer(0),
+    "field_delimiter": string(),
+}
+_USERS: Fields = {
+    "user_input_path": needed(string()),
+    "item_input_path": needed(string()),
+    "num_sample": needed(integer()),
+    "user_id_field": needed(string()),
+}
+_HARD: Fields = {"hard_neg_edge_input_path": needed(string()), "num_hard_sample": integer()}
+
+_ODPS: Final = "Parquet and CSV files are read instead of MaxCompute tables"
+_THREADS: Final = "Sparrow chooses its own threads; data.threads sets them"
 _MASK: Final = "masking of samples is not supported; remove it"
+_COST: Final = "batches of equal cost are not supported; remove it"
 
 PIPELINE: Final[Mapping[str, Fields]] = {
     "EasyRecConfig": {
-        "train_input_path": needed(string()),
-        "eval_input_path": string(),
+        "train_input_path": string(""),
+        "eval_input_path": string(""),
         "model_dir": string(),
         "train_config": needed(message("TrainConfig")),
         "eval_config": message("EvalConfig"),
-        "export_config": refused("how a model is exported is not part of a config; remove it"),
+        "export_config": message("ExportConfig"),
         "data_config": needed(message("DataConfig")),
         "feature_configs": needed(many(message("FeatureConfig"))),
         "model_config": needed(message("ModelConfig")),
@@ -55,9 +73,9 @@ PIPELINE: Final[Mapping[str, Fields]] = {
     "DataConfig": {
         "batch_size": integer(1024),
         "eval_batch_size": integer(),
-        "dataset_type": needed(enum("DatasetType")),
+        "dataset_type": enum("DatasetType", "OdpsDataset"),
         "fg_mode": enum("FgMode", "FG_NONE"),
-        "fg_encoded": refused("use fg_mode instead"),
+        "fg_encoded": flag(),
         "fg_encoded_multival_sep": string("\x03"),
         "label_fields": needed(many(string())),
         "sample_weight_fields": many(string()),
@@ -68,41 +86,53 @@ PIPELINE: Final[Mapping[str, Fields]] = {
         "drop_remainder": flag(False),
         "shuffle": flag(False),
         "shuffle_buffer_size": integer(32),
-        # Options of speed and threads: accepted, without effect on any number.
-        "num_workers": integer(8),
-        "pin_memory": flag(True),
-        "fg_threads": integer(1),
-        "in_order": flag(True),
-        "is_orderby_partition": refused(_ODPS),
-        "odps_data_quota_name": refused(_ODPS),
-        "odps_data_compression": refused(_ODPS),
-        "sample_mask_prob": refused(_MASK),
-        "negative_sample_mask_prob": refused(_MASK),
-        "force_base_data_group": refused("it is about several GPUs; remove it"),
-        "sample_cost_field": refused("batches of equal cost are not supported; remove it"),
-        "batch_cost_size": refused("batches of equal cost are not supported; remove it"),
-        "negative_sampler": message("NegativeSampler"),
-        "negative_sampler_v2": refused(_SAMPLER),
-        "hard_negative_sampler": refused(_SAMPLER),
-        "hard_negative_sampler_v2": refused(_SAMPLER),
-        "tdm_sampler": refused(_SAMPLER),
+        "num_workers": harmless(integer(8), _THREADS),
+        "pin_memory": harmless(flag(True), "batches go to the device in the background"),
+        "fg_threads": harmless(integer(1), _THREADS),
+        "in_order": harmless(flag(True), "batches always come in order"),
+        "is_orderby_partition": harmless(flag(False), _ODPS),
+        "odps_data_quota_name": harmless(string("pay-as-you-go"), _ODPS),
+        "odps_data_compression": harmless(string("LZ4_FRAME"), _ODPS),
+        "sample_mask_prob": fixed(number(0.0), _MASK),
+        "negative_sample_mask_prob": fixed(number(0.0), _MASK),
+        "force_base_data_group": harmless(flag(False), "every feature has the rows that it needs"),
+        "sample_cost_field": refused(_COST),
+        "batch_cost_size": refused(_COST),
+        "negative_sampler": message("NegativeSampler", "sampler"),
+        "negative_sampler_v2": message("NegativeSamplerV2", "sampler"),
+        "hard_negative_sampler": message("HardNegativeSampler", "sampler"),
+        "hard_negative_sampler_v2": message("HardNegativeSamplerV2", "sampler"),
+        "tdm_sampler": message("TDMSampler", "sampler"),
     },
     "NegativeSampler": {
+        **_SAMPLED,
         "input_path": needed(string()),
         "num_sample": needed(integer()),
-        "attr_fields": many(string()),
-        "item_id_field": needed(string()),
-        "attr_delimiter": string(":"),
-        "num_eval_sample": integer(),
-        "field_delimiter": string(),
-        "item_id_delim": refused("an example chooses one item; remove it"),
+        "item_id_delim": harmless(string(";"), "an example chooses one item"),
     },
-    "Field": {"input_name": needed(string()), "input_type": enum("FieldType")},
+    "NegativeSamplerV2": {**_SAMPLED, **_USERS, "pos_edge_input_path": needed(string())},
+    "HardNegativeSampler": {**_SAMPLED, **_USERS, **_HARD},
+    "HardNegativeSamplerV2": {**_SAMPLED, **_USERS, **_HARD, "pos_edge_input_path": needed(string())},
+    "TDMSampler": {
+        **_SAMPLED,
+        "item_input_path": needed(string()),
+        "edge_input_path": needed(string()),
+        "predict_edge_input_path": needed(string()),
+        "layer_num_sample": needed(many(integer())),
+        "remain_ratio": number(1.0),
+        "probability_type": string("UNIFORM"),
+    },
+    "Field": {
+        "input_name": needed(string()),
+        "input_type": harmless(enum("FieldType"), "the type of a column is the one in its file"),
+    },
 }
 
 _MANAGED: Final = "crossed values are hashed; use hash_bucket_size"
 _GENERATOR: Final = "it is part of TorchEasyRec's own feature generator; remove it"
-_OTHER_KIND: Final = "only id, raw, combo and sequence features are; make its values a column, and read that"
+_OTHER_KIND: Final = "there is no such feature in Sparrow; make its values a column, and read that"
+_TYPES: Final = "values are read in the type of their column"
+_PLACED: Final = "Sparrow places the tables by itself"
 
 _FEATURE: Fields = {
     "feature_name": needed(string()),
@@ -112,75 +142,101 @@ _FEATURE: Fields = {
     "trainable": flag(True),
     "fg_encoded_default_value": string(),
     "init_fn": string(),
-    "use_mask": refused("masking of features is not supported; remove it"),
-    "stub_type": refused(_GENERATOR),
+    "use_mask": fixed(flag(False), "masking of features is not supported; remove it"),
+    "stub_type": flag(False),
     "data_type": string("FP32"),
-    "embedding_constraints": refused("Sparrow places the tables; remove it"),
-    "sequence_fields": refused(_GENERATOR),
+    "embedding_constraints": harmless(message("ParameterConstraints"), _PLACED),
+    "sequence_length": integer(),
+    "sequence_delim": string(";"),
+    "sequence_fields": many(string()),
 }
 _IDS: Fields = {
     **_FEATURE,
     "hash_bucket_size": integer(),
+    "num_buckets": integer(),
     "value_dim": integer(),
     "default_value": string(""),
     "separator": string("\x1d"),
-    "vocab_dict": refused("write vocab_list or vocab_file"),
+    "vocab_list": many(string()),
+    "vocab_dict": many(message("VocabEntry")),
+    "vocab_file": string(),
+    "asset_dir": harmless(string(), "a vocabulary is read from the path of vocab_file"),
+    "default_bucketize_value": integer(),
     "zch": message("ZeroCollisionHash", "vocabulary"),
     "dynamicemb": message("DynamicEmbedding", "vocabulary"),
-    "default_bucketize_value": refused("unknown ids have the last row of a vocabulary's table; remove it"),
-    "asset_dir": refused(_GENERATOR),
+    "fg_value_type": harmless(string(), _TYPES),
 }
-_ONE_SEQUENCE: Fields = {"sequence_length": integer(), "sequence_delim": string(";")}
+_DENSE: Fields = {
+    "boundaries": many(number()),
+    "normalizer": string(),
+    "default_value": string("0"),
+    "separator": string("\x1d"),
+    "autodis": message("AutoDisEmbedding", "dense_emb"),
+    "mlp": message("MLPEmbedding", "dense_emb"),
+}
+_EITHER: Fields = {**_IDS, **_DENSE, "need_discrete": flag(False)}
 _FEATURE_KINDS: Fields = {
     "id_feature": message("IdFeature", "feature"),
     "raw_feature": message("RawFeature", "feature"),
     "combo_feature": message("ComboFeature", "feature"),
-    **{
-        f"{kind}_feature": refused(_OTHER_KIND)
-        for kind in ("lookup", "match", "expr", "overlap", "tokenize", "custom", "bool_mask", "combine")
-    },
-    "kv_dot_product": refused(_OTHER_KIND),
+    "lookup_feature": message("LookupFeature", "feature"),
+    "match_feature": message("MatchFeature", "feature"),
+    "expr_feature": message("ExprFeature", "feature"),
+    "overlap_feature": message("OverlapFeature", "feature"),
+    "tokenize_feature": message("TokenizeFeature", "feature"),
+    "custom_feature": message("CustomFeature", "feature"),
+    "kv_dot_product": message("KvDotProduct", "feature"),
+    "bool_mask_feature": refused(_OTHER_KIND),
+    "combine_feature": refused(_OTHER_KIND),
+}
+_ORDERED: Final = "of ordered sequences only ids and numbers are supported; make its values a column, and read that"
+_IN_SEQUENCES: Fields = {
+    kind: spec if kind in ("id_feature", "raw_feature") else refused(_ORDERED) for kind, spec in _FEATURE_KINDS.items()
 }
 
 FEATURES: Final[Mapping[str, Fields]] = {
     "FeatureConfig": {
         **_FEATURE_KINDS,
         "sequence_feature": message("SequenceFeature", "feature"),
-        "sequence_id_feature": message("IdFeature", "feature"),
-        **{
-            f"sequence_{kind}": refused(_OTHER_KIND)
-            for kind in (*_FEATURE_KINDS, "raw_feature", "combo_feature")
-            if kind != "id_feature"
-        },
+        **{f"sequence_{kind}": spec for kind, spec in _IN_SEQUENCES.items()},
     },
-    "SeqFeatureConfig": {
-        **_FEATURE_KINDS,
-        "raw_feature": refused(_OTHER_KIND),
-        "combo_feature": refused(_OTHER_KIND),
-    },
+    "SeqFeatureConfig": _IN_SEQUENCES,
     "SequenceFeature": {
         "sequence_name": needed(string()),
         "sequence_length": needed(integer()),
         "sequence_delim": string(";"),
-        "sequence_pk": refused(_GENERATOR),
+        "sequence_pk": harmless(string(), "it is the key of an online feature store"),
         "features": needed(many(message("SeqFeatureConfig"))),
     },
+    "ParameterConstraints": {
+        "sharding_types": harmless(many(string()), _PLACED),
+        "compute_kernels": harmless(many(string()), _PLACED),
+    },
+    "VocabEntry": {"key": needed(string()), "value": needed(integer())},
+    "AutoDisEmbedding": {
+        "num_channels": needed(integer()),
+        "temperature": number(0.1),
+        "keep_prob": number(0.8),
+    },
+    "MLPEmbedding": {},
     "ZeroCollisionHash": {
         "zch_size": needed(integer()),
-        "eviction_interval": integer(5),
-        "lfu": message("EvictionPolicy", "policy"),
+        "eviction_interval": harmless(integer(5), "rows are given to other ids when they are needed"),
+        "lfu": message("LFU", "policy"),
         "lru": message("EvictionPolicy", "policy"),
         "distance_lfu": message("EvictionPolicy", "policy"),
         "threshold_filtering_func": refused("ids are admitted by count or chance; remove it"),
     },
+    "LFU": {},
     "EvictionPolicy": {"decay_exponent": number(1.0)},
     "DynamicEmbedding": {
         "initializer_args": message("DynamicEmbInitializerArgs"),
         "eval_initializer_args": message("DynamicEmbInitializerArgs"),
         "score_strategy": string("STEP"),
         "max_capacity": needed(integer()),
-        "cache_load_factor": refused("tables stay on the device; remove it"),
-        "init_capacity_per_rank": integer(),
+        "cache_load_factor": harmless(number(), _PLACED),
+        "init_capacity_per_rank": harmless(integer(), "a table has all its rows from the start"),
+        "bucket_capacity": harmless(integer(), "it sets how ids are found, not which"),
         "init_table": refused("start from a checkpoint instead, with train.start_from"),
         "frequency_admission_strategy": message("FrequencyAdmission"),
     },
@@ -196,150 +252,96 @@ FEATURES: Final[Mapping[str, Fields]] = {
         "threshold": needed(integer()),
         "initializer_args": message("DynamicEmbInitializerArgs"),
         "counter_capacity": integer(),
-        "counter_bucket_capacity": integer(1024),
+        "counter_bucket_capacity": harmless(integer(1024), "it sets how ids are counted, not which"),
     },
     "IdFeature": {
         **_IDS,
-        **_ONE_SEQUENCE,
         "embedding_dim": needed(integer()),
         "expression": string(),
-        "num_buckets": integer(),
-        "vocab_list": many(string()),
-        "vocab_file": string(),
         "weighted": flag(False),
-        "fg_value_type": refused(_GENERATOR),
     },
-    "RawFeature": {
-        **_FEATURE,
-        "expression": string(),
-        "boundaries": many(number()),
-        "value_dim": integer(1),
-        "normalizer": string(),
-        "default_value": string("0"),
-        "separator": string("\x1d"),
-        "autodis": refused("embeddings of numbers are made with boundaries"),
-        "mlp": refused("embeddings of numbers are made with boundaries"),
-        "sequence_length": refused(_OTHER_KIND),
-        "sequence_delim": refused(_OTHER_KIND),
-    },
+    "RawFeature": {**_FEATURE, **_DENSE, "expression": string(), "value_dim": integer(1)},
     "ComboFeature": {
         **_IDS,
         "expression": needed(many(string())),
         "hash_bucket_size": needed(integer()),
         "embedding_dim": needed(integer()),
+        "value_dim": fixed(integer(0), "a row has one crossed value; remove it"),
+        "separator": fixed(string("\x1d"), "columns of several values cannot be crossed; cross columns of one value"),
         "zch": refused(_MANAGED),
         "dynamicemb": refused(_MANAGED),
-        "vocab_list": refused("crossed values are hashed; use hash_bucket_size"),
-        "vocab_file": refused("crossed values are hashed; use hash_bucket_size"),
-        "sequence_length": refused(_OTHER_KIND),
-        "sequence_delim": refused(_OTHER_KIND),
+        "vocab_list": refused(_MANAGED),
+        "vocab_dict": refused(_MANAGED),
+        "vocab_file": refused(_MANAGED),
+        "default_bucketize_value": refused(_MANAGED),
     },
-}
-
-_OTHER_MODELS: Final = (
-    *("multi_tower_din", "mask_net", "dcn_v1", "dcn_v2", "xdeepfm", "wukong", "simple_multi_task", "dbmtl", "ple"),
-    *("dc2vr", "dlrm_hstu", "pepnet", "ultra_hstu", "dssm_v2", "dat", "hstu_match", "mind", "tdm"),
-    *("rocket_launching", "sid_rqvae", "sid_rqkmeans"),
-)
-_ENCODER: Final = "the only sequence encoder is pooling_encoder"
-
-
-def _wide_model() -> dict[str, FieldSpec]:
-    return {
-        "deep": needed(message("MLP")),
-        "final": message("MLP"),
-        "wide_embedding_dim": integer(4),
-        "wide_init_fn": string(),
-    }
-
-
-MODELS: Final[Mapping[str, Fields]] = {
-    "ModelConfig": {
-        "feature_groups": needed(many(message("FeatureGroupConfig"))),
-        "dlrm": message("DLRM", "model"),
-        "deepfm": message("DeepFM", "model"),
-        "multi_tower": message("MultiTower", "model"),
-        "wide_and_deep": message("WideAndDeep", "model"),
-        "mmoe": message("MMoE", "model"),
-        "dssm": message("DSSM", "model"),
-        **{
-            name: refused("the models are deepfm, dlrm, dssm, mmoe, multi_tower and wide_and_deep")
-            for name in _OTHER_MODELS
-        },
-        "num_class": integer(1),
-        "losses": many(message("LossConfig")),
-        "metrics": many(message("MetricConfig")),
-        "train_metrics": many(message("TrainMetricConfig")),
-        "variational_dropout": refused("selection of features is not supported; remove it"),
-        "kernel": enum("Kernel", "PYTORCH"),  # affects speed only
-        "use_pareto_loss_weight": refused("give each task a weight"),
+    "LookupFeature": {
+        **_EITHER,
+        "map": needed(string()),
+        "key": needed(string()),
+        "combiner": string("sum"),
+        "need_key": flag(False),
+        "value_separator": string(","),
     },
-    "FeatureGroupConfig": {
-        "group_name": needed(string()),
-        "feature_names": many(string()),
-        "group_type": enum("FeatureGroupType", "DEEP"),
-        "sequence_groups": many(message("SeqGroupConfig")),
-        "sequence_encoders": many(message("SeqEncoderConfig")),
-        "embedding_name_suffix": refused("give the features an embedding_name"),
+    "MatchFeature": {
+        **_EITHER,
+        "nested_map": needed(string()),
+        "pkey": needed(string()),
+        "skey": needed(string()),
+        "show_pkey": flag(False),
+        "show_skey": flag(False),
     },
-    "SeqGroupConfig": {
-        "group_name": needed(string()),
-        "feature_names": needed(many(string())),
-        "embedding_name_suffix": refused("give the features an embedding_name"),
+    "ExprFeature": {
+        **_FEATURE,
+        **_DENSE,
+        "expression": needed(string()),
+        "variables": many(string()),
+        "fill_missing": number(),
+        "value_dim": integer(0),
     },
-    "SeqEncoderConfig": {
-        "pooling_encoder": message("PoolingEncoder", "seq_module"),
-        "din_encoder": refused(_ENCODER),
-        "simple_attention": refused(_ENCODER),
-        "multi_window_din_encoder": refused(_ENCODER),
-        "self_attention_encoder": refused(_ENCODER),
+    "OverlapFeature": {
+        **_FEATURE,
+        **_DENSE,
+        "query": needed(string()),
+        "title": needed(string()),
+        "method": needed(string()),
     },
-    "PoolingEncoder": {
-        "name": string(),
-        "input": needed(string()),
-        "pooling_type": string("mean"),
-        "max_seq_length": refused("it is sequence_length of the feature; remove it"),
+    "TokenizeFeature": {
+        **_FEATURE,
+        "expression": needed(string()),
+        "embedding_dim": needed(integer()),
+        "text_normalizer": message("TextNormalizer"),
+        "vocab_file": needed(string()),
+        "asset_dir": harmless(string(), "a vocabulary is read from the path of vocab_file"),
+        "default_value": string(""),
+        "tokenizer_type": string("bpe"),
+        "tokens_as_sequence": fixed(flag(False), "tokens are pooled; remove it"),
     },
-    "MLP": {
-        "hidden_units": needed(many(integer())),
-        "dropout_ratio": many(number()),
-        "activation": string("nn.ReLU"),
-        "use_bn": flag(False),
-        "bias": flag(True),
-        "use_ln": flag(False),
+    "TextNormalizer": {
+        "max_length": integer(),
+        "stop_char_file": string(),
+        "norm_options": many(enum("TextNormalizeOption")),
     },
-    "Tower": {"input": needed(string()), "mlp": message("MLP")},
-    "DeepFM": _wide_model(),
-    "WideAndDeep": _wide_model(),
-    "DLRM": {"dense_mlp": message("MLP"), "arch_with_sparse": flag(True), "final": needed(message("MLP"))},
-    "MultiTower": {"towers": needed(many(message("Tower"))), "final": needed(message("MLP"))},
-    "MMoE": {
-        "expert_mlp": needed(message("MLP")),
-        "gate_mlp": message("MLP"),
-        "num_expert": integer(3),
-        "task_towers": needed(many(message("TaskTower"))),
+    "KvDotProduct": {
+        **_FEATURE,
+        **_DENSE,
+        "query": needed(string()),
+        "document": needed(string()),
+        "kv_delimiter": string(":"),
     },
-    "TaskTower": {
-        "tower_name": needed(string()),
-        "label_name": needed(string()),
-        "metrics": many(message("MetricConfig")),
-        "train_metrics": many(message("TrainMetricConfig")),
-        "losses": many(message("LossConfig")),
-        "num_class": integer(1),
-        "mlp": message("MLP"),
-        "weight": number(1.0),
-        "sample_weight_name": string(),
-        "task_space_indicator_label": string(),
-        "in_task_space_weight": number(1.0),
-        "out_task_space_weight": number(1.0),
-        "pareto_min_loss_weight": refused("give each task a weight"),
+    "CustomFeature": {
+        **_EITHER,
+        "operator_name": needed(string()),
+        "operator_lib_file": needed(string()),
+        "operator_params": message("Struct"),
+        "is_op_thread_safe": flag(False),
+        "expression": many(string()),
     },
-    "DSSM": {
-        "user_tower": needed(message("Tower")),
-        "item_tower": needed(message("Tower")),
-        "output_dim": needed(integer()),
-        "similarity": enum("Similarity", "INNER_PRODUCT"),
-        "temperature": number(1.0),
-        "in_batch_negative": flag(False),
+    "Struct": {"fields": many(message("StructField"))},
+    "StructField": {"key": needed(string()), "value": needed(message("StructValue"))},
+    "StructValue": {
+        "string_value": string(),
+        "number_value": number(),
+        "bool_value": flag(),
     },
 }

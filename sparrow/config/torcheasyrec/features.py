@@ -1,4 +1,4 @@
-"""Features: TorchEasyRec's id, raw, combo and sequence features as ours.
+"""Features: TorchEasyRec's ``feature_configs`` as ours.
 
 With ``fg_mode: FG_NONE`` a column has the feature's name and holds ids that are already encoded; otherwise it is the
 column that ``expression`` names, and is encoded here. Hashed ids then fall into other rows than in TorchEasyRec.
@@ -6,205 +6,192 @@ column that ``expression`` names, and is encoded here. Hashed ids then fall into
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from sparrow.config.torcheasyrec.blocks import Block
-from sparrow.config.torcheasyrec.vocabularies import FIELDS, dynamic_rows
-from sparrow.data import ComboFeature, Feature, IdFeature, RawFeature, SequenceFeature
+from sparrow.config.torcheasyrec.encoded import encoded_feature
+from sparrow.config.torcheasyrec.entries import Entry, column
+from sparrow.config.torcheasyrec.normalizers import normalizer
+from sparrow.config.torcheasyrec.rows import default_id, rows
+from sparrow.data import ComboFeature, Feature, IdFeature, RawFeature, RawSequenceFeature, SequenceFeature
 
 
-def features(blocks: tuple[Block, ...], data: Block, poolings: Mapping[str, str]) -> list[tuple[Feature, Block]]:
-    """Return all features, each with its message. ``poolings`` holds the pooling of sequences, by feature."""
-    if data["fg_mode"] == "FG_BUCKETIZE":
+@dataclasses.dataclass(frozen=True)
+class Context:
+    """The rest of the file, as far as features depend on it.
+
+    Attributes:
+      entries: all features, by name.
+      poolings: the pooling of each sequence that its lookup pools.
+      separator: between the values of an encoded column.
+    """
+
+    entries: Mapping[str, Entry]
+    poolings: Mapping[str, str]
+    separator: str
+
+
+def fg_mode(data: Block) -> str:
+    """Return the mode of ``data_config``; the older ``fg_encoded`` counts where it is given."""
+    if "fg_encoded" in data:
+        return "FG_NONE" if data["fg_encoded"] else "FG_DAG"
+    mode: str = data["fg_mode"]
+    if mode == "FG_BUCKETIZE":
         data.fail("not supported: FG_NONE, FG_NORMAL and FG_DAG are", "fg_mode")
-    encoded = data["fg_mode"] == "FG_NONE"
-    found: list[tuple[Feature, Block]] = []
-    for block in blocks:
-        kind, chosen = block.choose("feature")
-        for feature, of in _of_kind(kind, chosen, data, encoded, poolings):
-            if any(feature.name == other.name for other, _ in found):
-                of.fail(f"another feature is called '{feature.name}' already")
-            found.append((feature, of))
-    return found
+    return mode
 
 
-def _of_kind(
-    kind: str, block: Block, data: Block, encoded: bool, poolings: Mapping[str, str]
-) -> Iterator[tuple[Feature, Block]]:
-    with block.locating():
-        match kind:
-            case "id_feature":
-                for field in ("sequence_length", "sequence_delim"):
-                    if field in block:
-                        block.fail("belongs to a sequence_id_feature", field)
-                yield _id(block, data, encoded), block
-            case "raw_feature":
-                yield _raw(block, data, encoded), block
-            case "combo_feature":
-                yield _combo(block, encoded), block
-            case "sequence_id_feature":
-                if "sequence_length" not in block:
-                    block.fail("is required", "sequence_length")
-                name = block["feature_name"]
-                yield _sequence(block, name, name if encoded else _column(block), block, poolings, encoded), block
-            case _:
-                for entry in block["features"]:
-                    _, chosen = entry.choose("feature")
-                    prefix = f"{block['sequence_name']}__"
-                    name = prefix + chosen["feature_name"]
-                    column = name if encoded else prefix + _column(chosen)
-                    with chosen.locating():
-                        yield _sequence(chosen, name, column, block, poolings, encoded), chosen
+def features(
+    used: Sequence[Entry], entries: Mapping[str, Entry], data: Block, poolings: Mapping[str, str]
+) -> list[tuple[Feature, Block]]:
+    """Return the used ones of all features, each with its message; problems are collected."""
+    is_encoded = False
+    with data.findings.collecting():
+        is_encoded = fg_mode(data) == "FG_NONE"
+    context = Context(entries, poolings, data["fg_encoded_multival_sep"])
+    if not is_encoded:
+        data.note("it is of encoded columns, fg_mode FG_NONE", "fg_encoded_multival_sep")
+    made: list[tuple[Feature, Block]] = []
+    for entry in used:
+        if entry.block.broken:
+            continue
+        findings = entry.block.findings
+        with findings.collecting(), findings.part(f"data.features '{entry.name}'"), entry.block.locating():
+            feature = encoded_feature(entry, context) if is_encoded else feature_of(entry, context)
+            made.append((feature, entry.block))
+    return made
 
 
-def _id(block: Block, data: Block, encoded: bool) -> IdFeature:
+def feature_of(entry: Entry, context: Context) -> Feature:
+    """Return the feature of columns that are not encoded."""
+    entry.block.note("it is of encoded columns, fg_mode FG_NONE", "fg_encoded_default_value")
+    entry.block.note("a feature is read where a group has it", "stub_type")
+    if entry.sequence is None:
+        for field in ("sequence_length", "sequence_delim", "sequence_fields"):
+            entry.block.note("the feature is no sequence", field)
+        if entry.kind not in KINDS:
+            entry.block.fail("not supported yet: make its values a column, and read that")
+        return KINDS[entry.kind](entry, context)
+    return (_sequence if entry.kind == "id_feature" else _raw_sequence)(entry, context)
+
+
+def _id(entry: Entry, context: Context) -> Feature:
+    block = entry.block
+    one = block["value_dim"] == 1
     return IdFeature(
-        block["feature_name"],
+        entry.name,
         # One id a row needs no pooling, and can share the table of features with any pooling.
-        pooling=None if block["value_dim"] == 1 and "pooling" not in block else block["pooling"],
-        separator=data["fg_encoded_multival_sep"] if encoded else block["separator"],
+        pooling=None if one and "pooling" not in block else block["pooling"],
+        separator=block["separator"],
         weight_separator=":" if block["weighted"] else None,
-        **_ids(block, block["feature_name"], encoded),
+        column=column(entry, context.entries),
+        **rows(block),
     )
 
 
-def _sequence(
-    block: Block, name: str, column: str, sequence: Block, poolings: Mapping[str, str], encoded: bool
-) -> SequenceFeature:
-    """Return the ids of a sequence. Where a row holds more than ``sequence_length``, the first ones are kept."""
-    if block["weighted"]:
-        block.fail("not supported: the ids of a sequence have no weights", "weighted")
-    return SequenceFeature(
-        name,
-        max_length=sequence["sequence_length"],
-        separator=sequence["sequence_delim"],
-        keep="first",
-        pooling=poolings.get(name),
-        **{**_ids(block, name, encoded), "column": column},
+def _raw(entry: Entry, context: Context) -> Feature:
+    block = entry.block
+    return RawFeature(
+        entry.name,
+        column=column(entry, context.entries),
+        dim=block["value_dim"] or 1,
+        separator=block["separator"],
+        missing=_missing(block),
+        **dense_fields(block),
     )
 
 
-_SIZES: Final = ("num_buckets", "hash_bucket_size", "vocab_list", "vocab_file")
+def _missing(block: Block) -> float | None:
+    written = block["default_value"]
+    if written == "":
+        return None
+    try:
+        return float(written)
+    except ValueError:
+        block.fail(f"must be a number in quotes, got {written!r}", "default_value")
 
 
-def _ids(block: Block, name: str, encoded: bool) -> dict[str, Any]:
-    """Return the fields that id features and sequences share: the column, and how its entries become rows."""
-    value_dim = block["value_dim"]
-    if value_dim not in (None, 0, 1):
-        block.fail(f"not supported: ids may be one or any number a row (1 or 0), got {value_dim}", "value_dim")
-    sizes = [field for field in (*_SIZES, *FIELDS) if field in block]
-    if len(sizes) != 1:
-        given = ", ".join(sizes) or "none"
-        block.fail(f"give one of {', '.join((*_SIZES, FIELDS[0]))} and {FIELDS[1]}, got {given}")
-    field = sizes[0]
-    if encoded and field.startswith("vocab"):
-        block.fail("not supported with fg_mode FG_NONE, where ids are already numbers; use num_buckets", field)
-    ours = {"vocab_list": "vocabulary", "vocab_file": "vocabulary"}.get(field, field)
-    fields: dict[str, Any] = {"num_buckets" if encoded else ours: block[field]}
-    if field in FIELDS:
-        fields = {"dynamic": dynamic_rows(block), "as_integer": encoded}
+def dense_fields(block: Block) -> dict[str, Any]:
+    """Return how numbers become an input: cut into buckets, or transformed."""
+    boundaries = block["boundaries"] or None
+    if boundaries is None:
+        for field in ("embedding_dim", "embedding_name", "pooling"):
+            block.note("the feature has no boundaries, and so no table", field)
+        return normalizer(block)
+    if "normalizer" in block:
+        block.fail("cannot be given together with boundaries; keep one", "normalizer")
     return {
-        **fields,
+        "boundaries": boundaries,
         "embedding_dim": block["embedding_dim"],
-        "column": name if encoded else _column(block),
-        "default": _default(block, encoded),
         "table": block["embedding_name"],
     }
 
 
-def _raw(block: Block, data: Block, encoded: bool) -> Feature:
-    name = block["feature_name"]
-    separator = data["fg_encoded_multival_sep"] if encoded else block["separator"]
-    table = {"embedding_dim": block["embedding_dim"], "table": block["embedding_name"]}
-    column = name if encoded else _column(block)
-    if block["boundaries"] and encoded:  # the column holds the buckets
-        buckets = len(block["boundaries"]) + 1
-        return IdFeature(name, num_buckets=buckets, pooling=block["pooling"], separator=separator, **table)
-    return RawFeature(
-        name,
-        column=column,
-        dim=block["value_dim"],
-        separator=separator,
-        missing=_number(block, "fg_encoded_default_value" if encoded else "default_value"),
-        boundaries=block["boundaries"] or None,
-        **table,
-        **_normalizer(block, encoded),
+def _combo(entry: Entry, context: Context) -> Feature:
+    block = entry.block
+    if block["default_value"]:
+        block.fail("not supported: a missing value is crossed as one more value; remove it", "default_value")
+    block.note("a row has one crossed id, so there is nothing to pool", "pooling")
+    return ComboFeature(
+        entry.name,
+        cross=tuple(column(entry, context.entries, written=written) for written in block["expression"]),
+        hash_bucket_size=block["hash_bucket_size"],
+        embedding_dim=block["embedding_dim"],
+        table=block["embedding_name"],
     )
 
 
-def _combo(block: Block, encoded: bool) -> Feature:
-    name = block["feature_name"]
-    size, dim, table = block["hash_bucket_size"], block["embedding_dim"], block["embedding_name"]
-    if encoded:
-        return IdFeature(name, num_buckets=size, embedding_dim=dim, table=table, pooling=block["pooling"])
-    columns = tuple(expression.rpartition(":")[2] for expression in block["expression"])
-    if block["default_value"]:
-        block.fail("not supported: a missing value is crossed as one more value; remove it", "default_value")
-    return ComboFeature(name, cross=columns, hash_bucket_size=size, embedding_dim=dim, table=table)
+def _sequence_fields(entry: Entry) -> dict[str, Any]:
+    sequence = entry.sequence
+    if sequence is None or not sequence["sequence_length"]:
+        entry.block.fail("is required: the most elements of a sequence, at least 1", "sequence_length")
+    if sequence is not entry.block:
+        for field in ("sequence_length", "sequence_delim"):
+            entry.block.note("the sequence_feature around it has it", field)
+    # TorchEasyRec keeps the first elements of a longer row.
+    return {"max_length": sequence["sequence_length"], "separator": sequence["sequence_delim"], "keep": "first"}
 
 
-def _column(block: Block) -> str:
-    """Return the column of an expression: ``user:age`` is the column ``age`` of the user's side."""
-    if "expression" not in block:
-        block.fail("is required: the column that the feature is made from", "expression")
-    column: str = block["expression"].rpartition(":")[2]
-    return column
+def _sequence(entry: Entry, context: Context) -> Feature:
+    """Return the ids of a sequence. A row without elements gets one, the default: "0" unless given."""
+    block = entry.block
+    if block["weighted"]:
+        block.fail("not supported: the ids of a sequence have no weights", "weighted")
+    several = block["value_dim"] == 0
+    if not several:
+        block.note("an element is one id", "separator")
+    block.note("an element is one id, so there is nothing to pool", "pooling")
+    return SequenceFeature(
+        entry.name,
+        column=column(entry, context.entries),
+        pooling=context.poolings.get(entry.name),
+        value_separator=block["separator"] if several else None,
+        **_sequence_fields(entry),
+        **{**rows(block), "default": default_id(block, "default_value", "0")},
+    )
 
 
-def _default(block: Block, encoded: bool) -> int | str | None:
-    """Return the id that replaces a missing one: a number where ids are numbers."""
-    field = "fg_encoded_default_value" if encoded else "default_value"
-    given: str | None = block[field]
-    if not given:
-        return None
-    if not encoded and "num_buckets" not in block:
-        return given
-    try:
-        return int(given)
-    except ValueError:
-        block.fail(f"must be an integer in quotes, got {given!r}", field)
+def _raw_sequence(entry: Entry, context: Context) -> Feature:
+    block = entry.block
+    missing = _missing(block) if "default_value" in block else 0.0
+    fields = dense_fields(block)
+    return RawSequenceFeature(
+        entry.name,
+        column=column(entry, context.entries),
+        dim=block["value_dim"] or 1,
+        value_separator=block["separator"],
+        missing=missing,
+        default=missing,
+        **_sequence_fields(entry),
+        **fields,
+    )
 
 
-def _number(block: Block, field: str) -> float | None:
-    written = block[field]
-    if written is None or written == "":
-        return None if field == "default_value" else 0.0
-    try:
-        return float(written)
-    except ValueError:
-        block.fail(f"must be a number in quotes, got {written!r}", field)
-
-
-_NORMALIZERS: Final[Mapping[str, tuple[str, ...]]] = {
-    "zscore": ("mean", "standard_deviation"),
-    "minmax": ("min", "max"),
-    "log10": ("threshold", "default"),
+KINDS: Final[dict[str, Callable[[Entry, Context], Feature]]] = {
+    "id_feature": _id,
+    "raw_feature": _raw,
+    "combo_feature": _combo,
 }
-
-
-def _normalizer(block: Block, encoded: bool) -> dict[str, Any]:
-    """Return the fields of a normalizer such as ``method=zscore,mean=1.5,standard_deviation=2.0``."""
-    written: str | None = block["normalizer"]
-    if written is None or encoded:  # an encoded column is normalized already
-        return {}
-    given = dict(part.strip().partition("=")[::2] for part in written.split(","))
-    method = given.pop("method", "")
-    if method not in _NORMALIZERS:
-        known = (f"method={name},{names[0]}=..,{names[1]}=.." for name, names in _NORMALIZERS.items())
-        block.fail(f"not supported: {written!r}; write {' or '.join(known)}", "normalizer")
-    names = _NORMALIZERS[method]
-    if given.keys() != set(names):
-        block.fail(f"{method} takes {' and '.join(names)}, got {written!r}", "normalizer")
-    try:
-        first, second = (float(given[name]) for name in names)
-    except ValueError:
-        block.fail(f"{' and '.join(names)} must be numbers, got {written!r}", "normalizer")
-    match method:
-        case "zscore":
-            return {"mean": first, "std": second}
-        case "minmax":
-            if first >= second:
-                block.fail(f"min must be below max, got {written!r}", "normalizer")
-            return {"mean": first, "std": second - first}
-    return {"log10_above": first, "log10_default": second}
+"""The features that are not sequences, by the name of their message."""

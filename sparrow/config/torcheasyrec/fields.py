@@ -21,6 +21,9 @@ class FieldSpec:
       repeated: whether the field may have several values.
       required: whether TorchEasyRec needs the field.
       choice: fields of one message with the same choice exclude each other (a protobuf oneof).
+      note: the reason why the value has no effect here, whatever it is; "": it has one.
+      fixed: the reason why only the default is accepted; "": any value is.
+      is_signed: whether an integer may be below 0.
     """
 
     kind: Kind
@@ -29,6 +32,9 @@ class FieldSpec:
     repeated: bool = False
     required: bool = False
     choice: str | None = None
+    note: str = ""
+    fixed: str = ""
+    is_signed: bool = False
 
 
 Fields = Mapping[str, FieldSpec]
@@ -43,6 +49,11 @@ def number(default: float | None = None) -> FieldSpec:
 def integer(default: int | None = None) -> FieldSpec:
     """Return the entry of an integer of at least 0."""
     return FieldSpec("integer", default)
+
+
+def signed(default: int | None = None) -> FieldSpec:
+    """Return the entry of any integer."""
+    return FieldSpec("integer", default, is_signed=True)
 
 
 def flag(default: bool | None = None) -> FieldSpec:
@@ -78,3 +89,13 @@ def many(field: FieldSpec) -> FieldSpec:
 def needed(field: FieldSpec) -> FieldSpec:
     """Return the entry of a field that must be given."""
     return dataclasses.replace(field, required=True)
+
+
+def harmless(field: FieldSpec, why: str) -> FieldSpec:
+    """Return the entry of a field that is accepted, and changes no number here."""
+    return dataclasses.replace(field, note=why)
+
+
+def fixed(field: FieldSpec, why: str) -> FieldSpec:
+    """Return the entry of a field that is accepted with its default, and refused with another value."""
+    return dataclasses.replace(field, fixed=why)

@@ -1,7 +1,7 @@
 """The contents of TorchEasyRec's configs: each supported message, field and default, and the refused ones.
 
-`data_messages` has the part about data, features and models. The names and defaults are those of the protocol buffers
-of TorchEasyRec 1.3.
+`data_messages` has the part about data and features, `model_messages` that about models. The names and defaults are
+those of the protocol buffers of TorchEasyRec 1.3.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from sparrow.config.torcheasyrec.data_messages import ENUMS as DATA_ENUMS
-from sparrow.config.torcheasyrec.data_messages import FEATURES, MODELS, PIPELINE
+from sparrow.config.torcheasyrec.data_messages import FEATURES, PIPELINE
 from sparrow.config.torcheasyrec.fields import (
     Fields,
     enum,
+    fixed,
     flag,
+    harmless,
     integer,
     many,
     message,
@@ -23,9 +25,12 @@ from sparrow.config.torcheasyrec.fields import (
     refused,
     string,
 )
+from sparrow.config.torcheasyrec.model_messages import ENUMS as MODEL_ENUMS
+from sparrow.config.torcheasyrec.model_messages import MODELS
 
 ENUMS: Final[Mapping[str, tuple[str, ...]]] = {
     **DATA_ENUMS,
+    **MODEL_ENUMS,
     "WeightDecayMode": ("NONE", "L2", "DECOUPLE"),
 }
 
@@ -45,6 +50,7 @@ _DENSE_OPTIMIZERS: Fields = {
     "adadelta_optimizer": message("AdadeltaOptimizer", "optimizer"),
     "rmsprop_optimizer": message("RMSpropOptimizer", "optimizer"),
 }
+_BY_XLA: Final = "XLA fuses the optimizer"
 _FUSED: Fields = {"lr": number(0.002), "gradient_clipping": flag(False), "max_gradient": number(1.0)}
 _FUSED_MOMENTS: Fields = {**_FUSED, "beta1": number(0.9), "beta2": number(0.999), "weight_decay": number(0.0)}
 _ADAM: Fields = {
@@ -54,7 +60,7 @@ _ADAM: Fields = {
     "weight_decay": number(0.0),
     "eps": number(1e-8),
     "amsgrad": flag(False),
-    "fused": flag(False),
+    "fused": harmless(flag(False), _BY_XLA),
 }
 _WARMUP: Fields = {
     "min_learning_rate": number(0.0),
@@ -105,14 +111,14 @@ OPTIMIZERS: Final[Mapping[str, Fields]] = {
         "weight_decay": number(0.0),
         "dampening": number(0.0),
         "nesterov": flag(False),
-        "fused": flag(False),
+        "fused": harmless(flag(False), _BY_XLA),
     },
     "AdagradOptimizer": {
         "lr": number(0.002),
         "weight_decay": number(0.0),
         "initial_accumulator_value": number(0.0),
         "eps": number(1e-10),
-        "fused": flag(False),
+        "fused": harmless(flag(False), _BY_XLA),
     },
     "AdamOptimizer": _ADAM,
     "AdamWOptimizer": _ADAM,
@@ -145,11 +151,11 @@ OPTIMIZERS: Final[Mapping[str, Fields]] = {
     "CosineAnnealingWarmRestartsLR": {**_WARMUP, "T_0": needed(integer()), "T_mult": integer(1)},
 }
 
-_ONE_MACHINE: Final = "Sparrow places the tables; remove it"
+_PLACED: Final = "Sparrow places the tables by itself"
 _EVENT_TIME: Final = (
     "checkpoints by event time are not supported; use save_checkpoints_steps or save_checkpoints_epochs"
 )
-_TF32: Final = "set the environment variable JAX_DEFAULT_MATMUL_PRECISION instead"
+_TF32: Final = "the environment variable JAX_DEFAULT_MATMUL_PRECISION sets the precision of products"
 
 TRAINING: Final[Mapping[str, Fields]] = {
     "TrainConfig": {
@@ -160,22 +166,22 @@ TRAINING: Final[Mapping[str, Fields]] = {
         "save_checkpoints_steps": integer(1000),
         "save_checkpoints_epochs": integer(),
         "keep_checkpoint_max": integer(0),
-        "fine_tune_checkpoint": refused("remove it, and name a run of Sparrow in train.start_from"),
-        "fine_tune_ckpt_param_map": refused("remove it; train.start_from renames tables and skips parameters"),
+        "fine_tune_checkpoint": string(""),
+        "fine_tune_ckpt_param_map": fixed(string(""), "train.start_from renames tables and parameters; remove it"),
         "log_step_count_steps": integer(100),
-        "is_profiling": refused("use jax.profiler instead"),
+        "is_profiling": harmless(flag(False), "use jax.profiler instead"),
         "use_tensorboard": flag(True),
         "tensorboard_summaries": many(string()),
-        "cudnn_allow_tf32": refused(_TF32),
-        "cuda_matmul_allow_tf32": refused(_TF32),
-        "global_embedding_constraints": refused(_ONE_MACHINE),
+        "cudnn_allow_tf32": harmless(flag(True), _TF32),
+        "cuda_matmul_allow_tf32": harmless(flag(False), _TF32),
+        "global_embedding_constraints": harmless(message("ParameterConstraints"), _PLACED),
         "mixed_precision": string(""),
         "grad_scaler": message("GradScaler"),
         "gradient_accumulation_steps": integer(1),
         "grad_clipping": message("GradClipping"),
-        "save_checkpoints_timestamp_interval": refused(_EVENT_TIME),
+        "save_checkpoints_timestamp_interval": fixed(integer(0), _EVENT_TIME),
         "save_checkpoints_timestamps": refused(_EVENT_TIME),
-        "save_checkpoints_timestamp_quorum": refused(_EVENT_TIME),
+        "save_checkpoints_timestamp_quorum": harmless(number(0.5), _EVENT_TIME),
         "delta_embedding_dump_config": refused("dumps of changed rows are not supported; remove it"),
     },
     "GradScaler": {
@@ -189,6 +195,15 @@ TRAINING: Final[Mapping[str, Fields]] = {
         "max_gradient": number(1.0),
         "norm_type": number(2.0),
         "enable_global_grad_clip": flag(False),
+    },
+    "ExportConfig": {
+        "exporter_type": string("latest"),
+        "best_exporter_metric": string("auc"),
+        "metric_larger_is_better": flag(True),
+        "mixed_precision": string(""),
+        "cudnn_allow_tf32": harmless(flag(True), _TF32),
+        "cuda_matmul_allow_tf32": harmless(flag(False), _TF32),
+        "use_dense_ema": flag(),
     },
     "EvalConfig": {
         "num_steps": integer(),
@@ -241,7 +256,7 @@ LOSSES_AND_METRICS: Final[Mapping[str, Fields]] = {
     "XAUC": {"sample_ratio": number(0.001), "max_pairs": integer(), "in_batch": flag(False)},
     "GroupedXAUC": {
         "grouping_key": needed(string()),
-        "max_pairs_per_group": refused("all pairs of a group are counted, exactly; remove it"),
+        "max_pairs_per_group": harmless(integer(100), "all pairs of a group are counted, exactly"),
     },
     "NormalizedEntropy": {"eta": number(1e-12)},
 }

@@ -1,195 +1,128 @@
-"""Models and feature groups: TorchEasyRec's ``model_config`` as our sections ``model`` and ``tasks``."""
+"""Models: TorchEasyRec's ``model_config`` as our sections ``model`` and ``tasks``."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from sparrow import losses
 from sparrow.config.sections.model import Model
 from sparrow.config.sections.tasks import Task
 from sparrow.config.torcheasyrec import tables
+from sparrow.config.torcheasyrec.architectures import MATCHING, architecture
 from sparrow.config.torcheasyrec.blocks import Block
+from sparrow.config.torcheasyrec.groups import Groups
 from sparrow.config.torcheasyrec.tasks import task
 from sparrow.data import Feature
-from sparrow.models import MLP, TaskTower, Tower, registry
+from sparrow.models import ModelRecord
 
-_ACTIVATIONS: Final = {
-    "": "none",
-    "nn.ReLU": "relu",
-    "nn.ReLU6": "relu6",
-    "nn.LeakyReLU": "leaky_relu",
-    "nn.ELU": "elu",
-    "nn.SELU": "selu",
-    "nn.GELU": "gelu",
-    "nn.SiLU": "silu",
-    "nn.Mish": "mish",
-    "nn.Softplus": "softplus",
-    "nn.Sigmoid": "sigmoid",
-    "nn.Tanh": "tanh",
-    "nn.PReLU": "prelu",
-    "Dice": "dice",
-}
+DOMAIN_INDEX: Final = "domain_index"
+"""The group that holds the number of an example's domain, for pepnet."""
 
 
-def model(block: Block, found: list[tuple[Feature, Block]]) -> Model:
+def model(block: Block, found: list[tuple[Feature, Block]], groups: Groups) -> Model:
     """Return the section ``model`` and the options of its tables; ``found`` are the features with their messages."""
     name, chosen = block.choose("model")
-    with chosen.locating():
-        architecture = registry.make(name, **_options(name, chosen, block["num_class"]))
-    wide = {"wide_dim": chosen["wide_embedding_dim"]} if name in ("deepfm", "wide_and_deep") else {}
-    groups = _groups(block, architecture.wide_groups)
-    in_wide = {name for group in architecture.wide_groups for name in groups.get(group, ())}
-    twins = {f.table_use.table for f, _ in found if f.table_use is not None and f.name in in_wide}
-    kept = tables.options(tables.by_table(found), twins, chosen)
+    made = architecture(name, chosen, block["num_class"])
+    _check_types(block, made)
+    wide = {"wide_dim": chosen["wide_embedding_dim"]} if made.wide_groups else {}
+    features = dict(groups.features)
+    if name == "pepnet" and "domain_input_name" in chosen:
+        features[DOMAIN_INDEX] = (domain_feature(chosen),)
+    kept = tables.options(tables.by_table(found), wide_tables(block, found, groups), chosen)
+    dropout: Block | None = block["variational_dropout"]
     with block.locating():
-        return Model(architecture=architecture, groups=groups, tables=kept, **wide)
+        return Model(
+            architecture=made,
+            groups=features,
+            encoders=dict(groups.encoders),
+            variational_dropout=None if dropout is None else dropout["regularization_lambda"],
+            tables=kept,
+            **wide,
+        )
 
 
-def tasks(block: Block, data: Block) -> dict[str, Task]:
-    """Return the section ``tasks``: one by the name of its label, or one for each task tower."""
+def domain_feature(pepnet: Block) -> str:
+    """Return the name of the feature that holds the number of an example's domain."""
+    return f"{pepnet['domain_input_name']}_index"
+
+
+def wide_tables(block: Block, found: list[tuple[Feature, Block]], groups: Groups) -> set[str]:
+    """Return the tables whose features have a twin in a wide group."""
+    wide = {group["group_name"] for group in block["feature_groups"] if group["group_type"] == "WIDE"}
+    named = {feature for group in wide for feature in groups.features.get(group, ())}
+    return {f.table_use.table for f, _ in found if f.table_use is not None and f.name in named}
+
+
+def _check_types(block: Block, made: ModelRecord) -> None:
+    """Raise an error unless the groups that want tables of their own are those of the type WIDE."""
+    for group in block["feature_groups"]:
+        name, kind = group["group_name"], group["group_type"]
+        if (kind == "WIDE") != (name in made.wide_groups):
+            expected = "WIDE" if name in made.wide_groups else "DEEP"
+            group.fail(f"must be {expected} for the group '{name}' of this model, got {kind}", "group_type")
+
+
+def tasks(block: Block, data: Block, columns: Mapping[str, str]) -> dict[str, Task]:
+    """Return the section ``tasks``: one by the name of its label, or one for each task tower.
+
+    ``columns``: the column of each feature that has one, by which metrics and losses group.
+    """
     name, chosen = block.choose("model")
     labels, weights = data["label_fields"], data["sample_weight_fields"]
-    if name == "mmoe":
-        for field in ("losses", "metrics", "train_metrics"):
-            if field in block:
-                block.fail("belongs to the task_towers of mmoe", field)
+    if "task_towers" in chosen:
         if weights:
-            data.fail(
-                "several tasks have weights of their own: sample_weight_name of each task tower", "sample_weight_fields"
-            )
-        return {tower["tower_name"]: _tower_task(tower, labels) for tower in chosen["task_towers"]}
+            data.note("each task tower names its own in sample_weight_name", "sample_weight_fields")
+        for field in ("losses", "metrics", "train_metrics", "num_class"):
+            if field in block:
+                block.fail(f"belongs to the task_towers of {name}; move it there", field)
+        pareto = block["use_pareto_loss_weight"]
+        return {tower["tower_name"]: _tower_task(tower, labels, columns, pareto) for tower in chosen["task_towers"]}
+    block.note("there is one task", "use_pareto_loss_weight")
     for field, given in (("label_fields", labels), ("sample_weight_fields", weights)):
-        if len(given) > 1:
-            data.fail(f"one is used, got {len(given)}: {', '.join(given)}; remove the others", field)
-    (label,) = labels
-    made = task(block, label, block["num_class"], weights[0] if weights else None)
-    return {label: _with_candidates(made, block, chosen) if name == "dssm" else made}
+        if len(given) > 1 and field in data:
+            data.findings.use(data.place(field))
+    made = task(block, labels[0], block["num_class"], weights[0] if weights else None, columns)
+    if name == "rocket_launching":
+        return {"light": made, "booster": made}
+    return {labels[0]: _with_candidates(made, block, name, chosen) if name in MATCHING else made}
 
 
-def _tower_task(tower: Block, labels: tuple[str, ...]) -> Task:
+def _tower_task(tower: Block, labels: tuple[str, ...], columns: Mapping[str, str], pareto: bool) -> Task:
     for field in ("label_name", "task_space_indicator_label"):
         if tower[field] is not None and tower[field] not in labels:
             tower.fail(f"'{tower[field]}' is not among the label_fields of data_config: {', '.join(labels)}", field)
+    if not pareto:
+        tower.note("use_pareto_loss_weight is false", "pareto_min_loss_weight")
+    space: dict[str, Any] = {}
+    if "task_space_indicator_label" in tower:
+        space = {
+            "task_space_label": tower["task_space_indicator_label"],
+            "in_task_space_weight": tower["in_task_space_weight"],
+            "out_task_space_weight": tower["out_task_space_weight"],
+        }
+    for field in ("in_task_space_weight", "out_task_space_weight"):
+        if not space:
+            tower.note("there is no task_space_indicator_label", field)
     return task(
         tower,
         tower["label_name"],
         tower["num_class"],
         tower["sample_weight_name"],
+        columns,
         weight=tower["weight"],
-        task_space_label=tower["task_space_indicator_label"],
-        in_task_space_weight=tower["in_task_space_weight"],
-        out_task_space_weight=tower["out_task_space_weight"],
+        pareto_min_loss_weight=tower["pareto_min_loss_weight"] if pareto else 0.0,
+        **space,
     )
 
 
-def _with_candidates(made: Task, block: Block, dssm: Block) -> Task:
-    """Return the task with DSSM's softmax: over items, of the batch or drawn, with the temperature in the loss."""
-    if {losses.registry.name_of(loss) for loss in made.losses} != {"softmax_cross_entropy"}:
-        block.fail("dssm takes softmax_cross_entropy", "losses")
-    kind = losses.InBatchSoftmax if dssm["in_batch_negative"] else losses.SampledSoftmax
+def _with_candidates(made: Task, block: Block, name: str, chosen: Block) -> Task:
+    """Return the task with the softmax of two towers: over items, of the batch or drawn, with the temperature."""
+    if [losses.registry.name_of(loss) for loss in made.losses] != ["softmax_cross_entropy"]:
+        block.fail(f"{name} takes one loss, softmax_cross_entropy; remove the others", "losses")
+    kind = losses.InBatchSoftmax if chosen["in_batch_negative"] else losses.SampledSoftmax
     loss = kind(
-        temperature=dssm["temperature"],
+        temperature=chosen["temperature"],
         label_smoothing=made.losses[0].label_smoothing,  # type: ignore[attr-defined]
     )
     return made.model_copy(update={"losses": (loss,)})
-
-
-def _groups(block: Block, wide_groups: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    groups: dict[str, tuple[str, ...]] = {}
-    for group in block["feature_groups"]:
-        name, kind = group["group_name"], group["group_type"]
-        if kind not in ("DEEP", "WIDE"):
-            group.fail(
-                f"not supported: {kind}; a sequence is pooled by a pooling_encoder of a DEEP group", "group_type"
-            )
-        if (kind == "WIDE") != (name in wide_groups):
-            expected = "WIDE" if name in wide_groups else "DEEP"
-            group.fail(f"must be {expected} for the group '{name}' of this model, got {kind}", "group_type")
-        if name in groups:
-            group.fail(f"another group is called '{name}' already", "group_name")
-        pooled = [feature for sequences in group["sequence_groups"] for feature in sequences["feature_names"]]
-        groups[name] = (*group["feature_names"], *pooled)
-    return groups
-
-
-def poolings(block: Block) -> dict[str, str]:
-    """Return the pooling of each sequence in a group, by feature."""
-    found: dict[str, str] = {}
-    for group in block["feature_groups"]:
-        encoders = {}
-        for encoder in group["sequence_encoders"]:
-            _, pooling = encoder.choose("seq_module")
-            if pooling["pooling_type"] not in ("sum", "mean"):
-                pooling.fail(f"must be 'sum' or 'mean', got {pooling['pooling_type']!r}", "pooling_type")
-            encoders[pooling["input"]] = pooling
-        for sequences in group["sequence_groups"]:
-            encoder = encoders.pop(sequences["group_name"], None)
-            if encoder is None:
-                sequences.fail("needs a pooling_encoder of its group_name among the sequence_encoders")
-            for feature in sequences["feature_names"]:
-                if found.setdefault(feature, encoder["pooling_type"]) != encoder["pooling_type"]:
-                    encoder.fail(f"the feature '{feature}' is pooled in another way elsewhere", "pooling_type")
-        for name, encoder in encoders.items():
-            encoder.fail(f"there is no sequence group '{name}' in this group", "input")
-    return found
-
-
-def _options(name: str, block: Block, num_class: int) -> dict[str, Any]:
-    """Return the fields of the model's record."""
-    match name:
-        case "deepfm" | "wide_and_deep":
-            return {"deep": _mlp(block["deep"]), "final": _mlp(block["final"]), "num_classes": num_class}
-        case "dlrm":
-            return {
-                "dense_mlp": _mlp(block["dense_mlp"]),
-                "final": _mlp(block["final"]),
-                "arch_with_sparse": block["arch_with_sparse"],
-                "num_classes": num_class,
-            }
-        case "multi_tower":
-            towers = tuple(map(_tower, block["towers"]))
-            return {"towers": towers, "final": _mlp(block["final"]), "num_classes": num_class}
-        case "mmoe":
-            return {
-                "expert_mlp": _mlp(block["expert_mlp"]),
-                "gate_mlp": _mlp(block["gate_mlp"]),
-                "num_experts": block["num_expert"],
-                "task_towers": tuple(map(_task_tower, block["task_towers"])),
-            }
-    if block["similarity"] == "EUCLID":
-        block.fail("not supported: INNER_PRODUCT and COSINE are", "similarity")
-    return {
-        "user_tower": _tower(block["user_tower"]),
-        "item_tower": _tower(block["item_tower"]),
-        "output_dim": block["output_dim"],
-        "similarity": block["similarity"].lower(),
-        "negatives": "in_batch" if block["in_batch_negative"] else "sampled",
-    }
-
-
-def _tower(block: Block) -> Tower:
-    return Tower(block["input"], _mlp(block["mlp"]))
-
-
-def _task_tower(block: Block) -> TaskTower:
-    with block.locating():
-        return TaskTower(block["tower_name"], _mlp(block["mlp"]), num_classes=block["num_class"])
-
-
-def _mlp(block: Block | None) -> MLP | None:
-    if block is None:
-        return None
-    activation = block["activation"]
-    if activation not in _ACTIVATIONS:
-        known = ", ".join(repr(name) for name in _ACTIVATIONS if name)
-        block.fail(f"must be one of {known}, got {activation!r}", "activation")
-    ratios = block["dropout_ratio"]
-    with block.locating():
-        return MLP(
-            hidden_units=block["hidden_units"],
-            dropout_ratio=(ratios[0] if len(ratios) == 1 else ratios) if ratios else 0.0,
-            activation=_ACTIVATIONS[activation],
-            use_bn=block["use_bn"],
-            bias=block["bias"],
-            use_ln=block["use_ln"],
-        )

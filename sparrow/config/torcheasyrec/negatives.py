@@ -7,6 +7,7 @@ a text file it is separated by tabs, and its first line is ``id:int64<tab>weight
 from __future__ import annotations
 
 from sparrow.config.sections.data import Negatives
+from sparrow.config.torcheasyrec.architectures import MATCHING
 from sparrow.config.torcheasyrec.blocks import Block
 from sparrow.data import Csv, Parquet, Source, Split
 
@@ -14,14 +15,17 @@ from sparrow.data import Csv, Parquet, Source, Split
 def negatives(data: Block, model: Block) -> Negatives | None:
     """Return the source of negatives; None: the other items of the batch are the negatives, or the model takes none."""
     name, chosen = model.choose("model")
-    block: Block | None = data["negative_sampler"]
-    in_batch = name == "dssm" and chosen["in_batch_negative"]
-    if block is None:
-        if name == "dssm" and not in_batch:
+    found = data.chosen("sampler")
+    in_batch = name in MATCHING and chosen["in_batch_negative"]
+    if found is None:
+        if name in MATCHING and not in_batch:
             chosen.fail("needs a negative_sampler in data_config, or in_batch_negative: true")
         return None
-    if name != "dssm":
-        data.fail(f"{name} takes no negatives; remove it", "negative_sampler")
+    kind, block = found
+    if name not in MATCHING:
+        data.fail(f"{name} takes no negatives; remove it", kind)
+    if kind != "negative_sampler":
+        data.fail("not supported yet: use negative_sampler, or in_batch_negative in the model", kind)
     if in_batch:
         chosen.fail("cannot be given together with the negative_sampler of data_config; keep one", "in_batch_negative")
     if not block["attr_fields"]:
@@ -35,7 +39,7 @@ def negatives(data: Block, model: Block) -> Negatives | None:
             items_id_column=identity,
             weight_column=weight,
             count=block["num_sample"],
-            evaluate_count=block["num_eval_sample"],
+            evaluate_count=block["num_eval_sample"] or None,
         )
 
 

@@ -42,8 +42,8 @@ def sparse_rule(block: Block, accumulate: int) -> rules.Rule:
     fields = _hyper(optimizer)
     if optimizer["gradient_clipping"]:
         fields["max_gradient"] = optimizer["max_gradient"]
-    elif "max_gradient" in optimizer:
-        optimizer.fail("has no effect without gradient_clipping: true; remove it, or add that", "max_gradient")
+    else:
+        optimizer.note("gradient_clipping is false", "max_gradient")
     if optimizer.kind == "FusedRowWiseAdagradOptimizer":
         fields |= _row_wise_decay(optimizer)
     elif "weight_decay" in optimizer:
@@ -94,31 +94,29 @@ def _hyper(optimizer: Block) -> dict[str, Any]:
 
 
 def _row_wise_decay(optimizer: Block) -> dict[str, Any]:
-    """Return the weight decay; refuse one in the mode NONE, which TorchEasyRec accepts without effect."""
     mode, decay = optimizer["weight_decay_mode"], optimizer["weight_decay"]
-    if mode == "NONE" and decay:
-        optimizer.fail(
-            f"{decay:g} has no effect with weight_decay_mode NONE; remove it, or choose the mode L2 or DECOUPLE",
-            "weight_decay",
-        )
-    return {} if mode == "NONE" else {"weight_decay": decay, "weight_decay_mode": mode.lower()}
+    if mode == "NONE":
+        optimizer.note("weight_decay_mode is NONE, with which TorchEasyRec decays nothing either", "weight_decay")
+        return {}
+    return {"weight_decay": decay, "weight_decay_mode": mode.lower()}
 
 
 def _clip(clipping: Block | None) -> dict[str, Any]:
     """Return the clipping of ``grad_clipping``, which in TorchEasyRec applies to the dense gradients alone."""
     if clipping is None:
         return {}
-    if clipping["enable_global_grad_clip"]:
-        clipping.fail(
-            "not supported: TorchEasyRec itself takes it and ignores it; remove it, or set clip_global_norm in the "
-            "imported config to clip tables and dense parameters together",
-            "enable_global_grad_clip",
-        )
+    clipping.note(
+        "TorchEasyRec takes it without effect; train.clip_global_norm clips tables and dense parameters together",
+        "enable_global_grad_clip",
+    )
     kind: str = clipping["clipping_type"]
     match kind.lower():
         case "none":
+            for field in ("max_gradient", "norm_type"):
+                clipping.note("clipping_type is none", field)
             return {}
         case "value":
+            clipping.note("clipping_type is value", "norm_type")
             return {"clip_value": clipping["max_gradient"]}
         case "norm":
             if clipping["norm_type"] != 2.0:

@@ -2,85 +2,202 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from sparrow.config.sections.config import Config
-from sparrow.config.sections.data import Data, Negatives
+from sparrow.config.sections.data import Data
+from sparrow.config.sections.tasks import Task
+from sparrow.config.sections.train import Checkpoint
 from sparrow.config.torcheasyrec import tables, text
 from sparrow.config.torcheasyrec.blocks import Block, read
+from sparrow.config.torcheasyrec.edits import Edit, edited
+from sparrow.config.torcheasyrec.entries import Entry, entries
+from sparrow.config.torcheasyrec.exporting import best_by, check_precision
 from sparrow.config.torcheasyrec.features import features
-from sparrow.config.torcheasyrec.models import model, poolings, tasks
+from sparrow.config.torcheasyrec.findings import Findings, Outcome
+from sparrow.config.torcheasyrec.groups import Groups, groups
+from sparrow.config.torcheasyrec.inputs import has_source, source
+from sparrow.config.torcheasyrec.models import domain_feature, model, tasks, wide_tables
 from sparrow.config.torcheasyrec.negatives import negatives
-from sparrow.config.torcheasyrec.training import evaluate, train
-from sparrow.data import Csv, Feature, Parquet, Source
+from sparrow.config.torcheasyrec.training import checkpoint_of, evaluate, optimizers_of, train
+from sparrow.data import Feature, RawFeature
+from sparrow.errors import ConfigError
 
 
-def import_config(source_text: str, source: str | None = None) -> Config:
-    """Read a ``.config`` of TorchEasyRec. ``source`` is the file's name, for errors.
+class Imported(NamedTuple):
+    """A config of TorchEasyRec, read.
+
+    Attributes:
+      config: the config; None where it has problems.
+      outcomes: the outcome of each of its fields.
+      error: the problems; None where there are none.
+    """
+
+    config: Config | None
+    outcomes: list[Outcome]
+    error: ConfigError | None
+
+
+def import_config(source_text: str, source: str | None = None, edits: Iterable[Edit] = ()) -> Config:
+    """Read a ``.config`` of TorchEasyRec. ``source`` is the file's name, for errors; ``edits`` are made first.
 
     >>> import_config("train_config { num_step: 100 }")
     Traceback (most recent call last):
     sparrow.errors.ConfigError: line 1: train_config.num_step: unknown field: did you mean 'num_steps'? ...
     """
-    pipeline = read(text.parse(source_text, source), "EasyRecConfig", source)
-    data, model_config = pipeline["data_config"], pipeline["model_config"]
-    found = features(pipeline["feature_configs"], data, poolings(model_config))
-    training = train(pipeline["train_config"], data["batch_size"], tables.frozen(tables.by_table(found)))
-    checkpoint = training.checkpoint if "eval_input_path" in pipeline else None
-    with pipeline.locating():
-        return Config(
-            data=_data(pipeline, data, [feature for feature, _ in found], negatives(data, model_config)),
-            model=model(model_config, found),
-            tasks=tasks(model_config, data),
-            train=training,
-            evaluate=evaluate(pipeline["eval_config"], data["eval_batch_size"], checkpoint),
-            model_dir=pipeline["model_dir"],
-        )
+    imported = read_config(source_text, source, edits)
+    if imported.config is None:
+        raise imported.error or ConfigError("cannot be imported", source)
+    return imported.config
 
 
-def _data(pipeline: Block, data: Block, found: list[Feature], drawn: Negatives | None) -> Data:
-    if data["dataset_type"] not in ("ParquetDataset", "CsvDataset"):
-        data.fail(
-            f"not supported: {data['dataset_type']}; export the data to Parquet (ParquetDataset) or CSV", "dataset_type"
-        )
-    if "shuffle_buffer_size" in data and not data["shuffle"]:
-        data.fail("has no effect without shuffle: true; remove it, or add that", "shuffle_buffer_size")
-    has_eval = "eval_input_path" in pipeline
-    with data.locating():
-        return Data(
-            train=_source(pipeline, "train_input_path", data),
-            evaluate=_source(pipeline, "eval_input_path", data) if has_eval else None,
-            features=tuple(found),
-            negatives=drawn,
-            # TorchEasyRec's buffer counts batches.
-            shuffle_rows=data["shuffle_buffer_size"] * data["batch_size"] if data["shuffle"] else 0,
-            drop_remainder=data["drop_remainder"],
-        )
+def read_config(source_text: str, source: str | None = None, edits: Iterable[Edit] = ()) -> Imported:
+    """Return the config with the outcome of each field, or all its problems."""
+    findings = Findings(source)
+    made = None
+    with findings.collecting():
+        message = edited(text.parse(source_text, source), edits)
+        pipeline = read(message, "EasyRecConfig", findings)
+        made = _Import(pipeline).config()
+    try:
+        findings.raise_problems()
+    except ConfigError as error:
+        return Imported(None, findings.outcomes(), error)
+    return Imported(made, findings.outcomes(), None)
 
 
-def _source(pipeline: Block, field: str, data: Block) -> Source:
-    paths = tuple(part.strip() for part in pipeline[field].split(",") if part.strip())
-    if not paths:
-        pipeline.fail("must name a file, a folder or a pattern such as 'clicks/*.parquet'", field)
-    path: Any = paths[0] if len(paths) == 1 else paths
-    csv = data["dataset_type"] == "CsvDataset"
-    for only_csv in ("delimiter", "with_header"):
-        if only_csv in data and not csv:
-            data.fail("belongs to CsvDataset", only_csv)
-    if not csv:
-        return Parquet(path)  # which knows its columns
-    columns = _columns(data)
-    header = data["with_header"]
-    if not columns and not header:
-        data.fail("is required for CSV files without a header", "input_fields")
-    return Csv(path, columns=None if header else columns, separator=data["delimiter"], header=header)
+class _Import:
+    """The import of one file, part by part: the problems of each are collected."""
+
+    def __init__(self, pipeline: Block) -> None:
+        self.pipeline, self.findings = pipeline, pipeline.findings
+        self.made: dict[str, Any] = {}
+
+    def config(self) -> Config | None:
+        """Return the config; None where there are problems."""
+        given = self.pipeline.given
+        if "data_config" in given and "feature_configs" in given:
+            with self.findings.part("data.features"):
+                found = entries(self.pipeline["feature_configs"])
+            if "model_config" in given:
+                self._model_and_features(found)
+            self._inputs()
+        if "train_config" in given:
+            self._train()
+        self._evaluate()
+        if not self.findings.problems:
+            self.findings.refuse_unread()
+        if self.findings.problems:
+            return None
+        made = self.made
+        with self.pipeline.locating():
+            return Config(
+                data=Data(**made["data"]),
+                model=made["model"],
+                tasks=made["tasks"],
+                train=made["train"],
+                evaluate=made["evaluate"],
+                model_dir=made["model_dir"],
+            )
+
+    def _model_and_features(self, found: list[Entry]) -> None:
+        block, data = self.pipeline["model_config"], self.pipeline["data_config"]
+        sequences = {entry.name: entry.kind.removesuffix("_feature") for entry in found if entry.sequence is not None}
+        with self.findings.part("model.groups"):
+            grouped = groups(block, sequences, {entry.name for entry in found})
+        used = [entry for entry in found if entry.name in grouped.names]
+        for entry in found:
+            if entry.name not in grouped.names:
+                entry.block.note_all("the feature is in no group")
+        with self.findings.part("data.features"):
+            made = features(used, {entry.name: entry for entry in found}, data, grouped.poolings)
+        columns = {feature.name: feature.columns[0] for feature, _ in made}
+        if not block.broken:
+            if "label_fields" in data:
+                with self.findings.collecting(), self.findings.part("tasks"):
+                    self.made["tasks"] = tasks(block, data, columns)
+            with self.findings.collecting(), self.findings.part("model"):
+                self.made["model"] = model(block, made, grouped)
+        self._frozen(block, made, grouped)
+        if not block.broken and not any(field.endswith(("sampler", "sampler_v2")) for field in data.broken):
+            with self.findings.collecting(), self.findings.part("data.negatives"):
+                self.made["negatives"] = negatives(data, block)
+        self.made["features"] = [*(feature for feature, _ in made), *_domain(block)]
+
+    def _frozen(self, block: Block, made: list[tuple[Feature, Block]], grouped: Groups) -> None:
+        with self.findings.collecting(), self.findings.part("train.table_optimizers"):
+            self.made["table_optimizers"] = tables.frozen(tables.by_table(made), wide_tables(block, made, grouped))
+
+    def _inputs(self) -> None:
+        pipeline, data = self.pipeline, self.pipeline["data_config"]
+        fields: dict[str, Any] = {}
+        with self.findings.part("data"):
+            with self.findings.collecting():
+                fields["train"] = source(pipeline, "train_input_path", data)
+            if has_source(pipeline, "eval_input_path"):
+                with self.findings.collecting():
+                    fields["evaluate"] = source(pipeline, "eval_input_path", data)
+            else:
+                pipeline.note("it is empty: nothing is evaluated; --eval_input_path FILES names data", "eval_input_path")
+            if not data["shuffle"]:
+                data.note("shuffle is false", "shuffle_buffer_size")
+            self.made["data"] = {
+                **fields,
+                "features": tuple(self.made.pop("features", ())),
+                "negatives": self.made.pop("negatives", None),
+                # TorchEasyRec's buffer counts batches.
+                "shuffle_rows": data["shuffle_buffer_size"] * data["batch_size"] if data["shuffle"] else 0,
+                "drop_remainder": data["drop_remainder"],
+            }
+
+    def _train(self) -> None:
+        block, given = self.pipeline["train_config"], self.pipeline.given
+        optimizers = optimizers_of(block)
+        made_tasks: dict[str, Task] = self.made.get("tasks", {})
+        with self.findings.collecting(), self.findings.part("train.checkpoint.best_by"):
+            self.made["best_by"] = best_by(self.pipeline["export_config"], made_tasks) if made_tasks else None
+        if block.broken - {"sparse_optimizer", "dense_optimizer", "grad_clipping"}:
+            return
+        if len(optimizers) < 2 or "data_config" not in given:
+            optimizers = {}
+        with self.findings.collecting(), self.findings.part("train"):
+            self.made["checkpoint"] = checkpoint_of(block, self.made.get("best_by"))
+            self.made["train"] = train(
+                block,
+                self.pipeline["data_config"]["batch_size"],
+                optimizers,
+                table_optimizers=self.made.get("table_optimizers", ()),
+                checkpoint=self.made["checkpoint"],
+                pareto_loss_weights=self._pareto(),
+            )
+            with self.findings.part("the export"):
+                check_precision(self.pipeline["export_config"], self.made["train"], self._use_ema())
+
+    def _use_ema(self) -> bool | None:
+        block = self.pipeline["eval_config"]
+        use: bool | None = None if block is None else block["use_dense_ema"]
+        return use
+
+    def _pareto(self) -> bool:
+        block = self.pipeline["model_config"]
+        return bool(block is not None and block["use_pareto_loss_weight"] and len(self.made.get("tasks", ())) > 1)
+
+    def _evaluate(self) -> None:
+        when: Checkpoint | None = self.made.get("checkpoint")
+        has_data = has_source(self.pipeline, "eval_input_path")
+        data = self.pipeline["data_config"]
+        with self.findings.collecting(), self.findings.part("evaluate"):
+            size = None if data is None else data["eval_batch_size"]
+            self.made["evaluate"] = evaluate(self.pipeline["eval_config"], size, when if has_data else None)
+        with self.findings.part("model_dir"):
+            self.made["model_dir"] = self.pipeline["model_dir"] or None
 
 
-def _columns(data: Block) -> tuple[str, ...]:
-    """Return the columns of a file in order: ``input_fields``, or ``input_fields_str`` as "a:INT64;b:STRING"."""
-    if "input_fields_str" not in data:
-        return tuple(entry["input_name"] for entry in data["input_fields"])
-    if data["input_fields"]:
-        data.fail("cannot be given together with input_fields; keep one", "input_fields_str")
-    entries = [entry.strip() for entry in data["input_fields_str"].split(";") if entry.strip()]
-    return tuple(entry.rpartition(":")[0].strip() or entry for entry in entries)
+def _domain(block: Block) -> list[Feature]:
+    """Return the feature that holds the number of an example's domain, where pepnet reads one."""
+    found = block.chosen("model")
+    if found is None or found[0] != "pepnet" or "domain_input_name" not in found[1]:
+        return []
+    name = domain_feature(found[1])
+    return [RawFeature(name, column=name.removesuffix("_index"))]

@@ -35,8 +35,7 @@ def by_table(found: list[tuple[Feature, Block]]) -> dict[str, Block]:
     for feature, block in found:
         if (use := feature.table_use) is None:
             for field in _OF_TABLE:
-                if field in block:
-                    block.fail("has no effect on a feature without a table; remove it", field)
+                block.note("the feature has no table", field)
             continue
         first = blocks.setdefault(use.table, block)
         for field in _OF_TABLE:
@@ -45,15 +44,16 @@ def by_table(found: list[tuple[Feature, Block]]) -> dict[str, Block]:
     return blocks
 
 
-def frozen(tables: Mapping[str, Block]) -> tuple[TableOptimizer, ...]:
-    """Return the learning rate 0 for each table that is not trainable."""
-    names = tuple(re.escape(table) for table, block in tables.items() if not block["trainable"])
+def frozen(tables: Mapping[str, Block], wide: Collection[str]) -> tuple[TableOptimizer, ...]:
+    """Return the learning rate 0 for each table that is not trainable, and for its twin of a ``wide`` group."""
+    fixed = [table for table, block in tables.items() if not block["trainable"]]
+    names = tuple(re.escape(name) for table in fixed for name in (table, *[table + WIDE] * (table in wide)))
     return (TableOptimizer(tables=names, optimizer=SGD(0.0)),) if names else ()
 
 
 def options(tables: Mapping[str, Block], wide: Collection[str], model: Block) -> tuple[TableOptions, ...]:
     """Return initial values and precision of the tables, and of their twins for a ``wide`` group."""
-    given = "wide_init_fn" in model
+    given = "wide_init_fn" in model.given
     of_twins = initializer(model, "wide_init_fn") if given else None
     made: dict[tuple[Initializer | None, Any], list[str]] = {}
     for table, block in tables.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sparrow import losses, metrics
@@ -10,8 +10,8 @@ from sparrow.config.sections.tasks import MetricUse, Task
 from sparrow.config.torcheasyrec.blocks import Block
 
 
-def loss(block: Block) -> losses.Loss:
-    """Return the loss of one entry of ``losses``."""
+def loss(block: Block, columns: Mapping[str, str]) -> losses.Loss:
+    """Return the loss of one entry of ``losses``. ``columns``: the column of each feature."""
     _, chosen = block.choose("loss")
     with chosen.locating():
         match chosen.kind:
@@ -22,15 +22,22 @@ def loss(block: Block) -> losses.Loss:
             case "BinaryFocalLoss":
                 return losses.BinaryFocal(gamma=chosen["gamma"], alpha=chosen["alpha"])
             case "JRCLoss":
-                return losses.JRC(session_name=chosen["session_name"], alpha=chosen["alpha"])
+                return losses.JRC(session_name=_column(chosen, "session_name", columns), alpha=chosen["alpha"])
             case _:
                 return losses.L2()
 
 
-def metric(block: Block, num_class: int) -> MetricUse:
+def _column(block: Block, field: str, columns: Mapping[str, str]) -> str:
+    """Return the column of the feature that a field names, or the column of that name where there is no feature."""
+    name: str = block[field]
+    return columns.get(name, name)
+
+
+def metric(block: Block, num_class: int, columns: Mapping[str, str]) -> MetricUse:
     """Return the metric of one entry of ``metrics``."""
     _, chosen = block.choose("metric")
-    group_by = chosen["grouping_key"] if chosen.kind in ("GroupedAUC", "GroupedXAUC") else None
+    grouped = chosen.kind in ("GroupedAUC", "GroupedXAUC")
+    group_by = _column(chosen, "grouping_key", columns) if grouped else None
     with chosen.locating():
         return MetricUse(metric=_plain_metric(chosen, num_class), group_by=group_by)
 
@@ -42,18 +49,29 @@ def train_metric(block: Block) -> MetricUse:
     with block.locating():
         if chosen.kind == "AUC":
             return MetricUse(metric=metrics.DecayedAUC(thresholds=chosen["thresholds"], **decay))
+        if chosen.kind == "XAUC":
+            for field in ("sample_ratio", "max_pairs"):
+                chosen.note("while training, all pairs within a batch are compared", field)
+            return MetricUse(metric=metrics.Decayed(metrics.XAUC(in_batch=True), **decay))
         return MetricUse(metric=metrics.Decayed(_plain_metric(chosen, 1), **decay))
 
 
-def task(block: Block, label: str, num_class: int, sample_weight: str | None, **fields: Any) -> Task:
+def task(
+    block: Block,
+    label: str,
+    num_class: int,
+    sample_weight: str | None,
+    columns: Mapping[str, str],
+    **fields: Any,
+) -> Task:
     """Return the task of a message that has ``losses``, ``metrics`` and ``train_metrics``."""
     if not block["losses"]:
         block.fail("is required: one loss at least", "losses")
     with block.locating():
         return Task(
             label=label,
-            losses=tuple(map(loss, block["losses"])),
-            metrics=_distinct(metric(entry, num_class) for entry in block["metrics"]),
+            losses=tuple(loss(entry, columns) for entry in block["losses"]),
+            metrics=_distinct(metric(entry, num_class, columns) for entry in block["metrics"]),
             train_metrics=_distinct(map(train_metric, block["train_metrics"])),
             sample_weight=sample_weight,
             **fields,
@@ -89,8 +107,8 @@ def _plain_metric(chosen: Block, num_class: int) -> metrics.Metric[Any]:
 
 def _xauc(chosen: Block) -> metrics.XAUC:
     for field in ("sample_ratio", "max_pairs"):
-        if field in chosen and (chosen["in_batch"] or ("max_pairs" in chosen and field == "sample_ratio")):
-            chosen.fail("has no effect together with in_batch or max_pairs; remove it", field)
+        if chosen["in_batch"] or ("max_pairs" in chosen and field == "sample_ratio"):
+            chosen.note("in_batch or max_pairs counts", field)
     if chosen["in_batch"]:
         return metrics.XAUC(in_batch=True)
     if "max_pairs" in chosen:

@@ -2,41 +2,80 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any, Final, get_args
 
-from sparrow.config.sections.train import Checkpoint, Evaluate, Summary, TableOptimizer, Train
+from sparrow.config.sections.train import BestBy, Checkpoint, Evaluate, StartFrom, Summary, Train
 from sparrow.config.torcheasyrec.blocks import Block
 from sparrow.config.torcheasyrec.optimizers import dense_optimizer, sparse_rule
 from sparrow.config.torcheasyrec.rates import in_steps
 from sparrow.optimizer import LossScale
 from sparrow.registry import nearest
 
-_PRECISIONS: Final[dict[str, Any]] = {"": "float32", "BF16": "bfloat16", "FP16": "float16"}
+PRECISIONS: Final[dict[str, Any]] = {"": "float32", "BF16": "bfloat16", "FP16": "float16"}
 
 
-def train(block: Block, batch_size: int, table_optimizers: tuple[TableOptimizer, ...] = ()) -> Train:
-    """Return the section of ``train_config``, with TorchEasyRec's counts of micro-batches as optimizer steps."""
+def train(block: Block, batch_size: int, optimizers: Mapping[str, Any], **fields: Any) -> Train:
+    """Return the section of ``train_config``, with TorchEasyRec's counts of micro-batches as optimizer steps.
+
+    ``optimizers``: the fields sparse_optimizer and dense_optimizer, from `optimizers_of`; ``fields``: others.
+    """
     accumulate = block["gradient_accumulation_steps"] or 1
     precision = block["mixed_precision"]
-    if precision not in _PRECISIONS:
+    if precision not in PRECISIONS:
         block.fail(f"must be 'BF16', 'FP16' or left out, got {precision!r}", "mixed_precision")
+    if not block["use_tensorboard"]:
+        block.note("use_tensorboard is false", "tensorboard_summaries")
     with block.locating():
         return Train(
-            sparse_optimizer=sparse_rule(block["sparse_optimizer"], accumulate),
-            dense_optimizer=dense_optimizer(block["dense_optimizer"], accumulate, block["grad_clipping"]),
-            table_optimizers=table_optimizers,
+            **optimizers,
             batch_size=batch_size,
             accumulate=accumulate,
-            precision=_PRECISIONS[precision],
+            precision=PRECISIONS[precision],
             loss_scale=_loss_scale(block["grad_scaler"]),
             ema=_ema(block["dense_optimizer"]["ema"]),
-            checkpoint=_checkpoint(block, accumulate),
+            start_from=_start_from(block["fine_tune_checkpoint"]),
             # A line of the log may come early: rounded down, and at least one step.
             log_every_steps=max(1, block["log_step_count_steps"] // accumulate),
             tensorboard=block["use_tensorboard"],
             **_length(block, accumulate),
             **_summaries(block),
+            **fields,
         )
+
+
+def optimizers_of(block: Block) -> dict[str, Any]:
+    """Return the optimizers of tables and dense parameters; problems of both are collected."""
+    accumulate = block["gradient_accumulation_steps"] or 1
+    made: dict[str, Any] = {}
+    findings = block.findings
+    if not block.broken & {"sparse_optimizer"}:
+        with findings.collecting(), findings.part("train.sparse_optimizer"):
+            made["sparse_optimizer"] = sparse_rule(block["sparse_optimizer"], accumulate)
+    if not block.broken & {"dense_optimizer", "grad_clipping"}:
+        with findings.collecting(), findings.part("train.dense_optimizer"):
+            made["dense_optimizer"] = dense_optimizer(block["dense_optimizer"], accumulate, block["grad_clipping"])
+    return made
+
+
+def checkpoint_of(block: Block, best_by: BestBy | None = None) -> Checkpoint:
+    """Return when to save, and the criterion of the best checkpoint."""
+    made = _checkpoint(block, block["gradient_accumulation_steps"] or 1)
+    return made.model_copy(update={"best_by": best_by})
+
+
+def _start_from(path: str) -> StartFrom | None:
+    """Return the run of a checkpoint: the folder of a run, or ``<folder>/model.ckpt-<step>``.
+
+    >>> _start_from("runs/old/model.ckpt-100")
+    StartFrom(folder='runs/old', step=100, tables={}, params={}, skip=(), optimizer=False)
+    """
+    if not path:
+        return None
+    folder, _, last = path.rstrip("/").rpartition("/")
+    step = re.fullmatch(r"model\.ckpt-(\d+)", last)
+    return StartFrom(folder=path) if step is None else StartFrom(folder=folder or ".", step=int(step.group(1)))
 
 
 def evaluate(block: Block | None, batch_size: int | None, checkpoint: Checkpoint | None) -> Evaluate:
@@ -58,6 +97,10 @@ def evaluate(block: Block | None, batch_size: int | None, checkpoint: Checkpoint
 
 def _length(block: Block, accumulate: int) -> dict[str, Any]:
     steps, epochs = block["num_steps"], block["num_epochs"]
+    lines = [block.place(field)[1] for field in ("num_steps", "num_epochs")]
+    if steps and epochs and (lines[0] == 0) != (lines[1] == 0):  # the command line counts
+        block.note("the command line has the other", "num_epochs" if lines[0] == 0 else "num_steps")
+        steps, epochs = (steps, None) if lines[0] == 0 else (None, epochs)
     if bool(steps) == bool(epochs):
         given = "both" if steps else "neither"
         block.fail(f"give either num_steps or num_epochs, above 0, got {given}", "num_steps")
@@ -89,8 +132,7 @@ def _checkpoint(block: Block, accumulate: int) -> Checkpoint:
     """Return when to save: by epochs where given, else by steps. 0 means never by steps, and keep everything."""
     keep = block["keep_checkpoint_max"] or None
     if block["save_checkpoints_epochs"]:
-        if "save_checkpoints_steps" in block:
-            block.fail("has no effect together with save_checkpoints_epochs; remove it", "save_checkpoints_steps")
+        block.note("save_checkpoints_epochs counts", "save_checkpoints_steps")
         return Checkpoint(every_epochs=block["save_checkpoints_epochs"], keep=keep)
     every = block["save_checkpoints_steps"]
     if "save_checkpoints_steps" in block:

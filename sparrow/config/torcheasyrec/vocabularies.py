@@ -32,6 +32,8 @@ def _zch(block: Block) -> DynamicRows:
     name, policy = block.choose("policy")
     if name == "distance_lfu" and policy["decay_exponent"] != 1.0:
         policy.fail("not supported: counts fade in one way only; remove it", "decay_exponent")
+    if name == "lru":
+        policy.note("the order of last uses is the same whatever the exponent", "decay_exponent")
     return DynamicRows(rows=block["zch_size"], evict=_POLICIES[name], unknown="row")
 
 

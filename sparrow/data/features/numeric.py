@@ -15,10 +15,11 @@ from sparrow.data.batch import Values
 from sparrow.data.computed import Computed
 from sparrow.data.errors import DataError, Problems
 from sparrow.data.expressions import Expression, Vector
-from sparrow.data.features.base import Feature, Holds, TableUse, register_feature
+from sparrow.data.features.base import POOLINGS, Feature, Holds, TableUse, register_feature
 from sparrow.data.features.embeddings import AutoDis, NumberEmbedding
 from sparrow.data.features.source import check_source, source_column
 from sparrow.data.values import element_type, flatten, is_compiled, is_number, is_text, numbers, plain
+from sparrow.embedding import Ragged
 from sparrow.kernels.feed import Step, plan
 
 
@@ -51,10 +52,11 @@ class RawFeature(Feature):
       expression: an expression of ``x``, such as ``sqrt(max(x, 0))``; see `sparrow.data.Expr`. It must stay finite.
       mean, std: mean and standard deviation to standardise with, after the transform if any.
       missing: the number that replaces a missing one (or NaN), before any transform; None: a malformed row.
-      boundaries: increasing numbers that cut into buckets, before any transform; one number per row only.
+      boundaries: increasing numbers that cut into buckets, before any transform.
       embedding: an embedding that the model learns as a function of the numbers, "mlp" or `AutoDis`; no boundaries.
       embedding_dim: the dim of the buckets' table, or of the ``embedding``.
       table: the name of the buckets' table; None: the feature's own.
+      pooling: "sum" or "mean" of the embeddings of several numbers of a row; None: "sum".
     """
 
     name: str
@@ -74,6 +76,7 @@ class RawFeature(Feature):
     embedding: NumberEmbedding | None = None
     embedding_dim: int | None = None
     table: str | None = None
+    pooling: str | None = None
 
     def __post_init__(self) -> None:
         fields.string("feature: name", self.name)
@@ -92,8 +95,8 @@ class RawFeature(Feature):
             self._check_embedding(where)
         elif self.boundaries is not None:
             self._check_boundaries(where)
-        elif self.embedding_dim is not None or self.table is not None:
-            raise ValueError(f"{where}: embedding_dim and table belong to buckets; give boundaries as well")
+        elif self.embedding_dim is not None or self.table is not None or self.pooling is not None:
+            raise ValueError(f"{where}: embedding_dim, table and pooling belong to buckets; give boundaries as well")
 
     def _check_transform(self, where: str) -> None:
         if self.expression is not None:
@@ -120,10 +123,10 @@ class RawFeature(Feature):
     def _check_boundaries(self, where: str) -> None:
         object.__setattr__(self, "boundaries", tuple(self.boundaries or ()))
         fields.increasing(f"{where}: boundaries", self.boundaries or ())
-        if self.dim != 1 or self._is_transformed:
-            raise ValueError(
-                f"{where}: boundaries cut one untransformed number; leave out dim, logs, expression, mean and std"
-            )
+        if self._is_transformed:
+            raise ValueError(f"{where}: boundaries cut untransformed numbers; leave out logs, expression, mean and std")
+        if self.pooling is not None:
+            fields.choice(f"{where}: pooling", self.pooling, POOLINGS)
         fields.integer(f"{where}: embedding_dim", self.embedding_dim)
 
     @property
@@ -161,7 +164,8 @@ class RawFeature(Feature):
         if self.boundaries is None or self.embedding_dim is None:
             return None
         buckets = len(self.boundaries) + 1
-        return TableUse(self.table or self.name, self.embedding_dim, None, lambda: buckets)
+        pooling = None if self.dim == 1 else self.pooling or "sum"
+        return TableUse(self.table or self.name, self.embedding_dim, pooling, lambda: buckets)
 
     def holds(self, column: str) -> Holds:
         """Numbers."""
@@ -185,15 +189,17 @@ class RawFeature(Feature):
         return f"feature '{self.name}' needs numbers, the column holds {kind}"
 
     def convert(self, columns: Any, problems: Problems) -> Values:
-        """Return (batch, dim) float32, or (batch,) int32 buckets."""
+        """Return (batch, dim) float32, or int32 buckets: (batch,), or `Ragged` where a row has several."""
         if self.boundaries is not None:
-            x = self._read(columns, problems, 1)
-            return np.searchsorted(self.boundaries, x[:, 0], side="right").astype(np.int32)
+            x = self._read(columns, problems, self.dim)
+            buckets = np.searchsorted(self.boundaries, x.reshape(-1), side="right").astype(np.int32)
+            return buckets if self.dim == 1 else Ragged(buckets, np.arange(len(x) + 1, dtype=np.int64) * self.dim)
         return self.transform(self._read(columns, problems, self.dim)).astype(np.float32)
 
     def step(self, kinds: Mapping[str, Any]) -> Step | None:
         """Return the compiled conversion to numbers or buckets; NumPy transforms, because C++'s logarithms differ."""
-        if self.compute is not None or not is_compiled(kinds[self.source_name]):
+        several = self.boundaries is not None and self.dim != 1
+        if several or self.compute is not None or not is_compiled(kinds[self.source_name]):
             return None
         plain = self.boundaries is not None or not self._is_transformed
         return Step(

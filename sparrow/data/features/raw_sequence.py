@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sparrow import fields
 from sparrow.data.batch import Values
@@ -18,7 +19,7 @@ from sparrow.data.features.embeddings import NumberEmbedding
 from sparrow.data.features.numeric import RawFeature
 from sparrow.data.features.source import check_source, source_column
 from sparrow.data.features.truncated import truncated
-from sparrow.data.values import flatten, is_list, is_text, plain
+from sparrow.data.values import Flat, flatten, is_list, is_text, plain, with_one_entry
 
 
 @register_feature("raw_sequence")
@@ -40,6 +41,7 @@ class RawSequenceFeature(Feature):
       separator: between the elements of a text.
       value_separator: between the numbers of one element in a text.
       missing: the number that stands in for a missing one (or NaN); None: a malformed row.
+      default: the number of the only element of a row that has none; None: such a row stays empty.
     """
 
     name: str
@@ -58,6 +60,7 @@ class RawSequenceFeature(Feature):
     mean: float = 0.0
     std: float = 1.0
     missing: float | None = 0.0
+    default: float | None = None
     boundaries: tuple[float, ...] | None = None
     embedding: NumberEmbedding | None = None
     embedding_dim: int | None = None
@@ -73,12 +76,17 @@ class RawSequenceFeature(Feature):
         if self.separator is not None:
             fields.string(f"{where}: separator", self.separator)
         fields.integer(f"{where}: max_length", self.max_length)
+        if self.boundaries is not None and self.dim != 1:
+            raise ValueError(f"{where}: boundaries cut one number per element; leave out dim")
+        if self.default is not None:
+            fields.number(f"{where}: default", self.default)
         fields.choice(f"{where}: keep", self.keep, ("last", "first"))
 
     @functools.cached_property
     def element(self) -> RawFeature:
         """The feature that reads one element."""
-        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(RawFeature)}
+        shared = {field.name for field in dataclasses.fields(RawFeature)} - {"pooling"}
+        own = {name: getattr(self, name) for name in shared}
         return RawFeature(**{**own, "separator": self.value_separator, "compute": None})
 
     @property
@@ -136,6 +144,8 @@ class RawSequenceFeature(Feature):
         """Return `Ragged`: (elements, dim) float32, or int32 buckets."""
         name = self.element.source_name
         flat = flatten(plain(source_column(name, self.compute, columns, problems)), self.separator)
+        if self.default is not None:
+            flat = self._with_default(flat)
         inner = Problems(len(flat.entries))
         values = self.element.convert(pa.RecordBatch.from_arrays([flat.entries], [name]), inner)
         if inner.rows is not None and inner.first is not None:
@@ -146,3 +156,19 @@ class RawSequenceFeature(Feature):
             there = ~flat.entries.is_null().to_numpy(zero_copy_only=False)
             values, offsets = values[there], np.concatenate([[0], np.cumsum(there)])
         return truncated(values, offsets.astype(np.int64), self.max_length, self.keep)
+
+    def _with_default(self, flat: Flat) -> Flat:
+        """Return the elements with one of default numbers in each row that has none."""
+        filled, made = with_one_entry(flat)
+        if flat.offsets is None:  # one element per row, of which a missing one is made
+            made = flat.entries.is_null().to_numpy(zero_copy_only=False)
+        if not made.any():
+            return filled
+        kind, entries = filled.entries.type, filled.entries
+        if is_text(kind):
+            default = pa.scalar((self.value_separator or "").join([str(self.default)] * self.dim), kind)
+        elif is_list(kind):
+            default = pa.scalar([self.default] * self.dim, kind)
+        else:
+            entries, default = entries.cast(pa.float64()), pa.scalar(self.default, pa.float64())
+        return Flat(pc.if_else(pa.array(made), default, entries), filled.offsets)

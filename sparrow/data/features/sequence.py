@@ -7,14 +7,16 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow.compute as pc
 
 from sparrow import fields
 from sparrow.data.batch import Values
-from sparrow.data.errors import Problems
+from sparrow.data.errors import Problems, shown
 from sparrow.data.features.base import POOLINGS, TableUse, register_feature
 from sparrow.data.features.dynamic import without_missing_ids
 from sparrow.data.features.mapped import MappedIds, without_missing
 from sparrow.data.features.truncated import truncated
+from sparrow.data.values import Flat, element_type, is_text, with_one_entry
 from sparrow.embedding import Ragged
 from sparrow.kernels.feed import Step
 
@@ -32,6 +34,8 @@ class SequenceFeature(MappedIds):
     Attributes:
       name, embedding_dim, column, compute, num_buckets, hash_bucket_size, vocabulary, vocabulary_has_rows, dynamic,
         unknown, default, separator, as_integer, table: as in `IdFeature`.
+      value_separator: a separator between several ids of one element of a string, which are an error: an element is
+        one id. None: an element may hold any string.
       max_length: the most ids of a row that are kept.
       keep: the ids of a longer row that are kept: "last" or "first".
       pooling: "sum", "mean" or "sqrtn" of the kept ids; None: the model gets the embeddings in order, as a
@@ -42,6 +46,7 @@ class SequenceFeature(MappedIds):
     max_length: int
     keep: Literal["last", "first"] = "last"
     pooling: str | None = None
+    value_separator: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,7 +86,7 @@ class SequenceFeature(MappedIds):
     def step(self, kinds: Mapping[str, Any]) -> Step | None:
         """Return the compiled conversion, with the length."""
         step = super().step(kinds)
-        if step is None:
+        if step is None or (self.value_separator is not None and is_text(element_type(kinds[self.id_column]))):
             return None
         return dataclasses.replace(
             step, max_length=self.max_length, keep_last=self.keep == "last", keeps_missing=self.pooling is None
@@ -89,6 +94,7 @@ class SequenceFeature(MappedIds):
 
     def convert(self, columns: Any, problems: Problems) -> Values:
         """Return `Ragged`; in an ordered sequence -1 stands for a missing id of a list."""
+        self._refuse_several(columns, problems)
         if self.dynamic is not None:
             ids, missing, flat = self._read_raw(columns, problems)
             offsets = np.arange(len(ids) + 1) if flat.offsets is None else flat.offsets
@@ -100,3 +106,26 @@ class SequenceFeature(MappedIds):
             else:
                 bags = without_missing(rows, np.arange(len(rows) + 1) if flat.offsets is None else flat.offsets, None)
         return truncated(bags.values, bags.offsets, self.max_length, self.keep)
+
+    def _entries(self, columns: Any, problems: Problems) -> Flat:
+        flat = super()._entries(columns, problems)
+        return flat if self.default is None else with_one_entry(flat)[0]
+
+    def _refuse_several(self, columns: Any, problems: Problems) -> None:
+        """Add the rows with an element of several ids to the problems."""
+        if self.value_separator is None:
+            return
+        flat = self._entries(columns, problems)
+        if not is_text(flat.entries.type):
+            return
+        several = pc.fill_null(pc.match_substring(flat.entries, self.value_separator), False)
+        at = np.flatnonzero(several.to_numpy(zero_copy_only=False))
+        if at.size:
+            problems.add(
+                self.id_column,
+                flat.row_of(at),
+                lambda i: (
+                    f"feature '{self.name}' takes one id per element, got {shown(flat.entries[int(at[i])].as_py())}; "
+                    "keep one of them"
+                ),
+            )

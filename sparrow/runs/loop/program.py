@@ -14,7 +14,7 @@ from flax import nnx
 from sparrow.config import Assembly, Config, ConfigError, Problem, assemble, need, optimizer
 from sparrow.embedding import Embedder, Vocabularies
 from sparrow.losses import pareto_weights
-from sparrow.models import Functional, Inputs, NumberEmbeddings, VariationalDropout, functional
+from sparrow.models import Complete, Functional, Inputs, NumberEmbeddings, functional
 from sparrow.optimizer import Optimizer, OptimizerState, cast
 from sparrow.registry import nearest
 from sparrow.runs.loop.feed import Feed, Preparer, RowsOf
@@ -74,11 +74,10 @@ class Program:
             text = f"feature '{next(iter(assembly.lengths))}' is a sequence in order, which works on one device so far"
             raise ConfigError([Problem(("train", "mesh"), f"{text}; leave train.mesh out")])
 
+        complete = Complete(section.architecture, section.encoders, section.variational_dropout)
+
         def model_of(inputs: Inputs, rngs: nnx.Rngs) -> nnx.Module:
-            if section.variational_dropout is not None:
-                return VariationalDropout(section.architecture, inputs, section.variational_dropout, rngs=rngs)
-            made: nnx.Module = section.architecture.build(inputs, rngs=rngs)
-            return made
+            return complete.build(inputs, rngs=rngs)
 
         def build() -> Any:
             rngs = nnx.Rngs(config.train.seed)

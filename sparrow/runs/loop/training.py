@@ -253,6 +253,8 @@ class _Loop:
                     return
             if self.steps == self.began_at:
                 self.program.check(self.state, taken[0].feed, self.program.train_scores)
+                if self.evaluator is not None:
+                    self.program.check(self.state, taken[0].feed, self.evaluator.scores)
             self._step(taken)
             if self.recorder.prepare.unvarying.is_due:
                 self._warn()

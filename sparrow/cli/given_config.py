@@ -1,0 +1,79 @@
+"""The config of a command, with the changes that its arguments make, also in TorchEasyRec's own words."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from sparrow.cli.command import add_overrides
+from sparrow.cli.output import Mistake, note
+
+if TYPE_CHECKING:
+    from sparrow.config import Config
+
+THEIRS: Final = {
+    "train_input_path": "train_input_path",
+    "eval_input_path": "eval_input_path",
+    "fine_tune_checkpoint": "train_config.fine_tune_checkpoint",
+}
+"""The fields of a TorchEasyRec config that options set."""
+
+OURS: Final = {
+    "train_input_path": "data.train.path",
+    "eval_input_path": "data.evaluate.path",
+    "fine_tune_checkpoint": "train.start_from.folder",
+}
+"""The fields of a config of Sparrow that the same options set."""
+
+_HELP: Final = {
+    "train_input_path": "files to train on, instead of the config's",
+    "eval_input_path": "files to evaluate on, instead of the config's",
+    "fine_tune_checkpoint": "folder of a run to take the first weights from",
+}
+
+
+def add_config(parser: argparse.ArgumentParser) -> None:
+    """Add the config, its overrides, and the options that set its paths."""
+    parser.add_argument("config")
+    add_overrides(parser)
+    for name in THEIRS:
+        add_path(parser, name)
+    parser.add_argument(
+        "--edit_config_json", "--edit-config-json", metavar="JSON", help="fields of a TorchEasyRec config to set"
+    )
+
+
+def add_path(parser: argparse.ArgumentParser, name: str) -> None:
+    """Add one of the options of paths, with dashes or underlines."""
+    parser.add_argument(f"--{name}", f"--{name.replace('_', '-')}", metavar="PATH", help=_HELP[name])
+
+
+def is_torcheasyrec(path: str) -> bool:
+    """Return whether a file is a config of TorchEasyRec."""
+    return Path(path).suffix == ".config"
+
+
+def overrides(options: argparse.Namespace) -> list[str]:
+    """Return the overrides of a command, those in TorchEasyRec's own words included."""
+    theirs = is_torcheasyrec(options.config)
+    found = list(options.overrides)
+    if options.edit_config_json is not None:
+        if not theirs:
+            raise Mistake("--edit_config_json is of configs of TorchEasyRec; write FIELD=VALUE instead")
+        from sparrow import config
+
+        found += [f"{edit.path}={edit.value}" for edit in config.from_json(options.edit_config_json)]
+    for option, field in (THEIRS if theirs else OURS).items():
+        value = getattr(options, option)
+        if value is not None:
+            found.append(f"{field}={value if theirs else json.dumps(value)}")
+    return found
+
+
+def given_config(options: argparse.Namespace) -> Config:
+    """Return the config of a command; notes on fields without effect go to the standard error."""
+    from sparrow import config
+
+    return config.load(options.config, overrides(options), lambda line: note(f"sparrow: note: {line}"))

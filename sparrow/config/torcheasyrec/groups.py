@@ -1,0 +1,177 @@
+"""Feature groups: TorchEasyRec's ``feature_groups``, with their sequence groups and encoders, as ours.
+
+A sequence group is a group of its own here, which an encoder reads. One of ids that a single ``pooling_encoder`` reads
+is pooled by the lookup itself.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, Final
+
+from sparrow.config.torcheasyrec.blocks import Block
+from sparrow.config.torcheasyrec.layers import mlp
+from sparrow.models.sequences import EncoderRecord, encoders
+from sparrow.registry import nearest
+
+IN_ORDER: Final = ("SEQUENCE", "JAGGED_SEQUENCE")
+
+
+@dataclasses.dataclass(frozen=True)
+class Groups:
+    """The groups of a model.
+
+    Attributes:
+      features: the features of each group.
+      encoders: the encoders whose results join a group.
+      poolings: the pooling of each sequence that its lookup pools.
+      names: the features that a group names.
+    """
+
+    features: Mapping[str, tuple[str, ...]]
+    encoders: Mapping[str, tuple[EncoderRecord, ...]]
+    poolings: Mapping[str, str]
+    names: frozenset[str]
+
+
+@dataclasses.dataclass
+class _SequenceGroup:
+    name: str
+    block: Block
+    encoders: list[Block]
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        names: tuple[str, ...] = self.block["feature_names"]
+        return names
+
+
+def groups(block: Block, sequences: Mapping[str, str], known: Collection[str]) -> Groups:
+    """Return the groups of ``model_config``.
+
+    Args:
+      block: the message.
+      sequences: the sequences, by name: "id" or "raw".
+      known: the names of all features.
+    """
+    features: dict[str, tuple[str, ...]] = {}
+    made: dict[str, tuple[EncoderRecord, ...]] = {}
+    poolings: dict[str, str] = {}
+    of_lookup = _pooled_by_lookup(block, sequences)
+    for group in block["feature_groups"]:
+        with group.findings.collecting():
+            name = group["group_name"]
+            if name in features:
+                group.fail(f"another group is called '{name}' already", "group_name")
+            _check_names(group, known)
+            in_order = group["group_type"] in IN_ORDER
+            own: tuple[str, ...] = group["feature_names"]
+            for feature in own:
+                if feature in sequences and not in_order:
+                    group.fail(
+                        f"'{feature}' is a sequence; put it into sequence_groups with an encoder, or into a group of "
+                        "the type SEQUENCE",
+                        "feature_names",
+                    )
+            encoded: list[EncoderRecord] = []
+            for found in _sequence_groups(group):
+                _check_names(found.block, known)
+                pooling = of_lookup(found)
+                if pooling is not None:
+                    ids = [feature for feature in found.features if feature in sequences]
+                    own = (*own, *(feature for feature in ids if feature not in own))
+                    poolings |= dict.fromkeys(ids, pooling)
+                else:
+                    inner = found.name if found.name not in _names(block) else f"{found.name}_sequences"
+                    features[inner] = found.features
+                    encoded += [encoder(each, inner) for each in found.encoders]
+            if own:
+                features[name] = own
+            if encoded:
+                made[name] = tuple(encoded)
+    named = frozenset(name for names in features.values() for name in names)
+    return Groups(features, made, poolings, named)
+
+
+def _names(block: Block) -> list[str]:
+    return [group["group_name"] for group in block["feature_groups"]]
+
+
+def _check_names(block: Block, known: Collection[str]) -> None:
+    for name in block["feature_names"]:
+        if name not in known:
+            block.fail(f"there is no feature '{name}': {nearest(name, known)}", "feature_names")
+
+
+def _sequence_groups(group: Block) -> Iterator[_SequenceGroup]:
+    """Yield the sequence groups of a group, each with its encoders; names that are left out are inferred."""
+    blocks: tuple[Block, ...] = group["sequence_groups"]
+    readers: tuple[Block, ...] = group["sequence_encoders"]
+    if (blocks or readers) and group["group_type"] != "DEEP":
+        group.fail("sequence_groups and sequence_encoders belong to a group of the type DEEP", "group_type")
+    found = {}
+    for block in blocks:
+        if "group_name" not in block and len(blocks) > 1:
+            block.fail("is required where a group has several sequence_groups", "group_name")
+        name = block["group_name"] or group["group_name"]
+        if name in found:
+            block.fail(f"another sequence group is called '{name}' already", "group_name")
+        found[name] = _SequenceGroup(name, block, [])
+    for reader in readers:
+        _, chosen = reader.choose("seq_module")
+        if "input" not in chosen and len(found) != 1:
+            chosen.fail("is required where a group has several sequence_groups", "input")
+        name = chosen["input"] or next(iter(found))
+        if name not in found:
+            chosen.fail(f"there is no sequence group '{name}' in this group: {nearest(name, found)}", "input")
+        found[name].encoders.append(reader)
+    for sequence_group in found.values():
+        if not sequence_group.encoders:
+            sequence_group.block.fail("needs an encoder of its group_name among the sequence_encoders")
+    yield from found.values()
+
+
+def _pooled_by_lookup(block: Block, sequences: Mapping[str, str]) -> Callable[[_SequenceGroup], str | None]:
+    """Return a function that gives the pooling of a sequence group which its lookups pool; None: an encoder does."""
+    uses: Counter[str] = Counter()
+    for group in block["feature_groups"]:
+        names = [*group["feature_names"], *(name for inner in group["sequence_groups"] for name in inner["feature_names"])]
+        uses.update(names)
+    dropped = "variational_dropout" in block  # it counts the result of an encoder as one feature
+
+    def pooling(found: _SequenceGroup) -> str | None:
+        kind, first = found.encoders[0].choose("seq_module")
+        members = [name for name in found.features if name in sequences]
+        if kind != "pooling_encoder" or len(found.encoders) > 1 or dropped or first["max_seq_length"]:
+            return None
+        if not members or any(sequences[name] != "id" or uses[name] > 1 for name in members):
+            return None
+        chosen: str = first["pooling_type"]
+        if chosen not in ("sum", "mean"):
+            first.fail(f"must be 'sum' or 'mean', got {chosen!r}", "pooling_type")
+        return chosen
+
+    return pooling
+
+
+def encoder(block: Block, group: str) -> EncoderRecord:
+    """Return the record of an encoder that reads the group ``group``."""
+    name, chosen = block.choose("seq_module")
+    options = {option: chosen[option] for option in _OPTIONS[name]}
+    if "attn_mlp" in options:
+        options["attn_mlp"] = mlp(chosen["attn_mlp"])
+    with chosen.locating():
+        made: Any = encoders.make(name, input=group, max_length=chosen["max_seq_length"] or None, **options)
+    record: EncoderRecord = made
+    return record
+
+
+_OPTIONS: Final = {
+    "pooling_encoder": ("pooling_type",),
+    "din_encoder": ("attn_mlp",),
+    "simple_attention": (),
+    "multi_window_din_encoder": ("attn_mlp", "windows_len"),
+    "self_attention_encoder": ("multihead_attn_dim", "num_heads", "dropout"),
+}

@@ -1,0 +1,70 @@
+"""How ids become rows of a table: ``num_buckets``, ``hash_bucket_size``, vocabularies, and the id of a missing value."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sparrow.config.torcheasyrec.blocks import Block
+from sparrow.config.torcheasyrec.vocabularies import FIELDS, dynamic_rows
+
+SIZES: Final = ("num_buckets", "hash_bucket_size", "vocab_list", "vocab_dict", "vocab_file")
+
+
+def has_ids(block: Block) -> bool:
+    """Return whether a feature that may give ids or numbers gives ids."""
+    return any(field in block for field in (*SIZES, *FIELDS))
+
+
+def size_field(block: Block) -> str:
+    """Return the one field that gives the number of rows, or raise an error."""
+    value_dim = block.get("value_dim")
+    if value_dim not in (None, 0, 1):
+        block.fail(f"not supported: ids may be one or any number a row (1 or 0), got {value_dim}", "value_dim")
+    sizes = [field for field in (*SIZES, *FIELDS) if field in block]
+    dynamic = [field for field in sizes if field in FIELDS]
+    if dynamic and len(sizes) > 1:  # TorchEasyRec looks at zch and dynamicemb first
+        for field in sizes:
+            if field != dynamic[0]:
+                block.note(f"{dynamic[0]} gives the rows", field)
+        sizes = dynamic
+    if len(sizes) != 1:
+        given = ", ".join(sizes) or "none"
+        block.fail(f"give one of {', '.join((*SIZES, FIELDS[0]))} and {FIELDS[1]}, got {given}")
+    return sizes[0]
+
+
+def rows(block: Block) -> dict[str, Any]:
+    """Return the fields of our features that map ids to rows, and those of their table."""
+    field = size_field(block)
+    if field in FIELDS:
+        fields: dict[str, Any] = {"dynamic": dynamic_rows(block)}
+    elif field in ("num_buckets", "hash_bucket_size"):
+        fields = {field: block[field]}
+        block.note(f"{field} knows every id", "default_bucketize_value")
+    else:
+        fields = _vocabulary(block, field)
+    return {
+        **fields,
+        "embedding_dim": block["embedding_dim"],
+        "default": default_id(block, "default_value", None),
+        "table": block["embedding_name"],
+    }
+
+
+def _vocabulary(block: Block, field: str) -> dict[str, Any]:
+    if field == "vocab_dict":
+        block.fail("not supported: write vocab_list or vocab_file", field)
+    return {"vocabulary": block[field]}
+
+
+def default_id(block: Block, field: str, otherwise: str | None) -> int | str | None:
+    """Return the id of a missing value: a number where ids are numbers."""
+    given = block[field] or otherwise
+    if not given:
+        return None
+    if "num_buckets" not in block:
+        return str(given)
+    try:
+        return int(given)
+    except ValueError:
+        block.fail(f"must be an integer in quotes, got {given!r}", field)
