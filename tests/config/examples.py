@@ -2,6 +2,10 @@
 
 import copy
 
+from sparrow.config.torcheasyrec.blocks import read
+from sparrow.config.torcheasyrec.findings import Findings
+from sparrow.config.torcheasyrec.text import parse
+
 VALID = {
     "train": {
         "sparse_optimizer": {"name": "rowwise_adagrad", "learning_rate": 0.05},
@@ -42,6 +46,14 @@ def valid(**changes):
 
 
 DELETE = object()
+
+
+def block(text, kind):
+    """A message of TorchEasyRec; its problems are raised."""
+    findings = Findings()
+    made = read(parse(text), kind, findings)
+    findings.raise_problems()
+    return made
 
 EVERYTHING = r"""
 # Every message and field that is supported, most of them with a value that is not the default.

@@ -3,11 +3,10 @@
 import pytest
 
 from sparrow import dense, rules, schedules
-from sparrow.config.torcheasyrec.blocks import read
 from sparrow.config.torcheasyrec.optimizers import dense_optimizer, sparse_rule
 from sparrow.config.torcheasyrec.tables import initializer
-from sparrow.config.torcheasyrec.text import parse
 from sparrow.embedding.initializers import Constant, Normal, Uniform
+from tests.config.examples import block
 
 SPARSE = {
     "sgd_optimizer { lr: 0.5 }": rules.SGD(0.5),
@@ -29,8 +28,8 @@ SPARSE = {
 
 @pytest.mark.parametrize("text", SPARSE)
 def test_sparse_optimizers(text):
-    block = read(parse(f"{text} constant_learning_rate {{}}"), "SparseOptimizer")
-    assert sparse_rule(block, 1) == SPARSE[text]
+    made = block(f"{text} constant_learning_rate {{}}", "SparseOptimizer")
+    assert sparse_rule(made, 1) == SPARSE[text]
 
 
 DENSE = {
@@ -49,14 +48,14 @@ DENSE = {
 
 @pytest.mark.parametrize("text", DENSE)
 def test_dense_optimizers(text):
-    section = dense_optimizer(read(parse(f"{text} constant_learning_rate {{}}"), "DenseOptimizer"), 1, None)
+    section = dense_optimizer(block(f"{text} constant_learning_rate {{}}", "DenseOptimizer"), 1, None)
     assert (section.optimizer, section.l2, section.weight_decay) == DENSE[text]
     assert section.learning_rate == 0.002
 
 
 def test_cosine_restarts():
     text = "sgd_optimizer {lr: 1} cosine_annealing_warm_restarts_learning_rate { T_0: 8 T_mult: 2 warmup_size: 4 }"
-    rule = sparse_rule(read(parse(text), "SparseOptimizer"), accumulate=2)
+    rule = sparse_rule(block(text, "SparseOptimizer"), accumulate=2)
     assert rule.learning_rate == schedules.cosine_annealing_warm_restarts(1.0, t_0=4, t_mult=2, warmup_size=2)
 
 
@@ -71,5 +70,5 @@ INITIALIZERS = {
 
 @pytest.mark.parametrize("text", INITIALIZERS)
 def test_initializers(text):
-    made = initializer(read(parse(f'feature_name: "x" embedding_dim: 1 init_fn: "{text}"'), "IdFeature"), "init_fn")
+    made = initializer(block(f'feature_name: "x" embedding_dim: 1 init_fn: "{text}"', "IdFeature"), "init_fn")
     assert made == INITIALIZERS[text]

@@ -7,6 +7,7 @@ import pytest
 from sparrow import config
 from sparrow.config import ConfigError
 from sparrow.config.torcheasyrec.blocks import read
+from sparrow.config.torcheasyrec.findings import Findings
 from sparrow.config.torcheasyrec.messages import ENUMS, MESSAGES
 from sparrow.config.torcheasyrec.text import parse
 from tests.config.examples import EVERYTHING, edited
@@ -32,28 +33,27 @@ REFUSED = {
         "num_steps: 1000 num_epochs: 1",
         "train_config.num_steps: give either num_steps or num_epochs, above 0, got both",
     ),
-    "twice": ("num_class: 1", "num_class: 1 num_class: 2", "model_config.num_class: is given twice"),
     "two of a kind": (
         "  kernel: PYTORCH",
         "  dlrm { final { hidden_units: 1 } }",
         "model_config.dlrm: cannot be given together with deepfm of line",
     ),
-    "other dataset": (
+    "stream": (
         "dataset_type: ParquetDataset",
-        "dataset_type: OdpsDataset",
-        "data_config.dataset_type: not supported: OdpsDataset; export the data to Parquet",
+        "dataset_type: KafkaDataset",
+        "data_config.dataset_type: not supported: KafkaDataset; write Parquet files",
     ),
-    "other model": ("  kernel: PYTORCH", "  dbmtl {}", "model_config.dbmtl: not supported: the models are deepfm,"),
-    "decay of no effect": (
-        "weight_decay_mode: DECOUPLE",
-        "",
-        "train_config.sparse_optimizer.rowwise_adagrad_optimizer.weight_decay: 0.001 has no effect with",
+    "table of MaxCompute": (
+        '"train/*.parquet, more.parquet"',
+        '"odps://project/tables/t/ds=1"',
+        "train_input_path: MaxCompute tables are not read; export the table to Parquet files, and add --train_input_path",
     ),
-    "clipping of no effect": (
-        "gradient_clipping: true max_gradient",
-        "max_gradient",
-        "train_config.sparse_optimizer.rowwise_adagrad_optimizer.max_gradient: has no effect without",
+    "no path": (
+        '"train/*.parquet, more.parquet"',
+        '""',
+        "train_input_path: is empty; add --train_input_path FILES",
     ),
+    "other model": ("  kernel: PYTORCH", "  dc2vr {}", "model_config.dc2vr: not supported: there is no such model"),
     "parts of one pattern": (
         '"logits/.*"',
         '"deep/.*"',
@@ -68,11 +68,6 @@ REFUSED = {
         "norm_type: 2",
         "norm_type: 1",
         "train_config.grad_clipping.norm_type: not supported: only the norm 2",
-    ),
-    "global clipping": (
-        "enable_global_grad_clip: false",
-        "enable_global_grad_clip: true",
-        "train_config.grad_clipping.enable_global_grad_clip: not supported",
     ),
     "precision": (
         'mixed_precision: "FP16"',
@@ -102,7 +97,7 @@ REFUSED = {
     "sequence without pooling": (
         'sequence_encoders { pooling_encoder { input: "bought" pooling_type: "sum" } }',
         "",
-        "model_config.feature_groups.sequence_groups: needs a pooling_encoder",
+        "model_config.feature_groups.sequence_groups: needs an encoder",
     ),
     "init_fn": (
         "num_buckets: 9",
@@ -152,7 +147,7 @@ REFUSED = {
     "message for a number": ("num_class: 1", "num_class {}", "model_config.num_class: must be an integer"),
     "number for a message": (
         "eval_config {",
-        "eval_config: 3 model_dir {",
+        "eval_config: 3 export_config {",
         "eval_config: is a message, written eval_config",
     ),
     "enum": (
@@ -189,9 +184,12 @@ def test_every_refused_field_is_refused():
     for kind, field, spec in refused:
         if spec.kind == "refused":
             count += 1
-            with pytest.raises(ConfigError, match=rf"^line 2: {field}: not supported: \w"):
-                read(parse(f"\n{field}: 1"), kind)
-    assert count > 80
+            findings = Findings()
+            read(parse(f"\n{field}: 1"), kind, findings)
+            problem = next(problem for problem in findings.problems if problem.path == (field,))
+            assert problem.line == 2
+            assert re.match(r"not supported: \w", problem.message)
+    assert count > 20
 
 
 def test_the_table_names_only_what_it_has():
@@ -199,39 +197,4 @@ def test_the_table_names_only_what_it_has():
         for spec in fields.values():
             assert spec.kind != "message" or spec.of in MESSAGES
             assert spec.kind != "enum" or spec.of in ENUMS
-            assert spec.kind != "enum" or spec.default in (None, *ENUMS[spec.of])
-
-
-EXCLUDED = {
-    *("num_epochs", "save_checkpoints_epochs"),  # stand in for steps
-    *("delimiter", "with_header", "input_fields_str"),  # of CSV files
-    "negative_sampler",  # of DSSM
-    "fg_encoded_default_value",  # of encoded columns
-}
-
-
-def test_the_example_holds_every_supported_field():
-    """The example says what it claims; the kinds that exclude those it uses have tests of their own."""
-    elsewhere = {
-        *(
-            "DLRM",
-            "WideAndDeep",
-            "MultiTower",
-            "Tower",
-            "MMoE",
-            "TaskTower",
-            "DSSM",
-            "NegativeSampler",
-            "MulticlassAUC",
-            "JRCLoss",
-        ),
-        *("SoftmaxCrossEntropy", "L2Loss", "RecallAtK"),
-        *("ZeroCollisionHash", "EvictionPolicy"),
-        *("DynamicEmbedding", "DynamicEmbInitializerArgs", "FrequencyAdmission"),
-        *(kind for kind in MESSAGES if kind.startswith("Fused") and kind != "FusedRowWiseAdagradOptimizer"),
-        *("AdagradOptimizer", "AdadeltaOptimizer", "RMSpropOptimizer", "ConstantLR", "CosineAnnealingWarmRestartsLR"),
-    }
-    for kind in MESSAGES.keys() - elsewhere:
-        for field, spec in MESSAGES[kind].items():
-            if spec.kind != "refused" and not spec.choice and field not in EXCLUDED:
-                assert re.search(rf"\b{field}\b", EVERYTHING), (kind, field)
+            assert spec.kind != "enum" or spec.repeated or spec.default in (None, *ENUMS[spec.of])

@@ -37,6 +37,8 @@ def imported(block):
         ("zch { zch_size: 100 lru {} }", DynamicRows(rows=100, evict="lru")),
         ("zch { zch_size: 9 eviction_interval: 2 lfu {} }", DynamicRows(rows=9, evict="lfu")),
         ("zch { zch_size: 9 distance_lfu { decay_exponent: 1.0 } }", DynamicRows(rows=9, evict="lfu")),
+        ("hash_bucket_size: 7 zch { zch_size: 9 lru {} }", DynamicRows(rows=9, evict="lru")),
+        ("dynamicemb { max_capacity: 9 cache_load_factor: 0.5 }", DynamicRows(rows=9, unknown="zeros")),
         ("dynamicemb { max_capacity: 70 }", DynamicRows(rows=70, unknown="zeros")),
         (
             """dynamicemb {
@@ -82,13 +84,11 @@ def test_rows_start_from_the_initializer(args, expected):
         ("zch { zch_size: 9 distance_lfu { decay_exponent: 2.0 } }", "decay_exponent: not supported"),
         ('dynamicemb { max_capacity: 9 score_strategy: "CUSTOMIZED" }', "score_strategy: not supported: 'CUSTOMIZED'"),
         ('dynamicemb { max_capacity: 9 init_table: "t" }', "init_table: not supported"),
-        ("dynamicemb { max_capacity: 9 cache_load_factor: 0.5 }", "cache_load_factor: not supported"),
         ('dynamicemb { max_capacity: 9 initializer_args { mode: "X" } }', "mode: not supported: 'X'"),
         (
             'dynamicemb { max_capacity: 9 eval_initializer_args { mode: "NORMAL" } }',
             "eval_initializer_args: not supported: ids without a row read zeros",
         ),
-        ("hash_bucket_size: 7 zch { zch_size: 9 lru {} }", "give one of num_buckets"),
         ("zch { zch_size: 9 lru {} } dynamicemb { max_capacity: 9 }", "cannot be given together with zch"),
     ],
 )

@@ -96,6 +96,7 @@ REQUIRED = {
     "compute_each": Expr("a + b"),
     "sequences": ("a",),
     "num_channels": 3,
+    "input": "history",
 }
 register_function("test_of_records")(lambda a, b: a)
 MIND_USER = MINDUserTower("user", "history", MLP((4,)), Capsules(4, 5), MLP((4,)))

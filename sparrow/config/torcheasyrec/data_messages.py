@@ -256,7 +256,6 @@ FEATURES: Final[Mapping[str, Fields]] = {
     },
     "IdFeature": {
         **_IDS,
-        "embedding_dim": needed(integer()),
         "expression": string(),
         "weighted": flag(False),
     },

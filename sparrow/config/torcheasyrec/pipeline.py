@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sparrow.config.sections.config import Config
 from sparrow.config.sections.data import Data
 from sparrow.config.sections.tasks import Task
-from sparrow.config.sections.train import Checkpoint
+from sparrow.config.sections.train import Checkpoint, DenseOptimizer
 from sparrow.config.torcheasyrec import tables, text
 from sparrow.config.torcheasyrec.blocks import Block, read
 from sparrow.config.torcheasyrec.edits import Edit, edited
@@ -23,6 +23,10 @@ from sparrow.config.torcheasyrec.negatives import negatives
 from sparrow.config.torcheasyrec.training import checkpoint_of, evaluate, optimizers_of, train
 from sparrow.data import Feature, RawFeature
 from sparrow.errors import ConfigError
+from sparrow.rules import SGD
+
+
+_NO_OPTIMIZER: Final = DenseOptimizer(optimizer="sgd", learning_rate=0.0)
 
 
 class Imported(NamedTuple):
@@ -159,8 +163,10 @@ class _Import:
             self.made["best_by"] = best_by(self.pipeline["export_config"], made_tasks) if made_tasks else None
         if block.broken - {"sparse_optimizer", "dense_optimizer", "grad_clipping"}:
             return
-        if len(optimizers) < 2 or "data_config" not in given:
-            optimizers = {}
+        if "data_config" not in given:
+            return
+        # With problems of the optimizers there is no config; others in their place show the problems of the rest.
+        optimizers = {"sparse_optimizer": SGD(0.0), "dense_optimizer": _NO_OPTIMIZER} | optimizers
         with self.findings.collecting(), self.findings.part("train"):
             self.made["checkpoint"] = checkpoint_of(block, self.made.get("best_by"))
             self.made["train"] = train(

@@ -20,6 +20,8 @@ def size_field(block: Block) -> str:
     value_dim = block.get("value_dim")
     if value_dim not in (None, 0, 1):
         block.fail(f"not supported: ids may be one or any number a row (1 or 0), got {value_dim}", "value_dim")
+    if not block["embedding_dim"]:
+        block.fail("is required: the dim of the feature's table, at least 1", "embedding_dim")
     sizes = [field for field in (*SIZES, *FIELDS) if field in block]
     dynamic = [field for field in sizes if field in FIELDS]
     if dynamic and len(sizes) > 1:  # TorchEasyRec looks at zch and dynamicemb first
