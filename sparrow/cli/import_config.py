@@ -12,7 +12,9 @@ from sparrow.cli.output import Mistake, out
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     add_config(parser)
-    parser.add_argument("--report", action="store_true", help="print the outcome of each field of a TorchEasyRec config")
+    parser.add_argument(
+        "--report", action="store_true", help="print the outcome of each field of a TorchEasyRec config"
+    )
     parser.add_argument("--form", choices=("yaml", "json"), default="yaml", help="by default yaml")
 
 

@@ -15,7 +15,9 @@ from sparrow.cli.output import Mistake
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     add_config(parser)
-    parser.add_argument("--model-dir", "--model_dir", help="folder of the model and its logs; by default the config's model_dir")
+    parser.add_argument(
+        "--model-dir", "--model_dir", help="folder of the model and its logs; by default the config's model_dir"
+    )
     parser.add_argument("--resume", action="store_true", help="continue the run in the folder from its last checkpoint")
     parser.add_argument("--overwrite", action="store_true", help="replace the run in the folder")
     add_group(parser)

@@ -55,6 +55,7 @@ def block(text, kind):
     findings.raise_problems()
     return made
 
+
 EVERYTHING = r"""
 # Every message and field that is supported, most of them with a value that is not the default.
 train_input_path: "train/*.parquet, more.parquet"

@@ -119,6 +119,7 @@ def test_data(everything):
             max_length=20,
             separator="|",
             keep="first",
+            default="0",
             pooling="mean",
         ),
         "bought": SequenceFeature(
@@ -129,6 +130,7 @@ def test_data(everything):
             max_length=5,
             separator=";",
             keep="first",
+            default=0,
             pooling="sum",
         ),
     }

@@ -46,7 +46,7 @@ REFUSED = {
     "table of MaxCompute": (
         '"train/*.parquet, more.parquet"',
         '"odps://project/tables/t/ds=1"',
-        "train_input_path: MaxCompute tables are not read; export the table to Parquet files, and add --train_input_path",
+        "train_input_path: MaxCompute tables are not read; export the table to Parquet files, and add --train_input",
     ),
     "no path": (
         '"train/*.parquet, more.parquet"',
@@ -146,8 +146,8 @@ REFUSED = {
     ),
     "message for a number": ("num_class: 1", "num_class {}", "model_config.num_class: must be an integer"),
     "number for a message": (
-        "eval_config {",
-        "eval_config: 3 export_config {",
+        "eval_config { num_steps: 7 log_step_count_steps: 3 use_dense_ema: false }",
+        "eval_config: 3",
         "eval_config: is a message, written eval_config",
     ),
     "enum": (

@@ -58,6 +58,10 @@ FEATURES = [
     lambda c: IdFeature("f", column=c, vocabulary=("17", "-3", "0", "5"), embedding_dim=2, unknown="error"),
     lambda c: IdFeature("f", column=c, hash_bucket_size=99, embedding_dim=2, separator="|", weight_separator=":"),
     lambda c: IdFeature("f", column=c, hash_bucket_size=99, embedding_dim=2, separator="|", weight_column="w"),
+    lambda c: IdFeature("f", column=c, hash_bucket_size=99, embedding_dim=2, separator="|", default="a"),
+    lambda c: IdFeature(
+        "f", column=c, hash_bucket_size=99, embedding_dim=2, separator="|", weight_separator=":", default="a"
+    ),
     lambda c: SequenceFeature("f", column=c, hash_bucket_size=99, embedding_dim=2, max_length=2, separator="|"),
     lambda c: SequenceFeature("f", column=c, num_buckets=40, embedding_dim=2, max_length=1, keep="first", default=3),
     lambda c: SequenceFeature("f", column=c, hash_bucket_size=9, embedding_dim=2, max_length=2, pooling="mean"),
@@ -66,6 +70,7 @@ FEATURES = [
     lambda c: RawFeature("f", column=c, missing=None, log10_above=1.0),
     lambda c: RawFeature("f", column=c, dim=2, separator="|"),
     lambda c: RawFeature("f", column=c, boundaries=(0.0, 2.5, 10.0), embedding_dim=2),
+    lambda c: RawFeature("f", column=c, dim=2, separator="|", boundaries=(0.0, 2.5, 10.0), embedding_dim=2),
     lambda c: ComboFeature("f", cross=(c, "other"), hash_bucket_size=77, embedding_dim=2),
 ]
 

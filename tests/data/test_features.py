@@ -415,7 +415,7 @@ def test_records_round_trip(record):
         (lambda: RawFeature("x", std=0.0), "feature 'x': std must be a finite number above 0, got 0.0"),
         (lambda: RawFeature("x", boundaries=(2.0, 1.0), embedding_dim=4), "must increase, but 1 comes after 2"),
         (lambda: RawFeature("x", boundaries=(2.0,)), "embedding_dim must be an integer .*, got None"),
-        (lambda: RawFeature("x", embedding_dim=4), "embedding_dim and table belong to buckets"),
+        (lambda: RawFeature("x", embedding_dim=4), "embedding_dim, table and pooling belong to buckets"),
         (lambda: ComboFeature("x", cross=("a",), hash_bucket_size=5, embedding_dim=4), "two columns or more"),
         (lambda: SequenceFeature("x", num_buckets=5, embedding_dim=4, max_length=0), "max_length must be an integer"),
         (lambda: Label("y", at_least=float("nan")), "label 'y': at_least must be a finite number, got nan"),

@@ -21,9 +21,7 @@ MAX_VALUES: Final = 200_000
 """More than any config holds."""
 
 
-def load(
-    path: str | Path, overrides: Iterable[str] = (), note: Callable[[str], None] = lambda line: None
-) -> Config:
+def load(path: str | Path, overrides: Iterable[str] = (), note: Callable[[str], None] = lambda line: None) -> Config:
     """Read a config file by its suffix: .yaml, .yml, .json, .py (which defines ``config``) or .config (TorchEasyRec).
 
     ``overrides`` are strings such as ``train.batch_size=4096``; for a config of TorchEasyRec also fields of its own,

@@ -135,7 +135,9 @@ def _merged(message: text.Message, specs: Mapping[str, FieldSpec]) -> list[text.
         first = fields.get(key)
         if first is not None and all(isinstance(value, text.Message) for value in (*first.values, *field.values)):
             parts = (*first.values, *field.values)
-            both = text.Message(tuple(inner for part in parts if isinstance(part, text.Message) for inner in part.fields))
+            both = text.Message(
+                tuple(inner for part in parts if isinstance(part, text.Message) for inner in part.fields)
+            )
             field = dataclasses.replace(first, values=(both,))
         fields[key] = field
     return list(fields.values())

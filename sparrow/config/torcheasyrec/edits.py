@@ -112,7 +112,9 @@ def _set(message: text.Message, kind: str, steps: list[tuple[str, str]], edit: E
         return text.Message((*kept, text.Field(name, _values(spec, edit), 0, 0, is_list=spec.repeated)))
     if spec.kind != "message":
         raise ConfigError(f"{edit.path}: '{name}' holds no fields")
-    inner = [inner for field in old for value in field.values if isinstance(value, text.Message) for inner in value.fields]
+    inner = [
+        inner for field in old for value in field.values if isinstance(value, text.Message) for inner in value.fields
+    ]
     line = old[0].line if old else 0
     changed = _set(text.Message(tuple(inner)), spec.of, rest, edit)
     return text.Message((*kept, text.Field(name, (changed,), line, 0)))
@@ -157,9 +159,7 @@ def _selected(selector: str, values: list[text.Value], spec: FieldSpec, edit: Ed
     raise ConfigError(f"{edit.path}: [{selector}] is no entry; write [0], [1:3], [:] or [field=value]")
 
 
-def _matches(
-    message: text.Message, kind: str, path: str, wanted: str, compare: Callable[[Any, Any], bool]
-) -> bool:
+def _matches(message: text.Message, kind: str, path: str, wanted: str, compare: Callable[[Any, Any], bool]) -> bool:
     """Return whether a field below a message compares with a value; one that is not given has its default."""
     found: Any = message
     spec: FieldSpec | None = None

@@ -17,7 +17,16 @@ if TYPE_CHECKING:
 _OF_RAW: Final = (
     *("expression", "default_value", "separator", "normalizer", "variables", "fill_missing", "map", "key", "combiner"),
     *("need_key", "need_discrete", "value_separator", "nested_map", "pkey", "skey", "show_pkey", "show_skey"),
-    *("query", "title", "method", "document", "kv_delimiter", "sequence_fields", "stub_type", "default_bucketize_value"),
+    *(
+        "query",
+        "title",
+        "method",
+        "document",
+        "kv_delimiter",
+        "sequence_fields",
+        "stub_type",
+        "default_bucketize_value",
+    ),
 )
 """Fields of columns that are not encoded yet."""
 
@@ -100,7 +109,7 @@ def _rows(block: Block, field: str) -> int:
         case "vocab_list":
             return len(block[field]) + own
         case "vocab_dict":
-            return 1 + max(entry["value"] for entry in block[field])
+            return 1 + max(int(entry["value"]) for entry in block[field])
         case "vocab_file":
             try:
                 lines = Path(block[field]).read_text(encoding="utf-8").splitlines()

@@ -137,7 +137,10 @@ def _pooled_by_lookup(block: Block, sequences: Mapping[str, str]) -> Callable[[_
     """Return a function that gives the pooling of a sequence group which its lookups pool; None: an encoder does."""
     uses: Counter[str] = Counter()
     for group in block["feature_groups"]:
-        names = [*group["feature_names"], *(name for inner in group["sequence_groups"] for name in inner["feature_names"])]
+        names = [
+            *group["feature_names"],
+            *(name for inner in group["sequence_groups"] for name in inner["feature_names"]),
+        ]
         uses.update(names)
     dropped = "variational_dropout" in block  # it counts the result of an encoder as one feature
 

@@ -27,7 +27,9 @@ _ACTIVATIONS: Final = {
 
 def mlp(block: Block) -> MLP:
     """Return the layers of a message."""
-    return make_mlp(block, "", block["hidden_units"], use_bn=block["use_bn"], bias=block["bias"], use_ln=block["use_ln"])
+    return make_mlp(
+        block, "", block["hidden_units"], use_bn=block["use_bn"], bias=block["bias"], use_ln=block["use_ln"]
+    )
 
 
 def make_mlp(block: Block, prefix: str, units: Any, **fields: Any) -> MLP:

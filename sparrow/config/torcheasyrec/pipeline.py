@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
+from sparrow import dense
 from sparrow.config.sections.config import Config
 from sparrow.config.sections.data import Data
 from sparrow.config.sections.tasks import Task
@@ -25,8 +26,7 @@ from sparrow.data import Feature, RawFeature
 from sparrow.errors import ConfigError
 from sparrow.rules import SGD
 
-
-_NO_OPTIMIZER: Final = DenseOptimizer(optimizer="sgd", learning_rate=0.0)
+_NO_OPTIMIZER: Final = DenseOptimizer(optimizer=dense.SGD(), learning_rate=0.0)
 
 
 class Imported(NamedTuple):
@@ -143,7 +143,9 @@ class _Import:
                 with self.findings.collecting():
                     fields["evaluate"] = source(pipeline, "eval_input_path", data)
             else:
-                pipeline.note("it is empty: nothing is evaluated; --eval_input_path FILES names data", "eval_input_path")
+                pipeline.note(
+                    "it is empty: nothing is evaluated; --eval_input_path FILES names data", "eval_input_path"
+                )
             if not data["shuffle"]:
                 data.note("shuffle is false", "shuffle_buffer_size")
             self.made["data"] = {

@@ -1,4 +1,4 @@
-"""How ids become rows of a table: ``num_buckets``, ``hash_bucket_size``, vocabularies, and the id of a missing value."""
+"""From ids to rows of a table: ``num_buckets``, ``hash_bucket_size``, vocabularies, and the id of a missing value."""
 
 from __future__ import annotations
 

@@ -333,6 +333,10 @@ class Runner {
     for (int64_t row = begin; row < end; ++row) {
       const int64_t length = flat_.length(row - begin), count = kept(from, length);
       ragged.values.insert(ragged.values.end(), from, from + count);
+      if (length == 0 && !flat_.is_single && step_.default_row != NO_ROW) {  // a row without ids has the default
+        if (step_.default_row == BAD_ROW) return false;
+        ragged.values.push_back(static_cast<int32_t>(step_.default_row));
+      }
       ragged.offsets.push_back(ragged.values.size());
       from += length;
     }
@@ -366,6 +370,11 @@ class Runner {
           if (rows_[id + k] < 0) continue;
           ragged.values.push_back(rows_[id + k]);
           ragged.weights.push_back(static_cast<float>(numbers_of[weight + k]));
+        }
+        if (length == 0 && !flat_.is_single && step_.default_row != NO_ROW) {
+          if (step_.default_row == BAD_ROW) return false;
+          ragged.values.push_back(static_cast<int32_t>(step_.default_row));
+          ragged.weights.push_back(1.0f);
         }
       }
       ragged.offsets.push_back(ragged.values.size());
