@@ -44,6 +44,8 @@ def entries(blocks: Sequence[Block]) -> list[Entry]:
 
 
 def _of(block: Block) -> Iterator[Entry]:
+    if block.broken and block.chosen("feature") is None:
+        return
     kind, chosen = block.choose("feature")
     if kind != "sequence_feature":
         if "feature_name" not in chosen:

@@ -48,13 +48,13 @@ class _SequenceGroup:
         return names
 
 
-def groups(block: Block, sequences: Mapping[str, str], known: Collection[str]) -> Groups:
+def groups(block: Block, sequences: Mapping[str, str], known: Collection[str] | None) -> Groups:
     """Return the groups of ``model_config``.
 
     Args:
       block: the message.
       sequences: the sequences, by name: "id" or "raw".
-      known: the names of all features.
+      known: the names of all features; None: some could not be read, so any name may be one.
     """
     features: dict[str, tuple[str, ...]] = {}
     made: dict[str, tuple[EncoderRecord, ...]] = {}
@@ -99,9 +99,9 @@ def _names(block: Block) -> list[str]:
     return [group["group_name"] for group in block["feature_groups"]]
 
 
-def _check_names(block: Block, known: Collection[str]) -> None:
+def _check_names(block: Block, known: Collection[str] | None) -> None:
     for name in block["feature_names"]:
-        if name not in known:
+        if known is not None and name not in known:
             block.fail(f"there is no feature '{name}': {nearest(name, known)}", "feature_names")
 
 

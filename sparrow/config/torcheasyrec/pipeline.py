@@ -109,7 +109,8 @@ class _Import:
         block, data = self.pipeline["model_config"], self.pipeline["data_config"]
         sequences = {entry.name: entry.kind.removesuffix("_feature") for entry in found if entry.sequence is not None}
         with self.findings.part("model.groups"):
-            grouped = groups(block, sequences, {entry.name for entry in found})
+            is_complete = not any(entry.broken for entry in self.pipeline["feature_configs"])
+            grouped = groups(block, sequences, {entry.name for entry in found} if is_complete else None)
         used = [entry for entry in found if entry.name in grouped.names]
         for entry in found:
             if entry.name not in grouped.names:

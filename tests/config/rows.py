@@ -1,0 +1,82 @@
+"""Files of rows that fit a config: the columns of its features, labels, weights and keys, and its tables of items."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sparrow.data.features import registry
+
+ROWS = 96
+
+
+def write_rows(config, folder, rows=ROWS, seed=0):
+    """Write the examples of a config, and its items where negatives are drawn."""
+    folder.mkdir(parents=True, exist_ok=True)
+    columns = columns_of(config, rows, np.random.default_rng(seed))
+    pq.write_table(pa.table(columns), folder / "rows.parquet")
+    return columns
+
+
+def columns_of(config, rows, rng):
+    """The columns that a config reads."""
+    lengths = rng.integers(0, 5, rows)  # one for all sequences, some of them empty
+    columns = {}
+    for feature in config.data.features:
+        for column, values in MAKERS[registry.name_of(feature)](feature, rng, lengths).items():
+            columns.setdefault(column, values)
+    for task in config.tasks.values():
+        for label in filter(None, (task.label, task.task_space_label)):
+            columns.setdefault(label, rng.integers(0, 2, rows))
+        if task.sample_weight:
+            columns.setdefault(task.sample_weight, rng.uniform(0.5, 1.5, rows))
+        for key in (key for loss in task.losses for key in loss.key_columns):
+            columns.setdefault(key, rng.integers(0, 8, rows))
+    return columns
+
+
+def write_items(config, path, rows=20, seed=0):
+    """Write the table of items that negatives are drawn from: id, weight, and attributes joined by a delimiter."""
+    items = config.data.negatives.items
+    made = columns_of(config, rows, np.random.default_rng(seed))
+    attributes = [[str(made[name][row]) for name in items.into] for row in range(rows)]
+    table = {"id": np.arange(rows), "weight": np.ones(rows), "attrs": [items.separator.join(row) for row in attributes]}
+    pq.write_table(pa.table(table), path)
+
+
+def _entries(feature, rng, count):
+    if feature.vocabulary is not None:
+        return [str(feature.words.words[i]) for i in rng.integers(0, len(feature.words), count)]
+    return rng.integers(0, min(feature.num_rows, 20), count).tolist()
+
+
+def _id(feature, rng, lengths):
+    values = _entries(feature, rng, len(lengths))
+    if feature.weight_separator is not None:
+        values = [f"{value}{feature.weight_separator}0.5" for value in values]
+    return {feature.id_column: values}
+
+
+def _raw(feature, rng, lengths):
+    shape = len(lengths) if feature.dim == 1 else (len(lengths), feature.dim)
+    return {feature.columns[0]: rng.uniform(0, 1, shape).astype(np.float32).tolist()}
+
+
+def _combo(feature, rng, lengths):
+    return {column: rng.integers(0, 9, len(lengths)).tolist() for column in feature.cross}
+
+
+def _sequence(feature, rng, lengths):
+    rows = [_entries(feature, rng, length) for length in lengths]
+    return {feature.id_column: [feature.separator.join(map(str, row)) for row in rows]}
+
+
+def _raw_sequence(feature, rng, lengths):
+    def element():
+        return (feature.value_separator or "").join(f"{x:.3f}" for x in rng.uniform(0, 1, feature.dim))
+
+    return {feature.columns[0]: [feature.separator.join(element() for _ in range(length)) for length in lengths]}
+
+
+MAKERS = {"id": _id, "raw": _raw, "combo": _combo, "sequence": _sequence, "raw_sequence": _raw_sequence}
