@@ -1,3 +1,4 @@
+# ruff: noqa: E501  configs read best in one line for each part
 """Configs as TorchEasyRec's users write them: one for each model, feature, sampler and reason to refuse.
 
 `FAMILY` holds them by name. Paths are empty or of MaxCompute, as in most of TorchEasyRec's own: tests give them.
@@ -49,7 +50,9 @@ def config(
     """A complete config."""
     fields = {"path": path, "name": name, "sparse": sparse, "dense": dense, "train": train, "extra": extra}
     head = HEAD.format(**fields, dataset=dataset, mode=mode, labels=labels, data=data)
-    return head + "\n".join(f"feature_configs {{ {feature} }}" for feature in features) + f"\nmodel_config {{ {model} }}\n"
+    return (
+        head + "\n".join(f"feature_configs {{ {feature} }}" for feature in features) + f"\nmodel_config {{ {model} }}\n"
+    )
 
 
 def ids(name, side="user", more="num_buckets: 20", dim=4):
@@ -97,7 +100,12 @@ BOUGHT = [
 ]
 QUERY = ["item", "cate", "price"]
 CLICK_NAMES = ["click_seq__item", "click_seq__cate", "click_seq__price"]
-AGED = [ids("item", "item", 'num_buckets: 20 embedding_name: "item_emb"'), *SINGLE[:1], *SINGLE[2:], raw("age", more=BUCKETS)]
+AGED = [
+    ids("item", "item", 'num_buckets: 20 embedding_name: "item_emb"'),
+    *SINGLE[:1],
+    *SINGLE[2:],
+    raw("age", more=BUCKETS),
+]
 DIN_GROUPS = group("deep", NAMES) + group("seq", [*QUERY, "age", *CLICK_NAMES, "click_seq__age"], "SEQUENCE")
 DIN = f"""multi_tower_din {{ towers {{ input: "deep" {mlp("mlp", 8)} }}
   din_towers {{ input: "seq" {mlp("attn_mlp", 8, 4)} }} {mlp("final", 4)} }} {BCE}"""
@@ -181,22 +189,32 @@ TDM = f"""tdm {{ multiwindow_din {{ windows_len: [1, 2, 3] {mlp("attn_mlp", 4, m
   {mlp("final", 8, more="use_bn: true")} }} num_class: 2 losses {{ softmax_cross_entropy {{}} }} metrics {{ auc {{}} }}"""
 FAMILY: dict[str, str] = {
     # Models over single features.
-    "deepfm": config("deepfm", CRITEO, f"{WIDE} {group('fm', CATS)} deepfm {{ {mlp('deep', 8)} {mlp('final', 4)} }} {BCE}"),
-    "deepfm_table": config("deepfm", CRITEO, f"{WIDE} deepfm {{ {mlp('deep', 8)} }} {BCE}", path=TABLE, dataset="OdpsDataset"),
+    "deepfm": config(
+        "deepfm", CRITEO, f"{WIDE} {group('fm', CATS)} deepfm {{ {mlp('deep', 8)} {mlp('final', 4)} }} {BCE}"
+    ),
+    "deepfm_table": config(
+        "deepfm", CRITEO, f"{WIDE} deepfm {{ {mlp('deep', 8)} }} {BCE}", path=TABLE, dataset="OdpsDataset"
+    ),
     "wide_and_deep": config(
         "wide", CRITEO, f"{WIDE} wide_and_deep {{ {mlp('deep', 8)} wide_init_fn: 'nn.init.zeros_' }} {BCE}"
     ),
     "dlrm": config("dlrm", CRITEO, f"{DENSE_SPARSE} dlrm {{ {mlp('dense_mlp', 4)} {mlp('final', 4)} }} {BCE}"),
     "dcn_v1": config(
-        "dcn", CRITEO, f"{group('all', [*INTS, *CATS])} dcn_v1 {{ cross {{ cross_num: 2 }} {mlp('deep', 8)} {mlp('final', 4)} }} {BCE}"
+        "dcn",
+        CRITEO,
+        f"{group('all', [*INTS, *CATS])} dcn_v1 {{ cross {{ cross_num: 2 }} {mlp('deep', 8)} {mlp('final', 4)} }} {BCE}",
     ),
     "dcn_v2": config(
         "dcn", CRITEO, f"{group('all', [*INTS, *CATS])} dcn_v2 {{ cross {{ low_rank: 2 }} {mlp('final', 4)} }} {BCE}"
     ),
     "xdeepfm": config(
-        "x", CRITEO, f"{WIDE} xdeepfm {{ cin {{ cin_layer_size: [3, 2] }} {mlp('deep', 8)} {mlp('final', 4)} wide_embedding_dim: 4 }} {BCE}"
+        "x",
+        CRITEO,
+        f"{WIDE} xdeepfm {{ cin {{ cin_layer_size: [3, 2] }} {mlp('deep', 8)} {mlp('final', 4)} wide_embedding_dim: 4 }} {BCE}",
     ),
-    "mask_net": config("mask", CRITEO, f"{group('all', [*INTS, *CATS])} {MASK} {BCE}", path=TABLE, dataset="OdpsDataset"),
+    "mask_net": config(
+        "mask", CRITEO, f"{group('all', [*INTS, *CATS])} {MASK} {BCE}", path=TABLE, dataset="OdpsDataset"
+    ),
     "wukong": config("wukong", CRITEO, f"{DENSE_SPARSE} {WUKONG} {BCE}", path=TABLE, dataset="OdpsDataset"),
     "rocket_launching": config(
         "rocket", CRITEO, f"{group('all', [*INTS, *CATS])} {ROCKET}", path=TABLE, dataset="OdpsDatasetV1"
@@ -207,38 +225,52 @@ FAMILY: dict[str, str] = {
         f"{USER_ITEM} multi_tower {{ towers {{ input: 'user' {mlp('mlp', 8)} }} towers {{ input: 'item' }} {mlp('final', 4)} }} {BCE}",
     ),
     # Several tasks.
-    "simple_multi_task": config("simple", SINGLE, f"{group('all', NAMES)} simple_multi_task {{ {TASKS} }}", labels=BOTH),
+    "simple_multi_task": config(
+        "simple", SINGLE, f"{group('all', NAMES)} simple_multi_task {{ {TASKS} }}", labels=BOTH
+    ),
     "mmoe": config(
-        "mmoe", SINGLE, f"{group('all', NAMES)} mmoe {{ {EXPERTS} {mlp('gate_mlp', 4)} {TASKS} }}", labels=BOTH, path=TABLE
+        "mmoe",
+        SINGLE,
+        f"{group('all', NAMES)} mmoe {{ {EXPERTS} {mlp('gate_mlp', 4)} {TASKS} }}",
+        labels=BOTH,
+        path=TABLE,
     ),
     "mmoe_weights": config(
         "mmoe",
         SINGLE,
-        f"""{group('all', NAMES)} mmoe {{ {EXPERTS} {tower("ctr", "clk", 'sample_weight_name: "w"')} {tower("cvr", "buy")} }}""",
+        f"""{group("all", NAMES)} mmoe {{ {EXPERTS} {tower("ctr", "clk", 'sample_weight_name: "w"')} {tower("cvr", "buy")} }}""",
         labels=BOTH,
         data='sample_weight_fields: "w"',
     ),
     "mmoe_pareto": config(
         "mmoe",
         SINGLE,
-        f"""{group('all', NAMES)} use_pareto_loss_weight: true
+        f"""{group("all", NAMES)} use_pareto_loss_weight: true
         mmoe {{ {EXPERTS} {tower("ctr", "clk", "pareto_min_loss_weight: 0.2")} {tower("cvr", "buy")} }}""",
         labels=BOTH,
     ),
-    "mmoe_sequence": config("mmoe", SEQUENCES, f"{ALL_WITH_HISTORY} mmoe {{ {EXPERTS} {TASKS} }}", labels=BOTH, path=TABLE),
+    "mmoe_sequence": config(
+        "mmoe", SEQUENCES, f"{ALL_WITH_HISTORY} mmoe {{ {EXPERTS} {TASKS} }}", labels=BOTH, path=TABLE
+    ),
     "dbmtl": config(
-        "dbmtl", SINGLE, f"{group('all', NAMES)} dbmtl {{ {mlp('bottom_mlp', 8)} {EXPERTS} {RELATED} }}", labels=BOTH, path=TABLE
+        "dbmtl",
+        SINGLE,
+        f"{group('all', NAMES)} dbmtl {{ {mlp('bottom_mlp', 8)} {EXPERTS} {RELATED} }}",
+        labels=BOTH,
+        path=TABLE,
     ),
     "dbmtl_jrc": config(
         "dbmtl",
         SINGLE,
-        f"""{group('all', NAMES)} dbmtl {{ {mlp('bottom_mlp', 8)}
+        f"""{group("all", NAMES)} dbmtl {{ {mlp("bottom_mlp", 8)}
         {tower("ctr", "clk", "num_class: 2", 'jrc_loss { session_name: "user" }', 'grouped_auc { grouping_key: "user" }')}
         {tower("cvr", "buy")} }}""",
         labels=BOTH,
         path=TABLE,
     ),
-    "dbmtl_sequence": config("dbmtl", SEQUENCES, f"{ALL_WITH_HISTORY} dbmtl {{ {EXPERTS} {RELATED} }}", labels=BOTH, path=TABLE),
+    "dbmtl_sequence": config(
+        "dbmtl", SEQUENCES, f"{ALL_WITH_HISTORY} dbmtl {{ {EXPERTS} {RELATED} }}", labels=BOTH, path=TABLE
+    ),
     "dbmtl_focal": config(
         "dbmtl",
         SEQUENCES,
@@ -254,7 +286,7 @@ FAMILY: dict[str, str] = {
     "dbmtl_mask": config(
         "dbmtl",
         SINGLE,
-        f"""{group('all', NAMES)} dbmtl {{ mask_net {{ n_mask_blocks: 1 mask_block {{ hidden_dim: 4 aggregation_dim: 3 }} }} {RELATED} }}""",
+        f"""{group("all", NAMES)} dbmtl {{ mask_net {{ n_mask_blocks: 1 mask_block {{ hidden_dim: 4 aggregation_dim: 3 }} }} {RELATED} }}""",
         labels=BOTH,
     ),
     "ple": config("ple", SINGLE, f"{group('all', NAMES)} {PLE}", labels=BOTH, path=TABLE),
@@ -276,7 +308,9 @@ FAMILY: dict[str, str] = {
         multi_tower_din {{ towers {{ input: "deep" {mlp("mlp", 8)} }} din_towers {{ input: "seq" {mlp("attn_mlp", 4)} }}
           din_towers {{ input: "bought" {mlp("attn_mlp", 4)} }} {mlp("final", 4)} }} {BCE}""",
     ),
-    "multi_tower_din_jagged": config("din", [*AGED, CLICKS], f"{DIN_GROUPS} {DIN}".replace(" SEQUENCE", " JAGGED_SEQUENCE")),
+    "multi_tower_din_jagged": config(
+        "din", [*AGED, CLICKS], f"{DIN_GROUPS} {DIN}".replace(" SEQUENCE", " JAGGED_SEQUENCE")
+    ),
     "multi_tower_din_accumulator": config(
         "din",
         [*AGED, CLICKS],
@@ -311,16 +345,27 @@ FAMILY: dict[str, str] = {
     "multi_tower_din_best": config(
         "din", [*AGED, CLICKS], f"{DIN_GROUPS} {DIN}", extra='export_config { exporter_type: "best" }'
     ),
-    "multi_tower_din_dice": config("din", [*AGED, CLICKS], f"{DIN_GROUPS} {DIN}".replace("[8, 4]", "[8, 4] activation: 'Dice'")),
+    "multi_tower_din_dice": config(
+        "din", [*AGED, CLICKS], f"{DIN_GROUPS} {DIN}".replace("[8, 4]", "[8, 4] activation: 'Dice'")
+    ),
     "multi_tower_din_fine": config(
-        "din", [*AGED, CLICKS], f"{DIN_GROUPS} {DIN}", train="num_steps: 10 is_profiling: false save_checkpoints_steps: 5"
+        "din",
+        [*AGED, CLICKS],
+        f"{DIN_GROUPS} {DIN}",
+        train="num_steps: 10 is_profiling: false save_checkpoints_steps: 5",
     ),
     "dcn_v2_attention": config(
         "dcn",
         SEQUENCES,
-        f"""{group("all", NAMES, more='''sequence_groups { feature_names: ["item", "click_seq__item"] }
+        f"""{
+            group(
+                "all",
+                NAMES,
+                more='''sequence_groups { feature_names: ["item", "click_seq__item"] }
         sequence_encoders { simple_attention {} } sequence_encoders { self_attention_encoder { multihead_attn_dim: 8 num_heads: 2 } }
-        sequence_encoders { multi_window_din_encoder { windows_len: [2, 3] attn_mlp { hidden_units: 4 } } }''')}
+        sequence_encoders { multi_window_din_encoder { windows_len: [2, 3] attn_mlp { hidden_units: 4 } } }''',
+            )
+        }
         dcn_v2 {{ cross {{}} {mlp("deep", 8)} {mlp("final", 4)} }} {BCE}""",
     ),
     "tdm": config(
@@ -329,8 +374,16 @@ FAMILY: dict[str, str] = {
         f"""{group("deep", ["user"])} {group("seq", ["node", "cate", "click_seq__item", "click_seq__cate"], "SEQUENCE")} {TDM}""",
     ),
     # Matching.
-    "dssm": config("dssm", [*SINGLE, CLICK_IDS], f"{WITH_POOLED} dssm {{ {TOWERS} output_dim: 4 }} {RECALL}", data=SAMPLER, path=TABLE),
-    "dssm_batch": config("dssm", SINGLE, f"{USER_ITEM} dssm {{ {TOWERS} output_dim: 0 in_batch_negative: true }} {RECALL}"),
+    "dssm": config(
+        "dssm",
+        [*SINGLE, CLICK_IDS],
+        f"{WITH_POOLED} dssm {{ {TOWERS} output_dim: 4 }} {RECALL}",
+        data=SAMPLER,
+        path=TABLE,
+    ),
+    "dssm_batch": config(
+        "dssm", SINGLE, f"{USER_ITEM} dssm {{ {TOWERS} output_dim: 0 in_batch_negative: true }} {RECALL}"
+    ),
     "dssm_raw_history": config(
         "dssm",
         [*SINGLE, CLICKS],
@@ -344,9 +397,15 @@ FAMILY: dict[str, str] = {
         f"{USER_ITEM} variational_dropout {{}} dssm {{ {TOWERS} output_dim: 4 }} {RECALL}",
         data=SAMPLER + " force_base_data_group: true",
     ),
-    "dssm_v2": config("dssm", [*SINGLE, CLICK_IDS], f"{WITH_POOLED} dssm_v2 {{ {TOWERS} output_dim: 4 }} {RECALL}", data=SAMPLER),
+    "dssm_v2": config(
+        "dssm", [*SINGLE, CLICK_IDS], f"{WITH_POOLED} dssm_v2 {{ {TOWERS} output_dim: 4 }} {RECALL}", data=SAMPLER
+    ),
     "dssm_v2_table": config(
-        "dssm", [*SINGLE, CLICK_IDS], f"{WITH_POOLED} dssm_v2 {{ {TOWERS} output_dim: 4 }} {RECALL}", data=SAMPLER, path=TABLE
+        "dssm",
+        [*SINGLE, CLICK_IDS],
+        f"{WITH_POOLED} dssm_v2 {{ {TOWERS} output_dim: 4 }} {RECALL}",
+        data=SAMPLER,
+        path=TABLE,
     ),
     "dat": config("dat", DAT_FEATURES, f"{DAT_GROUPS} {DAT} {RECALL}"),
     "mind": config("mind", [*SINGLE, CLICK_IDS], f"{MIND_GROUPS} {MIND} {RECALL}", data=SAMPLER, path=TABLE),
@@ -379,11 +438,18 @@ REFUSED: dict[str, tuple[str, list[str]]] = {
     "sid_rqkmeans": (config("sid", SINGLE, f"{group('deep', NAMES)} sid_rqkmeans {{}}"), ["model_config.sid_rqkmeans"]),
     "dc2vr": (config("dc2vr", SINGLE, f"{group('all', NAMES)} dc2vr {{}}", labels=BOTH), ["model_config.dc2vr"]),
     "bool_mask": (
-        config("mask", [*SINGLE, "bool_mask_feature { feature_name: 'b' }", "combine_feature {}"], f"{DIN_GROUPS} {DIN}"),
+        config(
+            "mask", [*SINGLE, "bool_mask_feature { feature_name: 'b' }", "combine_feature {}"], f"{DIN_GROUPS} {DIN}"
+        ),
         ["feature_configs.bool_mask_feature", "feature_configs.combine_feature"],
     ),
     "masked": (
-        config("masked", [raw("price", more="use_mask: true"), *SINGLE[:3]], f"{DIN_GROUPS} {DIN}", data="batch_cost_size: 3"),
+        config(
+            "masked",
+            [raw("price", more="use_mask: true"), *SINGLE[:3]],
+            f"{DIN_GROUPS} {DIN}",
+            data="batch_cost_size: 3",
+        ),
         ["data_config.batch_cost_size", "feature_configs.raw_feature.use_mask"],
     ),
 }

@@ -67,5 +67,5 @@ def test_trains_evaluates_predicts_exports_and_serves(name, tmp_path):
     exports.export(program, state, tmp_path / "exported")
     model = serving.load(tmp_path / "exported")
     assert serving.predict(model, files, tmp_path / "served.parquet") == count == len(next(iter(columns.values())))
-    request = {column: list(columns[column])[:3] for column in model.signature["inputs"]}
+    request = {column: list(columns[column])[:3] for column in model.signature["predict"]["inputs"]}
     assert len(next(iter(model.predict(request).values()))) == 3
