@@ -94,8 +94,7 @@ CLICK_IDS = """sequence_feature {
   features { id_feature { feature_name: "cate" expression: "item:cate" vocab_list: ["a", "b", "c"] embedding_dim: 4 } }
 }"""
 BOUGHT = [
-    'sequence_id_feature { feature_name: "buy_users" sequence_length: 5 sequence_delim: "|" '
-    'expression: "item:buy_users" hash_bucket_size: 30 embedding_dim: 4 value_dim: 0 }',
+    'sequence_id_feature { feature_name: "buy_users" sequence_length: 5 sequence_delim: "|" expression: "item:buy_users" hash_bucket_size: 30 embedding_dim: 4 value_dim: 0 }',
     'sequence_raw_feature { feature_name: "buy_raws" sequence_length: 5 sequence_delim: "|" expression: "item:buy_raws" }',
 ]
 QUERY = ["item", "cate", "price"]
