@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-all lint types chromium setup clean test-asan bench-peers bench-cpu bench-mesh bench-mesh-peers
+.PHONY: demo test test-all lint types chromium docs wheel setup clean test-asan bench-peers bench-cpu bench-mesh bench-mesh-peers
 
 setup: $(READY)
 
@@ -23,6 +23,18 @@ lint: $(READY)
 
 types: $(READY)
 	$(BIN)/mypy
+
+# The documentation site, in build/site; a warning is an error.
+docs: $(READY)
+	$(BIN)/python -m pip install --quiet --group docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "build/site/index.html"
+
+# A wheel in build/wheels, installed and tried in environments of their own, with and without a compiler.
+wheel: $(READY)
+	rm -rf build/wheels
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/wheels .
+	$(PYTHON) tests/smoke/wheel.py build/wheels/*.whl
 
 # The quick tests, on two cores in minutes; test-all adds the slow and rare ones, as CI does.
 test: lint types chromium

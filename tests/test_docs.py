@@ -1,7 +1,7 @@
 """Every block of code in README.md and docs/ runs: Python as written, configs on generated data, commands are parsed.
 
 Kinds of blocks: ``python`` runs, all blocks of a file in one scope; ``py`` runs in a test of its own, which knows what
-it needs; ``yaml`` is a config, or a part of one that is laid over a whole one; no kind means commands of a shell.
+it needs, or is code of a peer; ``yaml`` is a config, or a part of one that is laid over a whole one; no kind means commands of a shell.
 """
 
 import re
@@ -21,9 +21,14 @@ from tests.runs.cases import BASE
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
-FILES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+FILES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"^```(\w*)(?: title=\".*\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 KINDS = {"python", "py", "yaml", ""}
+
+
+def in_make_test(path):
+    """The README and the first pages run in `make test`; the many pages of the folders in `make test-all`."""
+    return pytest.param(path, marks=() if path.parent in (ROOT, ROOT / "docs") else pytest.mark.slow)
 
 
 def blocks(kind):
@@ -44,8 +49,9 @@ def test_no_block_is_of_a_kind_that_nothing_runs():
         assert len(BLOCK.findall(text)) * 2 == len(re.findall(r"^\s*```", text, re.MULTILINE)), path.name
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_python_runs_as_written(path, capsys):
+@pytest.mark.parametrize("path", list(map(in_make_test, FILES)), ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_python_runs_as_written(path, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     scope: dict[str, object] = {}
     for kind, block in BLOCK.findall(path.read_text()):
         if kind == "python":

@@ -7,14 +7,15 @@ A checkpoint is a folder, written through Orbax under a temporary name and then 
     <step>/about.json         the step, the files, and plain values that the caller adds
     <step>/manifest.json      size and checksum of every file above, written last
 
-Nothing here knows of configs: `Checkpoints` saves and finds them, `Saved` reads one, `rows_of` and `placed` name the
-tables of an `Embedder`, `named` and `unnamed` everything else.
+`StateCheckpoints` is for a training loop of one's own. Nothing here knows of configs: `Checkpoints` saves and finds
+them, `Saved` reads one, `rows_of` and `placed` name the tables of an `Embedder`, `named` and `unnamed` everything else.
 """
 
 from sparrow.checkpoint.blocks import Key, Rows
 from sparrow.checkpoint.errors import CheckpointError, Damaged, Vanished
 from sparrow.checkpoint.folder import Checkpoints, passed_over, saved_steps, whole
 from sparrow.checkpoint.leaves import named, plain, unnamed
+from sparrow.checkpoint.own_loop import StateCheckpoints
 from sparrow.checkpoint.saved import Saved
 from sparrow.checkpoint.tables import check_shape, placed, rows_of
 
@@ -25,6 +26,7 @@ __all__ = [
     "Key",
     "Rows",
     "Saved",
+    "StateCheckpoints",
     "Vanished",
     "check_shape",
     "named",

@@ -1,0 +1,133 @@
+"""Pages of the documentation site that are made from the code: config fields, commands, the Python reference."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import inspect
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+from sparrow.cli.parsing import make_parser
+from sparrow.config.loading.json_schema import json_schema
+
+ROOMS = (
+    *("sparrow", "rules", "dense", "schedules", "losses", "metrics", "models", "data"),
+    *("config", "runs", "checkpoint", "exports", "serving"),
+)
+KINDS = {
+    "source": "Sources (`data.train`, `data.evaluate`)",
+    "feature": "Features (`data.features`)",
+    "model": "Models (`model.architecture`)",
+    "encoder": "Encoders of sequences",
+    "initializer": "Initializers of tables",
+    "loss": "Losses (`tasks.*.losses`)",
+    "metric": "Metrics (`tasks.*.metrics`)",
+    "rule": "Rules of tables (`train.sparse_optimizer`)",
+    "optimizer": "Dense optimizers (`train.dense_optimizer`)",
+    "schedule": "Schedules (any `learning_rate`)",
+}
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages; mkdocs calls this."""
+    pages = {"reference/config.md": fields_page(), "reference/commands.md": commands_page()}
+    pages |= {f"reference/python/{room}.md": python_page(room) for room in ROOMS}
+    for path, content in pages.items():
+        files.append(File.generated(config, path, content=content))
+    return files
+
+
+# --- fields of configs ------------------------------------------------------------------------------------------------
+
+
+def fields_page() -> str:
+    """Return the reference of all fields, from the schema."""
+    schema = json_schema()
+    definitions = schema["$defs"]
+    parts = ["# Config fields", "Made from the same records that read a config. A field without a default is required."]
+    parts += ["## The sections", *table(schema)]
+    for name, definition in definitions.items():
+        if name in KINDS or "properties" not in definition:
+            continue
+        parts += [f"## {name}", definition.get("description", ""), *table(definition)]
+    for kind, title in KINDS.items():
+        if kind not in definitions:
+            continue
+        parts.append(f"## {title} {{: #{kind} }}")
+        for form in definitions[kind]["anyOf"]:
+            if "properties" in form:
+                (key,) = [field["const"] for field in form["properties"].values() if "const" in field]
+                parts += [f"### `{key}` {{: #{kind}-{key} }}", form.get("description", ""), *table(form)]
+    return "\n\n".join(parts)
+
+
+def table(definition: dict[str, Any]) -> Iterator[str]:
+    """Yield a table of the fields of one section or record."""
+    rows = ["| field | type | default | |", "|---|---|---|---|"]
+    required = definition.get("required", [])
+    for name, field in definition["properties"].items():
+        if "const" in field:
+            continue
+        default = "required" if name in required else f"`{json.dumps(field.get('default'))}`"
+        default = "" if len(default) > 60 else default
+        rows.append(
+            f"| `{name}` | {shown(kind_of(field))} | {shown(default)} | {shown(field.get('description', ''))} |"
+        )
+    if len(rows) > 2:
+        yield "\n".join(rows)
+
+
+def kind_of(field: dict[str, Any]) -> str:
+    """Return the type of a field, in words."""
+    if "$ref" in field:
+        name = field["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})" if name != "metric_use" else "[metric](#metric)"
+    if "anyOf" in field:
+        return " or ".join(dict.fromkeys(kind_of(member) for member in field["anyOf"]))
+    if "enum" in field:
+        return ", ".join(f"`{value}`" for value in field["enum"])
+    if field.get("type") == "array":
+        return f"list of {kind_of(field.get('items') or {})}"
+    return str(field.get("title" if field.get("type") == "object" else "type", "any"))
+
+
+def shown(text: str) -> str:
+    """Return text that a cell of a table may hold."""
+    return text.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
+
+
+# --- commands ---------------------------------------------------------------------------------------------------------
+
+
+def commands_page() -> str:
+    """Return the help of every command."""
+    parts = ["# Commands"]
+    for name, command in subcommands(make_parser()).items():
+        parts += [f"## sparrow {name}", f"```text\n{command.format_help()}\n```"]
+    return "\n\n".join(parts)
+
+
+def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Return the parsers of the commands, by name."""
+    (choices,) = (action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    return dict(choices)
+
+
+# --- Python -----------------------------------------------------------------------------------------------------------
+
+
+def python_page(room: str) -> str:
+    """Return the reference of all public names of a room."""
+    path = "sparrow" if room == "sparrow" else f"sparrow.{room}"
+    module = importlib.import_module(path)
+    parts = [f"# {path}", inspect.cleandoc(module.__doc__ or "")]
+    for name in module.__all__:
+        value = getattr(module, name)
+        if (inspect.isclass(value) or inspect.isfunction(value)) and value.__module__.startswith("sparrow"):
+            parts.append(f"::: {value.__module__}.{value.__qualname__}")
+    return "\n\n".join(parts)

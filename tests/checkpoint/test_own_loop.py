@@ -1,0 +1,80 @@
+"""Checkpoints of a training loop that is not Sparrow's."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import sparrow as sp
+from sparrow.checkpoint import CheckpointError, StateCheckpoints
+
+
+def made(rows=6, rule=None):
+    table = sp.TableSpec(name="t", vocabulary_size=rows, embedding_dim=2, optimizer=rule or sp.rules.Adam(0.1))
+    emb = sp.Embedder([sp.FeatureSpec(name="f", table_spec=table)])
+    optimizer = sp.Optimizer(emb, optax.adam(0.1))
+    return emb, optimizer, optimizer.init(emb.init(jax.random.key(0)), {"w": jnp.ones(2)})
+
+
+def loss_fn(params, acts, labels):
+    return jnp.mean(jnp.square(acts["f"] @ params["w"] - labels))
+
+
+def steps(emb, optimizer, state, numbers):
+    step = jax.jit(lambda state, batch, labels: optimizer.step(state, loss_fn, batch, labels)[0])
+    for number in numbers:
+        state = step(state, emb.pack({"f": [number % 6, 2, 5]}), jnp.arange(3.0))
+    return state
+
+
+def leaves(state):
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
+
+
+def test_a_resumed_loop_has_the_same_bits(tmp_path):
+    emb, optimizer, state = made()
+    expected = steps(emb, optimizer, state, range(6))
+    with StateCheckpoints(tmp_path, emb, keep=1) as checkpoints:
+        half = steps(emb, optimizer, made()[2], range(3))
+        checkpoints.save(3, half, {"position": 3})
+    emb, optimizer, fresh = made()
+    with StateCheckpoints(tmp_path, emb) as checkpoints:
+        restored, about = checkpoints.restore(fresh)
+    assert about == {"position": 3, "step": 3}
+    found = steps(emb, optimizer, restored, range(about["position"], 6))
+    for ours, theirs in zip(leaves(found), leaves(expected), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path):
+    emb, _, state = made()
+    lines = []
+    with StateCheckpoints(tmp_path, emb, log=lines.append) as checkpoints:
+        checkpoints.save(1, state)
+        checkpoints.save(2, state)
+        checkpoints.wait()
+        (tmp_path / "2" / "state.safetensors").write_bytes(b"nothing")
+        assert checkpoints.restore(made()[2])[1] == {"step": 1}
+    assert "2" in lines[0]
+    assert len(lines) == 1
+
+
+def test_nothing_saved(tmp_path):
+    emb, _, state = made()
+    with StateCheckpoints(tmp_path / "new", emb) as checkpoints:
+        assert checkpoints.restore(state) is None
+
+
+def test_another_size_is_refused(tmp_path):
+    emb, _, state = made()
+    with StateCheckpoints(tmp_path, emb) as checkpoints:
+        checkpoints.save(1, state)
+    emb, _, state = made(rows=7)
+    with StateCheckpoints(tmp_path, emb) as checkpoints, pytest.raises(CheckpointError, match=r"\(6, 2\) in the check"):
+        checkpoints.restore(state)
+
+
+def test_a_state_without_tables_is_refused(tmp_path):
+    with StateCheckpoints(tmp_path, made()[0]) as checkpoints, pytest.raises(CheckpointError, match="holds 0"):
+        checkpoints.save(1, {"w": jnp.ones(2)})

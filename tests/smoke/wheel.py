@@ -1,0 +1,59 @@
+"""Installs a wheel in an environment of its own, and trains with it from Python and from the command line, twice: with
+the compiler of this machine, and without any.
+
+python tests/smoke/wheel.py build/wheels/sparrow-*.whl
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+TRIAL = """
+import jax, jax.numpy as jnp, sparrow as sp
+table = sp.TableSpec(name="t", vocabulary_size=100, embedding_dim=8, optimizer=sp.rules.RowwiseAdagrad(0.1))
+emb = sp.Embedder([sp.FeatureSpec(name="f", table_spec=table)])
+state = emb.init(jax.random.key(0))
+batch = emb.pack({"f": [[1, 2], [3], []]})
+state = emb.update(state, batch, {"f": jnp.ones((3, 8))})
+print("sparrow", sp.__version__, sp.backends())
+"""
+CONFIG = """
+data:
+  train: {name: clicks, impressions: 4096, fields: 2, ids: 50}
+  features:
+    - {kind: id, name: id_0, num_buckets: 50, embedding_dim: 4}
+    - {kind: id, name: id_1, num_buckets: 50, embedding_dim: 4}
+model:
+  architecture: {name: deepfm, deep: {hidden_units: [8]}}
+  groups: {wide: [id_0, id_1], deep: [id_0, id_1]}
+tasks:
+  click: {label: label, losses: [binary_cross_entropy]}
+train: {batch_size: 512, epochs: 1, sparse_optimizer: adagrad, dense_optimizer: {optimizer: adam, learning_rate: 0.001}}
+"""
+
+
+def main(wheel: Path) -> None:
+    with tempfile.TemporaryDirectory() as text:
+        folder = Path(text)
+        venv.create(folder / "venv", with_pip=True)
+        bin = folder / "venv" / "bin"
+        subprocess.run([bin / "python", "-m", "pip", "install", "--quiet", wheel], check=True)
+        (folder / "clicks.yaml").write_text(CONFIG)
+        for name, path in (("with a compiler", os.environ["PATH"]), ("without one", str(bin))):
+            environment = {**os.environ, "PATH": path, "SPARROW_CACHE_DIR": str(folder / name), "CXX": ""}
+            environment.pop("PYTHONPATH", None)
+            trials = (
+                [bin / "python", "-c", TRIAL],
+                [bin / "sparrow", "train", "clicks.yaml", "--model-dir", f"run {name}"],
+                [bin / "sparrow", "export", f"run {name}", f"exported {name}"],
+            )
+            print(f"--- {name}", flush=True)
+            for trial in trials:
+                subprocess.run(trial, cwd=folder, env=environment, check=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]).resolve())
