@@ -1,7 +1,8 @@
-"""Ids a second on one core: the id map of dynamic vocabularies against other ways to find the rows of 64-bit ids.
+"""Ids a second on one core: the planner of caches, and the id map beside other ways to find the rows of 64-bit ids.
 
     python benchmarks/host.py                    # 10M ids, batches of 1M
     python benchmarks/host.py --ids 1e6 --only ours
+    python benchmarks/host.py --only plan        # 26 tables, 30M rows in all
 
 Rates are by the CPU time of the thread, so that other work on the machine counts less; caches are still shared.
 Run it with an interpreter that has torch and pandas for the peers; a missing one is left out.
@@ -99,13 +100,59 @@ def peers(known: U64, batches: dict[str, list[U64]]) -> None:
     report("numpy.searchsorted", batches, lambda batch: np.searchsorted(ascending, batch), 1)
 
 
+def plan(rows: int, tables: int = 26, count: int = 1_700_000, steps: int = 24) -> None:
+    """Time the planner: mark the rows of a step, give them slots, renumber its ids."""
+    import sparrow as sp
+    from sparrow.embedding.host.planner import planner
+    from sparrow.embedding.stacking import cache_of, stack_tables
+
+    generator, each = np.random.default_rng(0), rows // tables
+    starts = (np.arange(count) % tables * each).astype(np.int32)  # one id of each table, example by example
+    for cache in (0.05, 0.2):
+        specs = [
+            sp.TableSpec(
+                name=f"t{i}",
+                vocabulary_size=each,
+                embedding_dim=128,
+                optimizer=sp.rules.SGD(0.1),
+                memory=sp.HostMemory(cache=cache),
+            )
+            for i in range(tables)
+        ]
+        (logical,) = stack_tables(specs)
+        made, seconds, coming, unique = planner(logical, cache_of(logical)), [], 0, 0
+        window: list[npt.NDArray[np.int32]] = []
+        for step in range(steps):
+            ids = (zipf(generator, each, count) * 2654435761 % each).astype(np.int32) + starts
+            began = time.thread_time()
+            made.begin(step)
+            made.see(ids, range(tables))
+            window.append(ids)
+            if step >= 4:
+                oldest = window.pop(0)
+                coming = sum(len(made.admit(table).in_rows) for table in range(tables))
+                made.slots(oldest)
+                made.end()
+                seconds.append(time.thread_time() - began)
+            unique = sum(made.needed(table) for table in range(tables))
+        best, median = count / min(seconds) / 1e6, count / float(np.median(seconds)) / 1e6
+        kind = f"{type(made).__name__}, cache {cache:.0%}: {unique:,} rows a step, {coming:,} come at the end"
+        print(f"  {kind}: {best:.1f} M ids/s, median {median:.1f}", flush=True)
+
+
 def main() -> None:
     """Parse the options and run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ids", type=float, default=1e7, help="distinct ids that are known")
     parser.add_argument("--batch", type=float, default=1e6, help="ids in a batch")
-    parser.add_argument("--only", choices=("ours", "peers"))
+    parser.add_argument("--only", choices=("ours", "peers", "plan"))
+    parser.add_argument("--rows", type=float, default=3e7, help="rows of the tables whose caches are planned")
     options = parser.parse_args()
+    if options.only in (None, "plan"):
+        print(f"{int(options.rows):,} rows, steps of 1.7M ids, one thread")
+        plan(int(options.rows))
+    if options.only == "plan":
+        return
     generator = np.random.default_rng(0)
     count, size = int(options.ids), int(options.batch)
     known = np.unique(generator.integers(0, 2**64, count, np.uint64))

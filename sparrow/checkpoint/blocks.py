@@ -6,13 +6,12 @@ size, and the checkpoint's ``about.json`` names it.
 
 from __future__ import annotations
 
-import functools
 import io
 import math
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,8 +21,11 @@ import numpy.typing as npt
 from sparrow.checkpoint.errors import Damaged
 from sparrow.checkpoint.extents import Extent, add
 from sparrow.checkpoint.spread import BLOCK_BYTES, Spread
+from sparrow.embedding import copied, host_blocks, is_in_host_memory
 
 Array = npt.NDArray[Any]
+PINNED_BYTES: Final = 64 << 20
+"""Bytes that a GPU sends at a time through pinned memory, of which two blocks are held."""
 
 
 class Key(NamedTuple):
@@ -37,12 +39,12 @@ class Key(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Rows ``start`` to ``start + num_rows`` of an array that may hold several tables.
+    """Rows ``start`` to ``start + num_rows`` of an array that may hold several tables, on the device or the host.
 
     ``spread``: where the rows are, if they are spread over the devices of a mesh; None: in their order.
     """
 
-    array: jax.Array
+    array: jax.Array | Array
     start: int
     num_rows: int
     spread: Spread | None = None
@@ -58,45 +60,44 @@ class Rows(NamedTuple):
         return self.array.nbytes // self.array.shape[0] * self.num_rows
 
     def blocks(self) -> Iterator[Array]:
-        """Return the rows in order, on the host. Each block is cut while the previous one is in use."""
-        if self.spread is not None:
+        """Return the rows in order, on the host: each block is on its way while the previous one is in use.
+
+        A GPU sends them through pinned memory. A block keeps its memory as long as it is held.
+        """
+        if self.spread is not None and isinstance(self.array, jax.Array):
             yield from self.spread.blocks(self.array, self.start, self.start + self.num_rows)
             return
         rows, end = self.array.shape[0], self.start + self.num_rows
-        size = block_rows(self.array.nbytes // rows)
-        cut: tuple[jax.Array, slice] | None = None
-        for first in range(self.start, end, size):
-            count = min(size, end - first)
-            # Powers of two, rounded up where needed: a few compiled programs serve tables of all sizes.
-            width = min(1 << (count - 1).bit_length(), rows)
-            at = min(first, rows - width)
-            following = _cut(self.array, at, width)
-            following.copy_to_host_async()
-            if cut is not None:
-                yield np.asarray(cut[0])[cut[1]]
-            cut = following, slice(first - at, first - at + count)
-        if cut is not None:
-            yield np.asarray(cut[0])[cut[1]]
+        if isinstance(self.array, np.ndarray):  # in host memory: copies, because training overwrites it
+            size = block_rows(self.array.nbytes // rows)
+            yield from (np.array(self.array[at : min(at + size, end)]) for at in range(self.start, end, size))
+            return
+        size = block_rows(self.array.nbytes // rows, BLOCK_BYTES if is_in_host_memory(self.array) else PINNED_BYTES)
+        for _, block in host_blocks(self.array, self.start, end, size):
+            yield block
 
     def pieces(self) -> Iterator[tuple[int, Array]]:
         """Return the rows that this process holds, each piece with its first row; all processes call this together."""
         if self.spread is None:
             raise ValueError("tables on one device are written by `blocks`")
+        assert isinstance(self.array, jax.Array)  # tables in host memory are of one device
         yield from self.spread.pieces(self.array, self.start, self.start + self.num_rows)
 
 
-def block_rows(row_bytes: int) -> int:
+def block_rows(row_bytes: int, block_bytes: int = BLOCK_BYTES) -> int:
     """Return the number of rows in a block: a power of two.
 
     >>> block_rows(256)
     16384
     """
-    return 1 << (max(1, BLOCK_BYTES // max(1, row_bytes)).bit_length() - 1)
+    return 1 << (max(1, block_bytes // max(1, row_bytes)).bit_length() - 1)
 
 
-@functools.partial(jax.jit, static_argnums=2)
-def _cut(array: jax.Array, first: int, count: int) -> jax.Array:
-    return jax.lax.dynamic_slice_in_dim(array, first, count)
+def snapshot(rows: Rows) -> list[Array]:
+    """Return a copy of the rows in plain memory, which training does not change; several threads copy."""
+    made = copied(rows.shape, rows.array.dtype, rows.blocks())
+    size = block_rows(rows.nbytes // max(rows.num_rows, 1), PINNED_BYTES)
+    return [made[first : first + size] for first in range(0, len(made), size)]
 
 
 class Written(NamedTuple):

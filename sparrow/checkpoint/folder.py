@@ -85,11 +85,16 @@ class Checkpoints:
         tables: Mapping[Key, Rows],
         arrays: Mapping[str, Array],
         about: Mapping[str, Any],
+        copy_bytes: int | None = None,
     ) -> Path:
-        """Start to save, and return the path of the new checkpoint."""
+        """Start to save, and return the path of the new checkpoint.
+
+        ``copy_bytes``: the most bytes of tables that are copied, and written later; None: as `copy_room` has it. At
+        most one save holds copies at a time.
+        """
         self.wait()
         self._remove_old()
-        path, args = self._path(step), StateSave(tables, arrays, {**about, NUMBER: step})
+        path, args = self._path(step), StateSave(tables, arrays, {**about, NUMBER: step}, copy_bytes)
         self._guarded(lambda: self._checkpointer.save(path.absolute(), args=args))
         return path
 

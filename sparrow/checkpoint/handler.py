@@ -10,12 +10,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import jax
 import numpy as np
 import orbax.checkpoint as ocp
 import safetensors.numpy
 
-from sparrow.checkpoint.blocks import Array, Key, Rows, Written, write
+from sparrow.checkpoint.blocks import Array, Key, Rows, Written, snapshot, write
 from sparrow.checkpoint.manifest import write_manifest
+from sparrow.embedding import free_memory
 from sparrow.files import sync, write_durably
 
 FORMAT_VERSION: Final = 2
@@ -25,7 +27,10 @@ NUMBER: Final = "number"
 TABLES: Final = "tables"
 STATE: Final = "state.safetensors"
 COPY_BYTES: Final = 32 << 20
-"""Tables of up to COPY_BYTES in all are copied, and written while training continues."""
+"""Tables of up to COPY_BYTES in all are copied, and written while training continues, where they are in the memory of
+the host already."""
+COPY_SHARE: Final = 0.25
+"""The share of the free host memory that copies of the tables of a GPU may take."""
 
 ORBAX_OWN: Final = frozenset({"_CHECKPOINT_METADATA", "commit_success.txt"})
 """Files that Orbax writes after the manifest; nothing here reads them."""
@@ -51,12 +56,12 @@ class StateHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
         self._written = {}
         self._about = {"tables": entries(args.tables), **args.about}
         copied: list[tuple[str, Rows, list[Array]]] = []
-        room = COPY_BYTES
+        room = copy_room() if args.copy_bytes is None else args.copy_bytes
         for index, (key, rows) in enumerate(args.tables.items()):
             file = file_name(index, key)
             if rows.nbytes <= room:
                 room -= rows.nbytes
-                copied.append((file, rows, list(rows.blocks())))
+                copied.append((file, rows, snapshot(rows)))
             else:
                 self._written[file] = write(folder / file, rows.shape, rows.array.dtype, rows.blocks())
         copies = [(file, rows.shape, rows.array.dtype, blocks) for file, rows, blocks in copied]
@@ -96,6 +101,15 @@ class StateSave(ocp.args.CheckpointArgs):  # type: ignore[misc]
     tables: Mapping[Key, Rows]
     arrays: Mapping[str, Array]
     about: Mapping[str, Any]
+    copy_bytes: int | None = None  # the most bytes of tables that are copied; None: `copy_room`
+
+
+def copy_room() -> int:
+    """Return the bytes of tables that a save may copy to host memory by default."""
+    free = free_memory()
+    if jax.default_backend() == "cpu" or free is None:
+        return COPY_BYTES
+    return max(int(COPY_SHARE * free), COPY_BYTES)
 
 
 def write_state(folder: Path, arrays: Mapping[str, Array]) -> None:

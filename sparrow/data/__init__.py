@@ -44,6 +44,7 @@ from sparrow.data.hash_table import HashTable
 from sparrow.data.label_checks import CheckedLabel, LabelCheck
 from sparrow.data.labels import Label
 from sparrow.data.pipeline import Pipeline
+from sparrow.data.prefetch import prefetch as prefetched
 from sparrow.data.prepare import Prepare
 from sparrow.data.same_lengths import check_same_lengths
 from sparrow.data.samplers import ID, Ancestors, EdgeTable, NegativeSampler, Parents, Sampler, TreeSampler
@@ -141,6 +142,7 @@ __all__ = [
     "feature_specs",
     "join",
     "lookup_specs",
+    "prefetched",
     "register_computed",
     "register_feature",
     "register_function",

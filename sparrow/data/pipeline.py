@@ -75,6 +75,7 @@ class Pipeline(Generic[T]):
       waited: seconds that batches were waited for, while the device was idle.
       is_idle: returns whether the device is idle, as far as the loop knows.
       interrupted: returns whether to stop waiting for a batch.
+      counts_waits: whether waiting for a batch is added to ``waited``; False where another thread takes the batches.
 
     >>> from sparrow.data import IdFeature, Tables
     >>> table = Tables({"item": [1, 2, 3, 4, 5], "click": [0, 1, 0, 1, 1]})
@@ -139,6 +140,7 @@ class Pipeline(Generic[T]):
         self.memory_ahead = memory_ahead
         self.stages = Stages()
         self.waited = 0.0
+        self.counts_waits = True
         self.interrupted: Callable[[], bool] = lambda: False
         self.is_idle: Callable[[], bool] = lambda: True
         self.drop_remainder = drop_remainder
@@ -230,6 +232,14 @@ class Pipeline(Generic[T]):
         self._skipped = end.skipped
 
     def _wait(self, until: Callable[[float], bool]) -> None:
+        if self.counts_waits:
+            self.wait(until)
+            return
+        while not until(0.2):
+            if self.interrupted():
+                raise WaitInterrupted
+
+    def wait(self, until: Callable[[float], bool]) -> None:
         """Wait until ``until(seconds)`` is true; raise `WaitInterrupted` where a stop was requested.
 
         The time counts as waited from when the device has nothing left to do.

@@ -28,28 +28,38 @@ class OneDevice:
     """All rows of a stack in one array, in their logical order."""
 
     def __init__(
-        self, features: Sequence[FeatureSpec], stacks: Sequence[Stack], backends: Mapping[str, Backend]
+        self,
+        features: Sequence[FeatureSpec],
+        stacks: Sequence[Stack],
+        logical: Sequence[Stack],
+        backends: Mapping[str, Backend],
     ) -> None:
-        self.features, self.stacks, self.backends = features, stacks, backends
+        """Take the stacks as the device holds them, and with all rows, as batches are packed."""
+        self.features, self.stacks, self.logical, self.backends = features, stacks, logical, backends
         self.limits = {feature.name: feature.table_spec.optimizer.max_gradient for feature in features}
 
     def init(self, key: jax.Array) -> EmbeddingState:
         """Fresh tables and slots."""
-        tables, slots = {}, {}
+        tables, slots, table_rows = {}, {}, {}
         for stack in self.stacks:
-            tables[stack.name] = _init_tables(stack, key)
+            if stack.in_host:  # an empty cache
+                tables[stack.name] = jnp.zeros((stack.num_rows, stack.dim), stack.step.dtype)
+                if stack.step.stochastic:
+                    table_rows[stack.name] = jnp.zeros(stack.num_rows, jnp.int32)
+            else:
+                tables[stack.name] = _init_tables(stack, key)
             slots[stack.name] = {name: _init_slot(stack, name, layout) for name, layout in stack.step.slots}
-        return EmbeddingState(jnp.zeros((), jnp.int32), seed_of(key), tables, slots)
+        return EmbeddingState(jnp.zeros((), jnp.int32), seed_of(key), tables, slots, table_rows)
 
     def pack(
         self, inputs: Mapping[str, Any], capacity: int | Mapping[str, int] | None, sizes: Sizes | None
     ) -> PackedBatch:
         """Check and pack a batch."""
-        return pack(self.features, self.stacks, inputs, capacity, sizes)
+        return pack(self.features, self.logical, inputs, capacity, sizes)
 
     def measure(self, inputs: Mapping[str, Any]) -> Measured:
         """Check a batch, and count its ids."""
-        return measure(self.features, self.stacks, inputs)
+        return measure(self.features, self.logical, inputs)
 
     def exchange(self, batch: PackedBatch) -> PackedBatch:
         """Return the batch: nothing needs to travel."""
@@ -88,7 +98,7 @@ class OneDevice:
         self, state: EmbeddingState, grads: RowGrads, logical_rows: Mapping[str, jax.Array] | None
     ) -> EmbeddingState:
         """One optimizer step."""
-        renumbered = logical_rows or {}
+        renumbered = {**state.table_rows, **(logical_rows or {})}
         tables, slots = dict(state.tables), dict(state.slots)
         for stack in self.stacks:
             if stack.frozen:
@@ -102,7 +112,7 @@ class OneDevice:
                 stack.scalars(state.step, state.seed, renumbered.get(stack.name)),
             )
             slots[stack.name] = dict(zip(names, new_slots, strict=True))
-        return EmbeddingState(state.step + 1, state.seed, tables, slots)
+        return EmbeddingState(state.step + 1, state.seed, tables, slots, state.table_rows)
 
     def _whole(self, stack: Stack, table: jax.Array) -> jax.Array:
         """Return the table; only XLA can work with one that was split over devices."""

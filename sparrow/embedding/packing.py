@@ -42,12 +42,15 @@ class PackedBatch:
       groups: by stack.
       new: rows of dynamic tables that start fresh, by table; `Embedder.admit` takes them.
       offsets: by ordered feature, (batch + 1,) int32: where each sequence begins and ends among the rows.
+      planned: whether its entries are rows of the device's arrays; False: entries of tables in host memory are logical
+        rows, which `Session` brings to the device.
     """
 
     lookups: dict[str, Lookups]
     groups: tuple[tuple[str, tuple[Group, ...]], ...] = dataclasses.field(metadata={"static": True})
     new: dict[str, NewRows] = dataclasses.field(default_factory=dict)
     offsets: dict[str, Any] = dataclasses.field(default_factory=dict)
+    planned: bool = dataclasses.field(metadata={"static": True}, default=True)
 
     def jagged(self, acts: Mapping[str, jax.Array]) -> dict[str, Jagged]:
         """Return the activations of the ordered features as sequences; `Jagged.pad` pads them."""
@@ -108,7 +111,8 @@ class Measured:
             full, lookups[stack.name] = made[alike]
             groups.append((stack.name, _groups(members, full.num_bags)))
         offsets = {name: held.offsets for name, held in self.ordered.items()}
-        return PackedBatch(lookups, tuple(groups), offsets=offsets)
+        planned = not any(stack.in_host for stack in self.stacks)
+        return PackedBatch(lookups, tuple(groups), offsets=offsets, planned=planned)
 
 
 def measure(
@@ -138,7 +142,8 @@ def measure(
         starts = [stack.rows_of(feature.table_spec.name).start for feature in members]
         # Stacks that are read with the same ids at the same places, such as of a wide and a deep part, share them.
         read = [(*_reading(feature, inputs), capacities.get(feature.name)) for feature in members]
-        alike = (stack.num_rows, *zip(read, starts, strict=True))
+        # A stack in host memory has its own: entries become slots of its cache.
+        alike = (stack.name if stack.in_host else stack.num_rows, *zip(read, starts, strict=True))
         if alike not in made:
             made[alike] = _Reading(stack, members, inputs, starts, bags, capacities).entries()
         entries[stack.name], of_stack[stack.name] = made[alike], members

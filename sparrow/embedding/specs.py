@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from sparrow import fields
 from sparrow.embedding.dynamic.record import Dynamic
+from sparrow.embedding.host.record import HostMemory
 from sparrow.embedding.initializers import Uniform, draw
 from sparrow.registry import answering
 from sparrow.rules import Rule
@@ -51,6 +52,7 @@ class TableSpec:
       stochastic_rounding: whether a 16-bit table is written with seeded stochastic rounding, or to nearest.
       dynamic: how raw 64-bit ids get rows and lose them; None: ids are row numbers. A row starts from the initializer,
         called for the shape (1, embedding_dim) with a key that depends on the id.
+      memory: `HostMemory` keeps rows and slots in host memory, with a cache on the device; None: all on the device.
     """
 
     name: str
@@ -64,6 +66,7 @@ class TableSpec:
     max_value: float | None = None
     stochastic_rounding: bool = True
     dynamic: Dynamic | None = None
+    memory: HostMemory | None = None
 
     def __post_init__(self) -> None:
         fields.string("TableSpec.name", self.name)
@@ -91,6 +94,8 @@ class TableSpec:
             raise ValueError(f"{table}: min_value {self.min_value} is above max_value {self.max_value}")
         if self.dynamic is not None:
             self._check_dynamic(table, self.dynamic)
+        if self.memory is not None and not isinstance(self.memory, HostMemory):
+            raise TypeError(f"{table}: memory must be a sparrow.HostMemory or None, got {self.memory!r}")
 
     def _check_dynamic(self, table: str, dynamic: Dynamic) -> None:
         if not isinstance(dynamic, Dynamic):

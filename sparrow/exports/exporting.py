@@ -50,7 +50,7 @@ def export(
       ema: whether to take the average of the dense parameters; None: as evaluation does.
       overwrite: whether to replace an existing export.
     """
-    optimizer = used_in_evaluation(program.config, state.optimizer, ema)
+    optimizer = used_in_evaluation(program.config, program.flushed(state).optimizer, ema)
     with whole(Path(folder), overwrite) as partial:
         parameters = Parameters({"params": optimizer.params, "rest": state.rest})
         arguments = Arguments(
@@ -72,7 +72,8 @@ def export(
             files[_file(name)] = _written(partial / _file(name), function.artifact)
         files[PARAMETERS] = _written(partial / PARAMETERS, _parameters(parameters.arrays, made))
         used = used_rows(program.embedder, program.vocabularies)
-        files[TABLES] = write(partial / TABLES, streamed_tables(program.embedder, optimizer.embedding, used))
+        tables = streamed_tables(program.embedder, optimizer.embedding, used, program.host)
+        files[TABLES] = write(partial / TABLES, tables)
         if program.vocabularies is not None:
             files[IDS] = _written(partial / IDS, _saved(exported_ids(program.vocabularies)))
         description = Description(

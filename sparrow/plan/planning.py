@@ -11,6 +11,7 @@ import jax
 
 from sparrow.config import Config, train_pipeline
 from sparrow.plan.advice import advice
+from sparrow.plan.caches import Caches, lines_that_fit, on_device, replay
 from sparrow.plan.machine import Machine, machine
 from sparrow.plan.movement import Movement, movement
 from sparrow.plan.rehearsal import Rehearsal
@@ -43,6 +44,7 @@ class Plan:
       feed: seconds that reading and packing a step's batches take, measured.
       steps: that the run makes; None: not known.
       advice: changes that would make it smaller.
+      caches: the work on the caches of tables in host memory; None: all tables are on the device.
     """
 
     tables: tuple[TableSize, ...]
@@ -60,11 +62,13 @@ class Plan:
     feed: float
     steps: int | None
     advice: tuple[str, ...]
+    caches: Caches | None = None
 
     @property
     def held(self) -> int:
-        """Bytes of tables, slots, parameters and the rest of the state, held all the time."""
-        return sum(table.total for table in self.tables) + sum(self.state.values())
+        """Bytes of tables, slots, parameters and the rest of the state, held all the time on the device."""
+        elsewhere = 0 if self.caches is None else self.caches.host - self.caches.device
+        return sum(table.total for table in self.tables) - elsewhere + sum(self.state.values())
 
     @property
     def training(self) -> int:
@@ -79,9 +83,10 @@ class Plan:
     @property
     def host(self) -> int:
         """Bytes of the process at its peak; on a CPU the tables are part of it."""
+        rows = 0 if self.caches is None else self.caches.host
         if self.machine.devices:
-            return self.process + self.counters + self.batches * self.batch
-        return self.counters + max(self.process + self.training, self.starting + self.startup)
+            return self.process + self.counters + self.batches * self.batch + rows
+        return self.counters + max(self.process + self.training, self.starting + self.startup) + rows
 
     @property
     def seconds(self) -> float:
@@ -101,6 +106,8 @@ class Plan:
     @property
     def bound(self) -> str:
         """Whether the feed or the step bounds the run, in words."""
+        if self.caches is not None and self.feed <= max(self.caches.bus, self.caches.planning + self.caches.copying):
+            return self.caches.bound(self.seconds)
         if self.feed > self.seconds:
             return "the feed, unless the model's own computation takes longer: see `sparrow feed`"
         return "the step: batches are made faster than it moves its bytes"
@@ -117,6 +124,16 @@ class Plan:
             lines.append(f"{place.name}: {size(needed)} of {size(place.free)} free, {verdict}")
         return lines
 
+    def lines(self) -> list[str]:
+        """Return the lines to put into the config where the tables do not fit; none where they do."""
+        device = next((place for place in self.machine.devices if place.free is not None), None)
+        place, needed = (device, self.peak) if device is not None else (self.machine.host, self.host)
+        others = [] if self.caches is None else list(self.caches.rows)
+        tables = [table for table in self.tables if table.name not in others]
+        if place.free is None or needed <= place.free or not tables:
+            return []
+        return lines_that_fit(tables, needed, place.free, on_disk=device is None)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return {
@@ -129,6 +146,7 @@ class Plan:
             "seconds_per_step": self.seconds,
             "feed_seconds_per_step": self.feed,
             "bound": self.bound,
+            "lines": self.lines(),
             "fits": self.fits(),
         }
 
@@ -139,6 +157,8 @@ def plan(config: Config) -> Plan:
     No table is made in its size.
     """
     config = config.model_copy(update={"train": config.train.model_copy(update={"mesh": None})})
+    given = config
+    config = on_device(config)  # a plan of the step; `replay` plans the caches
     pipeline = train_pipeline(config)
     config, steps, _ = length(config, pipeline)
     program = Program.of(config)
@@ -152,7 +172,8 @@ def plan(config: Config) -> Plan:
     embedding, optimizer = state.optimizer.embedding, state.optimizer
     tables = table_sizes(program.embedder, embedding)
     memory = step_memory(program, state, feeds)
-    startup = startup_peak(program, embedding)
+    planned = Program.of(given)
+    startup = startup_peak(planned, jax.eval_shape(planned.embedder.init, jax.random.key(0)))
     moved = movement(program, state, feeds, {table.name: table for table in tables})
     rows = {size for table in moved.tables.values() for size in (table.row, *table.slots)}
     parts = {
@@ -181,6 +202,7 @@ def plan(config: Config) -> Plan:
         feed=_feed_seconds(config),
         steps=steps,
         advice=tuple(advice(list(program.embedder.tables.values()), held, moved, steps)),
+        caches=replay(planned, given, {table.name: table for table in tables}),
     )
 
 

@@ -16,6 +16,13 @@ SPEED: Final = "examples_per_second"
 RATE: Final = "learning_rate/"
 NORM: Final = "gradient_norm"
 MEMORY: Final = {"device_memory": "device memory", "host_memory": "memory of the process"}
+CACHES: Final = {
+    "cache_hits": "cache hits, share of lookups",
+    "cache_bytes_in": "rows to the device, a step",
+    "cache_bytes_out": "rows from the device, a step",
+    "cache_waits": "waits for rows on their way home, seconds",
+}
+"""Numbers of the caches of tables in host memory."""
 KINDS: Final = {"train": "training", "eval": "evaluation"}
 UNITS: Final = ((86400, "days"), (3600, "hours"), (60, "minutes"), (1, "seconds"))
 
@@ -25,7 +32,10 @@ def metric_names(run: RecordedRun, kind: str) -> list[str]:
     return [
         name
         for name in run.names(kind)
-        if name != SPEED and name not in MEMORY and not name.startswith((RATE, f"{NORM}/")) and name != NORM
+        if name != SPEED
+        and name not in {**MEMORY, **CACHES}
+        and not name.startswith((RATE, f"{NORM}/"))
+        and name != NORM
     ]
 
 
@@ -84,15 +94,15 @@ def gradient_charts(runs: Sequence[RecordedRun]) -> list[Chart]:
 
 
 def speed_charts(runs: Sequence[RecordedRun]) -> list[Chart]:
-    """Throughput and memory over time."""
+    """Throughput, caches and memory over time."""
     charts = []
-    for name, title in {SPEED: "Examples a second", **MEMORY}.items():
+    for name, title in {SPEED: "Examples a second", **CACHES, **MEMORY}.items():
         found = [(index, run, run.points("train", name)) for index, run in enumerate(runs)]
         found = [(index, run, points) for index, run, points in found if points.values]
         if not found:
             continue
-        is_memory = name in MEMORY
-        scale, unit = _bytes_unit(found[0][2].values) if is_memory else (1.0, "")
+        is_bytes = name in MEMORY or "_bytes_" in name
+        scale, unit = _bytes_unit(found[0][2].values) if is_bytes else (1.0, "")
         longest = max(points.times[-1] - (run.began or 0.0) for _, run, points in found)
         per, clock = next(((per, word) for per, word in UNITS if longest >= 2 * per), (1, "seconds"))
         series = [
@@ -105,7 +115,7 @@ def speed_charts(runs: Sequence[RecordedRun]) -> list[Chart]:
             )
             for index, run, points in found
         ]
-        y = Axis.around((v for line in series for v in line.y), unit or "examples a second", from_zero=True)
+        y = Axis.around((v for line in series for v in line.y), unit or title.lower(), from_zero=True)
         x = Axis.around((v for line in series for v in line.x), f"{clock} since the first line", tight=True, count=5)
         shown = f"{title[0].upper()}{title[1:]}{f', {unit}' if unit else ''}"
         charts.append(Chart(shown, series, x, y, id=name.replace("_", "-")))

@@ -1,5 +1,6 @@
 """Checkpoints by themselves: what goes in comes out, whatever it is."""
 
+import contextlib
 import json
 
 import jax.numpy as jnp
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from sparrow.checkpoint import CheckpointError, Checkpoints, Damaged, Key, Rows, Saved
+from sparrow.checkpoint.blocks import snapshot
 from sparrow.checkpoint.handler import ABOUT, STATE
 from sparrow.checkpoint.manifest import write_manifest
 
@@ -67,3 +69,23 @@ def test_the_logger_of_absl_stays_the_users(caplog):
 
     absl_logging.error("an error of the user's own")
     assert "an error of the user's own" in caplog.text
+
+
+def test_copies_are_apart_from_the_tables():
+    """On a GPU blocks come through pinned memory; here they are plain copies."""
+    array = jnp.arange(40_000, dtype=jnp.float32).reshape(10_000, 4)
+    for rows in (Rows(array, 100, 9_000), Rows(np.array(array), 100, 9_000)):
+        made = snapshot(rows)
+        np.testing.assert_array_equal(np.concatenate(made), np.asarray(array)[100:9_100])
+        if isinstance(rows.array, np.ndarray):
+            assert not np.shares_memory(made[0], rows.array)
+
+
+@pytest.mark.parametrize("copy_bytes", [0, 1 << 20])
+def test_tables_that_are_copied_or_written_first_are_the_same(tmp_path, copy_bytes):
+    tables = {Key("t"): Rows(jnp.arange(8_000.0).reshape(2_000, 4), 0, 2_000)}
+    with contextlib.closing(Checkpoints(tmp_path)) as checkpoints:
+        checkpoints.save(3, tables, {"a": np.zeros(2)}, {}, copy_bytes)
+    saved = Saved(tmp_path / "3")
+    held = np.concatenate([block for _, block in saved.rows(Key("t"))])
+    np.testing.assert_array_equal(held.reshape(-1), np.arange(8_000))

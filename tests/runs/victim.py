@@ -109,7 +109,10 @@ def lines(folder):
 def entries(folder):
     """The log, without what a clock or the memory says."""
     made = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in entry.items() if key not in CLOCKS} for entry in made]
+    return [
+        {key: value for key, value in entry.items() if key not in CLOCKS and not key.startswith("cache_")}
+        for entry in made
+    ]
 
 
 def everything(folder):

@@ -10,8 +10,29 @@ from pydantic import model_validator
 from sparrow import dense
 from sparrow.config.loading.records import InitializerRecord
 from sparrow.config.loading.section import Section
-from sparrow.config.sections.train import Names
+from sparrow.config.sections.train import Name, Names
+from sparrow.embedding import HostMemory
 from sparrow.errors import ConfigError, Problem
+
+
+class HostMemoryOptions(Section):
+    """Rows and slots in host memory, with a cache on the device."""
+
+    kind: Literal["host"]
+    """The place of the rows: "host"."""
+    cache: int | float = 0.1
+    """The rows on the device: a share above 0 and up to 1.0, or an integer number of rows."""
+    path: Name | None = None
+    """A folder for the rows, which are then in scratch files. Default: in memory."""
+
+    @model_validator(mode="after")
+    def _check(self) -> HostMemoryOptions:
+        self.record()
+        return self
+
+    def record(self) -> HostMemory:
+        """Return the record of `sparrow.TableSpec`."""
+        return HostMemory(cache=self.cache, path=self.path)
 
 
 class TableOptions(Section):
@@ -29,6 +50,8 @@ class TableOptions(Section):
     """The lower limit that updated rows are clamped to."""
     max_value: float | None = None
     """The upper limit."""
+    memory: HostMemoryOptions | None = None
+    """Host memory for tables that are larger than the device's. Default: all rows are on the device."""
 
     @model_validator(mode="after")
     def _check(self) -> TableOptions:
@@ -38,7 +61,8 @@ class TableOptions(Section):
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of `sparrow.TableSpec` that it sets."""
-        return {name: getattr(self, name) for name in type(self).model_fields if name != "tables"}
+        held = {name: getattr(self, name) for name in type(self).model_fields if name != "tables"}
+        return held | {"memory": None if self.memory is None else self.memory.record()}
 
 
 def table_options(entries: tuple[TableOptions, ...], tables: Iterable[str]) -> dict[str, dict[str, Any]]:

@@ -94,6 +94,9 @@ class Checkpoint(Section):
     """Number of newest checkpoints to keep; null keeps all."""
     best_by: BestBy | None = None
     """Also save, and keep, the checkpoint of the best evaluation."""
+    copy_bytes: Annotated[int, Field(ge=0)] | None = None
+    """The most bytes of tables that a save copies to host memory, so that training continues while they are written;
+    other tables are written first. Default: a quarter of the free memory for tables on a GPU, else 32 MB."""
 
     @model_validator(mode="after")
     def _check(self) -> Checkpoint:

@@ -72,6 +72,7 @@ class Evaluator:
         ``log`` receives a line every ``evaluate.log_every_steps`` batches. Raises `EvaluationInterrupted` where
         ``interrupted`` returns True.
         """
+        state = self.program.flushed(state)
         optimizer = averaged(state.optimizer) if self._use_ema else state.optimizer
         device, host = self.scores.init(), self.scores.init_host()
         counts = self._histograms.init()
@@ -84,9 +85,8 @@ class Evaluator:
                 if not self._checked:
                     self.program.check(state, prepared.feed, self.scores)
                     self._checked = True
-                device, counts, total, arrays = self._update(
-                    device, counts, total, optimizer, state.rest, prepared.feed
-                )
+                reading = self.program.reading(optimizer, prepared)
+                device, counts, total, arrays = self._update(device, counts, total, reading, state.rest, prepared.feed)
                 host = self.scores.update_host(host, arrays, prepared.keys)
                 examples += prepared.feed.size
                 if log is not None and self._every is not None and count % self._every == 0:

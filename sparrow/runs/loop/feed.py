@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -26,6 +27,7 @@ from sparrow.data import (
 )
 from sparrow.embedding import (
     Embedder,
+    HostTables,
     Jagged,
     Learned,
     NewRows,
@@ -135,6 +137,7 @@ class Prepared(NamedTuple):
       counted: the number of lookups of each row, where counted.
       new: rows of dynamic tables that start fresh with it, by table.
       restarted: the numbers of these rows, on the host.
+      rows: rows of tables in host memory that the batch reads, by stack, for evaluation and prediction.
     """
 
     feed: Feed
@@ -143,6 +146,7 @@ class Prepared(NamedTuple):
     counted: Counted | None = None
     new: dict[str, NewRows] = {}
     restarted: dict[str, npt.NDArray[np.int32]] = {}
+    rows: dict[str, jax.Array] = {}
 
 
 class RowsOf(NamedTuple):
@@ -192,8 +196,12 @@ class Preparer(Prepare[Prepared]):
         tasks: Mapping[str, Task],
         traffic: Traffic | None = None,
         rows_of: RowsOf | None = None,
+        host: HostTables | None = None,
+        train: bool = False,
     ) -> None:
+        """Take the tables in host memory, if any. ``train``: their rows come later, and batches stay on the host."""
         self._rows_of = rows_of
+        self._host, self._waits = host, host is not None and train
         self.embedder, self._assembly, self._traffic = embedder, assembly, traffic
         self.ids_of, self._alike = assembly.ids_of, assembly.alike
         self.sizes = Sizes()
@@ -216,11 +224,13 @@ class Preparer(Prepare[Prepared]):
             if not recipe.fill(rows, buffer):
                 return None
         with self.stages.timed(COPY):
-            on_device = self._buffers.put(buffer, recipe.words)
-        return Prepared(Feed(on_device, recipe.layout, recipe.rows), {}, self.sizes.learned)
+            sent: Any = buffer[: recipe.words] if self._waits else self._buffers.put(buffer, recipe.words)
+        return Prepared(Feed(sent, recipe.layout, recipe.rows), {}, self.sizes.learned)
 
     def _recipe(self, rows: Block) -> Recipe | None:
         if self._traffic is not None or self._rows_of is not None or self._classes or self._keys:
+            return None
+        if self._host is not None and not self._waits:
             return None
         key = id(rows.layout), len(rows)
         if key not in self._recipes:
@@ -270,19 +280,34 @@ class Preparer(Prepare[Prepared]):
             packed = measured.ids.pack(measured.room, arena.empty)
             routed = measured.ids if isinstance(measured.ids, RoutedBatch) else packed
             counted = None if self._traffic is None else self._traffic.sample(routed)
+            rows = {}
+            if self._host is not None:
+                packed = dataclasses.replace(packed, planned=True)  # rows are on the device before anything looks
+                if not self._waits:
+                    held = {name: np.asarray(packed.lookups[name].ids) for name in self._host.stacks}
+                    rows = {name: self._host.read(name, ids) for name, ids in held.items()}
         with self.stages.timed(COPY):
             sequences = {
                 name: _with_room(held, measured.room[room_name(name)]) for name, held in measured.sequences.items()
             }
-            if measured.split is None:
+            if self._waits:
+                buffer, layout = arena.join(Parts(packed, numbers, columns, sequences))
+                feed = Feed(buffer, layout, len(batch))
+            elif measured.split is None:
                 feed = Feed.of(self._buffers, arena, Parts(packed, numbers, columns, sequences), len(batch))
             else:
                 numbers, columns = placed(self.embedder, jax.tree.map(words, (numbers, columns)))
                 sequences = self.embedder.on_its_devices(sequences)
                 feed = Feed(Parts(packed, numbers, columns, sequences), measured.split, len(batch))
-            new: dict[str, NewRows] = jax.device_put(measured.new)
+            new: dict[str, NewRows] = measured.new if self._waits else jax.device_put(measured.new)
         restarted: Any = {table: of_table.rows for table, of_table in measured.new.items()}
-        return Prepared(feed, batch.keys, measured.learned, counted, new, restarted)
+        return Prepared(feed, batch.keys, measured.learned, counted, new, restarted, rows)
+
+    def send(self, prepared: Prepared, new: dict[str, NewRows]) -> Prepared:
+        """Start the copy of a batch that stayed on the host, with its fresh rows."""
+        feed = prepared.feed
+        sent = self._buffers.put(feed.buffer, len(feed.buffer))
+        return prepared._replace(feed=Feed(sent, feed.layout, feed.size), new=jax.device_put(new))
 
     def _item_ids(self, batch: Batch, drawn: Batch) -> dict[str, npt.NDArray[np.int32]]:
         if batch.takes_part is not None:

@@ -34,6 +34,8 @@ class Growing:
     def __init__(self, program: Program) -> None:
         self._embedder: Embedder = program.embedder
         self._vocabularies: Vocabularies | None = program.vocabularies
+        self._host = program.host
+        self._in_host = set() if program.host is None else set(program.host.tables)
         self._keeps = program.config.train.non_finite == "stop"
 
     def admit(
@@ -51,10 +53,16 @@ class Growing:
             state = _with(state, self._embedder.admit(embedding, batch, when=go)[0])
         return state, tuple(kept)
 
-    def give_back(self, state: TrainState, overwritten: Sequence[Overwritten]) -> TrainState:
-        """Return the state before `admit`. The state is donated."""
+    def give_back(self, state: TrainState, overwritten: Sequence[Overwritten], made: int) -> TrainState:
+        """Return the state before `admit`, of the step after ``made`` others of this session. The state is donated."""
         for batch, held in reversed(overwritten):
-            state = _with(state, self._embedder.give_back(state.optimizer.embedding, batch, held))
+            embedding = state.optimizer.embedding
+            on_device = {name: new for name, new in batch.new.items() if name not in self._in_host}
+            if self._host is not None and len(on_device) < len(batch.new):
+                moved = {name: new for name, new in batch.new.items() if name in self._in_host}
+                self._host.give_back(embedding, moved, held, made)
+            if on_device:
+                state = _with(state, self._embedder.give_back(embedding, _only(on_device), held))
         return state
 
     def at(self, step: int) -> contextlib.AbstractContextManager[None]:

@@ -25,8 +25,11 @@ class NonFinite(RunError):
     """A run that was stopped by a loss or gradient that is not finite. The state is the one of the previous step."""
 
 
-def culprit(program: Program, state: TrainState, bad: Started) -> str:
-    """Return a line for the step and the batch, and one for each of their values that is not finite."""
+def culprit(program: Program, state: TrainState, bad: Started, made: int) -> str:
+    """Return a line for the step and the batch, and one for each of their values that is not finite.
+
+    ``made``: steps of this session before it.
+    """
     loss, position = float(bad.report.loss), bad.position
     what = f"the loss is {loss}" if not np.isfinite(loss) else "a gradient is not finite"
     batches = f"batch {position['batches'] + 1}"
@@ -35,7 +38,7 @@ def culprit(program: Program, state: TrainState, bad: Started) -> str:
     where = f"epoch {position['epoch']}, from row {position['row']} of chunk {position['chunk']}"
     lines = [f"step {bad.step}: {what}; it was computed from {batches} of the data ({where})"]
     for feed in bad.feeds:
-        lines += _sources(program, state, feed)
+        lines += _sources(program, *program.as_of(state, feed, made))
     return "\n".join(dict.fromkeys(lines))
 
 
@@ -69,7 +72,7 @@ def _tables(program: Program, state: TrainState, feed: Feed) -> Iterator[str]:
         if embedder.shards is not None and embedder.shards.processes > 1:  # no process can hold the table
             yield f"feature '{name}' is not finite in {_some(rows, feed.size)}: its table, or the weights of its ids"
             continue
-        broken = np.flatnonzero(~np.asarray(_finite_rows(embedder.table(embedding, tables[name]))))
+        broken = _broken_rows(program, embedding, tables[name])
         if len(broken):
             cause = f"table '{tables[name]}' is not finite in {_some(broken, None)}"
         else:
@@ -104,6 +107,14 @@ def _rows(array: Any) -> Any:
     if not jnp.issubdtype(array.dtype, jnp.floating):
         return np.array([], np.int64)
     return np.flatnonzero(~np.isfinite(array.astype(np.float32)).reshape(len(array), -1).all(axis=1))
+
+
+def _broken_rows(program: Program, embedding: Any, table: str) -> Any:
+    if program.host is not None and table in program.host.tables:
+        array, size = program.host.array(table), 1 << 16
+        parts = [array[at : at + size].astype(np.float32) for at in range(0, len(array), size)]
+        return np.flatnonzero(np.concatenate([~np.isfinite(part).all(axis=1) for part in parts]))
+    return np.flatnonzero(~np.asarray(_finite_rows(program.embedder.table(embedding, table))))
 
 
 @jax.jit

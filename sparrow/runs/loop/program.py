@@ -5,23 +5,28 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from sparrow.config import Assembly, Config, ConfigError, Problem, assemble, need, optimizer
-from sparrow.embedding import Embedder, Vocabularies
+from sparrow.embedding import Embedder, HostTables, Swap, Vocabularies
 from sparrow.losses import pareto_weights
 from sparrow.models import Complete, Functional, Inputs, NumberEmbeddings, functional
 from sparrow.optimizer import Optimizer, OptimizerState, cast
 from sparrow.registry import nearest
-from sparrow.runs.loop.feed import Feed, Preparer, RowsOf
+from sparrow.runs.loop.feed import Feed, Prepared, Preparer, RowsOf
 from sparrow.runs.loop.on_mesh import mesh_of
 from sparrow.runs.loop.room import refuse_large_layers, refuse_large_tables
 from sparrow.runs.recorded.traffic import Traffic
 from sparrow.tasks import Scores, States, total_loss
+
+LOOKAHEAD: Final = 8
+"""Steps that the plan of a cache sees before the oldest is prepared: more than are prepared and in flight, so that rows
+are seldom needed again before they are home."""
 
 
 @jax.tree_util.register_dataclass
@@ -52,6 +57,7 @@ class Program:
       apply: the model.
       fresh: parameters and rest of the model before the first step.
       vocabularies: the ids of dynamic tables, which training changes; None where there are none.
+      host: the tables in host memory, which training changes; None where there are none.
     """
 
     config: Config
@@ -61,6 +67,7 @@ class Program:
     apply: Functional
     fresh: tuple[Any, Any]
     vocabularies: Vocabularies | None = None
+    host: HostTables | None = None
 
     @classmethod
     def of(cls, config: Config) -> Program:
@@ -106,7 +113,8 @@ class Program:
             raise ConfigError([Problem(("train", "dense_optimizer"), str(error))]) from None
         grows = any(table.dynamic is not None for table in embedder.tables.values())
         vocabularies = embedder.vocabularies(accumulate=config.train.accumulate) if grows else None
-        return cls(config, assembly, embedder, trainer, apply, (params, rest), vocabularies)
+        host = embedder.host_tables(lookahead=LOOKAHEAD) if embedder.host_names else None
+        return cls(config, assembly, embedder, trainer, apply, (params, rest), vocabularies, host)
 
     def preparer(self, traffic: Traffic | None = None, *, train: bool = False) -> Preparer:
         """Return the work of a pipeline's thread on each batch. Each pipeline has its own, with its own sizes.
@@ -114,7 +122,7 @@ class Program:
         ``train``: whether new ids of dynamic tables get rows.
         """
         ids = None if self.vocabularies is None else RowsOf(self.vocabularies, train)
-        return Preparer(self.embedder, self.assembly, self.config.tasks, traffic, ids)
+        return Preparer(self.embedder, self.assembly, self.config.tasks, traffic, ids, self.host, train)
 
     @functools.cached_property
     def train_scores(self) -> Scores:
@@ -129,10 +137,58 @@ class Program:
         others = self.embedder.on_its_devices((rest, self.train_scores.init()))
         return TrainState(self.optimizer.init(embedding, params), *others)
 
-    def allocated(self) -> TrainState:
-        """Return `init`, or raise `ConfigError` with the numbers where the memory cannot hold it."""
+    def allocated(self, *, draw: bool = True) -> TrainState:
+        """Return `init`, or raise `ConfigError` with the numbers where the memory cannot hold it.
+
+        ``draw``: whether tables in host memory get their first values, or none.
+        """
         refuse_large_tables(self.embedder)
+        if self.host is not None:
+            try:
+                self.host.start()
+                if draw:
+                    self.host.draw(jax.random.key(self.config.train.seed))
+            except ValueError as error:
+                raise ConfigError([Problem(("model", "tables"), str(error))]) from None
         return self.init()
+
+    def flushed(self, state: TrainState) -> TrainState:
+        """Bring host memory up to date with a state, and return it."""
+        if self.host is not None:
+            self.host.flush(state.optimizer.embedding)
+        return state
+
+    def advanced(self, state: TrainState, swap: Swap | None) -> TrainState:
+        """Return the state with the rows of the next step on the device. It is donated."""
+        if self.host is None or swap is None:
+            return state
+        embedding = self.host.advance(state.optimizer.embedding, swap)
+        return dataclasses.replace(state, optimizer=dataclasses.replace(state.optimizer, embedding=embedding))
+
+    def as_of(self, state: TrainState, feed: Feed, step: int) -> tuple[TrainState, Feed]:
+        """Return state and batch to look at a step that was made: later steps may have moved its rows.
+
+        ``step``: the number of the step in this session, from 0 on.
+        """
+        if self.host is None:
+            return state, feed
+        self.flushed(state)
+        embedding, lookups = state.optimizer.embedding, dict(feed.packed.lookups)
+        tables = dict(embedding.tables)
+        for name in self.host.stacks:
+            ids = self.host.rows_at(name, np.array(lookups[name].ids), step)
+            tables[name] = self.host.read(name, ids)
+            lookups[name] = dataclasses.replace(lookups[name], ids=jnp.asarray(ids))
+        embedding = dataclasses.replace(embedding, tables=tables)
+        state = dataclasses.replace(state, optimizer=dataclasses.replace(state.optimizer, embedding=embedding))
+        return state, feed.with_parts(packed=dataclasses.replace(feed.packed, lookups=lookups))
+
+    def reading(self, state: OptimizerState, prepared: Prepared) -> OptimizerState:
+        """Return the state with the rows of a batch of evaluation or prediction instead of tables in host memory."""
+        if not prepared.rows:
+            return state
+        tables = {**state.embedding.tables, **prepared.rows}
+        return dataclasses.replace(state, embedding=dataclasses.replace(state.embedding, tables=tables))
 
     def loss(self, params: Any, acts: Any, rest: Any, feed: Feed) -> tuple[jax.Array, tuple[Any, ...]]:
         """Return the total loss of a batch, its terms by task, the model's outputs, and its new rest."""

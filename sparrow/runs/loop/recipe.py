@@ -85,7 +85,7 @@ def recipe(preparer: Preparer, rows: Block) -> Recipe | None:
     size, width, at = len(rows), rows.layout.width, 0
     made: dict[Any, tuple[Packing, Any]] = {}
     lookups, groups, where = {}, [], {}
-    for stack in embedder.stacks:
+    for stack in embedder.logical_stacks:
         tables = {table.name for table in stack.tables}
         members = [feature for feature in embedder.features if feature.table_spec.name in tables]
         fields = [
@@ -95,7 +95,7 @@ def recipe(preparer: Preparer, rows: Block) -> Recipe | None:
             )
             for m in members
         ]
-        alike = (stack.num_rows, *fields)
+        alike = (stack.name if stack.in_host else stack.num_rows, *fields)
         if alike not in made:
             leaf = jax.ShapeDtypeStruct((size * len(members),), np.int32)  # type: ignore[no-untyped-call]
             made[alike] = Packing(np.array(fields, np.int64), len(members), stack.num_rows, at), leaf

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import itertools
 import os
 import signal
 import time
@@ -20,6 +19,7 @@ from sparrow import processes
 from sparrow.config import Config, train_pipeline
 from sparrow.data import DataError, Pipeline, WaitInterrupted
 from sparrow.runs.errors import Elsewhere, FolderError, Interrupted
+from sparrow.runs.loop.caches import CacheWork
 from sparrow.runs.loop.clock import Clock
 from sparrow.runs.loop.endings import ending, in_one_line
 from sparrow.runs.loop.evaluation import EvaluationInterrupted, Evaluator
@@ -34,6 +34,7 @@ from sparrow.runs.loop.program import Program, TrainState
 from sparrow.runs.loop.progress import Best, Progress
 from sparrow.runs.loop.rates import Rates
 from sparrow.runs.loop.signals import StopRequest
+from sparrow.runs.loop.staging import Taken, steps_of
 from sparrow.runs.loop.step import Report, train_step
 from sparrow.runs.loop.stopping import Watch, check_metric, is_better
 from sparrow.runs.loop.together import Requests, Together, batches_of
@@ -216,6 +217,7 @@ class _Loop:
         self.step = train_step(program, log.line)
         self.clock = Clock()
         self.waiting = Waiting(pipeline)
+        self.caches = CacheWork(program.host)
         pipeline.is_idle = lambda: self.in_flight.is_empty
         pipeline.interrupted = lambda: self.stop.received is not None
 
@@ -246,15 +248,14 @@ class _Loop:
         if self.watch.is_over or (self.progress.evaluation_due and self._stops_after_evaluation()):
             return
         for taken in self._groups():
-            epoch = self.pipeline.epochs_begun
-            if epoch > self.progress.epoch:
-                self._note(epoch=epoch)
-                if self._stops_at_pause(epochs=epoch):
+            if taken.epoch > self.progress.epoch:
+                self._note(epoch=taken.epoch)
+                if self._stops_at_pause(epochs=taken.epoch):
                     return
             if self.steps == self.began_at:
-                self.program.check(self.state, taken[0].feed, self.program.train_scores)
+                self.program.check(self.state, taken.batches[0].feed, self.program.train_scores)
                 if self.evaluator is not None:
-                    self.program.check(self.state, taken[0].feed, self.evaluator.scores)
+                    self.program.check(self.state, taken.batches[0].feed, self.evaluator.scores)
             self._step(taken)
             if self.recorder.prepare.unvarying.is_due:
                 self._warn()
@@ -265,14 +266,15 @@ class _Loop:
             if self._stops_at_pause(steps=self.steps):
                 return
 
-    def _step(self, taken: tuple[Prepared, ...]) -> None:
-        before, feeds = self.progress, tuple(prepared.feed for prepared in taken)
-        self.recorder.took(taken)
-        self.sizes.took(taken)
+    def _step(self, taken: Taken) -> None:
+        before, feeds = self.progress, tuple(prepared.feed for prepared in taken.batches)
+        self.recorder.took(taken.batches)
+        self.sizes.took(taken.batches)
         go = None if self.report is None else self.report.go
-        self.state, overwritten = self.growing.admit(self.state, taken, go)
+        self.state = self.program.advanced(self.state, taken.swap)
+        self.state, overwritten = self.growing.admit(self.state, taken.batches, go)
         self.state, self.report = self.step(self.state, feeds, go)
-        self._note(steps=before.steps + 1, position=self.pipeline.position(), evaluation_due=False)
+        self._note(steps=before.steps + 1, position=taken.position, evaluation_due=False)
         self.clock.count(sum(feed.size for feed in feeds))
         self.log.advance()
         started = Started(self.steps, feeds, before.position, before.epoch, self.report, overwritten)
@@ -283,13 +285,14 @@ class _Loop:
             self.clock.restart()
             self.waiting.restart()
 
-    def _groups(self) -> Iterator[tuple[Prepared, ...]]:
-        """Return the micro-batches of each optimizer step; the last step of the data may have fewer."""
-        accumulate, steps = self.config.train.accumulate, self.config.train.steps
-        with contextlib.closing(iter(self.pipeline)) as batches:  # type: ignore[type-var]
-            while steps is None or self.steps < steps:
+    def _groups(self) -> Iterator[Taken]:
+        """Return the micro-batches of each optimizer step."""
+        steps = self.config.train.steps
+        left = None if steps is None else max(steps - self.steps, 0)
+        with contextlib.closing(steps_of(self.program, self.pipeline, left)) as groups:
+            while True:
                 try:
-                    taken = list(itertools.islice(batches, accumulate))
+                    group = next(groups, None)
                 except WaitInterrupted:
                     self._leave_if_asked()
                     return
@@ -297,9 +300,10 @@ class _Loop:
                     raise
                 except (OSError, RuntimeError, MemoryError) as error:  # a failure of a file system or a library
                     raise DataError(f"reading the data failed: {error}") from error
-                if not taken:
+                if group is None:
                     return
-                yield tuple(taken)
+                yield group
+                del group
 
     def _stops_at_pause(self, *, steps: int | None = None, epochs: int | None = None) -> bool:
         """Evaluate and save between two steps where due, and return whether to stop."""
@@ -334,8 +338,9 @@ class _Loop:
         if bad is None:
             return
         self._note(steps=bad.step - 1, position=bad.position, epoch=bad.epoch)
-        why = culprit(self.program, self.state, bad)
-        self.state = self.growing.give_back(self.state, bad.overwritten)
+        made = bad.step - self.began_at - 1
+        why = culprit(self.program, self.state, bad, made)
+        self.state = self.growing.give_back(self.state, bad.overwritten, made)
         raise NonFinite(why)
 
     def _show(self) -> None:
@@ -360,7 +365,7 @@ class _Loop:
         if "parameter" in summaries:
             params = jax.device_get(named_leaves(self.state.optimizer.params))
             histograms |= {f"parameter/{path}": x for path, x in params.items()}
-        self.log.report("train", self.steps, values | speed | memory(), histograms)
+        self.log.report("train", self.steps, values | speed | self.caches.lap() | memory(), histograms)
 
     def _warn(self) -> None:
         for line in self.recorder.prepare.unvarying.warnings():
@@ -408,6 +413,7 @@ class _Loop:
 
     def _finish(self) -> Trained:
         self._settle()
+        self.program.flushed(self.state)
         self.growing.return_to(self.steps)
         self.clock.stop()
         if self.report is None:

@@ -79,11 +79,13 @@ class Saver:
             "versions": versions(),
             "machine": machine(self._program.embedder),
         }
-        tables = rows_of(self._program.embedder, state.optimizer.embedding)
+        state = self._program.flushed(state)
+        tables = rows_of(self._program.embedder, state.optimizer.embedding, self._program.host)
         arrays = arrays_of(state, self._extras)
         if processes.is_first():
             self._folder.written.add([f"checkpoints/{progress.steps}"])
-        return self._checkpoints.save(progress.steps, tables, arrays, about)
+        room = self._program.config.train.checkpoint.copy_bytes
+        return self._checkpoints.save(progress.steps, tables, arrays, about, room)
 
     def wait(self) -> None:
         """Wait until the last checkpoint is complete."""

@@ -6,16 +6,14 @@
 //
 // Batches are mapped ahead of the steps that take them. Each one keeps a journal of all values that it overwrote, in
 // order: walking journals swaps the values, so that the map goes back to any step in them, and forward again.
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <deque>
-#include <new>
 #include <utility>
 #include <vector>
 
 #include "hash.h"
+#include "memory.h"
 
 namespace sparrow {
 
@@ -27,31 +25,6 @@ struct Entry {
   uint64_t id;
   int32_t value;  // 0: no entry; above 0: the row + 1; below 0: a waiting id, seen -value times
   int32_t last;   // the step in which it was last seen; of a waiting id, its place in the queue
-};
-
-// Zeroed memory in large pages, which takes room as it is used.
-template <class T>
-class Memory {
- public:
-  explicit Memory(size_t count) {
-    constexpr size_t page = size_t{2} << 20;
-    bytes_ = std::max((count * sizeof(T) + page - 1) / page, size_t{1}) * page;
-    void* at = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (at == MAP_FAILED) throw std::bad_alloc();
-#ifdef MADV_HUGEPAGE
-    if (bytes_ > 8 * page) madvise(at, bytes_, MADV_HUGEPAGE);
-#endif
-    at_ = static_cast<T*>(at);
-  }
-  ~Memory() { munmap(at_, bytes_); }
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
-  T& operator[](size_t index) { return at_[index]; }
-  const T& operator[](size_t index) const { return at_[index]; }
-
- private:
-  T* at_;
-  size_t bytes_;
 };
 
 struct Numbers {

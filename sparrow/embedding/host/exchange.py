@@ -1,0 +1,59 @@
+"""Rows that leave the device and rows that come: two small programs besides the step, for few sizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import numpy.typing as npt
+
+from sparrow.embedding.sizes import size_class
+
+Arrays = dict[str, jax.Array]
+AN_OCTAVE = 8
+"""Sizes per power of two."""
+SPARE, LEAST = 1.06, 0.7
+"""The size of a transfer over its rows when it is chosen, and the least share of it that rows must fill."""
+
+
+class Room:
+    """The size of transfers, which follows the number of rows slowly: a few compiled programs serve all steps.
+
+    >>> room = Room()
+    >>> [room.fit(count) for count in (1000, 1020, 900, 1100, 600)]
+    [1152, 1152, 1152, 1152, 640]
+    """
+
+    def __init__(self) -> None:
+        self._size = 0
+
+    def fit(self, count: int) -> int:
+        """Return the size for ``count`` rows."""
+        if not LEAST * self._size <= count <= self._size:
+            self._size = size_class(int(SPARE * count), AN_OCTAVE)
+        return self._size
+
+
+def padded(slots: npt.NDArray[np.int32], num_slots: int, size: int) -> npt.NDArray[np.int32]:
+    """Return the slots, padded to ``size`` with numbers past the last slot, each of them once."""
+    made = np.arange(num_slots - len(slots), num_slots - len(slots) + size, dtype=np.int64)
+    made[: len(slots)] = slots
+    return made.astype(np.int32)
+
+
+@jax.jit
+def take(arrays: Arrays, at: jax.Array) -> Arrays:
+    """Return the values at slots; any values for padding."""
+    return {name: array.at[at].get(mode="clip") for name, array in arrays.items()}
+
+
+def _put(arrays: Arrays, at: jax.Array, values: Any) -> Arrays:
+    return {
+        name: array.at[at].set(values[name], mode="drop", unique_indices=True) if name in values else array
+        for name, array in arrays.items()
+    }
+
+
+put = jax.jit(_put, donate_argnums=0)
+"""``put(arrays, at, values)``: the arrays, donated, with the values at slots; padding is dropped."""

@@ -1,0 +1,154 @@
+"""`HostRows`: the rows and slots of one logical stack in host memory, or in a scratch file."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from sparrow.embedding.host import compiled
+from sparrow.embedding.host.planner import Ids, parts
+from sparrow.embedding.host.workers import Workers
+from sparrow.embedding.sharding.first_values import first_values
+from sparrow.embedding.stacking import Stack
+from sparrow.kernels.feed import library
+
+Array = npt.NDArray[Any]
+TABLE: Final = ""
+"""The name of the table among its slots."""
+BLOCK: Final = 1 << 18
+"""Values that are drawn at a time, at least."""
+
+
+class HostRows:
+    """Arrays by name: the table under "", and its slots."""
+
+    def __init__(self, stack: Stack, workers: Workers) -> None:
+        """Reserve the memory, or raise ValueError where there is no room."""
+        self.stack, self._workers = stack, workers
+        shapes: dict[str, tuple[tuple[int, ...], Any]] = {TABLE: ((stack.num_rows, stack.dim), stack.step.dtype)}
+        if not stack.frozen:
+            shapes |= {name: (stack.slot_shape(layout), jnp.float32) for name, layout in stack.step.slots}
+        memory = stack.tables[0].memory
+        path = None if memory is None else memory.path
+        need = sum(math.prod(shape) * jnp.dtype(dtype).itemsize for shape, dtype in shapes.values())
+        _refuse_if_large(stack, need, path)
+        self.arrays: dict[str, Array] = {
+            name: _allocated(stack, shape, jnp.dtype(dtype), path) for name, (shape, dtype) in shapes.items()
+        }
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of rows and slots."""
+        return sum(array.nbytes for array in self.arrays.values())
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row with its slots."""
+        return self.nbytes // self.stack.num_rows
+
+    def init(self, key: jax.Array) -> None:
+        """Set the first values, as `TableSpec.initial_values` draws them, block by block; slots to their start."""
+        table, read = self.arrays[TABLE], first_values(self.stack, key)
+        size = max(BLOCK // self.stack.dim, 1)
+        for first in range(0, len(table), size):
+            last = min(first + size, len(table))
+            table[first:last] = read(first, last)
+        for name, array in self.arrays.items():
+            if name != TABLE:
+                for spec in self.stack.tables:
+                    array[self.stack.rows_of(spec.name)] = spec.optimizer.slot_init(name)
+
+    def gather(self, name: str, rows: Ids, out: Array) -> None:
+        """Copy the values of rows to the beginning of ``out``."""
+        array, loaded = self.arrays[name], library()
+
+        def one(part: range) -> None:
+            own = rows[part.start : part.stop]
+            if loaded is None:
+                np.take(array, own, axis=0, out=out[part.start : part.stop])
+            else:
+                compiled.gather(loaded, array, own, out[part.start : part.stop])
+
+        self._workers.each(one, self._parts(array, len(rows)))
+
+    def scatter(self, name: str, rows: Ids, values: Array) -> None:
+        """Overwrite rows, each of them once."""
+        array, loaded = self.arrays[name], library()
+        values = np.ascontiguousarray(values[: len(rows)], array.dtype)
+
+        def one(part: range) -> None:
+            own = rows[part.start : part.stop]
+            if loaded is None:
+                array[own] = values[part.start : part.stop]
+            else:
+                compiled.scatter(loaded, array, own, values[part.start : part.stop])
+
+        self._workers.each(one, self._parts(array, len(rows)))
+
+    def _parts(self, array: Array, count: int) -> Any:
+        """Return parts of the rows that are worth a thread."""
+        size = max((1 << 20) // max(array.nbytes // len(array), 1), 1)
+        return parts(count, min(self._workers.threads, -(-count // size)))
+
+
+def free_memory() -> int | None:
+    """Return the bytes of host memory that are free; None: not known."""
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        return None
+    return None
+
+
+def _refuse_if_large(stack: Stack, need: int, path: str | None) -> None:
+    names = ", ".join(table.name for table in stack.tables[:3]) + ", ..." * (len(stack.tables) > 3)
+    if path is None:
+        free, where, hint = free_memory(), "host memory", "memory.path keeps them on disk"
+    else:
+        try:
+            Path(path).mkdir(parents=True, exist_ok=True)
+            free, where, hint = shutil.disk_usage(path).free, path, "give memory.path a larger disk"
+        except OSError as error:
+            raise ValueError(f"the tables {names} cannot be kept in {path}: {error.strerror or error}") from None
+    if free is not None and need > free:
+        raise ValueError(
+            f"the tables {names} need {need / 1e9:.3g} GB of {where} with their slots, and {free / 1e9:.3g} GB are "
+            f"free; {hint}"
+        )
+
+
+def _allocated(stack: Stack, shape: tuple[int, ...], dtype: np.dtype[Any], path: str | None) -> Array:
+    if path is None:
+        try:
+            return np.zeros(shape, dtype)
+        except MemoryError:
+            raise ValueError(f"there is no host memory for table '{stack.tables[0].name}'") from None
+    size = max(math.prod(shape) * dtype.itemsize, 1)
+    try:
+        descriptor, file = tempfile.mkstemp(prefix="sparrow-table-", suffix=".rows", dir=path)
+        try:
+            os.unlink(file)  # the space is free again when the process ends, however it does
+            os.posix_fallocate(descriptor, 0, size)
+            with os.fdopen(os.dup(descriptor), "r+b") as opened:
+                return (
+                    np.memmap(opened, np.uint8, "r+", shape=(size,))[: math.prod(shape) * dtype.itemsize]
+                    .view(dtype)
+                    .reshape(shape)
+                )
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise ValueError(
+            f"table '{stack.tables[0].name}' cannot be kept in {path}: {error.strerror or error}"
+        ) from None

@@ -1,0 +1,224 @@
+// The plan of a cache: which rows of a stack's tables are on the device, and which leave when others come.
+//
+// Batches are seen ahead of the steps that take them. `see` marks the rows of a step as it enters the window; `admit`,
+// some steps later, gives slots to the rows of the oldest step. It frees slots by a clock over counts of use, among
+// rows that no step of the window needs. Where the window does not fit, rows of its latest steps leave early. Slots of
+// a table are never given to another one. plain.py holds the same rules in NumPy.
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <new>
+#include <vector>
+
+#include "memory.h"
+
+namespace sparrow {
+
+constexpr int kFetched = 24;  // entries that are fetched early
+constexpr uint8_t kMostCounted = 7;
+constexpr int64_t kRounds = 5;  // after four rounds of the hand all counts are 0
+
+struct Where {
+  int32_t place;  // above 0: the slot + 1; 0: never on the device; below 0: left before step -place - 1
+  int32_t last;   // 1 + the last step seen so far that needs it; 0: none
+};
+
+struct Moves {
+  std::vector<int32_t> in_rows, in_slots, out_rows, out_slots;
+};
+
+struct Seen {
+  int32_t step;
+  std::vector<std::vector<int32_t>> rows;  // by table: each row once, in the order met
+};
+
+class CachePlan {
+ public:
+  CachePlan(int64_t tables, const int64_t* rows, const int64_t* slots)
+      : first_row_(rows, rows + tables + 1), first_slot_(slots, slots + tables + 1), map_(rows[tables]),
+        row_of_(slots[tables]), count_(slots[tables]), next_(slots, slots + tables), hand_(slots, slots + tables),
+        moves_(tables) {}
+
+  void begin(int32_t step) { window_.push_back({step, std::vector<std::vector<int32_t>>(moves_.size())}); }
+
+  // Marks the rows of the newest step that belong to tables [begin, end).
+  void see(const int32_t* ids, int64_t count, int64_t begin, int64_t end) {
+    Seen& seen = window_.back();
+    const int32_t mark = seen.step + 1;
+    const uint32_t low = first_row_[begin], rows = first_row_[end] - first_row_[begin];
+    const int64_t* starts = first_row_.data();
+    for (int64_t i = 0; i < count; ++i) {
+      if (i + kFetched < count) {
+        const uint32_t ahead = uint32_t(ids[i + kFetched]);
+        if (ahead - low < rows) __builtin_prefetch(&map_[ahead], 1);
+      }
+      const uint32_t row = uint32_t(ids[i]);
+      if (row - low >= rows || map_[row].last == mark) continue;
+      map_[row].last = mark;
+      const int64_t table = end - begin == 1 ? begin : std::upper_bound(starts + begin, starts + end, row) - starts - 1;
+      seen.rows[table].push_back(int32_t(row));
+    }
+  }
+
+  int64_t needed(int64_t table) const { return window_.back().rows[table].size(); }
+
+  // Gives slots to the rows of the oldest step. numbers: rows that come, that leave, that leave early, and the last
+  // step at which one of the coming rows left, or -1. The step must fit.
+  void admit(int64_t table, int64_t* numbers) {
+    const std::vector<int32_t>& rows = window_.front().rows[table];
+    const int32_t step = window_.front().step;
+    const int64_t count = rows.size(), begin = first_slot_[table], end = first_slot_[table + 1];
+    Moves& made = moves_[table];
+    made = {};
+    int64_t after = -1;
+    for (int64_t i = 0; i < count; ++i) {
+      if (i + kFetched < count) __builtin_prefetch(&map_[rows[i + kFetched]], 1);
+      const int32_t place = map_[rows[i]].place;
+      if (place > 0) {
+        if (count_[place - 1] < kMostCounted) ++count_[place - 1];
+        continue;
+      }
+      made.in_rows.push_back(rows[i]);
+      if (place < 0) after = std::max<int64_t>(after, -int64_t(place) - 1);
+    }
+    const size_t wanted = made.in_rows.size();
+    made.in_slots.reserve(wanted);
+    while (made.in_slots.size() < wanted && next_[table] < end) give(made, int32_t(next_[table]++));
+    int64_t& hand = hand_[table];
+    const int64_t most = kRounds * (end - begin);
+    for (int64_t looked = 0; made.in_slots.size() < wanted && looked < most; ++looked) {
+      const int64_t slot = hand;
+      if (++hand == end) hand = begin;
+      if (slot + kFetched < end && count_[slot + kFetched] == 0) __builtin_prefetch(&map_[row_of_[slot + kFetched]]);
+      if (count_[slot] > 0) {
+        count_[slot] >>= 1;
+      } else if (map_[row_of_[slot]].last <= step) {
+        free(made, int32_t(slot), step);
+      }
+    }
+    const size_t in_time = made.out_rows.size();
+    if (made.in_slots.size() < wanted) free_early(made, rows, begin, end, step);
+    numbers[0] = wanted, numbers[1] = made.out_rows.size(), numbers[2] = made.out_rows.size() - in_time;
+    numbers[3] = after;
+  }
+
+  const Moves& moves(int64_t table) const { return moves_[table]; }
+  void end() { window_.pop_front(); }
+
+  void slots(int32_t* ids, int64_t count) const {
+    const uint32_t rows = first_row_.back();
+    const int32_t none = first_slot_.back();
+    for (int64_t i = 0; i < count; ++i) {
+      if (i + kFetched < count && uint32_t(ids[i + kFetched]) < rows) __builtin_prefetch(&map_[ids[i + kFetched]]);
+      ids[i] = uint32_t(ids[i]) < rows ? map_[ids[i]].place - 1 : none;
+    }
+  }
+
+ private:
+  // The next row that comes gets this slot.
+  void give(Moves& made, int32_t slot) {
+    const int32_t row = made.in_rows[made.in_slots.size()];
+    made.in_slots.push_back(slot);
+    map_[row].place = slot + 1;
+    row_of_[slot] = row;
+    count_[slot] = 0;
+  }
+
+  void free(Moves& made, int32_t slot, int32_t step) {
+    const int32_t row = row_of_[slot];
+    made.out_rows.push_back(row);
+    made.out_slots.push_back(slot);
+    map_[row].place = -1 - step;
+    give(made, slot);
+  }
+
+  // Rows that the step itself does not need, the latest first.
+  void free_early(Moves& made, const std::vector<int32_t>& rows, int64_t begin, int64_t end, int32_t step) {
+    std::vector<bool> stays(end - begin, false);
+    for (int32_t row : rows) {
+      if (map_[row].place > 0) stays[map_[row].place - 1 - begin] = true;
+    }
+    std::vector<int32_t> others;
+    for (int64_t slot = begin; slot < end; ++slot) {
+      if (!stays[slot - begin]) others.push_back(int32_t(slot));
+    }
+    std::stable_sort(others.begin(), others.end(), [this](int32_t a, int32_t b) {
+      return map_[row_of_[a]].last > map_[row_of_[b]].last;
+    });
+    for (size_t i = 0; made.in_slots.size() < made.in_rows.size(); ++i) free(made, others[i], step);
+  }
+
+  std::vector<int64_t> first_row_, first_slot_;
+  Memory<Where> map_;       // by row
+  Memory<int32_t> row_of_;  // by slot
+  Memory<uint8_t> count_;   // by slot: uses, halved whenever the hand comes by
+  std::vector<int64_t> next_, hand_;
+  std::deque<Seen> window_;
+  std::vector<Moves> moves_;
+};
+
+}  // namespace sparrow
+
+using sparrow::CachePlan;
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+int64_t sparrow_cache_plan_new(int64_t tables, const int64_t* rows, const int64_t* slots) {
+  try {
+    return reinterpret_cast<int64_t>(new CachePlan(tables, rows, slots));
+  } catch (const std::bad_alloc&) {
+    return 0;
+  }
+}
+
+void sparrow_cache_plan_free(CachePlan* plan) { delete plan; }
+
+void sparrow_cache_plan_begin(CachePlan* plan, int64_t step) { plan->begin(int32_t(step)); }
+
+void sparrow_cache_plan_see(CachePlan* plan, const int32_t* ids, int64_t count, int64_t begin, int64_t end) {
+  plan->see(ids, count, begin, end);
+}
+
+int64_t sparrow_cache_plan_needed(CachePlan* plan, int64_t table) { return plan->needed(table); }
+
+void sparrow_cache_plan_admit(CachePlan* plan, int64_t table, int64_t* numbers) { plan->admit(table, numbers); }
+
+void sparrow_cache_plan_moves(CachePlan* plan, int64_t table, int32_t* in_rows, int32_t* in_slots, int32_t* out_rows,
+                              int32_t* out_slots) {
+  const sparrow::Moves& made = plan->moves(table);
+  std::copy(made.in_rows.begin(), made.in_rows.end(), in_rows);
+  std::copy(made.in_slots.begin(), made.in_slots.end(), in_slots);
+  std::copy(made.out_rows.begin(), made.out_rows.end(), out_rows);
+  std::copy(made.out_slots.begin(), made.out_slots.end(), out_slots);
+}
+
+void sparrow_cache_plan_end(CachePlan* plan) { plan->end(); }
+
+void sparrow_cache_plan_slots(CachePlan* plan, int32_t* ids, int64_t count) { plan->slots(ids, count); }
+
+void sparrow_feed_gather_rows(const char* from, int64_t row_bytes, const int32_t* rows, int64_t count, char* to) {
+  constexpr int64_t ahead = 8;
+  for (int64_t i = 0; i < count; ++i) {
+    if (i + ahead < count) {
+      const char* next = from + int64_t(rows[i + ahead]) * row_bytes;
+      for (int64_t b = 0; b < row_bytes; b += 64) __builtin_prefetch(next + b);
+    }
+    std::memcpy(to + i * row_bytes, from + int64_t(rows[i]) * row_bytes, row_bytes);
+  }
+}
+
+void sparrow_feed_scatter_rows(char* to, int64_t row_bytes, const int32_t* rows, int64_t count, const char* from) {
+  constexpr int64_t ahead = 8;
+  for (int64_t i = 0; i < count; ++i) {
+    if (i + ahead < count) {
+      char* next = to + int64_t(rows[i + ahead]) * row_bytes;
+      for (int64_t b = 0; b < row_bytes; b += 64) __builtin_prefetch(next + b, 1);
+    }
+    std::memcpy(to + int64_t(rows[i]) * row_bytes, from + i * row_bytes, row_bytes);
+  }
+}
+
+}  // extern "C"
+#pragma GCC visibility pop
