@@ -29,6 +29,7 @@ _FULL = (
     *(11_938, 155, 4, 976, 14, 40_000_000, 40_000_000, 40_000_000, 590_152, 12_973, 108, 36),
 )
 ROWS = tuple(min(rows, CAP) for rows in _FULL)
+FEATURES = [f"feature{i}" for i in range(len(IDS))]  # as the stack holds them, so that their rows lie side by side
 RANK, CROSS_LAYERS = 512, 3
 WIDTH = (len(IDS) + 1) * DIM
 
@@ -40,7 +41,7 @@ def draw(batch: int, rng: np.random.Generator) -> list[np.ndarray]:
 
 def loss_fn(params: Any, acts: dict[str, jax.Array], dense: jax.Array, labels: jax.Array) -> jax.Array:
     bottom = mlp(params["bottom"], dense.astype(jnp.bfloat16), last_is_linear=False)
-    x0 = x = jnp.concatenate([bottom, *acts.values()], axis=1)  # (batch, WIDTH)
+    x0 = x = jnp.concatenate([bottom, *(acts[name] for name in FEATURES)], axis=1)  # (batch, WIDTH)
     for down, up, bias in params["cross"]:
         x = x0 * (x @ down @ up + bias) + x
     logits = mlp(params["top"], x, last_is_linear=True)[:, 0].astype(jnp.float32)
@@ -67,7 +68,9 @@ def jax_step(ids: list[np.ndarray], dense: np.ndarray, labels: np.ndarray) -> Ca
         sp.TableSpec(name=f"table{i}", vocabulary_size=rows, embedding_dim=DIM, optimizer=rule)
         for i, rows in enumerate(ROWS)
     ]
-    embedder = sp.Embedder([sp.FeatureSpec(name=f"feature{i}", table_spec=table) for i, table in enumerate(tables)])
+    embedder = sp.Embedder(
+        [sp.FeatureSpec(name=name, table_spec=table) for name, table in zip(FEATURES, tables, strict=True)]
+    )
     optimizer = sp.Optimizer(embedder, optax.adam(1e-3), precision="bfloat16")
 
     @functools.partial(jax.jit, donate_argnums=0)
@@ -76,7 +79,7 @@ def jax_step(ids: list[np.ndarray], dense: np.ndarray, labels: np.ndarray) -> Ca
         return state, info.loss
 
     state = optimizer.init(embedder.init(jax.random.key(0)), init_params(jax.random.key(1)))
-    inputs = embedder.pack({f"feature{i}": column for i, column in enumerate(ids)})
+    inputs = embedder.pack(dict(zip(FEATURES, ids, strict=True)))
     on_device = jax.device_put((inputs, dense, labels))
 
     def run() -> Any:

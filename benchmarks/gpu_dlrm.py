@@ -21,11 +21,13 @@ import optax
 from gpu_workloads import Workload, draw_ids
 
 import sparrow as sp
+from sparrow.kernels import pairwise_dots
 
 NUM_DENSE = 13
 BOTTOM = (512, 256, 128)
 TOP = (1024, 1024, 512, 256, 1)
 TABLES, ROWS, DIM = 26, 1_000_000, 128
+FEATURES = [f"feature{i}" for i in range(TABLES)]  # as the stack holds them, so that their rows need no copy
 VECTORS = TABLES + 1  # one of each table, and the bottom network's
 PAIRS = np.tril_indices(VECTORS, -1)
 NUM_PAIRS = len(PAIRS[0])
@@ -35,21 +37,6 @@ PAIR_OF[PAIRS] = PAIR_OF[PAIRS[::-1]] = np.arange(NUM_PAIRS)
 
 def workload(batch: int) -> Workload:
     return Workload(f"DLRM {batch}", TABLES, ROWS, DIM, batch, 1, 1.05)
-
-
-@jax.custom_vjp
-def pairwise_dots(vectors: jax.Array) -> jax.Array:
-    """(batch, pairs): the dot product of every pair of ``vectors`` (batch, vectors, dim)."""
-    return jnp.einsum("bid,bjd->bij", vectors, vectors)[:, *PAIRS]
-
-
-def _pairwise_dots_backward(vectors: jax.Array, grad: jax.Array) -> tuple[jax.Array]:
-    """One matrix product, of a symmetric matrix that is read from ``grad``; JAX would scatter, and make two."""
-    symmetric = jnp.pad(grad, ((0, 0), (0, 1)))[:, PAIR_OF]
-    return (jnp.einsum("bij,bjd->bid", symmetric, vectors),)
-
-
-pairwise_dots.defvjp(lambda vectors: (pairwise_dots(vectors), vectors), _pairwise_dots_backward)
 
 
 def mlp(layers: Any, x: jax.Array, last_is_linear: bool) -> jax.Array:
@@ -62,8 +49,8 @@ def mlp(layers: Any, x: jax.Array, last_is_linear: bool) -> jax.Array:
 
 def loss_fn(params: Any, acts: dict[str, jax.Array], dense: jax.Array, labels: jax.Array) -> jax.Array:
     bottom = mlp(params["bottom"], dense.astype(jnp.bfloat16), last_is_linear=False)  # (batch, dim)
-    vectors = jnp.concatenate([bottom, *acts.values()], axis=1).reshape(-1, VECTORS, DIM)
-    x = jnp.concatenate([bottom, pairwise_dots(vectors)], axis=1)
+    rows = jnp.concatenate([acts[name] for name in FEATURES], axis=1).reshape(-1, TABLES, DIM)
+    x = jnp.concatenate([bottom, pairwise_dots(bottom[:, None], rows)], axis=1)
     logits = mlp(params["top"], x, last_is_linear=True)[:, 0].astype(jnp.float32)
     return optax.sigmoid_binary_cross_entropy(logits, labels).mean()
 
@@ -80,13 +67,19 @@ def init_params(key: jax.Array) -> Any:
     return {"bottom": layers((NUM_DENSE, *BOTTOM)), "top": layers((NUM_PAIRS + DIM, *TOP))}
 
 
-def jax_step(batch: int, ids: np.ndarray, dense: np.ndarray, labels: np.ndarray) -> Callable[[], Any]:
-    """Return a function that enqueues one training step, state donated, and returns its loss."""
+def make_embedder(mesh: Any = None, **options: Any) -> sp.Embedder:
+    """Return the tables, on the devices of ``mesh`` where one is given."""
     rule = sp.rules.RowwiseAdagrad(learning_rate=0.01)
     tables = [
         sp.TableSpec(name=f"table{i}", vocabulary_size=ROWS, embedding_dim=DIM, optimizer=rule) for i in range(TABLES)
     ]
-    embedder = sp.Embedder([sp.FeatureSpec(name=f"feature{i}", table_spec=table) for i, table in enumerate(tables)])
+    features = [sp.FeatureSpec(name=name, table_spec=table) for name, table in zip(FEATURES, tables, strict=True)]
+    return sp.Embedder(features, mesh=mesh, **options)
+
+
+def jax_step(ids: np.ndarray, dense: np.ndarray, labels: np.ndarray, mesh: Any = None) -> Callable[[], Any]:
+    """Return a function that enqueues one training step, state donated, and returns its loss."""
+    embedder = make_embedder(mesh)
     optimizer = sp.Optimizer(embedder, optax.adam(1e-3), precision="bfloat16")
 
     @functools.partial(jax.jit, donate_argnums=0)
@@ -95,7 +88,7 @@ def jax_step(batch: int, ids: np.ndarray, dense: np.ndarray, labels: np.ndarray)
         return state, info.loss
 
     state = optimizer.init(embedder.init(jax.random.key(0)), init_params(jax.random.key(1)))
-    inputs = embedder.pack({f"feature{i}": column for i, column in enumerate(ids)})
+    inputs = embedder.pack(dict(zip(FEATURES, ids, strict=True)))
     on_device = jax.device_put((inputs, dense, labels))
 
     def run() -> Any:
@@ -189,15 +182,17 @@ def _value(loss: Any) -> float:
     return float(loss.detach() if hasattr(loss, "detach") else loss)
 
 
+def draw(batch: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the ids, the numbers and the labels of a batch."""
+    rng = np.random.default_rng()
+    ids = draw_ids(workload(batch), rng)
+    return ids, rng.normal(size=(batch, NUM_DENSE)).astype(np.float32), rng.integers(0, 2, batch).astype(np.float32)
+
+
 def time_steps(batch: int, with_torch: bool, rounds: int = 7, steps: int = 20) -> dict[str, Any]:
     """Median ms per step of each, measured in turns."""
-    rng = np.random.default_rng()
-    data = (
-        draw_ids(workload(batch), rng),
-        rng.normal(size=(batch, NUM_DENSE)).astype(np.float32),
-        rng.integers(0, 2, batch).astype(np.float32),
-    )
-    runs = {"sparrow": jax_step(batch, *data)}
+    data = draw(batch)
+    runs = {"sparrow": jax_step(*data)}
     if with_torch:
         for name, compiled in (("torch eager + FBGEMM", False), ("torch.compile + FBGEMM", True)):
             runs[name] = torch_step(batch, *data, compiled, own_backward=False)

@@ -7,6 +7,7 @@
 """
 
 from sparrow.kernels.backend_choice import BACKENDS, Backend, backends, choose
+from sparrow.kernels.pairs import pairwise_dots
 from sparrow.kernels.rounding import GOLDEN, mix
 from sparrow.kernels.row import LIMITS
 from sparrow.kernels.types import EntryGradients, Lookups, RowStep, StepScalars
@@ -24,5 +25,6 @@ __all__ = [
     "backends",
     "choose",
     "mix",
+    "pairwise_dots",
     "sum_by_row",
 ]

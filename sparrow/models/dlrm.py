@@ -61,10 +61,10 @@ class DLRM(nnx.Module):
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
         """``{"logits": (batch,)}``, or ``(batch, num_classes)``."""
-        vectors = self.vectors(acts, numbers)  # (batch, count, dim), that of the numbers first
-        parts = [pairwise_dots(vectors)]
+        vectors = self.vectors.parts(acts, numbers)  # the vector of the numbers first
+        parts = [pairwise_dots(*vectors)]
         if self.arch_with_sparse:
-            parts.append(vectors.reshape(-1, self.vectors.count * self.vectors.dim))
+            parts += [part.reshape(len(part), -1) for part in vectors]
         elif self.has_dense:
-            parts.append(vectors[:, 0])
+            parts.append(vectors[0][:, 0])
         return {"logits": self.logits(jnp.concatenate(parts, axis=1))}

@@ -44,7 +44,11 @@ class Vectors(nnx.Module):
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> jax.Array:
         """``(batch, count, dim)``."""
+        return jnp.concatenate(self.parts(acts, numbers), axis=1)
+
+    def parts(self, acts: Arrays, numbers: Arrays) -> list[jax.Array]:
+        """Return the vector of the numbers, where there is one, and those of the group: ``(batch, 1 or n, dim)``."""
         sparse = self.sparse.stack(acts)
         if self.dense is None or self.dense_mlp is None:
-            return sparse
-        return jnp.concatenate([self.dense_mlp(self.dense.concat(acts, numbers))[:, None], sparse], axis=1)
+            return [sparse]
+        return [self.dense_mlp(self.dense.concat(acts, numbers))[:, None], sparse]

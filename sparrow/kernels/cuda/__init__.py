@@ -140,6 +140,13 @@ def _machine() -> Any:
     return found
 
 
+def only_machine() -> Any:
+    """Return the GPU where it is JAX's only device; else None."""
+    from sparrow.kernels.cuda import machine
+
+    return machine.only()
+
+
 def _row_numbers(ids: jax.Array, num_rows: int) -> jax.Array:
     """Return the ids in 32 bits; ids that are not rows become ``num_rows``."""
     if ids.dtype in (jnp.int32, jnp.uint32):

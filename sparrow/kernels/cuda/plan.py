@@ -112,13 +112,16 @@ class Call:
         self.operations.append([JOIN])
         self.on_side = False
 
-    def bind(self, target: str, keys: Sequence[int]) -> list[jax.Array]:
-        """Make the call; the results are the outputs, without the scratch buffer."""
+    def bind(self, target: str, keys: Sequence[int], vmap_method: str | None = None) -> list[jax.Array]:
+        """Make the call; the results are the outputs, without the scratch buffer.
+
+        ``vmap_method``: as of ``jax.ffi.ffi_call``; None: the call cannot be mapped by ``jax.vmap``.
+        """
         wanted = len(self.outputs)
         if self._scratch_size:
             self.output((self._scratch_size,), jnp.uint8)
         plan = [x for operation in self.operations for x in _with_scratch(operation, wanted)]
-        call = jax.ffi.ffi_call(target, self.outputs, input_output_aliases=self.aliases)
+        call = jax.ffi.ffi_call(target, self.outputs, input_output_aliases=self.aliases, vmap_method=vmap_method)
         results: Any = call(*self.inputs, keys=np.array(keys, np.int64), plan=np.array(plan, np.int64))
         return list(results)[:wanted]
 

@@ -51,6 +51,7 @@ def shim_content() -> str:
 
 SORT_COUNT, SORT_FIRST, SORT_NEXT = range(3)
 LOOKUP = UPDATE = 0
+PAIRS, PAIRS_GRADIENT = range(2)
 
 
 def sort_shared(tuned: tuning.SortTuning) -> int:
@@ -94,3 +95,10 @@ def update_module(
     kernel = text("update.cu").replace("\nROW_STEP\n", f"\n{row_step(step)}\n")
     source = text("types.cuh", "memory.cuh", "group.cuh", "segments.cuh", "row_step.cuh") + kernel
     return Module("update", source, tuple(macros.items()), ("update",), (0,))
+
+
+def pairs_module(first: int, vectors: int, dim: int, dtype: str, tuned: tuning.PairsTuning) -> Module:
+    """Return the kernels for pairs of ``vectors`` vectors, ``first`` of them in the first array."""
+    shape = {"NUMBERS": TYPES[dtype], "DIM": dim, "FIRST": first, "VECTORS": vectors}
+    source = text("types.cuh", "memory.cuh", "pairs.cu")
+    return Module("pairs", source, tuple((tuning.macros(tuned) | shape).items()), ("pairs", "pairs_gradient"), (0, 0))

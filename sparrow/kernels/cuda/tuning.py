@@ -54,7 +54,17 @@ class UpdateTuning:
     slices: int = 1
 
 
-def macros(tuning: SortTuning | LookupTuning | UpdateTuning) -> dict[str, int]:
+@dataclasses.dataclass(frozen=True)
+class PairsTuning:
+    """How pairs of vectors are multiplied (``src/pairs.cu``)."""
+
+    warps: int = 8
+    min_blocks: int = 2
+    ahead: int = 4
+    ahead_gradient: int = 2
+
+
+def macros(tuning: SortTuning | LookupTuning | UpdateTuning | PairsTuning) -> dict[str, int]:
     """Return the tuning as macros of the kernels."""
     return {name.upper(): value for name, value in dataclasses.asdict(tuning).items()}
 
@@ -76,6 +86,11 @@ def lanes(dim: int, vector: int, given: int = 0) -> int:
 def for_sort() -> SortTuning:
     """Return the tuning of every sort."""
     return SortTuning()
+
+
+def for_pairs() -> PairsTuning:
+    """Return the tuning of all products of pairs."""
+    return PairsTuning()
 
 
 def for_lookup(dim: int, dtype: str, bagged: bool) -> LookupTuning:

@@ -58,6 +58,11 @@ class EmulatedGpu:
         return ctypes.c_int64.in_dll(self.driver, "emulated_launches").value
 
     @property
+    def handles(self) -> int:
+        """Streams and events that exist."""
+        return ctypes.c_int64.in_dll(self.driver, "emulated_handles").value
+
+    @property
     def libraries(self) -> int:
         return ctypes.c_int64.in_dll(self.driver, "emulated_libraries").value
 

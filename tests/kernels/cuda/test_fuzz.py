@@ -8,11 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sparrow.kernels import cuda
+from sparrow.kernels import cuda, xla
 from sparrow.kernels.types import EntryGradients, Lookups
-from tests.kernels.native.problems import float64_row_grads, learning_rate, sgd_step
+from sparrow.rules import SHIPPED, Adam
+from tests.kernels.native.problems import float64_row_grads, learning_rate, random_state, row_step, scalars, sgd_step
+from tests.kernels.native.test_update import UserWritten
 
-CASES = 60 if jax.default_backend() == "gpu" else 5  # the emulation compiles each for itself
+ON_GPU = jax.default_backend() == "gpu"
+CASES = 60 if ON_GPU else 5  # the emulation compiles each for itself
+RULES = [*(rule() for rule in SHIPPED), UserWritten()] if ON_GPU else [Adam(), UserWritten()]
 
 
 def indices(rng, limit, count):
@@ -59,3 +63,29 @@ def test_update_and_lookup(seed):
     bags = [rows[i : i + 1] for i in range(count)] if one_each else [rows[a:b] for a, b in itertools.pairwise(offsets)]
     for got, bag in zip(np.asarray(pooled), bags, strict=True):
         np.testing.assert_allclose(got, bag.sum(0), rtol=1e-6, atol=1e-4 * np.abs(bag).sum(0).max(initial=0))
+
+
+@pytest.mark.parametrize("seed", range(3 if ON_GPU else 1))
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_every_rule(rule, seed):
+    """Against the reference on a CPU, for rows of any length, tables that are empty, gradients in 16 bits."""
+    rng = np.random.default_rng(seed)
+    dim, count = int(rng.choice([1, 8, 24, 100, 128, 200, 640])), int(rng.choice([40, 700, 3000]))
+    num_rows, num_bags = int(rng.integers(3, 400)), int(rng.integers(1, 300))
+    step = row_step(rule, dim, limits=bool(rng.random() < 0.3))
+    numbers = scalars(rule, (0, num_rows // 3, num_rows // 3), step.limits)
+    state = random_state(step, num_rows, rng)
+    gains = rng.uniform(0.5, 2, count).astype(np.float32) if rng.random() < 0.5 else None
+    bags = indices(rng, num_bags, count)
+    grads = EntryGradients(
+        ids=indices(rng, num_rows, count),
+        bags=np.where((bags < 0) | (bags > num_bags), num_bags, bags),
+        gains=gains,
+        bag_grads=jnp.asarray(rng.normal(size=(num_bags, dim)), rng.choice(["float32", "bfloat16"])),
+    )
+    got = jax.jit(functools.partial(cuda.update, step))(*state, grads, numbers)
+    inputs = jax.tree.map(np.asarray, (*state, grads._replace(bag_grads=grads.bag_grads.astype(jnp.float32)), numbers))
+    with jax.default_device(jax.local_devices(backend="cpu")[0]):
+        want = jax.jit(functools.partial(xla.update, step))(*inputs)
+    for g, w in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+        np.testing.assert_allclose(np.asarray(g, np.float64), np.asarray(w, np.float64), rtol=1e-3, atol=2e-4)

@@ -81,6 +81,32 @@ def test_threads_at_once():
                 np.testing.assert_array_equal(g, w)
 
 
+def test_second_streams_belong_to_their_device_and_their_program(gpu):
+    """Threads of several devices run one program at once; its streams go with it."""
+    from tests.kernels.native.problems import random_lookups
+
+    if gpu is None:
+        pytest.skip("counts streams of the emulation")
+    rng = np.random.default_rng(0)
+    table, lookups = jnp.asarray(rng.normal(size=(40, 8)), jnp.float32), random_lookups(rng, 40, 30)
+    look = jax.jit(lambda table, lookups: cuda.lookup_and_sort(table, lookups)[0])
+    want = np.asarray(xla.lookup(table, lookups))
+    before = gpu.handles
+
+    def once(look):
+        return [np.asarray(look(table, lookups)) for _ in range(5)]
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for results in pool.map(once, [look] * 8):
+            for got in results:
+                np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)
+    assert gpu.handles > before
+    del look
+    jax.clear_caches()
+    gc.collect()
+    assert gpu.handles <= before
+
+
 def test_a_plan_that_names_what_is_not_there_is_an_error():
     from sparrow.kernels.cuda.plan import Call, number
 

@@ -32,6 +32,7 @@ def test_every_architecture(arch):
     compiled(source.lookup_module(6, "float16", "bfloat16", False, tuning.for_lookup(6, "float16", False)), arch)
     compiled(update_module(rules.RowwiseAdagrad(), 128, gains=True), arch)
     compiled(update_module(rules.Adam(), 16, "float16", "bfloat16"), arch)
+    compiled(source.pairs_module(1, 27, 128, "bfloat16", tuning.for_pairs()), arch)
 
 
 @pytest.mark.slow

@@ -33,8 +33,10 @@ struct Driver {
   Result (*pop_context)(Handle*);
   Result (*priorities)(int*, int*);
   Result (*stream_create)(Handle*, unsigned, int);
+  Result (*stream_destroy)(Handle);
   Result (*stream_wait)(Handle, Handle, unsigned);
   Result (*event_create)(Handle*, unsigned);
+  Result (*event_destroy)(Handle);
   Result (*event_record)(Handle, Handle);
 };
 
@@ -65,8 +67,10 @@ inline std::string load_driver(Driver* d) {
   get(d->pop_context, "cuCtxPopCurrent_v2");
   get(d->priorities, "cuCtxGetStreamPriorityRange");
   get(d->stream_create, "cuStreamCreateWithPriority");
+  get(d->stream_destroy, "cuStreamDestroy_v2");
   get(d->stream_wait, "cuStreamWaitEvent");
   get(d->event_create, "cuEventCreate");
+  get(d->event_destroy, "cuEventDestroy_v2");
   get(d->event_record, "cuEventRecord");
   if (!missing.empty()) return "the NVIDIA driver is older than CUDA 12.0: it has no " + missing;
   if (const Result result = d->init(0)) return "the NVIDIA driver does not start: error " + std::to_string(result);

@@ -14,29 +14,45 @@ enum Argument : int64_t { kInput = 0, kOutput = 1, kNumber = 2, kNull = 3 };
 constexpr int64_t kContinues = 16;  // added to an argument's kind: it is one more field of the same kernel parameter
 constexpr int64_t kMostArguments = 96;
 
-// A second stream of each context, for work that runs beside the rest.
+// A second stream, for work that runs beside the rest.
 struct Side {
   Handle stream = nullptr, fork = nullptr, join = nullptr;
+  std::mutex mutex;  // held from a fork until its join is queued: the fork of one call and the join of another must not mix
 };
 
-// Held from a fork until its join is queued: the fork of one call and the join of another must not mix.
-std::mutex& side_mutex() {
-  static auto* mutex = new std::mutex;
-  return *mutex;
-}
-
-Side& side_of(const Driver& d, Handle context) {
-  static auto* sides = new std::map<Handle, Side>;
-  Side& side = (*sides)[context];
-  if (side.stream == nullptr) {
-    int least = 0, greatest = 0;
-    check(d, d.priorities(&least, &greatest), "stream priorities");
-    check(d, d.event_create(&side.fork, kWithoutTiming), "creating an event");
-    check(d, d.event_create(&side.join, kWithoutTiming), "creating an event");
-    check(d, d.stream_create(&side.stream, kNonBlocking, greatest), "creating a stream");
+// The second streams of one call in an executable, one of each context. No two executables share a stream: while one of them
+// is captured into a CUDA graph, which its streams are part of to the end, the others run on.
+class Sides {
+ public:
+  explicit Sides(const Driver& d) : driver_(d) {}
+  ~Sides() {
+    for (auto& [context, side] : sides_) {
+      if (side.stream == nullptr) continue;
+      driver_.stream_destroy(side.stream);
+      driver_.event_destroy(side.fork);
+      driver_.event_destroy(side.join);
+    }
   }
-  return side;
-}
+
+  // The side of `context`, which is current.
+  Side& of(Handle context) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    Side& side = sides_[context];
+    if (side.stream == nullptr) {
+      int least = 0, greatest = 0;
+      check(driver_, driver_.priorities(&least, &greatest), "stream priorities");
+      check(driver_, driver_.event_create(&side.fork, kWithoutTiming), "creating an event");
+      check(driver_, driver_.event_create(&side.join, kWithoutTiming), "creating an event");
+      check(driver_, driver_.stream_create(&side.stream, kNonBlocking, greatest), "creating a stream");
+    }
+    return side;
+  }
+
+ private:
+  const Driver& driver_;
+  std::mutex mutex_;
+  std::map<Handle, Side> sides_;
+};
 
 struct Buffers {
   std::vector<char*> inputs, outputs;
@@ -50,11 +66,11 @@ struct Buffers {
 
 class Run {
  public:
-  Run(const Driver& d, const std::vector<std::shared_ptr<Program>>& programs, const Buffers& buffers, Handle stream)
-      : driver_(d), programs_(programs), buffers_(buffers), stream_(stream) {}
+  Run(const Driver& d, const std::vector<std::shared_ptr<Program>>& programs, Sides& sides, const Buffers& buffers, Handle stream)
+      : driver_(d), programs_(programs), sides_(sides), buffers_(buffers), stream_(stream) {}
 
   void all(const int64_t* plan, int64_t size, Handle context) {
-    std::unique_lock<std::mutex> lock(side_mutex(), std::defer_lock);
+    std::unique_lock<std::mutex> lock;
     for (int64_t at = 0; at < size;) {
       const int64_t* op = plan + at;
       const int64_t left = size - at;
@@ -66,14 +82,14 @@ class Run {
         check(driver_, driver_.memset_async(to, 0, op[4], stream(op[5])), "memset");
         at += 6;
       } else if (op[0] == kFork) {
-        lock.lock();
-        side_ = side_of(driver_, context);
-        check(driver_, driver_.event_record(side_.fork, stream_), "fork");
-        check(driver_, driver_.stream_wait(side_.stream, side_.fork, 0), "fork");
+        side_ = &sides_.of(context);
+        lock = std::unique_lock<std::mutex>(side_->mutex);
+        check(driver_, driver_.event_record(side_->fork, stream_), "fork");
+        check(driver_, driver_.stream_wait(side_->stream, side_->fork, 0), "fork");
         at += 1;
-      } else if (op[0] == kJoin) {
-        check(driver_, driver_.event_record(side_.join, side_.stream), "join");
-        check(driver_, driver_.stream_wait(stream_, side_.join, 0), "join");
+      } else if (op[0] == kJoin && side_ != nullptr) {
+        check(driver_, driver_.event_record(side_->join, side_->stream), "join");
+        check(driver_, driver_.stream_wait(stream_, side_->join, 0), "join");
         lock.unlock();
         at += 1;
       } else {
@@ -83,7 +99,10 @@ class Run {
   }
 
  private:
-  Handle stream(int64_t on_side) const { return on_side ? side_.stream : stream_; }
+  Handle stream(int64_t on_side) const {
+    if (on_side && side_ == nullptr) throw Failure{"the plan is damaged"};
+    return on_side ? side_->stream : stream_;
+  }
 
   void launch(const int64_t* op) const {
     const auto program = static_cast<size_t>(op[1]), kernel = static_cast<size_t>(op[2]);
@@ -114,20 +133,26 @@ class Run {
 
   const Driver& driver_;
   const std::vector<std::shared_ptr<Program>>& programs_;
+  Sides& sides_;
   const Buffers& buffers_;
   const Handle stream_;
-  Side side_;
+  Side* side_ = nullptr;
 };
 
-// What an executable holds: the programs that its plan launches.
+// The state of one call in an executable: the programs that its plan launches, and its second streams.
 struct Held {
+  explicit Held(const Driver& d) : sides(d) {}
   static ffi::TypeId id;
   std::vector<std::shared_ptr<Program>> programs;
+  Sides sides;
 };
 ffi::TypeId Held::id = {};
 
 ffi::ErrorOr<std::unique_ptr<Held>> instantiate(ffi::Span<const int64_t> keys, ffi::Span<const int64_t> /* plan */) {
-  auto held = std::make_unique<Held>();
+  std::string error;
+  const Driver& d = driver(&error);
+  if (!error.empty()) return ffi::Unexpected(ffi::Error::Internal("sparrow: " + error));
+  auto held = std::make_unique<Held>(d);
   for (const int64_t key : keys) {
     std::shared_ptr<Program> program = Programs::all().find(key);
     if (program == nullptr) {
@@ -159,7 +184,7 @@ ffi::Error execute(Handle stream, Held* held, ffi::RemainingArgs args, ffi::Rema
   if (d.stream_context(stream, &wanted) != 0 || wanted == nullptr) wanted = current;
   const bool pushed = wanted != current && d.push_context(wanted) == 0;
   try {
-    Run(d, held->programs, buffers, stream).all(plan.begin(), plan.size(), wanted);
+    Run(d, held->programs, held->sides, buffers, stream).all(plan.begin(), plan.size(), wanted);
   } catch (const Failure& failure) {
     error = failure.message;
   }

@@ -9,6 +9,7 @@
 #include <ucontext.h>
 #endif
 
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <string>
@@ -20,6 +21,7 @@ struct Dim {
 extern "C" {
 Dim emulated_grid, emulated_block_index;
 int64_t emulated_launches = 0, emulated_libraries = 0;
+std::atomic<int64_t> emulated_handles{0};  // streams and events
 }
 
 namespace {
@@ -182,12 +184,35 @@ API int cuLaunchKernel(void* function, unsigned grid, unsigned, unsigned, unsign
   return 0;
 }
 API int cuMemsetD8Async(uint64_t to, unsigned char value, size_t size, void*) { return memset(reinterpret_cast<void*>(to), value, size), 0; }
-API int cuCtxGetCurrent(void** context) { return *context = nullptr, 0; }
-API int cuStreamGetCtx(void*, void** context) { return *context = nullptr, 0; }
+// Every thread has a context of its own, as threads that serve several devices have: streams and events of another one are
+// refused, as the driver refuses them.
+namespace {
+struct Owned {
+  void* context;
+};
+void* here() {
+  static thread_local char context;
+  return &context;
+}
+void* owned() {
+  ++emulated_handles;
+  return new Owned{here()};
+}
+int release(void* handle) {
+  --emulated_handles;
+  delete static_cast<Owned*>(handle);
+  return 0;
+}
+bool foreign(void* handle) { return handle != nullptr && static_cast<Owned*>(handle)->context != here(); }
+}  // namespace
+API int cuCtxGetCurrent(void** context) { return *context = here(), 0; }
+API int cuStreamGetCtx(void*, void** context) { return *context = here(), 0; }
 API int cuCtxPushCurrent_v2(void*) { return 0; }
 API int cuCtxPopCurrent_v2(void**) { return 0; }
 API int cuCtxGetStreamPriorityRange(int* least, int* greatest) { return *least = *greatest = 0, 0; }
-API int cuStreamCreateWithPriority(void** stream, unsigned, int) { return *stream = &emulated_grid, 0; }
-API int cuStreamWaitEvent(void*, void*, unsigned) { return 0; }
-API int cuEventCreate(void** event, unsigned) { return *event = &emulated_grid, 0; }
-API int cuEventRecord(void*, void*) { return 0; }
+API int cuStreamCreateWithPriority(void** stream, unsigned, int) { return *stream = owned(), 0; }
+API int cuStreamDestroy_v2(void* stream) { return release(stream); }
+API int cuStreamWaitEvent(void* stream, void* event, unsigned) { return foreign(stream) || foreign(event); }
+API int cuEventCreate(void** event, unsigned) { return *event = owned(), 0; }
+API int cuEventDestroy_v2(void* event) { return release(event); }
+API int cuEventRecord(void* event, void* stream) { return foreign(stream) || foreign(event); }
