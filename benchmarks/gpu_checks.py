@@ -137,7 +137,7 @@ def compile_times() -> list[dict[str, float | str]]:
         os.environ[cache.VARIABLE] = folder
         for rule in (one() for one in SHIPPED):
             step, _ = make_step(rule, WORKLOADS["G1"])
-            sorting = tuning.for_sort()
+            sorting = tuning.for_sort(WORKLOADS["G1"].lookups, gpu.cores)
             modules = [
                 source.update_module(step, "float32", False, True, False, tuning.for_update(step, "float32")),
                 source.lookup_module(

@@ -73,7 +73,7 @@ def jax_step(ids: list[np.ndarray], dense: np.ndarray, labels: np.ndarray) -> Ca
     )
     optimizer = sp.Optimizer(embedder, optax.adam(1e-3), precision="bfloat16")
 
-    @functools.partial(jax.jit, donate_argnums=0)
+    @functools.partial(jax.jit, donate_argnums=0, compiler_options=gpu_dlrm.CUBLAS)
     def train(state: Any, inputs: Any, dense: jax.Array, labels: jax.Array) -> tuple[Any, jax.Array]:
         state, info = optimizer.step(state, loss_fn, inputs, dense, labels)
         return state, info.loss

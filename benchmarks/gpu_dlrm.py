@@ -21,7 +21,8 @@ import optax
 from gpu_workloads import Workload, draw_ids
 
 import sparrow as sp
-from sparrow.kernels import pairwise_dots
+from sparrow.models import pairwise_dots
+from sparrow.models.activations import relu
 
 NUM_DENSE = 13
 BOTTOM = (512, 256, 128)
@@ -43,7 +44,7 @@ def mlp(layers: Any, x: jax.Array, last_is_linear: bool) -> jax.Array:
     for i, (w, b) in enumerate(layers):
         x = x @ w + b
         if not (last_is_linear and i == len(layers) - 1):
-            x = jax.nn.relu(x)
+            x = relu(x)
     return x
 
 
@@ -67,6 +68,10 @@ def init_params(key: jax.Array) -> Any:
     return {"bottom": layers((NUM_DENSE, *BOTTOM)), "top": layers((NUM_PAIRS + DIM, *TOP))}
 
 
+CUBLAS = {"xla_gpu_enable_triton_gemm": False}
+"""An option of XLA's: all matrix products go to cuBLAS, which adds the bias and takes the maximum, too."""
+
+
 def make_embedder(mesh: Any = None, **options: Any) -> sp.Embedder:
     """Return the tables, on the devices of ``mesh`` where one is given."""
     rule = sp.rules.RowwiseAdagrad(learning_rate=0.01)
@@ -77,12 +82,17 @@ def make_embedder(mesh: Any = None, **options: Any) -> sp.Embedder:
     return sp.Embedder(features, mesh=mesh, **options)
 
 
-def jax_step(ids: np.ndarray, dense: np.ndarray, labels: np.ndarray, mesh: Any = None) -> Callable[[], Any]:
-    """Return a function that enqueues one training step, state donated, and returns its loss."""
+def jax_step(
+    ids: np.ndarray, dense: np.ndarray, labels: np.ndarray, mesh: Any = None, options: Any = CUBLAS
+) -> Callable[[], Any]:
+    """Return a function that enqueues one training step, state donated, and returns its loss.
+
+    ``options``: ``compiler_options`` of ``jax.jit``.
+    """
     embedder = make_embedder(mesh)
     optimizer = sp.Optimizer(embedder, optax.adam(1e-3), precision="bfloat16")
 
-    @functools.partial(jax.jit, donate_argnums=0)
+    @functools.partial(jax.jit, donate_argnums=0, compiler_options=options)
     def train(state: Any, inputs: Any, dense: jax.Array, labels: jax.Array) -> tuple[Any, jax.Array]:
         state, info = optimizer.step(state, loss_fn, inputs, dense, labels)
         return state, info.loss
@@ -192,7 +202,7 @@ def draw(batch: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def time_steps(batch: int, with_torch: bool, rounds: int = 7, steps: int = 20) -> dict[str, Any]:
     """Median ms per step of each, measured in turns."""
     data = draw(batch)
-    runs = {"sparrow": jax_step(*data)}
+    runs = {"sparrow": jax_step(*data), "sparrow, XLA's defaults": jax_step(*data, options=None)}
     if with_torch:
         for name, compiled in (("torch eager + FBGEMM", False), ("torch.compile + FBGEMM", True)):
             runs[name] = torch_step(batch, *data, compiled, own_backward=False)

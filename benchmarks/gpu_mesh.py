@@ -45,13 +45,13 @@ def program(exchange: str, mesh: Mesh, batch: int = 8192) -> dict[str, Any]:
     split, everywhere = embedder.shards.split_sharding, embedder.shards.everywhere
 
     def on(sharding: Any, tree: Any) -> Any:
-        return jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), x.dtype, sharding=sharding), tree)
+        """Return the shapes of ``tree``, split by ``sharding``; numbers are everywhere."""
+        return jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(np.shape(x), x.dtype, sharding=sharding if np.ndim(x) else everywhere), tree
+        )
 
     key = jax.random.key(0)
-    embedding = jax.eval_shape(embedder.init, key)
-    embedding = dataclasses.replace(
-        on(split, embedding), step=on(everywhere, embedding.step), seed=on(everywhere, embedding.seed)
-    )
+    embedding = on(split, jax.eval_shape(embedder.init, key))
     params = on(everywhere, jax.eval_shape(gpu_dlrm.init_params, key))
     state = jax.eval_shape(lambda params: (optimizer.tx.init(params), jnp.zeros((), jnp.int32)), params)
     dense, skipped = on(everywhere, state)

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import AxisType
 
 from sparrow.kernels import cuda
 from sparrow.kernels.device_kind import platform
@@ -31,7 +32,8 @@ def pairwise_dots(first: jax.Array, rest: jax.Array | None = None) -> jax.Array:
     Returns:
       (batch, pairs).
     """
-    return _on_this_device(_dots, _dots_by_kernel, first, rest)
+    dots: jax.Array = _on_this_device(_dots, _dots_by_kernel, first, rest)
+    return dots
 
 
 def _forward(first: jax.Array, rest: jax.Array | None) -> tuple[jax.Array, Gradients]:
@@ -40,7 +42,8 @@ def _forward(first: jax.Array, rest: jax.Array | None) -> tuple[jax.Array, Gradi
 
 def _backward(held: Gradients, grads: jax.Array) -> Gradients:
     first, rest = held
-    return _on_this_device(_gradient, _gradient_by_kernel, first, rest, grads)
+    gradients: Gradients = _on_this_device(_gradient, _gradient_by_kernel, first, rest, grads)
+    return gradients
 
 
 pairwise_dots.defvjp(_forward, _backward)
@@ -60,16 +63,24 @@ def _on_this_device(by_xla: Any, by_kernel: Any, first: jax.Array, rest: jax.Arr
 def _machine(first: jax.Array, rest: jax.Array | None) -> Any:
     """Return the GPU, or None where the kernels cannot run.
 
-    XLA does not split a kernel's work over devices: on several, it would bring all vectors to each of them.
+    XLA does not split a kernel's work over devices: it would bring all vectors of a mesh to each of them.
     """
     from sparrow.kernels.cuda import pairs
 
-    batch, count, dim = first.shape
-    count += 0 if rest is None else rest.shape[1]
-    same = rest is None or rest.dtype == first.dtype
-    if batch == 0 or not same or pairs.unsupported(count, dim, first.dtype.name) is not None:
+    batch, _, dim = first.shape
+    parts = [first] if rest is None else [first, rest]
+    count = sum(part.shape[1] for part in parts)
+    if batch == 0 or len({part.dtype for part in parts}) > 1 or any(map(_is_split, parts)):
         return None
-    return cuda.only_machine()
+    if pairs.unsupported(count, dim, first.dtype.name) is not None:
+        return None
+    return cuda.machine_if_any()
+
+
+def _is_split(array: jax.Array) -> bool:
+    """Whether XLA may split ``array`` over several devices; inside ``jax.shard_map`` it does not."""
+    mesh = jax.typeof(array).sharding.mesh
+    return not mesh.empty and mesh.size > 1 and any(kind != AxisType.Manual for kind in mesh.axis_types)
 
 
 def _dots_by_kernel(machine: Any, first: jax.Array, rest: jax.Array | None) -> jax.Array:

@@ -64,7 +64,7 @@ def _lookup(table: jax.Array, lookups: Lookups, dtype: Any, with_order: bool) ->
         return jnp.zeros((num_bags, dim), dtype), None
     out_dtype, table_dtype = jnp.dtype(dtype).name, table.dtype.name
     bagged = lookups.offsets is not None
-    tuned, sorting = tuning.for_lookup(dim, table_dtype, bagged), tuning.for_sort()
+    tuned, sorting = tuning.for_lookup(dim, table_dtype, bagged), tuning.for_sort(count, machine.cores)
     modules = [source.lookup_module(dim, table_dtype, out_dtype, bagged, tuned)]
     call = Call()
     ids = call.input(_row_numbers(lookups.ids, num_rows))
@@ -110,7 +110,7 @@ def update(
         grads, grad_dtype = grads._replace(bag_grads=grads.bag_grads.astype(jnp.float32)), "float32"
     has_gains, stacked = grads.gains is not None, num_tables > 1
     logical = scalars.logical_rows if step.stochastic else None
-    tuned, sorting = tuning.for_update(step, grad_dtype), tuning.for_sort()
+    tuned, sorting = tuning.for_update(step, grad_dtype), tuning.for_sort(count, machine.cores)
     modules = [source.update_module(step, grad_dtype, has_gains, stacked, logical is not None, tuned)]
 
     call = Call()
@@ -140,11 +140,12 @@ def _machine() -> Any:
     return found
 
 
-def only_machine() -> Any:
-    """Return the GPU where it is JAX's only device; else None."""
+def machine_if_any() -> Any:
+    """Return the GPU, or None where this backend cannot run."""
     from sparrow.kernels.cuda import machine
 
-    return machine.only()
+    found = machine.find()
+    return None if isinstance(found, str) else found
 
 
 def _row_numbers(ids: jax.Array, num_rows: int) -> jax.Array:

@@ -128,12 +128,6 @@ def find() -> Machine | str:
         return _find()
 
 
-def only() -> Machine | None:
-    """Return the machine where it is JAX's only device; None: there are several, or no GPU."""
-    found = find()
-    return None if isinstance(found, str) or (_given is None and jax.device_count() > 1) else found
-
-
 def shim_name() -> str:
     """Return the shim's file name, with the hash of its code and of XLA's headers."""
     headers = pathlib.Path(jax.ffi.include_dir()) / "xla" / "ffi" / "api"

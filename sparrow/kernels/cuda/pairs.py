@@ -6,7 +6,7 @@ import jax
 
 from sparrow.kernels.cuda import programs, source, tuning
 from sparrow.kernels.cuda.machine import TARGET, Machine
-from sparrow.kernels.cuda.plan import NOTHING, Call, number
+from sparrow.kernels.cuda.plan import NOTHING, Argument, Call, number
 
 MOST_VECTORS = 32
 STEP = 32  # elements that four lanes read at once
@@ -49,7 +49,7 @@ def gradient(
     return results[0], None if rest is None else results[1]
 
 
-def _call(first: jax.Array, rest: jax.Array | None) -> tuple[Call, list, int, int, source.Module]:
+def _call(first: jax.Array, rest: jax.Array | None) -> tuple[Call, list[Argument], int, int, source.Module]:
     batch, own, dim = first.shape
     count = own + (0 if rest is None else rest.shape[1])
     call = Call()
@@ -57,6 +57,6 @@ def _call(first: jax.Array, rest: jax.Array | None) -> tuple[Call, list, int, in
     return call, [call.input(first), call.input(rest)], batch, count, module
 
 
-def _launch(call: Call, kernel: int, arguments: list, batch: int) -> None:
+def _launch(call: Call, kernel: int, arguments: list[Argument], batch: int) -> None:
     warps = tuning.for_pairs().warps
     call.launch(0, kernel, -(-batch // warps), 32 * warps, [*arguments, number(batch)])

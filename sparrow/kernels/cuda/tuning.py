@@ -58,8 +58,8 @@ class UpdateTuning:
 class PairsTuning:
     """How pairs of vectors are multiplied (``src/pairs.cu``)."""
 
-    warps: int = 8
-    min_blocks: int = 2
+    warps: int = 4
+    min_blocks: int = 5
     ahead: int = 4
     ahead_gradient: int = 2
 
@@ -83,9 +83,21 @@ def lanes(dim: int, vector: int, given: int = 0) -> int:
     return given or min(32, 1 << (dim // vector - 1).bit_length())
 
 
-def for_sort() -> SortTuning:
-    """Return the tuning of every sort."""
-    return SortTuning()
+SORT_ITEMS = (4, 8, 13, 16)
+
+
+def for_sort(count: int, cores: int) -> SortTuning:
+    """Return the tuning of a sort of ``count`` entries on ``cores`` multiprocessors.
+
+    Tiles as small as they can be while all of them run at once: a few large tiles leave multiprocessors idle.
+
+    >>> [for_sort(26 * batch, 132).sort_items for batch in (8192, 65536, 262144)]
+    [4, 13, 16]
+    """
+    tuned = SortTuning()
+    at_once = tuned.sort_blocks * cores * tuned.sort_threads
+    items = next((items for items in SORT_ITEMS if count <= items * at_once), SORT_ITEMS[-1])
+    return dataclasses.replace(tuned, sort_items=items)
 
 
 def for_pairs() -> PairsTuning:
@@ -140,4 +152,4 @@ def for_update(step: RowStep, grad_dtype: str) -> UpdateTuning:
         blocks = 1
     task = 1 if groups == 1 else 2 if wide else 1 if groups == 2 else 4
     ones = 2 if per_lane <= (8 if wide else 4) else 1
-    return UpdateTuning(width, task=task, ones=ones, min_blocks=blocks)
+    return UpdateTuning(width, task=task, ones=ones, min_blocks=blocks, row_hint=0 if wide else 1)

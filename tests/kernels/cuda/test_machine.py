@@ -49,7 +49,7 @@ def test_a_kernel_goes_with_the_last_program_that_uses_it(gpu):
 
 
 def _sort(i):
-    return dataclasses.replace(tuning.for_sort(), sort_threads=64, sort_bits=6, sort_items=2, lookback=1 + i)
+    return dataclasses.replace(tuning.for_sort(1000, 132), sort_threads=64, sort_bits=6, sort_items=2, lookback=1 + i)
 
 
 def test_thousands_of_programs_leave_nothing_behind(gpu, monkeypatch):
@@ -113,7 +113,7 @@ def test_a_plan_that_names_what_is_not_there_is_an_error():
     call = Call()
     out = call.output((4,), jnp.uint32)
     call.launch(0, 9, 1, 32, [out, number(1)])
-    keys = programs.load(machine.find(), [source.sort_module(1, tuning.for_sort())])
+    keys = programs.load(machine.find(), [source.sort_module(1, tuning.for_sort(1000, 132))])
     with pytest.raises(Exception, match="names a kernel that is not there"):
         jax.block_until_ready(call.bind(machine.TARGET, keys))
 
