@@ -28,6 +28,8 @@ import gpu_checks
 import gpu_dcn
 import gpu_dlrm
 import gpu_fbgemm
+import gpu_mesh
+import gpu_report
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -37,7 +39,7 @@ from sparrow import rules
 from sparrow.kernels import cuda
 
 RULES = (rules.SGD(), rules.RowwiseAdagrad(), rules.Adam(), rules.PartialRowwiseAdam())
-PARTS = "checks,memory,bandwidth,compile,kernels,halves,dlrm,dcn,tests"
+PARTS = "checks,memory,bandwidth,compile,kernels,halves,dlrm,dcn,mesh,tests"
 ROUNDS, CALLS = 5, 10  # turns, and calls within one
 
 
@@ -46,6 +48,7 @@ def main() -> None:
     parser.add_argument("--fbgemm", help="the folder of fbgemm_gpu, if it is not installed")
     parser.add_argument("--out", default="benchmarks/results", help="the folder of gpu.md and gpu.json")
     parser.add_argument("--only", help=f"parts to run into the report that is there; without it, all of {PARTS}")
+    parser.add_argument("--quick", action="store_true", help="leave PyTorch without compilation out")
     parser.add_argument("--memory", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.memory:
@@ -65,7 +68,7 @@ def main() -> None:
             report[name] = run()
             print(f"{name}: {time.time() - begin:.0f} s", flush=True)
             (out / "gpu.json").write_text(json.dumps(report, indent=1))
-            (out / "gpu.md").write_text(markdown(report))
+            (out / "gpu.md").write_text(gpu_report.markdown(report))
 
     part(
         "checks",
@@ -80,8 +83,9 @@ def main() -> None:
     part("kernels", lambda: [row for w in WORKLOADS.values() for row in time_workload(w, not missing)])
     part("compile", gpu_checks.compile_times)
     part("halves", lambda: [time_halves(WORKLOADS[name], rule) for name in ("G1", "G3") for rule in RULES[:2]])
-    part("dlrm", lambda: [gpu_dlrm.time_steps(batch, not missing) for batch in (8192, 65536)])
+    part("dlrm", lambda: [gpu_dlrm.time_steps(batch, not missing, eager=not args.quick) for batch in (8192, 65536)])
     part("dcn", lambda: [gpu_dcn.time_steps(batch, not missing) for batch in (8192, 65536)])
+    part("mesh", gpu_mesh.report)
     part("tests", kernel_tests)
     print((out / "gpu.md").read_text())
 
@@ -213,136 +217,6 @@ def _chain(step: Callable[[Any], Any], state: Any) -> tuple[Any, float]:
         state = step(state)
     jax.block_until_ready(state)
     return state, 1e3 * (time.perf_counter() - begin) / CALLS
-
-
-def markdown(report: dict[str, Any]) -> str:
-    """Return the report for people."""
-    e = report["environment"]
-    lines = [
-        f"# GPU: {e['gpu']}, {e['date']}",
-        "",
-        ", ".join(f"{k} {v}" for k, v in e.items() if k not in ("gpu", "date")),
-    ]
-    if "note" in report:
-        lines += ["", report["note"]]
-    if "tests" in report:
-        tests = report["tests"]
-        what = f"The kernels' tests and the contract suite on this GPU, {e['date']} (`{tests['command']}`)"
-        lines += ["", f"{what}: {tests['outcome']}."]
-    if "memory" in report:
-        m = report["memory"]
-        sizes = f"{m['table and slots, GB']:.1f} GB of table and slots"
-        change = f"relative error of the change {m['error of the change']:.1e}"
-        lines += ["", f"Peak device memory of a donated update of {sizes}: {m['peak, GB']:.1f} GB ({change})."]
-    if "checks" in report:
-        lines += [
-            "",
-            "## Numbers",
-            "",
-            "Relative errors ‖found − expected‖ / ‖expected‖ of the change, fresh random inputs.",
-            "",
-        ]
-        lines += table(list(report["checks"][0]), [[_short(v) for v in row.values()] for row in report["checks"]])
-    if "kernels" in report:
-        bandwidth = report["bandwidth"]
-        lines += ["", "## Lookup and update", "", f"ms, float32, medians; copy bandwidth {bandwidth / 1e12:.2f} TB/s."]
-        lines += [
-            "",
-            "In brackets: multiples of the byte floor. “Step” is lookup and update under one jit, Python included.",
-            "FBGEMM's times are device times with its queue kept full; “as called” includes its Python.",
-            "The ratios: FBGEMM's lookup + update over ours, over our step, and FBGEMM as called over our step.",
-            "",
-        ]
-        head = [
-            "",
-            "rule",
-            "lookup",
-            "update",
-            "step",
-            "FBGEMM lookup",
-            "update",
-            "as called",
-            "ratio",
-            "of steps",
-            "as called",
-        ]
-        rows = []
-        for r in report["kernels"]:
-            floor = {k: 1e3 * v / bandwidth for k, v in r["floor bytes"].items()}
-            ours, theirs = r["ms"], r["fbgemm"]
-            row = [r["workload"], r["rule"]]
-            row += [f"{ours[k]:.3f} ({ours[k] / floor[k]:.1f}×)" for k in ("lookup", "update")]
-            row += [f"{ours['step']:.3f}"]
-            if theirs:
-                row += [f"{theirs[k]:.3f}" for k in ("lookup", "update", "called")]
-                both = theirs["lookup"] + theirs["update"]
-                row += [f"{both / (ours['lookup'] + ours['update']):.2f}", f"{both / ours['step']:.2f}"]
-                row += [f"{theirs['called'] / ours['step']:.2f}"]
-            else:
-                row += ["–"] * 6
-            rows.append(row)
-        lines += table(head, rows)
-        lines += [""] + [f"* {name}: {w}" for name, w in WORKLOADS.items()]
-    if "halves" in report:
-        lines += ["", "## bfloat16 tables and gradients", "", "ms; tables are rounded stochastically.", ""]
-        rows = []
-        for r in report["halves"]:
-            for name, ms in r["ms"].items():
-                ratio = ms["bfloat16"] / ms["float32"]
-                rows.append(
-                    [r["workload"], r["rule"], name, f"{ms['float32']:.3f}", f"{ms['bfloat16']:.3f}", f"{ratio:.2f}"]
-                )
-        lines += table(["", "rule", "", "float32", "bfloat16", "ratio"], rows)
-    if "compile" in report:
-        lines += [
-            "",
-            "## First use",
-            "",
-            "Seconds until a lookup and an update of dim 128 are compiled and loaded.",
-            "",
-        ]
-        names = list(report["compile"][0])
-        lines += table(
-            names, [[_short(v) if isinstance(v, str) else f"{v:.3f}" for v in r.values()] for r in report["compile"]]
-        )
-    if "dcn" in report:
-        lines += [
-            "",
-            "## DLRM-DCNv2 training step",
-            "",
-            f"MLPerf's model, {report['dcn'][0]['rows'] / 1e6:.0f}M rows of dim 128, 214 ids an example; ms per step.",
-            "",
-        ]
-        names = list(report["dcn"][0]["ms"])
-        rows = [
-            [str(r["batch"])] + [f"{r['ms'][n]:.2f} ({r['ms'][n] / r['ms']['sparrow']:.2f}×)" for n in names]
-            for r in report["dcn"]
-        ]
-        lines += table(["batch", *names], rows)
-    if "dlrm" in report:
-        lines += [
-            "",
-            "## DLRM training step",
-            "",
-            "26 × 1M rows, dim 128, row-wise Adagrad, bfloat16 matrix work; ms per step, as a training loop sees them.",
-            "“Own backward”: the interaction's backward pass written out in PyTorch as it is in JAX.",
-            "",
-        ]
-        names = list(report["dlrm"][0]["ms"])
-        rows = [
-            [str(r["batch"])] + [f"{r['ms'][n]:.2f} ({r['ms'][n] / r['ms']['sparrow']:.2f}×)" for n in names]
-            for r in report["dlrm"]
-        ]
-        lines += table(["batch", *names], rows)
-    return "\n".join(lines) + "\n"
-
-
-def table(head: list[str], rows: list[list[str]]) -> list[str]:
-    return ["| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *rows)]
-
-
-def _short(value: Any) -> str:
-    return f"{value:.1e}" if isinstance(value, float) else str(value)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,11 @@ ROWS = tuple(min(rows, CAP) for rows in _FULL)
 FEATURES = [f"feature{i}" for i in range(len(IDS))]  # as the stack holds them, so that their rows lie side by side
 RANK, CROSS_LAYERS = 512, 3
 WIDTH = (len(IDS) + 1) * DIM
+LAYERS = [
+    *itertools.pairwise((NUM_DENSE, *BOTTOM)),
+    *([(WIDTH, RANK), (RANK, WIDTH)] * CROSS_LAYERS),
+    *itertools.pairwise((WIDTH, *TOP)),
+]
 
 
 def draw(batch: int, rng: np.random.Generator) -> list[np.ndarray]:
@@ -147,4 +152,5 @@ def time_steps(batch: int, with_torch: bool, rounds: int = 5, steps: int = 10) -
     if with_torch:
         runs["torch.compile + FBGEMM"] = torch_step(ids, *numbers, compiled=True)
     result = gpu_dlrm.time_runs(runs, rounds, steps)
-    return {"batch": batch, "rows": sum(ROWS), **result}
+    del runs
+    return {"batch": batch, "rows": sum(ROWS), **result, "products": gpu_dlrm.time_products(batch, LAYERS)}

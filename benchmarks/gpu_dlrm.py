@@ -188,6 +188,38 @@ def torch_step(
     return run
 
 
+LAYERS = [*itertools.pairwise((NUM_DENSE, *BOTTOM)), *itertools.pairwise((NUM_PAIRS + DIM, *TOP))]
+
+
+def time_products(batch: int, layers: Any = LAYERS, rounds: int = 5, calls: int = 10) -> dict[str, float]:
+    """Ms of the matrix products of a step alone, and their number of operations: a floor under every implementation.
+
+    Each layer of ``layers``, (inputs, outputs), has three: forward, gradient of its input, gradient of its matrix.
+    """
+    keys = iter(jax.random.split(jax.random.key(0), 3 * len(layers)))
+
+    def normal(*shape: int) -> jax.Array:
+        return jax.random.normal(next(keys), shape, jnp.bfloat16)
+
+    arrays = [(normal(batch, n), normal(n, m), normal(batch, m)) for n, m in layers]
+
+    @functools.partial(jax.jit, compiler_options=CUBLAS)
+    def products(arrays: Any) -> Any:
+        return [(x @ w, g @ w.T, x.T @ g) for x, w, g in arrays]
+
+    jax.block_until_ready(products(arrays))
+    times = []
+    for _ in range(rounds):
+        begin = time.perf_counter()
+        for _ in range(calls):
+            result = products(arrays)
+        jax.block_until_ready(result)
+        times.append(1e3 * (time.perf_counter() - begin) / calls)
+    operations = sum(6 * batch * n * m for n, m in layers)
+    ms = float(np.median(times))
+    return {"ms": ms, "TFLOP": operations / 1e12, "TFLOP/s": operations / ms / 1e9}
+
+
 def _value(loss: Any) -> float:
     return float(loss.detach() if hasattr(loss, "detach") else loss)
 
@@ -199,15 +231,16 @@ def draw(batch: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return ids, rng.normal(size=(batch, NUM_DENSE)).astype(np.float32), rng.integers(0, 2, batch).astype(np.float32)
 
 
-def time_steps(batch: int, with_torch: bool, rounds: int = 7, steps: int = 20) -> dict[str, Any]:
-    """Median ms per step of each, measured in turns."""
+def time_steps(batch: int, with_torch: bool, rounds: int = 7, steps: int = 20, eager: bool = True) -> dict[str, Any]:
+    """Median ms per step of each, measured in turns; ``eager``: PyTorch without compilation, too."""
     data = draw(batch)
     runs = {"sparrow": jax_step(*data), "sparrow, XLA's defaults": jax_step(*data, options=None)}
     if with_torch:
-        for name, compiled in (("torch eager + FBGEMM", False), ("torch.compile + FBGEMM", True)):
+        kinds = [("torch eager + FBGEMM", False)] * eager + [("torch.compile + FBGEMM", True)]
+        for name, compiled in kinds:
             runs[name] = torch_step(batch, *data, compiled, own_backward=False)
             runs[f"{name}, own backward"] = torch_step(batch, *data, compiled, own_backward=True)
-    return {"batch": batch, **time_runs(runs, rounds, steps)}
+    return {"batch": batch, **time_runs(runs, rounds, steps), "products": time_products(batch)}
 
 
 def time_runs(runs: dict[str, Callable[[], Any]], rounds: int, steps: int) -> dict[str, Any]:

@@ -80,3 +80,12 @@ def program(exchange: str, mesh: Mesh, batch: int = 8192) -> dict[str, Any]:
         "copies of a table": copies,
         "temporary bytes": None if memory is None else memory.temp_size_in_bytes,
     }
+
+
+def report() -> dict[str, Any]:
+    """Return all figures of this file."""
+    mesh = topology()
+    return {
+        "programs": [program(exchange, mesh) for exchange in ("pooled", "rows")],
+        "mesh of one": [mesh_of_one(batch) for batch in (8192, 65536)],
+    }
