@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sparrow.kernels import EntryGradients, Lookups, RowStep, StepScalars
+from sparrow.kernels import EntryGradients, Lookups, RowStep, StepScalars, xla
 from sparrow.kernels.row import LIMITS
 from sparrow.rules import SGD, Rule
 
@@ -33,6 +35,13 @@ def scalars(rule: Rule, first_rows: tuple[int, ...] = (0,), limits: bool = False
     hyper = hyper.reshape(len(first_rows), len(numbers) + 2 * limits)
     seeds = np.arange(len(first_rows), dtype=np.uint32) + 5
     return StepScalars(jnp.asarray(hyper, jnp.float32), jnp.asarray(seeds), jnp.asarray(first_rows, jnp.int32))
+
+
+def reference_update(step: RowStep, state: Any, grads: EntryGradients, numbers: StepScalars) -> Any:
+    """Return the reference's result, computed on the CPU: its program for a GPU takes minutes to compile."""
+    inputs = jax.tree.map(np.asarray, (*state, grads, numbers))
+    with jax.default_device(jax.local_devices(backend="cpu")[0]):
+        return jax.tree.map(np.asarray, jax.jit(functools.partial(xla.update, step))(*inputs))
 
 
 def random_state(step: RowStep, num_rows: int, rng: np.random.Generator) -> tuple[Any, tuple[Any, ...]]:
