@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import tokenizers
 
 from sparrow import config as configs
 from sparrow import exports, runs, serving
@@ -82,11 +83,30 @@ def described(folder):
                         "num_buckets": 2,
                         **table,
                     },
+                    {
+                        "kind": "id",
+                        "name": "shade",
+                        "column": "color",
+                        "vocabulary": str(folder / "shades.txt"),
+                        "vocabulary_has_rows": True,
+                        **table,
+                    },
+                    {
+                        "kind": "tokenize",
+                        "name": "letters",
+                        "column": "color",
+                        "vocabulary": str(folder / "letters.json"),
+                        "pooling": "mean",
+                        **table,
+                    },
                 ],
             },
             "model": {
                 "architecture": {"name": "deepfm", "deep": {"hidden_units": [16]}},
-                "groups": {"wide": ["color"], "deep": ["found", "rate", "roots", "color", "long"]},
+                "groups": {
+                    "wide": ["color"],
+                    "deep": ["found", "rate", "roots", "color", "long", "shade", "letters"],
+                },
             },
         }
     )
@@ -97,7 +117,15 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("computed")
     for name, count, seed in (("train", 8192, 0), ("test", 512, 1)):
         pq.write_table(rows(count, seed), folder / f"{name}.parquet")
-    return folder, runs.train(described(folder), folder / "run", stream=io.StringIO())
+    (folder / "shades.txt").write_text("red 0\ncrimson 0\nblue 3\n")
+    letters = {"[UNK]": 0, **{letter: 1 + i for i, letter in enumerate("bcdegilmnorsu")}}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(letters, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
+    tokenizer.save(str(folder / "letters.json"))
+    trained = runs.train(described(folder), folder / "run", stream=io.StringIO())
+    (folder / "shades.txt").write_text("blue 0\n")
+    (folder / "letters.json").write_text("{}")
+    return folder, trained
 
 
 def test_the_model_learns_from_them(trained):
@@ -105,13 +133,24 @@ def test_the_model_learns_from_them(trained):
 
 
 def test_an_export_computes_the_same(trained, tmp_path):
-    folder, _ = trained
-    program, state = runs.load(folder / "run")
+    """Also where the files of words have changed since: a run has its own copies, and so has an export."""
+    folder, run = trained
+    told = []
+    program, state = runs.load(folder / "run", log=told.append)
+    assert len(told) == 2
+    assert all("holds other words than the run was trained with" in line for line in told)
+    by_name = {feature.name: feature for feature in program.assembly.features}
+    assert by_name["shade"].num_rows == 5
+    assert by_name["letters"].num_rows == 14
     exports.export(program, state, tmp_path / "export")
     runs.predict(program, state, str(folder / "test.parquet"), tmp_path / "predicted.parquet")
     expected = pq.read_table(tmp_path / "predicted.parquet")["click"].to_numpy()
     model, table = serving.load(tmp_path / "export"), pq.read_table(folder / "test.parquet")
     np.testing.assert_allclose(model.predict(table)["click"], expected, rtol=1e-5, atol=1e-6)
+    assert sorted(path.suffix for path in (tmp_path / "export" / "vocabularies").iterdir()) == [".json", ".txt"]
+    runs.predict(run.program, run.state, str(folder / "test.parquet"), tmp_path / "before.parquet")
+    before = pq.read_table(tmp_path / "before.parquet")["prediction"].to_numpy()
+    np.testing.assert_array_equal(before, expected)
     inputs = model.description.functions["predict"].inputs
     assert sorted(inputs) == ["category", "click", "color", "liked", "show"]
     request = {"liked": [None], "category": [None], "click": [1], "show": [2], "color": ["red"]}
