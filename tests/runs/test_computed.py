@@ -149,7 +149,7 @@ def test_an_export_computes_the_same(trained, tmp_path):
     np.testing.assert_allclose(model.predict(table)["click"], expected, rtol=1e-5, atol=1e-6)
     assert sorted(path.suffix for path in (tmp_path / "export" / "vocabularies").iterdir()) == [".json", ".txt"]
     runs.predict(run.program, run.state, str(folder / "test.parquet"), tmp_path / "before.parquet")
-    before = pq.read_table(tmp_path / "before.parquet")["prediction"].to_numpy()
+    before = pq.read_table(tmp_path / "before.parquet")["click"].to_numpy()
     np.testing.assert_array_equal(before, expected)
     inputs = model.description.functions["predict"].inputs
     assert sorted(inputs) == ["category", "click", "color", "liked", "show"]

@@ -91,7 +91,7 @@ def test_from_config_to_predictions(name, tmp_path):
     assert np.isfinite(list(trained.results.values())).all()
     program, state = runs.load(tmp_path / "run")
     runs.predict(program, state, str(tmp_path / "test.parquet"), tmp_path / "predicted.parquet")
-    expected = pq.read_table(tmp_path / "predicted.parquet")["prediction"].to_numpy()
+    expected = pq.read_table(tmp_path / "predicted.parquet")["click"].to_numpy()
     exports.export(program, state, tmp_path / "export")
     served = serving.load(tmp_path / "export").predict(pq.read_table(tmp_path / "test.parquet"))
     np.testing.assert_allclose(served["click"], expected, rtol=1e-4, atol=1e-5)
