@@ -1,4 +1,7 @@
-"""Saves or restores the tables of a mesh of all devices. Run by test_mesh.py as ``on_devices.py save|load FOLDER``."""
+"""Saves or restores the tables of a mesh of all devices. Run by test_mesh.py as ``on_devices.py save|load FOLDER``.
+
+``on_devices.py load FOLDER... ADDRESS/PROCESSES/NUMBER``: as one of several processes.
+"""
 
 import hashlib
 import json
@@ -10,6 +13,7 @@ import numpy as np
 from jax.sharding import AxisType
 
 import sparrow as sp
+from sparrow import processes
 from sparrow.checkpoint import Checkpoints, Saved, placed, rows_of, spread
 from sparrow.embedding.sharding import blocks
 
@@ -83,7 +87,21 @@ def largest(folder):
     return {"blocks": len(held), "largest": max(held), "table": ROWS["movies"] * 6 * 4}
 
 
+def load_all(folders):
+    return {folder.name: load(folder) for folder in folders}
+
+
 if __name__ == "__main__":
     spread.BLOCK_BYTES = 1024
-    what, folder = sys.argv[1:]
-    print(json.dumps({"save": save, "load": load, "largest": largest}[what](Path(folder))))
+    what, *folders = sys.argv[1:]
+    if folders[-1].count("/") == 2 and ":" in folders[-1]:
+        address, count, number = folders.pop().split("/")
+        processes.join(processes.Place(address, int(count), int(number)))
+    paths = [Path(folder) for folder in folders]
+    if what == "load" and len(paths) > 1:
+        found = load_all(paths)
+    else:
+        found = {"save": save, "load": load, "largest": largest}[what](paths[0])
+    if processes.is_first():
+        print(json.dumps(found), flush=True)
+    processes.leave()

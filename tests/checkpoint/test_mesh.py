@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from sparrow.processes.supervising import free_port
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -31,6 +33,42 @@ def test_no_more_than_a_block_is_held(tmp_path):
     found = on_devices(2, "largest", tmp_path)
     assert found["largest"] <= 1024 < found["table"] / 4
     assert found["blocks"] > 40
+
+
+def in_processes(count, devices, *arguments):
+    """As `on_devices`, in several processes of as many devices each."""
+    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={devices}"
+    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
+    address = f"127.0.0.1:{free_port()}"
+    program = [sys.executable, Path(__file__).with_name("on_devices.py"), *map(str, arguments)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    group = [
+        subprocess.Popen([*program, f"{address}/{count}/{number}"], env=environment, **pipes) for number in range(count)
+    ]
+    try:
+        outputs = [process.communicate(timeout=300) for process in group]
+    finally:
+        for process in group:
+            process.kill()
+    for process, (_, errors) in zip(group, outputs, strict=True):
+        assert process.returncode == 0, errors[-3000:]
+    return json.loads(outputs[0][0].splitlines()[-1])
+
+
+@pytest.mark.slow
+def test_every_topology_to_every_other(tmp_path):
+    """1, 1x8, 2x2 and 1x3: the same files, and the same rows from each of them."""
+    topologies = {"1": (1, 1), "1x8": (1, 8), "2x2": (2, 2), "1x3": (1, 3)}
+
+    def run(name, *arguments):
+        processes, devices = topologies[name]
+        return on_devices(devices, *arguments) if processes == 1 else in_processes(processes, devices, *arguments)
+
+    files = {name: run(name, "save", tmp_path / name) for name in topologies}
+    assert all(of_one == files["1"] for of_one in files.values())
+    for name in topologies:
+        found = run(name, "load", *(tmp_path / other for other in topologies))
+        assert found == {other: {"different": True, "same": True} for other in topologies}, name
 
 
 @pytest.mark.slow

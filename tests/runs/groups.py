@@ -13,7 +13,7 @@ from sparrow.config import dumps
 from tests.runs.cases import case
 
 ROOT = Path(__file__).parents[2]
-LIMIT = 180  # seconds
+LIMIT = 600  # seconds
 SMALL = (
     "train.steps=6",
     "train.batch_size=48",
