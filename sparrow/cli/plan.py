@@ -22,6 +22,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--network", type=above_zero, default=12.5, help="GB/s of a process to others; 12.5 unless given"
     )
+    parser.add_argument("--memory", type=above_zero, help="GB/s of a device's memory; by default as measured here")
     parser.add_argument(
         "--latency", type=above_zero, default=50.0, help="microseconds of a collective; 50 unless given"
     )
@@ -35,7 +36,8 @@ def run(options: argparse.Namespace) -> None:
     made, many = plan.plan(loaded), None
     devices = options.devices or (loaded.train.mesh.data if loaded.train.mesh is not None else 1)
     if devices > 1 or options.processes > 1:
-        links = plan.Links(options.link * 1e9, options.network * 1e9, options.latency * 1e-6)
+        memory = None if options.memory is None else options.memory * 1e9
+        links = plan.Links(options.link * 1e9, options.network * 1e9, options.latency * 1e-6, memory)
         many = plan.spread(loaded, made, max(devices, options.processes), options.processes, links)
     if options.json:
         out(json.dumps(made.to_dict() | ({} if many is None else {"spread": many.to_dict()}), indent=1))

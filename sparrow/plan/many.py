@@ -4,7 +4,7 @@ No device is needed for it: the ids of a real batch are routed as that many devi
 
 A step of one device, in seconds::
 
-    rows     = fullest owner over the mean * (rows looked up and touched by one device) at this machine's rates
+    rows     = fullest owner over the mean * (rows looked up and touched by one device) at the rate of the memory
     ordered  = (activations, gradients, batch of one device) / copy rate + 2 * dense state / copy rate
     inside   = bytes to devices of the same process / link
     between  = bytes to other processes, of all devices of a process / network
@@ -41,11 +41,13 @@ class Links:
       link: bytes a second that a device sends to devices of its own process.
       network: bytes a second that a process sends to others.
       latency: seconds that a collective takes besides its bytes.
+      memory: bytes a second that a device reads and writes; None: as measured on this machine.
     """
 
     link: float = 50e9
     network: float = 12.5e9
     latency: float = 50e-6
+    memory: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,6 +141,7 @@ def spread(config: Config, plan: Plan, devices: int, processes: int = 1, links: 
     batches = plan.batches * plan.batch
     ordered = max(plan.moved.ordered - 2 * state, 0) / devices + 2 * state
     slowest = links.link if processes == 1 else min(links.link, links.network / each)
+    scattered = plan.scattered_seconds if links.memory is None else plan.moved.scattered / links.memory
     exchanged = max(inside / links.link, between * each / links.network)
     return Spread(
         devices=devices,
@@ -150,8 +153,8 @@ def spread(config: Config, plan: Plan, devices: int, processes: int = 1, links: 
         inside=inside,
         between=between,
         dense=dense,
-        rows_seconds=owners * plan.scattered_seconds / devices,
-        ordered_seconds=ordered / machine.copy_rate,
+        rows_seconds=owners * scattered / devices,
+        ordered_seconds=ordered / (links.memory or machine.copy_rate),
         exchange_seconds=exchanged,
         dense_seconds=dense / slowest,
         latency_seconds=(COLLECTIVES * len(stacks) + 1) * links.latency if devices > 1 else 0.0,

@@ -143,7 +143,7 @@ class Mesh(Section):
     """The devices that a run is spread over: rows of tables and examples of batches are split, the rest is copied."""
 
     data: Count
-    """Number of devices of this process; batch sizes must be multiples of it."""
+    """Number of devices, of all processes together; batch sizes must be multiples of it."""
 
 
 class Train(Section):
@@ -162,7 +162,7 @@ class Train(Section):
     table_optimizers: tuple[TableOptimizer, ...] = ()
     """Tables with a rule of their own."""
     mesh: Mesh | None = None
-    """Devices to spread tables and batches over. Default: one device."""
+    """Devices to spread tables and batches over. Default: one device; with several processes, all of their devices."""
     accumulate: Count = 1
     """Micro-batches per optimizer step; the step equals that on one batch of them all."""
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
