@@ -40,6 +40,7 @@ ORDER = [
     "reports",
     "runs",
     "exports",
+    "frames",
     "plan",
     "cli",
 ]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         data,
         dense,
         exports,
+        frames,
         losses,
         metrics,
         models,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
         linen,
         nnx,
     )
+    from sparrow.frames import fit, guess
     from sparrow.kernels import backends
     from sparrow.optimizer import Optimizer
     from sparrow.rules import Rule
@@ -75,6 +77,9 @@ _LAZY = {
     "data": "sparrow.data",
     "dense": "sparrow.dense",
     "exports": "sparrow.exports",
+    "fit": "sparrow.frames:fit",
+    "frames": "sparrow.frames",
+    "guess": "sparrow.frames:guess",
     "linen": "sparrow.embedding.linen",
     "losses": "sparrow.losses",
     "metrics": "sparrow.metrics",
@@ -127,6 +132,9 @@ __all__ = [
     "data",
     "dense",
     "exports",
+    "fit",
+    "frames",
+    "guess",
     "linen",
     "losses",
     "metrics",

@@ -133,6 +133,16 @@ SYNONYMS: Final[dict[str, tuple[str, ...]]] = {
     "k": ("top_k",),
     "topk": ("top_k",),
     "temp": ("temperature",),
+    # training on a frame
+    "label": ("target",),
+    "y": ("target",),
+    "validation_data": ("evaluate",),
+    "validation_split": ("evaluate",),
+    "eval_set": ("evaluate",),
+    "test_size": ("evaluate",),
+    "random_state": ("seed",),
+    "num_epochs": ("epochs",),
+    "n_epochs": ("epochs",),
 }
 """Names elsewhere, and the names here; the first that fits is meant."""
 

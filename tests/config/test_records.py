@@ -48,6 +48,7 @@ REQUIRED = {
     "path": "clicks.parquet",
     "impressions": 100,
     "rows": 100,
+    "part": "train",
     "columns": ("user", "item"),
     "low": -0.5,
     "source": Parquet("items.parquet"),

@@ -4,6 +4,7 @@ from sparrow.data.sources.any_source import source_of
 from sparrow.data.sources.base import Reader, Rows, Source, register_source, registry
 from sparrow.data.sources.clicks import ClickLog, write_clicks, write_criteo
 from sparrow.data.sources.criteo import Criteo
+from sparrow.data.sources.held_out import HeldOut
 from sparrow.data.sources.memory import InMemory, Tables
 from sparrow.data.sources.movielens import MovieLens
 from sparrow.data.sources.parquet import Parquet
@@ -14,6 +15,7 @@ __all__ = [
     "ClickLog",
     "Criteo",
     "Csv",
+    "HeldOut",
     "InMemory",
     "MovieLens",
     "Parquet",

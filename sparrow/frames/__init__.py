@@ -1,0 +1,10 @@
+"""Frames: from a table to a config and a trained model, without a file.
+
+`fit` trains a model on a frame; `guess` gives the config that it would train, to look at, change and save.
+"""
+
+from sparrow.frames.columns import Reading, read_column
+from sparrow.frames.fitting import fit
+from sparrow.frames.guessing import Guess, guess
+
+__all__ = ["Guess", "Reading", "fit", "guess", "read_column"]

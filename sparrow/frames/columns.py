@@ -1,0 +1,231 @@
+"""`read_column`: the feature that a column most likely is, by its type, its values and its name.
+
+A guess is cheap to override, so the rules are few:
+
+* strings, categories and booleans are ids; so are integers whose name sounds like one (``user_id``, ``zip_code``) or
+  that have few values; other integers, and floats, are numbers;
+* ids get a vocabulary where all of them were seen and there are at most `MAX_WORDS`, rows by number where they are
+  numbered already, and else are hashed;
+* numbers are standardised, after a logarithm where a few of them are huge;
+* lists are bags of ids, or vectors of numbers of one length; strings such as "Action|Comedy" are bags too;
+* times, long strings, and columns of one value are left out.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, Final, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparrow.data import Feature, IdFeature, RawFeature
+
+Kind = Literal["id", "number", "bag", "skip"]
+KINDS: Final = ("id", "number", "bag", "skip")
+
+FEW: Final = 1_000
+"""Integers of at most this many values are ids, whatever their name."""
+MAX_WORDS: Final = 10_000
+"""Ids of at most this many values get a vocabulary."""
+LONG: Final = 50
+"""Strings of more characters than this, on average, are prose."""
+SEPARATOR: Final = "|"
+
+_WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
+_OF_IDS: Final = re.compile(
+    r"u?i?ids?|key|code|zip|users?|items?|movie|product|song|artist|author|brand|cat(egor(y|ies))?|type|city|country|"
+    r"region|device|hash|sku|tags?|genres?|channel|campaign|advertiser|publisher"
+)
+"""Words in the names of columns that hold ids."""
+
+
+class Reading(NamedTuple):
+    """How a column is read.
+
+    Attributes:
+      column: its name.
+      kind: the type of its values, in words.
+      feature: the feature; None: the column is left out.
+      words: what the feature makes of it, or why it is left out.
+    """
+
+    column: str
+    kind: str
+    feature: Feature | None
+    words: str
+
+
+def read_column(
+    name: str, values: Any, *, complete: bool = True, embedding_dim: int = 16, kind: Kind | None = None
+) -> Reading:
+    """Return the feature of a column.
+
+    >>> read_column("user_id", pa.chunked_array([[3, 1, 3]])).words
+    'ids 0 to 3'
+    >>> read_column("price", pa.chunked_array([[1.5, 2.5]])).feature
+    RawFeature(name='price', ..., mean=2.0, std=0.5, missing=2.0, ...)
+
+    Args:
+      name: the name of the column, and of the feature.
+      values: a column of an Arrow table.
+      complete: whether these are all values, or some of them.
+      embedding_dim: the dim of a table.
+      kind: "id", "number", "bag" or "skip" instead of a guess.
+    """
+    values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    if pa.types.is_string_view(values.type):
+        values = values.cast(pa.large_string())
+    told = str(values.type)
+    if kind == "skip":
+        return Reading(name, told, None, "left out, as asked")
+    own = _Column(name, values, complete, embedding_dim)
+    if _is_list(values.type):
+        feature, words = own.of_lists(kind)
+    else:
+        feature, words = own.of_values(kind)
+    return Reading(name, told, feature, words)
+
+
+Made = tuple[Feature | None, str]
+
+
+class _Column(NamedTuple):
+    name: str
+    values: Any
+    complete: bool
+    dim: int
+
+    def of_values(self, kind: Kind | None) -> Made:
+        values, text = self.values, _is_text(self.values.type)
+        if text and kind != "bag" and (parsed := _parsed(values)) is not None:
+            values = parsed  # text files hold numbers as strings
+        types, of = pa.types, values.type
+        distinct = pc.count_distinct(values, mode="only_valid").as_py()
+        if kind is None and distinct < 2:
+            return None, "left out: it holds one value"
+        if kind == "bag":
+            return self._bag_of_text()
+        if types.is_boolean(of):
+            return self._number(values) if kind == "number" else self._ids(values.cast(pa.int64()))
+        if types.is_integer(of):
+            is_id = kind == "id" or (kind is None and (distinct <= FEW or self._sounds_like_ids()))
+            return self._ids(values) if is_id else self._number(values)
+        if types.is_floating(of) or types.is_decimal(of):
+            whole = _as_integers(values) if kind == "id" or (kind is None and self._sounds_like_ids()) else None
+            return self._number(values) if whole is None else self._ids(whole)
+        if not _is_text(of):
+            return None, f"left out: {of} is neither an id nor a number"
+        if kind is None and _share_with(values, SEPARATOR) > 0.3:
+            return self._bag_of_text()
+        if kind is None and (pc.mean(pc.utf8_length(values)).as_py() or 0) > LONG:
+            return None, "left out: long strings; embed or tokenize them"
+        return self._ids(values)
+
+    def of_lists(self, kind: Kind | None) -> Made:
+        entries = self.values.flatten()
+        lengths = np.unique(pc.list_value_length(self.values).drop_null().to_numpy(zero_copy_only=False))
+        numbers = pa.types.is_floating(entries.type) if kind is None else kind == "number"
+        if numbers and len(lengths) == 1 and lengths[0] > 0:
+            dim = int(lengths[0])
+            return RawFeature(self.name, dim=dim), f"{dim} numbers a row"
+        if numbers:
+            return None, "left out: lists of numbers of different lengths"
+        if _is_list(entries.type) or not (_is_text(entries.type) or pa.types.is_integer(entries.type)):
+            return None, f"left out: {entries.type} are no ids"
+        return self._ids(entries, pooling="mean")
+
+    def _sounds_like_ids(self) -> bool:
+        return any(_OF_IDS.fullmatch(word.lower()) for word in _WORD.findall(self.name))
+
+    def _bag_of_text(self) -> Made:
+        if not _is_text(self.values.type):
+            return self._ids(self.values, pooling="mean")
+        entries = pc.split_pattern(self.values.drop_null(), SEPARATOR).flatten()
+        return self._ids(entries, pooling="mean", separator=SEPARATOR)
+
+    def _ids(self, values: Any, **options: Any) -> Made:
+        known = pc.unique(values.drop_null())
+        fields: dict[str, Any] = {"embedding_dim": self.dim, **options}
+        bag = "bags of " if options else ""
+        if pa.types.is_integer(known.type) and len(known) and self.complete:
+            low, high = pc.min(known).as_py(), pc.max(known).as_py()
+            if low >= 0 and high < max(2 * len(known), FEW):
+                made = IdFeature(self.name, num_buckets=high + 1, unknown="row", **fields)
+                return made, f"{bag}ids 0 to {high}"
+        if self.complete and 0 < len(known) <= MAX_WORDS:
+            words = tuple(sorted(known.to_pylist()))
+            return IdFeature(self.name, vocabulary=words, **fields), f"{bag}ids, a vocabulary of {len(words):,}"
+        buckets = _round_up(max(4 * len(known), FEW) if self.complete else max(10 * len(known), MAX_WORDS))
+        shared = -math.expm1(-len(known) / buckets)
+        told = f"{len(known):,} ids" if self.complete else f"{len(known):,} ids so far"
+        words_ = f"{bag}{told}, hashed into {buckets:,} rows; about {shared:.0%} share a row"
+        return IdFeature(self.name, hash_bucket_size=buckets, **fields), words_
+
+    def _number(self, values: Any) -> Made:
+        array = np.asarray(values.cast(pa.float64()).drop_null(), np.float64)
+        array = array[np.isfinite(array)]
+        if not array.size:
+            return None, "left out: it holds no number"
+        middle = float(np.median(array))
+        log = bool(array.min() >= 0 and array.max() > 20 * (middle + 1))
+        shown = np.log1p(array) if log else array
+        mean, std = _short(float(shown.mean())), _short(float(shown.std())) or 1.0
+        made = RawFeature(self.name, log=log, mean=mean, std=std, missing=_short(middle))
+        logs = "logarithm of 1 + x, " if log else ""
+        return made, f"numbers {array.min():g} to {array.max():g}, {logs}standardised"
+
+
+def _is_text(kind: Any) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_list(kind: Any) -> bool:
+    types = pa.types
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+def _parsed(texts: Any) -> Any | None:
+    """Return strings that are all numbers as numbers; None: they are not."""
+    trimmed = pc.utf8_trim_whitespace(texts.drop_null())
+    trimmed = trimmed.filter(pc.not_equal(trimmed, ""))
+    if not len(trimmed) or pc.any(pc.match_substring_regex(trimmed, "^[-+]?0[0-9]")).as_py():  # 007 is a code
+        return None
+    for kind in (pa.int64(), pa.float64()):
+        try:
+            return trimmed.cast(kind)
+        except pa.ArrowInvalid:
+            continue
+    return None
+
+
+def _as_integers(values: Any) -> Any | None:
+    """Return floats that are all integers, such as ids with gaps in pandas, as integers; None: they are not."""
+    array = np.asarray(values.cast(pa.float64()).drop_null(), np.float64)
+    array = array[~np.isnan(array)]
+    is_whole = array.size and (array == np.floor(array)).all() and np.abs(array).max() < 2**53
+    return pa.array(array.astype(np.int64)) if is_whole else None
+
+
+def _share_with(texts: Any, separator: str) -> float:
+    found = pc.mean(pc.cast(pc.match_substring(texts, separator), pa.float64())).as_py()
+    return float(found or 0.0)
+
+
+def _round_up(number: int) -> int:
+    """Return the next number of two digits and zeros.
+
+    >>> _round_up(12_345)
+    13000
+    """
+    unit: int = 10 ** max(0, len(str(number)) - 2)
+    return -(-number // unit) * unit
+
+
+def _short(number: float) -> float:
+    """Return a number of six digits, which a config shows."""
+    return float(f"{number:.6g}")

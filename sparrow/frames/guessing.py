@@ -1,0 +1,301 @@
+"""`guess`: the config that a frame stands for, with every guess in sight."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparrow import config as configs
+from sparrow import fields
+from sparrow.config import Config, ConfigError
+from sparrow.data import Feature, HeldOut, Source, Tables, source_of
+from sparrow.data.features import registry as feature_kinds
+from sparrow.files import replace_file
+from sparrow.frames.columns import KINDS, Kind, Reading, read_column
+from sparrow.frames.labels import METRICS, MODES, Target, read_target
+from sparrow.frames.models import model_section
+from sparrow.losses import registry as losses
+from sparrow.registry import answering, nearest
+
+SAMPLE: Final = 200_000
+"""Rows of a file that are looked at."""
+
+FeatureGuess = Kind | Mapping[str, Any] | Feature | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Guess:
+    """The config of a frame, and how it came about. `guess` makes it; printing it shows each column.
+
+    Attributes:
+      config: the config, to train with `sparrow.runs.train`.
+      targets: the target columns.
+      readings: the other columns.
+      notes: further sentences.
+    """
+
+    config: Config
+    targets: tuple[Target, ...]
+    readings: tuple[Reading, ...]
+    notes: tuple[str, ...] = ()
+
+    def yaml(self) -> str:
+        """Return the config as YAML; data in memory is named, not written."""
+        return configs.dumps(self.config)
+
+    def save(self, path: str | Path) -> None:
+        """Write the config to a YAML file."""
+        replace_file(Path(path), self.yaml().encode())
+
+    def lines(self) -> list[str]:
+        """Return a line for each column, and the notes."""
+        rows = [(target.column, "", f"target: {target.words}") for target in self.targets]
+        rows += [(reading.column, reading.kind, reading.words) for reading in self.readings]
+        widths = [max((len(row[i]) for row in rows), default=0) for i in (0, 1)]
+        lines = [f"{name:{widths[0]}}  {kind:{widths[1]}}  {words}" for name, kind, words in rows]
+        return [*lines, *self.notes]
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines())
+
+    def _repr_html_(self) -> str:
+        rows = [(target.column, "", f"target: {target.words}") for target in self.targets]
+        rows += [(reading.column, reading.kind, reading.words) for reading in self.readings]
+        body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
+        return f"<table><tr><th>column</th><th>type</th><th>read as</th></tr>{body}</table>{notes}"
+
+
+class _Data(NamedTuple):
+    """Rows to look at, and the sources to train and evaluate on."""
+
+    seen: Any
+    complete: bool
+    train: Source
+    evaluate: Source | None
+    notes: tuple[str, ...] = ()
+
+
+@answering
+def guess(
+    data: Any,
+    target: str | Sequence[str],
+    model: str | Mapping[str, Any] = "deepfm",
+    *,
+    evaluate: Any = 0.1,
+    evaluate_by: str | None = None,
+    features: Mapping[str, FeatureGuess] | None = None,
+    item: Sequence[str] = (),
+    groups: Mapping[str, Sequence[str]] | None = None,
+    loss: str | Mapping[str, str] | None = None,
+    weight: str | None = None,
+    embedding_dim: int = 16,
+    epochs: int = 10,
+    batch_size: int | None = None,
+    seed: int = 0,
+    overrides: Sequence[str] = (),
+) -> Guess:
+    """Return the config that `fit` would train, without training.
+
+    >>> frame = {"user_id": [0, 1, 2, 3], "age": [20.5, 31.0, 47.5, 18.0], "click": [1, 0, 1, 0]}
+    >>> guess(frame, target="click", evaluate=None)
+    click            target: yes or no, by binary_cross_entropy
+    user_id  int64   ids 0 to 3
+    age      double  numbers 18 to 47.5, standardised
+
+    Args:
+      data: a frame of pandas or Polars, an Arrow table, columns by name, the path of Parquet or text files, a source.
+      target: the column to predict, or several of them.
+      model: the name of a model, or a mapping with its name and options.
+      evaluate: a share of the rows to hold out, other data to evaluate on, or None.
+      evaluate_by: the column whose values are held out as one, such as the user; None: each row by itself.
+      features: changes of the guesses, by column: "id", "number", "bag", "skip" or None for columns to leave out, a
+        mapping of fields to set, such as ``{"embedding_dim": 32}``, or a `sparrow.data.Feature`. A name that is no
+        column adds a feature.
+      item: the columns that describe an item, for a model of two towers.
+      groups: the groups of features that the model reads; None: all features, as the model takes them.
+      loss: the loss, or losses by target; None: by the values of the target.
+      weight: the column of sample weights.
+      embedding_dim: the dim of the tables.
+      epochs: the most passes over the data; training ends earlier once evaluations do not improve.
+      batch_size: examples in a batch; None: about a hundredth of the rows.
+      seed: the seed of all random numbers.
+      overrides: further fields of the config, as on the command line: ``["train.precision=bfloat16"]``.
+    """
+    targets = (target,) if isinstance(target, str) else tuple(target)
+    fields.integer("guess: embedding_dim", embedding_dim)
+    matching = _is_matching(model)
+    held = _data(data, targets, evaluate, evaluate_by, seed, matching)
+    columns = held.seen.column_names
+    for name in (*targets, *([weight] if weight else []), *item):
+        if name not in columns:
+            raise ConfigError(f"there is no column '{name}': {nearest(name, columns)}")
+    tasks = tuple(read_target(name, held.seen[name], _loss_of(loss, name, matching)) for name in targets)
+    readings = _readings(held, {*targets, weight}, features or {}, embedding_dim)
+    kept = [reading.feature for reading in readings if reading.feature is not None]
+    if not kept:
+        raise ConfigError("no column can be a feature; name some in features=")
+    names = ["match"] if matching else list(targets)
+    section = model_section(model, kept, names, groups, [name for name in item if name in {f.name for f in kept}])
+    if tasks[0].classes > 1:
+        section["architecture"].setdefault("num_classes", tasks[0].classes)
+    rows = held.seen.num_rows
+    made = {
+        "data": {
+            "train": held.train,
+            "evaluate": held.evaluate,
+            "features": kept,
+            "shuffle_rows": min(max(rows, 1), 100_000),
+        },
+        "model": section,
+        "tasks": _tasks(tasks, matching, weight),
+        "train": {
+            "sparse_optimizer": {"name": "adagrad", "learning_rate": 0.05},
+            "dense_optimizer": {"optimizer": "adam", "learning_rate": 0.002},
+            "batch_size": batch_size or _batch_size(rows),
+            "epochs": epochs,
+            "seed": seed,
+        },
+        "evaluate": {} if held.evaluate is None else _evaluation(tasks, matching),
+    }
+    if matching:
+        made["data"]["drop_remainder"] = rows > made["train"]["batch_size"]
+    return Guess(configs.from_mapping(made, overrides=overrides), tasks, readings, held.notes)
+
+
+def _is_matching(model: Any) -> bool:
+    name = model if isinstance(model, str) else dict(model).get("name")
+    return name in ("dssm", "dssm_v2")
+
+
+def _loss_of(loss: str | Mapping[str, str] | None, target: str, matching: bool) -> str | None:
+    if matching and isinstance(loss, str):
+        return None
+    return loss if loss is None or isinstance(loss, str) else loss.get(target)
+
+
+def _data(data: Any, targets: Sequence[str], evaluate: Any, by: str | None, seed: int, matching: bool) -> _Data:
+    source = source_of(data)
+    notes: tuple[str, ...] = ()
+    is_share = isinstance(evaluate, float) and not isinstance(evaluate, bool)
+    other = None if evaluate is None or is_share else source_of(evaluate, source)
+    if is_share:
+        fields.number("guess: evaluate", evaluate, above=0, below=1)
+    if not isinstance(source, Tables):
+        seen, complete = _sample(source)
+        if matching and pc.any(pc.less_equal(seen[targets[0]].cast(pa.float64()), 0)).as_py():
+            raise ConfigError(f"two towers learn from rows that were chosen; leave out those whose {targets[0]} is 0")
+        if not is_share:
+            return _Data(seen, complete, source, other)
+        train, held_out = (HeldOut(source, part, evaluate, by, seed) for part in ("train", "evaluate"))
+        return _Data(seen, complete, train, held_out)
+    table = source.table
+    if matching and targets[0] in table.column_names:
+        chosen = table.filter(pc.greater(table[targets[0]].cast(pa.float64()), 0))
+        if chosen.num_rows < table.num_rows:
+            notes = (f"two towers learn from the {chosen.num_rows:,} rows whose {targets[0]} is above 0",)
+            table = chosen
+    if not table.num_rows:
+        raise ConfigError("the data holds no rows")
+    if not is_share:
+        return _Data(table, True, Tables(table), other, notes)
+    cut = [HeldOut(Tables(table), part, evaluate, by, seed) for part in ("train", "evaluate")]
+    parts_ = [_read_all(part, table.column_names) for part in cut]
+    if not all(part.num_rows for part in parts_):
+        raise ConfigError(
+            f"evaluate={evaluate:g} of {table.num_rows} rows leaves none; give more rows, or evaluate=None"
+        )
+    notes += (f"{parts_[1].num_rows:,} of {table.num_rows:,} rows are held out to evaluate on",)
+    return _Data(table, True, Tables(parts_[0]), Tables(parts_[1]), notes)
+
+
+def _read_all(source: Source, columns: Sequence[str]) -> Any:
+    reader = source.open(list(columns))
+    return pa.concat_tables([reader.read(chunk, "error").table for chunk in range(reader.num_chunks)])
+
+
+def _sample(source: Source) -> tuple[Any, bool]:
+    """Return the first rows of a source, and whether these are all."""
+    names = source.column_names()
+    reader = source.open(names)
+    tables: list[Any] = []
+    while len(tables) < reader.num_chunks and sum(table.num_rows for table in tables) < SAMPLE:
+        tables.append(reader.read(len(tables), "skip").table)
+    if not tables:
+        raise ConfigError("the data holds no rows")
+    return pa.concat_tables(tables, promote_options="permissive").combine_chunks(), len(tables) == reader.num_chunks
+
+
+def _readings(
+    held: _Data, others: set[str | None], changes: Mapping[str, FeatureGuess], dim: int
+) -> tuple[Reading, ...]:
+    made = []
+    for name in held.seen.column_names:
+        if name not in others:
+            made.append(_changed(name, held, changes.get(name, "guess"), dim))
+    for name, change in changes.items():
+        if name in held.seen.column_names:
+            continue
+        if isinstance(change, Mapping) and "kind" in change:
+            change = feature_kinds.read({"name": name, **change})
+        if not isinstance(change, Feature):
+            raise ConfigError(f"features: there is no column '{name}': {nearest(name, held.seen.column_names)}")
+        made.append(Reading(name, "", change, "as given"))
+    return tuple(made)
+
+
+def _changed(name: str, held: _Data, change: Any, dim: int) -> Reading:
+    if isinstance(change, Feature):
+        return Reading(name, str(held.seen[name].type), change, "as given")
+    if isinstance(change, Mapping) and "kind" in change:
+        given = feature_kinds.read({"name": name, **change})
+        return Reading(name, str(held.seen[name].type), given, "as given")
+    forced: Any = "skip" if change is None else None if change == "guess" or isinstance(change, Mapping) else change
+    if forced is not None:
+        fields.choice(f"features['{name}']", forced, KINDS)
+    read = read_column(name, held.seen[name], complete=held.complete, embedding_dim=dim, kind=forced)
+    if not isinstance(change, Mapping):
+        return read
+    if read.feature is None:
+        raise ConfigError(f"features['{name}']: give its kind as well: the column is {read.words}")
+    fields_now = {**feature_kinds.to_dict(read.feature), **change}
+    return read._replace(feature=feature_kinds.read(fields_now), words=f"{read.words}; {', '.join(change)} as given")
+
+
+def _tasks(targets: Sequence[Target], matching: bool, weight: str | None) -> dict[str, Any]:
+    weights = {} if weight is None else {"sample_weight": weight}
+    if matching:
+        metrics: list[Any] = [{"name": "recall_at_k", "top_k": 10}, "mrr"]
+        return {"match": {"label": targets[0].column, "losses": ["in_batch_softmax"], "metrics": metrics, **weights}}
+    return {
+        target.column: {
+            "label": target.column,
+            "losses": [losses.make(target.loss)],
+            "metrics": METRICS[target.kind],
+            **weights,
+        }
+        for target in targets
+    }
+
+
+def _evaluation(targets: Sequence[Target], matching: bool) -> dict[str, Any]:
+    metric = METRICS[targets[0].kind][0]
+    mode: Literal["max", "min"] = "min" if len(targets) > 1 or matching or MODES[metric] == "min" else "max"
+    name = "loss" if len(targets) > 1 or matching else metric
+    return {"every_epochs": 1, "early_stopping": {"metric": name, "mode": mode, "patience": 2}}
+
+
+def _batch_size(rows: int) -> int:
+    """Return a power of two: about a hundredth of the rows, from 32 to 4,096.
+
+    >>> _batch_size(100_000), _batch_size(10), _batch_size(10**8)
+    (1024, 32, 4096)
+    """
+    return int(2 ** np.clip(round(np.log2(max(rows, 1) / 100)), 5, 12))

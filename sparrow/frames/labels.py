@@ -1,0 +1,63 @@
+"""The task of a target column: its loss and its metrics, by the values of the label."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparrow.config import ConfigError
+from sparrow.losses import registry as losses
+from sparrow.registry import nearest
+
+METRICS: Final[dict[str, list[str]]] = {"binary": ["auc", "log_loss"], "real": ["rmse", "mae"], "class": ["accuracy"]}
+"""The metrics of each kind of label; the first one chooses the best step."""
+MODES: Final = {"auc": "max", "rmse": "min", "accuracy": "max"}
+
+
+class Target(NamedTuple):
+    """A target column.
+
+    Attributes:
+      column: its name.
+      loss: the loss.
+      kind: the kind of label that the loss takes: "binary", "real" or "class".
+      classes: the number of classes; 1 unless there are some.
+      words: for people.
+    """
+
+    column: str
+    loss: str
+    kind: str
+    classes: int
+    words: str
+
+
+def read_target(name: str, values: Any, loss: str | None = None) -> Target:
+    """Return the task of a column.
+
+    >>> read_target("click", pa.chunked_array([[0, 1, 1]])).words
+    'yes or no, by binary_cross_entropy'
+    >>> read_target("rating", pa.chunked_array([[3.5, 1.0]])).loss
+    'l2'
+    """
+    if values.null_count:
+        raise ConfigError(f"target '{name}': {values.null_count} rows have no value; leave them out first")
+    try:
+        array = np.asarray(values.combine_chunks().cast(pa.float64()), np.float64)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        example = pc.unique(values)[:2].to_pylist()
+        raise ConfigError(
+            f"target '{name}' must hold numbers, got {values.type} such as {example}; make it 0 and 1, or a number"
+        ) from None
+    if loss is None:
+        loss = "binary_cross_entropy" if np.isin(array, (0.0, 1.0)).all() else "l2"
+    usable = [each for each in losses.names() if losses[each].label_kind in METRICS and each not in ("bpr", "jrc")]
+    if loss not in usable:
+        raise ConfigError(f"target '{name}': unknown loss '{loss}': {nearest(loss, usable)}")
+    kind = str(losses[loss].label_kind)
+    classes = int(array.max(initial=0)) + 1 if kind == "class" else 1
+    words = {"binary": "yes or no", "real": "a number", "class": f"one of {classes} classes"}[kind]
+    return Target(name, loss, kind, classes, f"{words}, by {loss}")

@@ -1,0 +1,78 @@
+"""The groups and options of the models that a frame is trained with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from sparrow.config import ConfigError
+from sparrow.data import Feature
+from sparrow.registry import nearest
+
+_MLP: Final = {"hidden_units": (64, 32)}
+_SMALL: Final = {"hidden_units": (32,)}
+
+_ONE_GROUP: Final[dict[str, dict[str, Any]]] = {
+    "dcn_v1": {"deep": _MLP, "final": _SMALL},
+    "dcn_v2": {"final": _MLP},
+    "mask_net": {"mask_net_module": {"n_mask_blocks": 2, "hidden_dim": 32, "aggregation_dim": 32}},
+}
+_WIDE: Final[dict[str, dict[str, Any]]] = {
+    "deepfm": {"deep": _MLP},
+    "wide_and_deep": {"deep": _MLP},
+    "xdeepfm": {"cin_layer_size": (16, 16), "deep": _MLP, "final": _SMALL},
+}
+_TOWERS: Final = ("dssm", "dssm_v2")
+_TASKS: Final = ("mmoe",)
+KNOWN: Final = (*_WIDE, "dlrm", *_ONE_GROUP, *_TASKS, *_TOWERS)
+"""Models that need no options."""
+
+
+def model_section(
+    model: str | Mapping[str, Any],
+    features: Sequence[Feature],
+    tasks: Sequence[str],
+    groups: Mapping[str, Sequence[str]] | None,
+    item: Sequence[str],
+) -> dict[str, Any]:
+    """Return the section ``model`` of a config.
+
+    Args:
+      model: its name, or a mapping with its name and options, which replace the defaults.
+      features: all features.
+      tasks: the names of the tasks.
+      groups: the groups of features; None: as the model wants them.
+      item: the features that describe an item, for two towers.
+    """
+    given = {"name": model} if isinstance(model, str) else dict(model)
+    name = given.get("name")
+    if not isinstance(name, str) or (name not in KNOWN and groups is None):
+        raise ConfigError(f"model '{name}': give groups= as well, or choose another: {nearest(str(name), KNOWN)}")
+    every = [feature.name for feature in features]
+    sparse = [feature.name for feature in features if feature.is_sparse]
+    dense = [name for name in every if name not in sparse]
+    defaults: dict[str, Any] = {}
+    made: dict[str, list[str]] = {}
+    if name in _WIDE:
+        defaults, made = _WIDE[name], {"wide": sparse, "deep": every}
+    elif name == "dlrm":
+        dim = next((feature.width for feature in features if feature.is_sparse), 16)
+        bottom = {"dense_mlp": {"hidden_units": (32, dim)}} if dense else {}
+        defaults = {"final": _MLP, "arch_with_sparse": True, **bottom}
+        made = {"sparse": sparse, **({"dense": dense} if dense else {})}
+    elif name in _ONE_GROUP:
+        defaults, made = _ONE_GROUP[name], {"all": every}
+    elif name in _TASKS:
+        towers = [{"task": task, "mlp": _SMALL} for task in tasks]
+        defaults, made = {"expert_mlp": _MLP, "num_experts": 4, "task_towers": towers}, {"all": every}
+    elif name in _TOWERS:
+        if groups is None and not item:
+            raise ConfigError(f"model '{name}' has two towers: give item=, the columns that describe an item")
+        defaults = {
+            "user_tower": {"input": "user", "mlp": _SMALL},
+            "item_tower": {"input": "item", "mlp": _SMALL},
+            "output_dim": 16,
+        }
+        made = {"user": [name for name in every if name not in item], "item": list(item)}
+    chosen = made if groups is None else {key: list(names) for key, names in groups.items()}
+    return {"architecture": {**defaults, **given}, "groups": chosen}

@@ -1,0 +1,219 @@
+"""From a frame to a trained model: the guesses, their overrides, the config they stand for, the run."""
+
+import gc
+import io
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+import sparrow as sp
+from sparrow import config as configs
+from sparrow.data import ComboFeature, HeldOut, IdFeature, RawFeature, Tables
+from sparrow.frames import read_column
+
+ROWS = 1500
+SMALL = {"name": "deepfm", "deep": {"hidden_units": [8]}}
+
+
+def columns(rows=ROWS, seed=0):
+    """The click depends on user and item, each by its parity."""
+    generator = np.random.default_rng(seed)
+    user, item = generator.integers(0, 40, rows), generator.integers(0, 30, rows)
+    age = generator.integers(18, 80, rows).astype(float)
+    age[::7] = np.nan
+    flip = generator.random(rows) < 0.05
+    return {
+        "user_id": user,
+        "item": [f"item {i}" for i in item],
+        "age": age,
+        "genres": np.where(item % 3 == 0, "Action|Drama", "Comedy"),
+        "price": np.exp(2 * generator.normal(size=rows)),
+        "one": np.ones(rows),
+        "click": ((user % 2 == item % 2) ^ flip).astype(np.int64),
+    }
+
+
+def small(data, **options):
+    options = {"epochs": 6, "embedding_dim": 8, "batch_size": 64, "overrides": ["train.tensorboard=false"], **options}
+    return sp.fit(data, target="click", model=SMALL, stream=io.StringIO(), **options)
+
+
+def read(name, values, **options):
+    made = read_column(name, pa.chunked_array([pa.array(values)]), **options)
+    return made.feature, made.words
+
+
+def test_columns_are_read_by_type_and_name():
+    assert read("user_id", [3, 1, 3]) == (
+        IdFeature("user_id", num_buckets=4, unknown="row", embedding_dim=16),
+        "ids 0 to 3",
+    )
+    assert read("color", ["red", None, "blue"])[0].vocabulary == ("blue", "red")
+    assert read("zip_code", ["00501", "10001"])[0].vocabulary == ("00501", "10001")
+    assert read("user_id", [1.0, np.nan, 7.0])[0].num_buckets == 8  # integers with gaps, of pandas
+    assert read("score", ["1.5", "2.5"])[0] == RawFeature("score", mean=2.0, std=0.5, missing=2.0)  # of a text file
+    assert read("flag", [True, False])[0].num_buckets == 2
+    assert read("tags", [["a", "b"], ["a"]])[0].pooling == "mean"
+    assert read("vector", [[1.0, 2.0], [3.0, 4.0]])[0] == RawFeature("vector", dim=2)
+    bags = read("genres", ["Action|Drama", "Comedy"] * 5)[0]
+    assert (bags.separator, bags.vocabulary) == ("|", ("Action", "Comedy", "Drama"))
+    clicks = read("clicks", [0, 1, 2, 5000, 3] * 1000 + list(range(1200)))[0]
+    assert isinstance(clicks, RawFeature)
+    far = read("item_id", [10**9 + 7 * i for i in range(20_000)])
+    assert far[0].hash_bucket_size == 80_000
+    assert far[1] == "20,000 ids, hashed into 80,000 rows; about 22% share a row"
+    assert read("user_id", [3, 1, 3], complete=False)[0].hash_bucket_size == 10_000
+
+
+def test_columns_that_are_left_out():
+    assert read("one", [1, 1, 1]) == (None, "left out: it holds one value")
+    assert read("text", ["a long sentence about something that was seen " * 3, "b"])[1].startswith("left out: long")
+    when = pa.array([1, 2], pa.timestamp("s"))
+    assert "neither an id nor a number" in read_column("when", when).words
+    assert read("mixed", [[1.0], [1.0, 2.0]])[0] is None
+    assert read("user_id", [1, 2], kind="skip")[0] is None
+
+
+def test_a_guess_is_shown_and_saved(tmp_path):
+    made = sp.guess(pd.DataFrame(columns()), target="click")
+    shown = repr(made)
+    for line in ("ids 0 to 39", "a vocabulary of 30", "bags of ids", "logarithm of 1 + x", "target: yes or no"):
+        assert line in shown
+    assert "one" in [reading.column for reading in made.readings if reading.feature is None]
+    assert "<table>" in made._repr_html_()
+    made.save(tmp_path / "a.yaml")
+    again = configs.load(tmp_path / "a.yaml")
+    assert configs.plain(again) == configs.plain(made.config)
+    assert again.data.train == made.config.data.train.stand_in()
+    held_out = made.config.data.evaluate.table.num_rows
+    assert 0.05 * ROWS < held_out < 0.2 * ROWS
+    assert made.config.data.train.table.num_rows + held_out == ROWS
+
+
+def test_every_guess_can_be_overridden():
+    changes = {
+        "user_id": {"embedding_dim": 32},
+        "item": IdFeature("item", hash_bucket_size=50, embedding_dim=16),
+        "age": "id",
+        "price": None,
+        "genres": {"kind": "id", "hash_bucket_size": 10, "embedding_dim": 16},
+        "user_item": ComboFeature("user_item", cross=("user_id", "item"), hash_bucket_size=100, embedding_dim=16),
+    }
+    options = {"features": changes, "batch_size": 128, "overrides": ["train.epochs=3"]}
+    made = sp.guess(columns(), "click", "dcn_v2", evaluate=None, loss="binary_focal", weight="one", **options)
+    features = {feature.name: feature for feature in made.config.data.features}
+    assert list(features) == ["user_id", "item", "age", "genres", "user_item"]
+    assert features["user_id"].embedding_dim == 32
+    assert features["item"].hash_bucket_size == 50
+    assert features["age"].num_buckets == 80
+    assert (made.config.train.epochs, made.config.train.batch_size) == (3, 128)
+    assert made.config.tasks["click"].sample_weight == "one"
+    assert type(made.config.tasks["click"].losses[0]).__name__ == "BinaryFocal"
+    assert made.config.data.evaluate is None
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"target": "clicks"}, "no column 'clicks': did you mean 'click'"),
+        ({"features": {"ages": "id"}}, "no column 'ages': did you mean 'age'"),
+        ({"features": {"age": "numbr"}}, r"features\['age'\] must be one of 'id', 'number', 'bag', 'skip'"),
+        ({"target": "item"}, "target 'item' must hold numbers, got string such as"),
+        ({"model": "deepfmm"}, "did you mean 'deepfm'"),
+        ({"model": "dssm"}, "has two towers: give item=, the columns that describe an item"),
+        ({"loss": "l3"}, "unknown loss 'l3'"),
+        ({"evaluate": 1.5}, "evaluate must be a finite number above 0 and below 1"),
+        ({"data": []}, "a frame of pandas or Polars, an Arrow table, or columns by name, got list"),
+        ({"label": "click"}, "guess has no argument 'label': did you mean 'target'"),
+    ],
+)
+def test_mistakes_get_one_sentence(change, sentence):
+    given = {"data": columns(20), "target": "click", **change}
+    with pytest.raises((ValueError, TypeError), match=sentence):
+        sp.guess(**given)
+
+
+@pytest.mark.parametrize("model", ["wide_and_deep", "dlrm", "dcn_v1", "mask_net", "xdeepfm", "mmoe"])
+def test_models_need_no_options(model):
+    made = sp.guess(columns(300), "click", model)
+    assert sp.runs.Program.of(made.config).config is made.config
+
+
+def test_numbers_classes_and_several_targets():
+    data = {**columns(300), "rating": np.arange(300) % 5 + 0.5, "color": np.arange(300) % 3}
+    rating = sp.guess(data, "rating")
+    assert (rating.targets[0].loss, rating.config.evaluate.early_stopping.mode) == ("l2", "min")
+    color = sp.guess(data, "color", loss="softmax_cross_entropy")
+    assert color.config.model.architecture.num_classes == 3
+    both = sp.guess(data, ["click", "rating"], "mmoe")
+    assert list(both.config.tasks) == ["click", "rating"]
+    assert both.config.evaluate.early_stopping.metric == "loss"
+
+
+def test_five_lines(capsys):
+    frame = pl.DataFrame(columns())
+    run = sp.fit(frame, target="click", model=SMALL, epochs=6, embedding_dim=8, batch_size=64)
+    assert run.results["auc"] > 0.85
+    assert "ids 0 to 39" in capsys.readouterr().out
+    predicted = run.predict(pl.DataFrame(columns(200, seed=1)))["click"]
+    truth = columns(200, seed=1)["click"]
+    assert ((predicted > 0.5) == truth).mean() > 0.85
+    folder = run.folder
+    assert (folder / "config.yaml").is_file()
+    del run
+    gc.collect()
+    assert not folder.exists()  # a temporary one ends with its run
+
+
+def test_a_folder_stays_and_is_resumed(tmp_path):
+    run = small(columns(400), folder=tmp_path / "run", epochs=1)
+    assert sp.runs.load(tmp_path / "run").results == run.results
+    more = small(columns(400), folder=tmp_path / "run", epochs=2, resume=True)
+    assert more.steps == 2 * run.steps
+    with pytest.raises(ValueError, match="holds a finished run"):
+        small(columns(400), folder=tmp_path / "run")
+
+
+def test_files_are_held_out_row_by_row(tmp_path):
+    table = pa.table(columns(600))
+    pq.write_table(table, tmp_path / "rows.parquet", row_group_size=100)
+    pyarrow.csv.write_csv(table, tmp_path / "rows.csv")
+    for path in (tmp_path / "rows.parquet", str(tmp_path / "rows.csv")):
+        made = sp.guess(path, "click", SMALL, evaluate_by="user_id")
+        again = configs.loads(made.yaml())
+        assert again == made.config
+        users = []
+        for source in (again.data.train, again.data.evaluate):
+            reader = source.open(["user_id"])
+            chunks = [reader.read(chunk, "error").table["user_id"] for chunk in range(reader.num_chunks)]
+            users.append([int(user) for chunk in chunks for user in chunk.to_pylist()])
+        assert len(users[0]) + len(users[1]) == 600
+        assert not set(users[0]) & set(users[1])
+        assert users[1]
+    assert {feature.name: type(feature) for feature in made.config.data.features}["age"] is RawFeature
+
+
+def test_held_out_rows_do_not_depend_on_the_columns_read():
+    source = Tables({"a": np.arange(1000), "b": np.arange(1000)}, chunk_rows=300)
+    for part in ("train", "evaluate"):
+        one, both = (HeldOut(source, part, 0.3).open(names) for names in (["a"], ["b", "a"]))
+        for chunk in range(4):
+            rows, others = one.read(chunk, "error"), both.read(chunk, "error")
+            assert rows.table["a"].equals(others.table["a"])
+            if rows.table.num_rows:
+                assert rows.place(0) == f"row {rows.table['a'][0].as_py()}"
+
+
+def test_two_towers_learn_from_rows_that_were_chosen():
+    model = {"name": "dssm", "output_dim": 4}
+    made = sp.guess(columns(300), "click", model, item=["item", "genres"], features={"price": None})
+    assert made.config.model.groups == {"user": ("user_id", "age"), "item": ("item", "genres")}
+    clicked = int(columns(300)["click"].sum())
+    assert f"two towers learn from the {clicked} rows whose click is above 0" in repr(made)
+    run = sp.runs.train(made.config, stream=io.StringIO())
+    assert run.towers == ("user", "item")
