@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--fbgemm", help="the folder of fbgemm_gpu, if it is not installed")
     parser.add_argument("--out", default="benchmarks/results", help="the folder of gpu.md and gpu.json")
     parser.add_argument("--only", help=f"parts to run into the report that is there; without it, all of {PARTS}")
-    parser.add_argument("--quick", action="store_true", help="leave PyTorch without compilation out")
+    parser.add_argument("--quick", action="store_true", help="leave XLA's defaults and PyTorch's eager mode out")
     parser.add_argument("--memory", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.memory:
@@ -83,7 +83,7 @@ def main() -> None:
     part("kernels", lambda: [row for w in WORKLOADS.values() for row in time_workload(w, not missing)])
     part("compile", gpu_checks.compile_times)
     part("halves", lambda: [time_halves(WORKLOADS[name], rule) for name in ("G1", "G3") for rule in RULES[:2]])
-    part("dlrm", lambda: [gpu_dlrm.time_steps(batch, not missing, eager=not args.quick) for batch in (8192, 65536)])
+    part("dlrm", lambda: [gpu_dlrm.time_steps(batch, not missing, quick=args.quick) for batch in (8192, 65536)])
     part("dcn", lambda: [gpu_dcn.time_steps(batch, not missing) for batch in (8192, 65536)])
     part("mesh", gpu_mesh.report)
     part("tests", kernel_tests)
@@ -136,6 +136,16 @@ def time_workload(workload: Workload, with_fbgemm: bool) -> list[dict[str, Any]]
     return [time_rule(workload, rule, ids, batch, with_fbgemm) for rule in RULES]
 
 
+def look_up_and_update(
+    step: Any, dtype: str, table: Any, slots: Any, lookups: Any, grads: Any, scalars: Any
+) -> tuple[Any, ...]:
+    """Return the new table and slots, and the activations in ``dtype``."""
+    pooled, lookups = cuda.lookup_and_sort(table, lookups, dtype)
+    # The gradient waits for the activations, as in training.
+    table, pooled, order = jax.lax.optimization_barrier((table, pooled, lookups.order))
+    return *cuda.update(step, table, slots, grads._replace(order=order), scalars), pooled
+
+
 def time_rule(workload: Workload, rule: rules.Rule, ids: np.ndarray, batch: Batch, with_fbgemm: bool) -> dict[str, Any]:
     """One row of the table."""
     bag_grads = jax.random.normal(jax.random.key(1), (batch.lookups.num_bags, workload.dim))
@@ -145,13 +155,7 @@ def time_rule(workload: Workload, rule: rules.Rule, ids: np.ndarray, batch: Batc
     look = jax.jit(cuda.lookup)
     update = jax.jit(functools.partial(cuda.update, step), donate_argnums=(0, 1))
 
-    @functools.partial(jax.jit, donate_argnums=(0, 1))
-    def both(table: Any, slots: Any, lookups: Any, grads: Any) -> Any:
-        pooled, lookups = cuda.lookup_and_sort(table, lookups)
-        # The gradient waits for the activations, as in training.
-        table, pooled, order = jax.lax.optimization_barrier((table, pooled, lookups.order))
-        return *cuda.update(step, table, slots, grads._replace(order=order), scalars), pooled
-
+    both = jax.jit(functools.partial(look_up_and_update, step, "float32"), donate_argnums=(0, 1))
     times: dict[str, list[float]] = {"lookup": [], "update": [], "step": []}
     theirs: dict[str, list[float]] = {"lookup": [], "update": [], "called": []}
     peer = gpu_fbgemm.make_tables(workload, rule.name) if with_fbgemm else None
@@ -160,7 +164,7 @@ def time_rule(workload: Workload, rule: rules.Rule, ids: np.ndarray, batch: Batc
         times["lookup"].append(time_turn(lambda _, table=state[0]: look(table, batch.lookups), None))
         state, ms = _chain(lambda s: update(*s, grads, scalars), state)
         times["update"].append(ms)
-        state, ms = _chain(lambda s: both(*s, batch.lookups, grads)[:2], state)
+        state, ms = _chain(lambda s: both(*s, batch.lookups, grads, scalars)[:2], state)
         times["step"].append(ms)
         if peer is not None:
             lookups, updates = gpu_fbgemm.time_steps(peer, peer_inputs, CALLS)
@@ -189,7 +193,7 @@ def time_rule(workload: Workload, rule: rules.Rule, ids: np.ndarray, batch: Batc
 
 
 def time_halves(workload: Workload, rule: rules.Rule) -> dict[str, Any]:
-    """Time the update of a bfloat16 table, rounded stochastically, with bfloat16 gradients, beside float32."""
+    """Time a bfloat16 table, rounded stochastically, with bfloat16 gradients and activations, beside float32."""
     batch = make_batch(workload, draw_ids(workload, np.random.default_rng()))
     ms: dict[str, dict[str, float]] = {}
     for dtype in ("float32", "bfloat16"):
@@ -198,11 +202,18 @@ def time_halves(workload: Workload, rule: rules.Rule) -> dict[str, Any]:
         bag_grads = jax.random.normal(jax.random.key(1), (batch.lookups.num_bags, workload.dim), dtype)
         grads = batch.row_gradients(bag_grads)
         order = jax.jit(lambda table, lookups: cuda.lookup_and_sort(table, lookups)[1].order)(state[0], batch.lookups)
-        for name, given in (("update", grads), ("update without its sort", grads._replace(order=order))):
-            update = jax.jit(functools.partial(cuda.update, step), donate_argnums=(0, 1))
+        ordered = grads._replace(order=order)
+        update = jax.jit(functools.partial(cuda.update, step), donate_argnums=(0, 1))
+        both = jax.jit(functools.partial(look_up_and_update, step, dtype), donate_argnums=(0, 1))
+        ways = {
+            "update": lambda s, u=update, g=grads, c=scalars: u(*s, g, c),
+            "update without its sort": lambda s, u=update, g=ordered, c=scalars: u(*s, g, c),
+            "lookup and update": lambda s, f=both, g=grads, c=scalars: f(*s, batch.lookups, g, c)[:2],
+        }
+        for name, way in ways.items():
             times = []
             for _ in range(ROUNDS):
-                state, one = _chain(lambda s, u=update, g=given, c=scalars: u(*s, g, c), state)
+                state, one = _chain(way, state)
                 times.append(one)
             ms.setdefault(name, {})[dtype] = statistics.median(times)
         del state
