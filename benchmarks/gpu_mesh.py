@@ -1,4 +1,4 @@
-"""DLRM's step on a mesh: what a mesh of one GPU costs, and the program that XLA makes for eight GPUs.
+"""DLRM's step on a mesh: the cost of a mesh of one GPU, and the program that XLA makes for eight GPUs.
 
 The eight are a description of a topology, not devices: XLA compiles for them, and nothing runs.
 """

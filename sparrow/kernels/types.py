@@ -22,7 +22,7 @@ class Lookups:
       ids: (N,) int32, the row in the stack.
       bags: (N,) int32, the bag of each entry; ``num_bags`` for padding.
       offsets: (num_bags + 1,) int32, where the entries of each bag begin and end.
-      gains: (N,) float32, what each row is multiplied by, or None where all are 1.
+      gains: (N,) float32, the factor of each row, or None where all are 1.
       num_bags: the number of bags; static.
       order: the entries sorted by row, in the backend's own format, where a lookup has made them; else None.
     """

@@ -39,7 +39,7 @@ def dots(machine: Machine, first: jax.Array, rest: jax.Array | None) -> jax.Arra
 def gradient(
     machine: Machine, first: jax.Array, rest: jax.Array | None, grads: jax.Array
 ) -> tuple[jax.Array, jax.Array | None]:
-    """Return the gradients of ``first`` and ``rest`` from those of `dots`, (batch, pairs)."""
+    """Return the gradients of ``first`` and ``rest`` from the gradient of `dots`, (batch, pairs)."""
     call, inputs, batch, _, module = _call(first, rest)
     given = call.input(grads)
     outputs = [call.output(first.shape, first.dtype)]

@@ -4,8 +4,8 @@ Everything in it is known when JAX traces, because all shapes are static. An ope
 
   LAUNCH program kernel grid block shared side count (kind value offset) * count
   ZERO kind value offset size side
-  FORK          what follows on the side stream waits for the main stream
-  JOIN          what follows on the main stream waits for the side stream
+  FORK          later work on the side stream waits for the main stream
+  JOIN          later work on the main stream waits for the side stream
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def _read(name: str) -> str:
 
 def shim_content() -> str:
     """Return the content of all files that the shim is made of, for hashing."""
-    return text("driver.h", "programs.h", *SHIM)
+    return text("driver.h", "programs.h", "sides.h", *SHIM)
 
 
 SORT_COUNT, SORT_FIRST, SORT_NEXT = range(3)
@@ -92,8 +92,8 @@ def update_module(
         "STACKED": int(stacked),
         "LOGICAL": int(logical),
     }
-    kernel = text("update.cu").replace("\nROW_STEP\n", f"\n{row_step(step)}\n")
-    source = text("types.cuh", "memory.cuh", "group.cuh", "segments.cuh", "row_step.cuh") + kernel
+    before = text("types.cuh", "memory.cuh", "group.cuh", "segments.cuh", "row_step.cuh", "rows.cuh")
+    source = before + row_step(step) + text("fold.cuh", "update.cu")
     return Module("update", source, tuple(macros.items()), ("update",), (0,))
 
 

@@ -23,7 +23,7 @@ DEVICE T exchange(u32 mask, T x, int distance) {
 // The lanes that share a row. Lane l holds vectors l, l + L, ...
 struct Group {
   u32 lane;   // within the group
-  u32 mask;   // the warp's lanes that take part in what the group does
+  u32 mask;   // the warp's lanes that take part in the group's exchanges
   u32 slice;  // of the row
 
   MEMBER bool has(int k) const { return !RAGGED || k * L + lane < VECTORS; }

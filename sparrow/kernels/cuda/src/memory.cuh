@@ -108,7 +108,7 @@ DEVICE void read(u32* word, const void* from, u64 policy) {
     SPARROW_READ("", )
   }
 }
-// Nobody writes it during the kernel: kept in the first-level cache too.
+// For memory that the kernel does not write: kept in the first-level cache too.
 template <int BYTES>
 DEVICE void read_constant(u32* word, const void* from) {
   constexpr int W = BYTES < 4 ? 1 : BYTES / 4;
@@ -139,7 +139,7 @@ DEVICE void write(void* to, const u32* word, u64 policy) {
   if (BYTES == 4) *static_cast<u32*>(to) = word[0];
   if (BYTES == 2) *static_cast<uint16_t*>(to) = uint16_t(word[0]);
 }
-// Nobody reads it soon.
+// For memory that is not read soon.
 template <int BYTES>
 DEVICE void write_streaming(void* to, const u32* word) {
   constexpr int W = BYTES < 4 ? 1 : BYTES / 4;

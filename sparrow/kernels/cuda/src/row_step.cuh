@@ -1,4 +1,4 @@
-// What a generated row step may use: XLA's meaning of operations that C++ leaves open, or defines otherwise
+// Operations of a generated row step, as XLA defines them, where C++ leaves them open or defines them otherwise
 // (row_step.h of the CPU backend has the same list).
 template <class T>
 DEVICE T maximum(T a, T b) {  // NaN in, NaN out
@@ -76,7 +76,7 @@ DEVICE T sign(T x) {  // zeros and NaN stay as they are
 DEVICE bool is_finite(float x) { return fabsf(x) <= 3.4028234663852886e38f; }
 DEVICE bool is_finite(double x) { return fabs(x) <= 1.7976931348623157e308; }
 
-// Shifts by the width or more give what is left: zeros, or the sign.
+// Shifts by the width or more leave zeros, or the sign.
 template <class T>
 DEVICE T shift_left(T x, T by) {
   typedef typename Integer<T>::U U;

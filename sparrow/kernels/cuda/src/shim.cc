@@ -1,8 +1,7 @@
 // XLA's side: one FFI handler that runs a plan, the list of launches that Python made when JAX traced the call
 // (plan.py has the format). It knows nothing of lookups and updates.
-#include <map>
-
 #include "programs.h"
+#include "sides.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace sparrow {
@@ -13,46 +12,6 @@ enum Operation : int64_t { kLaunch = 1, kZero = 2, kFork = 3, kJoin = 4 };
 enum Argument : int64_t { kInput = 0, kOutput = 1, kNumber = 2, kNull = 3 };
 constexpr int64_t kContinues = 16;  // added to an argument's kind: it is one more field of the same kernel parameter
 constexpr int64_t kMostArguments = 96;
-
-// A second stream, for work that runs beside the rest.
-struct Side {
-  Handle stream = nullptr, fork = nullptr, join = nullptr;
-  std::mutex mutex;  // held from a fork until its join is queued: the fork of one call and the join of another must not mix
-};
-
-// The second streams of one call in an executable, one of each context. No two executables share a stream: while one of them
-// is captured into a CUDA graph, which its streams are part of to the end, the others run on.
-class Sides {
- public:
-  explicit Sides(const Driver& d) : driver_(d) {}
-  ~Sides() {
-    for (auto& [context, side] : sides_) {
-      if (side.stream == nullptr) continue;
-      driver_.stream_destroy(side.stream);
-      driver_.event_destroy(side.fork);
-      driver_.event_destroy(side.join);
-    }
-  }
-
-  // The side of `context`, which is current.
-  Side& of(Handle context) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    Side& side = sides_[context];
-    if (side.stream == nullptr) {
-      int least = 0, greatest = 0;
-      check(driver_, driver_.priorities(&least, &greatest), "stream priorities");
-      check(driver_, driver_.event_create(&side.fork, kWithoutTiming), "creating an event");
-      check(driver_, driver_.event_create(&side.join, kWithoutTiming), "creating an event");
-      check(driver_, driver_.stream_create(&side.stream, kNonBlocking, greatest), "creating a stream");
-    }
-    return side;
-  }
-
- private:
-  const Driver& driver_;
-  std::mutex mutex_;
-  std::map<Handle, Side> sides_;
-};
 
 struct Buffers {
   std::vector<char*> inputs, outputs;

@@ -178,7 +178,7 @@ DEVICE void sort_pass(const u32* ids, const u32* sources, const u64* from, u64* 
 #endif
   __shared__ Places places;
   __shared__ u32 my_tile;
-  if (threadIdx.x == 0) my_tile = atomicAdd(ticket, 1u);  // tiles start in order, so those before this one go on
+  if (threadIdx.x == 0) my_tile = atomicAdd(ticket, 1u);  // tiles start in order, so that all before this one are running
   for (int i = threadIdx.x; i < SORT_WARPS * RADIX * sizeof(Seen) / 4; i += SORT_THREADS) reinterpret_cast<u32*>(shared_bytes)[i] = 0;
   __syncthreads();
   const u32 tile = my_tile;

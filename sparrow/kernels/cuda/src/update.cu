@@ -11,25 +11,14 @@
 // ONES of one entry) in hand: everything that a piece needs from memory is asked for before the first number is used. Rows
 // that fill a lane's registers have one kind of piece only.
 //
-// The sums of a cut segment meet in a tree: nodes of 32 pieces, of 32 * 32, and so on. Whoever leaves the last sum of a node
-// adds the node's sums in their order and goes up with the total; whoever ends at the top steps the row.
+// The sums of a cut segment meet in a tree: nodes of 32 pieces, of 32 * 32, and so on. The group that leaves the last
+// sum of a node adds the node's sums in their order and goes up with the total; the group at the top steps the row.
 constexpr u32 C = 32;
 constexpr u32 POSITIONS = (TASK + 1) * C;
-constexpr u32 FEW = 4;                                        // entries of a short piece
-constexpr u32 MANY = E <= 4 ? 8 : E <= 8 ? 4 : E <= 32 ? 2 : 1;  // entries of a long piece that are on their way together
-
+constexpr u32 FEW = 4;  // entries of a short piece
 constexpr bool KINDS = E <= 16;
 
-typedef Kept<TABLE>::T Row;
-typedef Kept<GRADS>::T Grad;
-
-struct State {  // table and slots, in place
-  Row* table;
-  float* e[NE > 0 ? NE : 1];
-  float* r[NR > 0 ? NR : 1];
-};
-
-// What a warp has to do. A piece is position | (length - 1) << 9 | is not the first of its segment << 14 | is cut << 15.
+// The pieces of a warp. A piece is position | (length - 1) << 9 | is not the first of its segment << 14 | is cut << 15.
 struct Work {
   u64 entries[POSITIONS];
 #if GAINS
@@ -42,128 +31,8 @@ constexpr u32 LATER = 1u << 14, CUT = 1u << 15;
 DEVICE u32 place_of(u32 piece) { return piece & 511; }
 DEVICE u32 length_of(u32 piece) { return (piece >> 9 & 31) + 1; }
 
-// The table of the stack that rows belong to. Rows come in ascending order.
-struct Tables {
-  const int32_t* first_rows;
-  u32 num_tables, table, limit;
-  MEMBER void advance(u32 row) {
-    if (!STACKED) return;
-    while (row >= limit) {
-      ++table;
-      limit = table + 1 < num_tables ? static_cast<u32>(first_rows[table + 1]) : NONE;
-    }
-  }
-};
-
-struct RowValues {
-  Row row[E];
-  float e[NE > 0 ? NE : 1][E];
-  float r[NR > 0 ? NR : 1];
-
-  MEMBER void load(const Group& group, const State& state, u32 index, u64 policy) {
-    const u64 at = index * STRIDE + group.slice * DIM;
-#pragma unroll
-    for (int k = 0; k < K; ++k) {
-      if (group.has(k)) {
-        const u64 from = at + group.offset(k);
-        put(row, k, ::load<ROW_HINT, V>(state.table + from, policy));
-#pragma unroll
-        for (int s = 0; s < NE; ++s) put(e[s], k, ::load<ROW_HINT, V>(state.e[s] + from, policy));
-      } else {
-        put(row, k, Pack<Row, V>{});
-#pragma unroll
-        for (int s = 0; s < NE; ++s) put(e[s], k, Pack<float, V>{});
-      }
-    }
-#pragma unroll
-    for (int s = 0; s < NR; ++s) r[s] = state.r[s][index];
-  }
-  MEMBER void store(const Group& group, const State& state, u32 index, u64 policy) const {
-    const u64 at = index * STRIDE + group.slice * DIM;
-#pragma unroll
-    for (int k = 0; k < K; ++k) {
-      if (group.has(k)) {
-        const u64 to = at + group.offset(k);
-        ::store<ROW_HINT>(state.table + to, make_pack<V>(row + k * V), policy);
-#pragma unroll
-        for (int s = 0; s < NE; ++s) ::store<ROW_HINT>(state.e[s] + to, make_pack<V>(e[s] + k * V), policy);
-      }
-    }
-    if (group.lane == 0) {
-#pragma unroll
-      for (int s = 0; s < NR; ++s) state.r[s][index] = r[s];
-    }
-  }
-  template <class T>
-  static MEMBER void put(T* x, int k, const Pack<T, V>& pack) {
-#pragma unroll
-    for (int i = 0; i < V; ++i) x[k * V + i] = number(pack, i);
-  }
-};
-
-ROW_STEP
-
-struct Inputs {
-  Entries all;
-  float* partials;  // sums of pieces, then of nodes, level by level: two places for each unit of positions
-  u32* tickets;     // likewise, of this slice; zero before
-};
-
-// `sum` of piece `piece` of the segment of `row` that begins at `start`. True: it is now the sum of the whole segment.
-DEVICE bool fold_up(const Group& group, const Inputs& in, u32 row, u32 start, u32 piece, float (&sum)[E]) {
-  float* partials = in.partials;
-  u32* tickets = in.tickets;
-  const int base = __ffs(group.mask) - 1;  // the group's first lane in the warp
-  for (u32 shift = 5;; shift += 5) {       // a member of this level has 1 << shift entries, the last one fewer
-    // At most two segments long enough to be cut begin a member within one unit of 1 << shift positions: the last member of
-    // one, and the first of another.
-    const auto place = [&](u32 member) { return 2 * ((start >> shift) + member) + (member == 0 ? 1 : 0); };
-    const auto is_member = [&](u32 member) { return in.all.row_at(start + (static_cast<u64>(member) << shift)) == row; };
-    float* mine = partials + place(piece) * STRIDE;
-#pragma unroll
-    for (int k = 0; k < K; ++k) {
-      if (group.has(k)) store<CACHED>(mine + group.offset(k), make_pack<V>(sum + k * V), 0);
-    }
-    __threadfence();
-    __syncwarp(group.mask);
-    const u32 first = piece / 32 * 32;  // of the node's members
-    u32 count = 0;
-#pragma unroll
-    for (int i = 0; i < 32 / L; ++i) count += __popc(__ballot_sync(group.mask, is_member(first + i * L + group.lane)) >> base);
-    u32 arrived = 0;
-    if (group.lane == 0) arrived = atomicAdd(&tickets[place(first)], 1u);
-    arrived = __shfl_sync(group.mask, arrived, base);
-    if (arrived != count - 1) return false;
-    __threadfence();
-#pragma unroll
-    for (int j = 0; j < E; ++j) sum[j] = 0;
-#pragma unroll 1
-    for (u32 done = 0; done < count; done += MANY) {
-      Pack<float, V> x[MANY][K];
-#pragma unroll
-      for (u32 a = 0; a < MANY; ++a) {
-        const float* from = partials + place(first + done + a) * STRIDE;
-#pragma unroll
-        for (int k = 0; k < K; ++k) {
-          x[a][k] = {};
-          if (done + a < count && group.has(k)) x[a][k] = load_fresh<V>(from + group.offset(k));
-        }
-      }
-#pragma unroll
-      for (u32 a = 0; a < MANY; ++a)
-#pragma unroll
-        for (int j = 0; j < E; ++j) sum[j] += number(x[a][j / V], j % V);
-    }
-    if (first == 0 && !is_member(32)) return true;
-    const u32 places = 2 * (((in.all.n - 1) >> shift) + 1);
-    partials += places * STRIDE;
-    tickets += places;
-    piece /= 32;
-  }
-}
-
 struct Slots {
-  float* slot[NE + NR > 0 ? NE + NR : 1];  // as the rule names them; SLOT_E and SLOT_R tell which is which
+  float* slot[NE + NR > 0 ? NE + NR : 1];  // as the rule names them; SLOT_E and SLOT_R give their numbers
 };
 
 extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS)
@@ -184,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS)
 #pragma unroll
   for (int s = 0; s < NR; ++s) state.r[s] = slots.slot[SLOT_R(s)];
 
-  // ---- what there is to do
+  // ---- the pieces of this warp
   u32 num_ones = 0, num_few = 0, num_many = 0, first_row;
   {
     u64 entry[TASK + 1];
