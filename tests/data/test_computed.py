@@ -90,7 +90,9 @@ def test_lookup_with_integers_as_keys():
     assert column(Lookup("m", "k"), m=["7:0.5", "8:2"], k=pa.array([7, 8])) == [0.5, 2.0]
 
 
-def test_random_lookups_equal_plain_python():
+@pytest.mark.parametrize("limit", [0, 1000], ids=["hashed", "compared"])
+def test_random_lookups_equal_plain_python(limit, monkeypatch):
+    monkeypatch.setattr("sparrow.data.computed.pairs.MOST_COMPARED", limit)
     rng = random.Random(5)
     words = [f"w{i}" for i in range(8)]
     maps = [{w: rng.randint(0, 9) for w in rng.sample(words, rng.randint(0, 5))} for _ in range(200)]

@@ -14,7 +14,7 @@ from sparrow.data.computed.base import Column, Computed, check_inputs, check_str
 from sparrow.data.computed.pairs import (
     COMBINERS,
     combined,
-    in_row,
+    find_keys,
     listed,
     read_keys,
     read_pairs,
@@ -23,7 +23,6 @@ from sparrow.data.computed.pairs import (
     texts_of,
 )
 from sparrow.data.errors import Problems
-from sparrow.data.hash_table import HashTable
 from sparrow.data.values import flatten
 
 
@@ -89,7 +88,7 @@ class Lookup(Computed):
         count = columns.num_rows
         pairs = read_pairs(column_of(self.map, columns, problems), self.map_separator, self.pair_separator)
         keys, rows = read_keys(column_of(self.key, columns, problems), self.separator)
-        found = HashTable(in_row(pairs.keys, pairs.rows)).find(in_row(keys, rows))
+        found = find_keys(pairs, keys, rows)
         there = np.flatnonzero(found >= 0)
         keys, rows, values = keys.take(pa.array(there)), rows[there], pairs.values.take(pa.array(found[there]))
         if self.combiner is not None:

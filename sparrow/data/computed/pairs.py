@@ -7,12 +7,16 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sparrow.data.errors import Problems, shown
 from sparrow.data.expressions.vectors import by_row
+from sparrow.data.hash_table import HashTable
 from sparrow.data.hashing import U64, hash_texts, mix64
 from sparrow.data.values import Flat, cut_at_first, element_type, flatten, is_text, numbers, plain
 
+MOST_COMPARED: Final = 4
+"""Keys are compared with all pairs of their row up to this number of times the keys and pairs, else hashed."""
 COMBINERS: Final = ("sum", "mean", "min", "max", "count")
 
 
@@ -55,8 +59,9 @@ def read_keys(column: Any, separator: str | None) -> tuple[Any, npt.NDArray[np.i
     """
     flat = flatten(column, separator)
     keys, rows = texts_of(flat.entries), rows_of_entries(flat)
-    there = np.asarray([key not in (None, "") for key in keys.to_pylist()], np.bool_)
-    return (keys, rows) if there.all() else (keys.filter(pa.array(there)), rows[there])
+    there = pc.fill_null(pc.not_equal(keys, pa.scalar("", keys.type)), False)
+    mask = there.to_numpy(zero_copy_only=False)
+    return (keys, rows) if mask.all() else (keys.filter(there), rows[mask])
 
 
 def texts_of(entries: Any) -> Any:
@@ -75,6 +80,26 @@ def rows_of_entries(flat: Flat) -> npt.NDArray[np.int64]:
 def in_row(keys: Any, rows: npt.NDArray[np.int64]) -> U64:
     """Return 64 bits for each key in its row: equal keys of different rows differ."""
     return mix64(hash_texts(keys) ^ mix64(rows.astype(np.uint64)))
+
+
+def find_keys(pairs: Pairs, keys: Any, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the place of each key among the pairs of its row, the first where there are several; -1: it has none.
+
+    >>> pairs = read_pairs(pa.array(["a:1|b:2", "a:3"]), "|", ":")
+    >>> find_keys(pairs, pa.array(["b", "c", "a"]), np.array([0, 0, 1])).tolist()
+    [1, -1, 2]
+    """
+    counts = np.bincount(pairs.rows, minlength=int(rows.max(initial=-1)) + 1)
+    compared = counts[rows]  # the pairs that a key is compared with
+    if compared.sum() > MOST_COMPARED * (len(rows) + len(pairs.rows)):
+        return HashTable(in_row(pairs.keys, pairs.rows)).find(in_row(keys, rows)).astype(np.int64)
+    key = np.repeat(np.arange(len(rows)), compared)
+    first = (np.cumsum(counts) - counts)[rows] - (np.cumsum(compared) - compared)
+    place = np.repeat(first, compared) + np.arange(len(key))
+    hits = np.flatnonzero(hash_texts(pairs.keys)[place] == hash_texts(keys)[key])[::-1]  # so that the first one stays
+    found = np.full(len(rows), -1, np.int64)
+    found[key[hits]] = place[hits]
+    return found
 
 
 def refuse_pairs(words: str, kind: Any) -> str | None:
