@@ -3,12 +3,14 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from flax import nnx
 from jax.test_util import check_grads
 
+from sparrow import losses, metrics
 from sparrow.data import AutoDis, MLPEmbedding, NumberEmbedding, RawFeature
-from sparrow.models import Inputs, NumberEmbeddings, Sequence, registry
+from sparrow.models import Inputs, NumberEmbeddings, Sequence, functional, registry
 from sparrow.models.number_embeddings import AutoDisNumbers, LinearNumbers
 
 X = np.array([[0.3], [-1.2], [0.0], [2.0]], np.float32)
@@ -99,3 +101,34 @@ def test_records():
     inputs = Inputs(acts={}, numbers={"x": 1}, groups={"all": ["x"]})
     with pytest.raises(ValueError, match="no layers for the embedding"):
         NumberEmbeddings(lambda inputs, rngs: None, inputs, {"x": (Own(), 4)}, rngs=nnx.Rngs(0))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("record", "low", "high"), [(AutoDis(num_channels=8), 0.95, 1.0), (MLPEmbedding(), 0.4, 0.6)])
+def test_autodis_learns_what_is_not_linear(record, low, high):
+    """A yes for numbers near 0, in front of a linear model: a choice of vectors finds them, a linear layer cannot."""
+    linear = registry.from_dict({"name": "multi_tower", "towers": [{"input": "all"}]})
+    inputs = Inputs(acts={}, numbers={"x": 1}, groups={"all": ["x"]})
+    built = NumberEmbeddings(lambda i, rngs: linear.build(i, rngs=rngs), inputs, {"x": (record, 8)}, rngs=nnx.Rngs(0))
+    apply, params, rest = functional(built)
+    optimizer = optax.adam(0.02)
+
+    def examples(seed):
+        x = np.random.default_rng(seed).normal(size=(256, 1)).astype(np.float32)
+        return {"x": x}, (np.abs(x[:, 0]) < 0.6).astype(np.float32)
+
+    @jax.jit
+    def step(params, state, numbers, labels):
+        def loss(params):
+            return losses.binary_cross_entropy(apply.train(params, rest, {}, numbers)[0]["logits"], labels).mean()
+
+        updates, state = optimizer.update(jax.grad(loss)(params), state)
+        return optax.apply_updates(params, updates), state
+
+    state = optimizer.init(params)
+    for seed in range(300):
+        params, state = step(params, state, *examples(seed))
+    numbers, labels = examples(10**6)
+    metric = metrics.ExactAUC()
+    scores = apply.predict(params, rest, {}, numbers)["logits"]
+    assert low <= metric.compute(metric.update(metric.init(), scores, labels)) <= high
