@@ -21,7 +21,6 @@ from sparrow.cli.parsing import parsed
 from tests.runs.cases import BASE
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text()
 FILES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)(?: title=\".*\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 KINDS = {"python", "py", "yaml", ""}
@@ -59,8 +58,6 @@ def test_python_runs_as_written(path, capsys, tmp_path, monkeypatch):
             exec(block, scope)
     if path.name == "README.md":
         assert capsys.readouterr().out.startswith("(100000, 64) (100000,)")
-        table = sp.TableSpec(name="t", vocabulary_size=5, embedding_dim=2, optimizer=scope["SignAdagrad"]())
-        assert sp.Embedder([sp.FeatureSpec(name="f", table_spec=table)])
 
 
 @pytest.mark.parametrize("where", blocks(""))
@@ -68,6 +65,8 @@ def test_commands_are_known(where):
     targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     for line in blocks("")[where].splitlines():
         program, *arguments = shlex.split(line.partition(">")[0], comments=True)
+        if program == "srun":
+            program, *arguments = arguments[arguments.index("sparrow") :]
         if program == "make":
             assert set(arguments) <= set(targets), line
         else:
@@ -134,5 +133,5 @@ def write_clicks(path, rows, seed):
 
 
 def test_every_rule_is_in_the_table():
-    listed = re.findall(r"^\| `(\w+)` \|", README, re.MULTILINE)
+    listed = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "guides" / "rules.md").read_text(), re.MULTILINE)
     assert sorted(listed) == sorted(rule.__name__ for rule in sp.rules.SHIPPED)
