@@ -176,6 +176,14 @@ def test_levels_of_a_tree(form, weights):
 def test_both_forms_draw_the_same():
     a, b = tree().add(chosen(10, 16), 2), tree(form=ancestors()).add(chosen(10, 16), 2)
     np.testing.assert_array_equal(a.ids["node"], b.ids["node"])
+    rootless = {name: values[1:] for name, values in NODES.items()}
+    c = tree(rootless, form=ancestors()).add(chosen(10, 16), 2)
+    np.testing.assert_array_equal(a.ids["node"], c.ids["node"])
+    counted = {**NODES, "level": [level + 5 for level in NODES["level"]]}
+    d = tree(counted, form=ancestors()).add(chosen(10, 16), 2)
+    np.testing.assert_array_equal(a.ids["node"], d.ids["node"])
+    with pytest.raises(DataError, match="the nodes are on 4 levels, and counts has 3"):
+        tree(form=ancestors(), counts=(0, 1, 2))
 
 
 def test_draws_without_replacement_have_the_shares_of_an_urn():

@@ -93,7 +93,7 @@ class Tree(Section):
     ancestors: LeafAncestors | None = None
     """The ancestors of each leaf, instead of parent_column."""
     level_column: Name | None = None
-    """The column of the level in the nodes, with ancestors; the root's is the least."""
+    """The column of the level in the nodes, with ancestors; that of leaves is the largest."""
     weight_column: Name | None = None
     """The column of the nodes with their sampling weights. Default: the nodes of a level are drawn equally often."""
     keep_ratio: Annotated[float, Field(ge=0, le=1)] = 1.0

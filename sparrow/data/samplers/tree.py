@@ -36,7 +36,8 @@ class Ancestors:
 
     Attributes:
       edges: pairs of a leaf (as the user) and an ancestor (as the item).
-      level_column: the column of the level in the table of nodes; the root's is the least.
+      level_column: the column of the level in the table of nodes; that of leaves is the largest. The root may be
+        left out of the table.
     """
 
     edges: EdgeTable
@@ -82,10 +83,14 @@ class TreeForm:
         return cls(paths, tuple(np.flatnonzero(depth == level) for level in range(last + 1)))
 
     @classmethod
-    def of_ancestors(cls, nodes: Items, levels: npt.NDArray[Any], edges: Edges) -> TreeForm:
-        """Return the tree of nodes with their levels, and the pairs of leaves and ancestors."""
-        level = (levels - levels.min()).astype(np.int64)
-        last = int(level.max())
+    def of_ancestors(cls, nodes: Items, levels: npt.NDArray[Any], edges: Edges, count: int) -> TreeForm:
+        """Return the tree of ``count`` levels, of nodes with their levels, and the pairs of leaves and ancestors."""
+        last = count - 1
+        level = (levels - levels.max()).astype(np.int64) + last
+        if (level < 0).any():
+            raise DataError(
+                f"the nodes are on {last - int(level.min()) + 1} levels, and counts has {count}", nodes.where
+            )
         leaves = np.flatnonzero(level == last)
         found = edges.of(nodes.rows.keys[ID][leaves])
         ancestor = nodes.find(found.items).astype(np.int64)

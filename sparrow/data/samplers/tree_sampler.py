@@ -93,7 +93,8 @@ class TreeSampler(Sampler):
             kind = (like or {}).get(id_column)
             edges = Edges(form.edges, {form.edges.user_column: kind, form.edges.item_column: kind}, bad_rows)
             self.fingerprint += f"/{edges.fingerprint}"
-            self._tree = TreeForm.of_ancestors(self._nodes, self._nodes.labels[form.level_column], edges)
+            levels_of = self._nodes.labels[form.level_column]
+            self._tree = TreeForm.of_ancestors(self._nodes, levels_of, edges, len(counts))
         self._chosen_key, self._labels, self.seed = chosen_key, tuple(labels), seed
         self.counts = tuple(counts)
         self._check(keep_ratio, keep_weights)
