@@ -186,6 +186,25 @@ PEPNET = f"pepnet {{ epnet_hidden_unit: 4 ppnet_hidden_units: [8, 4] ppnet_dropo
 TDM_FEATURES = [ids("user"), ids("node", "item"), SINGLE[2], CLICK_IDS]
 TDM = f"""tdm {{ multiwindow_din {{ windows_len: [1, 2, 3] {mlp("attn_mlp", 4, more='activation: "nn.PReLU"')} }}
   {mlp("final", 8, more="use_bn: true")} }} num_class: 2 losses {{ softmax_cross_entropy {{}} }} metrics {{ auc {{}} }}"""
+BY_USER = """user_input_path: "users.parquet" item_input_path: "" num_sample: 4 attr_fields: ["item", "cate", "price"]
+  item_id_field: "item" user_id_field: "user" attr_delimiter: ",\""""
+COMPUTED = [
+    'lookup_feature { feature_name: "l1" map: "user:map_1" key: "item:k1" }',
+    'lookup_feature { feature_name: "l2" map: "user:map_1" key: "item:k1" hash_bucket_size: 30 embedding_dim: 4 need_key: true }',
+    'lookup_feature { feature_name: "l3" map: "user:map_1" key: "feature:bucket" num_buckets: 30 embedding_dim: 4 }',
+    'lookup_feature { feature_name: "l4" map: "user:map_1" key: "const:3" combiner: "max" embedding_dim: 4 mlp {} }',
+    raw("bucket", "user", BUCKETS),
+    'match_feature { feature_name: "m1" nested_map: "user:nested" pkey: "item:k1" skey: "item:k2" }',
+    'match_feature { feature_name: "m2" nested_map: "user:nested" pkey: "item:k1" skey: "ALL" hash_bucket_size: 30 embedding_dim: 4 }',
+    'expr_feature { feature_name: "e1" expression: "k1 + k2" variables: ["item:k1", "item:k2"] }',
+    'overlap_feature { feature_name: "o1" query: "user:q" title: "item:t" method: "query_common_ratio" }',
+    'kv_dot_product { feature_name: "d1" query: "user:kv" document: "item:kd" }',
+    """custom_feature { feature_name: "c1" operator_name: "EditDistance" operator_lib_file: "libedit.so"
+      expression: ["user:first", "item:second"] operator_params { fields { key: "encoding" value { string_value: "utf-8" } } }
+      embedding_dim: 4 autodis { num_channels: 3 } }""",
+]
+COMPUTED_NAMES = ["l1", "l2", "l3", "l4", "m1", "m2", "e1", "o1", "d1", "c1"]
+DCN = f"dcn_v2 {{ cross {{}} {mlp('deep', 8)} {mlp('final', 4)} }} {BCE}"
 FAMILY: dict[str, str] = {
     # Models over single features.
     "deepfm": config(
@@ -410,6 +429,69 @@ FAMILY: dict[str, str] = {
     "mind": config("mind", [*SINGLE, CLICK_IDS], f"{MIND_GROUPS} {MIND} {RECALL}", data=SAMPLER, path=TABLE),
     "mind_plain": config(
         "mind", [*SINGLE, CLICK_IDS], f"{MIND_GROUPS} {MIND.replace('output_dim: 4', '')} {RECALL}", data=SAMPLER
+    ),
+    "dssm_hard": config(
+        "dssm",
+        SINGLE,
+        f"{USER_ITEM} dssm {{ {TOWERS} output_dim: 4 }} {RECALL}",
+        data=f"hard_negative_sampler {{ {BY_USER} hard_neg_edge_input_path: '' num_hard_sample: 2 }}",
+    ),
+    "dssm_hard_v2": config(
+        "dssm",
+        SINGLE,
+        f"{USER_ITEM} dssm {{ {TOWERS} output_dim: 4 }} {RECALL}",
+        data=f"hard_negative_sampler_v2 {{ {BY_USER} hard_neg_edge_input_path: '' pos_edge_input_path: '' num_hard_sample: 2 }}",
+    ),
+    "dssm_by_user": config(
+        "dssm",
+        SINGLE,
+        f"{USER_ITEM} dssm {{ {TOWERS} output_dim: 4 }} {RECALL}",
+        data=f"negative_sampler_v2 {{ {BY_USER} pos_edge_input_path: '' }}",
+    ),
+    "tdm_tree": config(
+        "tdm",
+        TDM_FEATURES,
+        f"""{group("deep", ["user"])} {group("seq", ["node", "cate", "click_seq__item", "click_seq__cate"], "SEQUENCE")} {TDM}""",
+        data="""tdm_sampler { item_input_path: "" edge_input_path: "" predict_edge_input_path: "unused" attr_fields: "cate"
+          item_id_field: "node" layer_num_sample: [0, 1, 1, 2] attr_delimiter: "," }""",
+    ),
+    # Features that are computed.
+    "computed": config("computed", [*SINGLE, *COMPUTED], f"{group('all', [*NAMES, *COMPUTED_NAMES])} {DCN}"),
+    "computed_table": config(
+        "computed",
+        [*SINGLE, *COMPUTED],
+        f"{group('all', [*NAMES, *COMPUTED_NAMES])} {DCN}",
+        path=TABLE,
+        dataset="OdpsDataset",
+    ),
+    "computed_din": config(
+        "din",
+        [*AGED, CLICKS, *COMPUTED],
+        f"{group('deep', [*NAMES, *COMPUTED_NAMES])} {group('seq', [*QUERY, 'age', *CLICK_NAMES, 'click_seq__age'], 'SEQUENCE')} {DIN}",
+    ),
+    "expression": config(
+        "expression",
+        [raw("price", more='normalizer: "method=expression,expr=log(x+3)"'), *SINGLE[:3]],
+        f"{group('all', NAMES)} {DCN}",
+    ),
+    "embedded_numbers": config(
+        "numbers",
+        [
+            *SINGLE,
+            raw("r1", "user", "embedding_dim: 4 mlp {}"),
+            raw("r2", "user", "embedding_dim: 4 autodis { num_channels: 3 }"),
+        ],
+        f"{group('all', [*NAMES, 'r1', 'r2'])} {DCN}",
+    ),
+    "vocabularies": config(
+        "vocabularies",
+        [
+            *SINGLE,
+            ids("v1", "item", 'vocab_list: ["a", "b", "c"] default_bucketize_value: 1'),
+            ids("v2", "item", 'vocab_dict { key: "a" value: 2 } vocab_dict { key: "b" value: 3 }'),
+            raw("several", "user", "value_dim: 3 " + BUCKETS),
+        ],
+        f"{group('all', [*NAMES, 'v1', 'v2', 'several'])} {DCN}",
     ),
     # Vocabularies that grow.
     "zch": config(

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sparrow.data.computed import registry as computed
 from sparrow.data.features import registry
 
 ROWS = 96
@@ -52,6 +53,8 @@ def _entries(feature, rng, count):
 
 
 def _id(feature, rng, lengths):
+    if feature.compute is not None:
+        return _computed(feature.compute, rng, len(lengths))
     values = _entries(feature, rng, len(lengths))
     if feature.weight_separator is not None:
         values = [f"{value}{feature.weight_separator}0.5" for value in values]
@@ -59,6 +62,8 @@ def _id(feature, rng, lengths):
 
 
 def _raw(feature, rng, lengths):
+    if feature.compute is not None:
+        return _computed(feature.compute, rng, len(lengths))
     shape = len(lengths) if feature.dim == 1 else (len(lengths), feature.dim)
     return {feature.columns[0]: rng.uniform(0, 1, shape).astype(np.float32).tolist()}
 
@@ -79,4 +84,77 @@ def _raw_sequence(feature, rng, lengths):
     return {feature.columns[0]: [feature.separator.join(element() for _ in range(length)) for length in lengths]}
 
 
-MAKERS = {"id": _id, "raw": _raw, "combo": _combo, "sequence": _sequence, "raw_sequence": _raw_sequence}
+def _computed(record, rng, rows):
+    """The columns of a computed one: keys and numbers from 0 to 9, maps of these, words."""
+    made = {}
+    for field, given in zip(FIELDS_OF[computed.name_of(record)], record.inputs, strict=False):
+        if not isinstance(given, str):
+            made |= _computed(given, rng, rows)
+            continue
+        keys = rng.integers(0, 9, (rows, 2))
+        made[given] = [FORMS[field](a, b, record) for a, b in keys.tolist()]
+    return made
+
+
+FIELDS_OF = {
+    "lookup": ("map", "number"),
+    "match": ("nested", "number", "number"),
+    "expr": ("number",) * 5,
+    "overlap": ("words", "words"),
+    "kv_dot_product": ("pairs", "pairs"),
+    "edit_distance": ("text", "text"),
+    "bucketize": ("number",),
+    "constant": (),
+}
+FORMS = {
+    "number": lambda a, b, record: a,
+    "map": lambda a, b, record: f"{a}:{b}{record.map_separator}{b}:{a}",
+    "nested": lambda a, b, record: f"{a}^{b}:{a},{a}:{b}|{b}^{a}:{b}",
+    "words": lambda a, b, record: f"w{a}{record.separator}w{b}",
+    "pairs": lambda a, b, record: f"w{a}:{b}{record.separator}w{b}:{a}",
+    "text": lambda a, b, record: f"text {a} {b}",
+}
+
+
+def _tokenize(feature, rng, lengths):
+    return {feature.columns[0]: [" ".join("ab"[i % 2] for i in range(length + 1)) for length in lengths]}
+
+
+def write_pairs(config, path, rows=40, seed=0):
+    """Write pairs of users and items, for a sampler by user."""
+    rng = np.random.default_rng(seed)
+    pairs = {"userid": rng.integers(0, 20, rows), "itemid": rng.integers(0, 20, rows), "weight": np.ones(rows)}
+    pq.write_table(pa.table(pairs), path)
+
+
+def write_tree(config, nodes, edges):
+    """Write a tree of 1 + 2 + 4 + 8 nodes, whose leaves are 7 to 14, and the ancestors of each leaf."""
+    into = config.data.tree.nodes.into
+    count = 15
+    made = columns_of(config, count, np.random.default_rng(0)) | {
+        "tree_level": [(node + 1).bit_length() - 1 for node in range(count)],
+        config.data.tree.id_column: list(range(count)),
+    }
+    attributes = [
+        config.data.tree.nodes.separator.join(str(made[name][node]) for name in into) for node in range(count)
+    ]
+    table = {"id": np.arange(count), "weight": np.ones(count), "attrs": attributes}
+    pq.write_table(pa.table(table), nodes)
+    pairs = []
+    for leaf in range(7, count):
+        node = leaf
+        while node:
+            node = (node - 1) // 2
+            pairs.append((leaf, node))
+    leaves, ancestors = zip(*pairs, strict=True)
+    pq.write_table(pa.table({"src_id": leaves, "dst_id": ancestors, "weight": [1.0] * len(pairs)}), edges)
+
+
+MAKERS = {
+    "id": _id,
+    "raw": _raw,
+    "combo": _combo,
+    "sequence": _sequence,
+    "raw_sequence": _raw_sequence,
+    "tokenize": _tokenize,
+}

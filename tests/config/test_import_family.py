@@ -1,25 +1,36 @@
 """Configs of TorchEasyRec, one for each model, feature and reason: they import, or are refused with all reasons."""
 
+import re
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from sparrow import config, exports, runs, serving
 from sparrow.config.torcheasyrec import Edit, read_config
 from tests.config.family import FAMILY, REFUSED
-from tests.config.rows import write_items, write_rows
+from tests.config.rows import write_items, write_pairs, write_rows, write_tree
 
 PATHS = [Edit("train_input_path", "train.parquet"), Edit("eval_input_path", "eval.parquet")]
-MOST = 8  # of the family that may be refused, as 20 of 65
 
 
-def sampler_paths(text, path):
-    """Return edits of the paths of a sampler's tables."""
-    return [Edit("data_config.negative_sampler.input_path", str(path))] if "negative_sampler {" in text else []
+def sampler_paths(text, folder):
+    """Return edits of the empty paths of a sampler's tables."""
+    found = re.search(r"(\w*sampler\w*) \{", text)
+    if found is None:
+        return []
+    paths = re.findall(r"(\w*input_path): (?:\"\"|'')", text[found.start() :])
+    tables = {"input_path": "items", "item_input_path": "items", "edge_input_path": "edges"}
+    return [
+        Edit(f"data_config.{found.group(1)}.{path}", f"{folder}/{tables.get(path, 'pairs')}.parquet") for path in paths
+    ]
 
 
 @pytest.mark.parametrize("name", FAMILY)
 def test_imports_with_nothing_but_paths(name):
     text = FAMILY[name]
-    imported = read_config(text, f"{name}.config", [*PATHS, *sampler_paths(text, "items.parquet")])
+    imported = read_config(text, f"{name}.config", [*PATHS, *sampler_paths(text, "tables")])
     assert imported.error is None, str(imported.error)
     assert imported.config.data.train.path == "train.parquet"
     config.assemble(imported.config)
@@ -45,18 +56,23 @@ def test_most_of_the_family_imports():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILY)
 def test_trains_evaluates_predicts_exports_and_serves(name, tmp_path):
-    text, rows, items = FAMILY[name], tmp_path / "data", tmp_path / "items.parquet"
+    text, rows = FAMILY[name], tmp_path / "data"
     files = str(rows / "rows.parquet")
     edits = [
         *(Edit(path, files) for path in ("train_input_path", "eval_input_path")),
-        *sampler_paths(text, items),
+        *sampler_paths(text, tmp_path),
         Edit("train_config.num_steps", "50"),
         Edit("data_config.batch_size", "8"),
     ]
     loaded = config.import_config(text, f"{name}.config", edits)
     columns = write_rows(loaded, rows)
     if loaded.data.negatives is not None:
-        write_items(loaded, items)
+        write_items(loaded, tmp_path / "items.parquet")
+        write_pairs(loaded, tmp_path / "pairs.parquet")
+    if loaded.data.tree is not None:
+        write_tree(loaded, tmp_path / "items.parquet", tmp_path / "edges.parquet")
+        columns[loaded.data.tree.id_column] = np.arange(len(columns["clk"])) % 8 + 7  # leaves
+        pq.write_table(pa.table(columns), files)
     folder = tmp_path / "run"
     trained = runs.train(loaded, folder)
     assert trained.steps * loaded.train.accumulate == 50

@@ -146,11 +146,14 @@ def test_columns_in_one_text():
 def test_sampled_negatives():
     loaded = config.import_config(sampled_dssm())
     assert loaded.data.negatives == config.Negatives(
-        items=Split(Csv("items.txt", separator="\t", quote=None), "attrs:string", "\x02", ("i", "p")),
+        items=Split(
+            Csv("items.txt", columns=("id", "weight", "attrs"), header=True, separator="\t", quote=None),
+            *("attrs", "\x02", ("i", "p")),
+        ),
         group="b",
         id_column="i",
-        items_id_column="id:int64",
-        weight_column="weight:float",
+        items_id_column="id",
+        weight_column="weight",
         count=8,
         evaluate_count=30,
     )

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from sparrow.config.torcheasyrec.blocks import Block
-from sparrow.registry import nearest
 
 SIDES: Final = ("user", "item", "context")
 
@@ -61,45 +60,13 @@ def _of(block: Block) -> Iterator[Entry]:
             yield Entry(prefix + inner["feature_name"], inner_kind, inner, chosen, prefix)
 
 
-def column(entry: Entry, others: Mapping[str, Entry], field: str = "expression", written: str | None = None) -> str:
-    """Return the column of an input such as ``user:age``: the column ``age``.
-
-    ``written``: the input, where the field holds several.
-    """
-    text = entry.block[field] if written is None else written
-    if text is None:
+def column(entry: Entry, field: str, text: str | None) -> str:
+    """Return the column of an input such as ``user:age``: the column ``age``."""
+    if not text:
         entry.block.fail("is required: the column that the feature is made from", field)
-    side, colon, name = text.partition(":")
-    name = name if colon else side
-    if colon and side == "const":
-        entry.block.fail(f"not supported: {text!r}; a constant is no column, so make it one, or remove it", field)
-    if colon and side == "feature":
-        return _of_feature(entry, others, field, name)
-    if colon and side not in SIDES:
-        entry.block.fail(f"must be a column with its side, such as item:price, got {text!r}", field)
-    return _prefixed(entry, side if colon else "item", name)
-
-
-def _prefixed(entry: Entry, side: str, name: str) -> str:
-    """Return the name of a column; those that hold sequences of a sequence_feature begin with its name."""
+    name = text.rpartition(":")[2]
     if not entry.prefix:
         return name
+    # Columns that hold sequences of a sequence_feature begin with its name.
     chosen = entry.block["sequence_fields"]
     return entry.prefix + name if not chosen or name in chosen else name
-
-
-def _of_feature(entry: Entry, others: Mapping[str, Entry], field: str, name: str) -> str:
-    """Return the column of another feature that passes it on unchanged."""
-    other = others.get(name)
-    if other is None:
-        entry.block.fail(f"there is no feature '{name}': {nearest(name, others)}", field)
-    plain = other.kind == "id_feature" or (
-        other.kind == "raw_feature" and not {"boundaries", "normalizer"} & set(other.block.given)
-    )
-    if not plain or other.sequence is not None:
-        entry.block.fail(
-            f"not supported: the feature '{name}' changes its values, and only columns can be read; "
-            "write its values to a column, and read that",
-            field,
-        )
-    return column(other, others)

@@ -8,6 +8,7 @@ from sparrow.config.sections.tasks import Task
 from sparrow.config.sections.train import BestBy, Train
 from sparrow.config.torcheasyrec.blocks import Block
 from sparrow.config.torcheasyrec.training import PRECISIONS
+from sparrow.metrics import registry
 from sparrow.tasks import named_metrics
 
 
@@ -33,7 +34,7 @@ def metric_names(tasks: Mapping[str, Task]) -> dict[str, str]:
     """Return our names of the metrics by TorchEasyRec's, such as ``recall@5`` or ``auc_ctr``."""
     names = {}
     for ours, use in named_metrics(tasks).items():
-        short = ours.removeprefix(f"{use.task}/").partition("(")[0]
+        short = registry.name_of(use.metric)
         theirs = _RENAMED.get(short, short)
         if short == "recall_at_k":
             theirs = f"recall@{getattr(use.metric, 'top_k', '')}"

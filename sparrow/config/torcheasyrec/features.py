@@ -11,11 +11,23 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from sparrow.config.torcheasyrec.blocks import Block
+from sparrow.config.torcheasyrec.computed import COMPUTED, source_fields
 from sparrow.config.torcheasyrec.encoded import encoded_feature
 from sparrow.config.torcheasyrec.entries import Entry, column
+from sparrow.config.torcheasyrec.messages import MESSAGES
 from sparrow.config.torcheasyrec.normalizers import normalizer
-from sparrow.config.torcheasyrec.rows import default_id, rows
-from sparrow.data import ComboFeature, Feature, IdFeature, RawFeature, RawSequenceFeature, SequenceFeature
+from sparrow.config.torcheasyrec.rows import has_ids, rows
+from sparrow.config.torcheasyrec.tokens import tokenize
+from sparrow.data import (
+    AutoDis,
+    ComboFeature,
+    Feature,
+    IdFeature,
+    MLPEmbedding,
+    RawFeature,
+    RawSequenceFeature,
+    SequenceFeature,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,8 +83,6 @@ def feature_of(entry: Entry, context: Context) -> Feature:
     if entry.sequence is None:
         for field in ("sequence_length", "sequence_delim", "sequence_fields"):
             entry.block.note("the feature is no sequence", field)
-        if entry.kind not in KINDS:
-            entry.block.fail("not supported yet: make its values a column, and read that")
         return KINDS[entry.kind](entry, context)
     return (_sequence if entry.kind == "id_feature" else _raw_sequence)(entry, context)
 
@@ -86,7 +96,7 @@ def _id(entry: Entry, context: Context) -> Feature:
         pooling=None if one and "pooling" not in block else block["pooling"],
         separator=block["separator"],
         weight_separator=":" if block["weighted"] else None,
-        column=column(entry, context.entries),
+        **source_fields(entry, context.entries),
         **rows(block),
     )
 
@@ -95,11 +105,28 @@ def _raw(entry: Entry, context: Context) -> Feature:
     block = entry.block
     return RawFeature(
         entry.name,
-        column=column(entry, context.entries),
         dim=block["value_dim"] or 1,
         separator=block["separator"],
         missing=_missing(block),
+        **source_fields(entry, context.entries),
         **dense_fields(block),
+    )
+
+
+def _tokenize(entry: Entry, context: Context) -> Feature:
+    return tokenize(entry.name, entry.block, source_fields(entry, context.entries))
+
+
+def _computed(entry: Entry, context: Context) -> Feature:
+    """Return ids or numbers that are computed from several columns."""
+    block = entry.block
+    compute = COMPUTED[entry.kind](entry, context.entries)
+    if "need_discrete" in MESSAGES[block.kind] and has_ids(block):
+        block.note("the feature has ids", "boundaries")
+        return IdFeature(entry.name, compute=compute, pooling=block["pooling"], **rows(block))
+    block.note("numbers are numbers; ids have num_buckets or the like", "need_discrete")
+    return RawFeature(
+        entry.name, compute=compute, dim=block.get("value_dim") or 1, missing=_missing(block), **dense_fields(block)
     )
 
 
@@ -116,6 +143,13 @@ def _missing(block: Block) -> float | None:
 def dense_fields(block: Block) -> dict[str, Any]:
     """Return how numbers become an input: cut into buckets, or transformed."""
     boundaries = block["boundaries"] or None
+    learned = block.chosen("dense_emb")
+    if learned is not None:
+        if boundaries is not None:
+            block.fail(f"cannot be given together with {learned[0]}; keep one", "boundaries")
+        for field in ("embedding_name", "pooling"):
+            block.note("the embedding is a function of the number, and has no table", field)
+        return {**_learned(*learned), "embedding_dim": block["embedding_dim"], **normalizer(block)}
     if boundaries is None:
         for field in ("embedding_dim", "embedding_name", "pooling"):
             block.note("the feature has no boundaries, and so no table", field)
@@ -126,7 +160,24 @@ def dense_fields(block: Block) -> dict[str, Any]:
         "boundaries": boundaries,
         "embedding_dim": block["embedding_dim"],
         "table": block["embedding_name"],
+        **_several(block),
     }
+
+
+def _several(block: Block) -> dict[str, Any]:
+    """Return the pooling of the buckets of several numbers."""
+    if (block.get("value_dim") or 1) > 1:
+        return {"pooling": block["pooling"]}
+    block.note("a row has one bucket, so there is nothing to pool", "pooling")
+    return {}
+
+
+def _learned(kind: str, block: Block) -> dict[str, Any]:
+    """Return the embedding that a model learns as a function of the number."""
+    if kind == "mlp":
+        return {"embedding": MLPEmbedding()}
+    with block.locating():
+        return {"embedding": AutoDis(block["num_channels"], block["temperature"], block["keep_prob"])}
 
 
 def _combo(entry: Entry, context: Context) -> Feature:
@@ -136,11 +187,17 @@ def _combo(entry: Entry, context: Context) -> Feature:
     block.note("a row has one crossed id, so there is nothing to pool", "pooling")
     return ComboFeature(
         entry.name,
-        cross=tuple(column(entry, context.entries, written=written) for written in block["expression"]),
+        cross=tuple(_crossed(entry, written) for written in block["expression"]),
         hash_bucket_size=block["hash_bucket_size"],
         embedding_dim=block["embedding_dim"],
         table=block["embedding_name"],
     )
+
+
+def _crossed(entry: Entry, written: str) -> str:
+    if written.partition(":")[0] in ("feature", "const"):
+        entry.block.fail(f"not supported: {written!r}; columns are crossed, so make it one", "expression")
+    return column(entry, "expression", written)
 
 
 def _sequence_fields(entry: Entry) -> dict[str, Any]:
@@ -165,11 +222,11 @@ def _sequence(entry: Entry, context: Context) -> Feature:
     block.note("an element is one id, so there is nothing to pool", "pooling")
     return SequenceFeature(
         entry.name,
-        column=column(entry, context.entries),
+        **source_fields(entry, context.entries),
         pooling=context.poolings.get(entry.name),
         value_separator=block["separator"] if several else None,
         **_sequence_fields(entry),
-        **{**rows(block), "default": default_id(block, "default_value", "0")},
+        **rows(block, "0"),
     )
 
 
@@ -179,7 +236,7 @@ def _raw_sequence(entry: Entry, context: Context) -> Feature:
     fields = dense_fields(block)
     return RawSequenceFeature(
         entry.name,
-        column=column(entry, context.entries),
+        **source_fields(entry, context.entries),
         dim=block["value_dim"] or 1,
         value_separator=block["separator"],
         missing=missing,
@@ -193,5 +250,7 @@ KINDS: Final[dict[str, Callable[[Entry, Context], Feature]]] = {
     "id_feature": _id,
     "raw_feature": _raw,
     "combo_feature": _combo,
+    "tokenize_feature": _tokenize,
+    **dict.fromkeys(COMPUTED, _computed),
 }
 """The features that are not sequences, by the name of their message."""

@@ -100,8 +100,10 @@ def _names(block: Block) -> list[str]:
 
 
 def _check_names(block: Block, known: Collection[str] | None) -> None:
-    for name in block["feature_names"]:
-        if known is not None and name not in known:
+    if known is None:
+        return
+    for name in set(block["feature_names"]) - set(known):
+        with block.findings.collecting():
             block.fail(f"there is no feature '{name}': {nearest(name, known)}", "feature_names")
 
 

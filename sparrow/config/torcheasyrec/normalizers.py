@@ -19,10 +19,13 @@ def normalizer(block: Block) -> dict[str, Any]:
     written: str | None = block["normalizer"]
     if not written:
         return {}
+    if written.replace(" ", "").startswith("method=expression,expr="):
+        return {"expression": written.partition("expr=")[2].strip()}
     given = dict(part.strip().partition("=")[::2] for part in written.split(","))
     method = given.pop("method", "")
     if method not in _NORMALIZERS:
-        known = (f"method={name},{names[0]}=..,{names[1]}=.." for name, names in _NORMALIZERS.items())
+        known = [f"method={name},{names[0]}=..,{names[1]}=.." for name, names in _NORMALIZERS.items()]
+        known.append("method=expression,expr=..")
         block.fail(f"not supported: {written!r}; write {' or '.join(known)}", "normalizer")
     names = _NORMALIZERS[method]
     if given.keys() != set(names):

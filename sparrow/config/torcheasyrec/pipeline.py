@@ -20,7 +20,7 @@ from sparrow.config.torcheasyrec.findings import Findings, Outcome
 from sparrow.config.torcheasyrec.groups import Groups, groups
 from sparrow.config.torcheasyrec.inputs import has_source, source
 from sparrow.config.torcheasyrec.models import domain_feature, model, tasks, wide_tables
-from sparrow.config.torcheasyrec.negatives import negatives
+from sparrow.config.torcheasyrec.negatives import sampled
 from sparrow.config.torcheasyrec.training import checkpoint_of, evaluate, optimizers_of, train
 from sparrow.data import Feature, RawFeature
 from sparrow.errors import ConfigError
@@ -117,7 +117,7 @@ class _Import:
                 entry.block.note_all("the feature is in no group")
         with self.findings.part("data.features"):
             made = features(used, {entry.name: entry for entry in found}, data, grouped.poolings)
-        columns = {feature.name: feature.columns[0] for feature, _ in made}
+        columns = {feature.name: feature.columns[0] for feature, _ in made if feature.columns}
         if not block.broken:
             if "label_fields" in data:
                 with self.findings.collecting(), self.findings.part("tasks"):
@@ -127,7 +127,7 @@ class _Import:
         self._frozen(block, made, grouped)
         if not block.broken and not any(field.endswith(("sampler", "sampler_v2")) for field in data.broken):
             with self.findings.collecting(), self.findings.part("data.negatives"):
-                self.made["negatives"] = negatives(data, block)
+                self.made["sampled"] = sampled(data, block, [feature for feature, _ in made])
         self.made["features"] = [*(feature for feature, _ in made), *_domain(block)]
 
     def _frozen(self, block: Block, made: list[tuple[Feature, Block]], grouped: Groups) -> None:
@@ -152,7 +152,7 @@ class _Import:
             self.made["data"] = {
                 **fields,
                 "features": tuple(self.made.pop("features", ())),
-                "negatives": self.made.pop("negatives", None),
+                **self.made.pop("sampled", {}),
                 # TorchEasyRec's buffer counts batches.
                 "shuffle_rows": data["shuffle_buffer_size"] * data["batch_size"] if data["shuffle"] else 0,
                 "drop_remainder": data["drop_remainder"],

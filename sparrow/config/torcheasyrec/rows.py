@@ -35,8 +35,11 @@ def size_field(block: Block) -> str:
     return sizes[0]
 
 
-def rows(block: Block) -> dict[str, Any]:
-    """Return the fields of our features that map ids to rows, and those of their table."""
+def rows(block: Block, otherwise: str | None = None) -> dict[str, Any]:
+    """Return the fields of our features that map ids to rows, and those of their table.
+
+    ``otherwise``: the id of a missing value where the file gives none.
+    """
     field = size_field(block)
     if field in FIELDS:
         fields: dict[str, Any] = {"dynamic": dynamic_rows(block)}
@@ -44,19 +47,41 @@ def rows(block: Block) -> dict[str, Any]:
         fields = {field: block[field]}
         block.note(f"{field} knows every id", "default_bucketize_value")
     else:
-        fields = _vocabulary(block, field)
+        fields = _vocabulary(block, field, block["default_value"] or otherwise)
     return {
+        "default": default_id(block, "default_value", otherwise),
         **fields,
         "embedding_dim": block["embedding_dim"],
-        "default": default_id(block, "default_value", None),
         "table": block["embedding_name"],
     }
 
 
-def _vocabulary(block: Block, field: str) -> dict[str, Any]:
-    if field == "vocab_dict":
-        block.fail("not supported: write vocab_list or vocab_file", field)
-    return {"vocabulary": block[field]}
+def _vocabulary(block: Block, field: str, default: str | None) -> dict[str, Any]:
+    """Return the rows of words. Row 0 is of missing words and row 1 of unknown ones, unless a row of these is given."""
+    if field == "vocab_file":
+        unknown = {"unknown": block["default_bucketize_value"]} if "default_bucketize_value" in block else {}
+        return {"vocabulary": block[field], **unknown, **_has_rows(block[field])}
+    if field == "vocab_list":
+        first = 0 if "default_bucketize_value" in block else 2
+        words = {word: first + place for place, word in enumerate(block[field])}
+    else:
+        words = {entry["key"]: entry["value"] for entry in block[field]}
+    if "default_bucketize_value" in block:
+        return {"vocabulary": words, "unknown": block["default_bucketize_value"]}
+    missing = default or ""
+    if not missing and all(word.removeprefix("-").isdecimal() for word in words):  # the column may hold integers
+        return {"vocabulary": words, "unknown": 1}
+    words.setdefault(missing, 0)
+    return {"vocabulary": words, "unknown": 1, "default": missing}
+
+
+def _has_rows(path: str) -> dict[str, Any]:
+    """Return whether each line of a vocabulary is a word and its row, where the file can be read."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return {"vocabulary_has_rows": len(file.readline().split()) > 1}
+    except (OSError, UnicodeDecodeError):
+        return {}
 
 
 def default_id(block: Block, field: str, otherwise: str | None) -> int | str | None:

@@ -1,0 +1,190 @@
+"""Features that are computed from several columns: TorchEasyRec's lookup, match, expr and the like as ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from sparrow.config.torcheasyrec.blocks import Block
+from sparrow.config.torcheasyrec.entries import SIDES, Entry, column
+from sparrow.config.torcheasyrec.rows import has_ids
+from sparrow.data.computed import (
+    Bucketize,
+    Column,
+    Computed,
+    Constant,
+    Custom,
+    EditDistance,
+    Expr,
+    KvDotProduct,
+    Lookup,
+    Match,
+    Overlap,
+)
+from sparrow.registry import nearest
+
+Entries = Mapping[str, Entry]
+
+
+def input_of(entry: Entry, others: Entries, field: str = "expression", written: str | None = None) -> Column:
+    """Return the column of an input such as ``user:age``, ``feature:bucket`` or ``const:7``."""
+    text = entry.block[field] if written is None else written
+    side, colon, name = (text or "").partition(":")
+    if not colon or side in SIDES:
+        return column(entry, field, text)
+    if side == "const":
+        return Constant(_constant(name))
+    if side == "feature":
+        return _of_feature(entry, others, field, name)
+    entry.block.fail(f"must be a column with its side, such as item:price, got {text!r}", field)
+
+
+def source_fields(entry: Entry, others: Entries) -> dict[str, Any]:
+    """Return the field ``column`` or ``compute`` of a feature of one input."""
+    found = input_of(entry, others)
+    return {"column": found} if isinstance(found, str) else {"compute": found}
+
+
+def _constant(text: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _of_feature(entry: Entry, others: Entries, field: str, name: str) -> Column:
+    """Return the values of another feature: its column, its buckets, or what it computes."""
+    other = others.get(name)
+    if other is None:
+        entry.block.fail(f"there is no feature '{name}': {nearest(name, others)}", field)
+    if other.sequence is not None or other.block.get("normalizer"):
+        what = "is a sequence" if other.sequence is not None else "has a normalizer"
+        entry.block.fail(f"not supported: the feature '{name}' {what}; make its values a column, and read that", field)
+    if other.kind in COMPUTED:
+        found: Column = COMPUTED[other.kind](other, others)
+    elif other.kind in ("id_feature", "raw_feature"):
+        found = input_of(other, others)
+    else:
+        entry.block.fail(f"not supported: the feature '{name}' is a {other.kind}; read its columns instead", field)
+    boundaries = other.block.get("boundaries")
+    return Bucketize(found, boundaries=tuple(boundaries)) if boundaries else found
+
+
+def _separator(block: Block) -> str:
+    separator: str = block["separator"]
+    return separator
+
+
+def _combiner(block: Block) -> Any:
+    """Return the combiner of the values found; None where they are ids."""
+    several = has_ids(block) or block["need_discrete"] or (block.get("value_dim") or 1) > 1
+    if several:
+        block.note("values that are ids, or several numbers, are not combined", "combiner")
+        return None
+    if "combiner" not in block:
+        return "sum"
+    return block["combiner"].lower() or None
+
+
+def _lookup(entry: Entry, others: Entries) -> Computed:
+    block = entry.block
+    combiner = _combiner(block)
+    several = (block["value_dim"] or 1) > 1
+    if not several:
+        block.note("a value is one number", "value_separator")
+    if combiner is not None:
+        block.note("values that are combined have no key", "need_key")
+    return Lookup(
+        input_of(entry, others, "map"),
+        input_of(entry, others, "key"),
+        separator=_separator(block),
+        map_separator=_separator(block),
+        value_separator=block["value_separator"] if several else None,
+        combiner=combiner,
+        with_key=block["need_key"] and combiner is None,
+    )
+
+
+def _match(entry: Entry, others: Entries) -> Computed:
+    block = entry.block
+    is_listed = has_ids(block) or block["need_discrete"]
+    if not is_listed:
+        for field in ("show_pkey", "show_skey"):
+            block.note("values that are combined have no key", field)
+    return Match(
+        input_of(entry, others, "nested_map"),
+        pkey=_key(entry, others, "pkey"),
+        skey=_key(entry, others, "skey"),
+        separator=_separator(block),
+        combiner=None if is_listed else "sum",
+        show_pkey=is_listed and block["show_pkey"],
+        show_skey=is_listed and block["show_skey"],
+    )
+
+
+def _key(entry: Entry, others: Entries, field: str) -> Column | None:
+    """Return the column of a key; None: all keys match."""
+    return None if entry.block[field] == "ALL" else input_of(entry, others, field)
+
+
+def _expr(entry: Entry, others: Entries) -> Computed:
+    block = entry.block
+    if "fill_missing" in block:
+        block.fail("not supported: a row that lacks a variable has default_value; remove it", "fill_missing")
+    variables = {}
+    for written in block["variables"]:
+        found, name = input_of(entry, others, "variables", written), written.rpartition(":")[2]
+        if found != name:
+            variables[name] = found
+    return Expr(block["expression"], variables=variables, separator=_separator(block))
+
+
+def _overlap(entry: Entry, others: Entries) -> Computed:
+    block = entry.block
+    query, title = (input_of(entry, others, field) for field in ("query", "title"))
+    return Overlap(query, title, method=block["method"], separator=_separator(block))
+
+
+def _kv_dot_product(entry: Entry, others: Entries) -> Computed:
+    block = entry.block
+    query, document = (input_of(entry, others, field) for field in ("query", "document"))
+    return KvDotProduct(query, document, separator=_separator(block), pair_separator=block["kv_delimiter"])
+
+
+def _custom(entry: Entry, others: Entries) -> Computed:
+    """Return the edit distance, or a function of one's own with the operator's name."""
+    block = entry.block
+    block.note("the code is a Python function of operator_name, which --import FILE registers", "operator_lib_file")
+    block.note("features are computed row by row", "is_op_thread_safe")
+    arguments = tuple(input_of(entry, others, "expression", written) for written in block["expression"])
+    options = _options(block["operator_params"])
+    if block["operator_name"] != "EditDistance":
+        return Custom(block["operator_name"], arguments, options=options)
+    if len(arguments) != 2:
+        block.fail(f"EditDistance compares two columns, got {len(arguments)}", "expression")
+    if options.pop("encoding", "utf-8") not in ("utf-8", "utf8") or options:
+        block.fail("EditDistance takes the encoding utf-8 alone", "operator_params")
+    return EditDistance(*arguments)
+
+
+def _options(block: Block | None) -> dict[str, Any]:
+    """Return the arguments of an operator."""
+    found = {}
+    for entry in () if block is None else block["fields"]:
+        value = entry["value"]
+        kinds = ("string_value", "number_value", "bool_value")
+        found[entry["key"]] = next((value[kind] for kind in kinds if kind in value), None)
+    return found
+
+
+COMPUTED: Final[Mapping[str, Callable[[Entry, Entries], Computed]]] = {
+    "lookup_feature": _lookup,
+    "match_feature": _match,
+    "expr_feature": _expr,
+    "overlap_feature": _overlap,
+    "kv_dot_product": _kv_dot_product,
+    "custom_feature": _custom,
+}
+"""The features that are computed, by the name of their message."""
