@@ -93,7 +93,14 @@ def test_data(everything):
             "item", column="iid", hash_bucket_size=1000, embedding_dim=8, separator="\x1d", pooling="sum"
         ),
         "shop": IdFeature(
-            "shop", column="shop", vocabulary=("a", "b"), embedding_dim=8, separator="\x1d", pooling="sum"
+            "shop",
+            column="shop",
+            vocabulary={"a": 2, "b": 3, "": 0},
+            unknown=1,
+            default="",
+            embedding_dim=8,
+            separator="\x1d",
+            pooling="sum",
         ),
         "city": IdFeature("city", column="city", vocabulary="c.txt", embedding_dim=8, separator="\x1d", pooling="sum"),
         "price": RawFeature("price", column="price", dim=2, separator=",", mean=1.5, std=2.0, missing=0.5),
