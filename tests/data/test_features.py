@@ -107,6 +107,12 @@ def test_a_row_without_ids_has_the_default():
     assert (bags.to_lists(), bags.weights.tolist()) == ([[3], [7]], [0.5, 1.0])
     words = id_feature(vocabulary=("a",), default="b", unknown="empty", separator="|")
     assert convert(words, x=texts).to_lists() == [[], [], []]
+    known = id_feature(vocabulary=("a", "3"), default="a", unknown="empty", separator="|")
+    expected = [[1], [], [0]]  # a row of unknown ids is not one without ids
+    unsure = pa.array(["3|4", "4", None])
+    assert convert(known, x=unsure).to_lists() == expected
+    (batch,) = Pipeline(Tables({"x": unsure}), [known], batch_size=3)
+    assert batch.ids["x"].to_lists() == expected
     raw = id_feature(dynamic=DynamicRows(rows=9), default=-1, separator="|", as_integer=True)
     assert convert(raw, x=texts).to_lists() == [[3, 4], [-1], [-1]]
 

@@ -16,7 +16,7 @@ from sparrow.data.features.base import POOLINGS, Holds, register_feature
 from sparrow.data.features.dynamic import with_presence, without_missing_ids
 from sparrow.data.features.mapped import MappedIds, filled, without_missing
 from sparrow.data.features.source import source_column
-from sparrow.data.values import Flat, cut_at_last, element_type, flatten, is_list, is_number, is_text, numbers
+from sparrow.data.values import Flat, cut_at_last, element_type, flatten, is_number, is_text, numbers
 from sparrow.kernels.feed import Step
 
 
@@ -118,8 +118,6 @@ class IdFeature(MappedIds):
         step = super().step(kinds)
         if step is None:
             return None
-        if self.default is not None and (self.separator is not None or is_list(kinds[self.id_column])):
-            return None  # a row without an id has the default
         return dataclasses.replace(step, is_weighted=self._is_weighted, weight_separator=self.weight_separator)
 
     def convert(self, columns: Any, problems: Problems) -> Values:
@@ -133,7 +131,7 @@ class IdFeature(MappedIds):
         weights = self._weights(columns, offsets, problems) if self._is_weighted else None
         bags = without_missing(rows, offsets, weights)
         default = self._default_row(element_type(flat.entries.type))
-        return bags if default < 0 else filled(bags, default)
+        return bags if default < 0 else filled(bags, default, offsets)
 
     def _dynamic_ids(self, columns: Any, problems: Problems) -> Values:
         """(batch, 2) int64 where a row holds one id: the id, and whether there is one; else `Ragged` raw ids."""
@@ -143,7 +141,7 @@ class IdFeature(MappedIds):
         offsets = np.arange(len(ids) + 1) if flat.offsets is None else flat.offsets
         weights = self._weights(columns, offsets, problems) if self._is_weighted else None
         bags = without_missing_ids(ids, missing, offsets, weights)
-        return bags if self.default is None else filled(bags, self._raw_default(flat))
+        return bags if self.default is None else filled(bags, self._raw_default(flat), offsets)
 
     @property
     def _is_weighted(self) -> bool:

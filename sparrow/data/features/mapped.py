@@ -307,17 +307,17 @@ class MappedIds(SparseFeature):
         return made
 
 
-def filled(bags: Ragged, row: int | np.int64) -> Ragged:
-    """Return bags with ``row``, of weight 1, as the only entry of those that have none.
+def filled(bags: Ragged, row: int | np.int64, given: npt.NDArray[np.int64]) -> Ragged:
+    """Return bags with ``row``, of weight 1, as the only entry of rows that were ``given`` none.
 
-    >>> filled(Ragged(np.array([3, 4]), np.array([0, 0, 2])), 9).to_lists()
+    >>> filled(Ragged(np.array([3, 4]), np.array([0, 0, 2])), 9, np.array([0, 0, 2])).to_lists()
     [[9], [3, 4]]
     """
-    empty = np.flatnonzero(np.diff(bags.offsets) == 0)
-    if not empty.size:
+    empty = np.diff(given) == 0
+    if not empty.any():
         return bags
-    at = bags.offsets[empty]
-    offsets = bags.offsets + np.concatenate([[0], np.cumsum(np.diff(bags.offsets) == 0)])
+    at = bags.offsets[:-1][empty]
+    offsets = bags.offsets + np.concatenate([[0], np.cumsum(empty)])
     weights = None if bags.weights is None else np.insert(bags.weights, at, 1.0)
     return Ragged(np.insert(bags.values, at, row), offsets, weights)
 
