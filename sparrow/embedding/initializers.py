@@ -32,6 +32,14 @@ class Initializer(abc.ABC):
     def __call__(self, key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
         """Return the values."""
 
+    @property
+    def program(self) -> tuple[Callable[..., jax.Array], tuple[float, ...]]:
+        """A function ``(key, shape, dtype, *numbers)`` of these values, and its numbers.
+
+        Initializers with the same function share their compiled programs.
+        """
+        return self, ()
+
 
 BLOCK_VALUES: Final = 1 << 22
 LARGE_VALUES: Final = 1 << 26
@@ -68,6 +76,11 @@ class Uniform(Initializer):
     def __call__(self, key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
         """Return the values."""
         return jax.random.uniform(key, shape, dtype, self.low, self.high)
+
+    @property
+    def program(self) -> tuple[Callable[..., jax.Array], tuple[float, ...]]:
+        """The limits are numbers: by default they follow the size of a table."""
+        return jax.random.uniform, (self.low, self.high)
 
 
 @register_initializer("normal")
@@ -160,6 +173,41 @@ def block_rows(initializer: Draws, shape: tuple[int, int]) -> int:
 def draw_block(initializer: Draws, shape: tuple[int, int], dtype: str, key: jax.Array, index: int) -> jax.Array:
     """Return block ``index`` of the values that `draw` makes for a large table; ``shape`` is the block's."""
     return initializer(jax.random.fold_in(key, index), shape, jnp.float32).astype(dtype)
+
+
+SHARED_VALUES: Final = 1 << 22
+"""A smaller table of independent values is drawn by a program that it shares with tables of other sizes."""
+
+
+def draw_into(array: jax.Array, initializer: Draws, key: jax.Array, first: int, rows: int) -> jax.Array | None:
+    """Return the array, donated, with the values that `draw` makes for a table in ``rows`` rows from ``first`` on.
+
+    Tables of all sizes share a few programs: values are drawn for the next size class, and the first rows are kept.
+    Each value depends on the key and its own place alone, so they are the values of a table of that size. Return None
+    for an initializer or a size that `draw` must handle.
+    """
+    total, dim = array.shape
+    if not isinstance(initializer, Initializer) or not initializer.independent or rows * dim > SHARED_VALUES:
+        return None
+    if not jax.config.jax_threefry_partitionable:  # values depend on the shape as well
+        return None
+    function, numbers = initializer.program
+    size = min(1 << (rows - 1).bit_length(), total)
+    return _draw_into(function, size, array, key, first, rows, tuple(map(jnp.float32, numbers)))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=2)
+def _draw_into(
+    function: Any, size: int, array: jax.Array, key: jax.Array, first: Any, rows: Any, numbers: tuple[jax.Array, ...]
+) -> jax.Array:
+    total, dim = array.shape
+    drawn = function(key, (size, dim), jnp.float32, *numbers).astype(array.dtype)
+    start = jnp.minimum(first, total - size)  # the last tables end where the array does
+    place = jnp.arange(size) + (start - first)
+    kept = (place >= 0) & (place < rows)
+    held = jax.lax.dynamic_slice(array, (start, 0), (size, dim))
+    moved = jnp.roll(drawn, first - start, axis=0)
+    return jax.lax.dynamic_update_slice(array, jnp.where(kept[:, None], moved, held), (start, 0))
 
 
 def _check(record: Any) -> None:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from sparrow.embedding.bags import activations, bag_grads
 from sparrow.embedding.guards import undifferentiable, whole
+from sparrow.embedding.initializers import draw_into
 from sparrow.embedding.packing import Group, Measured, PackedBatch, measure, pack
 from sparrow.embedding.row_grads import RowGrads
 from sparrow.embedding.sizes import Sizes
@@ -134,15 +135,20 @@ def seed_of(key: jax.Array) -> jax.Array:
 
 
 def _init_tables(stack: Stack, key: jax.Array) -> jax.Array:
-    def values(table: TableSpec) -> jax.Array:
-        return table.initial_values(jax.random.fold_in(key, stable_hash(table.name)))
+    def own(table: TableSpec) -> jax.Array:
+        return jax.random.fold_in(key, stable_hash(table.name))
 
     if len(stack.tables) == 1:
-        return values(stack.tables[0])
+        return stack.tables[0].initial_values(own(stack.tables[0]))
     array = jnp.zeros((stack.num_rows, stack.dim), stack.step.dtype)
     for table, start in zip(stack.tables, stack.first_rows, strict=True):
-        # Waited for, or the next table would be drawn while this one is still held twice.
-        array = jax.block_until_ready(_place(array, values(table), start))  # type: ignore[no-untyped-call]
+        placed = draw_into(array, table.values, own(table), start, table.vocabulary_size)
+        if placed is None:
+            # Waited for, or the next table would be drawn while this one is still held twice.
+            placed = jax.block_until_ready(  # type: ignore[no-untyped-call]
+                _place(array, table.initial_values(own(table)), start)
+            )
+        array = placed
     return array
 
 

@@ -1,0 +1,52 @@
+"""Tables of all sizes start from the values of their own key, drawn by a few programs."""
+
+import jax
+import numpy as np
+import pytest
+
+import sparrow as sp
+from sparrow.embedding import initializers
+from sparrow.embedding.stacking import stable_hash
+
+SIZES = (1, 2, 3, 5, 8, 100, 127, 128, 129, 1000)
+INITIALIZERS = {
+    "default": None,
+    "normal": initializers.Normal(0.5, 0.1),
+    "cut": initializers.Normal(std=0.1, low=-0.1),
+    "constant": initializers.Constant(0.25),
+    "own": lambda key, shape, dtype: jax.random.normal(key, shape, dtype).cumsum(axis=0),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", INITIALIZERS)
+def test_values_are_the_table_s_own(name, dtype):
+    tables = [
+        sp.TableSpec(
+            name=f"t{size}",
+            vocabulary_size=size,
+            embedding_dim=4,
+            optimizer=sp.rules.SGD(0.1),
+            initializer=INITIALIZERS[name],
+            dtype=dtype,
+        )
+        for size in (*SIZES, *(10 * size + 7 for size in SIZES[3:]))
+    ]
+    embedder = sp.Embedder([sp.FeatureSpec(name=table.name, table_spec=table) for table in tables])
+    assert len(embedder.stacks) == 1
+    key = jax.random.key(7)
+    state = embedder.init(key)
+    for table in tables:
+        expected = table.initial_values(jax.random.fold_in(key, stable_hash(table.name)))
+        np.testing.assert_array_equal(embedder.table(state, table.name), expected, err_msg=table.name)
+
+
+def test_a_few_programs_draw_many_tables():
+    tables = [
+        sp.TableSpec(name=f"{i}", vocabulary_size=900 + i, embedding_dim=4, optimizer=sp.rules.SGD(0.1))
+        for i in range(120)
+    ]
+    embedder = sp.Embedder([sp.FeatureSpec(name=table.name, table_spec=table) for table in tables])
+    before = initializers._draw_into._cache_size()
+    embedder.init(jax.random.key(0))
+    assert initializers._draw_into._cache_size() - before <= 2  # one for each class of sizes
