@@ -42,6 +42,7 @@ ORDER = [
     "exports",
     "frames",
     "plan",
+    "tuning",
     "cli",
 ]
 """A room imports only from rooms before it."""

@@ -15,12 +15,16 @@ class Command(NamedTuple):
       text: one sentence for its help.
       arguments: adds its arguments to its parser.
       run: runs it with the parsed options. Heavy modules are imported inside.
+      compiles: whether it compiles programs, which are kept for the next time.
+      first_line: returns a line to write before anything is imported, for a command that takes a while.
     """
 
     name: str
     text: str
     arguments: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], None]
+    compiles: bool = False
+    first_line: Callable[[argparse.Namespace], str] | None = None
 
 
 def add_overrides(parser: argparse.ArgumentParser) -> None:

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from sparrow.cli.output import Mistake, error_lines
+from sparrow.cli.kept_programs import keep_programs
+from sparrow.cli.output import Mistake, begin, error_lines, quieten
 from sparrow.cli.parsing import parsed
 
 FAILED: Final = 1
@@ -21,6 +22,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0; 1 for a run that could not go on; 2 for a user's mistake; 130 where Ctrl-C, 143 where SIGTERM stopped it.
     """
     options = parsed(arguments)
+    if options.quiet:
+        quieten()
+    if options.command.first_line is not None:
+        begin(options.command.first_line(options))
     if not hasattr(options, "supervised"):  # a command of one process
         return _run(options)
     from sparrow.cli.group import in_group
@@ -32,7 +37,9 @@ def _run(options: argparse.Namespace) -> int:
     try:
         for file in options.imports or ():
             _run_file(file)
-        options.run(options)
+        if options.command.compiles:
+            keep_programs()
+        options.command.run(options)
         if sys.stdout is not None:
             sys.stdout.flush()
     except KeyboardInterrupt as stop:

@@ -38,4 +38,4 @@ def run(options: argparse.Namespace) -> None:
         out(f"{name:{width}}  {value:.6g}")
 
 
-COMMAND = Command("eval", "Evaluate a trained model.", arguments, run)
+COMMAND = Command("eval", "Evaluate a trained model.", arguments, run, compiles=True)

@@ -41,5 +41,9 @@ def run(options: argparse.Namespace) -> None:
 
 
 COMMAND = Command(
-    "export", "Write a trained model as StableHLO and safetensors, to predict without its code.", arguments, run
+    "export",
+    "Write a trained model as StableHLO and safetensors, to predict without its code.",
+    arguments,
+    run,
+    compiles=True,
 )

@@ -25,4 +25,6 @@ def run(options: argparse.Namespace) -> None:
     out(json.dumps(times.to_dict(), indent=1) if options.json else "\n".join(times.lines()))
 
 
-COMMAND = Command("feed", "Time the way from files to the device alone, and name its slowest stage.", arguments, run)
+COMMAND = Command(
+    "feed", "Time the way from files to the device alone, and name its slowest stage.", arguments, run, compiles=True
+)

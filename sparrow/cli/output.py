@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import sys
 from collections.abc import Callable
 
 _listeners: list[Callable[[str, int], None]] = []
 _silent: list[bool] = []
+_quiet: list[bool] = []
+RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
+"""Variables that number the processes of a group."""
 
 
 class Mistake(ValueError):
@@ -23,6 +27,23 @@ def silence() -> None:
 def tell_errors_to(listener: Callable[[str, int], None]) -> None:
     """Call ``listener`` with the text and the exit code of each error."""
     _listeners.append(listener)
+
+
+def quieten() -> None:
+    """Write results and errors alone from now on."""
+    _quiet.append(True)
+
+
+def is_quiet() -> bool:
+    """Return whether results and errors alone are written."""
+    return bool(_quiet)
+
+
+def begin(line: str) -> None:
+    """Write the first line of a command; of several processes, the first writes it."""
+    if not _quiet and all(os.environ.get(name, "0") == "0" for name in RANKS):
+        with contextlib.suppress(OSError):
+            out(line)
 
 
 def out(text: str, end: str = "\n") -> None:
@@ -41,7 +62,8 @@ def out(text: str, end: str = "\n") -> None:
 
 def note(line: str) -> None:
     """Write a line that is no result to the standard error."""
-    print(line, file=sys.stderr)
+    if not _quiet:
+        print(line, file=sys.stderr)
 
 
 def error_lines(text: object, code: int) -> int:

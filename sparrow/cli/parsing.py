@@ -5,19 +5,39 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from sparrow.cli import evaluate, export, feed, import_config, plan, predict, report, serve, train, vocab
+from sparrow.cli import (
+    compare,
+    completion,
+    evaluate,
+    export,
+    feed,
+    import_config,
+    init,
+    plan,
+    predict,
+    report,
+    serve,
+    train,
+    tune,
+    vocab,
+)
+from sparrow.versions import __version__
 
 COMMANDS = (
+    init.COMMAND,
     train.COMMAND,
+    tune.COMMAND,
     evaluate.COMMAND,
     predict.COMMAND,
     export.COMMAND,
     serve.COMMAND,
     report.COMMAND,
+    compare.COMMAND,
     plan.COMMAND,
     feed.COMMAND,
     import_config.COMMAND,
     vocab.COMMAND,
+    completion.COMMAND,
 )
 
 
@@ -37,10 +57,12 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog="sparrow", description="Trains recommendation models from a config.")
+    parser.add_argument("--version", action="version", version=f"sparrow {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for command in COMMANDS:
         added = commands.add_parser(command.name, help=command.text, description=command.text)
-        added.set_defaults(run=command.run)
+        added.set_defaults(command=command)
+        added.add_argument("--quiet", action="store_true", help="write results and errors alone")
         added.add_argument(
             "--import", dest="imports", action="append", metavar="FILE", help="Python file with custom models, rules"
         )

@@ -49,4 +49,10 @@ def run(options: argparse.Namespace) -> None:
     out(f"{rows} rows to {options.output}")
 
 
-COMMAND = Command("predict", "Predict every row of Parquet or text files, into a Parquet file.", arguments, run)
+COMMAND = Command(
+    "predict",
+    "Predict every row of Parquet or text files, into a Parquet file.",
+    arguments,
+    run,
+    compiles=True,
+)

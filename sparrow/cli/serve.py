@@ -77,4 +77,4 @@ def _milliseconds(text: str) -> float:
 
 _milliseconds.__name__ = "number of milliseconds"
 
-COMMAND = Command("serve", "Serve an export over HTTP, in JSON and Arrow.", arguments, run)
+COMMAND = Command("serve", "Serve an export over HTTP, in JSON and Arrow.", arguments, run, compiles=True)

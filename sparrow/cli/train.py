@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 from pathlib import Path
 
 from sparrow.cli.command import Command
 from sparrow.cli.given_config import add_config, given_config
 from sparrow.cli.group import add_group
-from sparrow.cli.output import Mistake
+from sparrow.cli.output import Mistake, is_quiet
+from sparrow.versions import __version__
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,9 +36,20 @@ def run(options: argparse.Namespace) -> None:
     own = os.path.realpath(Path(folder) / "config.yaml")
     if os.path.realpath(options.config) == own and not options.resume:
         raise Mistake(f"{options.config} is the own config of a run in {folder}; choose another --model-dir")
-    runs.train(loaded, folder, resume=options.resume, overwrite=options.overwrite)
+    with open(os.devnull, "w") if is_quiet() else contextlib.nullcontext() as stream:
+        runs.train(loaded, folder, resume=options.resume, overwrite=options.overwrite, stream=stream)
+
+
+def first_line(options: argparse.Namespace) -> str:
+    """Return the line that shows that something happens."""
+    return f"sparrow {__version__}: training {options.config}"
 
 
 COMMAND = Command(
-    "train", "Train the model of a config (.yaml, .json, .py, or TorchEasyRec's .config).", arguments, run
+    "train",
+    "Train the model of a config (.yaml, .json, .py, or TorchEasyRec's .config).",
+    arguments,
+    run,
+    compiles=True,
+    first_line=first_line,
 )

@@ -27,6 +27,8 @@ sparrow.errors.ConfigError: train.batch_siz: unknown field: did you mean 'batch_
 from sparrow.config.building.assemble import Assembly, assemble, evaluate_pipeline, need, train_pipeline
 from sparrow.config.building.epochs import counts_epochs, epochs_in_steps
 from sparrow.config.building.optimizers import dense_optimizer, optimizer, table_rules
+from sparrow.config.first import first_config
+from sparrow.config.guessing import Guess, guess
 from sparrow.config.loading.files import dumps, from_mapping, import_report, load, loads
 from sparrow.config.loading.json_schema import json_schema
 from sparrow.config.loading.overrides import override
@@ -61,6 +63,7 @@ __all__ = [
     "DensePart",
     "EarlyStopping",
     "Evaluate",
+    "Guess",
     "MetricUse",
     "Model",
     "Negatives",
@@ -76,8 +79,10 @@ __all__ = [
     "dumps",
     "epochs_in_steps",
     "evaluate_pipeline",
+    "first_config",
     "from_json",
     "from_mapping",
+    "guess",
     "import_config",
     "import_report",
     "json_schema",

@@ -33,12 +33,14 @@ class Initializer(abc.ABC):
         """Return the values."""
 
     @property
-    def program(self) -> tuple[Callable[..., jax.Array], tuple[float, ...]]:
-        """A function ``(key, shape, dtype, *numbers)`` of these values, and its numbers.
+    def program(self) -> tuple[Callable[..., jax.Array], tuple[float, ...]] | None:
+        """A function ``(key, shape, dtype, *numbers)`` of these values, and its numbers; None: there is none.
 
-        Initializers with the same function share their compiled programs.
+        Tables share the compiled programs of a function. Each bit of a value must depend on its place and the numbers
+        alone. This does not hold for functions such as a logarithm, which XLA computes in other ways at the end of an
+        array.
         """
-        return self, ()
+        return None
 
 
 BLOCK_VALUES: Final = 1 << 22
@@ -78,7 +80,7 @@ class Uniform(Initializer):
         return jax.random.uniform(key, shape, dtype, self.low, self.high)
 
     @property
-    def program(self) -> tuple[Callable[..., jax.Array], tuple[float, ...]]:
+    def program(self) -> tuple[Callable[..., jax.Array], tuple[float, ...]] | None:
         """The limits are numbers: by default they follow the size of a table."""
         return jax.random.uniform, (self.low, self.high)
 
@@ -140,6 +142,15 @@ class Constant(Initializer):
         """Return the values."""
         return jnp.full(shape, self.value, dtype)
 
+    @property
+    def program(self) -> tuple[Callable[..., jax.Array], tuple[float, ...]] | None:
+        """The value is a number."""
+        return _full, (self.value,)
+
+
+def _full(key: jax.Array, shape: tuple[int, ...], dtype: Any, value: jax.Array) -> jax.Array:
+    return jnp.full(shape, value, dtype)
+
 
 Draws = Callable[[jax.Array, tuple[int, int], Any], jax.Array]
 
@@ -176,7 +187,7 @@ def draw_block(initializer: Draws, shape: tuple[int, int], dtype: str, key: jax.
 
 
 SHARED_VALUES: Final = 1 << 22
-"""A smaller table of independent values is drawn by a program that it shares with tables of other sizes."""
+"""A smaller table is drawn by a program that it shares with tables of other sizes, where its initializer has one."""
 
 
 def draw_into(array: jax.Array, initializer: Draws, key: jax.Array, first: int, rows: int) -> jax.Array | None:
@@ -187,11 +198,12 @@ def draw_into(array: jax.Array, initializer: Draws, key: jax.Array, first: int, 
     for an initializer or a size that `draw` must handle.
     """
     total, dim = array.shape
-    if not isinstance(initializer, Initializer) or not initializer.independent or rows * dim > SHARED_VALUES:
+    program = initializer.program if isinstance(initializer, Initializer) else None
+    # Otherwise random bits depend on the shape as well.
+    is_free = jax.config.jax_threefry_partitionable
+    if program is None or not is_free or rows * dim > SHARED_VALUES:
         return None
-    if not jax.config.jax_threefry_partitionable:  # values depend on the shape as well
-        return None
-    function, numbers = initializer.program
+    function, numbers = program
     size = min(1 << (rows - 1).bit_length(), total)
     return _draw_into(function, size, array, key, first, rows, tuple(map(jnp.float32, numbers)))
 

@@ -74,6 +74,19 @@ def keep(name: str, data: bytes) -> Path:
     return path
 
 
+def own_folder(name: str) -> Path:
+    """Return a folder inside the cache that only this user can change, made where it is missing."""
+    at = folder() / name
+    try:
+        _make(at.parent)
+        check_owned(at.parent)
+        _make(at)
+    except OSError as error:
+        raise CacheError(f"cannot write {at}: {error.strerror or error}; set {VARIABLE}") from None
+    check_owned(at)
+    return at
+
+
 def discard(path: Path) -> None:
     """Remove an entry that is of no use."""
     with contextlib.suppress(OSError):

@@ -5,6 +5,7 @@ rates, speed, memory), `curves` (ROC, precision-recall, calibration), `traffic` 
 (config, versions). Charts are SVG made here (`chart`, `axis`, `thinning`); a small script adds hover values.
 """
 
+from sparrow.reports.compared import Compared, compare
 from sparrow.reports.inline import inline, run_charts
 from sparrow.reports.page import unshared, write_report
 from sparrow.reports.recorded import CONFIG, CURVES, ENVIRONMENT, METRICS, REPORT, TRAFFIC, RecordedRun, write_json
@@ -17,7 +18,9 @@ __all__ = [
     "METRICS",
     "REPORT",
     "TRAFFIC",
+    "Compared",
     "RecordedRun",
+    "compare",
     "duration",
     "inline",
     "run_charts",

@@ -39,7 +39,7 @@ class Reloading:
         self._folder, self._use, self._failed, self._prepare = Path(folder), use, failed, prepare
         self._every, self._verify = every_seconds, verify
         self._seen: Identity = None
-        self._wake, self._stopped = threading.Event(), False
+        self._wake = threading.Event()
         self._thread: threading.Thread | None = None
 
     def load(self) -> ExportedModel:
@@ -54,13 +54,19 @@ class Reloading:
         self._thread = threading.Thread(target=self._run, name="sparrow-reload", daemon=True)
         self._thread.start()
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the server stops, so that a model need not be compiled any further."""
+        return self._wake.is_set()
+
     def stop(self) -> None:
-        """End the thread. A model that is being loaded is dropped with the process."""
-        self._stopped = True
+        """End the thread. A model that is being loaded is dropped."""
         self._wake.set()
+        if self._thread is not None:  # JAX must not be left in the middle of its work when the process ends
+            self._thread.join()
 
     def _run(self) -> None:
-        while not self._wake.wait(self._every) and not self._stopped:
+        while not self._wake.wait(self._every):
             if identity(self._folder) not in (self._seen, None):
                 self._reload()
 
@@ -70,7 +76,8 @@ class Reloading:
         except Exception as error:  # whatever it is, the older model goes on
             self._failed(str(error) or type(error).__name__)
             return
-        self._use(model)
+        if not self.is_stopped:
+            self._use(model)
 
 
 def identity(folder: Path) -> Identity:

@@ -78,7 +78,7 @@ async def running(
             log(f"the newer export cannot be loaded, the older one stays in use: {why}")
 
     def compiled(model: ExportedModel) -> None:
-        model.compile(limits.batch_rows)
+        model.compile(limits.batch_rows, lambda: reloading.is_stopped)
 
     reloading = Reloading(folder, use, failed, prepare=compiled, every_seconds=reload_seconds, verify=verify)
     began = time.monotonic()
@@ -106,8 +106,8 @@ async def running(
         yield url
     finally:
         service.is_stopping = True
-        reloading.stop()
         await runner.cleanup()
+        await asyncio.to_thread(reloading.stop)
         service.stop()
 
 

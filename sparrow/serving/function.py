@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import jax
@@ -123,10 +123,11 @@ class Function:
             return rows
         return max(8, 1 << (rows - 1).bit_length()) if rows <= 256 else size_class(rows)
 
-    def compile(self, rows: int) -> None:
+    def compile(self, rows: int, is_stopped: Callable[[], bool]) -> None:
         """Compile the function for all numbers of rows up to ``rows``; for a model that mixes rows, for none."""
-        if self._fill:
-            for size in sorted({self.size_for(count) for count in range(1, rows + 1)}):
+        sizes = sorted({self.size_for(count) for count in range(1, rows + 1)}) if self._fill else []
+        for size in sizes:
+            if not is_stopped():
                 self.compute(Prepared(self._places.empty(size), size))
 
     def _rows(self, lookup: str, batch: Batch) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -98,10 +98,10 @@ class ExportedModel:
             raise ValueError(f"the export has no function '{name}': {nearest(name, self._functions)}")
         return self._functions[name]
 
-    def compile(self, rows: int) -> None:
+    def compile(self, rows: int, is_stopped: Callable[[], bool] = lambda: False) -> None:
         """Compile all functions for all numbers of rows up to ``rows``, before the first request comes."""
         for function in self._functions.values():
-            function.compile(rows)
+            function.compile(rows, is_stopped)
 
     def _batch_size(self, given: int | None) -> int:
         if given is not None and (not isinstance(given, int) or given < 1):

@@ -216,8 +216,10 @@ class Preparer(Prepare[Prepared]):
     def at_once(self, rows: Block) -> Prepared | None:
         """Return the batch, where each example holds one id of each feature: most batches do."""
         recipe = self._recipe(rows)
-        if recipe is None or not self.unvarying.is_content:
+        if recipe is None:
             return None
+        if not self.unvarying.is_content:
+            self.unvarying.add(rows.to_batch())
         with self.stages.timed(PACK):
             arena = self._buffers.arena()
             buffer = arena.buffer if len(arena.buffer) >= recipe.words else aligned(recipe.words)

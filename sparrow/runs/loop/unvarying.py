@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, Final
 
 import numpy as np
@@ -28,9 +29,14 @@ class Unvarying:
         self._fine: set[str] = set()
         self._suspects: dict[str, str] = {}
         self._is_done = False
+        self._lock = threading.Lock()
 
     def add(self, batch: Batch) -> None:
-        """Examine one more batch. Called by the pipeline's thread."""
+        """Examine one more batch. Called by the pipeline's threads."""
+        with self._lock:
+            self._add(batch)
+
+    def _add(self, batch: Batch) -> None:
         if self._is_done or not len(batch):
             return
         self._rows += len(batch)
@@ -58,9 +64,10 @@ class Unvarying:
 
     def warnings(self) -> list[str]:
         """Return a line for each column that has never varied. The first call ends the watch."""
-        if self._is_done:
-            return []
-        self._is_done = True
+        with self._lock:
+            if self._is_done:
+                return []
+            self._is_done = True
         return [
             f"warning: {column} {what} in every row so far: the column is null, NaN or one number throughout"
             for column, what in self._suspects.items()

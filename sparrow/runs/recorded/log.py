@@ -91,7 +91,7 @@ class Log:
         # JSON has no NaN: a metric that is not defined is null.
         plain = {name: value if math.isfinite(value) else None for name, value in values.items()}
         self._keep(kind, step, {"time": round(time.time(), 3), **plain}, histograms)
-        shown = "  ".join(f"{name} {formatted(name, value)}" for name, value in values.items() if _is_short(name))
+        shown = "  ".join(f"{_short(name)} {formatted(name, v)}" for name, v in values.items() if _is_short(name))
         if self._bar is not None and kind == "train":
             speed = f"{values['examples_per_second']:,.0f}/s  " if "examples_per_second" in values else ""
             show, text = self._bar.show, speed + shown.partition("  examples_per_second")[0]
@@ -183,9 +183,17 @@ def formatted(name: str, value: float) -> str:
     return f"{value:,.0f}" if name == "examples_per_second" else f"{value:.4g}"
 
 
+RATES: Final = {"learning_rate/dense": "lr", "learning_rate/sparse": "sparse_lr"}
+"""The learning rates that a line shows, and their names there."""
+
+
 def _is_short(name: str) -> bool:
-    """Return whether a number is shown on a line; norms by parameter and memory are for the report."""
-    return not name.startswith(("gradient_norm/", "learning_rate/")) and not name.endswith("_memory")
+    """Return whether a number is shown on a line; norms by parameter, other rates and memory are for the report."""
+    return name in RATES or (not name.startswith(("gradient_norm/", "learning_rate/")) and not name.endswith("_memory"))
+
+
+def _short(name: str) -> str:
+    return RATES.get(name, name)
 
 
 class _Bar:

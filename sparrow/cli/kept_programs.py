@@ -1,0 +1,47 @@
+"""Compiled programs that are kept between commands: JAX's persistent compilation cache."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import Final
+
+from sparrow.cli.output import note
+
+SWITCH: Final = "SPARROW_KEEP_PROGRAMS"
+"""Set to 0, nothing is kept."""
+
+LEAST_SECONDS: Final = 0.05
+"""Programs that are compiled quicker than this are not kept."""
+
+
+def keep_programs() -> None:
+    """Keep compiled programs in the user's cache folder, unless JAX's own variables or `SWITCH` decide otherwise."""
+    if os.environ.get(SWITCH) == "0":
+        return
+    import jax
+
+    if jax.config.jax_compilation_cache_dir is not None or not jax.config.jax_enable_compilation_cache:
+        return
+    from sparrow.kernels import cache
+
+    try:
+        folder = cache.own_folder(f"programs-{_machine()}")
+    except cache.CacheError as error:
+        note(f"compiled programs are not kept: {error}")
+        return
+    jax.config.update("jax_compilation_cache_dir", str(folder))  # type: ignore[no-untyped-call]
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", LEAST_SECONDS)  # type: ignore[no-untyped-call]
+    note(f"compiled programs are kept in {folder} ({SWITCH}=0: not)")
+
+
+def _machine() -> str:
+    """Return a name for this kind of processor: programs hold instructions that others may lack."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            facts = sorted({line for line in file if line.startswith(("flags", "Features", "model name"))})
+    except OSError:
+        import platform
+
+        facts = [platform.machine(), platform.processor()]
+    return hashlib.sha256("".join(facts).encode()).hexdigest()[:8]

@@ -1,0 +1,101 @@
+"""`compare`: several runs side by side, as text."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from sparrow.reports.facts import MISSING, differences, last_values
+from sparrow.reports.recorded import read_all
+
+WIDTH: Final = 80
+"""Columns of a terminal: runs that do not fit beside each other are shown below each other."""
+
+LOWER_IS_BETTER: Final = ("loss", "error", "rmse", "mse", "mae", "entropy")
+
+
+@dataclasses.dataclass(frozen=True)
+class Compared:
+    """Runs beside each other.
+
+    Attributes:
+      names: the runs.
+      steps: the last step of each.
+      numbers: the last results by name, one for each run; None where a run has none.
+      fields: the fields in which their configs differ.
+    """
+
+    names: list[str]
+    steps: list[int]
+    numbers: Mapping[str, list[float | None]]
+    fields: Mapping[str, list[str]]
+
+    def sorted_by(self, number: str) -> Compared:
+        """Return the runs from the best to the worst; losses and errors are better when they are lower."""
+        lower = any(word in number for word in LOWER_IS_BETTER)
+
+        def key(index: int) -> float:
+            value = self.numbers[number][index]
+            if value is None or math.isnan(value):
+                return math.inf
+            return value if lower else -value
+
+        order = sorted(range(len(self.names)), key=key)
+        return Compared(
+            [self.names[i] for i in order],
+            [self.steps[i] for i in order],
+            {name: [values[i] for i in order] for name, values in self.numbers.items()},
+            {name: [values[i] for i in order] for name, values in self.fields.items()},
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, by run."""
+        return {
+            run: {
+                "last_step": self.steps[i],
+                "numbers": {name: values[i] for name, values in self.numbers.items()},
+                "fields": {name: values[i] for name, values in self.fields.items()},
+            }
+            for i, run in enumerate(self.names)
+        }
+
+    def text(self, width: int = WIDTH) -> str:
+        """Return a table: a row for each run, or a block for each run where the table would be wider than ``width``."""
+        columns: dict[str, list[str]] = {"run": self.names, "step": [f"{step:,}" for step in self.steps]}
+        columns |= {name: [_shown(value) for value in values] for name, values in self.numbers.items()}
+        columns |= {name.rpartition("train.")[2]: values for name, values in self.fields.items()}
+        widths = {name: max(map(len, (name, *values))) for name, values in columns.items()}
+        if sum(widths.values()) + 2 * len(widths) <= width:
+            rows = [list(columns), *zip(*columns.values(), strict=True)]
+            return "\n".join(_row(row, list(widths.values())) for row in rows)
+        label = max(map(len, columns))
+        return "\n\n".join(
+            "\n".join(f"{name:{label}}  {values[i]}" for name, values in columns.items())
+            for i in range(len(self.names))
+        )
+
+
+def compare(folders: Sequence[str | Path]) -> Compared:
+    """Read the last numbers of runs, and the fields in which their configs differ."""
+    runs = read_all(folders)
+    final = [last_values(run) for run in runs]
+    names = dict.fromkeys(name for values in final for name in values)
+    differing = differences([run.config for run in runs])
+    return Compared(
+        [run.name for run in runs],
+        [run.last_step for run in runs],
+        {name: [values.get(name) for values in final] for name in names},
+        {name: values for name, values in differing.items() if name != "model_dir"},
+    )
+
+
+def _shown(value: float | None) -> str:
+    return MISSING if value is None else f"{value:.4g}"
+
+
+def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
+    first, *rest = zip(cells, widths, strict=True)
+    return "  ".join([f"{first[0]:{first[1]}}", *(f"{cell:>{width}}" for cell, width in rest)]).rstrip()

@@ -1,0 +1,208 @@
+"""`tune`: trains a config again and again with other values of some fields, and stops the bad trials early."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from sparrow import config as configs
+from sparrow import runs
+from sparrow.errors import ConfigError, Problem
+from sparrow.tuning.report import write_report
+from sparrow.tuning.space import FORM, Searched
+
+JOURNAL: Final = "study.log"
+FOLDER: Final = "folder"
+STARTUP_TRIALS: Final = 4
+"""Trials that are never stopped early: later ones are compared with them."""
+LOWER: Final = ("loss", "rmse", "mse", "mae", "entropy", "relative_l1")
+"""Results that are better when they are lower."""
+
+Mode = Literal["min", "max"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuned:
+    """The result of a search: the best value, the overrides that gave it, and the folder of its run."""
+
+    value: float
+    overrides: list[str]
+    folder: Path
+
+
+def tune(
+    load: Callable[[Sequence[str]], configs.Config],
+    folder: str | Path,
+    space: Sequence[Searched],
+    *,
+    trials: int = 20,
+    metric: str | None = None,
+    mode: Mode | None = None,
+    seed: int = 0,
+    log: Callable[[str], None] = print,
+) -> Tuned:
+    """Search the fields of ``space``, and write a report. A search that was stopped goes on where it was.
+
+    Args:
+      load: returns the config with some overrides.
+      folder: the folder of the search: its journal, a run for each trial, ``report.md`` and ``best.yaml``.
+      space: the fields to search.
+      trials: the number of trials, with the ones before a stop.
+      metric: the result to improve; by default the one of early stopping or of the best checkpoint, or the loss.
+      mode: whether the metric is better when it is lower or higher; by default by its name.
+      seed: the seed of the search.
+      log: receives a line for each trial.
+    """
+    import optuna
+
+    if not space:
+        raise ConfigError([Problem((), f"nothing is to be searched; add FIELD=VALUES, where VALUES is {FORM}")])
+    base = load([searched.suggest(_First()) for searched in space])  # all fields are known before the first trial
+    metric = metric or _metric(base)
+    mode = mode or ("min" if any(word in metric for word in LOWER) else "max")
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    if base.evaluate.every_steps is None and base.evaluate.every_epochs is None:
+        log("trials are not stopped early: set evaluate.every_steps for evaluations to compare them by")
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    backend = optuna.storages.journal.JournalFileBackend(str(folder / JOURNAL))
+    study = optuna.create_study(
+        study_name="tune",
+        storage=optuna.storages.JournalStorage(backend),
+        sampler=optuna.samplers.TPESampler(seed=seed),
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=STARTUP_TRIALS),
+        direction="minimize" if mode == "min" else "maximize",
+        load_if_exists=True,
+    )
+    _check_same(study, [searched.field for searched in space], metric, folder)
+    _requeue(study, log)
+    while len(done := _ended(study)) < trials:
+        trial = study.ask()
+        _run(study, trial, load, folder, space, metric, log, f"{len(done) + 1}/{trials}")
+        write_report(folder, study.get_trials(deepcopy=False), metric, mode)
+    return _best(study, load, folder, space, log)
+
+
+def _run(
+    study: Any,
+    trial: Any,
+    load: Callable[[Sequence[str]], configs.Config],
+    folder: Path,
+    space: Sequence[Searched],
+    metric: str,
+    log: Callable[[str], None],
+    count: str,
+) -> None:
+    """Train one trial, and record its end."""
+    from optuna.trial import TrialState
+
+    overrides = [searched.suggest(trial) for searched in space]
+    at = trial.user_attrs.get(FOLDER, f"trials/{trial.number:04}")
+    trial.set_user_attr(FOLDER, at)
+    pruned = False
+
+    def watch(step: int, results: Mapping[str, float]) -> bool:
+        nonlocal pruned
+        if metric not in results:
+            raise ConfigError([Problem((), f"the metric '{metric}' is none of {', '.join(results)}")])
+        if math.isfinite(results[metric]):
+            trial.report(results[metric], step)
+        pruned = trial.should_prune()
+        return pruned
+
+    path = folder / at
+    is_begun = (path / "checkpoints").is_dir() and any((path / "checkpoints").iterdir())
+    try:
+        with open(os.devnull, "w") as stream:
+            trained = runs.train(
+                load(overrides), path, resume=is_begun, overwrite=not is_begun, stream=stream, watch=watch
+            )
+        value = trained.results.get(metric, math.nan)
+    except runs.RunError as error:
+        study.tell(trial, state=TrialState.FAIL)
+        log(f"trial {count}  failed: {str(error).splitlines()[0]}  {' '.join(overrides)}")
+        return
+    if not math.isfinite(value):
+        study.tell(trial, state=TrialState.FAIL)
+        log(f"trial {count}  failed: {metric} is {value}  {' '.join(overrides)}")
+        return
+    if pruned:
+        study.tell(trial, state=TrialState.PRUNED)
+    else:
+        study.tell(trial, value)
+    ending = f"stopped early at step {trained.steps}" if pruned else f"step {trained.steps}"
+    log(f"trial {count}  {metric} {value:.5g}  {ending}  {' '.join(overrides)}")
+
+
+def _ended(study: Any) -> list[Any]:
+    from optuna.trial import TrialState
+
+    states = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
+    return [trial for trial in study.get_trials(deepcopy=False, states=states) if "requeued" not in trial.user_attrs]
+
+
+def _requeue(study: Any, log: Callable[[str], None]) -> None:
+    """Put the trials that were interrupted in the queue again, to go on from their last checkpoint."""
+    from optuna.trial import TrialState
+
+    for trial in study.get_trials(states=(TrialState.RUNNING,)):
+        study._storage.set_trial_user_attr(trial._trial_id, "requeued", True)
+        study.tell(trial.number, state=TrialState.FAIL)
+        if trial.params:
+            kept = {FOLDER: trial.user_attrs[FOLDER]} if FOLDER in trial.user_attrs else {}
+            study.enqueue_trial(trial.params, user_attrs=kept)
+            log(f"trial {trial.number} was interrupted, and goes on")
+
+
+def _check_same(study: Any, fields: list[str], metric: str, folder: Path) -> None:
+    facts = {"fields": fields, "metric": metric}
+    if not study.user_attrs:
+        for name, value in facts.items():
+            study.set_user_attr(name, value)
+    elif study.user_attrs != facts:
+        problem = f"{folder} holds a search of other fields or by another metric; choose another folder"
+        raise ConfigError([Problem((), problem)])
+
+
+def _metric(config: configs.Config) -> str:
+    watched = config.evaluate.early_stopping or config.train.checkpoint.best_by
+    return "loss" if watched is None else str(watched.metric)
+
+
+def _best(
+    study: Any,
+    load: Callable[[Sequence[str]], configs.Config],
+    folder: Path,
+    space: Sequence[Searched],
+    log: Callable[[str], None],
+) -> Tuned:
+    from optuna.trial import FixedTrial, TrialState
+
+    if not study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
+        raise runs.RunError(f"no trial ended with a result; {folder / 'report.md'} lists them")
+    best = study.best_trial
+    overrides = [searched.suggest(FixedTrial(best.params)) for searched in space]
+    (folder / "best.yaml").write_text(configs.dumps(load(overrides)), encoding="utf-8")
+    log(f"best   {study.user_attrs['metric']} {best.value:.5g}  {' '.join(overrides)}")
+    log(f"report {folder / 'report.md'}, config {folder / 'best.yaml'}")
+    return Tuned(float(best.value), overrides, folder / best.user_attrs[FOLDER])
+
+
+class _First:
+    """A trial that takes the first of all values."""
+
+    def suggest_categorical(self, name: str, choices: list[str]) -> str:
+        """Return the first choice."""
+        return choices[0]
+
+    def suggest_int(self, name: str, low: int, high: int, *, log: bool) -> int:
+        """Return the smallest number."""
+        return low
+
+    def suggest_float(self, name: str, low: float, high: float, *, log: bool) -> float:
+        """Return the smallest number."""
+        return low
