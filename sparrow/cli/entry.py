@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from sparrow.cli.kept_programs import keep_programs
-from sparrow.cli.output import Mistake, begin, error_lines, quieten
+from sparrow.cli.output import Mistake, begin, error_lines, set_quiet
 from sparrow.cli.parsing import parsed
 
 FAILED: Final = 1
@@ -22,8 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0; 1 for a run that could not go on; 2 for a user's mistake; 130 where Ctrl-C, 143 where SIGTERM stopped it.
     """
     options = parsed(arguments)
-    if options.quiet:
-        quieten()
+    set_quiet(options.quiet)
     if options.command.first_line is not None:
         begin(options.command.first_line(options))
     if not hasattr(options, "supervised"):  # a command of one process

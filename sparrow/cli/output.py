@@ -29,9 +29,9 @@ def tell_errors_to(listener: Callable[[str, int], None]) -> None:
     _listeners.append(listener)
 
 
-def quieten() -> None:
-    """Write results and errors alone from now on."""
-    _quiet.append(True)
+def set_quiet(is_quiet: bool) -> None:
+    """Choose whether results and errors alone are written."""
+    _quiet[:] = [True] * is_quiet
 
 
 def is_quiet() -> bool:

@@ -241,6 +241,7 @@ def train(
     overwrite: bool = False,
     stream: TextIO | None = None,
     extras: Mapping[str, Extra] = MappingProxyType({}),
+    watch: training.Watcher | None = None,
 ) -> Run:
     """Train the model of a config and evaluate it.
 
@@ -255,10 +256,11 @@ def train(
       overwrite: whether to replace the run in that folder.
       stream: the stream of the log; by default the standard output.
       extras: further content of checkpoints, by name.
+      watch: receives the step and the results of each evaluation between steps, and returns whether to end there.
     """
     config = as_config(config)
     path = model_dir if model_dir is not None else config.model_dir
-    made = training.train(config, path, resume=resume, overwrite=overwrite, stream=stream, extras=extras)
+    made = training.train(config, path, resume=resume, overwrite=overwrite, stream=stream, extras=extras, watch=watch)
     folder = None if path is None else Path(path)
     done: dict[str, Any] = {"folder": folder, "steps": made.steps, "examples_per_second": made.examples_per_second}
     best = made.best

@@ -17,11 +17,12 @@ def write_report(folder: Path, trials: Sequence[Any], metric: str, mode: str) ->
     ended = [t for t in trials if t.state.name in WORDS and "requeued" not in t.user_attrs]
     fields = list(dict.fromkeys(field for trial in ended for field in trial.params))
     ended.sort(key=lambda trial: _order(trial, mode))
+    better = "lower" if mode == "min" else "higher"
     early = sum(trial.state.name == "PRUNED" for trial in ended)
     lines = [
         "# Trials",
         "",
-        f"{len(ended)} trials by `{metric}` ({'lower' if mode == 'min' else 'higher'} is better), {early} stopped early.",
+        f"{len(ended)} trials by `{metric}` ({better} is better), {early} stopped early.",
         "",
         "| " + " | ".join(["run", metric, "end", "last step", *(f"`{field}`" for field in fields)]) + " |",
         "|---" * (4 + len(fields)) + "|",

@@ -8,7 +8,7 @@ import sparrow as sp
 from sparrow.embedding import initializers
 from sparrow.embedding.stacking import stable_hash
 
-SIZES = (1, 2, 3, 5, 8, 100, 127, 128, 129, 1000)
+SIZES = (1, 3, 8, 127, 129, 1000, 57)
 INITIALIZERS = {
     "default": None,
     "normal": initializers.Normal(0.5, 0.1),
@@ -18,8 +18,9 @@ INITIALIZERS = {
 }
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("name", INITIALIZERS)
+@pytest.mark.parametrize(
+    ("name", "dtype"), [*((name, "float32") for name in INITIALIZERS), ("default", "bfloat16"), ("own", "bfloat16")]
+)
 def test_values_are_the_table_s_own(name, dtype):
     tables = [
         sp.TableSpec(
@@ -30,7 +31,7 @@ def test_values_are_the_table_s_own(name, dtype):
             initializer=INITIALIZERS[name],
             dtype=dtype,
         )
-        for size in (*SIZES, *(10 * size + 7 for size in SIZES[3:]))
+        for size in SIZES
     ]
     embedder = sp.Embedder([sp.FeatureSpec(name=table.name, table_spec=table) for table in tables])
     assert len(embedder.stacks) == 1

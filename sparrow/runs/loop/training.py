@@ -71,6 +71,10 @@ class Trained:
     best: Best | None = None
 
 
+Watcher = Callable[[int, Mapping[str, float]], bool]
+"""Receives the step and the results of an evaluation, and returns whether to end."""
+
+
 def train(
     config: Config,
     model_dir: str | Path | None = None,
@@ -79,6 +83,7 @@ def train(
     overwrite: bool = False,
     stream: TextIO | None = None,
     extras: Mapping[str, Extra] = MappingProxyType({}),
+    watch: Watcher | None = None,
 ) -> Trained:
     """Train the model of a config and evaluate it.
 
@@ -93,11 +98,12 @@ def train(
       overwrite: whether to replace the run in that folder.
       stream: the stream of the log; by default the standard output.
       extras: further content of checkpoints, by name.
+      watch: receives the step and the results of each evaluation between steps, and returns whether to end there.
     """
     path = model_dir if model_dir is not None else config.model_dir
     folder = None if path is None else RunFolder(path)
     with in_one_line(folder):
-        return _train(config, folder, resume, overwrite, stream, extras)
+        return _train(config, folder, resume, overwrite, stream, extras, watch)
 
 
 def _train(
@@ -107,6 +113,7 @@ def _train(
     overwrite: bool,
     stream: TextIO | None,
     extras: Mapping[str, Extra],
+    watch: Watcher | None,
 ) -> Trained:
     led = functools.partial(processes.led, rebuild=FolderError)
     if folder is not None:
@@ -155,7 +162,9 @@ def _train(
         for line in lines:
             log.line(line)
         stack.enter_context(recorder.recording(progress.steps, log.line))
-        return _Loop(program, batches, evaluator, log, saver, recorder, sizes, growing, state, progress).run()
+        loop = _Loop(program, batches, evaluator, log, saver, recorder, sizes, growing, state, progress)
+        loop.watcher = watch
+        return loop.run()
 
 
 def _refuse(folder: RunFolder, resume: bool, overwrite: bool) -> None:
@@ -202,6 +211,7 @@ class _Loop:
         self.rates = Rates(program)
         self.watch = Watch(self.config.evaluate.early_stopping, evaluator.names if evaluator else [])
         self.watch.best, self.watch.without_gain = progress.watched
+        self.watcher: Watcher | None = None
         self.stop = StopRequest()
         self.requests: Requests | None = None
         if isinstance(pipeline, Together):
@@ -379,6 +389,9 @@ class _Loop:
         self._note(watched=(self.watch.best, self.watch.without_gain))
         if stop:
             self.log.line(f"stopped early at step {self.steps}: {self.watch.reason}")
+        elif self.watcher is not None and self.watcher(self.steps, self.progress.results):
+            stop = True
+            self.log.line(f"stopped from outside at step {self.steps}")
         return stop
 
     def _evaluate(self) -> None:
