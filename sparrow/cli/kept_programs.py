@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from typing import Final
+from typing import Any, Final
 
 from sparrow.cli.output import note
 
@@ -21,7 +21,8 @@ def keep_programs() -> None:
         return
     import jax
 
-    if jax.config.jax_compilation_cache_dir is not None or not jax.config.jax_enable_compilation_cache:
+    config: Any = jax.config
+    if config.jax_compilation_cache_dir is not None or not config.jax_enable_compilation_cache:
         return
     from sparrow.kernels import cache
 
@@ -30,8 +31,8 @@ def keep_programs() -> None:
     except cache.CacheError as error:
         note(f"compiled programs are not kept: {error}")
         return
-    jax.config.update("jax_compilation_cache_dir", str(folder))  # type: ignore[no-untyped-call]
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", LEAST_SECONDS)  # type: ignore[no-untyped-call]
+    config.update("jax_compilation_cache_dir", str(folder))
+    config.update("jax_persistent_cache_min_compile_time_secs", LEAST_SECONDS)
     note(f"compiled programs are kept in {folder} ({SWITCH}=0: not)")
 
 

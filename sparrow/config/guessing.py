@@ -55,7 +55,7 @@ def guess(table: pa.Table, target: str | None, rows: int) -> tuple[str, dict[str
 
 
 def _target(table: pa.Table, target: str | None) -> str:
-    names = table.column_names
+    names: list[str] = table.column_names
     if target is not None:
         if target not in names:
             raise DataError(f"there is no such column: {nearest(target, names)}", column=target)

@@ -200,12 +200,13 @@ def draw_into(array: jax.Array, initializer: Draws, key: jax.Array, first: int, 
     total, dim = array.shape
     program = initializer.program if isinstance(initializer, Initializer) else None
     # Otherwise random bits depend on the shape as well.
-    is_free = jax.config.jax_threefry_partitionable
+    is_free = getattr(jax.config, "jax_threefry_partitionable", False)
     if program is None or not is_free or rows * dim > SHARED_VALUES:
         return None
     function, numbers = program
     size = min(1 << (rows - 1).bit_length(), total)
-    return _draw_into(function, size, array, key, first, rows, tuple(map(jnp.float32, numbers)))
+    made: jax.Array = _draw_into(function, size, array, key, first, rows, tuple(map(jnp.float32, numbers)))
+    return made
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=2)

@@ -67,7 +67,7 @@ def _influence(trials: Sequence[Any], fields: Sequence[str]) -> list[tuple[str, 
         values = [trial.params.get(field) for trial in complete]
         if len(complete) < 5 or not all(isinstance(value, int | float) for value in values):
             continue
-        ranks = [np.argsort(np.argsort(numbers)) for numbers in (values, [trial.value for trial in complete])]
+        by_field, by_result = (np.argsort(np.argsort(held)) for held in (values, [trial.value for trial in complete]))
         if len(set(values)) > 1:
-            found.append((field, float(np.corrcoef(*ranks)[0, 1])))
+            found.append((field, float(np.corrcoef(by_field, by_result)[0, 1])))
     return sorted(found, key=lambda pair: -abs(pair[1]))

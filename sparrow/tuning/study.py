@@ -69,7 +69,9 @@ def tune(
     if base.evaluate.every_steps is None and base.evaluate.every_epochs is None:
         log("trials are not stopped early: set evaluate.every_steps for evaluations to compare them by")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    backend = optuna.storages.journal.JournalFileBackend(str(folder / JOURNAL))
+    from optuna.storages.journal import JournalFileBackend
+
+    backend = JournalFileBackend(str(folder / JOURNAL))
     study = optuna.create_study(
         study_name="tune",
         storage=optuna.storages.JournalStorage(backend),
@@ -111,7 +113,7 @@ def _run(
             raise ConfigError([Problem((), f"the metric '{metric}' is none of {', '.join(results)}")])
         if math.isfinite(results[metric]):
             trial.report(results[metric], step)
-        pruned = trial.should_prune()
+        pruned = bool(trial.should_prune())
         return pruned
 
     path = folder / at
