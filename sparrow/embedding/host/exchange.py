@@ -11,9 +11,9 @@ import numpy.typing as npt
 from sparrow.embedding.sizes import size_class
 
 Arrays = dict[str, jax.Array]
-AN_OCTAVE = 8
+AN_OCTAVE = 16
 """Sizes per power of two."""
-SPARE, LEAST = 1.06, 0.7
+SPARE, LEAST = 1.02, 0.88
 """The size of a transfer over its rows when it is chosen, and the least share of it that rows must fill."""
 
 
@@ -21,8 +21,8 @@ class Room:
     """The size of transfers, which follows the number of rows slowly: a few compiled programs serve all steps.
 
     >>> room = Room()
-    >>> [room.fit(count) for count in (1000, 1020, 900, 1100, 600)]
-    [1152, 1152, 1152, 1152, 640]
+    >>> [room.fit(count) for count in (1000, 1020, 950, 1100, 600)]
+    [1024, 1024, 1024, 1152, 640]
     """
 
     def __init__(self) -> None:

@@ -6,6 +6,7 @@ import math
 import os
 import shutil
 import tempfile
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +25,8 @@ from sparrow.kernels.feed import library
 Array = npt.NDArray[Any]
 TABLE: Final = ""
 """The name of the table among its slots."""
+PART_ROWS: Final = 4096
+"""Rows that are worth a thread."""
 BLOCK: Final = 1 << 18
 """Values that are drawn at a time, at least."""
 
@@ -67,37 +70,42 @@ class HostRows:
                 for spec in self.stack.tables:
                     array[self.stack.rows_of(spec.name)] = spec.optimizer.slot_init(name)
 
-    def gather(self, name: str, rows: Ids, out: Array) -> None:
-        """Copy the values of rows to the beginning of ``out``."""
-        array, loaded = self.arrays[name], library()
+    def gather(self, rows: Ids, out: Mapping[str, Array]) -> None:
+        """Copy the values of rows to the beginning of arrays, by name."""
+        loaded = library()
 
-        def one(part: range) -> None:
-            own = rows[part.start : part.stop]
+        def one(part: tuple[str, slice]) -> None:
+            name, span = part
+            array, own, to = self.arrays[name], rows[span], out[name][span]
             if loaded is None:
-                np.take(array, own, axis=0, out=out[part.start : part.stop])
+                np.take(array, own, axis=0, out=to)
             else:
-                compiled.gather(loaded, array, own, out[part.start : part.stop])
+                compiled.gather(loaded, array, own, to)
 
-        self._workers.each(one, self._parts(array, len(rows)))
+        self._workers.each(one, self._parts(out, len(rows)))
 
-    def scatter(self, name: str, rows: Ids, values: Array) -> None:
-        """Overwrite rows, each of them once."""
-        array, loaded = self.arrays[name], library()
-        values = np.ascontiguousarray(values[: len(rows)], array.dtype)
+    def scatter(self, rows: Ids, values: Mapping[str, Array]) -> None:
+        """Overwrite rows, each of them once, with the beginning of arrays, by name."""
+        loaded = library()
+        given = {
+            name: np.ascontiguousarray(array[: len(rows)], self.arrays[name].dtype) for name, array in values.items()
+        }
 
-        def one(part: range) -> None:
-            own = rows[part.start : part.stop]
+        def one(part: tuple[str, slice]) -> None:
+            name, span = part
+            array, own, new = self.arrays[name], rows[span], given[name][span]
             if loaded is None:
-                array[own] = values[part.start : part.stop]
+                array[own] = new
             else:
-                compiled.scatter(loaded, array, own, values[part.start : part.stop])
+                compiled.scatter(loaded, array, own, new)
 
-        self._workers.each(one, self._parts(array, len(rows)))
+        self._workers.each(one, self._parts(values, len(rows)))
 
-    def _parts(self, array: Array, count: int) -> Any:
-        """Return parts of the rows that are worth a thread."""
-        size = max((1 << 20) // max(array.nbytes // len(array), 1), 1)
-        return parts(count, min(self._workers.threads, -(-count // size)))
+    def _parts(self, names: Iterable[str], count: int) -> list[tuple[str, slice]]:
+        """Return parts of the rows of each array that are worth a thread: rows lie anywhere, whatever their size."""
+        workers = min(self._workers.threads, -(-count // PART_ROWS))
+        spans = [slice(part.start, part.stop) for part in parts(count, workers)]
+        return [(name, span) for span in spans for name in names]
 
 
 def free_memory() -> int | None:

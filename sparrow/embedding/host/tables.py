@@ -202,11 +202,12 @@ class HostTables:
         cached, held = self.stacks[name].cached, self.rows[name]
         room_in, room_out = self._rooms[name]
         in_slots = padded(moves.in_slots, cached.num_rows, room_in.fit(len(moves.in_slots)))
-        values = {}
-        for part, array in held.arrays.items():
-            buffer = self._sender.buffer((len(in_slots), *array.shape[1:]), array.dtype)
-            held.gather(part, moves.in_rows, buffer.values)
-            values[part] = self._sender.send(buffer)
+        buffers = {
+            part: self._sender.buffer((len(in_slots), *array.shape[1:]), array.dtype)
+            for part, array in held.arrays.items()
+        }
+        held.gather(moves.in_rows, {part: buffer.values for part, buffer in buffers.items()})
+        values = {part: self._sender.send(buffer) for part, buffer in buffers.items()}
         own = None
         if cached.step.stochastic:
             starts = self._plans.first_rows(name)
@@ -259,7 +260,8 @@ class HostTables:
                 for first, block in blocks(arrays[part], 0, len(self._resident[name]), size):
                     rows = self._resident[name][first : first + len(block)]
                     used = rows >= 0
-                    held.scatter(part, *((rows, block) if used.all() else (rows[used], block[used])))
+                    rows, block = (rows, block) if used.all() else (rows[used], block[used])
+                    held.scatter(rows, {part: block})
         self._is_flushed = True
 
     # Rows, where they are up to date.
@@ -277,7 +279,7 @@ class HostTables:
         array = self.rows[stack].arrays[TABLE]
         size = size_class(len(rows))
         buffer = self._sender.buffer((size, *array.shape[1:]), array.dtype)
-        self.rows[stack].gather(TABLE, rows, buffer.values)
+        self.rows[stack].gather(rows, {TABLE: buffer.values})
         buffer.values[len(rows) :] = 0
         ids[valid] = places
         ids[~valid] = size
@@ -336,7 +338,7 @@ class HostTables:
             span, slots = cached.rows_of(table), np.asarray(fresh.rows)
             used = slots < span.stop - span.start
             rows = self.rows_at(logical.name, (slots + span.start).astype(np.int32), step)[used]
-            for name, values in held[table].items():
-                self.rows[logical.name].scatter(name, rows, np.asarray(values)[used])
+            values = {name: np.asarray(array)[used] for name, array in held[table].items()}
+            self.rows[logical.name].scatter(rows, values)
         self.writer.close()
         self._begin()

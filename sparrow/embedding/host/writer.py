@@ -95,8 +95,9 @@ class Writer:
             try:
                 self.delay()
                 for stack, rows in outgoing.rows.items():
-                    for name, values in outgoing.values[stack].items():
-                        self._rows[stack].scatter(name, rows, on_host(values))
+                    values = {name: on_host(array) for name, array in outgoing.values[stack].items()}
+                    self._rows[stack].scatter(rows, values)
+                    del values
             except Exception as error:
                 self._error = error
             with self._changed:
