@@ -132,7 +132,8 @@ class Loop:
         for rows in self.host.rows.values():
             for array in rows.arrays.values():
                 parts = np.array_split(array, 256)
-                self.host.workers.each(lambda part: part.fill(0.01), parts)
+                with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+                    list(pool.map(lambda part: part.fill(0.01), parts))
         self.state = self.emb.init(jax.random.key(0))
         self.step = step_of(self.emb)
         self.names = list(self.host.stacks)
@@ -182,8 +183,8 @@ def with_cache(bench: Bench, cache: float, warm: int, report: Callable[..., None
         hits=total.hits,
         waited_s=total.waited,
     )
-    for attempt in range(2 if repeats else 4):
-        swaps_only = attempt == 3  # the part of a step that the cache adds, by itself
+    for attempt in range(2 if repeats else 6):
+        swaps_only = attempt == 5  # the part of a step that the cache adds, by itself
         inputs = seen[:steps] if repeats else bench.batches(steps, 2 + attempt)
         began = time.perf_counter()
         ready = list(loop.ready(iter(inputs)))

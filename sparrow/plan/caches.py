@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from sparrow.config import Config, train_pipeline
-from sparrow.embedding import Plans, Sender, Workers, on_host, to_host
+from sparrow.embedding import Plans, Sender, on_host, to_host
 from sparrow.plan.sizes import TableSize
 from sparrow.reports import size
 from sparrow.runs import Program
@@ -81,8 +81,7 @@ def replay(program: Program, config: Config, sizes: Mapping[str, TableSize]) -> 
     if host is None:
         return None
     pipeline: Any = train_pipeline(config, program.preparer(train=True))
-    workers = Workers()
-    plans = Plans(host.stacks, workers)
+    plans = Plans(host.stacks)
     first = {name: sizes[stack.logical.tables[0].name] for name, stack in host.stacks.items()}
     row_bytes = {name: table.total / table.rows for name, table in first.items()}
     window: list[Any] = []
@@ -118,7 +117,6 @@ def replay(program: Program, config: Config, sizes: Mapping[str, TableSize]) -> 
     bus, copy = bus_rate(), copy_rate()
     caches = {table.name: table.vocabulary_size for stack in host.stacks.values() for table in stack.cached.tables}
     of_device = sum(sizes[name].total * rows // sizes[name].rows for name, rows in caches.items())
-    workers.close()
     return Caches(
         rows=caches,
         device=of_device,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,9 @@ _I64 = ctypes.c_int64
 class CompiledPlanner(Planner):
     """Calls ``cache_plan.cc``."""
 
-    def __init__(self, logical: Stack, cached: Stack, library: ctypes.CDLL) -> None:
+    def __init__(self, logical: Stack, cached: Stack, library: ctypes.CDLL, threads: int = 1) -> None:
         super().__init__(logical, cached)
-        self._library = library
+        self._library, self._threads = library, _I64(threads)
         at = library.sparrow_cache_plan_new(_I64(len(self.first_rows) - 1), _at(self.first_rows), _at(self.first_slots))
         if not at:
             raise MemoryError(f"there is no memory to plan the cache of {logical.num_rows} rows")
@@ -34,9 +35,9 @@ class CompiledPlanner(Planner):
         self._library.sparrow_cache_plan_begin(self._plan, _I64(step))
 
     def see(self, ids: Ids, tables: range) -> None:
-        """One pass; calls for other tables may run at the same time."""
+        """One pass for each thread, which has its own tables."""
         self._library.sparrow_cache_plan_see(
-            self._plan, _at(ids), _I64(len(ids)), _I64(tables.start), _I64(tables.stop)
+            self._plan, _at(ids), _I64(len(ids)), _I64(tables.start), _I64(tables.stop), self._threads
         )
 
     def needed(self, table: int) -> int:
@@ -44,10 +45,21 @@ class CompiledPlanner(Planner):
         return int(self._library.sparrow_cache_plan_needed(self._plan, _I64(table)))
 
     def admit(self, table: int) -> Moves:
-        """One pass over its rows; calls for other tables may run at the same time."""
-        numbers = np.zeros(4, np.int64)
-        self._library.sparrow_cache_plan_admit(self._plan, _I64(table), _at(numbers))
-        coming, leaving, early, after = numbers.tolist()
+        """One pass over its rows."""
+        return self._admitted(range(table, table + 1))[0]
+
+    def admit_all(self) -> list[Moves]:
+        """Several tables at the same time."""
+        return self._admitted(range(len(self.first_rows) - 1))
+
+    def _admitted(self, tables: range) -> list[Moves]:
+        numbers = np.zeros((len(tables), 4), np.int64)
+        self._library.sparrow_cache_plan_admit(
+            self._plan, _I64(tables.start), _I64(tables.stop), _at(numbers), self._threads
+        )
+        return [self._moves(table, *own) for table, own in zip(tables, numbers.tolist(), strict=True)]
+
+    def _moves(self, table: int, coming: int, leaving: int, early: int, after: int) -> Moves:
         in_rows, in_slots = np.empty(coming, np.int32), np.empty(coming, np.int32)
         out_rows, out_slots = np.empty(leaving, np.int32), np.empty(leaving, np.int32)
         lists = map(_at, (in_rows, in_slots, out_rows, out_slots))
@@ -55,24 +67,35 @@ class CompiledPlanner(Planner):
         return Moves(in_rows, in_slots, out_rows, out_slots, early, after)
 
     def slots(self, ids: Ids) -> None:
-        """One pass; parts of a batch may be done at the same time."""
-        self._library.sparrow_cache_plan_slots(self._plan, _at(ids), _I64(len(ids)))
+        """One pass, in parts."""
+        self._library.sparrow_cache_plan_slots(self._plan, _at(ids), _I64(len(ids)), self._threads)
 
     def end(self) -> None:
         """Free its lists."""
         self._library.sparrow_cache_plan_end(self._plan)
 
 
-def gather(library: ctypes.CDLL, array: npt.NDArray[Any], rows: Ids, out: npt.NDArray[Any]) -> None:
-    """Copy ``array[rows]`` to ``out``."""
-    row_bytes = _I64(array.nbytes // len(array))
-    library.sparrow_feed_gather_rows(_at(array), row_bytes, _at(rows), _I64(len(rows)), _at(out))
+Pairs = Sequence[tuple[npt.NDArray[Any], npt.NDArray[Any]]]
+"""Arrays in host memory, each with the array of the same kind of rows that goes with it."""
 
 
-def scatter(library: ctypes.CDLL, array: npt.NDArray[Any], rows: Ids, values: npt.NDArray[Any]) -> None:
-    """Copy ``values`` to ``array[rows]``."""
-    row_bytes = _I64(array.nbytes // len(array))
-    library.sparrow_feed_scatter_rows(_at(array), row_bytes, _at(rows), _I64(len(rows)), _at(values))
+def gather(library: ctypes.CDLL, pairs: Pairs, rows: Ids, threads: int) -> None:
+    """Copy the ``rows`` of each first array to the beginning of the second one."""
+    _copy(library.sparrow_feed_gather_rows, pairs, rows, threads)
+
+
+def scatter(library: ctypes.CDLL, pairs: Pairs, rows: Ids, threads: int) -> None:
+    """Copy the beginning of each second array to the ``rows`` of the first one."""
+    _copy(library.sparrow_feed_scatter_rows, pairs, rows, threads)
+
+
+def _copy(function: Any, pairs: Pairs, rows: Ids, threads: int) -> None:
+    pointers = ctypes.c_void_p * len(pairs)
+    held = pointers(*(array.__array_interface__["data"][0] for array, _ in pairs))
+    others = pointers(*(array.__array_interface__["data"][0] for _, array in pairs))
+    sizes = (_I64 * len(pairs))(*(array.nbytes // len(array) for array, _ in pairs))
+    rows = np.ascontiguousarray(rows, np.int32)
+    function(_I64(len(pairs)), held, sizes, _at(rows), _I64(len(rows)), others, _I64(threads))
 
 
 def _at(array: npt.NDArray[Any]) -> ctypes.c_void_p:

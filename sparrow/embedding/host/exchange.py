@@ -42,12 +42,6 @@ def padded(slots: npt.NDArray[np.int32], num_slots: int, size: int) -> npt.NDArr
     return made.astype(np.int32)
 
 
-@jax.jit
-def take(arrays: Arrays, at: jax.Array) -> Arrays:
-    """Return the values at slots; any values for padding."""
-    return {name: array.at[at].get(mode="clip") for name, array in arrays.items()}
-
-
 def _put(arrays: Arrays, at: jax.Array, values: Any) -> Arrays:
     return {
         name: array.at[at].set(values[name], mode="drop", unique_indices=True) if name in values else array
@@ -55,5 +49,12 @@ def _put(arrays: Arrays, at: jax.Array, values: Any) -> Arrays:
     }
 
 
+def _swap(arrays: Arrays, out: jax.Array, at: jax.Array, values: Any) -> tuple[Arrays, Arrays]:
+    taken = {name: array.at[out].get(mode="clip") for name, array in arrays.items()}
+    return _put(arrays, at, values), taken
+
+
 put = jax.jit(_put, donate_argnums=0)
 """``put(arrays, at, values)``: the arrays, donated, with the values at slots; padding is dropped."""
+swap = jax.jit(_swap, donate_argnums=0)
+"""``swap(arrays, out, at, values)``: the same, and the values that were at slots ``out``; any for padding."""

@@ -65,6 +65,10 @@ class Planner(abc.ABC):
     def admit(self, table: int) -> Moves:
         """Give slots to the rows of one table in the oldest step, of which there must be enough."""
 
+    def admit_all(self) -> list[Moves]:
+        """Call `admit` for every table."""
+        return [self.admit(table) for table in range(len(self.first_rows) - 1)]
+
     @abc.abstractmethod
     def slots(self, ids: Ids) -> None:
         """Replace the rows of one batch of the oldest step by their slots, in place; padding by the number of slots."""
@@ -74,14 +78,14 @@ class Planner(abc.ABC):
         """Let the oldest step leave the window."""
 
 
-def planner(logical: Stack, cached: Stack) -> Planner:
-    """Return a plan without rows on the device."""
+def planner(logical: Stack, cached: Stack, threads: int = 1) -> Planner:
+    """Return a plan without rows on the device, which ``threads`` threads work on."""
     from sparrow.embedding.host.compiled import CompiledPlanner
     from sparrow.embedding.host.plain import PlainPlanner
     from sparrow.kernels.feed import library
 
     loaded = library()
-    return PlainPlanner(logical, cached) if loaded is None else CompiledPlanner(logical, cached, loaded)
+    return PlainPlanner(logical, cached) if loaded is None else CompiledPlanner(logical, cached, loaded, threads)
 
 
 def parts(count: int, workers: int) -> Sequence[range]:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from sparrow.embedding.host.planner import Ids, Moves, Planner, parts, planner
-from sparrow.embedding.host.workers import Workers
+from sparrow.embedding.host.planner import Ids, Moves, Planner, planner
+from sparrow.embedding.host.workers import cores
 from sparrow.embedding.stacking import Stack
 
 IdsOf = Mapping[str, Ids]
 """The entries of one batch by stack: rows of the logical stack, or padding."""
-PART = 1 << 16
-"""Entries that are worth a thread."""
 
 
 class HostStack(NamedTuple):
@@ -33,11 +30,11 @@ class Seen(NamedTuple):
 
 
 class Plans:
-    """Planners by stack; tables and parts of batches are planned by several threads at a time."""
+    """Planners by stack; several threads work on tables and on parts of batches."""
 
-    def __init__(self, stacks: Mapping[str, HostStack], workers: Workers) -> None:
-        self._stacks, self._workers = stacks, workers
-        self._planners: dict[str, Planner] = {name: planner(*stack) for name, stack in stacks.items()}
+    def __init__(self, stacks: Mapping[str, HostStack], threads: int | None = None) -> None:
+        self._stacks, threads = stacks, cores() if threads is None else threads
+        self._planners: dict[str, Planner] = {name: planner(*stack, threads) for name, stack in stacks.items()}
 
     def see(self, step: int, batches: Sequence[IdsOf]) -> Seen:
         """Let the batches of a step enter the window. Raise ValueError where they need more rows than fit."""
@@ -45,10 +42,9 @@ class Plans:
         for name, (logical, cached) in self._stacks.items():
             plan = self._planners[name]
             plan.begin(step)
-            spans = parts(len(logical.tables), self._workers.threads)
             for batch in batches:
                 lookups += len(batch[name])
-                self._workers.each(functools.partial(plan.see, batch[name]), spans)
+                plan.see(batch[name], range(len(logical.tables)))
             for index, (table, small) in enumerate(zip(logical.tables, cached.tables, strict=True)):
                 needed = plan.needed(index)
                 unique += needed
@@ -64,9 +60,7 @@ class Plans:
         moves = {name: self._admitted(name) for name in self._stacks}
         for name, plan in self._planners.items():
             for batch in batches:
-                ids = batch[name]
-                chunks = parts(len(ids), min(self._workers.threads, len(ids) // PART + 1))
-                self._workers.each(plan.slots, [ids[part.start : part.stop] for part in chunks])
+                plan.slots(batch[name])
             plan.end()
         return moves
 
@@ -81,8 +75,7 @@ class Plans:
         return slots
 
     def _admitted(self, name: str) -> Moves:
-        plan, tables = self._planners[name], self._stacks[name].logical.tables
-        made = self._workers.each(plan.admit, range(len(tables)))
+        made = self._planners[name].admit_all()
         if len(made) == 1:
             return made[0]
         in_rows, in_slots, out_rows, out_slots = (

@@ -6,7 +6,7 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.embedding.host import compiled
-from sparrow.embedding.host.planner import Ids, parts
-from sparrow.embedding.host.workers import Workers
+from sparrow.embedding.host.planner import Ids
 from sparrow.embedding.sharding.first_values import first_values
 from sparrow.embedding.stacking import Stack
 from sparrow.kernels.feed import library
@@ -25,8 +24,6 @@ from sparrow.kernels.feed import library
 Array = npt.NDArray[Any]
 TABLE: Final = ""
 """The name of the table among its slots."""
-PART_ROWS: Final = 4096
-"""Rows that are worth a thread."""
 BLOCK: Final = 1 << 18
 """Values that are drawn at a time, at least."""
 
@@ -34,9 +31,9 @@ BLOCK: Final = 1 << 18
 class HostRows:
     """Arrays by name: the table under "", and its slots."""
 
-    def __init__(self, stack: Stack, workers: Workers) -> None:
-        """Reserve the memory, or raise ValueError where there is no room."""
-        self.stack, self._workers = stack, workers
+    def __init__(self, stack: Stack, threads: int) -> None:
+        """Reserve the memory, or raise ValueError where there is no room. ``threads`` copy rows."""
+        self.stack, self._threads = stack, threads
         shapes: dict[str, tuple[tuple[int, ...], Any]] = {TABLE: ((stack.num_rows, stack.dim), stack.step.dtype)}
         if not stack.frozen:
             shapes |= {name: (stack.slot_shape(layout), jnp.float32) for name, layout in stack.step.slots}
@@ -73,39 +70,22 @@ class HostRows:
     def gather(self, rows: Ids, out: Mapping[str, Array]) -> None:
         """Copy the values of rows to the beginning of arrays, by name."""
         loaded = library()
-
-        def one(part: tuple[str, slice]) -> None:
-            name, span = part
-            array, own, to = self.arrays[name], rows[span], out[name][span]
-            if loaded is None:
-                np.take(array, own, axis=0, out=to)
-            else:
-                compiled.gather(loaded, array, own, to)
-
-        self._workers.each(one, self._parts(out, len(rows)))
+        if loaded is not None:
+            pairs = [(self.arrays[name], array) for name, array in out.items()]
+            compiled.gather(loaded, pairs, rows, self._threads)
+            return
+        for name, array in out.items():
+            np.take(self.arrays[name], rows, axis=0, out=array[: len(rows)])
 
     def scatter(self, rows: Ids, values: Mapping[str, Array]) -> None:
         """Overwrite rows, each of them once, with the beginning of arrays, by name."""
         loaded = library()
-        given = {
-            name: np.ascontiguousarray(array[: len(rows)], self.arrays[name].dtype) for name, array in values.items()
-        }
-
-        def one(part: tuple[str, slice]) -> None:
-            name, span = part
-            array, own, new = self.arrays[name], rows[span], given[name][span]
-            if loaded is None:
-                array[own] = new
-            else:
-                compiled.scatter(loaded, array, own, new)
-
-        self._workers.each(one, self._parts(values, len(rows)))
-
-    def _parts(self, names: Iterable[str], count: int) -> list[tuple[str, slice]]:
-        """Return parts of the rows of each array that are worth a thread: rows lie anywhere, whatever their size."""
-        workers = min(self._workers.threads, -(-count // PART_ROWS))
-        spans = [slice(part.start, part.stop) for part in parts(count, workers)]
-        return [(name, span) for span in spans for name in names]
+        if loaded is not None:
+            pairs = [(self.arrays[name], np.ascontiguousarray(array)) for name, array in values.items()]
+            compiled.scatter(loaded, pairs, rows, self._threads)
+            return
+        for name, array in values.items():
+            self.arrays[name][rows] = array[: len(rows)]
 
 
 def free_memory() -> int | None:

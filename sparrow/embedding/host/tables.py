@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import jax
 import numpy as np
 
-from sparrow.embedding.host.exchange import Room, padded, put, take
+from sparrow.embedding.host.exchange import Room, padded, put, swap
 from sparrow.embedding.host.planner import Ids, Moves
 from sparrow.embedding.host.plans import HostStack, IdsOf, Plans
 from sparrow.embedding.host.rows import TABLE, Array, HostRows
 from sparrow.embedding.host.transfer import Sender, blocks, to_host
-from sparrow.embedding.host.workers import Workers
+from sparrow.embedding.host.workers import cores
 from sparrow.embedding.host.writer import Outgoing, Writer
 from sparrow.embedding.sizes import size_class
 from sparrow.embedding.state import EmbeddingState
@@ -107,7 +107,7 @@ class HostTables:
         self.stacks = {stack.logical.name: stack for stack in stacks}
         self.lookahead = lookahead
         self.total = Counts()
-        self._threads = threads
+        self._threads = cores() if threads is None else threads
         self.rows: dict[str, HostRows] = {}
         self._stack_of = {table.name: stack for stack in stacks for table in stack.logical.tables}
 
@@ -120,15 +120,14 @@ class HostTables:
         """Reserve memory for rows and slots, with any content, and begin with empty caches."""
         if self.rows:
             self.close()
-        self.workers = Workers(self._threads)
-        self.rows = {name: HostRows(stack.logical, self.workers) for name, stack in self.stacks.items()}
+        self.rows = {name: HostRows(stack.logical, self._threads) for name, stack in self.stacks.items()}
         self._sender = Sender(jax.devices()[0])
-        self._rooms = {name: (Room(), Room()) for name in self.stacks}  # for rows that come, and that leave
+        self._rooms = {name: Room() for name in self.stacks}
         self._begin()
 
     def _begin(self) -> None:
         self.writer = Writer(self.rows)
-        self._plans = Plans(self.stacks, self.workers)
+        self._plans = Plans(self.stacks, self._threads)
         self._resident = {
             name: np.full(stack.cached.num_rows, -1, np.int32) for name, stack in self.stacks.items()
         }  # by slot: the row, as of the last step that was made
@@ -167,7 +166,6 @@ class HostTables:
         """End the threads, and whoever waits for rows; the rows stay."""
         if self.rows:
             self.writer.close()
-            self.workers.close()
 
     # Ahead of the steps.
 
@@ -200,8 +198,8 @@ class HostTables:
 
     def _sent(self, name: str, moves: Moves) -> StackMoves:
         cached, held = self.stacks[name].cached, self.rows[name]
-        room_in, room_out = self._rooms[name]
-        in_slots = padded(moves.in_slots, cached.num_rows, room_in.fit(len(moves.in_slots)))
+        size = self._rooms[name].fit(len(moves.in_slots))  # of as many leave once the cache is full
+        in_slots = padded(moves.in_slots, cached.num_rows, size)
         buffers = {
             part: self._sender.buffer((len(in_slots), *array.shape[1:]), array.dtype)
             for part, array in held.arrays.items()
@@ -215,25 +213,24 @@ class HostTables:
             tables = np.searchsorted(starts, moves.in_rows, side="right") - 1
             numbers[: len(moves.in_rows)] = moves.in_rows - starts[tables]
             own = jax.device_put(numbers)
-        out = None
-        if leaving := len(moves.out_slots):
-            out = jax.device_put(padded(moves.out_slots, cached.num_rows, room_out.fit(leaving)))
+        out = jax.device_put(padded(moves.out_slots, cached.num_rows, size)) if len(moves.out_slots) else None
         return StackMoves(moves, jax.device_put(in_slots), values, own, out)
 
     # At the steps.
 
-    def advance(self, state: EmbeddingState, swap: Swap) -> EmbeddingState:
+    def advance(self, state: EmbeddingState, step: Swap) -> EmbeddingState:
         """Return the state with the rows of a step on the device; it is donated. Others are on their way home."""
-        if swap.step != self._made:
-            raise ValueError(f"step {self._made} is next, and these are the rows of step {swap.step}: keep the order")
+        if step.step != self._made:
+            raise ValueError(f"step {self._made} is next, and these are the rows of step {step.step}: keep the order")
         tables, slots, table_rows = dict(state.tables), dict(state.slots), dict(state.table_rows)
-        outgoing = Outgoing(swap.step, {}, {})
-        for name, moves in swap.stacks.items():
+        outgoing = Outgoing(step.step, {}, {})
+        for name, moves in step.stacks.items():
             arrays = {TABLE: tables[name], **slots[name]}
-            if moves.out_slots is not None:
-                outgoing.rows[name] = moves.rows.out_rows
-                outgoing.values[name] = {part: to_host(x) for part, x in take(arrays, moves.out_slots).items()}
-            arrays = put(arrays, moves.in_slots, moves.in_values)
+            if moves.out_slots is None:
+                arrays = put(arrays, moves.in_slots, moves.in_values)
+            else:
+                arrays, taken = swap(arrays, moves.out_slots, moves.in_slots, moves.in_values)
+                outgoing.rows[name], outgoing.values[name] = moves.rows.out_rows, to_host(taken)
             tables[name] = arrays.pop(TABLE)
             slots[name] = arrays
             if moves.in_own is not None:
@@ -244,8 +241,8 @@ class HostTables:
             self.writer.put(outgoing)
         self._made += 1
         self._is_flushed = False
-        self._history.append((swap.step, {name: moves.rows for name, moves in swap.stacks.items()}))
-        self.total += swap.counts
+        self._history.append((step.step, {name: moves.rows for name, moves in step.stacks.items()}))
+        self.total += step.counts
         return dataclasses.replace(state, tables=tables, slots=slots, table_rows=table_rows)
 
     def flush(self, state: EmbeddingState) -> None:

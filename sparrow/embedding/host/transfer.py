@@ -7,7 +7,7 @@ import functools
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from sparrow.embedding.host.planner import parts
 from sparrow.embedding.host.workers import Workers
 
+T = TypeVar("T")
 Array = npt.NDArray[Any]
 SMALL: Final = 8 << 20
 """Bytes that one thread copies by itself."""
@@ -89,10 +90,10 @@ def is_in_host_memory(array: jax.Array) -> bool:
     return pinned(next(iter(array.devices()))) is None
 
 
-def to_host(array: jax.Array) -> jax.Array:
-    """Start the copy of an array to host memory; `on_host` waits for it."""
-    place = pinned(next(iter(array.devices())))
-    return array if place is None else jax.device_put(array, place)
+def to_host(arrays: T) -> T:
+    """Start the copy of an array, or of a tree of them, to host memory; `on_host` waits for one."""
+    place = pinned(next(iter(jax.tree.leaves(arrays)[0].devices())))
+    return arrays if place is None else jax.device_put(arrays, place)
 
 
 def on_host(array: jax.Array) -> Array:

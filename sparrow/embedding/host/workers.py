@@ -11,12 +11,17 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+def cores() -> int:
+    """Return the cores that this process may use, less one for the loop; at least one."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(usable - 1, 1)
+
+
 class Workers:
     """A few threads, started when they are first needed; with one core, the caller does all parts."""
 
     def __init__(self, threads: int | None = None) -> None:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        self.threads = max(cores - 1, 1) if threads is None else threads
+        self.threads = cores() if threads is None else threads
         self._pool = concurrent.futures.ThreadPoolExecutor(self.threads, thread_name_prefix="sparrow-host")
 
     def each(self, function: Callable[[T], R], parts: Iterable[T]) -> list[R]:

@@ -5,10 +5,12 @@
 // rows that no step of the window needs. Where the window does not fit, rows of its latest steps leave early. Slots of
 // a table are never given to another one. plain.py holds the same rules in NumPy.
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <deque>
 #include <new>
+#include <thread>
 #include <vector>
 
 #include "memory.h"
@@ -18,6 +20,18 @@ namespace sparrow {
 constexpr int kFetched = 24;  // entries that are fetched early
 constexpr uint8_t kMostCounted = 7;
 constexpr int64_t kRounds = 5;  // after four rounds of the hand all counts are 0
+
+// Calls work(begin, end) for parts of [0, count) of at least `least`, in as many threads.
+template <class Work>
+void in_parallel(int64_t threads, int64_t count, int64_t least, const Work& work) {
+  const int64_t parts = std::max<int64_t>(1, std::min(threads, count / std::max<int64_t>(least, 1)));
+  std::vector<std::thread> others;
+  for (int64_t part = 1; part < parts; ++part) {
+    others.emplace_back([&work, count, part, parts] { work(count * part / parts, count * (part + 1) / parts); });
+  }
+  work(0, count / parts);
+  for (std::thread& other : others) other.join();
+}
 
 struct Where {
   int32_t place;  // above 0: the slot + 1; 0: never on the device; below 0: left before step -place - 1
@@ -162,6 +176,9 @@ class CachePlan {
 
 using sparrow::CachePlan;
 
+constexpr int64_t kRowsAhead = 8;        // rows that are fetched early
+constexpr int64_t kRowsOfPart = 1 << 12;  // rows that are worth a thread
+
 #pragma GCC visibility push(default)
 extern "C" {
 
@@ -177,13 +194,23 @@ void sparrow_cache_plan_free(CachePlan* plan) { delete plan; }
 
 void sparrow_cache_plan_begin(CachePlan* plan, int64_t step) { plan->begin(int32_t(step)); }
 
-void sparrow_cache_plan_see(CachePlan* plan, const int32_t* ids, int64_t count, int64_t begin, int64_t end) {
-  plan->see(ids, count, begin, end);
+void sparrow_cache_plan_see(CachePlan* plan, const int32_t* ids, int64_t count, int64_t begin, int64_t end,
+                            int64_t threads) {
+  if (count < 1 << 14) threads = 1;
+  sparrow::in_parallel(threads, end - begin, 1, [&](int64_t first, int64_t last) {
+    plan->see(ids, count, begin + first, begin + last);
+  });
 }
 
 int64_t sparrow_cache_plan_needed(CachePlan* plan, int64_t table) { return plan->needed(table); }
 
-void sparrow_cache_plan_admit(CachePlan* plan, int64_t table, int64_t* numbers) { plan->admit(table, numbers); }
+// Tables [begin, end), four numbers each.
+void sparrow_cache_plan_admit(CachePlan* plan, int64_t begin, int64_t end, int64_t* numbers, int64_t threads) {
+  std::atomic<int64_t> next{begin};
+  sparrow::in_parallel(threads, end - begin, 1, [&](int64_t, int64_t) {
+    for (int64_t table = next++; table < end; table = next++) plan->admit(table, numbers + 4 * (table - begin));
+  });
+}
 
 void sparrow_cache_plan_moves(CachePlan* plan, int64_t table, int32_t* in_rows, int32_t* in_slots, int32_t* out_rows,
                               int32_t* out_slots) {
@@ -196,28 +223,44 @@ void sparrow_cache_plan_moves(CachePlan* plan, int64_t table, int32_t* in_rows, 
 
 void sparrow_cache_plan_end(CachePlan* plan) { plan->end(); }
 
-void sparrow_cache_plan_slots(CachePlan* plan, int32_t* ids, int64_t count) { plan->slots(ids, count); }
-
-void sparrow_feed_gather_rows(const char* from, int64_t row_bytes, const int32_t* rows, int64_t count, char* to) {
-  constexpr int64_t ahead = 8;
-  for (int64_t i = 0; i < count; ++i) {
-    if (i + ahead < count) {
-      const char* next = from + int64_t(rows[i + ahead]) * row_bytes;
-      for (int64_t b = 0; b < row_bytes; b += 64) __builtin_prefetch(next + b);
-    }
-    std::memcpy(to + i * row_bytes, from + int64_t(rows[i]) * row_bytes, row_bytes);
-  }
+void sparrow_cache_plan_slots(CachePlan* plan, int32_t* ids, int64_t count, int64_t threads) {
+  sparrow::in_parallel(threads, count, 1 << 14, [&](int64_t begin, int64_t end) {
+    plan->slots(ids + begin, end - begin);
+  });
 }
 
-void sparrow_feed_scatter_rows(char* to, int64_t row_bytes, const int32_t* rows, int64_t count, const char* from) {
-  constexpr int64_t ahead = 8;
-  for (int64_t i = 0; i < count; ++i) {
-    if (i + ahead < count) {
-      char* next = to + int64_t(rows[i + ahead]) * row_bytes;
-      for (int64_t b = 0; b < row_bytes; b += 64) __builtin_prefetch(next + b, 1);
+// Rows of several arrays: from[a][rows[i]] to to[a][i].
+void sparrow_feed_gather_rows(int64_t arrays, const char* const* from, const int64_t* row_bytes, const int32_t* rows,
+                              int64_t count, char* const* to, int64_t threads) {
+  sparrow::in_parallel(threads, count, kRowsOfPart, [&](int64_t begin, int64_t end) {
+    for (int64_t a = 0; a < arrays; ++a) {
+      const int64_t size = row_bytes[a];
+      for (int64_t i = begin; i < end; ++i) {
+        if (i + kRowsAhead < end) {
+          const char* next = from[a] + int64_t(rows[i + kRowsAhead]) * size;
+          for (int64_t b = 0; b < size; b += 64) __builtin_prefetch(next + b);
+        }
+        std::memcpy(to[a] + i * size, from[a] + int64_t(rows[i]) * size, size);
+      }
     }
-    std::memcpy(to + int64_t(rows[i]) * row_bytes, from + i * row_bytes, row_bytes);
-  }
+  });
+}
+
+// The other way round.
+void sparrow_feed_scatter_rows(int64_t arrays, char* const* to, const int64_t* row_bytes, const int32_t* rows,
+                               int64_t count, const char* const* from, int64_t threads) {
+  sparrow::in_parallel(threads, count, kRowsOfPart, [&](int64_t begin, int64_t end) {
+    for (int64_t a = 0; a < arrays; ++a) {
+      const int64_t size = row_bytes[a];
+      for (int64_t i = begin; i < end; ++i) {
+        if (i + kRowsAhead < end) {
+          char* next = to[a] + int64_t(rows[i + kRowsAhead]) * size;
+          for (int64_t b = 0; b < size; b += 64) __builtin_prefetch(next + b, 1);
+        }
+        std::memcpy(to[a] + int64_t(rows[i]) * size, from[a] + i * size, size);
+      }
+    }
+  });
 }
 
 }  // extern "C"
