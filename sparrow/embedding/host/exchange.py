@@ -15,14 +15,16 @@ AN_OCTAVE = 16
 """Sizes per power of two."""
 SPARE, LEAST = 1.02, 0.88
 """The size of a transfer over its rows when it is chosen, and the least share of it that rows must fill."""
+FEW = 256
+"""Rows to spare besides: small numbers of rows vary more."""
 
 
 class Room:
     """The size of transfers, which follows the number of rows slowly: a few compiled programs serve all steps.
 
     >>> room = Room()
-    >>> [room.fit(count) for count in (1000, 1020, 950, 1100, 600)]
-    [1024, 1024, 1024, 1152, 640]
+    >>> [room.fit(count) for count in (100_000, 102_000, 95_000, 80_000, 100, 1)]
+    [102400, 102400, 102400, 81920, 368, 368]
     """
 
     def __init__(self) -> None:
@@ -30,8 +32,8 @@ class Room:
 
     def fit(self, count: int) -> int:
         """Return the size for ``count`` rows."""
-        if not LEAST * self._size <= count <= self._size:
-            self._size = size_class(int(SPARE * count), AN_OCTAVE)
+        if not LEAST * self._size - 4 * FEW <= count <= self._size:
+            self._size = size_class(int(SPARE * count) + FEW, AN_OCTAVE)
         return self._size
 
 
