@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from gpu_workloads import Workload
+
+if TYPE_CHECKING:
+    from gpu_workloads import Workload
 
 HEAD_START = 100_000_000  # clock cycles that the device sleeps while the host fills its queue
 

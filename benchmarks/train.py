@@ -6,7 +6,8 @@
 
 DeepFM over 26 tables. "bare step" is the jitted step on batches that are packed and ready; "feed alone" takes batches
 to the device and throws them away. PyTorch runs in an environment of its own, made by ``make bench-peers``, or in that
-of ``--peer-python``; without it it is left out. It takes part where examples hold single ids.
+of ``--peer-python``; without it it is left out. On a GPU it needs FBGEMM, installed or in the folder that the variable
+``FBGEMM`` names.
 """
 
 from __future__ import annotations
@@ -62,6 +63,9 @@ GPU = [
     Case("text", 16, 65536, (512, 256, 128)),
     Case("lists", 16, 8192, (512, 256, 128)),
 ]
+
+
+GPU_PEERS = [GPU[1], GPU[4], GPU[5]]  # one of each workload
 
 
 def config(case: Case, path: pathlib.Path, rows: int, epochs: int, on_gpu: bool, threads: int | None) -> configs.Config:
@@ -137,8 +141,7 @@ class Ours:
     def feed(self) -> tuple[float, dict[str, float]]:
         """Examples a second of batches that go to the device and nowhere else, and the seconds of each stage."""
         preparer = self.program.preparer()
-        pipeline = configs.train_pipeline(self.config, preparer)
-        pipeline.epochs = 1
+        pipeline = configs.train_pipeline(self.config, preparer)  # as many epochs as the trainer makes
         examples, began, last = 0, 0.0, None
         for prepared in pipeline:
             if not began:
@@ -197,13 +200,13 @@ class Torch:
     def __init__(self, python: str, case: Case, path: pathlib.Path, rows: int) -> None:
         command = [python, str(HERE / "train_peers.py")]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        make = {"path": str(path), "rows": rows, "dim": case.dim, "batch": case.batch, "hidden": case.hidden}
-        self.kind = self._ask(make=make)["kind"]
+        make = {"workload": case.workload, "path": str(path), "rows": rows}
+        make |= {"dim": case.dim, "batch": case.batch, "hidden": case.hidden}
+        self.kind = self._ask(make=make).get("kind")
 
-    def run(self, workers: int) -> float:
-        """Examples a second."""
-        speed: float = self._ask(train=workers)["examples_per_second"]
-        return speed
+    def run(self, workers: int) -> float | None:
+        """Examples a second; None: it failed."""
+        return self._ask(train=workers).get("examples_per_second")
 
     def close(self) -> None:
         self.process.communicate()
@@ -213,7 +216,9 @@ class Torch:
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(order) + "\n")
         self.process.stdin.flush()
-        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
+        answer: dict[str, Any] = json.loads(self.process.stdout.readline() or '{"error": "PyTorch ended"}')
+        if "error" in answer:
+            print(answer["error"], file=sys.stderr, flush=True)
         return answer
 
 
@@ -224,7 +229,8 @@ def measure(case: Case, path: pathlib.Path, options: argparse.Namespace, on_gpu:
     speeds: dict[str, list[float]] = {}
     stages: dict[str, float] = {}
     torch = None
-    if options.peer_python and pathlib.Path(options.peer_python).exists() and case.workload == "single":
+    has_peer = options.peer_python and pathlib.Path(options.peer_python).exists()
+    if has_peer and case in (GPU_PEERS if on_gpu else CPU):
         torch = Torch(options.peer_python, case, path, options.rows)
     for _ in range(options.rounds):
         speeds.setdefault("bare step", []).append(ours.bare(options.steps))
@@ -233,8 +239,9 @@ def measure(case: Case, path: pathlib.Path, options: argparse.Namespace, on_gpu:
         speeds.setdefault("trainer", []).append(ours.train())
         if torch is not None:
             for number in workers:
-                name = f"PyTorch ({torch.kind}), {number} loader processes"
-                speeds.setdefault(name, []).append(torch.run(number))
+                if (speed_of_torch := torch.run(number)) is not None:
+                    name = f"PyTorch ({torch.kind}), {number} loader processes"
+                    speeds.setdefault(name, []).append(speed_of_torch)
     if torch is not None:
         torch.close()
     result = {name: statistics.median(values) for name, values in speeds.items()}
@@ -267,12 +274,12 @@ def main() -> None:
     parser.add_argument("--examples", type=int, default=2**22 if on_gpu else 200 * 4096, help="in the files")
     parser.add_argument("--group", type=int, default=2**16 if on_gpu else 2**15, help="rows of a row group")
     parser.add_argument("--parts", type=int, default=16 if on_gpu else 2, help="files")
-    parser.add_argument("--epochs", type=int, default=3, help="of the trainer")
+    parser.add_argument("--epochs", type=int, default=8 if on_gpu else 3, help="of the feed alone and of the trainer")
     parser.add_argument("--steps", type=int, default=200, help="of the bare step")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, help="data.threads")
     parser.add_argument("--cases", help="indices of the cases to run, such as 0,2; all unless given")
-    parser.add_argument("--workers", default="4,8" if on_gpu else "0,1", help="PyTorch's loader processes")
+    parser.add_argument("--workers", default="8,14" if on_gpu else "0,1", help="PyTorch's loader processes")
     parser.add_argument("--peer-python", default=str(HERE.parent / ".venv-peers" / "bin" / "python"))
     parser.add_argument("--json", help="also write the figures there, after each case")
     parser.add_argument("--no-write", action="store_true")

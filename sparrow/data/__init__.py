@@ -1,7 +1,7 @@
 """Data: from files to batches. A source reads rows, features turn columns into inputs, a pipeline makes batches."""
 
 from sparrow.data.batch import Batch, join
-from sparrow.data.block import Block, Name
+from sparrow.data.block import Block, concatenate
 from sparrow.data.computed import (
     BoolMask,
     Bucketize,
@@ -43,6 +43,8 @@ from sparrow.data.features import (
 from sparrow.data.hash_table import HashTable
 from sparrow.data.label_checks import CheckedLabel, LabelCheck
 from sparrow.data.labels import Label
+from sparrow.data.layout import Layout as BlockLayout
+from sparrow.data.layout import Name
 from sparrow.data.pipeline import Pipeline
 from sparrow.data.prefetch import prefetch as prefetched
 from sparrow.data.prepare import Prepare
@@ -81,6 +83,7 @@ __all__ = [
     "AutoDis",
     "Batch",
     "Block",
+    "BlockLayout",
     "BoolMask",
     "Bucketize",
     "CheckedLabel",
@@ -141,6 +144,7 @@ __all__ = [
     "Words",
     "build_vocabularies",
     "check_same_lengths",
+    "concatenate",
     "feature_specs",
     "join",
     "lookup_specs",

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.embedding import Ragged
-from sparrow.kernels import feed
 
 Values = Any  # an array whose first axis is the batch, or a `Ragged`
 
@@ -69,9 +68,6 @@ def take(values: Values, rows: npt.NDArray[np.integer[Any]]) -> Values:
     """
     if not isinstance(values, Ragged):
         return np.take(values, rows, axis=0, mode="clip")  # all are in range: nothing is clipped, and no check is made
-    taken = feed.take_bags(values.values, values.offsets, values.weights, rows)
-    if taken is not None:
-        return Ragged(*taken)
     lengths = np.diff(values.offsets)[rows]
     offsets = np.zeros(len(rows) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])

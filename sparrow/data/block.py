@@ -1,7 +1,8 @@
 """`Block`: converted rows in a pipeline, all values of a row adjacent.
 
-A row is a few dozen 32-bit words: ids, numbers, labels. Held row by row, in one matrix, rows are shuffled, cut and
-joined by moving complete rows, and packing reads each of them once. `Block.to_batch` returns the columns, as views.
+A row is a few dozen 32-bit words: ids, numbers, labels, and the lengths of its bags, whose ids follow each other in the
+row's tail. Shuffling gives the rows an order and moves nothing; packing reads them in that order, each of them once.
+`Block.to_batch` returns the columns.
 """
 
 from __future__ import annotations
@@ -9,50 +10,17 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from sparrow.data import tails
 from sparrow.data.batch import PARTS, Batch, Values, cut, join, take
+from sparrow.data.layout import Layout, Name
 from sparrow.embedding import Ragged
 from sparrow.kernels import feed
-
-Name = tuple[str, str]
-"""A column: the part of the batch that it is in, and its name."""
-
-
-class Place(NamedTuple):
-    """The place of a column in a row: its first word, the type of its values, and their number; None: a single one."""
-
-    word: int
-    dtype: np.dtype[Any]
-    width: int | None
-
-
-@dataclasses.dataclass(frozen=True)
-class Layout:
-    """The places of the columns in a row, its number of words, and the number of words in use."""
-
-    places: Mapping[Name, Place]
-    width: int
-    used: int
-
-    @classmethod
-    def of(cls, batch: Batch) -> Layout:
-        """Return the layout of rows as in ``batch``. Ragged columns and values of other types have no place."""
-        wide: list[tuple[Name, npt.NDArray[Any]]] = []
-        narrow: list[tuple[Name, npt.NDArray[Any]]] = []
-        for part in PARTS:
-            for name, values in getattr(batch, part).items():
-                if isinstance(values, np.ndarray) and values.ndim in (1, 2) and values.dtype.itemsize in (4, 8):
-                    (wide if values.dtype.itemsize == 8 else narrow).append(((part, name), values))
-        places, word = {}, 0
-        for column, values in wide + narrow:  # 64-bit values first, where they are aligned
-            width = None if values.ndim == 1 else values.shape[1]
-            places[column] = Place(word, values.dtype, width)
-            word += (width or 1) * values.dtype.itemsize // 4 if width != 0 else 0
-        return cls(places, word + word % 2 if wide else word, word)
+from sparrow.kernels.feed import Tail
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,80 +30,105 @@ class Block:
     Attributes:
       layout: the layout of ``words``.
       words: (rows, layout.width) int32.
-      others: the columns that have no place in the layout, ragged ones most of all.
-      rows: the number of rows.
+      tail: the bags of the rows; None where the layout has none.
+      others: the columns that have no place in the layout.
+      order: the rows that the block consists of, in this order; None: all of ``words``.
     """
 
     layout: Layout
     words: npt.NDArray[np.int32]
-    others: Mapping[Name, Values]
-    rows: int
+    tail: Tail | None = None
+    others: Mapping[Name, Values] = dataclasses.field(default_factory=dict)
+    order: npt.NDArray[np.int64] | None = None
 
     @classmethod
-    def of(cls, batch: Batch) -> Block:
-        """Return the rows of a batch."""
-        layout, rows = Layout.of(batch), len(batch)
+    def of(cls, batch: Batch, layout: Layout | None = None) -> Block:
+        """Return the rows of a batch; ``layout``: one of such batches."""
+        layout, rows = layout or Layout.of(batch), len(batch)
         words = np.zeros((rows, layout.width), np.int32)
-        others = {}
+        others, bags = {}, {}
         for part in PARTS:
             for name, values in getattr(batch, part).items():
-                if (place := layout.places.get((part, name))) is not None:
-                    _view(words, place)[...] = values
+                column = part, name
+                if (place := layout.places.get(column)) is not None:
+                    place.view(words)[...] = values
+                elif (bag := layout.bags.get(column)) is not None:
+                    words[:, bag.word] = np.diff(values.offsets)
+                    bags[column] = values
                 else:
-                    others[part, name] = values
-        return cls(layout, words, others, rows)
+                    others[column] = values
+        tail = tails.tail_of([bags[column] for column in layout.bags], rows) if layout.bags else None
+        return cls(layout, words, tail, others)
 
     def __len__(self) -> int:
-        return self.rows
+        return len(self.words if self.order is None else self.order)
 
     @functools.cached_property
     def nbytes(self) -> int:
         """The bytes of memory."""
-        return int(self.words.nbytes + sum(map(_nbytes, self.others.values())))
+        tail = 0 if self.tail is None else self.tail.words.nbytes + self.tail.starts.nbytes
+        return int(self.words.nbytes + tail + sum(map(_nbytes, self.others.values())))
 
     def take(self, rows: npt.NDArray[np.integer[Any]]) -> Block:
         """Return the given rows, in their order."""
-        words = feed.take_rows(self.words, rows.astype(np.int64, copy=False))
-        if words is None:
-            words = np.take(self.words, rows, axis=0)
-        return Block(self.layout, words, {name: take(v, rows) for name, v in self.others.items()}, len(rows))
+        rows = rows.astype(np.int64, copy=False)
+        order = rows if self.order is None else self.order[rows]
+        return Block(self.layout, self.words, self.tail, self.others, np.ascontiguousarray(order))
 
     def cut(self, start: int, stop: int) -> Block:
         """Return the rows ``start`` to ``stop``, without a copy where possible."""
+        if self.order is not None:
+            return Block(self.layout, self.words, self.tail, self.others, self.order[start:stop])
+        tail = None if self.tail is None else Tail(self.tail.words, self.tail.starts[start : stop + 1])
         others = {name: cut(values, start, stop) for name, values in self.others.items()}
-        return Block(self.layout, self.words[start:stop], others, stop - start)
+        return Block(self.layout, self.words[start:stop], tail, others)
+
+    def in_order(self) -> Block:
+        """Return the same rows, one after the other in memory."""
+        if self.order is None:
+            return self
+        words = feed.take_rows(self.words, self.order)
+        if words is None:
+            words = np.take(self.words, self.order, axis=0)
+        tail = None if self.tail is None else tails.taken(self.tail, self.order)
+        return Block(self.layout, words, tail, {name: take(v, self.order) for name, v in self.others.items()})
 
     def column(self, name: Name) -> npt.NDArray[Any]:
-        """Return a column that has a place in the layout, as a view."""
-        return _view(self.words, self.layout.places[name])
+        """Return a column that has a place in the layout; a view, where the rows are in order."""
+        words = self.words if self.order is None else self.words[self.order]
+        return self.layout.places[name].view(words)
 
     def to_batch(self) -> Batch:
         """Return the columns."""
-        batch = Batch()
+        rows, batch = self.in_order(), Batch()
         for (part, name), place in self.layout.places.items():
-            getattr(batch, part)[name] = _view(self.words, place)
-        for (part, name), values in self.others.items():
+            getattr(batch, part)[name] = place.view(rows.words)
+        bags = list(self.layout.bags.values())
+        for i, (part, name) in enumerate(self.layout.bags):
+            assert rows.tail is not None  # there are bags
+            getattr(batch, part)[name] = tails.column_of(rows.words, rows.tail, bags[: i + 1])
+        for (part, name), values in rows.others.items():
             getattr(batch, part)[name] = values
         return batch
+
+    @property
+    def rows(self) -> feed.Rows:
+        """The rows, as compiled code takes them to fill a batch."""
+        tail, starts = self.tail or (None, None)
+        return feed.Rows(self.words, self.order, 0, len(self), tail, starts)
 
 
 def concatenate(blocks: Sequence[Block]) -> Block:
     """Return all rows of ``blocks``, which have the same columns."""
-    first = blocks[0]
     if len(blocks) == 1:
-        return first
+        return blocks[0]
+    blocks = [block.in_order() for block in blocks]
+    first = blocks[0]
     others = {name: join([block.others[name] for block in blocks]) for name in first.others}
-    rows = sum(block.rows for block in blocks)
-    return Block(first.layout, np.concatenate([block.words for block in blocks]), others, rows)
-
-
-def _view(words: npt.NDArray[np.int32], place: Place) -> npt.NDArray[Any]:
-    """Return a column of a matrix of words."""
-    if place.dtype.itemsize == 4 and place.width is None:
-        return words[:, place.word].view(place.dtype)
-    span = (place.width or (0 if place.width == 0 else 1)) * place.dtype.itemsize // 4
-    view = words[:, place.word : place.word + span].view(place.dtype)
-    return view[:, 0] if place.width is None else view
+    words = feed.pool.empty((sum(map(len, blocks)), first.layout.width), np.int32)
+    np.concatenate([block.words for block in blocks], out=words)
+    tail = None if first.tail is None else tails.joined([block.tail for block in blocks if block.tail is not None])
+    return Block(first.layout, words, tail, others)
 
 
 def _nbytes(values: Values) -> int:

@@ -1,4 +1,4 @@
-"""`Compiled`: a converter's work on one record batch in a single call, without the interpreter's lock."""
+"""`Compiled`: a converter's work on one record batch or row group in a single call, without the interpreter's lock."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from sparrow.data.block import Block, Layout, Name
+from sparrow.data.block import Block
 from sparrow.data.errors import Problems
 from sparrow.data.features import Feature
 from sparrow.data.label_checks import CheckedLabel
 from sparrow.data.labels import key_step, number_step
+from sparrow.data.layout import Layout, Name
 from sparrow.data.sources.base import BadRows
-from sparrow.embedding import Ragged
 from sparrow.kernels import feed
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ class Output:
 
 @dataclasses.dataclass(frozen=True)
 class Compiled:
-    """Conversion of record batches of one schema. Unknown kinds and malformed rows are left to the reference.
+    """Conversion of rows of one schema. Unknown kinds and malformed rows are left to the reference.
 
     Attributes:
       layout: the layout of the blocks.
@@ -52,14 +51,9 @@ class Compiled:
     checked: list[CheckedLabel]
 
     @classmethod
-    def of(cls, converter: Converter, kinds: Mapping[str, Any]) -> Compiled | None:
-        """Return the plan for columns of these types; None: the library is missing."""
+    def of(cls, converter: Converter, layout: Layout, kinds: Mapping[str, Any]) -> Compiled | None:
+        """Return the plan for columns of these types; None: the library is missing, or has no code for one of them."""
         if feed.library() is None:
-            return None
-        schema = pa.schema([(name, kinds[name]) for name in converter.columns])
-        try:
-            layout = Layout.of(converter.attempt(pa.RecordBatch.from_pylist([], schema=schema))[0])
-        except Exception:  # a custom feature that cannot convert zero rows
             return None
         made: list[tuple[Name, feed.Step | None, Any]] = []
         made += [(("labels", label.name), label.step(kinds), None) for label in converter.labels]
@@ -74,10 +68,11 @@ class Compiled:
                 made.append(((feature.part, feature.name), step, feature.transform))
         if any(step is None for _, step, _ in made):
             return None
-        places = layout.places
+        words = {name: place.word for name, place in layout.places.items()}
+        words |= {name: bag.word for name, bag in layout.bags.items()}
         checked = [label for label in converter.labels if isinstance(label, CheckedLabel)]
         plan = feed.Plan(
-            [(cast("feed.Step", step), places[name].word if name in places else -1) for name, step, _ in made],
+            [(cast("feed.Step", step), words[name], name in layout.bags) for name, step, _ in made],
             {name: place for place, name in enumerate(converter.columns)},
         )
         return cls(layout, list(converter.columns), plan, [Output(name, use) for name, _, use in made], rest, checked)
@@ -87,31 +82,55 @@ class Compiled:
         library = feed.library()
         if library is None or piece.schema.names != self.schema:
             return None
-        words = np.empty((piece.num_rows, self.layout.width), np.int32)
-        words[:, self.layout.used :] = 0
-        made = feed.convert(library, self.steps, piece, words)
+        made = feed.convert(library, self.steps, piece, self.layout.width)
         if made is None:
             return None
-        others: dict[Name, Any] = {}
-        for output, bags, numbers in zip(self.outputs, made.bags, made.numbers, strict=True):
-            if bags is not None:
-                others[output.column] = Ragged(*bags)
-            elif numbers is not None:
-                word = self.layout.places[output.column].word
-                words[:, word : word + numbers.shape[1]].view(np.float32)[...] = output.transform(numbers)
-        block = Block(self.layout, words, others, len(words))
+        block = self._block(made)
         problems = Problems(piece.num_rows)
         for feature in self.rest:
             block = _with(block, (feature.part, feature.name), feature.convert(piece, problems))
         if problems.rows is not None or any(self._refused(label, block, piece) for label in self.checked):
             return None
-        if made.bad is None:
-            return block, 0
-        return None if bad_rows == "error" else (block.take(np.flatnonzero(~made.bad)), int(made.bad.sum()))
+        return _usable(block, made, bad_rows)
+
+    def decode(self, encoded: feed.Encoded, bad_rows: BadRows) -> tuple[Block, int, float] | None:
+        """Return the usable rows of a Parquet row group, the number of others, and the seconds of decoding.
+
+        None: Arrow must read the row group.
+        """
+        library = feed.library()
+        if library is None or self.rest:
+            return None
+        made = feed.decode(library, self.steps, encoded, self.layout.width)
+        if made is None:
+            return None
+        block = self._block(made)
+        if any(check.may_refuse(self._labels(label, block)) for label in self.checked for check in label.checks):
+            return None
+        usable = _usable(block, made, bad_rows)
+        return None if usable is None else (*usable, made.decoding)
+
+    def _block(self, made: feed.Converted) -> Block:
+        words = made.words
+        words[:, self.layout.used :] = 0
+        for output, numbers in zip(self.outputs, made.numbers, strict=True):
+            if numbers is not None:
+                word = self.layout.places[output.column].word
+                words[:, word : word + numbers.shape[1]].view(np.float32)[...] = output.transform(numbers)
+        return Block(self.layout, words, made.tail)
+
+    def _labels(self, label: CheckedLabel, block: Block) -> npt.NDArray[np.float32]:
+        return block.column(("labels", label.name)).copy()
 
     def _refused(self, label: CheckedLabel, block: Block, piece: Any) -> bool:
-        labels = block.column(("labels", label.name)).copy()
+        labels = self._labels(label, block)
         return any(check.refused(labels, piece).any() for check in label.checks)
+
+
+def _usable(block: Block, made: feed.Converted, bad_rows: BadRows) -> tuple[Block, int] | None:
+    if made.bad is None:
+        return block, 0
+    return None if bad_rows == "error" else (block.take(np.flatnonzero(~made.bad)), int(made.bad.sum()))
 
 
 def _with(block: Block, column: Name, values: Any) -> Block:
@@ -119,5 +138,5 @@ def _with(block: Block, column: Name, values: Any) -> Block:
     place = block.layout.places.get(column)
     if place is None:
         return dataclasses.replace(block, others={**block.others, column: values})
-    block.column(column)[...] = values
+    place.view(block.words)[...] = values
     return block

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,9 @@ from sparrow.data.compiled import Compiled
 from sparrow.data.errors import DataError, Problems
 from sparrow.data.features import Feature
 from sparrow.data.labels import Label, keys, refuse_single, sample_weights
+from sparrow.data.layout import Layout
 from sparrow.data.sources.base import BadRows, Reader, Rows
+from sparrow.kernels import feed
 
 
 class Converter:
@@ -43,8 +45,9 @@ class Converter:
         single = [label.source_column for label in labels] + [*weights, *keys]
         self.columns: list[str] = list(dict.fromkeys([*(column for column, _ in users), *single]))
         self._users, self._single = users, single
+        self._layout: Layout | None = None  # of every block
         self._compiled: Compiled | None = None
-        self._kinds: dict[str, Any] | None = None  # the columns that it was made for
+        self._kinds: dict[str, Any] | None = None  # the columns that they were made for
 
     def check(self, reader: Reader) -> None:
         """Refuse columns of a type that cannot be read, files whose types differ, and missing vocabularies."""
@@ -67,7 +70,23 @@ class Converter:
             if why := refuse_single("the column", first[column]):
                 raise DataError(why, first_file, column=column)
         if self._kinds != first:
-            self._compiled, self._kinds = Compiled.of(self, first), first
+            self._layout, self._kinds = self._layout_of(first), first
+            self._compiled = None if self._layout is None else Compiled.of(self, self._layout, first)
+
+    def _layout_of(self, kinds: Mapping[str, Any]) -> Layout | None:
+        schema = pa.schema([(name, kinds[name]) for name in self.columns])
+        try:
+            batch, _ = self.attempt(pa.RecordBatch.from_pylist([], schema=schema))
+        except Exception:  # a custom feature that cannot convert zero rows
+            return None
+        return Layout.of(batch, [(f.part, f.name) for f in self.features if f.step(kinds) is not None])
+
+    def decode(self, encoded: feed.Encoded, bad_rows: BadRows) -> tuple[Block, int, float] | None:
+        """Return the usable rows of a Parquet row group, the number of the others, and the seconds of decoding.
+
+        None: it must be read as an Arrow table, for `convert`.
+        """
+        return None if self._compiled is None else self._compiled.decode(encoded, bad_rows)
 
     def convert(self, rows: Rows, bad_rows: BadRows) -> tuple[Block, int]:
         """Return the usable rows of a chunk, and the number of the others."""
@@ -99,12 +118,17 @@ class Converter:
         while True:  # a column whose rows differ in length is checked no further: it may hold other mistakes
             batch, problems = self.attempt(piece)
             if problems.rows is None or problems.first is None:
-                return Block.of(batch), skipped
+                return self._block(batch), skipped
             if bad_rows == "error":
                 row, column, why = problems.first
                 raise DataError(why, rows.file, rows.place(first + row), column)
             skipped += int(problems.rows.sum())
             piece = piece.take(np.flatnonzero(~problems.rows))
+
+    def _block(self, batch: Batch) -> Block:
+        made = Block.of(batch, self._layout)
+        self._layout = self._layout or made.layout
+        return made
 
     def attempt(self, piece: Any) -> tuple[Batch, Problems]:
         """Return all columns of a record batch, and the rows among them that cannot be used."""

@@ -14,13 +14,14 @@ import functools
 import math
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar, cast
 
 from sparrow import fields
 from sparrow.data.batch import Batch
 from sparrow.data.block import Block, concatenate
 from sparrow.data.converter import Converter
 from sparrow.data.crew import Crew, Task, default_threads, do
+from sparrow.data.cuts import Cut, cuts, together
 from sparrow.data.errors import DataError, WaitInterrupted
 from sparrow.data.features import Feature
 from sparrow.data.hashing import shuffled
@@ -28,7 +29,7 @@ from sparrow.data.labels import Label
 from sparrow.data.memory import Memory
 from sparrow.data.position import Position
 from sparrow.data.prefetch import prefetch
-from sparrow.data.prepare import Prepare, Turns
+from sparrow.data.prepare import Made, Prepare, Turns
 from sparrow.data.samplers import Sampler
 from sparrow.data.sources.base import BadRows, Reader, Source
 from sparrow.data.stages import CONVERT, DECODE, READ, Stages
@@ -39,32 +40,6 @@ MEMORY_AHEAD: Final = 2**31
 """Default of the bytes that rows made early may take."""
 
 T = TypeVar("T")
-
-
-class Piece(NamedTuple):
-    """Rows ``begin`` to ``end`` of a window."""
-
-    window: Window
-    begin: int
-    end: int
-
-
-class Cut(NamedTuple):
-    """A batch that is not made yet.
-
-    Attributes:
-      pieces: its rows.
-      number: the number of batches up to this one.
-      after: the position after it.
-      skipped: malformed rows up to that position.
-      freed: memory that is free once it is taken.
-    """
-
-    pieces: list[Piece]
-    number: int
-    after: Position
-    skipped: int
-    freed: int
 
 
 class Pipeline(Generic[T]):
@@ -118,7 +93,8 @@ class Pipeline(Generic[T]):
           seed: the seed of the shuffle.
           drop_remainder: whether an epoch's last rows are left out if they fill no batch.
           bad_rows: the policy for malformed rows: "error", or "skip" to leave them out and count them (`skipped`).
-          ahead: batches that are made early; None: two more than threads; 0: each is made when it is requested.
+          ahead: batches that are made early; None: enough for two more tasks than threads; 0: each is made when it is
+            requested.
           threads: the number of threads that make them; None: the cores less two, at least one.
           memory_ahead: bytes that rows made early may take, about. One window is always made.
           prepare: called on each batch in one of those threads, such as to pack it; iterating yields its result. Work
@@ -136,7 +112,7 @@ class Pipeline(Generic[T]):
         self.shuffle_rows = shuffle_rows
         self.seed = seed
         self.threads = default_threads() if threads is None else threads
-        self.ahead = self.threads + 2 if ahead is None else ahead
+        self.ahead = ahead
         self.memory_ahead = memory_ahead
         self.stages = Stages()
         self.waited = 0.0
@@ -208,28 +184,48 @@ class Pipeline(Generic[T]):
         end = _End(start.skipped)
         with contextlib.ExitStack() as stack:
             crew = None
-            if self.ahead:
+            if self.ahead != 0:
                 feed.keep_memory()
+                stack.callback(feed.pool.trim)
                 crew = Crew(self.threads)
                 stack.callback(crew.close)
 
-            def batches() -> Generator[tuple[Task[T], Cut], None, None]:
-                turns = Turns(start.batches + 1, lambda: crew is not None and crew.is_closed)
-                for cut in self._cuts(self._windows(start, crew, memory, end), start):
-                    yield do(crew, functools.partial(self._make, cut.pieces, cut.number, turns)), cut
+            ahead, size = self._groups
 
-            made = stack.enter_context(
-                contextlib.closing(prefetch(batches, self.ahead, self._wait) if self.ahead else batches())
-            )
+            def groups() -> Generator[tuple[Task[Made[T]], list[Cut]], None, None]:
+                turns = Turns(start.batches + 1, lambda: crew is not None and crew.is_closed)
+                windows = self._windows(start, crew, memory, end)
+                for group in together(cuts(windows, start, self.batch_size, self.drop_remainder), size):
+                    yield do(crew, functools.partial(self._make, group, turns)), group
+
+            made = stack.enter_context(contextlib.closing(prefetch(groups, ahead, self._wait) if ahead else groups()))
             if crew is not None:
                 stack.callback(crew.stop)  # stops first, because the thread that cuts batches may wait for a chunk
-            for task, cut in made:
+            for task, group in made:
                 self._wait(task.wait)
-                batch = task.result()
-                memory.add(-cut.freed)
-                self._at, self._skipped = cut.after, cut.skipped
-                yield batch
+                batches, error = task.result()
+                for batch, cut in zip(batches, group, strict=False):
+                    memory.add(-cut.freed)
+                    self._at, self._skipped = cut.after, cut.skipped
+                    yield batch
+                if error is not None:
+                    raise error
         self._skipped = end.skipped
+
+    @property
+    def batches_ahead(self) -> int:
+        """The number of batches that are made early."""
+        groups, size = self._groups
+        return groups * size
+
+    @property
+    def _groups(self) -> tuple[int, int]:
+        """The number of groups of batches that are made early, and the batches of one: a task makes a group."""
+        most = self.prepare.together(self.batch_size) if isinstance(self.prepare, Prepare) else 1
+        if self.ahead is None:
+            return self.threads + 2, most
+        size = max(min(most, self.ahead), 1)
+        return -(-self.ahead // size), size
 
     def _wait(self, until: Callable[[float], bool]) -> None:
         if self.counts_waits:
@@ -292,11 +288,19 @@ class Pipeline(Generic[T]):
 
     def _converted(self, chunk: int) -> tuple[Block, int]:
         with self.stages.timed(READ):
-            self._reader.fetch(chunk)
+            encoded = self._reader.fetch(chunk)
+        if encoded is not None:
+            began = time.perf_counter()
+            made = self._converter.decode(encoded, self.bad_rows)
+            if made is not None:
+                rows, bad, decoding = made
+                self.stages.add(DECODE, decoding)
+                self.stages.add(CONVERT, time.perf_counter() - began - decoding)
+                return rows, bad
         with self.stages.timed(DECODE):
-            rows = self._reader.read(chunk, self.bad_rows)
+            table = self._reader.read(chunk, self.bad_rows)
         with self.stages.timed(CONVERT):
-            return self._converter.convert(rows, self.bad_rows)
+            return self._converter.convert(table, self.bad_rows)
 
     def _joined(self, parts: list[Block], seeds: tuple[int, ...] | None) -> Block:
         with self.stages.timed(CONVERT):
@@ -310,61 +314,35 @@ class Pipeline(Generic[T]):
             "them out; lower batch_size, or keep the remainder"
         )
 
-    def _cuts(self, windows: Iterator[Window], start: Position) -> Iterator[Cut]:
-        """Yield the begin and end of each batch."""
-        size, count, taken = self.batch_size, start.batches, start.row
-        held: list[Piece] = []  # rows that wait for more
-        freed = 0  # memory of windows that are no longer needed
-        for window in windows:
-            at, end = window.start, window.count
-            seen = at.skipped + window.skipped
-            if held and held[0].window.start.epoch != at.epoch:
-                freed += _reserved(held)
-                if not self.drop_remainder:
-                    count += 1
-                    yield Cut(held, count, dataclasses.replace(at, row=0, batches=count), seen - window.skipped, freed)
-                    freed = 0
-                held = []
-            waiting = _rows(held)
-            while waiting + end - taken >= size:
-                more = size - waiting
-                pieces = [*held, Piece(window, taken, taken + more)] if more else held
-                freed += _reserved(held)
-                taken, waiting, held = taken + more, 0, []
-                if taken == end:
-                    freed += window.nbytes
-                count += 1
-                yield Cut(pieces, count, dataclasses.replace(at, row=taken, batches=count), seen, freed)
-                freed = 0
-            if taken < end:
-                held.append(Piece(window, taken, end))
-            elif not end:
-                freed += window.nbytes
-            taken = 0
-        if held and not self.drop_remainder:
-            epoch = held[0].window.start.epoch + 1
-            after = dataclasses.replace(
-                held[0].window.start, epoch=epoch, chunk=0, row=0, skipped=seen, batches=count + 1
-            )
-            yield Cut(held, count + 1, after, seen, freed + _reserved(held))
-
-    def _make(self, pieces: list[Piece], number: int, turns: Turns) -> T:
-        """Make a batch. Called by any thread."""
-        prepare = self.prepare
+    def _make(self, group: list[Cut], turns: Turns) -> Made[T]:
+        """Make some batches. Called by any thread."""
+        prepare, made = self.prepare, list[T]()
         try:
-            rows = concatenate([piece.window.rows.result().cut(piece.begin, piece.end) for piece in pieces])
             if isinstance(prepare, Prepare) and self._negatives is None:
-                done = prepare.at_once(rows)
+                done = prepare.at_once([[piece.rows() for piece in cut.pieces] for cut in group])
                 if done is not None:
-                    return done
-            batch = rows.to_batch()
-            if self._negatives is not None:
-                batch = self._negatives.add(batch, number)
-            if not isinstance(prepare, Prepare):
-                return cast("T", batch) if prepare is None else prepare(batch)
-            measured = turns.take(number, lambda: prepare.measure(batch))
+                    return Made(done)
+            for cut in group:
+                made.append(self._make_one(cut, turns))
+        except BaseException as error:  # arrives after the batches before it
+            return Made(made, error)
         finally:
-            turns.leave(number)
+            for cut in group:
+                turns.leave(cut.number)
+        return Made(made)
+
+    def _make_one(self, cut: Cut, turns: Turns) -> T:
+        prepare, blocks = self.prepare, [piece.rows() for piece in cut.pieces]
+        if isinstance(prepare, Prepare) and self._negatives is None:
+            looked = prepare.look(blocks)
+        else:
+            looked = concatenate(blocks).to_batch()
+            if self._negatives is not None:
+                looked = self._negatives.add(looked, cut.number)
+            if not isinstance(prepare, Prepare):
+                return cast("T", looked) if prepare is None else prepare(looked)
+        measured = turns.take(cut.number, lambda: prepare.measure(looked))
+        turns.leave(cut.number)
         return prepare.finish(measured)
 
 
@@ -373,11 +351,3 @@ class _End:
     """The number of malformed rows in all windows so far, including rows after the last batch."""
 
     skipped: int
-
-
-def _rows(pieces: Sequence[Piece]) -> int:
-    return sum(piece.end - piece.begin for piece in pieces)
-
-
-def _reserved(pieces: Sequence[Piece]) -> int:
-    return sum(piece.window.nbytes for piece in pieces)

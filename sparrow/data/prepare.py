@@ -1,29 +1,50 @@
-"""`Prepare`: preparation of batches in two halves, and `Turns`: the order of the first."""
+"""`Prepare`: preparation of batches in halves, and `Turns`: the order of one of them."""
 
 from __future__ import annotations
 
 import abc
 import threading
-from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from sparrow.data.batch import Batch
-from sparrow.data.block import Block
+from sparrow.data.block import Block, concatenate
 from sparrow.data.crew import Dropped
 
 T = TypeVar("T")
 
 
-class Prepare(abc.ABC, Generic[T]):
-    """Preparation of batches. `measure` gets them one by one and in order; many threads call `finish` at a time."""
+class Made(NamedTuple, Generic[T]):
+    """Batches that were made in one task, and the error that came after them, if any."""
 
-    def at_once(self, rows: Block) -> T | None:
-        """Prepare a batch that does not depend on others, straight from its rows; None: it must be measured."""
+    batches: list[T]
+    error: BaseException | None = None
+
+
+class Prepare(abc.ABC, Generic[T]):
+    """Preparation of batches. `measure` gets them one by one and in order; many threads call the rest at a time."""
+
+    def together(self, batch_size: int) -> int:
+        """Return the number of batches that are made in one task."""
+        return 1
+
+    def at_once(self, batches: Sequence[Sequence[Block]]) -> list[T] | None:
+        """Prepare batches that do not depend on others, each straight from the blocks of its rows.
+
+        None: they must be measured.
+        """
         return None
 
+    def look(self, blocks: Sequence[Block]) -> Any:
+        """Do the work on a batch that comes before `measure`, from the blocks of its rows."""
+        return concatenate(blocks).to_batch()
+
     @abc.abstractmethod
-    def measure(self, batch: Batch) -> Any:
-        """Do the work on the next batch that depends on earlier ones. It must be short: all threads wait for it."""
+    def measure(self, looked: Any) -> Any:
+        """Do the work on the next batch that depends on earlier ones. It must be short: all threads wait for it.
+
+        ``looked``: the result of `look`; a `Batch` where negatives were drawn for it.
+        """
 
     @abc.abstractmethod
     def finish(self, measured: Any) -> T:

@@ -19,7 +19,7 @@ from sparrow.embedding.host.workers import Workers
 from sparrow.embedding.initializers import INITIALIZERS, Constant, Initializer, Normal, Uniform, register_initializer
 from sparrow.embedding.inputs import Bags, Ragged, to_bags
 from sparrow.embedding.ordered import room_name
-from sparrow.embedding.packing import Group, Measured, PackedBatch, of_one_size
+from sparrow.embedding.packing import MAX_ENTRIES, Group, Measured, PackedBatch, of_one_size
 from sparrow.embedding.row_grads import RowGrads
 from sparrow.embedding.sequences import Jagged, Sequence
 from sparrow.embedding.sharding.imagined import imagined_mesh
@@ -27,10 +27,12 @@ from sparrow.embedding.sharding.measured import RoutedBatch
 from sparrow.embedding.sharding.shards import Shards, from_host
 from sparrow.embedding.sizes import Learned, Sizes, size_class
 from sparrow.embedding.specs import FeatureSpec, TableSpec
+from sparrow.embedding.stacking import Stack
 from sparrow.embedding.state import EmbeddingState
 
 __all__ = [
     "INITIALIZERS",
+    "MAX_ENTRIES",
     "U64",
     "Bags",
     "Constant",
@@ -61,6 +63,7 @@ __all__ = [
     "Settings",
     "Shards",
     "Sizes",
+    "Stack",
     "Swap",
     "TableSpec",
     "Uniform",

@@ -80,4 +80,4 @@ def movement(program: Program, state: TrainState, feeds: tuple[Feed, ...], sizes
         activations += 4 * feed.size * widths * 4
     optimizer = state.optimizer
     dense = size_of((optimizer.params, optimizer.dense, optimizer.ema))
-    return Movement(tables, activations + size_of(feeds) + 2 * dense)
+    return Movement(tables, activations + sum(feed.nbytes for feed in feeds) + 2 * dense)

@@ -192,7 +192,7 @@ def plan(config: Config) -> Plan:
         state={name: count for name, count in others.items() if count},
         work=memory.work,
         batch=memory.batch,
-        batches=MOST + 1 + pipeline.ahead,
+        batches=MOST + 1 + pipeline.batches_ahead,
         startup=startup,
         counters=counters,
         process=process,

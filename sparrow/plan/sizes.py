@@ -97,7 +97,7 @@ def step_memory(program: Program, state: TrainState, feeds: tuple[Feed, ...]) ->
     compiled = step.lower(state, feeds, jnp.array(True)).compile()
     analysis: Any = compiled.memory_analysis()
     fresh = analysis.output_size_in_bytes - analysis.alias_size_in_bytes  # results that do not replace the state
-    return StepMemory(int(analysis.temp_size_in_bytes + max(fresh, 0)), size_of(feeds))
+    return StepMemory(int(analysis.temp_size_in_bytes + max(fresh, 0)), sum(feed.nbytes for feed in feeds))
 
 
 def startup_peak(program: Program, state: EmbeddingState) -> int:

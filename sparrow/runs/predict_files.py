@@ -18,8 +18,9 @@ from sparrow.data import Source, source_of
 from sparrow.optimizer import OptimizerState
 from sparrow.runs.loop.compiled import Compiled
 from sparrow.runs.loop.evaluation import averaged
-from sparrow.runs.loop.feed import Feed, Measured, Prepared
+from sparrow.runs.loop.feed import Feed
 from sparrow.runs.loop.on_mesh import for_this_host
+from sparrow.runs.loop.preparer import Measured, Prepared
 from sparrow.runs.loop.program import Program, TrainState
 from sparrow.runs.loop.together import agreed
 from sparrow.serving.files import Predicted, write_predictions

@@ -19,8 +19,8 @@ from sparrow.data import (
     Tables,
     hashing,
 )
-from sparrow.data.batch import take
-from sparrow.data.compiled import Compiled
+from sparrow.data.batch import Batch, take
+from sparrow.data.block import Block, concatenate
 from sparrow.data.converter import Converter
 from sparrow.data.label_checks import CheckedLabel, LabelCheck
 from sparrow.embedding import Ragged
@@ -132,18 +132,27 @@ def both(converter, table, bad_rows):
 
 
 def assert_same(a, b):
+    a, b = a.in_order(), b.in_order()
     assert a.layout == b.layout
     np.testing.assert_array_equal(a.words, b.words)
+    assert (a.tail is None) == (b.tail is None)
+    if a.tail is not None:
+        for mine, other in zip(a.tail, b.tail, strict=True):
+            assert mine.dtype == other.dtype
+            np.testing.assert_array_equal(mine, other)
     assert a.others.keys() == b.others.keys()
     for name, values in a.others.items():
-        of_b = b.others[name]
-        assert isinstance(values, Ragged)
-        for field in ("values", "offsets", "weights"):
-            mine, other = getattr(values, field), getattr(of_b, field)
-            assert (mine is None) == (other is None)
-            if mine is not None:
-                assert mine.dtype == other.dtype
-                np.testing.assert_array_equal(mine, other)
+        assert_same_bags(values, b.others[name])
+
+
+def assert_same_bags(a, b):
+    assert isinstance(a, Ragged)
+    for field in ("values", "offsets", "weights"):
+        mine, other = getattr(a, field), getattr(b, field)
+        assert (mine is None) == (other is None)
+        if mine is not None:
+            assert mine.dtype == other.dtype
+            np.testing.assert_array_equal(mine, other)
 
 
 @hypothesis.given(tables(), st.sampled_from(FEATURES), st.sampled_from(["error", "skip"]), st.booleans())
@@ -244,23 +253,29 @@ def test_shuffles_agree(count, seeds):
         np.testing.assert_array_equal(compiled, hashing.shuffled(count, *seeds))
 
 
-@hypothesis.given(st.lists(st.integers(0, 4), max_size=30), st.booleans(), st.data())
+@hypothesis.given(st.integers(0, 20), st.lists(st.booleans(), min_size=1, max_size=3), st.data())
 @hypothesis.settings(max_examples=60, deadline=None)
-def test_bags_are_taken_alike(lengths, weighted, data):
-    offsets = np.cumsum([0, *lengths])
-    values = np.arange(offsets[-1], dtype=np.int32)
-    bags = Ragged(values, offsets, values.astype(np.float32) / 7 if weighted else None)
-    rows = np.array(data.draw(st.lists(st.integers(0, len(lengths) - 1), max_size=20)) if lengths else [], np.int64)
-    compiled = take(bags, rows)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sparrow.data.batch.feed.take_bags", lambda *_: None)
-        by_numpy = take(bags, rows)
-    for field in ("values", "offsets", "weights"):
-        a, b = getattr(compiled, field), getattr(by_numpy, field)
-        assert (a is None) == (b is None)
-        if a is not None:
-            assert a.dtype == b.dtype
-            np.testing.assert_array_equal(a, b)
+def test_bags_move_with_their_rows(rows, weighted, data):
+    ids = {}
+    for i, has_weights in enumerate(weighted):
+        lengths = data.draw(st.lists(st.integers(0, 4), min_size=rows, max_size=rows))
+        offsets = np.cumsum([0, *lengths]).astype(np.int64)
+        values = np.arange(offsets[-1], dtype=np.int32) + 100 * i
+        ids[f"f{i}"] = Ragged(values, offsets, values.astype(np.float32) / 7 if has_weights else None)
+    batch = Batch(ids={"single": np.arange(rows, dtype=np.int32), **ids})
+    order = np.array(data.draw(st.lists(st.integers(0, rows - 1), max_size=20)) if rows else [], np.int64)
+    cut = sorted(data.draw(st.tuples(st.integers(0, len(order)), st.integers(0, len(order)))))
+    for is_compiled in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            if not is_compiled:
+                for name in ("bags", "take_tails", "take_rows"):
+                    patch.setattr(f"sparrow.kernels.feed.{name}", lambda *_: None)
+            block = Block.of(batch)
+            moved = concatenate([block, block.take(order).cut(*cut), block.cut(rows // 2, rows)]).to_batch()
+            taken = np.concatenate([np.arange(rows), order[slice(*cut)], np.arange(rows // 2, rows)])
+            assert moved.ids["single"].tolist() == taken.tolist()
+            for name, given in ids.items():
+                assert_same_bags(moved.ids[name], take(given, taken))
 
 
 def test_without_a_compiler_numpy_is_used(monkeypatch):
@@ -268,5 +283,7 @@ def test_without_a_compiler_numpy_is_used(monkeypatch):
     assert feed.library() is None
     assert feed.unavailable() == "no C++ compiler was found"
     converter = Converter([IdFeature("c", num_buckets=9, embedding_dim=2)], [], [], [])
-    assert Compiled.of(converter, {"c": pa.int64()}) is None
+    converter.check(Tables({"c": [1, 2]}).open(["c"]))
+    assert converter._compiled is None
+    assert converter._layout is not None
     assert feed.shuffled(3, 1) is None

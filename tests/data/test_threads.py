@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparrow.data import DataError, IdFeature, Parquet, Pipeline, Tables
+from sparrow.data import DataError, IdFeature, Parquet, Pipeline, Prepare, Tables, concatenate
 from sparrow.data.crew import Crew, Dropped, default_threads
 from sparrow.data.errors import WaitInterrupted
 from sparrow.data.memory import Memory
@@ -165,6 +165,58 @@ def test_memory_ahead_is_bounded(monkeypatch):
     assert used[0].used == 0
 
 
+class Grouped(Prepare):
+    """Batches by threes, or one by one where the first of them holds ``odd``."""
+
+    odd = None
+
+    def together(self, batch_size):
+        return 3
+
+    def at_once(self, batches):
+        made = [concatenate(blocks).to_batch() for blocks in batches]
+        return None if self.odd in made[0].ids["item"] else made
+
+    def measure(self, looked):
+        if 60 in looked.ids["item"]:
+            raise ValueError("sixty is refused")
+        return looked
+
+    def finish(self, measured):
+        return measured
+
+
+@pytest.mark.parametrize("options", [{}, {"threads": 1}, {"ahead": 2}, {"ahead": 0}, {"drop_remainder": True}])
+def test_batches_that_are_made_together(options):
+    source = Tables(table(103), chunk_rows=7)
+    own = {"drop_remainder": options.get("drop_remainder", False)}
+    expected = everything(pipeline(source, ahead=0, shuffle_rows=25, epochs=2, **own))
+    prepare = Grouped()
+    prepare.odd = 50
+    options = {"threads": 4, **options}
+    assert everything(pipeline(source, shuffle_rows=25, epochs=2, prepare=prepare, **options)) == expected
+    first = pipeline(source, shuffle_rows=25, epochs=2, prepare=Grouped(), **options)
+    batches = iter(first)
+    for _ in range(5):  # into the middle of a group
+        next(batches)
+    rest = pipeline(source, shuffle_rows=25, epochs=2, prepare=Grouped(), **options)
+    rest.restore(first.position())
+    batches.close()
+    assert everything(rest) == expected[5:]
+
+
+def test_an_error_comes_after_the_batches_of_its_group():
+    prepare, found = Grouped(), []
+    prepare.odd = 48  # its group holds the rows 48 to 71
+    with pytest.raises(ValueError, match="sixty is refused"):
+        collect(pipeline(batch_size=8, prepare=prepare, threads=4), found)
+    assert found == list(range(56))
+    source, found = Tables(table(103, bad=(47,)), chunk_rows=5), []
+    with pytest.raises(DataError, match="row 47"):
+        collect(pipeline(source, batch_size=5, prepare=Grouped(), threads=4), found)
+    assert found == list(range(45))
+
+
 def test_a_parquet_file_by_many_threads(tmp_path):
     rng = np.random.default_rng(0)
     pq.write_table(pa.table({"item": rng.integers(0, 99, 5000)}), tmp_path / "a.parquet", row_group_size=100)
@@ -213,7 +265,8 @@ def test_a_crew_does_urgent_tasks_first_and_drops_what_has_not_begun():
 def test_defaults():
     made = pipeline()
     assert made.threads == default_threads() >= 1
-    assert made.ahead == made.threads + 2
+    assert made.batches_ahead == made.threads + 2
+    assert pipeline(ahead=5).batches_ahead == 5
     with pytest.raises(ValueError, match="threads must be an integer of at least 1, got 0"):
         pipeline(threads=0)
     assert len(list(itertools.islice(iter(made), 3))) == 3

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
 
 from sparrow.data.errors import DataError
+from sparrow.kernels.feed import Encoded
 from sparrow.registry import Registry, nearest
 
 S = TypeVar("S", bound="type[Source]")
@@ -55,8 +56,11 @@ class Reader(abc.ABC):
         """The number of rows, including malformed ones; None where it is not known before reading."""
         return None
 
-    def fetch(self, chunk: int) -> None:
-        """Read the bytes of a chunk into memory, so that `read` does not wait for the disk."""
+    def fetch(self, chunk: int) -> Encoded | None:
+        """Return the bytes of a chunk, for compiled code to decode; None: `read` must read it.
+
+        Called by several threads at a time.
+        """
         return None
 
     @abc.abstractmethod

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import mmap
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -18,10 +15,9 @@ from sparrow.data.errors import DataError
 from sparrow.data.sources.base import BadRows, Reader, Rows, Source, check_columns, register_source
 from sparrow.data.sources.content import fingerprint
 from sparrow.data.sources.files import find_files
+from sparrow.data.sources.pages import Pages
 from sparrow.data.values import is_text
-
-PAGE: Final = 4096
-"""Bytes to read from the disk at a time."""
+from sparrow.kernels.feed import Encoded
 
 
 @register_source("parquet")
@@ -43,8 +39,8 @@ class Parquet(Source):
 
     def column_names(self) -> list[str]:
         """Return the columns of the first file."""
-        _, fields = _footer(find_files(self.path, (".parquet", ".pq"))[0])
-        return [name for name, _ in fields]
+        _, schema = _footer(find_files(self.path, (".parquet", ".pq"))[0])
+        return list(schema.names)
 
 
 class ParquetReader(Reader):
@@ -63,10 +59,10 @@ class ParquetReader(Reader):
             if footer.row_group(group).num_rows
         ]
         self._schemas: list[tuple[str, dict[str, Any]]] = []
-        for file, (_, fields) in zip(files, footers, strict=True):
-            check_columns(str(file), columns, [name for name, _ in fields])
-            kinds = dict(fields)
-            self._schemas.append((str(file), {column: kinds[column] for column in columns}))
+        for file, (_, schema) in zip(files, footers, strict=True):
+            check_columns(str(file), columns, schema.names)
+            self._schemas.append((str(file), {column: schema.field(column).type for column in columns}))
+        self._pages = [Pages(file, *footer, columns) for file, footer in zip(files, footers, strict=True)]
         # Strings come as dictionaries: most columns are written so, and each distinct string is hashed once per group.
         self._texts = [column for column in columns if is_text(self._schemas[0][1][column])]
 
@@ -90,17 +86,10 @@ class ParquetReader(Reader):
         """From the footers."""
         return self._schemas
 
-    def fetch(self, chunk: int) -> None:
-        """Read a byte of every page."""
-        i, _ = self._groups[chunk]
-        begin, end = self._spans[chunk]
-        try:
-            with open(self._files[i], "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-                view = np.frombuffer(mapped, np.uint8)
-                view[begin:end:PAGE].max(initial=0)
-                del view
-        except (OSError, ValueError):
-            pass  # `read` will raise the error
+    def fetch(self, chunk: int) -> Encoded | None:
+        """Return the encoded columns of a row group, where compiled code knows their encoding."""
+        i, group = self._groups[chunk]
+        return self._pages[i].read(group)
 
     def _opened(self, file: int) -> Any:
         """Return a file, opened for the calling thread, which keeps the last one open while it is the same file."""
@@ -114,11 +103,6 @@ class ParquetReader(Reader):
             )
             self._open.file = held = same, opened
         return held[1]
-
-    @functools.cached_property
-    def _spans(self) -> list[tuple[int, int]]:
-        """The bytes of each row group."""
-        return [_span(self._footers[i].row_group(group)) for i, group in self._groups]
 
     def read(self, chunk: int, bad_rows: BadRows) -> Rows:
         """Return one row group."""
@@ -136,20 +120,10 @@ class ParquetReader(Reader):
         return Rows(table, file, place)
 
 
-def _span(group: Any) -> tuple[int, int]:
-    """Return the bytes from a row group's first column to its last."""
-    first, last = group.column(0), group.column(group.num_columns - 1)
-    return _start(first), _start(last) + last.total_compressed_size
-
-
-def _start(column: Any) -> int:
-    return int(column.dictionary_page_offset or column.data_page_offset)
-
-
-def _footer(file: Path) -> tuple[Any, list[tuple[str, Any]]]:
-    """Return a file's metadata, and the name and type of each column."""
+def _footer(file: Path) -> tuple[Any, Any]:
+    """Return a file's metadata, and its Arrow schema."""
     try:
         footer = pq.read_metadata(str(file))
-        return footer, [(field.name, field.type) for field in footer.schema.to_arrow_schema()]
+        return footer, footer.schema.to_arrow_schema()
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise DataError(f"is not a Parquet file, or was cut off: {error}", str(file)) from None

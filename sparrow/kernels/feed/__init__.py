@@ -3,27 +3,40 @@
 Where there is no compiler, NumPy does the same work in `sparrow.data` and `sparrow.embedding`, to the same bits.
 """
 
-from sparrow.kernels.feed import plan
-from sparrow.kernels.feed.conversion import Bags, Converted, convert
+from sparrow.kernels.feed import plan, pool
+from sparrow.kernels.feed.conversion import Converted, Tail, convert, decode
+from sparrow.kernels.feed.encoded import CODECS, Encoded, EncodedColumn, fields
+from sparrow.kernels.feed.filling import Field, Filling, Packed, Rows
 from sparrow.kernels.feed.loading import keep_memory, library, unavailable
-from sparrow.kernels.feed.ordering import shuffled, take_bags, take_rows
+from sparrow.kernels.feed.ordering import bags, shuffled, take_rows, take_tails
 from sparrow.kernels.feed.packing import Given, pack_bags, pack_single
 from sparrow.kernels.feed.plan import Plan, Step
 
 __all__ = [
-    "Bags",
+    "CODECS",
     "Converted",
+    "Encoded",
+    "EncodedColumn",
+    "Field",
+    "Filling",
     "Given",
+    "Packed",
     "Plan",
+    "Rows",
     "Step",
+    "Tail",
+    "bags",
     "convert",
+    "decode",
+    "fields",
     "keep_memory",
     "library",
     "pack_bags",
     "pack_single",
     "plan",
+    "pool",
     "shuffled",
-    "take_bags",
     "take_rows",
+    "take_tails",
     "unavailable",
 ]

@@ -12,17 +12,22 @@ from sparrow.kernels.native.compiler import CompileError, levels, library_name
 from sparrow.kernels.warning import warn_once
 
 FOLDER = pathlib.Path(__file__).parent / "src"
-SOURCES = ("cache_plan.cc", "convert.cc", "id_map.cc", "order.cc", "pack.cc", "route.cc")
+SOURCES = ("cache_plan.cc", "convert.cc", "fill.cc", "id_map.cc", "order.cc", "pack.cc", "pool.cc", "route.cc")
 SYMBOLS: Final = {  # and whether each returns a number
+    "sparrow_pool_size": True,
+    "sparrow_pool_take": True,
+    "sparrow_pool_give": False,
+    "sparrow_pool_trim": True,
     "sparrow_feed_keep_memory": False,
     "sparrow_feed_convert": True,
-    "sparrow_feed_bags": False,
+    "sparrow_feed_decode": True,
     "sparrow_feed_shuffled": True,
     "sparrow_feed_take_rows": False,
-    "sparrow_feed_take_offsets": False,
-    "sparrow_feed_take_bags": False,
+    "sparrow_feed_take_tails": False,
+    "sparrow_feed_bags": False,
+    "sparrow_feed_fill": True,
+    "sparrow_feed_count": False,
     "sparrow_feed_pack_single": True,
-    "sparrow_feed_pack_rows": True,
     "sparrow_feed_pack_bags": True,
     "sparrow_id_map_new": True,
     "sparrow_id_map_free": False,
@@ -76,6 +81,8 @@ def _load() -> ctypes.CDLL | str:
         return f"the compiled feed could not be loaded: {error}"
     for symbol, returns in SYMBOLS.items():
         getattr(loaded, symbol).restype = ctypes.c_int64 if returns else None
+    for symbol, count in (("size", 1), ("take", 1), ("give", 2)):
+        getattr(loaded, f"sparrow_pool_{symbol}").argtypes = [ctypes.c_int64] * count
     return loaded
 
 

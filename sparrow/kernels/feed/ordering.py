@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sparrow.kernels.feed import pool
 from sparrow.kernels.feed.loading import library
 
 
@@ -27,44 +28,55 @@ def take_rows(words: npt.NDArray[np.int32], rows: npt.NDArray[np.int64]) -> npt.
     if loaded is None or not words.flags.c_contiguous:
         return None
     rows, width = np.ascontiguousarray(rows, np.int64), words.shape[1]
-    out = np.empty((len(rows), width), np.int32)
+    out = pool.empty((len(rows), width), np.int32)
     loaded.sparrow_feed_take_rows(
         address(words), ctypes.c_int64(width), address(rows), ctypes.c_int64(len(rows)), address(out)
     )
     return out
 
 
-def take_bags(
-    values: npt.NDArray[Any],
-    offsets: npt.NDArray[Any],
-    weights: npt.NDArray[Any] | None,
-    rows: npt.NDArray[np.integer[Any]],
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.float32] | None] | None:
-    """Values, offsets and weights of the given bags."""
+def take_tails(
+    tail: npt.NDArray[np.int32], starts: npt.NDArray[np.int64], rows: npt.NDArray[np.int64], total: int
+) -> npt.NDArray[np.int32] | None:
+    """Return the tails of the given rows, one after the other, ``total`` words in all."""
     loaded = library()
-    plain = values.dtype == np.int32 and offsets.dtype == np.int64 and (weights is None or weights.dtype == np.float32)
-    if loaded is None or not plain:
+    if loaded is None:
         return None
-    rows, offsets, values = (
-        np.ascontiguousarray(array) for array in (rows.astype(np.int64, copy=False), offsets, values)
+    out = pool.empty((total,), np.int32)
+    loaded.sparrow_feed_take_tails(
+        address(tail), address(starts), address(rows), ctypes.c_int64(len(rows)), address(out)
     )
-    count = ctypes.c_int64(len(rows))
-    ends = np.empty(len(rows) + 1, np.int64)
-    loaded.sparrow_feed_take_offsets(address(offsets), address(rows), count, address(ends))
-    taken = np.empty(int(ends[-1]), np.int32)
-    new_weights = None
-    if weights is not None:
-        weights, new_weights = np.ascontiguousarray(weights), np.empty(len(taken), np.float32)
-    loaded.sparrow_feed_take_bags(
-        address(values),
+    return out
+
+
+def bags(
+    words: npt.NDArray[np.int32],
+    tail: npt.NDArray[np.int32],
+    starts: npt.NDArray[np.int64],
+    columns: npt.NDArray[np.int64],
+    count: int,
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32] | None] | None:
+    """Return the ids and the weights in the bags of one column, ``count`` of them.
+
+    ``columns``: (columns up to this one, 2): the word of the length of its bags, and whether they have weights.
+    """
+    loaded = library()
+    if loaded is None:
+        return None
+    ids = np.empty(count, np.int32)
+    weights = np.empty(count, np.float32) if columns[-1, 1] else None
+    loaded.sparrow_feed_bags(
+        address(words),
+        ctypes.c_int64(words.shape[1]),
+        address(tail),
+        address(starts),
+        ctypes.c_int64(len(words)),
+        address(columns),
+        ctypes.c_int64(len(columns) - 1),
+        address(ids),
         None if weights is None else address(weights),
-        address(offsets),
-        address(rows),
-        count,
-        address(taken),
-        None if new_weights is None else address(new_weights),
     )
-    return taken, ends, new_weights
+    return ids, weights
 
 
 def address(array: npt.NDArray[Any]) -> ctypes.c_void_p:

@@ -48,7 +48,8 @@ class _Step(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_int64) for name in ("kind",)),
         ("columns", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("num_columns", "word", "mapping", "size", "unknown", "default_row")),
+        *((name, ctypes.c_int64) for name in ("num_columns", "word", "is_ragged", "mapping")),
+        *((name, ctypes.c_int64) for name in ("size", "unknown", "default_row")),
         ("as_integer", ctypes.c_int64),
         ("keys", ctypes.c_void_p),
         ("positions", ctypes.c_void_p),
@@ -70,14 +71,18 @@ class _Step(ctypes.Structure):
 class Plan:
     """Steps for record batches whose columns have one order. Holds the arrays that they point to."""
 
-    def __init__(self, steps: Sequence[tuple[Step, int]], columns: Mapping[str, int]) -> None:
-        """Take the steps, each with the word of a row where its values begin; -1: they are ragged."""
-        self.steps = [step for step, _ in steps]
-        self.words = [word for _, word in steps]
-        self._held: list[Any] = []
-        self.array = (_Step * max(len(steps), 1))(*(self._raw(step, word, columns) for step, word in steps))
+    def __init__(self, steps: Sequence[tuple[Step, int, bool]], columns: Mapping[str, int]) -> None:
+        """Take the steps, each with a word of the row, and whether it is ragged.
 
-    def _raw(self, step: Step, word: int, columns: Mapping[str, int]) -> _Step:
+        The word is where its values begin, or the one of its bags' length. Ragged steps come in the order of the bags
+        in a row's tail.
+        """
+        self.steps = [step for step, _, _ in steps]
+        self.has_bags = any(is_ragged for _, _, is_ragged in steps)
+        self._held: list[Any] = []
+        self.array = (_Step * max(len(steps), 1))(*(self._raw(*step, columns) for step in steps))
+
+    def _raw(self, step: Step, word: int, is_ragged: bool, columns: Mapping[str, int]) -> _Step:
         places = self._address(np.array([columns[column] for column in step.columns], np.int64))
         boundaries = self._address(np.array(step.boundaries, np.float64))
         keys, positions = step.table or (np.zeros(1, np.uint64), np.zeros(1, np.int32))
@@ -94,6 +99,7 @@ class Plan:
             columns=places,
             num_columns=len(step.columns),
             word=word,
+            is_ragged=is_ragged,
             keys=self._address(keys),
             positions=self._address(positions),
             mask=len(keys) - 1,

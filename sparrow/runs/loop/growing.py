@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from sparrow.embedding import Embedder, NewRows, PackedBatch, Vocabularies
-from sparrow.runs.loop.feed import Prepared
+from sparrow.runs.loop.preparer import Prepared
 from sparrow.runs.loop.program import Program, TrainState
 
 IDS: Final = "ids"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sparrow.embedding import Embedder, Learned
-from sparrow.runs.loop.feed import Prepared, Preparer
+from sparrow.runs.loop.preparer import Prepared, Preparer
 
 GROWTHS, STACK = "growths", "stack/"
 

@@ -18,8 +18,9 @@ from sparrow.losses import pareto_weights
 from sparrow.models import Complete, Functional, Inputs, NumberEmbeddings, functional
 from sparrow.optimizer import Optimizer, OptimizerState, cast
 from sparrow.registry import nearest
-from sparrow.runs.loop.feed import Feed, Prepared, Preparer, RowsOf
+from sparrow.runs.loop.feed import Feed
 from sparrow.runs.loop.on_mesh import mesh_of
+from sparrow.runs.loop.preparer import Prepared, Preparer, RowsOf
 from sparrow.runs.loop.room import refuse_large_layers, refuse_large_tables
 from sparrow.runs.recorded.traffic import Traffic
 from sparrow.tasks import Scores, States, total_loss

@@ -1,123 +1,195 @@
-"""`Recipe`: from the rows of a batch to its buffer in a few calls, where each example holds one id of each feature.
+"""`Recipe`: from the rows of batches to their buffer in one call of compiled code.
 
-Such batches depend on nothing but their own rows, and the places of everything in rows and buffer are known: what is
-left to do for each batch is to copy.
+The places of everything in rows and buffer are known before the first batch, but for the room that bags need: the one
+thing that depends on earlier batches.
 """
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.data import Block, Name
-from sparrow.embedding import Group, PackedBatch
+from sparrow.data import Block, BlockLayout
+from sparrow.embedding import MAX_ENTRIES, FeatureSpec, Group, PackedBatch, Stack
 from sparrow.kernels import Lookups, feed
-from sparrow.runs.loop.transfer import ALIGNED, Layout, Place
+from sparrow.runs.loop.transfer import Layout, Place, after
 
 if TYPE_CHECKING:
-    from sparrow.runs.loop.feed import Preparer
+    from sparrow.runs.loop.preparer import Preparer
 
 
-@dataclasses.dataclass(frozen=True)
-class Packing:
-    """Ids of one stack: the features as compiled code takes them, the row that is none, and where they go."""
+class Filled(NamedTuple):
+    """How batches are written to a buffer: the compiled plan, the words of a batch, and their layout."""
 
-    given: npt.NDArray[np.int64]
-    features: int
-    spare: int
-    word: int
+    filling: feed.Filling
+    words: int
+    layout: Layout
+
+
+class OfStack(NamedTuple):
+    """The fields of one stack: its features, the entries of single ids in a batch, and its columns of bags."""
+
+    stack: Stack
+    members: list[FeatureSpec]
+    fields: tuple[feed.Field, ...]
+    fixed: int
+    bags: tuple[int, ...]
+    is_weighted: bool
 
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """What to copy where, for batches of one size.
+    """The writing of batches of one size, from rows of one layout.
 
     Attributes:
-      rows: examples in a batch.
-      packings: of ids.
-      copies: of other columns: first word in a row, number of words, and first word in the buffer.
-      words: in the buffer.
-      layout: of the buffer.
+      rows: the examples in a batch.
+      layout: the layout of the rows.
+      stacks: the embedder's.
+      parts: makes the tree of a batch from lookups, numbers and columns.
     """
 
     rows: int
-    packings: list[Packing]
-    copies: list[tuple[int, int, int]]
-    words: int
-    layout: Layout
+    layout: BlockLayout
+    stacks: list[OfStack]
+    parts: Any
+    _made: dict[tuple[tuple[str, int], ...], Filled] = dataclasses.field(default_factory=dict)
 
-    def fill(self, rows: Block, buffer: npt.NDArray[np.int32]) -> bool:
-        """Write a batch to the buffer; False: an id is outside its table."""
+    @property
+    def has_bags(self) -> bool:
+        """Whether the room depends on earlier batches."""
+        return any(held.bags for held in self.stacks)
+
+    def loose(self, batch: Sequence[Block]) -> dict[str, int] | None:
+        """Return the ids whose number may differ from batch to batch, by stack; None: there are too many."""
         library = feed.library()
         assert library is not None  # or there would be no recipe
-        words = rows.words
-        source, target = (array.__array_interface__["data"][0] for array in (words, buffer))
-        for packing in self.packings:
-            done = library.sparrow_feed_pack_rows(
-                ctypes.c_void_p(packing.given.__array_interface__["data"][0]),
-                ctypes.c_int64(packing.features),
-                ctypes.c_int64(self.rows),
-                ctypes.c_int64(packing.spare),
-                ctypes.c_void_p(source),
-                ctypes.c_void_p(target + 4 * packing.word),
-            )
-            if not done:
-                return False
-        for word, width, to in self.copies:
-            buffer[to : to + self.rows * width].reshape(self.rows, width)[...] = words[:, word : word + width]
-        return True
+        counts = self.filled({}).filling.count(library, [block.rows for block in batch])
+        loose = {held.stack.name: sum(counts[i] for i in held.bags) for held in self.stacks if held.bags}
+        if any(held.fixed + loose.get(held.stack.name, 0) > MAX_ENTRIES for held in self.stacks):
+            return None
+        return loose
+
+    def fill(
+        self, batches: Sequence[Sequence[Block]], room: Mapping[str, int], slots: int = 1
+    ) -> npt.NDArray[np.int32] | None:
+        """Return batches in one buffer, (slots, words); None: the reference must look at one of them."""
+        library, filled = feed.library(), self.filled(room)
+        assert library is not None  # or there would be no recipe
+        buffer = feed.pool.empty((slots, filled.words), np.int32)
+        rows = [[block.rows for block in batch] for batch in batches]
+        return buffer if filled.filling.fill(library, rows, buffer) else None
+
+    def filled(self, room: Mapping[str, int]) -> Filled:
+        """Return the plan for batches with this room for loose ids, by stack."""
+        key = tuple(sorted(room.items()))
+        if key not in self._made:
+            self._made[key] = self._planned(room)
+        return self._made[key]
+
+    def _planned(self, room: Mapping[str, int]) -> Filled:
+        places = _Places()
+        made: dict[Any, Lookups] = {}
+        lookups, groups, packed = {}, [], []
+        for held in self.stacks:
+            size, count = room.get(held.stack.name, 0), self.rows * len(held.fields)
+            alike = held.stack.name if held.stack.in_host else held.stack.num_rows, held.fields, size
+            if (
+                alike not in made
+            ):  # stacks that are read with the same ids, such as of a wide and a deep part, share them
+                entries = held.fixed + size
+                ids = places.add((entries if held.bags else count,), "int32")
+                if not held.bags:
+                    made[alike] = Lookups(ids, None, None, None, count)
+                    packed.append(feed.Packed(held.fields, held.stack.num_rows, self.rows, -1, places.word(ids)))
+                else:
+                    bags, offsets = places.add((entries,), "int32"), places.add((count + 1,), "int32")
+                    gains = places.add((entries,), "float32") if held.is_weighted else None
+                    made[alike] = Lookups(ids, bags, offsets, gains, count)
+                    words = map(places.word, (ids, bags, offsets, gains))
+                    packed.append(feed.Packed(held.fields, held.stack.num_rows, self.rows, entries, *words))
+            lookups[held.stack.name] = made[alike]
+            groups.append((held.stack.name, (Group(tuple(m.name for m in held.members), self.rows),)))
+        copies, others = [], dict[str, dict[str, Any]](numbers={}, weights={}, labels={})
+        for (part, name), place in self.layout.places.items():
+            if part in others:
+                shape = (self.rows,) if place.width is None else (self.rows, place.width)
+                others[part][name] = leaf = places.add(shape, place.dtype.name)
+                copies.append((place.word, 1 if place.width is None else place.width, places.word(leaf)))
+        columns = others["weights"] | others["labels"]
+        tree = self.parts(PackedBatch(lookups, tuple(groups)), others["numbers"], columns)
+        leaves, structure = jax.tree.flatten(tree)
+        filling = feed.Filling(
+            self.layout.width,
+            [(bag.word, bag.is_weighted) for bag in self.layout.bags.values()],
+            packed,
+            copies,
+            places.end,
+        )
+        return Filled(filling, places.end, Layout(structure, tuple(places.of(leaf) for leaf in leaves)))
 
 
-def recipe(preparer: Preparer, rows: Block) -> Recipe | None:
-    """Return the recipe of batches such as this one; None: there is none for them."""
-    embedder, ids_of, places = preparer.embedder, preparer.ids_of, rows.layout.places
-    if feed.library() is None or rows.others or any(place.dtype.itemsize != 4 for place in places.values()):
+class _Places:
+    """The places of arrays in a buffer, one after the other."""
+
+    def __init__(self) -> None:
+        self.end = 0
+        self._places: dict[int, tuple[Any, Place]] = {}  # by id, with the leaf, which keeps its id
+
+    def add(self, shape: tuple[int, ...], dtype: str) -> Any:
+        """Return a leaf that stands for an array, which has a place from now on."""
+        leaf = jax.ShapeDtypeStruct(shape, np.dtype(dtype))  # type: ignore[no-untyped-call]
+        self._places[id(leaf)] = leaf, Place(self.end, shape, dtype)
+        self.end = after(self.end + int(np.prod(shape)))
+        return leaf
+
+    def of(self, leaf: Any) -> Place:
+        """Return the place of a leaf."""
+        return self._places[id(leaf)][1]
+
+    def word(self, leaf: Any) -> int:
+        """Return the first word of a leaf; -1 for none."""
+        return -1 if leaf is None else self.of(leaf).word
+
+
+def recipe(preparer: Preparer, block: Block, rows: int) -> Recipe | None:
+    """Return the recipe of batches of ``rows`` rows such as the ones of a block; None: there is none for them."""
+    embedder, ids_of, layout = preparer.embedder, preparer.ids_of, block.layout
+    if feed.library() is None or block.others or any(place.dtype.itemsize != 4 for place in layout.places.values()):
         return None
     if embedder.shards is not None or any(table.dynamic is not None for table in embedder.tables.values()):
         return None
-    if any(f.is_ordered or f.invalid_ids == "hash" or ("ids", ids_of[f.name]) not in places for f in embedder.features):
-        return None
-    size, width, at = len(rows), rows.layout.width, 0
-    made: dict[Any, tuple[Packing, Any]] = {}
-    lookups, groups, where = {}, [], {}
+    names, bags = {}, list(layout.bags)
+    for feature in embedder.features:
+        name = "ids", ids_of[feature.name]
+        if feature.is_ordered or feature.invalid_ids == "hash" or not (name in layout.places or name in layout.bags):
+            return None
+        names[feature.name] = name
+    stacks = []
     for stack in embedder.logical_stacks:
         tables = {table.name for table in stack.tables}
         members = [feature for feature in embedder.features if feature.table_spec.name in tables]
-        fields = [
-            (
-                *(4 * places["ids", ids_of[m.name]].word, 0, width, 0, 0, stack.rows_of(m.table_spec.name).start),
-                *(m.table_spec.vocabulary_size, m.invalid_ids == "ignore", 0),
+        fields = []
+        for member in members:
+            name, table = names[member.name], member.table_spec
+            is_bag = name in layout.bags
+            fields.append(
+                feed.Field(
+                    word=layout.bags[name].word if is_bag else layout.places[name].word,
+                    bag=bags.index(name) if is_bag else -1,
+                    start=stack.rows_of(table.name).start,
+                    limit=table.vocabulary_size,
+                    ignores=member.invalid_ids == "ignore",
+                    combiner=member.pooling if is_bag else "sum",
+                )
             )
-            for m in members
-        ]
-        alike = (stack.name if stack.in_host else stack.num_rows, *fields)
-        if alike not in made:
-            leaf = jax.ShapeDtypeStruct((size * len(members),), np.int32)  # type: ignore[no-untyped-call]
-            made[alike] = Packing(np.array(fields, np.int64), len(members), stack.num_rows, at), leaf
-            where[id(leaf)] = Place(at, leaf.shape, "int32")
-            at += size * len(members) + -(size * len(members)) % ALIGNED
-        leaf = made[alike][1]
-        lookups[stack.name] = Lookups(leaf, None, None, None, size * len(members))
-        groups.append((stack.name, (Group(tuple(m.name for m in members), size),)))
-    others: dict[Name, Any] = {}
-    copies = []
-    for name, place in places.items():
-        if name[0] not in ("numbers", "weights", "labels"):
-            continue
-        shape = (size,) if place.width is None else (size, place.width)
-        others[name] = leaf = jax.ShapeDtypeStruct(shape, place.dtype)  # type: ignore[no-untyped-call]
-        where[id(leaf)] = Place(at, shape, place.dtype.name)
-        copies.append((place.word, place.width or 1, at))
-        at += int(np.prod(shape)) + -int(np.prod(shape)) % ALIGNED
-    numbers = {name: leaf for (part, name), leaf in others.items() if part == "numbers"}
-    columns = {name: leaf for (part, name), leaf in others.items() if part == "weights"}
-    columns |= {name: leaf for (part, name), leaf in others.items() if part == "labels"}
-    tree = preparer.parts(PackedBatch(lookups, tuple(groups)), numbers, columns)
-    leaves, structure = jax.tree.flatten(tree)
-    layout = Layout(structure, tuple(where[id(leaf)] for leaf in leaves))
-    return Recipe(size, [packing for packing, _ in made.values()], copies, at, layout)
+        own = [field for field in fields if field.bag >= 0]
+        is_weighted = any(field.combiner != "sum" or layout.bags[bags[field.bag]].is_weighted for field in own)
+        single = rows * (len(fields) - len(own))
+        in_bags = tuple(field.bag for field in own)
+        stacks.append(OfStack(stack, members, tuple(fields), single, in_bags, is_weighted))
+    return Recipe(rows, layout, stacks, preparer.parts)

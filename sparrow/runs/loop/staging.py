@@ -12,7 +12,8 @@ import jax
 
 from sparrow.data import DataError, Pipeline, prefetched
 from sparrow.embedding import HostTables, IdsOf, Swap, staged
-from sparrow.runs.loop.feed import Feed, Prepared, Preparer
+from sparrow.runs.loop.feed import Feed
+from sparrow.runs.loop.preparer import Prepared, Preparer
 from sparrow.runs.loop.program import Program
 from sparrow.runs.loop.together import Together
 

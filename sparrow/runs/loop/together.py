@@ -22,7 +22,7 @@ from sparrow import processes
 from sparrow.data import Batch, Pipeline, Prepare
 from sparrow.embedding import RoutedBatch, Shards
 from sparrow.runs.errors import Elsewhere
-from sparrow.runs.loop.feed import Measured, Prepared, Preparer
+from sparrow.runs.loop.preparer import Measured, Prepared, Preparer
 
 AHEAD: Final = 3
 """Batches whose sizes are agreed on before the current one is used: one of them is laid out meanwhile."""
@@ -109,9 +109,9 @@ class Together:
         self._at: _Slot | None = None
 
     @property
-    def ahead(self) -> int:
+    def batches_ahead(self) -> int:
         """As of the pipeline."""
-        return self._pipeline.ahead + AHEAD
+        return self._pipeline.batches_ahead + AHEAD
 
     @property
     def waited(self) -> float:

@@ -23,13 +23,13 @@ from sparrow.runs.loop.caches import CacheWork
 from sparrow.runs.loop.clock import Clock
 from sparrow.runs.loop.endings import ending, in_one_line
 from sparrow.runs.loop.evaluation import EvaluationInterrupted, Evaluator
-from sparrow.runs.loop.feed import Prepared
 from sparrow.runs.loop.growing import IDS, Growing
 from sparrow.runs.loop.in_flight import MOST, InFlight, Started
 from sparrow.runs.loop.learned_sizes import LearnedSizes
 from sparrow.runs.loop.length import length
 from sparrow.runs.loop.memory import memory
 from sparrow.runs.loop.non_finite import NonFinite, culprit
+from sparrow.runs.loop.preparer import Prepared
 from sparrow.runs.loop.program import Program, TrainState
 from sparrow.runs.loop.progress import Best, Progress
 from sparrow.runs.loop.rates import Rates

@@ -7,15 +7,23 @@ functions cut it apart again, at no cost: the places are part of the program.
 from __future__ import annotations
 
 import dataclasses
-from collections import deque
+import math
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import jax
 import numpy as np
 import numpy.typing as npt
 
+from sparrow.kernels import feed
+
 ALIGNED: Final = 16
 """Words: arrays begin at multiples of 64 bytes, which XLA needs to use memory without a copy."""
+
+
+def after(words: int) -> int:
+    """Return the next place after that many words where an array may begin."""
+    return words + -words % ALIGNED
 
 
 class Place(NamedTuple):
@@ -24,6 +32,10 @@ class Place(NamedTuple):
     word: int
     shape: tuple[int, ...]
     dtype: str
+
+    def words(self, buffer: Any) -> Any:
+        """Return its words."""
+        return buffer[self.word : self.word + math.prod(self.shape)].reshape(self.shape)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,14 +51,20 @@ class Layout:
     places: tuple[Place, ...]
 
     def split(self, buffer: jax.Array) -> Any:
-        """Return the tree."""
-        made = {place: _cut(buffer, place) for place in dict.fromkeys(self.places)}
+        """Return the tree of a buffer on the device."""
+        return self._split(lambda place: _cut(buffer, place))
+
+    def views(self, buffer: npt.NDArray[np.int32]) -> Any:
+        """Return the tree of a buffer on the host, without a copy."""
+        return self._split(lambda place: place.words(buffer).view(place.dtype))
+
+    def _split(self, cut: Callable[[Place], Any]) -> Any:
+        made = {place: cut(place) for place in dict.fromkeys(self.places)}
         return jax.tree.unflatten(self.structure, [made[place] for place in self.places])
 
 
 def _cut(buffer: jax.Array, place: Place) -> jax.Array:
-    size = int(np.prod(place.shape))
-    words = buffer[place.word : place.word + size].reshape(place.shape)
+    words = place.words(buffer)
     return words if place.dtype == "int32" else jax.lax.bitcast_convert_type(words, np.dtype(place.dtype))
 
 
@@ -54,7 +72,7 @@ class Arena:
     """Memory for the arrays of one batch. Arrays that it made are in the buffer already, others are copied into it."""
 
     def __init__(self, words: int) -> None:
-        self.buffer = aligned(words)
+        self.buffer: npt.NDArray[np.int32] = feed.pool.empty((words,), np.int32)
         self._used = 0
         self._made: dict[int, tuple[Any, int]] = {}  # by id: the array, which stays alive, and its place
 
@@ -65,7 +83,7 @@ class Arena:
             return np.empty(size, dtype)
         made: npt.NDArray[Any] = self.buffer[begin:end].view(dtype)
         self._made[id(made)] = made, begin
-        self._used = end + -end % ALIGNED
+        self._used = after(end)
         return made
 
     def join(self, tree: Any) -> tuple[npt.NDArray[np.int32], Layout]:
@@ -73,10 +91,10 @@ class Arena:
         leaves, structure = jax.tree.flatten(tree)
         unique = {id(leaf): leaf for leaf in leaves}
         copied = {key: words(leaf) for key, leaf in unique.items() if key not in self._made}
-        needed = self._used + sum(array.size + -array.size % ALIGNED for array in copied.values())
+        needed = self._used + sum(after(array.size) for array in copied.values())
         buffer = self.buffer
         if needed > len(buffer):
-            buffer = aligned(needed)
+            buffer = feed.pool.empty((needed,), np.int32)
             buffer[: self._used] = self.buffer[: self._used]
         places, at = {}, self._used
         for key, leaf in unique.items():
@@ -86,16 +104,9 @@ class Arena:
             array = copied[key]
             buffer[at : at + array.size].reshape(array.shape)[...] = array.view(np.int32)
             places[key] = Place(at, array.shape, array.dtype.name)
-            at += array.size + -array.size % ALIGNED
+            at = after(at + array.size)
         self.buffer = buffer
         return buffer[:at], Layout(structure, tuple(places[id(leaf)] for leaf in leaves))
-
-
-def aligned(words: int) -> npt.NDArray[np.int32]:
-    """Return a buffer of words that begins at a multiple of 64 bytes."""
-    memory = np.empty(words + ALIGNED, np.int32)
-    skip = -(memory.__array_interface__["data"][0] // 4) % ALIGNED
-    return memory[skip : skip + words]
 
 
 def words(leaf: Any) -> npt.NDArray[Any]:
@@ -104,40 +115,3 @@ def words(leaf: Any) -> npt.NDArray[Any]:
     if array.dtype.itemsize == 4:
         return array
     return array.astype(np.float32 if array.dtype.kind == "f" else np.int32)
-
-
-class Buffers:
-    """Arenas that are reused once their content is on the device; not on a CPU, which uses the memory itself."""
-
-    def __init__(self) -> None:
-        self._sent: deque[tuple[Any, npt.NDArray[np.int32]]] = deque(maxlen=32)
-        self._words = 0
-        self._again = jax.default_backend() != "cpu"
-
-    def arena(self) -> Arena:
-        """Return memory for one batch, as large as the largest so far needed."""
-        made = Arena(0)
-        try:
-            on_device, memory = self._sent.popleft()
-        except IndexError:
-            made.buffer = aligned(self._words)
-            return made
-        if len(memory) < self._words or not on_device.is_ready():
-            if len(memory) >= self._words:
-                self._sent.append((on_device, memory))
-            memory = aligned(self._words)
-        made.buffer = memory
-        return made
-
-    def send(self, arena: Arena, tree: Any) -> tuple[jax.Array, Layout]:
-        """Start the copy of the arrays to the device, and return them with their layout."""
-        words, layout = arena.join(tree)
-        return self.put(arena.buffer, len(words)), layout
-
-    def put(self, buffer: npt.NDArray[np.int32], words: int) -> jax.Array:
-        """Start the copy of the first words of a buffer to the device, and return them."""
-        on_device: jax.Array = jax.device_put(buffer[:words])
-        self._words = max(self._words, words)
-        if self._again:
-            self._sent.append((on_device, buffer))
-        return on_device

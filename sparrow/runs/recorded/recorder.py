@@ -9,7 +9,7 @@ from typing import Any
 
 from sparrow.data import DataError
 from sparrow.reports import CURVES, ENVIRONMENT, METRICS, TRAFFIC, write_json, write_report
-from sparrow.runs.loop.feed import Prepared
+from sparrow.runs.loop.preparer import Prepared
 from sparrow.runs.loop.program import Program
 from sparrow.runs.recorded.environment import Environment
 from sparrow.runs.recorded.table_ids import with_ids

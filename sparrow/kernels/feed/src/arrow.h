@@ -63,8 +63,10 @@ struct Leaf {
   const uint8_t* valid = nullptr;  // a bit per entry; null: none is missing
   const void* data = nullptr;
   const void* offsets = nullptr;  // offsets of strings
+  const Span* spans = nullptr;    // not null: the strings themselves
   int64_t offset = 0, length = 0;
   std::vector<Leaf> words;  // the words of a dictionary; at most one
+  bool is_checked = false;  // whether every place in the dictionary is known to be one
 
   bool is_text() const { return is_one_of(type, "uU"); }
   bool is_integer() const { return is_one_of(type, "cCsSiIlL"); }
@@ -75,6 +77,7 @@ struct Leaf {
   Span text(int64_t i) const {
     if (is_missing(i)) return {nullptr, 0};
     const int64_t at = offset + i;
+    if (spans != nullptr) return spans[at];
     const char* bytes = static_cast<const char*>(data);
     if (type == 'u') {
       const int32_t* ends = static_cast<const int32_t*>(offsets);

@@ -1,14 +1,15 @@
 // Entries of a column as integers, numbers, or 64-bit keys, a block at a time, each with a state.
 #pragma once
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
-#include <vector>
 
 #include "arrow.h"
 #include "hash.h"
+#include "room.h"
 
 namespace sparrow {
 
@@ -167,28 +168,41 @@ inline uint8_t hashes(const Entries& entries, bool as_integer, uint64_t* values,
 template <class T>
 class Spread {
  public:
+  static constexpr int64_t AT_ONCE = 512;  // words in one call
+
+  explicit Spread(Room& room) : room_(&room) {}
+
+  bool is_ready() const { return words_ != nullptr; }
+  uint8_t seen() const { return seen_; }  // the states of all words, joined
+  const T* words() const { return words_; }
+
+  template <class Convert>
+  void prepare(const Leaf& words, Convert&& convert) {
+    words_ = room_->array<T>(words.length);
+    states_ = room_->array<uint8_t>(words.length);
+    Entries some;
+    some.leaf = &words;
+    for (; some.begin < words.length; some.begin += AT_ONCE) {
+      some.count = std::min(AT_ONCE, words.length - some.begin);
+      seen_ |= convert(some, words_ + some.begin, states_ + some.begin);
+    }
+  }
+
   template <class Convert>
   uint8_t operator()(const Entries& entries, T* values, uint8_t* states, Convert&& convert) {
     if (entries.texts != nullptr || entries.leaf->words.empty()) return convert(entries, values, states);
-    const Leaf& words = entries.leaf->words[0];
-    if (!is_ready_) {
-      words_.resize(words.length);
-      states_.resize(words.length);
-      Entries all;
-      all.leaf = &words;
-      all.count = words.length;
-      if (words.length) convert(all, words_.data(), states_.data());
-      is_ready_ = true;
-    }
+    const Leaf& leaf = *entries.leaf;
+    const int64_t words = leaf.words[0].length;
+    if (!is_ready()) prepare(leaf.words[0], convert);
     uint8_t seen = 0;
     for (int64_t i = 0; i < entries.count; ++i) {
-      if (entries.leaf->is_missing(entries.begin + i)) {
+      if (leaf.is_missing(entries.begin + i)) {
         values[i] = T{0};
         seen |= states[i] = MISSING;
         continue;
       }
-      const int64_t word = entries.leaf->integer(entries.begin + i);
-      if (word < 0 || word >= words.length) {  // damaged
+      const int64_t word = leaf.integer(entries.begin + i);
+      if (word < 0 || word >= words) {  // damaged
         values[i] = T{0};
         seen |= states[i] = UNSURE;
         continue;
@@ -200,9 +214,10 @@ class Spread {
   }
 
  private:
-  bool is_ready_ = false;
-  std::vector<T> words_;
-  std::vector<uint8_t> states_;
+  Room* room_;
+  uint8_t seen_ = GOOD;
+  T* words_ = nullptr;
+  uint8_t* states_ = nullptr;
 };
 
 }  // namespace sparrow

@@ -1,4 +1,4 @@
-// The order of a window's rows, and rows of ragged bags in that order.
+// The order of a window's rows, and rows and their bags in that order.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -7,20 +7,7 @@
 
 #include "hash.h"
 
-#if defined(__GLIBC__)
-#include <malloc.h>
-#endif
-
 extern "C" {
-
-// Keeps memory that is freed in the process: batches are made and freed again and again, and to get their pages from the
-// system each time costs more than to fill them.
-__attribute__((visibility("default"))) void sparrow_feed_keep_memory() {
-#if defined(__GLIBC__)
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
-#endif
-}
 
 // The order of hashed counters: a permutation of [0, count) that `key` alone decides. 0: out of memory.
 // Hashes are even: buckets of the leading bits hold a few each, which are then sorted one by one.
@@ -32,15 +19,19 @@ __attribute__((visibility("default"))) int64_t sparrow_feed_shuffled(int64_t cou
   try {
     int bits = 1;
     while ((int64_t{4} << bits) < count && bits < 30) ++bits;
-    std::vector<int64_t> starts((size_t{1} << bits) + 1);
-    std::vector<uint64_t> hashes(count);
+    // Kept by the thread for its next window.
+    thread_local std::vector<int64_t> starts, next;
+    thread_local std::vector<uint64_t> hashes;
+    thread_local std::vector<Counter> sorted;
+    starts.assign((size_t{1} << bits) + 1, 0);
+    hashes.resize(count);
+    sorted.resize(count);
     for (int64_t i = 0; i < count; ++i) {
       hashes[i] = sparrow::mix64(static_cast<uint64_t>(i) ^ key);
       ++starts[(hashes[i] >> (64 - bits)) + 1];
     }
     for (size_t bucket = 1; bucket < starts.size(); ++bucket) starts[bucket] += starts[bucket - 1];
-    std::vector<int64_t> next(starts.begin(), starts.end() - 1);
-    std::vector<Counter> sorted(count);
+    next.assign(starts.begin(), starts.end() - 1);
     for (int64_t i = 0; i < count; ++i) sorted[next[hashes[i] >> (64 - bits)]++] = {hashes[i], i};
     for (size_t bucket = 0; bucket + 1 < starts.size(); ++bucket) {
       for (int64_t i = starts[bucket] + 1; i < starts[bucket + 1]; ++i) {  // insertion: a bucket holds a few
@@ -66,24 +57,33 @@ __attribute__((visibility("default"))) void sparrow_feed_take_rows(const int32_t
   }
 }
 
-// Where the bags of `rows` start, once they stand one after the other; (count + 1,).
-__attribute__((visibility("default"))) void sparrow_feed_take_offsets(const int64_t* offsets, const int64_t* rows,
-                                                                      int64_t count, int64_t* out) {
-  out[0] = 0;
-  for (int64_t i = 0; i < count; ++i) out[i + 1] = out[i] + offsets[rows[i] + 1] - offsets[rows[i]];
+// The tails of `rows`, one after the other; `out` has room for them: starts[rows[i] + 1] - starts[rows[i]] words each.
+__attribute__((visibility("default"))) void sparrow_feed_take_tails(const int32_t* tail, const int64_t* starts,
+                                                                    const int64_t* rows, int64_t count, int32_t* out) {
+  for (int64_t i = 0; i < count; ++i) {
+    if (i + 4 < count) __builtin_prefetch(tail + starts[rows[i + 4]]);
+    const int64_t length = starts[rows[i] + 1] - starts[rows[i]];
+    std::memcpy(out, tail + starts[rows[i]], length * sizeof(int32_t));
+    out += length;
+  }
 }
 
-// The bags of `rows`; `weights` and `out_weights` may be null.
-__attribute__((visibility("default"))) void sparrow_feed_take_bags(const int32_t* values, const float* weights,
-                                                                   const int64_t* offsets, const int64_t* rows,
-                                                                   int64_t count, int32_t* out, float* out_weights) {
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t start = offsets[rows[i]], length = offsets[rows[i] + 1] - start;
-    for (int64_t k = 0; k < length; ++k) out[k] = values[start + k];
-    out += length;
+// The bags of one column out of rows and tails. `columns`: for each column of bags up to this one, the word of its length
+// and whether it has weights. `ids` and `weights` (or null) have room for all of them.
+__attribute__((visibility("default"))) void sparrow_feed_bags(const int32_t* words, int64_t width, const int32_t* tail,
+                                                              const int64_t* starts, int64_t rows,
+                                                              const int64_t* columns, int64_t before, int32_t* ids,
+                                                              int32_t* weights) {
+  for (int64_t row = 0; row < rows; ++row) {
+    const int32_t* own = words + row * width;
+    const int32_t* from = tail + starts[row];
+    for (int64_t i = 0; i < before; ++i) from += static_cast<int64_t>(own[columns[2 * i]]) << columns[2 * i + 1];
+    const int64_t length = own[columns[2 * before]];
+    std::memcpy(ids, from, length * sizeof(int32_t));
+    ids += length;
     if (weights == nullptr) continue;
-    for (int64_t k = 0; k < length; ++k) out_weights[k] = weights[start + k];
-    out_weights += length;
+    std::memcpy(weights, from + length, length * sizeof(int32_t));
+    weights += length;
   }
 }
 

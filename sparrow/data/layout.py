@@ -1,0 +1,88 @@
+"""`Layout`: the places of the columns in a row of words."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrow.data.batch import PARTS, Batch
+from sparrow.embedding import Ragged
+
+Name = tuple[str, str]
+"""A column: the part of the batch that it is in, and its name."""
+
+
+class Place(NamedTuple):
+    """The place of a column in a row: its first word, the type of its values, and their number; None: a single one."""
+
+    word: int
+    dtype: np.dtype[Any]
+    width: int | None
+
+    def view(self, words: npt.NDArray[np.int32]) -> npt.NDArray[Any]:
+        """Return the column in a matrix of rows."""
+        if self.dtype.itemsize == 4 and self.width is None:
+            return words[:, self.word].view(self.dtype)
+        span = (self.width or (0 if self.width == 0 else 1)) * self.dtype.itemsize // 4
+        view = words[:, self.word : self.word + span].view(self.dtype)
+        return view[:, 0] if self.width is None else view
+
+
+class Bag(NamedTuple):
+    """A column of bags: the word of a row that holds the number of its ids, and whether they have weights."""
+
+    word: int
+    is_weighted: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """The places of the columns in a row.
+
+    Attributes:
+      places: the places of columns with a fixed number of values.
+      bags: the columns of bags, in the order in which their ids follow each other in a row's tail.
+      width: the number of words.
+      used: the number of words in use.
+    """
+
+    places: Mapping[Name, Place]
+    bags: Mapping[Name, Bag]
+    width: int
+    used: int
+
+    @classmethod
+    def of(cls, batch: Batch, bags: Collection[Name] | None = None) -> Layout:
+        """Return the layout of rows as in ``batch``. Columns of other types than 32 and 64 bits have no place.
+
+        ``bags``: the ragged columns whose ids are in the tails; None: all that hold 32-bit ids.
+        """
+        wide: list[tuple[Name, npt.NDArray[Any]]] = []
+        narrow: list[tuple[Name, npt.NDArray[Any]]] = []
+        ragged: dict[Name, Ragged] = {}
+        for part in PARTS:
+            for name, values in getattr(batch, part).items():
+                column = part, name
+                if isinstance(values, Ragged):
+                    if _holds_ids(part, values) and (bags is None or column in bags):
+                        ragged[column] = values
+                elif isinstance(values, np.ndarray) and values.ndim in (1, 2) and values.dtype.itemsize in (4, 8):
+                    (wide if values.dtype.itemsize == 8 else narrow).append((column, values))
+        places, word = {}, 0
+        for column, values in wide + narrow:  # 64-bit values first, where they are aligned
+            width = None if values.ndim == 1 else values.shape[1]
+            places[column] = Place(word, values.dtype, width)
+            word += (width or 1) * values.dtype.itemsize // 4 if width != 0 else 0
+        in_tail = {
+            column: Bag(word + i, values.weights is not None) for i, (column, values) in enumerate(ragged.items())
+        }
+        word += len(in_tail)
+        return cls(places, in_tail, word + word % 2 if wide else word, word)
+
+
+def _holds_ids(part: str, values: Ragged) -> bool:
+    return part == "ids" and values.values.dtype == np.int32 and values.values.ndim == 1

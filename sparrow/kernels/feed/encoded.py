@@ -1,0 +1,69 @@
+"""`EncodedColumn`: a column of a Parquet row group as it is in the file, for compiled code to decode."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+CODECS: Final = {"UNCOMPRESSED": 0, "SNAPPY": 1}
+"""The compressions that compiled code reads."""
+
+
+@dataclasses.dataclass(frozen=True)
+class EncodedColumn:
+    """The place and the form of a column's pages.
+
+    Attributes:
+      begin: the first byte, in the file.
+      size: the number of bytes.
+      letter: the type of its values, as Arrow writes it: one of ``iIlLfgbu``.
+      codec: one of `CODECS`.
+      values: the number of values, with the missing ones.
+      is_list: whether a row holds a list of them.
+      list_may_miss, entry_may_miss: whether lists, and values, may be missing.
+      each: the number of values of every list; 0: any.
+    """
+
+    begin: int
+    size: int
+    letter: str
+    codec: int
+    values: int
+    is_list: bool
+    list_may_miss: bool
+    entry_may_miss: bool
+    each: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Encoded:
+    """The columns of a row group.
+
+    Attributes:
+      rows: the number of rows.
+      columns: the fields of each column, as ``EncodedColumn`` of parquet.h has them; its address: from ``memory`` on.
+      memory: the bytes of the pages.
+    """
+
+    rows: int
+    columns: npt.NDArray[np.int64]
+    memory: Any
+
+
+def fields(columns: Sequence[EncodedColumn], begins: Sequence[int]) -> npt.NDArray[np.int64]:
+    """Return the fields of columns whose pages begin at these bytes of the memory."""
+    return np.array(
+        [
+            (
+                begin,
+                *(column.size, ord(column.letter), column.codec, column.values),
+                *(column.is_list, column.list_may_miss, column.entry_may_miss, column.each),
+            )
+            for column, begin in zip(columns, begins, strict=True)
+        ],
+        np.int64,
+    ).reshape(-1, 9)

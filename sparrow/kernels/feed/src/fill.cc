@@ -1,0 +1,285 @@
+// From rows to the buffers that go to the device: the lookups of every stack and the other columns of a batch.
+#include <cstdint>
+#include <cstring>
+#include <new>
+#include <vector>
+
+#include "gains.h"
+
+namespace sparrow {
+
+extern "C" {
+
+// All structs are mirrored by sparrow/kernels/feed/filling.py: every field has 8 bytes.
+
+// Rows of a block that go to a batch.
+struct Piece {
+  const int32_t* words;   // (rows, width) of the block
+  const int64_t* order;   // the rows to take; null: from `begin` on
+  int64_t begin, count;
+  const int32_t* tail;    // the bags of the block's rows
+  const int64_t* starts;  // where those of each row begin
+  int64_t at;             // the first of its examples in the batch
+  int64_t slot;           // the number of the batch
+};
+
+// A feature of a stack.
+struct Field {
+  int64_t word;      // of its id, or of the number of its ids
+  int64_t bag;       // the number of its bags among the columns of bags; -1: it holds one id
+  int64_t start;     // the first row of its table in the stack
+  int64_t limit;     // rows of its table
+  int64_t ignores;   // whether ids outside it are ignored; if not, they are an error
+  int64_t combiner;
+};
+
+// A stack. Places are words of the buffer.
+struct Packed {
+  const Field* fields;
+  int64_t num_fields;
+  int64_t spare;    // the row of an id that is ignored
+  int64_t examples; // in a batch
+  int64_t room;     // entries; -1: one for each bag
+  int64_t ids, bags, offsets, gains;  // where they go; gains: -1 where there are none
+};
+
+// Words of every row that are copied.
+struct Copied {
+  int64_t word, width, to;
+};
+
+struct Filling {
+  int64_t width;            // of a row
+  const int64_t* columns;   // of bags: the word of the length, and whether there are weights
+  int64_t num_columns;
+  const Packed* stacks;
+  int64_t num_stacks;
+  const Copied* copies;
+  int64_t num_copies;
+  int64_t slot_words;       // from one batch to the next
+};
+
+}  // extern "C"
+
+namespace {
+
+constexpr int64_t AHEAD = 16;  // examples whose rows are on their way to the cache
+
+inline const int32_t* row_of(const Filling& how, const Piece& piece, int64_t i, int64_t& row) {
+  row = piece.begin + i;
+  if (piece.order != nullptr) row = piece.order[piece.begin + i];
+  return piece.words + row * how.width;
+}
+
+inline void prefetch(const Filling& how, const Piece& piece, int64_t i) {
+  if (piece.order == nullptr || i + AHEAD >= piece.count) return;
+  const char* next = reinterpret_cast<const char*>(piece.words + piece.order[piece.begin + i + AHEAD] * how.width);
+  for (int64_t byte = 0; byte < how.width * 4; byte += 64) __builtin_prefetch(next + byte);
+  if (piece.starts != nullptr) __builtin_prefetch(piece.starts + piece.order[piece.begin + i + AHEAD]);
+}
+
+// The fields of a stack without bags, laid out for a loop over them.
+struct Singles {
+  explicit Singles(const Packed& stack) {
+    for (int64_t f = 0; f < stack.num_fields; ++f) {
+      const Field& field = stack.fields[f];
+      words.push_back(static_cast<int32_t>(field.word));
+      starts.push_back(static_cast<int32_t>(field.start));
+      limits.push_back(static_cast<uint32_t>(field.limit));
+      errors.push_back(field.ignores ? 0 : -1);
+      is_dense &= field.word == stack.fields[0].word + f;
+    }
+  }
+
+  // True: all ids are in their tables, or may be outside.
+  bool put(const int32_t* row, int32_t spare, int32_t* out) const {
+    const int64_t count = static_cast<int64_t>(words.size());
+    int32_t wrong = 0;
+    if (is_dense) {
+      const int32_t* from = row + words[0];
+      for (int64_t f = 0; f < count; ++f) {
+        const int32_t out_of = -static_cast<int32_t>(static_cast<uint32_t>(from[f]) >= limits[f]);
+        wrong |= out_of & errors[f];
+        out[f] = ((from[f] + starts[f]) & ~out_of) | (spare & out_of);
+      }
+    } else {
+      for (int64_t f = 0; f < count; ++f) {
+        const int32_t id = row[words[f]];
+        const int32_t out_of = -static_cast<int32_t>(static_cast<uint32_t>(id) >= limits[f]);
+        wrong |= out_of & errors[f];
+        out[f] = ((id + starts[f]) & ~out_of) | (spare & out_of);
+      }
+    }
+    return wrong == 0;
+  }
+
+  std::vector<int32_t> words, starts, errors;
+  std::vector<uint32_t> limits;
+  bool is_dense = true;
+};
+
+bool fill_single(const Filling& how, const Packed& stack, const Singles& fields, const Piece& piece, int32_t* buffer) {
+  bool is_right = true;
+  int32_t* out = buffer + piece.slot * how.slot_words + stack.ids + piece.at * stack.num_fields;
+  int64_t row;
+  for (int64_t i = 0; i < piece.count; ++i, out += stack.num_fields) {
+    prefetch(how, piece, i);
+    is_right &= fields.put(row_of(how, piece, i, row), static_cast<int32_t>(stack.spare), out);
+  }
+  return is_right;
+}
+
+// Bags of one batch.
+class BagFiller {
+ public:
+  BagFiller(const Filling& how, const Packed& stack, int32_t* batch)
+      : how_(how), stack_(stack), ids_(batch + stack.ids), bags_(batch + stack.bags), offsets_(batch + stack.offsets),
+        gains_(stack.gains < 0 ? nullptr : reinterpret_cast<float*>(batch + stack.gains)), from_(how.num_columns) {
+    offsets_[0] = 0;
+  }
+
+  bool add(const Piece& piece) {
+    for (int64_t i = 0; i < piece.count; ++i) {
+      prefetch(how_, piece, i);
+      if (piece.order != nullptr && i + AHEAD / 2 < piece.count) {
+        __builtin_prefetch(piece.tail + piece.starts[piece.order[piece.begin + i + AHEAD / 2]]);
+      }
+      if (!example(piece, i)) return false;
+    }
+    return true;
+  }
+
+  // Fills the room behind the last entry.
+  void finish() {
+    const int64_t num_bags = stack_.examples * stack_.num_fields;
+    for (int64_t i = entry_; i < stack_.room; ++i) ids_[i] = static_cast<int32_t>(stack_.spare);
+    for (int64_t i = entry_; i < stack_.room; ++i) bags_[i] = static_cast<int32_t>(num_bags);
+    if (gains_ != nullptr) std::memset(gains_ + entry_, 0, (stack_.room - entry_) * sizeof(float));
+  }
+
+ private:
+  bool example(const Piece& piece, int64_t i) {
+    int64_t row;
+    const int32_t* words = row_of(how_, piece, i, row);
+    const int32_t* tail = piece.tail + piece.starts[row];
+    for (int64_t c = 0; c < how_.num_columns; ++c) {
+      from_[c] = tail;
+      tail += static_cast<int64_t>(words[how_.columns[2 * c]]) << how_.columns[2 * c + 1];
+    }
+    bool is_right = true;
+    for (int64_t f = 0; f < stack_.num_fields; ++f) {
+      const Field& field = stack_.fields[f];
+      const bool is_bag = field.bag >= 0;
+      const int32_t* ids = is_bag ? from_[field.bag] : words + field.word;
+      const int64_t length = is_bag ? words[field.word] : 1;
+      if (entry_ + length > stack_.room) return false;
+      const uint32_t limit = static_cast<uint32_t>(field.limit);
+      const int32_t start = static_cast<int32_t>(field.start), spare = static_cast<int32_t>(stack_.spare);
+      int32_t* out = ids_ + entry_;
+      int32_t* bags = bags_ + entry_;
+      uint32_t is_out = 0;
+      for (int64_t k = 0; k < length; ++k) {
+        const bool own_is_out = static_cast<uint32_t>(ids[k]) >= limit;
+        is_out |= own_is_out;
+        out[k] = own_is_out ? spare : ids[k] + start;
+        bags[k] = static_cast<int32_t>(bag_);
+      }
+      is_right &= !is_out || field.ignores;
+      if (gains_ != nullptr) {
+        const bool is_weighted = is_bag && how_.columns[2 * field.bag + 1];
+        const float* weights = is_weighted ? reinterpret_cast<const float*>(ids + length) : nullptr;
+        is_right &= put_gains(is_bag ? field.combiner : SUM, field.limit, length, weights, gains_ + entry_,
+                              [&](int64_t k) { return static_cast<int64_t>(ids[k]); });
+      }
+      entry_ += length;
+      offsets_[++bag_] = static_cast<int32_t>(entry_);
+    }
+    return is_right;
+  }
+
+  const Filling& how_;
+  const Packed& stack_;
+  int32_t* ids_;
+  int32_t* bags_;
+  int32_t* offsets_;
+  float* gains_;
+  std::vector<const int32_t*> from_;
+  int64_t entry_ = 0, bag_ = 0;
+};
+
+bool fill_bags(const Filling& how, const Packed& stack, const Piece* pieces, int64_t num_pieces, int32_t* buffer) {
+  for (int64_t p = 0; p < num_pieces;) {
+    const int64_t slot = pieces[p].slot;
+    BagFiller filler(how, stack, buffer + slot * how.slot_words);
+    for (; p < num_pieces && pieces[p].slot == slot; ++p) {
+      if (!filler.add(pieces[p])) return false;
+    }
+    filler.finish();
+  }
+  return true;
+}
+
+void copy(const Filling& how, const Copied& copied, const Piece& piece, int32_t* buffer) {
+  int32_t* out = buffer + piece.slot * how.slot_words + copied.to + piece.at * copied.width;
+  int64_t row;
+  if (copied.width == 1) {
+    for (int64_t i = 0; i < piece.count; ++i) out[i] = row_of(how, piece, i, row)[copied.word];
+    return;
+  }
+  for (int64_t i = 0; i < piece.count; ++i, out += copied.width) {
+    std::memcpy(out, row_of(how, piece, i, row) + copied.word, copied.width * sizeof(int32_t));
+  }
+}
+
+}  // namespace
+}  // namespace sparrow
+
+extern "C" {
+
+// Writes batches; the pieces of a batch come one after the other. False: something is wrong that the reference must
+// look at, such as an id outside its table.
+__attribute__((visibility("default"))) int64_t sparrow_feed_fill(const sparrow::Filling* how,
+                                                                 const sparrow::Piece* pieces, int64_t num_pieces,
+                                                                 int32_t* buffer) {
+  constexpr int64_t BLOCK = 128;  // examples whose rows stay in the cache for everything that reads them
+  try {
+    std::vector<sparrow::Singles> fields;
+    for (int64_t s = 0; s < how->num_stacks; ++s) {
+      const sparrow::Packed& stack = how->stacks[s];
+      fields.emplace_back(stack);
+      if (stack.room >= 0 && !sparrow::fill_bags(*how, stack, pieces, num_pieces, buffer)) return 0;
+    }
+    for (int64_t p = 0; p < num_pieces; ++p) {
+      sparrow::Piece part = pieces[p];
+      for (int64_t begin = 0; begin < pieces[p].count; begin += BLOCK) {
+        part.begin = pieces[p].begin + begin;
+        part.at = pieces[p].at + begin;
+        part.count = pieces[p].count - begin < BLOCK ? pieces[p].count - begin : BLOCK;
+        for (int64_t s = 0; s < how->num_stacks; ++s) {
+          const sparrow::Packed& stack = how->stacks[s];
+          if (stack.room < 0 && !sparrow::fill_single(*how, stack, fields[s], part, buffer)) return 0;
+        }
+        for (int64_t c = 0; c < how->num_copies; ++c) sparrow::copy(*how, how->copies[c], part, buffer);
+      }
+    }
+    return 1;
+  } catch (const std::bad_alloc&) {
+    return 0;
+  }
+}
+
+// The entries in all bags of each column of bags.
+__attribute__((visibility("default"))) void sparrow_feed_count(const sparrow::Filling* how,
+                                                               const sparrow::Piece* pieces, int64_t num_pieces,
+                                                               int64_t* counts) {
+  for (int64_t c = 0; c < how->num_columns; ++c) counts[c] = 0;
+  int64_t row;
+  for (int64_t p = 0; p < num_pieces; ++p) {
+    for (int64_t i = 0; i < pieces[p].count; ++i) {
+      const int32_t* words = sparrow::row_of(*how, pieces[p], i, row);
+      for (int64_t c = 0; c < how->num_columns; ++c) counts[c] += words[how->columns[2 * c]];
+    }
+  }
+}
+
+}  // extern "C"

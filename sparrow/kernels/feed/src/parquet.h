@@ -1,0 +1,357 @@
+// A column of a Parquet row group as an Arrow column, straight from the bytes of its pages.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "arrow.h"
+#include "hybrid.h"
+#include "page_header.h"
+#include "room.h"
+
+extern "C" {
+
+// The pages of a column, and its form. Mirrored by sparrow/kernels/feed/encoded.py: every field has 8 bytes.
+struct EncodedColumn {
+  const uint8_t* data;  // with SLACK behind it
+  int64_t size;
+  int64_t type;   // Arrow's letter: i I l L f g b u
+  int64_t codec;  // 0: none, 1: Snappy
+  int64_t values; // with the missing ones
+  int64_t is_list;
+  int64_t list_may_miss, entry_may_miss;
+  int64_t each;   // the number of values of every list; 0: any
+};
+
+}  // extern "C"
+
+namespace sparrow {
+
+enum Encoding : int64_t { PLAIN = 0, PLAIN_DICTIONARY = 2, RLE = 3, RLE_DICTIONARY = 8 };
+
+// Decodes one column. All that is not as it should be, or not known here, makes `decode` return false.
+class ColumnDecoder {
+ public:
+  ColumnDecoder(const EncodedColumn& from, int64_t rows, Room& room, Column& column)
+      : from_(from), rows_(rows), room_(room), column_(column), leaf_(column.entries) {
+    most_ = from.entry_may_miss + (from.is_list ? 1 + from.list_may_miss : 0);
+    entry_level_ = most_ - static_cast<int>(from.entry_may_miss);
+  }
+
+  bool decode() {
+    if (!look()) return false;
+    column_.is_list = from_.is_list;
+    if (from_.is_list) {
+      ends_ = room_.array<int32_t>(rows_ + 8);
+      ends_[0] = 0;
+      column_.ends = ends_;
+    } else if (from_.values != rows_) {
+      return false;
+    }
+    leaf_.type = all_in_dictionary_ ? 'i' : type() == 'b' ? 'C' : type();
+    values_ = room_.array<uint8_t>((from_.values + 8) * stride());
+    if (is_spans()) {
+      leaf_.spans = reinterpret_cast<const Span*>(values_);
+    } else {
+      leaf_.data = values_;
+    }
+    const uint8_t* at = from_.data;
+    while (at < end() && seen_ < from_.values) {
+      PageHeader header;
+      const uint8_t* body = page(at, header);
+      if (body == nullptr) return false;
+      at = body + header.compressed;
+      if (header.type == DICTIONARY_PAGE && !dictionary(header, body)) return false;
+      if (is_data(header) && !data(header, body)) return false;
+    }
+    if (seen_ != from_.values) return false;
+    if (from_.is_list) {
+      if (row_ != rows_) return false;
+      ends_[rows_] = static_cast<int32_t>(entries_);
+      for (int64_t row = 0; from_.each > 0 && row < rows_; ++row) {
+        if (ends_[row + 1] - ends_[row] != from_.each) return false;
+      }
+    }
+    leaf_.length = entries_;
+    if (all_in_dictionary_) {
+      leaf_.words.push_back(words_);
+      leaf_.is_checked = true;
+    }
+    return true;
+  }
+
+ private:
+  char type() const { return static_cast<char>(from_.type); }
+  const uint8_t* end() const { return from_.data + from_.size; }
+  static bool is_data(const PageHeader& header) { return header.type == DATA_PAGE || header.type == DATA_PAGE_V2; }
+  static bool is_place(int64_t encoding) { return encoding == PLAIN_DICTIONARY || encoding == RLE_DICTIONARY; }
+  bool is_spans() const { return type() == 'u' && !all_in_dictionary_; }
+  int64_t width() const { return type() == 'b' ? 1 : is_one_of(type(), "iIf") ? 4 : 8; }
+  int64_t stride() const { return all_in_dictionary_ ? 4 : is_spans() ? static_cast<int64_t>(sizeof(Span)) : width(); }
+
+  const uint8_t* page(const uint8_t* at, PageHeader& header) const {
+    HeaderReader reader(at, end());
+    if (!reader.read(header) || header.compressed > end() - reader.at()) return nullptr;
+    return reader.at();
+  }
+
+  // Whether every value is a place in the dictionary, and whether the pages are as the footer has them.
+  bool look() {
+    int64_t values = 0;
+    bool has_dictionary = false;
+    for (const uint8_t* at = from_.data; at < end() && values < from_.values;) {
+      PageHeader header;
+      const uint8_t* body = page(at, header);
+      if (body == nullptr) return false;
+      at = body + header.compressed;
+      if (header.type == DICTIONARY_PAGE) {
+        if (has_dictionary || values > 0 || header.values < 0) return false;
+        has_dictionary = true;
+      } else if (is_data(header)) {
+        if (header.values < 0) return false;
+        values += header.values;
+        all_in_dictionary_ &= is_place(header.encoding);
+      }
+    }
+    all_in_dictionary_ &= has_dictionary;
+    return values == from_.values && values < (int64_t{1} << 31) - 8;
+  }
+
+  // The uncompressed bytes, `size` of them; null: damaged.
+  const uint8_t* uncompressed(const uint8_t* in, int64_t compressed, int64_t size, bool is_compressed) {
+    if (compressed < 0 || size < 0) return nullptr;
+    if (from_.codec == 0 || !is_compressed) return compressed == size ? in : nullptr;
+    if (size > compressed * 64 + 64) return nullptr;  // more than Snappy can hold
+    uint8_t* out = room_.array<uint8_t>(size);
+    return unsnap(in, compressed, out, size) ? out : nullptr;
+  }
+
+  bool dictionary(const PageHeader& header, const uint8_t* body) {
+    if (header.encoding != PLAIN && header.encoding != PLAIN_DICTIONARY) return false;
+    if (type() == 'b' || words_.length != 0) return false;
+    const uint8_t* in = uncompressed(body, header.compressed, header.uncompressed, true);
+    if (in == nullptr || header.values > header.uncompressed) return false;
+    words_.type = type();
+    words_.length = header.values;
+    if (type() == 'u') {
+      Span* spans = room_.array<Span>(header.values);
+      words_.spans = spans;
+      return texts(in, in + header.uncompressed, header.values, spans);
+    }
+    if (header.values * width() > header.uncompressed) return false;
+    if (reinterpret_cast<uintptr_t>(in) % 8 != 0) {
+      uint8_t* aligned = room_.array<uint8_t>(header.uncompressed);
+      std::memcpy(aligned, in, header.uncompressed);
+      in = aligned;
+    }
+    words_.data = in;
+    return true;
+  }
+
+  static bool texts(const uint8_t* in, const uint8_t* end, int64_t count, Span* out) {
+    for (int64_t i = 0; i < count; ++i) {
+      uint32_t size;
+      if (end - in < 4) return false;
+      std::memcpy(&size, in, 4);
+      in += 4;
+      if (size > static_cast<uint64_t>(end - in)) return false;
+      out[i] = {reinterpret_cast<const char*>(in), static_cast<int64_t>(size)};
+      in += size;
+    }
+    return true;
+  }
+
+  bool data(const PageHeader& header, const uint8_t* body) {
+    const int64_t count = header.values;
+    if (count > from_.values - seen_) return false;
+    const uint8_t* levels[2] = {nullptr, nullptr};  // repetition, definition
+    const uint8_t* level_ends[2] = {nullptr, nullptr};
+    const bool has[2] = {from_.is_list != 0, most_ > 0};
+    const uint8_t *in, *in_end;
+    if (header.type == DATA_PAGE) {
+      in = uncompressed(body, header.compressed, header.uncompressed, true);
+      if (in == nullptr) return false;
+      in_end = in + header.uncompressed;
+      for (int which = 0; which < 2; ++which) {
+        if (!has[which]) continue;
+        uint32_t size;
+        if (header.level_encodings[1 - which] != RLE || in_end - in < 4) return false;
+        std::memcpy(&size, in, 4);
+        in += 4;
+        if (size > static_cast<uint64_t>(in_end - in)) return false;
+        levels[which] = in;
+        level_ends[which] = in += size;
+      }
+    } else {
+      const int64_t definition = header.level_bytes[0], repetition = header.level_bytes[1];
+      if (definition < 0 || repetition < 0 || definition > header.compressed ||
+          repetition > header.compressed - definition) {
+        return false;
+      }
+      levels[0] = body;
+      level_ends[0] = levels[1] = body + repetition;
+      level_ends[1] = levels[1] + definition;
+      const int64_t rest = header.compressed - definition - repetition;
+      const int64_t size = header.uncompressed - definition - repetition;
+      in = rest == 0 && size == 0 ? level_ends[1] : uncompressed(level_ends[1], rest, size, header.is_compressed);
+      if (in == nullptr) return false;
+      in_end = in + size;
+    }
+    seen_ += count;
+    const int bits = most_ > 1 ? 2 : 1;
+    Hybrid definitions(levels[1], level_ends[1], most_ == 0 ? 0 : bits);
+    Hybrid repetitions(levels[0], level_ends[0], 1);
+    if (most_ == 0 || definitions.is_run_of(most_, count)) {
+      if (from_.is_list && !whole_lists(repetitions, count)) return false;
+      if (!values(header.encoding, in, in_end, count)) return false;
+      entries_ += count;
+      return true;
+    }
+    uint8_t* defined = room_.array<uint8_t>(count + 8);
+    if (!definitions.read(count, defined)) return false;
+    const int64_t first = entries_;
+    int64_t present = 0;
+    if (!(from_.is_list ? lists(repetitions, defined, count, present) : single(defined, count, present))) return false;
+    return spread(header.encoding, in, in_end, first, present);
+  }
+
+  // Lists of which none is missing or empty, and no entry is missing.
+  bool whole_lists(Hybrid& repetitions, int64_t count) {
+    uint8_t* repeated = room_.array<uint8_t>(count + 8);
+    if (!repetitions.read(count, repeated)) return false;
+    int64_t begun = 0;
+    for (int64_t i = 0; i < count; ++i) begun += repeated[i] == 0;
+    if (begun > rows_ - row_ || (count > 0 && row_ == 0 && repeated[0] != 0)) return false;
+    int64_t row = row_;
+    for (int64_t i = 0; i < count; ++i) {
+      ends_[row] = static_cast<int32_t>(entries_ + i);  // overwritten until the row begins
+      row += repeated[i] == 0;
+    }
+    row_ = row;
+    return true;
+  }
+
+  bool lists(Hybrid& repetitions, uint8_t* defined, int64_t count, int64_t& present) {
+    uint8_t* repeated = room_.array<uint8_t>(count + 8);
+    if (!repetitions.read(count, repeated)) return false;
+    for (int64_t i = 0; i < count; ++i) {
+      if (defined[i] > most_) return false;
+      const bool is_entry = defined[i] >= entry_level_;
+      if (repeated[i] == 0) {
+        if (row_ == rows_) return false;
+        if (from_.list_may_miss && defined[i] == 0) clear(list_valid_, column_.valid, rows_, row_);
+        ends_[row_++] = static_cast<int32_t>(entries_);
+      } else if (!is_entry || row_ == 0) {
+        return false;
+      }
+      if (!is_entry) continue;
+      if (defined[i] < most_) {
+        clear(valid_, leaf_.valid, from_.values, entries_);
+      } else {
+        ++present;
+      }
+      ++entries_;
+    }
+    return true;
+  }
+
+  bool single(const uint8_t* defined, int64_t count, int64_t& present) {
+    for (int64_t i = 0; i < count; ++i) {
+      if (defined[i] > 1) return false;
+      if (defined[i] == 0) clear(valid_, leaf_.valid, from_.values, entries_ + i);
+      present += defined[i];
+    }
+    entries_ += count;
+    return true;
+  }
+
+  // Marks an entry as missing, in a mask that begins full.
+  void clear(uint8_t*& mask, const uint8_t*& shown, int64_t size, int64_t at) {
+    if (mask == nullptr) {
+      shown = mask = room_.array<uint8_t>(size / 8 + 1);
+      std::memset(mask, 255, size / 8 + 1);
+    }
+    mask[at >> 3] &= static_cast<uint8_t>(~(1 << (at & 7)));
+  }
+
+  // Values of the entries from `first` on that are present, each to its own place.
+  bool spread(int64_t encoding, const uint8_t* in, const uint8_t* in_end, int64_t first, int64_t present) {
+    const int64_t last = entries_;
+    entries_ = first;
+    if (!values(encoding, in, in_end, present)) return false;
+    entries_ = last;
+    if (present == last - first) return true;
+    switch (stride()) {
+      case 1: return spread_to<uint8_t>(first, last, present);
+      case 4: return spread_to<uint32_t>(first, last, present);
+      case 8: return spread_to<uint64_t>(first, last, present);
+      default: return spread_to<Span>(first, last, present);
+    }
+  }
+
+  template <class T>
+  bool spread_to(int64_t first, int64_t last, int64_t present) {
+    T* out = reinterpret_cast<T*>(values_);
+    int64_t from = first + present;
+    for (int64_t i = last - 1; i >= first; --i) out[i] = leaf_.is_missing(i) ? T{} : out[--from];
+    return from == first;
+  }
+
+  // `count` values, to the places from `entries_` on.
+  bool values(int64_t encoding, const uint8_t* in, const uint8_t* in_end, int64_t count) {
+    if (count == 0) return true;
+    if (is_place(encoding)) {
+      if (in >= in_end || *in > 32) return false;
+      const int width = *in;
+      int32_t* places = reinterpret_cast<int32_t*>(values_) + entries_;
+      if (!all_in_dictionary_) places = room_.array<int32_t>(count + 8);
+      if (!Hybrid(in + 1, in_end, width).read(count, places)) return false;
+      uint32_t largest = 0;
+      for (int64_t i = 0; i < count; ++i) largest = std::max(largest, static_cast<uint32_t>(places[i]));
+      if (largest >= static_cast<uint64_t>(words_.length)) return false;
+      return all_in_dictionary_ || look_up(places, count);
+    }
+    if (encoding != PLAIN) return false;
+    if (type() == 'u') return texts(in, in_end, count, reinterpret_cast<Span*>(values_) + entries_);
+    if (type() == 'b') {
+      if ((count + 7) / 8 > in_end - in) return false;
+      for (int64_t i = 0; i < count; ++i) values_[entries_ + i] = in[i >> 3] >> (i & 7) & 1;
+      return true;
+    }
+    if (count * width() > in_end - in) return false;
+    std::memcpy(values_ + entries_ * width(), in, count * width());
+    return true;
+  }
+
+  bool look_up(const int32_t* places, int64_t count) {
+    switch (stride()) {
+      case 4: return copy_words<uint32_t>(static_cast<const uint32_t*>(words_.data), places, count);
+      case 8: return copy_words<uint64_t>(static_cast<const uint64_t*>(words_.data), places, count);
+      default: return copy_words<Span>(words_.spans, places, count);
+    }
+  }
+
+  template <class T>
+  bool copy_words(const T* words, const int32_t* places, int64_t count) {
+    T* out = reinterpret_cast<T*>(values_) + entries_;
+    for (int64_t i = 0; i < count; ++i) std::memcpy(out + i, words + places[i], sizeof(T));
+    return true;
+  }
+
+  const EncodedColumn& from_;
+  const int64_t rows_;
+  Room& room_;
+  Column& column_;
+  Leaf& leaf_;
+  int most_ = 0, entry_level_ = 0;
+  bool all_in_dictionary_ = true;
+  Leaf words_;
+  uint8_t* values_ = nullptr;
+  uint8_t* valid_ = nullptr;
+  uint8_t* list_valid_ = nullptr;
+  int32_t* ends_ = nullptr;
+  int64_t seen_ = 0, entries_ = 0, row_ = 0;
+};
+
+}  // namespace sparrow

@@ -1,0 +1,107 @@
+// One pool for the process, shared by all threads.
+#include "pool.h"
+
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include <sys/mman.h>
+
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
+
+namespace sparrow {
+namespace {
+
+constexpr int64_t LEAST = 1 << 16, HUGE_PAGE = 1 << 21;
+constexpr int64_t MOST_IDLE = int64_t{1} << 30;
+
+struct Pool {
+  std::mutex lock;
+  std::map<int64_t, std::vector<void*>> idle;
+  int64_t bytes = 0;
+};
+
+Pool& pool() {
+  static Pool* made = new Pool;  // never destroyed: arrays may be freed at the very end of the process
+  return *made;
+}
+
+}  // namespace
+
+int64_t pool_size(int64_t bytes) {
+  int64_t step = LEAST / 4;
+  while (step * 8 < bytes) step *= 2;  // four sizes an octave
+  return bytes <= LEAST ? LEAST : (bytes + step - 1) / step * step;
+}
+
+void* pool_take(int64_t size) {
+  {
+    Pool& own = pool();
+    const std::lock_guard<std::mutex> guard(own.lock);
+    const auto found = own.idle.find(size);
+    if (found != own.idle.end() && !found->second.empty()) {
+      void* memory = found->second.back();
+      found->second.pop_back();
+      own.bytes -= size;
+      return memory;
+    }
+  }
+  void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return nullptr;
+#if defined(MADV_HUGEPAGE)
+  if (size >= HUGE_PAGE) madvise(memory, size, MADV_HUGEPAGE);
+#endif
+  return memory;
+}
+
+void pool_give(void* memory, int64_t size) {
+  Pool& own = pool();
+  {
+    const std::lock_guard<std::mutex> guard(own.lock);
+    if (own.bytes + size <= MOST_IDLE) {
+      own.idle[size].push_back(memory);
+      own.bytes += size;
+      return;
+    }
+  }
+  munmap(memory, size);
+}
+
+}  // namespace sparrow
+
+extern "C" {
+
+__attribute__((visibility("default"))) int64_t sparrow_pool_size(int64_t bytes) { return sparrow::pool_size(bytes); }
+
+__attribute__((visibility("default"))) int64_t sparrow_pool_take(int64_t size) {
+  return reinterpret_cast<int64_t>(sparrow::pool_take(size));
+}
+
+__attribute__((visibility("default"))) void sparrow_pool_give(int64_t memory, int64_t size) {
+  sparrow::pool_give(reinterpret_cast<void*>(memory), size);
+}
+
+// Gives the idle pieces back to the system. Returns their bytes.
+__attribute__((visibility("default"))) int64_t sparrow_pool_trim() {
+  sparrow::Pool& own = sparrow::pool();
+  const std::lock_guard<std::mutex> guard(own.lock);
+  const int64_t bytes = own.bytes;
+  for (auto& [size, pieces] : own.idle) {
+    for (void* piece : pieces) munmap(piece, size);
+  }
+  own.idle.clear();
+  own.bytes = 0;
+  return bytes;
+}
+
+// Keeps memory that is freed in the process, for what others allocate: the columns of text files, for one.
+__attribute__((visibility("default"))) void sparrow_feed_keep_memory() {
+#if defined(__GLIBC__)
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+#endif
+}
+
+}  // extern "C"

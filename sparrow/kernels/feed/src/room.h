@@ -1,0 +1,59 @@
+// `Room`: memory for the work on one chunk, kept by its thread for the next one.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "snappy.h"
+
+namespace sparrow {
+
+class Room {
+ public:
+  // An array with any content, and SLACK behind it. It lasts until the next `reset`.
+  template <class T>
+  T* array(int64_t count) {
+    const size_t bytes = (static_cast<size_t>(count) * sizeof(T) + SLACK + 63) & ~size_t{63};
+    if (blocks_.empty() || blocks_.back().size - used_ < bytes) add(bytes);
+    uint8_t* made = blocks_.back().memory.get() + used_;
+    used_ += bytes;
+    return reinterpret_cast<T*>(made);
+  }
+
+  // Gives everything back. Several blocks become one, for the next chunk.
+  void reset() {
+    if (blocks_.size() > 1) {
+      size_t all = 0;
+      for (const Block& block : blocks_) all += block.size;
+      blocks_.clear();
+      add(all);
+    }
+    used_ = 0;
+  }
+
+ private:
+  struct Free {
+    void operator()(uint8_t* memory) const { std::free(memory); }
+  };
+  struct Block {
+    std::unique_ptr<uint8_t, Free> memory;
+    size_t size;
+  };
+
+  void add(size_t bytes) {
+    const size_t size = bytes < LEAST ? LEAST : (bytes + 63) & ~size_t{63};
+    uint8_t* memory = static_cast<uint8_t*>(std::aligned_alloc(64, size));
+    if (memory == nullptr) throw std::bad_alloc();
+    blocks_.push_back({std::unique_ptr<uint8_t, Free>(memory), size});
+    used_ = 0;
+  }
+
+  static constexpr size_t LEAST = 1 << 20;
+  std::vector<Block> blocks_;
+  size_t used_ = 0;
+};
+
+}  // namespace sparrow

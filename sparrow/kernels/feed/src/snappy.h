@@ -1,0 +1,72 @@
+// Snappy's format: https://github.com/google/snappy/blob/main/format_description.txt
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+namespace sparrow {
+
+constexpr int64_t SLACK = 64;  // bytes that may be read and written after the end of every buffer of pages
+
+// Decompresses [in, in + size) to exactly `expected` bytes. Both buffers have SLACK. False: the input is damaged.
+inline bool unsnap(const uint8_t* in, int64_t size, uint8_t* out, int64_t expected) {
+  const uint8_t* const in_end = in + size;
+  uint8_t* const out_begin = out;
+  uint8_t* const out_end = out + expected;
+  uint64_t length = 0;
+  for (int shift = 0;; shift += 7) {
+    if (in >= in_end || shift > 28) return false;
+    length |= static_cast<uint64_t>(*in & 127) << shift;
+    if (*in++ < 128) break;
+  }
+  if (length != static_cast<uint64_t>(expected)) return false;
+  while (in < in_end) {
+    const uint8_t tag = *in++;
+    if ((tag & 3) == 0) {  // literal
+      int64_t count = (tag >> 2) + 1;
+      if (count > 60) {
+        const int64_t bytes = count - 60;
+        if (in_end - in < bytes) return false;
+        uint32_t given = 0;
+        std::memcpy(&given, in, bytes);
+        in += bytes;
+        count = static_cast<int64_t>(given) + 1;
+      }
+      if (count > in_end - in || count > out_end - out) return false;
+      if (count <= 16) {
+        std::memcpy(out, in, 16);
+      } else {
+        std::memcpy(out, in, count);
+      }
+      in += count;
+      out += count;
+      continue;
+    }
+    int64_t count, distance;
+    if ((tag & 3) == 1) {
+      if (in_end - in < 1) return false;
+      count = ((tag >> 2) & 7) + 4;
+      distance = (tag >> 5) << 8 | in[0];
+      in += 1;
+    } else {
+      const int64_t bytes = (tag & 3) == 2 ? 2 : 4;
+      if (in_end - in < bytes) return false;
+      uint32_t given = 0;
+      std::memcpy(&given, in, bytes);
+      in += bytes;
+      count = (tag >> 2) + 1;
+      distance = given;
+    }
+    if (distance == 0 || distance > out - out_begin || count > out_end - out) return false;
+    const uint8_t* from = out - distance;
+    if (distance >= 16) {
+      for (int64_t done = 0; done < count; done += 16) std::memcpy(out + done, from + done, 16);
+    } else {
+      for (int64_t i = 0; i < count; ++i) out[i] = from[i];
+    }
+    out += count;
+  }
+  return out == out_end;
+}
+
+}  // namespace sparrow

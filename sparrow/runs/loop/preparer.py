@@ -1,0 +1,351 @@
+"""`Preparer`: from the rows of batches to `Feed`s on the device, in the pipeline's threads."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import jax
+import numpy as np
+import numpy.typing as npt
+
+from sparrow.config import Assembly, Task
+from sparrow.data import (
+    COPY,
+    ID,
+    PACK,
+    Batch,
+    Block,
+    DataError,
+    Prepare,
+    Stages,
+    check_same_lengths,
+    concatenate,
+    join,
+    without_presence,
+)
+from sparrow.embedding import (
+    Embedder,
+    HostTables,
+    Jagged,
+    Learned,
+    NewRows,
+    Ragged,
+    RoutedBatch,
+    Sizes,
+    Vocabularies,
+    room_name,
+)
+from sparrow.embedding import Measured as MeasuredIds
+from sparrow.runs.loop.feed import Feed, Parts
+from sparrow.runs.loop.on_mesh import Split, filled, own_share, placed
+from sparrow.runs.loop.recipe import Recipe, recipe
+from sparrow.runs.loop.transfer import Arena, words
+from sparrow.runs.loop.unvarying import Unvarying
+from sparrow.runs.recorded.traffic import Counted, Traffic
+from sparrow.tasks import NEGATIVE_IDS, POSITIVE_IDS, TAKES_PART
+
+TOGETHER: Final = 2**16
+"""Examples that go to a device in one transfer: small batches go together."""
+MOST_TOGETHER: Final = 16
+"""The most batches in one transfer."""
+
+
+class Prepared(NamedTuple):
+    """A batch on the device, and values that only the host can use.
+
+    Attributes:
+      feed: the batch for the jitted functions.
+      keys: the keys that metrics group by, 64 bits wide.
+      learned: the sizes that batches have grown to, this one included.
+      counted: the number of lookups of each row, where counted.
+      new: rows of dynamic tables that start fresh with it, by table.
+      restarted: the numbers of these rows, on the host.
+      rows: rows of tables in host memory that the batch reads, by stack, for evaluation and prediction.
+    """
+
+    feed: Feed
+    keys: dict[str, npt.NDArray[np.int64]]
+    learned: Learned
+    counted: Counted | None = None
+    new: dict[str, NewRows] = {}
+    restarted: dict[str, npt.NDArray[np.int32]] = {}
+    rows: dict[str, jax.Array] = {}
+
+
+class RowsOf(NamedTuple):
+    """The ids of dynamic tables, and whether new ones get rows."""
+
+    vocabularies: Vocabularies
+    train: bool
+
+    def __call__(self, ids: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, NewRows]]:
+        """Rows in place of ids, by lookup, and the rows that start anew."""
+        given = {name: without_presence(values) for name, values in ids.items()}
+        if not self.train:
+            return self.vocabularies.find(given), {}
+        try:
+            return self.vocabularies.assign(given)
+        except ValueError as error:
+            raise DataError(str(error)) from None
+
+
+class Measured(NamedTuple):
+    """A batch whose sizes are known, and the sizes that batches have grown to."""
+
+    batch: Batch
+    ids: MeasuredIds | RoutedBatch
+    room: dict[str, int]
+    learned: Learned
+    new: dict[str, NewRows]
+    sequences: dict[str, Ragged]
+    split: Split | None = None  # on a mesh
+
+
+class Looked(NamedTuple):
+    """A batch for which there is a recipe, and the number of its ids that may differ, by stack."""
+
+    recipe: Recipe
+    blocks: Sequence[Block]
+    loose: dict[str, int]
+
+
+class Fitted(NamedTuple):
+    """The same, with the sizes that batches have grown to."""
+
+    recipe: Recipe
+    blocks: Sequence[Block]
+    room: dict[str, int]
+    learned: Learned
+
+
+class Preparer(Prepare[Prepared]):
+    """Packing of batches and their copy to the device. The pipeline's threads call it while the device computes.
+
+    Attributes:
+      embedder: the tables.
+      ids_of: the feature whose ids each lookup takes.
+      sizes: the sizes that batches are padded to; they only grow.
+      unvarying: looks for columns that hold one value throughout.
+      stages: the time of each stage.
+    """
+
+    parts = Parts
+
+    def __init__(
+        self,
+        embedder: Embedder,
+        assembly: Assembly,
+        tasks: Mapping[str, Task],
+        traffic: Traffic | None = None,
+        rows_of: RowsOf | None = None,
+        host: HostTables | None = None,
+        train: bool = False,
+    ) -> None:
+        """Take the tables in host memory, if any. ``train``: their rows come later, and batches stay on the host."""
+        self._host, self._waits = host, host is not None and train
+        self._rows_of = rows_of
+        self.embedder, self._assembly, self._traffic = embedder, assembly, traffic
+        self.ids_of, self._alike = assembly.ids_of, assembly.alike
+        self.sizes = Sizes()
+        self.unvarying = Unvarying()
+        self.stages = Stages()
+        self._words = 0  # the most that a batch needed
+        self._lock = threading.Lock()
+        self._recipes: dict[tuple[int, int], tuple[Recipe | None, Any]] = {}
+        losses = [(task, loss) for task in tasks.values() for loss in task.losses]
+        self._keys = {column for _, loss in losses for column in loss.key_columns}
+        self._classes = {task.label for task, loss in losses if loss.label_kind == "class"}
+
+    def together(self, batch_size: int) -> int:
+        """Return the number of batches in one transfer; on a CPU, which uses the buffer itself, there is none."""
+        alone = self._waits or jax.default_backend() == "cpu"
+        return 1 if alone else max(min(TOGETHER // batch_size, MOST_TOGETHER), 1)
+
+    def at_once(self, batches: Sequence[Sequence[Block]]) -> list[Prepared] | None:
+        """Return the batches, where each example holds one id of each feature: most batches do."""
+        made: list[Prepared] = []
+        while len(made) < len(batches):
+            first = batches[len(made)]
+            recipe, size = self._recipe(first), _rows(first)
+            if recipe is None or recipe.has_bags:
+                return None
+            slots = self.together(size)
+            alike = [batch for batch in batches[len(made) : len(made) + slots] if _rows(batch) == size]
+            sent = self._sent(recipe, alike, {}, slots)
+            if sent is None:
+                return None
+            made += sent
+        return made
+
+    def look(self, blocks: Sequence[Block]) -> Batch | Looked:
+        """Count the ids, where there is a recipe for the batch."""
+        recipe = self._recipe(blocks)
+        loose = None if recipe is None else recipe.loose(blocks)
+        return concatenate(blocks).to_batch() if recipe is None or loose is None else Looked(recipe, blocks, loose)
+
+    def _sent(
+        self, recipe: Recipe, batches: Sequence[Sequence[Block]], room: Mapping[str, int], slots: int = 1
+    ) -> list[Prepared] | None:
+        """Return batches that were sent together, by a recipe; None: the reference must look at one of them."""
+        for batch in batches:
+            if not self.unvarying.is_content:
+                with self._lock:
+                    if not self.unvarying.is_content:  # another thread may have seen enough by now
+                        self.unvarying.add(concatenate(batch).to_batch())
+        with self.stages.timed(PACK):
+            buffer, layout = recipe.fill(batches, room, slots), recipe.filled(room).layout
+            if buffer is None:
+                return None
+            counted: list[Counted | None] = [None] * len(batches)
+            if self._traffic is not None:
+                counted = [self._traffic.sample(layout.views(own).packed) for own in buffer[: len(batches)]]
+        with self.stages.timed(COPY):
+            whole = buffer if slots > 1 else buffer[0]
+            sent: Any = whole if self._waits else jax.device_put(whole)
+        numbers = self._numbers(slots) if slots > 1 else [None]
+        return [
+            Prepared(Feed(sent, layout, recipe.rows, slot), {}, self.sizes.learned, own)
+            for own, slot in zip(counted, numbers, strict=False)
+        ]
+
+    @functools.cache  # noqa: B019  as long as the preparer
+    def _numbers(self, count: int) -> list[jax.Array]:
+        """Return 0, 1, ... as scalars on the device."""
+        return [jax.device_put(np.int32(number)) for number in range(count)]
+
+    def _recipe(self, blocks: Sequence[Block]) -> Recipe | None:
+        if self._rows_of is not None or self._classes or self._keys or self._alike:
+            return None
+        if self._host is not None and not self._waits:
+            return None
+        layout, rows = blocks[0].layout, _rows(blocks)
+        key = id(layout), rows
+        if key not in self._recipes:
+            made = recipe(self, blocks[0], rows)
+            if self._host is not None and made is not None and made.has_bags:
+                made = None
+            self._recipes[key] = made, layout  # which keeps its id
+        return self._recipes[key][0]
+
+    def measure(self, looked: Batch | Looked) -> Measured | Fitted:
+        """Find the room for the ids, which depends on the order of batches."""
+        if isinstance(looked, Looked):
+            return Fitted(looked.recipe, looked.blocks, self.sizes.fit(looked.loose), self.sizes.learned)
+        routed = self.route(looked)
+        return self.fit(routed, routed.ids.loose)
+
+    def route(self, batch: Batch) -> Measured:
+        """Count the ids of this process's examples: the part of `measure` that waits for no other process."""
+        with self._lock:
+            self.unvarying.add(batch)
+        check_same_lengths(self._alike, batch)
+        ids: dict[str, Any] = batch.ids
+        if batch.negatives is not None:  # the features of items hold the chosen items, then the drawn ones
+            ids = {**ids, **{name: join([ids[name], drawn]) for name, drawn in batch.negatives.ids.items()}}
+        split = None
+        if (shards := self.embedder.shards) is not None:
+            ids, rows = filled(ids, shards.count)
+            ids = own_share(shards, ids)
+            split = Split(tuple((lookup, rows[name]) for lookup, name in self._assembly.ids_of.items() if name in rows))
+        lookups, new = self._assembly.lookups(ids), dict[str, NewRows]()
+        if self._rows_of is not None:
+            lookups, new = self._rows_of(lookups)
+        return Measured(batch, self.embedder.measure(lookups), {}, self.sizes.learned, new, _sequences(batch), split)
+
+    def fit(self, routed: Measured, needs: Mapping[str, int]) -> Measured:
+        """Give a batch of `route` the room that ``needs``, which all processes agree on, make it have."""
+        elements = {room_name(name): len(held.values) for name, held in routed.sequences.items()}
+        room = self.sizes.fit({**needs, **elements})
+        return routed._replace(room=room, learned=self.sizes.learned)
+
+    def finish(self, measured: Measured | Fitted) -> Prepared:
+        """Return the batch, ready for a step. Copies are started, not waited for."""
+        if isinstance(measured, Fitted):
+            sent = self._sent(measured.recipe, [measured.blocks], measured.room)
+            if sent is not None:
+                return sent[0]._replace(learned=measured.learned)
+            # Something is wrong with the batch, which the long way explains.
+            again = self.route(concatenate(measured.blocks).to_batch())
+            measured = self.fit(again, again.ids.loose)
+        batch = measured.batch
+        with self.stages.timed(PACK):
+            columns: dict[str, Any] = {name: _numbered(batch.keys[name]) for name in self._keys & batch.keys.keys()}
+            columns |= batch.weights
+            columns |= {name: _classes(name, x) if name in self._classes else x for name, x in batch.labels.items()}
+            numbers: dict[str, Any] = dict(batch.numbers)
+            if batch.negatives is not None:
+                numbers |= {name: join([numbers[name], drawn]) for name, drawn in batch.negatives.numbers.items()}
+                columns |= self._item_ids(batch, batch.negatives)
+            arena = Arena(self._words)
+            packed = measured.ids.pack(measured.room, arena.empty)
+            routed = measured.ids if isinstance(measured.ids, RoutedBatch) else packed
+            counted = None if self._traffic is None else self._traffic.sample(routed)
+            rows = {}
+            if self._host is not None:
+                packed = dataclasses.replace(packed, planned=True)  # rows are on the device before anything looks
+                if not self._waits:
+                    held = {name: np.asarray(packed.lookups[name].ids) for name in self._host.stacks}
+                    rows = {name: self._host.read(name, ids) for name, ids in held.items()}
+        with self.stages.timed(COPY):
+            sequences = {
+                name: _with_room(held, measured.room[room_name(name)]) for name, held in measured.sequences.items()
+            }
+            if self._waits:
+                buffer, layout = arena.join(Parts(packed, numbers, columns, sequences))
+                feed = Feed(buffer, layout, len(batch))
+            elif measured.split is None:
+                feed = Feed.of(arena, Parts(packed, numbers, columns, sequences), len(batch))
+                self._words = max(self._words, len(feed.buffer))
+            else:
+                numbers, columns = placed(self.embedder, jax.tree.map(words, (numbers, columns)))
+                sequences = self.embedder.on_its_devices(sequences)
+                feed = Feed(Parts(packed, numbers, columns, sequences), measured.split, len(batch))
+            new: dict[str, NewRows] = measured.new if self._waits else jax.device_put(measured.new)
+        restarted: Any = {table: of_table.rows for table, of_table in measured.new.items()}
+        return Prepared(feed, batch.keys, measured.learned, counted, new, restarted, rows)
+
+    def send(self, prepared: Prepared, new: dict[str, NewRows]) -> Prepared:
+        """Start the copy of a batch that stayed on the host, with its fresh rows."""
+        feed = prepared.feed
+        sent = Feed(jax.device_put(feed.buffer), feed.layout, feed.size)
+        return prepared._replace(feed=sent, new=jax.device_put(new))
+
+    def _item_ids(self, batch: Batch, drawn: Batch) -> dict[str, npt.NDArray[np.int32]]:
+        if batch.takes_part is not None:
+            return {TAKES_PART: batch.takes_part.astype(np.int32)}
+        chosen = batch.keys[self._assembly.item_id or ""]
+        numbers = _numbered(np.concatenate([chosen, drawn.keys[ID]]))
+        return {POSITIVE_IDS: numbers[: len(chosen)], NEGATIVE_IDS: numbers[len(chosen) :]}
+
+
+def _numbered(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+    """Return the keys of one batch as 0, 1, ...: devices have 32 bits, and only equality within the batch matters."""
+    return np.unique(keys, return_inverse=True)[1].astype(np.int32)
+
+
+def _rows(blocks: Sequence[Block]) -> int:
+    return sum(map(len, blocks))
+
+
+def _sequences(batch: Batch) -> dict[str, Ragged]:
+    """Return the numbers in order, of the examples and then of the items drawn."""
+    drawn = {} if batch.negatives is None else batch.negatives.sequences
+    return {name: join([own, drawn[name]]) if name in drawn else own for name, own in batch.sequences.items()}
+
+
+def _with_room(given: Ragged, size: int) -> Jagged:
+    values = np.zeros((size, given.values.shape[1]), np.float32)
+    values[: len(given.values)] = given.values
+    return Jagged(values, given.offsets.astype(np.int32))  # type: ignore[arg-type]
+
+
+def _classes(name: str, labels: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]:
+    whole = labels.astype(np.int32)
+    if (whole != labels).any():
+        wrong = labels[whole != labels][0]
+        raise DataError(f"the loss needs integers as labels, got {wrong:g}", column=name)
+    return whole
