@@ -64,7 +64,8 @@ def test_the_protocol_of_matching(folder, tmp_path):
 
 
 @pytest.mark.slow
-def test_models_learn_and_the_table_has_their_figures(folder, capsys):
+def test_models_learn_and_the_table_has_their_figures(folder, capsys, monkeypatch):
+    monkeypatch.setattr(quality, "RATINGS_1M", USERS * 40)
     made = quality.main([str(folder), "--models", "deepfm,dssm", "--epochs", "40"])
     figures = {
         row.split(" | ")[0].strip("| "): row.split(" | ")[1:3] for row in made.splitlines() if row.startswith("|")
