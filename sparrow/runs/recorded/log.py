@@ -15,6 +15,7 @@ from typing import Any, Final, TextIO
 
 from sparrow.files import drop_output
 from sparrow.runs.recorded.appending import Appended
+from sparrow.runs.recorded.notebook import NotebookBar, is_notebook
 from sparrow.runs.recorded.tensorboard import EventFile, event_file_name
 from sparrow.runs.saved.written import WrittenFiles
 
@@ -25,8 +26,8 @@ TENSORBOARD: Final = "tensorboard"
 class Log:
     """The log of a run. A context manager: leaving it closes files and the progress bar.
 
-    With a model folder: ``metrics.jsonl`` holds everything, ``tensorboard/`` the curves. On a terminal there is a
-    progress bar; elsewhere a line per report. A run continues when its output is closed.
+    With a model folder: ``metrics.jsonl`` holds everything, ``tensorboard/`` the curves. On a terminal and in a
+    notebook there is a progress bar; elsewhere a line per report. A run continues when its output is closed.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Log:
             if last is not None:
                 self._keep("train", done, last)
         self._stream, self._is_read = stream, True
-        self._bar = _Bar(total, done) if stream is None and sys.stdout is not None and sys.stdout.isatty() else None
+        self._bar = _bar(total, done) if stream is None and sys.stdout is not None else None
         self._total = total
 
     def __enter__(self) -> Log:
@@ -194,6 +195,13 @@ def _is_short(name: str) -> bool:
 
 def _short(name: str) -> str:
     return RATES.get(name, name)
+
+
+def _bar(total: int | None, done: int) -> _Bar | NotebookBar | None:
+    """Return the progress bar of a terminal or a notebook; None elsewhere."""
+    if sys.stdout.isatty():
+        return _Bar(total, done)
+    return NotebookBar(total, done) if is_notebook() else None
 
 
 class _Bar:
