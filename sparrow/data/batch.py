@@ -85,8 +85,22 @@ def cut(values: Values, start: int, stop: int) -> Values:
     return Ragged(values.values[a:b], values.offsets[start : stop + 1] - a, weights)
 
 
+def _as_bags(ids: npt.NDArray[Any]) -> Ragged:
+    """Return single ids as bags of one; a missing one, -1, is an empty bag."""
+    there = ids >= 0
+    offsets = np.zeros(len(ids) + 1, np.int64)
+    np.cumsum(there, out=offsets[1:])
+    return Ragged(ids[there], offsets)
+
+
 def join(parts: Sequence[Values]) -> Values:
-    """Return all rows of some columns, one after the other."""
+    """Return all rows of some columns, one after the other; single ids join bags as bags of one.
+
+    >>> join([np.array([7]), Ragged(np.array([1, 2]), np.array([0, 2, 2]))]).to_lists()
+    [[7], [1, 2], []]
+    """
+    if any(isinstance(part, Ragged) for part in parts):
+        parts = [part if isinstance(part, Ragged) else _as_bags(part) for part in parts]
     if not isinstance(parts[0], Ragged):
         return np.concatenate(parts)
     ends = np.cumsum([0, *(part.offsets[-1] for part in parts)])
