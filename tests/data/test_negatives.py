@@ -104,7 +104,7 @@ def test_negatives_of_a_pipeline_come_again_at_a_position():
         (
             ITEMS,
             {"like": {"tags": pa.list_(pa.int64())}},
-            "column 'tags': holds string, the examples list<item: int64>",
+            "column 'tags': cannot be read as lists of int64, which the examples hold",
         ),
         (ITEMS, {"like": {"price": pa.list_(pa.float64())}}, "column 'price': holds double, the examples list"),
         ({name: values[:0] for name, values in ITEMS.items()}, {}, "there are no items"),
@@ -121,3 +121,11 @@ def test_items_in_a_file(tmp_path):
     pq.write_table(pa.table(ITEMS), tmp_path / "items.parquet")
     read = NegativeSampler(Parquet(str(tmp_path / "items.parquet")), FEATURES, id_column="item", count=9).draw(1)
     np.testing.assert_array_equal(read.ids["item"], sampler(count=9).draw(1).ids["item"])
+
+
+def test_strings_of_items_are_lists_where_the_examples_have_lists():
+    items = Tables({"item": [1, 2], "tags": ["3|4", None]})
+    tags = IdFeature("tags", num_buckets=10, embedding_dim=4, separator="|", pooling="sum")
+    like = {"tags": pa.list_(pa.int64()), "item": pa.int64()}
+    sampler = NegativeSampler(items, [tags], id_column="item", count=8, like=like)
+    assert {tuple(row) for row in sampler.draw(batch=0).ids["tags"].to_lists()} == {(3, 4), ()}

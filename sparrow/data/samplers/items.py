@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sparrow.data.batch import Batch
 from sparrow.data.block import concatenate
@@ -78,16 +79,29 @@ def read_all(
     if not reader.num_chunks:
         raise DataError("there are no items", where)
     converter.check(reader)
-    chunks = range(reader.num_chunks)
-    parts = [converter.convert(alike(reader.read(chunk, bad_rows), like or {}), bad_rows)[0] for chunk in chunks]
+    found = [
+        (column, getattr(feature, "separator", None)) for feature in converter.features for column in feature.columns
+    ]
+    separators = {column: separator for column, separator in found if separator is not None}
+    parts = [
+        converter.convert(alike(reader.read(chunk, bad_rows), like or {}, separators), bad_rows)[0]
+        for chunk in range(reader.num_chunks)
+    ]
     return concatenate(parts).to_batch(), where, reader.fingerprint
 
 
-def alike(rows: Rows, like: Mapping[str, Any]) -> Rows:
-    """Return the rows with strings and numbers where the examples have them."""
+def alike(rows: Rows, like: Mapping[str, Any], separators: Mapping[str, str]) -> Rows:
+    """Return the rows with strings and numbers where the examples have them.
+
+    Where the examples have lists, strings of items are cut at the separator of their column.
+    """
     table = rows.table
     for place, field in enumerate(table.schema):
         wanted = like.get(field.name)
+        if wanted is not None and is_list(wanted) and is_text(field.type) and field.name in separators:
+            column = flattened(table[place], separators[field.name], element_type(wanted), rows, field.name)
+            table = table.set_column(place, field.name, column)
+            continue
         is_same = wanted is None or is_text(element_type(wanted)) == is_text(element_type(field.type))
         if wanted is not None and (is_list(wanted) != is_list(field.type) or (is_list(wanted) and not is_same)):
             raise DataError(f"holds {field.type}, the examples {wanted}; make them alike", rows.file, column=field.name)
@@ -102,3 +116,12 @@ def alike(rows: Rows, like: Mapping[str, Any]) -> Rows:
             raise DataError(why, rows.file, column=field.name) from None
         table = table.set_column(place, field.name, column)
     return Rows(table, rows.file, rows.place, rows.skipped)
+
+
+def flattened(column: Any, separator: str, kind: Any, rows: Rows, name: str) -> Any:
+    """Return a column of separated strings as lists of the examples' type."""
+    try:
+        return pc.split_pattern(pc.if_else(pc.equal(column, ""), None, column), separator).cast(pa.list_(kind))
+    except pa.ArrowInvalid as error:
+        why = f"cannot be read as lists of {kind}, which the examples hold: {error}"
+        raise DataError(why, rows.file, column=name) from None
