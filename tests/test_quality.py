@@ -5,6 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks import quality, quality_data
+from sparrow.data import ClickLog, write_criteo
 
 USERS, MOVIES, KINDS = 60, 240, 4
 
@@ -83,3 +84,13 @@ def test_wrong_arguments(arguments, message, tmp_path, capsys):
     with pytest.raises(SystemExit):
         quality.main([str(tmp_path), *arguments])
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["train.txt", "dac_sample.txt"])
+def test_criteo(name, tmp_path):
+    write_criteo(ClickLog(impressions=2000, fields=26, counts=13), tmp_path / name)
+    made = quality.main([str(tmp_path), "--models", "dcn_v2,dssm", "--epochs", "1"])
+    assert "| dcn_v2 |" in made
+    assert "dssm" not in made  # no users and items
+    assert "published" not in made
