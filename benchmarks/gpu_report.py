@@ -134,15 +134,22 @@ def steps(results: list[dict[str, Any]]) -> list[str]:
 
 def mesh(found: dict[str, Any]) -> list[str]:
     """Return the section about meshes."""
-    lines = ["", "## On a mesh", "", "DLRM's step, ms: a mesh of one GPU against none.", ""]
+    lines = [
+        "",
+        "## On a mesh",
+        "",
+        "DLRM's step compiled for a described topology of GPUs in one host; its collectives.",
+    ]
+    names = list(found["programs"][0])
+    lines += ["", *table(names, [[str(r[name]) for name in names] for r in found["programs"]])]
     rows = []
-    for r in found["mesh of one"]:
+    for r in found.get("mesh of one", []):
         without, on_mesh = r["ms"]["no mesh"], r["ms"]["mesh of one"]
         rows.append([str(r["batch"]), f"{without:.3f}", f"{on_mesh:.3f}", f"{100 * (on_mesh / without - 1):+.1f} %"])
-    lines += table(["batch", "no mesh", "mesh of one", ""], rows)
-    lines += ["", "The same step compiled for a described topology of GPUs in one host; its collectives, by kind.", ""]
-    names = list(found["programs"][0])
-    return lines + table(names, [[str(r[name]) for name in names] for r in found["programs"]])
+    if rows:
+        lines += ["", "The step on a mesh of one GPU against none, ms.", ""]
+        lines += table(["batch", "no mesh", "mesh of one", ""], rows)
+    return lines
 
 
 def table(head: list[str], rows: list[list[str]]) -> list[str]:
