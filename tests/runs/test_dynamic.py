@@ -127,6 +127,29 @@ def test_equals_a_vocabulary_made_beforehand():
     assert results[0]["auc"] > 0.6
 
 
+def test_a_table_of_a_config_may_have_the_vocabulary():
+    """As if each feature had it."""
+    clicks = {"name": "clicks", "impressions": 512, "fields": 3, "ids": IDS}
+    plain = [{"kind": "id", "name": name, "embedding_dim": 4, "table": "shared"} for name in NAMES]
+    words = {"rows": 300, "admit": 2}
+    given = {"train": clicks, "features": [{**feature, "dynamic": words} for feature in plain]}
+    model = {
+        "architecture": {"name": "deepfm", "deep": {"hidden_units": [8]}},
+        "groups": {"wide": NAMES, "deep": NAMES},
+    }
+    tables = [{"tables": ["shared"], "dynamic": words, "dtype": "bfloat16"}, {"tables": ["shared_wide"]}]
+    config = case(data={**given, "features": plain}, model={**model, "tables": tables})
+    assert config == case(
+        data=given, model={**model, "tables": [{"tables": ["shared"], "dtype": "bfloat16"}, tables[1]]}
+    )
+    with pytest.raises(
+        ConfigError, match=r"model.tables\[0\].dynamic: the feature 'id_0' of this table has dynamic of"
+    ):
+        case(data=given, model={**model, "tables": tables})
+    with pytest.raises(ConfigError, match="no id or sequence feature reads one of these tables"):
+        case(data=given, model={**model, "tables": [{"tables": ["other"], "dynamic": words}]})
+
+
 def test_a_step_beyond_capacity_ends_the_run_in_one_line(tmp_path):
     with pytest.raises(DataError, match="table 'id_0_wide': one step needs more rows for its ids than the 19"):
         runs.train(growing("train.steps=4", "data.features[0].dynamic.admit=1", rows=20), stream=io.StringIO())

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from sparrow.config.loading.overrides import override, parse_override
 from sparrow.config.loading.plain import plain
+from sparrow.config.loading.table_vocabularies import with_table_vocabularies
 from sparrow.config.sections.config import Config
 from sparrow.config.torcheasyrec import from_override, is_edit, read_config
 from sparrow.errors import ConfigError, Problem, shown
@@ -102,7 +103,7 @@ def from_mapping(
         for text in overrides:
             overridden.append(parse_override(text)[0])
             fields = override(fields, text)
-        return Config(**freeze(fields))
+        return Config(**freeze(with_table_vocabularies(fields)))
     except ConfigError as error:
         known = lines or {}
         raise ConfigError([_located(problem, known, overridden) for problem in error.problems], source) from None

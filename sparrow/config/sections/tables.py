@@ -10,7 +10,7 @@ from pydantic import model_validator
 from sparrow import dense
 from sparrow.config.loading.records import InitializerRecord
 from sparrow.config.loading.section import Section
-from sparrow.config.sections.train import Name, Names
+from sparrow.config.sections.train import Count, Name, Names
 from sparrow.embedding import HostMemory
 from sparrow.errors import ConfigError, Problem
 
@@ -35,6 +35,23 @@ class HostMemoryOptions(Section):
         return HostMemory(cache=self.cache, path=self.path)
 
 
+class DynamicOptions(Section):
+    """Rows for raw ids while they are in use: the fields of ``dynamic`` of a feature."""
+
+    rows: Count
+    """The rows of the table; row 0 is that of unknown ids where they share one."""
+    admit: int | float = 1
+    """Times that an id must be seen before it gets a row, or, below 1, its chance in each step."""
+    evict: Literal["lru", "lfu", "none"] = "lru"
+    """The id whose row a new id gets when all are taken: one not used for long, one used seldom, or none."""
+    expire_steps: Count | None = None
+    """Steps without use after which an id loses its row. Default: never."""
+    unknown: Literal["row", "zeros"] = "row"
+    """The values of ids without a row: one shared row, which is trained, or zeros."""
+    waiting: Count | None = None
+    """The most ids that are counted while they wait for a row. Default: as many as there are rows."""
+
+
 class TableOptions(Section):
     """How some tables are kept, and what they start from."""
 
@@ -50,18 +67,22 @@ class TableOptions(Section):
     """The lower limit that updated rows are clamped to."""
     max_value: float | None = None
     """The upper limit."""
+    dynamic: DynamicOptions | None = None
+    """The vocabulary of every feature that reads these tables, instead of ``dynamic`` on each of them; in files."""
     memory: HostMemoryOptions | None = None
     """Host memory for tables that are larger than the device's. Default: all rows are on the device."""
 
     @model_validator(mode="after")
     def _check(self) -> TableOptions:
+        if self.dynamic is not None:
+            raise ValueError("dynamic on a table works in config files; from Python, give it to the features")
         if self.min_value is not None and self.max_value is not None and self.min_value > self.max_value:
             raise ValueError(f"min_value {self.min_value:g} is above max_value {self.max_value:g}")
         return self
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of `sparrow.TableSpec` that it sets."""
-        held = {name: getattr(self, name) for name in type(self).model_fields if name != "tables"}
+        held = {name: getattr(self, name) for name in type(self).model_fields if name not in ("tables", "dynamic")}
         return held | {"memory": None if self.memory is None else self.memory.record()}
 
 
