@@ -96,7 +96,8 @@ class StateCheckpoints:
                 raise CheckpointError(f"the checkpoint has no {key}")
             check_shape(key, saved.tables[key].shape, held.shape)
         others = self._embedder.on_its_devices(unnamed(others, saved.arrays()))
-        return _joined(others, placed(self._embedder, embedding, list(rows), saved.rows))
+        restored: T = _joined(others, placed(self._embedder, embedding, list(rows), saved.rows))
+        return restored
 
 
 def _is_embedding(node: Any) -> bool:
