@@ -26,12 +26,12 @@ from tests.runs.groups import command, content, same, train, written
 from tests.runs.test_processes import children
 
 LIMIT = 30.0
-STEPS = 800
+STEPS = 4000
 OVERRIDES = (
     f"train.steps={STEPS}",
-    "train.log_every_steps=100",
-    "train.checkpoint={every_steps: 10}",
-    "evaluate.every_steps=100",
+    "train.log_every_steps=400",
+    "train.checkpoint={every_steps: 25}",
+    "evaluate.every_steps=400",
     "train.mesh.data=2",
 )
 

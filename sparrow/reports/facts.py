@@ -105,6 +105,7 @@ def environment_facts(run: RecordedRun) -> dict[str, str]:
         at = ", ".join(f"{session.get('step', 0):,}" for session in sessions[1:])
         facts["went on"] = f"{'once' if len(sessions) == 2 else f'{len(sessions) - 1} times'}, from step {at}"
     facts |= {str(name): str(value) for name, value in held.get("machine", {}).items()}
+    facts |= {f"exchange of {stack}": str(text) for stack, text in held.get("exchange", {}).items()}
     facts |= {str(name): str(value) for name, value in held.get("versions", {}).items()}
     return facts
 

@@ -32,7 +32,9 @@ def folder(tmp_path_factory):
 def test_two_processes_give_the_bits_of_one(folder):
     for step in (2, 4, 6):
         assert same(content(folder / "two", step), content(folder / "one", step)), step
-    assert (folder / "two" / "report.html").is_file()
+    report = (folder / "two" / "report.html").read_text()
+    assert "exchange of id_0" in report
+    assert "sent by a device in a step" in report
     assert len((folder / "two" / "metrics.jsonl").read_text().splitlines()) == 4
 
 

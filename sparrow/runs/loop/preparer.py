@@ -40,6 +40,7 @@ from sparrow.embedding import (
     room_name,
 )
 from sparrow.embedding import Measured as MeasuredIds
+from sparrow.reports import size
 from sparrow.runs.loop.feed import Feed, Parts
 from sparrow.runs.loop.on_mesh import Split, filled, own_share, placed
 from sparrow.runs.loop.recipe import Recipe, recipe
@@ -155,6 +156,7 @@ class Preparer(Prepare[Prepared]):
         self.stages = Stages()
         self._words = 0  # the most that a batch needed
         self._lock = threading.Lock()
+        self._exchanged: tuple[RoutedBatch, dict[str, int]] | None = None  # the last batch on a mesh
         self._recipes: dict[tuple[int, int], tuple[Recipe | None, Any]] = {}
         losses = [(task, loss) for task in tasks.values() for loss in task.losses]
         self._keys = {column for _, loss in losses for column in loss.key_columns}
@@ -283,6 +285,8 @@ class Preparer(Prepare[Prepared]):
             arena = Arena(self._words)
             packed = measured.ids.pack(measured.room, arena.empty)
             routed = measured.ids if isinstance(measured.ids, RoutedBatch) else packed
+            if isinstance(measured.ids, RoutedBatch):
+                self._exchanged = measured.ids, measured.room
             counted = None if self._traffic is None else self._traffic.sample(routed)
             rows = {}
             if self._host is not None:
@@ -313,6 +317,16 @@ class Preparer(Prepare[Prepared]):
         feed = prepared.feed
         sent = Feed(jax.device_put(feed.buffer), feed.layout, feed.size)
         return prepared._replace(feed=sent, new=jax.device_put(new))
+
+    def exchange(self) -> dict[str, str]:
+        """Return the traffic of the last batch on a mesh, in words, by stack; of this process's devices."""
+        if self._exchanged is None:
+            return {}
+        return {
+            stack: f"{one.exchange}, {size(one.sent)} sent by a device in a step, room for {one.room:,} vectors of a "
+            f"pair, the fullest pair has {one.fullest:.2f} times the mean, {one.padding:.0%} is padding"
+            for stack, one in self.embedder.sharded.traffic(*self._exchanged).items()
+        }
 
     def _item_ids(self, batch: Batch, drawn: Batch) -> dict[str, npt.NDArray[np.int32]]:
         if batch.takes_part is not None:

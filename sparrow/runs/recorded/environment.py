@@ -6,11 +6,14 @@ import json
 import os
 import platform
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jax
 
+from sparrow import processes
 from sparrow.embedding import Embedder
 from sparrow.reports import ENVIRONMENT, write_json
 from sparrow.versions import versions
@@ -30,8 +33,10 @@ class Environment:
         }
         write_json(self._path, self._held)
 
-    def end(self, how: str) -> None:
-        """End the session: "finished", "stopped early", "interrupted"."""
+    def end(self, how: str, exchange: Mapping[str, str] = MappingProxyType({})) -> None:
+        """End the session: "finished", "stopped early", "interrupted"; with the traffic of a mesh, in words."""
+        if exchange:
+            self._held["exchange"] = dict(exchange)
         self._held["sessions"][-1]["ended"] = how
         write_json(self._path, self._held)
 
@@ -45,6 +50,7 @@ def machine(embedder: Embedder) -> dict[str, str]:
         "host": platform.node(),
         "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
         "processor": f"{_processor()}, {os.cpu_count()} cores",
+        "processes": str(processes.count()),
         "devices": f"{len(devices)} x {', '.join(kinds)} ({jax.default_backend()})",
         "kernels": ", ".join(backends),
     }

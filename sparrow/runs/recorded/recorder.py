@@ -76,7 +76,7 @@ class Recorder:
 
     def _end(self, folder: Path, environment: Environment | None, how: str) -> None:
         if environment is not None:
-            self._tried(lambda: environment.end(how))
+            self._tried(lambda: environment.end(how, self.prepare.exchange()))
         self._write_traffic(folder)
         metrics = folder / METRICS
         if metrics.is_file() and metrics.stat().st_size:
