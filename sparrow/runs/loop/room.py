@@ -34,7 +34,10 @@ def refuse_large_tables(embedder: Embedder, dense: int = 0) -> None:
         arrays = [state.tables[stack.name], *state.slots[stack.name].values()]
         row = sum(math.prod(array.shape[1:]) * array.dtype.itemsize for array in arrays)
         sizes |= {table.name: table.vocabulary_size * row for table in stack.tables}
-    devices = 1 if embedder.shards is None else embedder.shards.count
+    shards = embedder.shards
+    devices = 1 if shards is None else len(shards.local)
+    if shards is not None:  # the share of this process
+        sizes = {name: held * devices // shards.count for name, held in sizes.items()}
     _refuse("data.features", "tables with their slots", sizes, dense, devices)
 
 
