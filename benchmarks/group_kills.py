@@ -3,8 +3,9 @@
     python benchmarks/group_kills.py --kills 20 --seed 1
 
 Each round starts 2 processes with ``--resume``, waits a random time, and sends SIGKILL to one of them, in any phase:
-while they import, join, compile, train, save or evaluate. The supervisor must end within 30 seconds. At the end the run
-is completed, and its last checkpoint is compared with that of a run that nobody killed.
+while they import, join, compile, train, save or evaluate; half of the kills come after a checkpoint. The supervisor must
+end within 30 seconds. At the end the run is completed, and its last checkpoint is compared with that of a run that
+nobody killed.
 """
 
 from __future__ import annotations
@@ -40,7 +41,13 @@ def kill_once(folder: pathlib.Path, config: pathlib.Path, rng: random.Random, lo
     """Start the run, kill one process at a random moment; return the phase, and the seconds until all had ended."""
     given, held = command("train", config, "--model-dir", folder, "--resume", processes=2)
     process = subprocess.Popen(given, env=held, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    end = time.monotonic() + rng.uniform(0.5, longest)
+    before = saved_steps(folder / "checkpoints")[:1]
+    if rng.random() < 0.5:  # while it trains, saves and evaluates
+        while process.poll() is None and saved_steps(folder / "checkpoints")[:1] == before:
+            time.sleep(0.02)
+        end = time.monotonic() + rng.uniform(0.0, 2.0)
+    else:  # at any moment from the start
+        end = time.monotonic() + rng.uniform(0.5, longest)
     while time.monotonic() < end and process.poll() is None:
         time.sleep(0.02)
     group = children(process)
@@ -58,7 +65,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--longest", type=float, default=60.0, help="seconds from the start to a kill, at most")
+    parser.add_argument("--longest", type=float, default=20.0, help="seconds from the start to a kill, at most")
     options = parser.parse_args()
     rng = random.Random(options.seed)
     with tempfile.TemporaryDirectory() as temporary:
