@@ -3,7 +3,7 @@
     python benchmarks/group_kills.py --kills 20 --seed 1
 
 Each round starts 2 processes with ``--resume``, waits a random time, and sends SIGKILL to one of them, in any phase:
-while they import, join, compile, train, save or evaluate; half of the kills come after a checkpoint. The supervisor must
+while they import, join, compile, train, save or evaluate; half of the kills come after a checkpoint. All must
 end within 30 seconds. At the end the run is completed, and its last checkpoint is compared with that of a run that
 nobody killed.
 """
