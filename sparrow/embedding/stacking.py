@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from sparrow.embedding.specs import MAX_ROWS, TableSpec
 from sparrow.kernels import GOLDEN, LIMITS, RowStep, StepScalars, mix
-from sparrow.rules import PER_ROW, SGD
+from sparrow.rules import PER_ROW, SGD, Rule
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,7 +136,7 @@ def row_step(table: TableSpec) -> RowStep:
     step = RowStep(
         rule=rule.without_numbers(),
         slots=tuple((name, slot.layout) for name, slot in rule.slots.items()),
-        scalars=(*rule.hyper(jnp.zeros((), jnp.int32)), *limits),
+        scalars=(*_hyper_names(rule), *limits),
         dim=table.embedding_dim,
         dtype=table.dtype,
         limits=table.has_limits,
@@ -146,6 +146,19 @@ def row_step(table: TableSpec) -> RowStep:
     return step
 
 
+def _hyper_names(rule: Rule) -> tuple[str, ...]:
+    """Return the names of a rule's numbers, in their order. Schedules are traced: computing them would compile them."""
+    names: list[str] = []
+
+    def trace(step: jax.Array) -> tuple[()]:
+        names.extend(rule.hyper(step))
+        return ()
+
+    jax.eval_shape(trace, jax.ShapeDtypeStruct((), jnp.int32))  # type: ignore[no-untyped-call]
+    return tuple(names)
+
+
+@functools.lru_cache(maxsize=1024)  # most tables have the rule of another
 def check_rule(step: RowStep) -> None:
     """Raise where a rule's update does not return what its slots promise."""
     rule = step.rule

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rich.box import SIMPLE
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -10,6 +12,7 @@ from rich.text import Text
 
 from sparrow.plan.caches import Caches
 from sparrow.plan.planning import Plan
+from sparrow.plan.sizes import TableSize
 from sparrow.reports import duration, size
 
 
@@ -32,11 +35,18 @@ def show(plan: Plan, console: Console | None = None) -> None:
 
 def _tables(plan: Plan) -> Table:
     table = new_table("Tables", "table", "shape", "rule and slots", "values", "slots", "total")
+    alike: dict[Any, list[TableSize]] = {}
     for one in plan.tables:
+        alike.setdefault((one.rows, one.dim, one.dtype, one.rule, tuple(one.slots.items())), []).append(one)
+    for one, *others in alike.values():
         rule = f"{one.rule} ({', '.join(one.slots)})" if one.slots else one.rule
         slots = sum(one.slots.values())
         shape = f"{one.rows:,} x {one.dim} {one.dtype}"
         table.add_row(one.name, shape, rule, size(one.values), size(slots), size(one.total))
+        if others:
+            names = f"  and {len(others)} more, to {others[-1].name}"
+            count = len(others)
+            table.add_row(names, "the same", "", *(size(count * x) for x in (one.values, slots, one.total)))
     if len(plan.tables) > 1:
         values, total = (sum(getattr(one, field) for one in plan.tables) for field in ("values", "total"))
         table.add_section()
