@@ -208,7 +208,7 @@ class Varying(victim.Chain):
 
     @property
     def overrides(self):
-        return (*self._overrides, f"model.tables[0].memory.cache={(0.1, 0.3, 150, 1.0)[self.kills % 4]}")
+        return (*self._overrides, f"model.tables[0].memory.cache={(0.1, 150)[self.kills % 2]}")
 
     @overrides.setter
     def overrides(self, given):
