@@ -74,7 +74,8 @@ class ExportedModel:
         """Return the predictions of each task: (rows,), or (rows, classes).
 
         Args:
-          rows: an Arrow table, columns by name, or a `sparrow.data.Batch`; any number of rows, or none.
+          rows: a frame of pandas or Polars, an Arrow table, columns by name, or a `sparrow.data.Batch`; any number of
+            rows, or none.
           batch_size: rows to compute at a time; by default, as in evaluation.
         """
         function = self.function(PREDICT)

@@ -44,9 +44,7 @@ class Reading:
         elif isinstance(rows, pa.Table | pa.RecordBatch):
             table = rows
         else:
-            raise TypeError(
-                f"rows must be an Arrow table, columns by name, or a sparrow.data.Batch, got {type(rows).__name__}"
-            )
+            table = Tables(rows).table  # a frame, or a TypeError
         if isinstance(table, pa.RecordBatch):
             table = pa.Table.from_batches([table])
         known = self._find(table.schema)

@@ -121,7 +121,7 @@ def test_rows_that_do_not_fit(whole):
         model.predict(table.drop_columns(["item"]))
     with pytest.raises(DataError, match=r"row 1, column 'user': id 77 is outside 0 to 49"):
         model.predict({**table.to_pydict(), "user": [1, 77, 2]})
-    with pytest.raises(TypeError, match="rows must be an Arrow table"):
+    with pytest.raises(TypeError, match="rows must be a frame of pandas or Polars, an Arrow table, or columns by name"):
         model.predict([1, 2])
     with pytest.raises(ValueError, match="batch_size must be"):
         model.predict(table, batch_size=0)

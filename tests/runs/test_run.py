@@ -181,6 +181,9 @@ def test_it_exports_and_saves_itself(run, tmp_path):
     run.export(tmp_path / "exported")
     served = sp.serving.load(tmp_path / "exported").predict(frame(20, 3))["click"]
     np.testing.assert_allclose(served, run.predict(frame(20, 3))["click"], atol=1e-6)
+    for made in (pd.DataFrame, pl.DataFrame):
+        of_frame = sp.serving.load(tmp_path / "exported").predict(made(frame(20, 3)))["click"]
+        np.testing.assert_array_equal(of_frame, served)
     copy = run.save(tmp_path / "copy")
     np.testing.assert_array_equal(copy.predict(frame(20, 3))["click"], run.predict(frame(20, 3))["click"])
     with pytest.raises(ValueError, match="exists; choose another folder"):
