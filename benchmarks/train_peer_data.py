@@ -19,8 +19,9 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 FIELDS, COUNTS = 26, 13
-BLOCK = 2**23  # bytes of text that are parsed at a time
+BLOCK = 2**25  # bytes of text that are parsed at a time: the lines of a large batch, at least
 NONE = np.zeros(0, np.int32)
+PASSES = 4  # over the files, so that batches that were made before the clock began do not decide
 
 
 def dataset(workload: str, path: str, rows: int, batch: int, by_feature: bool) -> Batches:
@@ -48,10 +49,10 @@ class Batches(IterableDataset):  # type: ignore[type-arg]
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, ...]]:
         pieces, worker, rng = self.pieces(), get_worker_info(), np.random.default_rng(0)
-        order = rng.permutation(len(pieces))
+        order = np.concatenate([rng.permutation(len(pieces)) for _ in range(PASSES)])
         for index in order if worker is None else order[worker.id :: worker.num_workers]:
             for batch in self.batches(self.table(pieces[index]), rng):
-                yield tuple(torch.from_numpy(np.ascontiguousarray(part)) for part in batch)
+                yield tuple(torch.from_numpy(np.require(part, requirements="CW")) for part in batch)
 
     def _ids(self, columns: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Return ids from (features, batch)."""

@@ -1,7 +1,7 @@
 """The DeepFM of benchmarks/train.py in PyTorch. Runs in an environment of its own and takes orders as JSON lines.
 
 ``{"make": {...}}``     builds the model for a workload's files; answers {"kind": what it is made of}
-``{"train": workers}``  one pass over the files with ``workers`` processes; answers {"examples_per_second": number}
+``{"train": workers}``  some passes over the files with ``workers`` processes; answers {"examples_per_second": number}
 
 PyTorch at its best for this model. On a GPU: FBGEMM's tables with row-wise Adagrad inside the backward pass (the wide
 part's weights are columns of the same tables), `torch.compile` for the dense part, bfloat16 by autocast, fused Adam,
@@ -107,10 +107,10 @@ class Peer:
         self.model: Any = kind(fields, rows, dim, batch, dense.cuda() if self.on_gpu else dense)
 
     def train(self, workers: int) -> float:
-        """Examples a second over one pass, without the first batches, which wait for the loader and the compiler."""
+        """Examples a second, after as many batches as may have been made while the model was compiled."""
         ahead: dict[str, Any] = {"prefetch_factor": 4} if workers else {}
         loader = DataLoader(self.data, batch_size=None, num_workers=workers, pin_memory=self.on_gpu, **ahead)
-        began, examples, left_out = 0.0, 0, max(workers, 1)
+        began, examples, left_out = 0.0, 0, 5 * workers or 1
         for index, batch in enumerate(loader):
             self.model.step(*batch)
             if index >= left_out:
@@ -119,6 +119,8 @@ class Peer:
                 self._wait()
                 began = time.perf_counter()
         self._wait()
+        if not began:
+            raise ValueError("too few batches: the clock never began")
         return examples / (time.perf_counter() - began)
 
     def _wait(self) -> None:

@@ -45,7 +45,7 @@ class Converter:
         single = [label.source_column for label in labels] + [*weights, *keys]
         self.columns: list[str] = list(dict.fromkeys([*(column for column, _ in users), *single]))
         self._users, self._single = users, single
-        self._layout: Layout | None = None  # of every block
+        self.layout: Layout | None = None  # of every block; None: not known yet
         self._compiled: Compiled | None = None
         self._kinds: dict[str, Any] | None = None  # the columns that they were made for
 
@@ -70,8 +70,8 @@ class Converter:
             if why := refuse_single("the column", first[column]):
                 raise DataError(why, first_file, column=column)
         if self._kinds != first:
-            self._layout, self._kinds = self._layout_of(first), first
-            self._compiled = None if self._layout is None else Compiled.of(self, self._layout, first)
+            self.layout, self._kinds = self._layout_of(first), first
+            self._compiled = None if self.layout is None else Compiled.of(self, self.layout, first)
 
     def _layout_of(self, kinds: Mapping[str, Any]) -> Layout | None:
         schema = pa.schema([(name, kinds[name]) for name in self.columns])
@@ -126,8 +126,8 @@ class Converter:
             piece = piece.take(np.flatnonzero(~problems.rows))
 
     def _block(self, batch: Batch) -> Block:
-        made = Block.of(batch, self._layout)
-        self._layout = self._layout or made.layout
+        made = Block.of(batch, self.layout)
+        self.layout = self.layout or made.layout
         return made
 
     def attempt(self, piece: Any) -> tuple[Batch, Problems]:

@@ -221,7 +221,9 @@ class Pipeline(Generic[T]):
     @property
     def _groups(self) -> tuple[int, int]:
         """The number of groups of batches that are made early, and the batches of one: a task makes a group."""
-        most = self.prepare.together(self.batch_size) if isinstance(self.prepare, Prepare) else 1
+        most, layout = 1, self._converter.layout
+        if isinstance(self.prepare, Prepare) and layout is not None:
+            most = self.prepare.together(self.batch_size, layout)
         if self.ahead is None:
             return self.threads + 2, most
         size = max(min(most, self.ahead), 1)
@@ -316,22 +318,29 @@ class Pipeline(Generic[T]):
 
     def _make(self, group: list[Cut], turns: Turns) -> Made[T]:
         """Make some batches. Called by any thread."""
-        prepare, made = self.prepare, list[T]()
+        prepare, begun, made = self.prepare, list[Callable[[], T]](), list[T]()
+        failure: BaseException | None = None
         try:
             if isinstance(prepare, Prepare) and self._negatives is None:
                 done = prepare.at_once([[piece.rows() for piece in cut.pieces] for cut in group])
                 if done is not None:
                     return Made(done)
             for cut in group:
-                made.append(self._make_one(cut, turns))
+                begun.append(self._begin(cut, turns))
         except BaseException as error:  # arrives after the batches before it
-            return Made(made, error)
-        finally:
+            failure = error
+        finally:  # other threads go on before the batches are finished
             for cut in group:
                 turns.leave(cut.number)
-        return Made(made)
+        try:
+            for finish in begun:
+                made.append(finish())
+        except BaseException as error:
+            failure = error
+        return Made(made, failure)
 
-    def _make_one(self, cut: Cut, turns: Turns) -> T:
+    def _begin(self, cut: Cut, turns: Turns) -> Callable[[], T]:
+        """Do the work on a batch that depends on earlier ones; return a function that finishes it."""
         prepare, blocks = self.prepare, [piece.rows() for piece in cut.pieces]
         if isinstance(prepare, Prepare) and self._negatives is None:
             looked = prepare.look(blocks)
@@ -340,10 +349,10 @@ class Pipeline(Generic[T]):
             if self._negatives is not None:
                 looked = self._negatives.add(looked, cut.number)
             if not isinstance(prepare, Prepare):
-                return cast("T", looked) if prepare is None else prepare(looked)
+                return lambda: cast("T", looked) if prepare is None else prepare(looked)
         measured = turns.take(cut.number, lambda: prepare.measure(looked))
         turns.leave(cut.number)
-        return prepare.finish(measured)
+        return lambda: prepare.finish(measured)
 
 
 @dataclasses.dataclass

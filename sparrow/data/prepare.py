@@ -10,6 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from sparrow.data.batch import Batch
 from sparrow.data.block import Block, concatenate
 from sparrow.data.crew import Dropped
+from sparrow.data.layout import Layout
 
 T = TypeVar("T")
 
@@ -24,8 +25,8 @@ class Made(NamedTuple, Generic[T]):
 class Prepare(abc.ABC, Generic[T]):
     """Preparation of batches. `measure` gets them one by one and in order; many threads call the rest at a time."""
 
-    def together(self, batch_size: int) -> int:
-        """Return the number of batches that are made in one task."""
+    def together(self, batch_size: int, layout: Layout) -> int:
+        """Return the number of batches, of rows of that layout, that are made in one task."""
         return 1
 
     def at_once(self, batches: Sequence[Sequence[Block]]) -> list[T] | None:

@@ -285,5 +285,5 @@ def test_without_a_compiler_numpy_is_used(monkeypatch):
     converter = Converter([IdFeature("c", num_buckets=9, embedding_dim=2)], [], [], [])
     converter.check(Tables({"c": [1, 2]}).open(["c"]))
     assert converter._compiled is None
-    assert converter._layout is not None
+    assert converter.layout is not None
     assert feed.shuffled(3, 1) is None

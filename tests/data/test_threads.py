@@ -170,7 +170,7 @@ class Grouped(Prepare):
 
     odd = None
 
-    def together(self, batch_size):
+    def together(self, batch_size, layout):
         return 3
 
     def at_once(self, batches):
@@ -215,6 +215,28 @@ def test_an_error_comes_after_the_batches_of_its_group():
     with pytest.raises(DataError, match="row 47"):
         collect(pipeline(source, batch_size=5, prepare=Grouped(), threads=4), found)
     assert found == list(range(45))
+
+
+def test_groups_are_finished_by_several_threads_at_a_time():
+    """A group lets the next one begin before its own batches are finished."""
+    at_work, most, lock = [0], [0], threading.Lock()
+
+    class Slow(Grouped):
+        def at_once(self, batches):
+            return None
+
+        def finish(self, measured):
+            with lock:
+                at_work[0] += 1
+                most[0] = max(most[0], at_work[0])
+            time.sleep(0.02)
+            with lock:
+                at_work[0] -= 1
+            return measured
+
+    made = pipeline(Tables(table(59), chunk_rows=7), batch_size=4, prepare=Slow(), threads=4)
+    assert [len(batch) for batch in made] == [4] * 14 + [3]
+    assert most[0] >= 3
 
 
 def test_a_parquet_file_by_many_threads(tmp_path):

@@ -19,6 +19,7 @@ from sparrow.data import (
     PACK,
     Batch,
     Block,
+    BlockLayout,
     DataError,
     Prepare,
     Stages,
@@ -162,9 +163,9 @@ class Preparer(Prepare[Prepared]):
         self._keys = {column for _, loss in losses for column in loss.key_columns}
         self._classes = {task.label for task, loss in losses if loss.label_kind == "class"}
 
-    def together(self, batch_size: int) -> int:
-        """Return the number of batches in one transfer; on a CPU, which uses the buffer itself, there is none."""
-        alone = self._waits or jax.default_backend() == "cpu"
+    def together(self, batch_size: int, layout: BlockLayout) -> int:
+        """Return the number of batches in one transfer: 1 where bags make them large, and on a CPU."""
+        alone = self._waits or bool(layout.bags) or jax.default_backend() == "cpu"
         return 1 if alone else max(min(TOGETHER // batch_size, MOST_TOGETHER), 1)
 
     def at_once(self, batches: Sequence[Sequence[Block]]) -> list[Prepared] | None:
@@ -175,7 +176,7 @@ class Preparer(Prepare[Prepared]):
             recipe, size = self._recipe(first), _rows(first)
             if recipe is None or recipe.has_bags:
                 return None
-            slots = self.together(size)
+            slots = self.together(size, first[0].layout)
             alike = [batch for batch in batches[len(made) : len(made) + slots] if _rows(batch) == size]
             sent = self._sent(recipe, alike, {}, slots)
             if sent is None:
