@@ -201,7 +201,7 @@ def draw_into(array: jax.Array, initializer: Draws, key: jax.Array, first: int, 
     program = initializer.program if isinstance(initializer, Initializer) else None
     # Otherwise random bits depend on the shape as well.
     is_free = getattr(jax.config, "jax_threefry_partitionable", False)
-    if program is None or not is_free or rows * dim > SHARED_VALUES:
+    if program is None or not is_free or rows * dim > min(SHARED_VALUES, LARGE_VALUES):
         return None
     function, numbers = program
     size = min(1 << (rows - 1).bit_length(), total)

@@ -34,7 +34,7 @@ def imagined_mesh(embedder: Embedder, devices: int, exchange: str = "auto") -> O
     >>> room = mesh.settle(batch.needs)
     >>> [traffic] = mesh.traffic(batch, room).values()
     >>> traffic.exchange, traffic.vectors.shape, int(traffic.vectors.sum())
-    ('pooled', (4, 4), 64)
+    ('rows', (4, 4), 28)
     """
     shards: Any = _Imagined(devices)
     return OnMesh(embedder.features, embedder.stacks, {}, shards, exchange)
