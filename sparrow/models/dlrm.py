@@ -64,7 +64,7 @@ class DLRM(nnx.Module):
         vectors = self.vectors.parts(acts, numbers)  # the vector of the numbers first
         parts = [pairwise_dots(*vectors)]
         if self.arch_with_sparse:
-            parts += [part.reshape(len(part), -1) for part in vectors]
+            parts += [part.reshape(part.shape[0], -1) for part in vectors]
         elif self.has_dense:
             parts.append(vectors[0][:, 0])
         return {"logits": self.logits(jnp.concatenate(parts, axis=1))}
