@@ -107,7 +107,7 @@ def test_a_batch_beyond_capacity_is_an_error_that_changes_nothing():
     assert all(np.array_equal(before[name], array) for name, array in words.state().items())
 
 
-@pytest.mark.parametrize("ids", [[1.5], np.array([np.nan]), [None]])
+@pytest.mark.parametrize("ids", [[1.5], np.array([np.nan]), [{}]])
 def test_ids_that_are_none_are_refused(ids):
     emb = embedder()
     with pytest.raises(TypeError, match="feature 'user': ids must be integers"):
