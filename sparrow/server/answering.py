@@ -122,7 +122,8 @@ def _encoded(model: ExportedModel, part: _Part, made: dict[str, Any]) -> bytes:
         if request.answer == "json":
             return json_bodies.to_json({"step": step, "predictions": results})
     else:
-        results = {request.function: made[request.function]}
+        (vectors,) = made.values()
+        results = {request.function: vectors}
         if request.answer == "json":
             return json_bodies.to_json({"step": step, "vectors": results[request.function]})
     return arrow_bodies.to_arrow(results, {STEP: str(step)})

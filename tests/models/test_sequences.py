@@ -246,7 +246,7 @@ def test_encoders_in_front_of_any_model():
 @pytest.mark.parametrize(
     ("group", "record", "message"),
     [
-        ("al", ENCODERS[1], "encoders of 'al', which is no group of the model: did you mean 'all'?"),
+        ("al", ENCODERS[1], "MultiTower reads no group 'al': did you mean 'all'?"),
         ("all", {**ENCODERS[1], "input": "histories"}, "there is no group 'histories': did you mean 'history'?"),
         (
             "all",
@@ -257,7 +257,9 @@ def test_encoders_in_front_of_any_model():
     ],
 )
 def test_bad_encoders(group, record, message):
-    inputs = Inputs(acts=INPUTS.acts, sequences=INPUTS.sequences, groups={**INPUTS.groups, "all": ["item"]})
+    inputs = Inputs(
+        acts=INPUTS.acts, sequences=INPUTS.sequences, groups={"history": INPUTS.groups["history"], "all": ["item"]}
+    )
     linear = models.registry.from_dict({"name": "multi_tower", "towers": [{"input": "all"}]})
     with pytest.raises(ValueError, match=re.escape(message)):
         Encoded(linear, inputs, {group: [encoders.from_dict(record)]}, rngs=nnx.Rngs(0))
