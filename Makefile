@@ -27,7 +27,7 @@ types: $(READY)
 # The documentation site, in build/site; a warning is an error.
 docs: $(READY)
 	$(BIN)/python -m pip install --quiet --group docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "build/site/index.html"
 
 # A wheel in build/wheels, installed and tried in environments of their own, with and without a compiler.

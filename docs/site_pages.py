@@ -55,14 +55,15 @@ def fields_page() -> str:
         if name in KINDS or "properties" not in definition:
             continue
         parts += [f"## {name}", definition.get("description", ""), *table(definition)]
-    for kind, title in KINDS.items():
-        if kind not in definitions:
+    kinds = [*KINDS, *(name for name in definitions if "anyOf" in definitions[name] and name not in KINDS)]
+    for kind in kinds:
+        if kind not in definitions or kind == "metric_use":
             continue
-        parts.append(f"## {title} {{: #{kind} }}")
+        parts.append(f"## {KINDS.get(kind, kind.capitalize())} {{: #{slug(kind)} }}")
         for form in definitions[kind]["anyOf"]:
             if "properties" in form:
                 (key,) = [field["const"] for field in form["properties"].values() if "const" in field]
-                parts += [f"### `{key}` {{: #{kind}-{key} }}", form.get("description", ""), *table(form)]
+                parts += [f"### `{key}` {{: #{slug(kind)}-{key} }}", form.get("description", ""), *table(form)]
     return "\n\n".join(parts)
 
 
@@ -85,8 +86,8 @@ def table(definition: dict[str, Any]) -> Iterator[str]:
 def kind_of(field: dict[str, Any]) -> str:
     """Return the type of a field, in words."""
     if "$ref" in field:
-        name = field["$ref"].rpartition("/")[2]
-        return f"[{name}](#{name.lower()})" if name != "metric_use" else "[metric](#metric)"
+        name = {"metric_use": "metric", "MetricUse": "metric"}.get(held := field["$ref"].rpartition("/")[2], held)
+        return f"[{name}](#{slug(name)})"
     if "anyOf" in field:
         return " or ".join(dict.fromkeys(kind_of(member) for member in field["anyOf"]))
     if "enum" in field:
@@ -94,6 +95,11 @@ def kind_of(field: dict[str, Any]) -> str:
     if field.get("type") == "array":
         return f"list of {kind_of(field.get('items') or {})}"
     return str(field.get("title" if field.get("type") == "object" else "type", "any"))
+
+
+def slug(name: str) -> str:
+    """Return the anchor of a section or a kind of record."""
+    return name.lower().replace(" ", "-")
 
 
 def shown(text: str) -> str:
