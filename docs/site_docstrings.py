@@ -15,22 +15,24 @@ class Docstrings(griffe.Extension):
         """Change the docstring of one object."""
         if obj.docstring is None:
             return
-        text = re.sub(r"(?m)^[ \t]*::[ \t]*\n", "", obj.docstring.value)  # a line that only opens a block
-        text = re.sub(r"(?m)(\S) ?::$", r"\1:", text)
-        text = re.sub(r"`([^`<]+) <(https?://[^>]+)>`_", r"[\1](\2)", text)
-        obj.docstring.value = _fenced(text)
+        text = markdown(obj.docstring.value)
+        obj.docstring.value = text
         if text.strip() == "See the class.":
             obj.docstring = None
 
 
-def _fenced(text: str) -> str:
-    """Return the text with its doctests in fences."""
+def markdown(text: str) -> str:
+    """Return a docstring in Markdown: doctests and tables in fences."""
+    text = re.sub(r"(?m)^[ \t]*::[ \t]*\n", "", text)  # a line that only opens a block
+    text = re.sub(r"(?m)(\S) ?::$", r"\1:", text)
+    text = re.sub(r"`([^`<]+) <(https?://[^>]+)>`_", r"[\1](\2)", text)
     made: list[str] = []
     indent: str | None = None
     for line in text.splitlines():
-        if indent is None and line.lstrip().startswith(">>>"):
+        kind = "pycon" if line.lstrip().startswith(">>>") else "text" if re.match(r"\s*==+ +==", line) else None
+        if indent is None and kind is not None:
             indent = line[: len(line) - len(line.lstrip())]
-            made += ["", f"{indent}```pycon"]
+            made += ["", f"{indent}```{kind}"]
         elif indent is not None and not line.strip():
             made.append(f"{indent}```")
             indent = None

@@ -6,7 +6,9 @@ import argparse
 import importlib
 import inspect
 import json
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -14,6 +16,9 @@ from mkdocs.structure.files import File, Files
 
 from sparrow.cli.parsing import make_parser
 from sparrow.config.loading.json_schema import json_schema
+
+sys.path.insert(0, str(Path(__file__).parent))
+from site_docstrings import markdown
 
 ROOMS = (
     *("sparrow", "rules", "dense", "schedules", "losses", "metrics", "models", "data"),
@@ -131,7 +136,7 @@ def python_page(room: str) -> str:
     """Return the reference of all public names of a room."""
     path = "sparrow" if room == "sparrow" else f"sparrow.{room}"
     module = importlib.import_module(path)
-    parts = [f"# {path}", inspect.cleandoc(module.__doc__ or "")]
+    parts = [f"# {path}", markdown(inspect.cleandoc(module.__doc__ or ""))]
     for name in module.__all__:
         value = getattr(module, name)
         if (inspect.isclass(value) or inspect.isfunction(value)) and value.__module__.startswith("sparrow"):
