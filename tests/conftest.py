@@ -1,9 +1,14 @@
 """Shared fixtures."""
 
+import contextlib
+import ctypes
+import gc
 import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -22,11 +27,14 @@ os.environ.setdefault("JAX_DEFAULT_MATMUL_PRECISION", "highest")  # GPUs round t
 AS_USERS = {**os.environ, "XLA_FLAGS": ""}  # the environment of programs that run as users run them
 
 
+import jax  # noqa: E402
+
 import sparrow as sp  # noqa: E402
 
 # A shell's background jobs ignore Ctrl-C, and so would the runs that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+MUCH_MEMORY = 2_500_000_000
 AVAILABLE = [name for name, state in sp.backends().items() if state == "available"]
 
 
@@ -42,6 +50,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(str(item.path)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _little_memory() -> Iterator[None]:
+    """Drops compiled programs between two files once they fill much memory; those that are kept on disk come back."""
+    yield
+    if _resident_bytes() > MUCH_MEMORY:
+        jax.clear_caches()
+        gc.collect()
+        with contextlib.suppress(OSError, AttributeError):  # other C libraries
+            ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
+def _resident_bytes() -> int:
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
 
 
 @pytest.fixture(params=AVAILABLE)
