@@ -22,6 +22,7 @@ def on_devices(count, *arguments):
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_three_devices_to_one_and_back(tmp_path):
     """A table with all its slots, in blocks; the files are those of one device."""
     assert on_devices(1, "save", tmp_path / "one") == on_devices(3, "save", tmp_path / "three")

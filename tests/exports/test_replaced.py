@@ -55,6 +55,7 @@ def others(place: Path) -> list[str]:
 CASES = {"exchange": None, "two renames": lambda: None}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replaced", [True, False], ids=["replaced", "new"])
 @pytest.mark.parametrize("case", CASES)
 def test_killed_at_each_operation(case, replaced, place: Path, monkeypatch):
@@ -98,6 +99,7 @@ def test_an_export_between_two_renames_comes_back(place: Path, monkeypatch):
     assert held(folder) == "old"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", CODES, ids=[errno.errorcode[code] for code in CODES])
 def test_an_error_at_each_operation(code, place: Path):
     folder, before = place / "export", others(place)

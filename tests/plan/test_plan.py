@@ -48,6 +48,7 @@ def output_of(*command):
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="compares with the memory of the process")
 def test_a_run_uses_what_was_planned(tmp_path):
     """460 MB of tables and slots; "used" is the largest resident set of the process, libraries and all."""

@@ -110,7 +110,9 @@ def test_every_synonym_leads_somewhere():
     """Each name of ours in the table is the argument of some constructor, so that no answer is a dead end."""
     constructors = [registry[name] for registry in REGISTRIES for name in registry.names()]
     constructors += [sp.TableSpec, sp.FeatureSpec, sp.Embedder, sp.Optimizer, dense.build, sp.guess]
-    constructors += [getattr(losses, name) for name in losses.registry.names()] + [losses.reduce]
+    constructors += [getattr(losses, name) for name in losses.registry.names() if hasattr(losses, name)] + [
+        losses.reduce
+    ]
     known = {name for made in constructors for name in inspect.signature(made).parameters}
     dead = {ours for names in SYNONYMS.values() for ours in names} - known
     assert not dead

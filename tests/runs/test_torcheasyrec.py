@@ -51,6 +51,7 @@ def quick_compilation():
     jax.config.update("jax_disable_most_optimizations", False)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick_compilation")
 def test_a_config_of_every_field_trains(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

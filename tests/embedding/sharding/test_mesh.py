@@ -90,6 +90,7 @@ def test_optimizer_on_a_mesh():
         assert result["everywhere"], check
 
 
+@pytest.mark.slow
 def test_meshes_of_several_axes():
     """Two axes together, in another order than the mesh's, and one of two, whose other holds copies."""
     for check, found in on_devices(4, "axes:Auto:b,a", "axes:Auto:b", "axes:Explicit:a,b").items():
@@ -98,6 +99,7 @@ def test_meshes_of_several_axes():
         assert found["first"], check
 
 
+@pytest.mark.slow
 def test_the_rest_of_the_embedder():
     found = on_devices(
         4, "views", "exchanged_ahead", "automatic", "counted_traffic", "ragged_sizes", "layers", "refusals"
