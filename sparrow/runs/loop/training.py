@@ -85,21 +85,7 @@ def train(
     extras: Mapping[str, Extra] = MappingProxyType({}),
     watch: Watcher | None = None,
 ) -> Trained:
-    """Train the model of a config and evaluate it.
-
-    Ctrl-C and SIGTERM end it after the current step, with the state saved, by `Interrupted`. Other early ends raise
-    `RunError`, such as `NonFinite`.
-
-    Args:
-      config: a config with the sections ``data`` and ``model``.
-      model_dir: the folder of checkpoints and logs; by default ``config.model_dir``; without one nothing is written.
-      resume: whether to continue the run in that folder, to the same bits as if it had never stopped. This holds on
-        the same kind of device, with as many threads, the same backend and versions; differences are logged.
-      overwrite: whether to replace the run in that folder.
-      stream: the stream of the log; by default the standard output.
-      extras: further content of checkpoints, by name.
-      watch: receives the step and the results of each evaluation between steps, and returns whether to end there.
-    """
+    """Train the model of a config and evaluate it: `sparrow.runs.train`, whose arguments these are."""
     path = model_dir if model_dir is not None else config.model_dir
     folder = None if path is None else RunFolder(path)
     with in_one_line(folder):
