@@ -16,6 +16,7 @@ PICTURE = ROOT / "docs" / "rooms.svg"
 ORDER = [
     "versions",
     "trees",
+    "background",
     "errors",
     "files",
     "processes",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-import queue
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,6 +13,7 @@ import jax
 import numpy as np
 
 from sparrow import fields
+from sparrow.background import prefetch
 from sparrow.embedding.host.lookahead import staged
 from sparrow.embedding.host.plans import IdsOf
 from sparrow.embedding.host.tables import HostTables, Swap
@@ -127,7 +127,7 @@ class Session:
                 ready = [dataclasses.replace(batch, new={}, planned=True) for batch in packed]
                 yield Staged(tuple(jax.device_put(ready)), others, swap, new)
 
-        return prefetch(made, self._ahead, lambda: self.host.writer.close()) if self._ahead else made()
+        return _prefetched(made, self._ahead, lambda: self.host.writer.close()) if self._ahead else made()
 
     def advance(self, state: S, step: Staged) -> S:
         """Return the state with the rows of a step on the device. The state is donated."""
@@ -204,50 +204,15 @@ def _with(state: S, embedding: EmbeddingState) -> S:
     return dataclasses.replace(state, embedding=embedding)  # type: ignore[type-var]
 
 
-def prefetch(
+def _prefetched(
     items: Callable[[], Generator[T, None, None]], ahead: int, stop: Callable[[], None]
 ) -> Generator[T, None, None]:
-    """Yield the items of ``items()``, made up to ``ahead`` items early by a separate thread.
+    """Yield the items, made early by a thread. Closing it calls ``stop``, which ends waits of that thread."""
 
-    Closing it calls ``stop``, which ends waits of that thread.
-    """
-    made: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue()
-    room = threading.Semaphore(ahead)
-    is_over = threading.Event()
-
-    def work() -> None:
-        iterator = items()
-        try:
-            for item in iterator:
-                room.acquire()
-                if is_over.is_set():
-                    return
-                made.put((item, None))
-                del item
-            made.put((None, StopIteration()))
-        except BaseException as error:  # the waiting thread must see every error
-            made.put((None, error))
-        finally:
-            iterator.close()
-
-    thread = threading.Thread(target=work, name="sparrow-host-stage", daemon=True)
-    thread.start()
-    finished = False
-    try:
-        while True:
-            item, error = made.get()
-            if isinstance(error, StopIteration):
-                finished = True
-                return
-            if error is not None:
-                raise error
-            room.release()
-            yield item
-            del item
-    finally:
-        is_over.set()
-        room.release()
-        if not finished:
+    def end(thread: threading.Thread, is_done: bool) -> None:
+        if not is_done:
             stop()
         with contextlib.suppress(Closed):
             thread.join(3.0)
+
+    return prefetch(items, ahead, name="sparrow-host-stage", end=end)

@@ -1,0 +1,92 @@
+"""`prefetch`: work on the next items in a background thread."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+Until = Callable[[float], bool]
+"""Waits up to so many seconds, and returns whether the awaited thing happened."""
+
+
+def forever(until: Until) -> None:
+    """Wait without a limit."""
+    while not until(60.0):
+        pass
+
+
+def prefetch(
+    items: Callable[[], Generator[T, None, None]],
+    ahead: int,
+    *,
+    name: str,
+    end: Callable[[threading.Thread, bool], None],
+    wait: Callable[[Until], None] = forever,
+) -> Generator[T, None, None]:
+    """Yield the items of ``items()``, in the same order, made up to ``ahead`` items early by a separate thread.
+
+    An exception arrives where its item would have. Closing the iterator ends the thread, after the current item.
+
+    Args:
+      items: makes the items.
+      ahead: the most items that wait to be taken.
+      name: the name of the thread.
+      end: called at the end, with the thread and whether all items were taken; waits for the thread.
+      wait: ``wait(until)`` waits until ``until(seconds)`` is true, and may raise instead.
+
+    >>> list(prefetch(lambda: (n for n in range(3)), 2, name="numbers", end=lambda thread, _: thread.join()))
+    [0, 1, 2]
+    """
+    made: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    room = threading.Semaphore(ahead)
+    stop = threading.Event()
+
+    def work() -> None:
+        iterator = items()
+        try:
+            for item in iterator:
+                room.acquire()
+                if stop.is_set():
+                    return
+                made.put((item, None))
+                del item
+            made.put((None, StopIteration()))
+        except BaseException as error:  # the waiting thread must see every error
+            made.put((None, error))
+        finally:
+            iterator.close()
+
+    entry: tuple[Any, BaseException | None] = (None, None)
+
+    def arrived(seconds: float) -> bool:
+        nonlocal entry
+        try:
+            entry = made.get(seconds > 0, seconds)
+        except queue.Empty:
+            return False
+        return True
+
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    thread.start()
+    is_done = False
+    try:
+        while True:
+            wait(arrived)
+            item, error = entry
+            entry = (None, None)
+            if isinstance(error, StopIteration):
+                is_done = True
+                return
+            if error is not None:
+                raise error
+            room.release()
+            yield item
+            del item
+    finally:
+        stop.set()
+        room.release()  # a thread that waits for room then sees the stop at once
+        end(thread, is_done)
