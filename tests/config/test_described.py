@@ -7,6 +7,8 @@ import pytest
 
 import sparrow
 from sparrow.config.loading.registries import REGISTRIES
+from sparrow.data import IdFeature, SequenceFeature
+from sparrow.registry.described import described
 
 SCHEMA = json.loads((Path(sparrow.__file__).parent / "config" / "schema.json").read_text())  # without what tests add
 
@@ -17,7 +19,7 @@ def fields_without_description(node, path=()):
             yield from fields_without_description(item, (*path, number))
     elif isinstance(node, dict):
         for name, field in node.get("properties", {}).items():
-            described = "description" in field or set(field) == {"$ref"}
+            described = bool(field.get("description")) or set(field) == {"$ref"}
             if not described:
                 yield "/".join(map(str, (*path, node.get("title", ""), name)))
         for key, item in node.items():
@@ -38,3 +40,7 @@ def test_every_shared_description_is_of_some_field(registry):
 def test_every_record_has_a_summary(registry):
     definitions = SCHEMA["$defs"][registry.kind]["anyOf"]
     assert all(form["description"] for form in definitions if "properties" in form)
+
+
+def test_a_description_may_be_that_of_another_class():
+    assert described(SequenceFeature)["column"] == described(IdFeature)["column"] != ""
