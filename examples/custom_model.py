@@ -84,7 +84,7 @@ def main() -> None:
     subprocess.run([sys.executable, "-m", "sparrow.cli", "predict", *places, "--columns", "label"], check=True)
 
     scores, metric = pq.read_table(places[-1]), sp.metrics.ExactAUC()
-    state = metric.update(metric.init(), scores["prediction"].to_numpy(), scores["label"].to_numpy())
+    state = metric.update(metric.init(), scores["click"].to_numpy(), scores["label"].to_numpy())
     print(f"AUC {metric.compute(state):.4f}; the best possible is {unseen.best_auc():.4f}")
 
 

@@ -91,7 +91,8 @@ def test_two_writers(undisturbed, tmp_path):
         second.start()
         second.join(60)
         assert second.exitcode == 2
-        (line,) = output.read_text().splitlines()
+        title, line = output.read_text().splitlines()
+        assert title.startswith("sparrow ")
         assert f"is in use by process {first.pid} on" in line
     assert first.is_alive()
     os.kill(first.pid, signal.SIGKILL)
