@@ -128,19 +128,7 @@ def torch_step(ids: list[np.ndarray], dense: np.ndarray, labels: np.ndarray, com
                 logits = self.top(x)[:, 0]
             return nn.functional.binary_cross_entropy_with_logits(logits.float(), labels)
 
-    model: Any = Dense().cuda()
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
-    forward = torch.compile(model) if compiled else model
-    dense_on_device, labels_on_device = torch.from_numpy(dense).cuda(), torch.from_numpy(labels).cuda()
-
-    def run() -> Any:
-        loss = forward(tables(*inputs), dense_on_device, labels_on_device)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # updates the tables, too
-        optimizer.step()
-        return loss
-
-    return run
+    return gpu_dlrm.torch_run(Dense(), lambda: tables(*inputs), dense, labels, compiled)
 
 
 def time_steps(batch: int, with_torch: bool, rounds: int = 5, steps: int = 10) -> dict[str, Any]:

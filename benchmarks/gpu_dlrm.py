@@ -121,6 +121,27 @@ def torch_mlp(sizes: tuple[int, ...], last_is_linear: bool) -> Any:
     return nn.Sequential(*parts)
 
 
+def torch_run(
+    dense_part: Any, lookup: Callable[[], Any], dense: np.ndarray, labels: np.ndarray, compiled: bool
+) -> Callable[[], Any]:
+    """Return a step of PyTorch: ``dense_part(pooled, dense, labels)`` is the loss, ``lookup()`` the pooled rows."""
+    import torch
+
+    model = dense_part.cuda()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
+    forward = torch.compile(model) if compiled else model
+    dense_on_device, labels_on_device = torch.from_numpy(dense).cuda(), torch.from_numpy(labels).cuda()
+
+    def run() -> Any:
+        loss = forward(lookup(), dense_on_device, labels_on_device)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # updates the tables, too
+        optimizer.step()
+        return loss
+
+    return run
+
+
 def torch_step(
     batch: int, ids: np.ndarray, dense: np.ndarray, labels: np.ndarray, compiled: bool, own_backward: bool
 ) -> Callable[[], Any]:
@@ -173,19 +194,7 @@ def torch_step(
                 logits = self.top(x)[:, 0]
             return nn.functional.binary_cross_entropy_with_logits(logits.float(), labels)
 
-    model: Any = Dense().cuda()
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
-    forward = torch.compile(model) if compiled else model
-    dense_on_device, labels_on_device = torch.from_numpy(dense).cuda(), torch.from_numpy(labels).cuda()
-
-    def run() -> Any:
-        loss = forward(tables(*inputs), dense_on_device, labels_on_device)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # updates the tables, too
-        optimizer.step()
-        return loss
-
-    return run
+    return torch_run(Dense(), lambda: tables(*inputs), dense, labels, compiled)
 
 
 LAYERS = [*itertools.pairwise((NUM_DENSE, *BOTTOM)), *itertools.pairwise((NUM_PAIRS + DIM, *TOP))]
