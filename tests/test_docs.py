@@ -22,7 +22,7 @@ from tests.runs.cases import BASE
 
 ROOT = Path(__file__).parent.parent
 FILES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-BLOCK = re.compile(r"^```(\w*)(?: title=\".*\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"^```(\w*)(?: title=\"[^\"\n]*\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 KINDS = {"python", "py", "yaml", ""}
 
 

@@ -134,6 +134,10 @@ class Embed(nnx.Module):
         """Return the logical table."""
         return self.embedder.table(self.state.get_value(), name)
 
+    def set_table(self, name: str, table: Any) -> None:
+        """Put values in the place of a table, as `Embedder.with_table`."""
+        self.state.set_value(self.embedder.with_table(self.state.get_value(), name, table))
+
 
 def value_and_grad(f: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """``nnx.value_and_grad``, with the same arguments and results, and room for the gradients of the tables.

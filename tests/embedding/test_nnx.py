@@ -343,3 +343,11 @@ def test_the_explicit_path_stays():
     same(nnx.state(model.head), head)
     graph, split = nnx.split(model)
     assert int(nnx.merge(graph, split).embed.state.get_value().step) == 3
+
+
+def test_a_table_may_be_set():
+    embed = sp.nnx.Embed([SEEN], rngs=nnx.Rngs(0))
+    embed.set_table("items", np.ones((50, 4), np.float32))
+    np.testing.assert_array_equal(embed(embed.pack({"seen": [[3, 4]]}))["seen"], np.ones((1, 4)))
+    with pytest.raises(ValueError, match="items"):
+        embed.set_table("items", np.ones((50, 5), np.float32))
