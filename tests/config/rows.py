@@ -20,6 +20,15 @@ def write_rows(config, folder, rows=ROWS, seed=0):
     return columns
 
 
+def same_predictions(trained, served):
+    """Check that an exported model predicts, for the same rows, the numbers of the checkpoint that it was made from."""
+    expected, found = (pq.read_table(path).to_pydict() for path in (trained, served))
+    both = expected.keys() & found.keys()
+    assert len(both) == len(expected)
+    for name in both:
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-4, atol=1e-6, err_msg=name)
+
+
 def columns_of(config, rows, rng):
     """The columns that a config reads."""
     lengths = rng.integers(0, 5, rows)  # one for all sequences, some of them empty

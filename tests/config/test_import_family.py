@@ -10,7 +10,7 @@ import pytest
 from sparrow import config, exports, runs, serving
 from sparrow.config.torcheasyrec import Edit, read_config
 from tests.config.family import FAMILY, REFUSED
-from tests.config.rows import write_items, write_pairs, write_rows, write_tree
+from tests.config.rows import same_predictions, write_items, write_pairs, write_rows, write_tree
 
 PATHS = [Edit("train_input_path", "train.parquet"), Edit("eval_input_path", "eval.parquet")]
 
@@ -83,5 +83,6 @@ def test_trains_evaluates_predicts_exports_and_serves(name, tmp_path):
     exports.export(program, state, tmp_path / "exported")
     model = serving.load(tmp_path / "exported")
     assert serving.predict(model, files, tmp_path / "served.parquet") == count == len(next(iter(columns.values())))
+    same_predictions(tmp_path / "predicted.parquet", tmp_path / "served.parquet")
     request = {column: list(columns[column])[:3] for column in model.signature["predict"]["inputs"]}
     assert len(next(iter(model.predict(request).values()))) == 3

@@ -3,7 +3,7 @@
 import pytest
 
 from sparrow import config, exports, runs, serving
-from tests.config.rows import write_rows
+from tests.config.rows import same_predictions, write_rows
 
 HSTU = {
     "embedding_dim": 8,
@@ -67,5 +67,7 @@ def test_trains_evaluates_predicts_exports_and_serves(name, tmp_path):
     runs.predict(program, state, files, tmp_path / "predicted.parquet")
     exports.export(program, state, tmp_path / "exported")
     model = serving.load(tmp_path / "exported")
+    serving.predict(model, files, tmp_path / "served.parquet")
+    same_predictions(tmp_path / "predicted.parquet", tmp_path / "served.parquet")
     request = {column: list(columns[column])[:3] for column in model.signature["predict"]["inputs"]}
     assert len(next(iter(model.predict(request).values()))) == 3

@@ -58,7 +58,7 @@ def test_outputs_and_gradients(case):
     assert set(outputs) == set(expected)
     for name, array in outputs.items():
         assert array.dtype == jnp.float32
-        np.testing.assert_allclose(array, expected[name], rtol=2e-5, atol=2e-5)
+        np.testing.assert_allclose(array, expected[name], rtol=1e-5, atol=1e-5)
 
     # Every activation and every parameter matters: one number of each, moved in the NumPy statement.
     def total(params, acts):

@@ -120,6 +120,37 @@ def test_ranking(record, precision, margin):
     assert best - margin < after <= best + 0.01
 
 
+@pytest.mark.slow
+def test_wide_and_deep_remembers_crosses():
+    """Each pair of ids has a label of its own: the wide part has a weight for it, layers over the two ids guess."""
+    labels_of = np.random.default_rng(5).integers(0, 2, (40, 40)).astype(np.float32)
+    deep = {"hidden_units": [8]}
+    models_ = {
+        "wide_and_deep": ({"name": "wide_and_deep", "deep": deep}, {"wide": ["pair"], "deep": ["a", "b"]}),
+        "deep": ({"name": "multi_tower", "towers": [{"input": "deep", "mlp": deep}]}, {"deep": ["a", "b"]}),
+    }
+
+    def score(name):
+        record, groups = models_[name]
+        rows = {"a": (40, 4), "b": (40, 4), "pair": (1600, 1)}
+        used = [feature for names in groups.values() for feature in names]
+        trainer = Trainer(record, {feature: rows[feature] for feature in used}, groups, loss=click_loss)
+
+        def ids(seed, size):
+            a, b = np.random.default_rng(seed).integers(0, 40, (2, size))
+            every = {"a": a, "b": b, "pair": 40 * a + b}
+            return {feature: every[feature] for feature in used}, labels_of[a, b]
+
+        for seed in range(80):
+            train_ids, labels = ids(seed, SIZE)
+            trainer.train(train_ids, {}, labels)
+        held_out, labels = ids(10_000, 4096)
+        return auc(trainer.predict(held_out, {})["logits"], labels)
+
+    assert score("wide_and_deep") > 0.95
+    assert score("deep") < 0.75
+
+
 def test_same_seed_same_bits():
     trainer, features = click_trainer({**DEEPFM, "final": {"hidden_units": [4], "dropout_ratio": 0.2}}, "float32")
 
@@ -195,10 +226,19 @@ def test_dat_knows_users_by_their_augmented_vectors():
 DAT = {"name": "dat", "user_augment": "user augment", "item_augment": "item augment", "negatives": "in_batch"}
 
 
-@pytest.mark.parametrize("loss", [in_batch, sampled, pytest.param(augmented, marks=pytest.mark.slow)])
-def test_matching(loss):
+@pytest.mark.parametrize(
+    ("name", "loss"),
+    [
+        ("dssm", in_batch),
+        ("dssm", sampled),
+        pytest.param("dssm_v2", in_batch, marks=pytest.mark.slow),
+        pytest.param("dat", augmented, marks=pytest.mark.slow),
+    ],
+)
+def test_matching(name, loss):
+    """A model that does not know the user has one best item for all, which is of one cluster of eight."""
     record = {
-        "name": "dssm",
+        "name": name,
         "user_tower": {"input": "user", "mlp": {"hidden_units": [16]}},
         "item_tower": {"input": "item", "mlp": {"hidden_units": [16]}},
         "output_dim": 8,

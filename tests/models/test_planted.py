@@ -82,17 +82,38 @@ def auc_of_products(record, groups=ALL, steps=250):
         {"name": "mask_net", "mask_net_module": MASKS},
         {"name": "wukong", "wukong_layers": [LAYER, LAYER], "final": units(16)},
         {"name": "xdeepfm", "cin_layer_size": [8, 4], "deep": units(4), "final": units(16)},
+        {"name": "deepfm", "deep": units(4)},
+        {"name": "dlrm", "final": units(8)},
     ],
     ids=lambda record: record["name"],
 )
 def test_products_are_found(record):
-    groups = {"wide": ["user", "item"], "deep": ["user", "item"]} if record["name"] == "xdeepfm" else ALL
-    assert auc_of_products(record, groups) > 0.9
+    both = ["user", "item"]
+    groups = {"dlrm": {"sparse": both}, **dict.fromkeys(("xdeepfm", "deepfm"), {"wide": both, "deep": both})}
+    assert auc_of_products(record, groups.get(record["name"], ALL)) > 0.9
 
 
 @pytest.mark.slow
 def test_products_are_not_linear():
     assert auc_of_products({"name": "multi_tower", "towers": [{"input": "all"}]}) < 0.6
+
+
+def sizes(seed):
+    """A yes where the user's first number is larger than the item's, whatever their signs."""
+    acts, numbers, _ = products(seed)
+    return acts, numbers, {"logits": (np.abs(acts["user"][:, 0]) > np.abs(acts["item"][:, 0])).astype(np.float32)}
+
+
+@pytest.mark.slow
+def test_towers_find_sizes_that_are_not_linear():
+    def of_towers(**tower):
+        towers = [{"input": name, **tower} for name in ("user", "item")]
+        inputs = Inputs(ACTS, groups={"user": ["user"], "item": ["item"]})
+        outputs, labels = trained({"name": "multi_tower", "towers": towers}, inputs, sizes, 250)
+        return auc(outputs["logits"], labels["logits"])
+
+    assert of_towers(mlp=units(16)) > 0.95
+    assert of_towers() < 0.6
 
 
 # ---- histories
@@ -293,12 +314,13 @@ def directions(seed):
 
 
 @pytest.mark.slow
-def test_ple_keeps_experts_for_each_task():
+def test_ple_and_mmoe_have_experts_for_each_task():
     """Experts of one number: a single shared one cannot serve two tasks, one for each can."""
     narrow = {"hidden_units": [1], "activation": "tanh"}
     towers = {"task_towers": [{"task": "click"}, {"task": "buy"}]}
     ple = {"name": "ple", "extraction_networks": [{"expert_num_per_task": 1, "task_expert_net": narrow}], **towers}
     shared = {"name": "mmoe", "num_experts": 1, "expert_mlp": narrow, **towers}
+    gated = {**shared, "num_experts": 4}
 
     def worst(record):
         inputs = Inputs({"item": 2}, groups={"all": ["item"]})
@@ -306,6 +328,7 @@ def test_ple_keeps_experts_for_each_task():
         return min(auc(outputs[task], labels[task]) for task in labels)
 
     assert worst(ple) > 0.97
+    assert worst(gated) > 0.95  # each task has a gate over the experts
     assert worst(shared) < 0.85
 
 
