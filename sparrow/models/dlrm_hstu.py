@@ -1,7 +1,8 @@
-"""DLRM-HSTU: a ranker whose candidate is the last element of the history."""
+"""DLRM-HSTU: a ranker whose candidates follow the history, each as its next element."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Literal
 
 import jax
@@ -13,7 +14,7 @@ from sparrow.models.matching import unit
 from sparrow.models.mlp import MLP
 from sparrow.models.norms import LayerNorm
 from sparrow.models.records import register_model
-from sparrow.models.sequences.hstu import HSTU, append, last, prepend
+from sparrow.models.sequences.hstu import HSTU, prepend
 from sparrow.models.towers import TaskLogits, TaskTower, task_names
 
 Postprocessor = Literal["layernorm", "l2norm"]
@@ -61,9 +62,46 @@ class History(nnx.Module):
         return Sequence(x, content.lengths), Sequence(times.values.astype(jnp.float32), content.lengths)
 
 
+@dataclasses.dataclass(frozen=True)
+class Candidates:
+    """The features of candidates: sequences with an element for each of several, or single features of one."""
+
+    group: Group | SequenceGroup
+
+    @classmethod
+    def of(cls, inputs: Inputs, group: str) -> Candidates:
+        """Return the candidates of a group, which must hold sequences alone or single features alone."""
+        if not any(name in inputs.sequences for name in inputs.groups[group]):
+            return cls(inputs.group(group))
+        found = inputs.sequence_group(group)
+        if found.queries.names:
+            raise ValueError(
+                f"DlrmHSTU: the group '{group}' must hold sequences alone, one element per candidate, or single "
+                f"features alone; move '{found.queries.names[0]}' to the group 'contextual'"
+            )
+        return cls(found)
+
+    @property
+    def are_several(self) -> bool:
+        """Whether an example has several candidates."""
+        return isinstance(self.group, SequenceGroup)
+
+    @property
+    def dim(self) -> int:
+        """The number of values of one candidate."""
+        return self.group.sequences.dim if isinstance(self.group, SequenceGroup) else self.group.dim
+
+    def __call__(self, acts: Arrays, numbers: Arrays) -> Sequence:
+        """``(batch, candidates, dim)``."""
+        if isinstance(self.group, SequenceGroup):
+            return self.group.sequence(acts, numbers)
+        x = self.group.concat(acts, numbers)
+        return Sequence(x[:, None], jnp.ones(x.shape[0], jnp.int32))
+
+
 @register_model("dlrm_hstu")
 class DlrmHSTU(nnx.Module):
-    """Generative ranker: the candidate attends to everything the user did, and several tasks read the result.
+    """Generative ranker: each candidate attends to everything the user did, and several tasks read the result.
 
     ::
 
@@ -72,17 +110,26 @@ class DlrmHSTU(nnx.Module):
         h         = MLP(norm(y))                                          y / |y| with postprocessor "l2norm"
         output[t] = linear(MLP of task t(h))
 
-    Groups: "uih", sequences of the user's interaction history, the oldest first; "candidate", single features; and
-    optionally "contextual", single features of the request that become one element before the history; "uih_action",
-    sequences that are added to those of "uih"; "uih_timestamp" and "candidate_timestamp", one number each, with
-    ``hstu.num_time_buckets``. An example is one candidate.
+    Groups: "uih", sequences of the user's interaction history, the oldest first; "candidate", single features, or
+    sequences; and optionally "contextual", single features of the request that become one element before the history;
+    "uih_action", sequences that are added to those of "uih"; "uih_timestamp" and "candidate_timestamp", one number
+    each, with ``hstu.num_time_buckets``.
 
-    >>> inputs = Inputs(acts={"item": 4}, sequences={"clicks": 4}, groups={"uih": ["clicks"], "candidate": ["item"]})
+    With single features an example is one candidate, and an output is ``(batch,)``. With sequences it has as many
+    candidates as elements: they share one pass over the history, do not see each other, and an output is ``(batch,
+    candidates)``, 0 behind the last candidate of an example.
+
     >>> hstu = HSTU(embedding_dim=8, num_heads=2, hidden_dim=4, attention_dim=4, scaling_seqlen=6, attn_num_layers=1)
-    >>> model = DlrmHSTU(inputs, hstu=hstu, task_towers=(TaskTower("click"),), mlp=MLP((8,)), rngs=nnx.Rngs(0))
-    >>> acts = {"item": jnp.ones((2, 4)), "clicks": Sequence(jnp.ones((2, 5, 4)), jnp.array([5, 0]))}
-    >>> model(acts, {})["click"].shape
+    >>> options = {"hstu": hstu, "task_towers": (TaskTower("click"),), "mlp": MLP((8,)), "rngs": nnx.Rngs(0)}
+    >>> clicks = Sequence(jnp.ones((2, 5, 4)), jnp.array([5, 0]))
+    >>> groups = {"uih": ["clicks"], "candidate": ["item"]}
+    >>> model = DlrmHSTU(Inputs(acts={"item": 4}, sequences={"clicks": 4}, groups=groups), **options)
+    >>> model({"item": jnp.ones((2, 4)), "clicks": clicks}, {})["click"].shape
     (2,)
+    >>> model = DlrmHSTU(Inputs(acts={}, sequences={"item": 4, "clicks": 4}, groups=groups), **options)
+    >>> items = Sequence(jnp.ones((2, 3, 4)), jnp.array([3, 2]))
+    >>> model({"item": items, "clicks": clicks}, {})["click"].shape
+    (2, 3)
 
     Reference: Zhai et al., Actions Speak Louder than Words, ICML 2024, arXiv 2402.17152.
     """
@@ -106,13 +153,25 @@ class DlrmHSTU(nnx.Module):
                 "DlrmHSTU reads the group 'candidate_timestamp' by hstu.num_time_buckets, and has only one of them; "
                 "give both or neither"
             )
-        self.candidate: Group = inputs.group("candidate")
+        self.candidates = Candidates.of(inputs, "candidate")
         self.contextual = inputs.group("contextual") if "contextual" in inputs.groups else None
-        self.stamp = inputs.group("candidate_timestamp") if hstu.num_time_buckets is not None else None
-        if self.stamp is not None and self.stamp.dim != 1:
-            raise ValueError("DlrmHSTU: the group 'candidate_timestamp' must hold one number, the time")
+        self.stamps = Candidates.of(inputs, "candidate_timestamp") if hstu.num_time_buckets is not None else None
+        if self.stamps is not None:
+            if self.stamps.dim != 1:
+                raise ValueError("DlrmHSTU: the group 'candidate_timestamp' must hold one number, the time")
+            if self.stamps.are_several != self.candidates.are_several:
+                raise ValueError(
+                    "DlrmHSTU: the groups 'candidate' and 'candidate_timestamp' must both hold sequences, or both "
+                    "single features"
+                )
+        for layers in (mlp, *(tower.mlp for tower in task_towers)):
+            if self.candidates.are_several and layers is not None and layers.use_bn:
+                raise ValueError(
+                    "DlrmHSTU: use_bn would count the padding of several candidates; use use_ln, or one candidate an "
+                    "example"
+                )
         dim = hstu.embedding_dim
-        self.linear = nnx.Linear(self.candidate.dim, dim, rngs=rngs)
+        self.linear = nnx.Linear(self.candidates.dim, dim, rngs=rngs)
         self.contextual_linear = nnx.data(None)
         if self.contextual is not None:
             self.contextual_linear = nnx.Linear(self.contextual.dim, dim, rngs=rngs)
@@ -122,16 +181,26 @@ class DlrmHSTU(nnx.Module):
         self.towers = TaskLogits(task_towers, dict.fromkeys(self.tasks, mlp.dim if mlp else dim), rngs=rngs)
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
-        """Logits by task: ``(batch,)``, or ``(batch, num_classes)``."""
+        """Logits by task: ``(batch,)``, or ``(batch, candidates)``; a last axis of several classes."""
         history, times = self.history(acts, numbers)
-        history = append(history, self.linear(self.candidate.concat(acts, numbers)))
-        if times is not None and self.stamp is not None:
-            times = append(times, self.stamp.concat({}, numbers).astype(jnp.float32))
+        found = self.candidates(acts, numbers)
+        candidates = Sequence(self.linear(found.clean), found.lengths)
+        stamps = None if self.stamps is None else self.stamps({}, numbers).values[..., 0].astype(jnp.float32)
         if self.contextual is not None and self.contextual_linear is not None:
             history = prepend(self.contextual_linear(self.contextual.concat(acts, numbers)), history)
-            times = None if times is None else prepend(times.values[:, 0], times)
-        y = last(self.hstu(history, None if times is None else times.values[..., 0]))
+            if times is not None and stamps is not None:
+                # The request has the time of the first element, or of the first candidate without a history.
+                start = jnp.where(times.lengths > 0, times.values[:, 0, 0], stamps[:, 0])
+                times = prepend(start[:, None], times)
+        y = self.hstu.rank(history, candidates, None if times is None else times.values[..., 0], stamps)
+        y = y.reshape(-1, y.shape[-1])  # (batch * candidates, dim)
         y = unit(y.astype(jnp.float32)).astype(y.dtype) if self.norm is None else self.norm(y)
         if self.mlp is not None:
             y = self.mlp(y)
-        return self.towers(dict.fromkeys(self.tasks, y))
+        return {task: self._by_example(made, found) for task, made in self.towers(dict.fromkeys(self.tasks, y)).items()}
+
+    def _by_example(self, made: jax.Array, candidates: Sequence) -> jax.Array:
+        if not self.candidates.are_several:
+            return made
+        made = made.reshape(*candidates.values.shape[:2], *made.shape[1:])
+        return jnp.where(candidates.mask if made.ndim == 2 else candidates.mask[..., None], made, 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -141,33 +141,67 @@ class HSTULayers(nnx.Module):
           sequence: ``(batch, length, embedding_dim)``, the oldest element first.
           times: ``(batch, length)``, when each element was; needed with ``num_time_buckets``.
         """
+        self._check(times)
+        places = np.arange(sequence.values.shape[1])[None]
+        x = self._layers(sequence.clean, places, sequence.mask[:, None], times)
+        return Sequence(x, sequence.lengths)
+
+    def rank(
+        self,
+        history: Sequence,
+        candidates: Sequence,
+        times: jax.Array | None = None,
+        candidate_times: jax.Array | None = None,
+    ) -> jax.Array:
+        """Return one vector for each candidate, as if it alone were the next element of the history.
+
+        A candidate attends to the history and to itself, so the history is read once for all of them.
+
+        >>> hstu = HSTU(embedding_dim=4, num_heads=2, hidden_dim=3, attention_dim=2, scaling_seqlen=8)
+        >>> seen = Sequence(jnp.ones((2, 5, 4)), jnp.array([5, 0]))
+        >>> items = Sequence(jnp.ones((2, 3, 4)), jnp.array([3, 1]))
+        >>> hstu.build(rngs=nnx.Rngs(0)).rank(seen, items).shape
+        (2, 3, 4)
+
+        Args:
+          history: ``(batch, length, embedding_dim)``, the oldest element first.
+          candidates: ``(batch, candidates, embedding_dim)``, in any order.
+          times: ``(batch, length)``, when each element was; needed with ``num_time_buckets``.
+          candidate_times: ``(batch, candidates)``, the same for the candidates.
+        """
+        self._check(times)
+        self._check(candidate_times)
+        length, count = history.values.shape[1], candidates.values.shape[1]
+        batch = history.values.shape[0]
+        places = jnp.broadcast_to(jnp.arange(length), (batch, length))
+        places = jnp.concatenate([places, jnp.broadcast_to(history.lengths[:, None], (batch, count))], axis=1)
+        of_history = np.arange(length + count) < length
+        seen = of_history | np.eye(length + count, dtype=bool)  # by all elements, or by itself alone
+        there = jnp.concatenate([history.mask, candidates.mask], axis=1)
+        x = jnp.concatenate([history.clean, candidates.clean.astype(history.values.dtype)], axis=1)
+        if times is not None and candidate_times is not None:
+            times = jnp.concatenate([times, candidate_times], axis=1)
+        return self._layers(x, places, there[:, None] & seen, times)[:, length:]
+
+    def _check(self, times: jax.Array | None) -> None:
         if (times is None) != (self.time is None):
             missing = "times" if times is None else "num_time_buckets"
             raise ValueError(f"HSTU reads times by num_time_buckets, and {missing} is missing; give both or neither")
-        length = sequence.values.shape[1]
-        distance = np.arange(length)[:, None] - np.arange(length)
-        allowed = (distance >= 0) & (distance < (self.hstu.max_attn_len or length))
-        mask = jnp.asarray(allowed) & sequence.mask[:, None]
-        position = np.clip(distance, 0, self.hstu.num_position_buckets - 1)
+
+    def _layers(self, x: jax.Array, places: Any, mask: jax.Array, times: jax.Array | None) -> jax.Array:
+        """Run all layers. ``places``: ``(batch or 1, length)``; the mask leaves out what no element attends to."""
+        distance = places[:, :, None] - places[:, None]
+        mask = mask & (distance >= 0)
+        if self.hstu.max_attn_len is not None:
+            mask = mask & (distance < self.hstu.max_attn_len)
+        position = jnp.clip(distance, 0, self.hstu.num_position_buckets - 1)
         buckets = None if times is None else self.hstu.time_buckets(times[:, :, None] - times[:, None])
-        x = sequence.clean
         for index, layer in enumerate(self.layers):
-            bias = self.position[index][...][position][None]
+            bias = self.position[index][...][position]
             if self.time is not None and buckets is not None:
                 bias = bias + self.time[index][...][buckets]
             x = layer(x, bias, mask)
-        return Sequence(x, sequence.lengths)
-
-
-def append(sequence: Sequence, element: jax.Array) -> Sequence:
-    """Return the sequences with one more element, ``(batch, dim)``, behind the last that is there.
-
-    >>> append(Sequence(jnp.zeros((2, 2, 1)), jnp.array([1, 2])), jnp.ones((2, 1))).values[..., 0].tolist()
-    [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
-    """
-    longer = jnp.pad(sequence.clean, ((0, 0), (0, 1), (0, 0)))
-    here = jnp.arange(longer.shape[1]) == sequence.lengths[:, None]
-    return Sequence(jnp.where(here[..., None], element[:, None].astype(longer.dtype), longer), sequence.lengths + 1)
+        return x
 
 
 def prepend(element: jax.Array, sequence: Sequence) -> Sequence:
