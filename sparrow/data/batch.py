@@ -86,11 +86,15 @@ def cut(values: Values, start: int, stop: int) -> Values:
 
 
 def _as_bags(ids: npt.NDArray[Any]) -> Ragged:
-    """Return single ids as bags of one; a missing one, -1, is an empty bag."""
-    there = ids >= 0
+    """Return single ids as bags of one; a missing one is an empty bag.
+
+    Rows are (batch,), and -1 is missing; raw ids are (batch, 2), the second number 0 where one is missing.
+    """
+    is_raw = ids.ndim == 2
+    there = ids[:, 1] != 0 if is_raw else ids >= 0
     offsets = np.zeros(len(ids) + 1, np.int64)
     np.cumsum(there, out=offsets[1:])
-    return Ragged(ids[there], offsets)
+    return Ragged((ids[:, 0] if is_raw else ids)[there], offsets)
 
 
 def join(parts: Sequence[Values]) -> Values:

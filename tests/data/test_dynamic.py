@@ -5,6 +5,7 @@ import pyarrow as pa
 import pytest
 
 from sparrow.data import DynamicRows, IdFeature, SequenceFeature, without_presence
+from sparrow.data.batch import join
 from sparrow.data.errors import Problems
 from sparrow.data.hashing import hash_texts
 
@@ -49,8 +50,25 @@ def test_sequences_keep_their_last_ids():
     feature = SequenceFeature("f", embedding_dim=4, dynamic=ROWS, max_length=2, pooling="mean")
     bags, _ = converted(feature, pa.array([[-1, 5, None, 2**62], []]))
     assert bags.to_lists() == [[5, 2**62], []]
-    with pytest.raises(ValueError, match="a dynamic sequence needs a pooling"):
-        SequenceFeature("f", embedding_dim=4, dynamic=ROWS, max_length=2)
+
+
+def test_sequences_in_order_keep_every_id():
+    feature = SequenceFeature("f", embedding_dim=4, dynamic=ROWS, max_length=2)
+    assert converted(feature, pa.array([[-1, 5, 2**62], [], None, [-1]]))[0].to_lists() == [[5, 2**62], [], [], [-1]]
+    assert converted(feature, pa.array([7, None]))[0].to_lists() == [[7], []]
+    _, problems = converted(feature, pa.array([[1], [2, None]]))
+    assert problems.rows.tolist() == [False, True]
+    assert problems.first[2] == "an id of the sequence is missing; give the feature 'f' a default, or a pooling"
+    with_default = SequenceFeature("f", embedding_dim=4, dynamic=ROWS, max_length=2, default=9)
+    assert converted(with_default, pa.array([[1], [2, None], []]))[0].to_lists() == [[1], [2, 9], [9]]
+
+
+def test_single_ids_join_lists_of_raw_ids():
+    """A file may hold one id a row and the next one lists; -1 is an id like others."""
+    feature = IdFeature("f", embedding_dim=4, dynamic=ROWS, pooling="sum")
+    single, _ = converted(feature, pa.array([-1, None, 3]))
+    lists, _ = converted(feature, pa.array([[4, -1], []]))
+    assert join([single, lists]).to_lists() == [[-1], [], [3], [4, -1], []]
 
 
 def test_bad_values_and_options_are_one_line_each():

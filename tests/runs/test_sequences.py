@@ -49,7 +49,7 @@ def rows(count, seed=0, as_text=False):
 
 
 def described(folder, *overrides, **replaced):
-    items = {"num_buckets": ITEMS, "embedding_dim": 8, "table": "items"}
+    items = {**replaced.pop("ids", {"num_buckets": ITEMS}), "embedding_dim": 8, "table": "items"}
     separator = {"separator": "|"} if replaced.pop("as_text", False) else {}
     history = {"max_length": LENGTH, **separator}
     data = {
@@ -128,6 +128,28 @@ def test_an_export_predicts_the_same(trained, tmp_path):
         table = pa.table({"seen": [[1, 2]], "prices": [[0.5]], "target": [1]})
         with pytest.raises(DataError, match="the sequences 'seen' and 'prices' must have one length"):
             model.predict(table)
+
+
+@pytest.mark.slow
+def test_ids_of_a_growing_vocabulary_stay_in_order(tmp_path):
+    """The same histories with other ids, far apart: the table gives them rows as they come."""
+    for name, count, seed in (("train", 8192, 0), ("test", 300, 1)):
+        table = rows(count, seed)
+        seen = [[2**40 * (item - 3) - 1 for item in h] for h in table["seen"].to_pylist()]
+        target = [2**40 * (item - 3) - 1 for item in table["target"].to_pylist()]
+        pq.write_table(
+            table.set_column(0, "seen", [seen]).set_column(2, "target", [target]), tmp_path / f"{name}.parquet"
+        )
+    made = described(tmp_path, ids={"dynamic": {"rows": 20}})
+    run = runs.train(made, tmp_path / "run", stream=io.StringIO())
+    assert run.results["auc"] > 0.97
+    program, state = runs.load(tmp_path / "run")
+    exports.export(program, state, tmp_path / "export")
+    source = tmp_path / "test.parquet"
+    runs.predict(program, state, str(source), tmp_path / "predicted.parquet")
+    expected = pq.read_table(tmp_path / "predicted.parquet")["click"].to_numpy()
+    made = serving.load(tmp_path / "export").predict(pq.read_table(source))["click"]
+    np.testing.assert_allclose(made, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_plan_reads_sequences(trained):

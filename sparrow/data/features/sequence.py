@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow.compute as pc
 
 from sparrow import fields
@@ -39,7 +40,8 @@ class SequenceFeature(MappedIds):
       max_length: the most ids of a row that are kept.
       keep: the ids of a longer row that are kept: "last" or "first".
       pooling: "sum", "mean" or "sqrtn" of the kept ids; None: the model gets the embeddings in order, as a
-        `sparrow.Sequence`. A missing id of a list then keeps its place, with zeros as its embedding.
+        `sparrow.Sequence`. A missing id of a list then keeps its place, with zeros as its embedding; with ``dynamic``
+        it needs a default.
     """
 
     _: dataclasses.KW_ONLY
@@ -55,8 +57,6 @@ class SequenceFeature(MappedIds):
         fields.choice(f"{where}: keep", self.keep, ("last", "first"))
         if self.pooling is not None:
             fields.choice(f"{where}: pooling", self.pooling, POOLINGS)
-        elif self.dynamic is not None:
-            raise ValueError(f"{where}: a dynamic sequence needs a pooling")
 
     @property
     def part(self) -> str:
@@ -97,6 +97,8 @@ class SequenceFeature(MappedIds):
         self._refuse_several(columns, problems)
         if self.dynamic is not None:
             ids, missing, flat = self._read_raw(columns, problems)
+            if self.pooling is None and flat.offsets is not None:
+                self._refuse_missing(flat, missing, problems)
             offsets = np.arange(len(ids) + 1) if flat.offsets is None else flat.offsets
             bags = without_missing_ids(ids, missing, offsets, None)
         else:
@@ -110,6 +112,15 @@ class SequenceFeature(MappedIds):
     def _entries(self, columns: Any, problems: Problems) -> Flat:
         flat = super()._entries(columns, problems)
         return flat if self.default is None else with_one_entry(flat)[0]
+
+    def _refuse_missing(self, flat: Flat, missing: npt.NDArray[np.bool_], problems: Problems) -> None:
+        """Add the rows that lack an id to the problems: every number may be a raw id, so that none can stand for it."""
+        at = np.flatnonzero(missing)
+        problems.add(
+            self.id_column,
+            flat.row_of(at),
+            lambda i: f"an id of the sequence is missing; give the feature '{self.name}' a default, or a pooling",
+        )
 
     def _refuse_several(self, columns: Any, problems: Problems) -> None:
         """Add the rows with an element of several ids to the problems."""
