@@ -35,7 +35,8 @@ def keep_programs() -> None:
     config.update("jax_persistent_cache_min_compile_time_secs", LEAST_SECONDS)
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)  # for processes that this one starts
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = str(LEAST_SECONDS)
-    note(f"compiled programs are kept in {folder} ({SWITCH}=0: not)")
+    if not any(folder.iterdir()):  # later commands need not repeat it
+        note(f"compiled programs are kept in {folder} ({SWITCH}=0 turns this off)")
 
 
 def _machine() -> str:

@@ -54,9 +54,19 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser that answers an unknown command with the nearest one."""
+
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        if action.choices is not None and value not in action.choices:
+            from sparrow.registry import nearest
+
+            raise argparse.ArgumentError(action, f"unknown '{value}': {nearest(str(value), map(str, action.choices))}")
+
+
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(prog="sparrow", description="Trains recommendation models from a config.")
+    parser = Parser(prog="sparrow", description="Trains recommendation models from a config.")
     parser.add_argument("--version", action="version", version=f"sparrow {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for command in COMMANDS:
@@ -64,7 +74,7 @@ def make_parser() -> argparse.ArgumentParser:
         added.set_defaults(command=command)
         added.add_argument("--quiet", action="store_true", help="write results and errors alone")
         added.add_argument(
-            "--import", dest="imports", action="append", metavar="FILE", help="Python file with custom models, rules"
+            "--import", dest="imports", action="append", metavar="FILE", help="Python file with parts of your own"
         )
         command.arguments(added)
     return parser

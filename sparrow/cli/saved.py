@@ -12,12 +12,18 @@ from sparrow.cli.output import Mistake, note
 def loaded(options: argparse.Namespace) -> Any:
     """Return the saved model, with overrides to its config."""
     from sparrow import config, runs
+    from sparrow.errors import ConfigError
 
     changed = None
-    if options.overrides:
-        saved = runs.saved_config(options.model_dir, options.step)
-        changed = config.loads(config.dumps(saved), overrides=options.overrides)
-    return runs.load(options.model_dir, changed, options.step, log=note)
+    try:
+        if options.overrides:
+            saved = runs.saved_config(options.model_dir, options.step)
+            changed = config.loads(config.dumps(saved), overrides=options.overrides)
+        return runs.load(options.model_dir, changed, options.step, log=note)
+    except ConfigError as error:
+        if options.imports or ".name: unknown" not in str(error):
+            raise
+        raise Mistake(f"{error}\na run with parts of your own needs --import FILE, as when it was trained") from None
 
 
 def make_folder(folder: Path) -> None:

@@ -105,7 +105,11 @@ def required_numbers(columns: Any, column: str, what: str, problems: Problems) -
 
 def _refuse(column: str, parsed: Parsed, what: str, problems: Problems) -> None:
     if parsed.missing is not None:
-        problems.add(column, np.flatnonzero(parsed.missing), lambda i: f"{what} is missing")
+        problems.add(
+            column,
+            np.flatnonzero(parsed.missing),
+            lambda i: f"{what} has no value; remove the row, or set data.bad_rows to skip",
+        )
     if parsed.bad is not None:
         at, why = np.flatnonzero(parsed.bad), parsed.why
         problems.add(column, at, lambda i: why(int(at[i])))

@@ -139,6 +139,8 @@ class Embedder:
 
     def init(self, key: jax.Array) -> EmbeddingState:
         """Return fresh tables and slots. A table's values depend on ``key`` and its own name alone."""
+        if isinstance(key, int):
+            raise TypeError(f"init needs a key: emb.init(jax.random.key({key}))")
         return self._work.init(key)
 
     def pack(
@@ -262,6 +264,7 @@ class Embedder:
 
         ``dtype``: the dtype of the activations; bags are summed in float32.
         """
+        _check_state(state)
         acts, _ = self._work.lookup(state, batch, self._stacks_of(batch), dtype, sort=False)
         return {feature.name: acts[feature.name] for feature in self.features}
 
@@ -273,6 +276,7 @@ class Embedder:
         A GPU sorts the ids for the update while it looks them up; `update` of the batch as `pack` made it sorts them
         itself, later. On a mesh, ids travel once for both.
         """
+        _check_state(state)
         acts, batch = self._work.lookup(state, batch, self._stacks_of(batch), dtype, sort=True)
         return {feature.name: acts[feature.name] for feature in self.features}, batch
 
@@ -299,6 +303,7 @@ class Embedder:
         ``logical_rows``: by stack, (rows,) int32, the number that each row has in its complete table. Given for stacks
         that hold their rows in another order, or only some of them: stochastic rounding is keyed by it.
         """
+        _check_state(state)
         if grads.shards != self.shards:
             raise ValueError("these row gradients were made by an Embedder on other devices; use this one's row_grads")
         return self._work.apply(state, grads, logical_rows)
@@ -309,12 +314,14 @@ class Embedder:
 
     def table(self, state: EmbeddingState, name: str) -> jax.Array:
         """Return the logical table, (vocabulary_size, embedding_dim). On a mesh: a NumPy array, on the host."""
+        _check_state(state)
         stack = self._on_device(name)
         rows: jax.Array = self._work.rows(stack, state.tables[stack.name], stack.rows_of(name))
         return rows
 
     def slots(self, state: EmbeddingState, name: str) -> dict[str, jax.Array]:
         """Return the logical slots of a table, by slot name. On a mesh: NumPy arrays, on the host."""
+        _check_state(state)
         stack = self._on_device(name)
         span = stack.rows_of(name)
         return {slot: self._work.rows(stack, array, span) for slot, array in state.slots[stack.name].items()}
@@ -366,6 +373,8 @@ class Embedder:
         return stack
 
     def _stacks_of(self, batch: PackedBatch) -> list[tuple[Stack, tuple[Group, ...]]]:
+        if not isinstance(batch, PackedBatch):
+            raise TypeError(f"pack the batch first: emb.pack(inputs); got {type(batch).__name__}")
         if batch.new:
             raise ValueError("the batch has ids that are new: call state, batch = emb.admit(state, batch) first")
         if not batch.planned:
@@ -418,3 +427,9 @@ def _collect_tables(features: Sequence[FeatureSpec]) -> dict[str, TableSpec]:
                 f"two different tables are called '{table.name}'; features that share a table must share its TableSpec"
             )
     return tables
+
+
+def _check_state(state: Any) -> None:
+    if not hasattr(state, "tables"):
+        kind = type(state).__name__
+        raise TypeError(f"the state must be what emb.init made, got {kind}; an Optimizer keeps it as state.embedding")

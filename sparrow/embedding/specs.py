@@ -79,8 +79,10 @@ class TableSpec:
                 "hash the ids into fewer rows, or split the table"
             )
         if not isinstance(self.optimizer, Rule):
+            is_optax = hasattr(self.optimizer, "init") and hasattr(self.optimizer, "update")
+            given = "an optax transformation, which is for dense parameters" if is_optax else repr(self.optimizer)
             raise TypeError(
-                f"{table}: optimizer must be a rule such as sparrow.rules.RowwiseAdagrad(0.05), got {self.optimizer!r}"
+                f"{table}: optimizer must be a rule such as sparrow.rules.RowwiseAdagrad(0.05), got {given}"
             )
         fields.choice(f"{table}: combiner", self.combiner, COMBINERS)
         if self.initializer is not None and not callable(self.initializer):

@@ -85,7 +85,9 @@ def _refuse(folder: Path, overwrite: bool) -> None:
     if not (folder / NAME).is_file():
         raise DataError("is there already, and is not an export; choose another folder", str(folder))
     if not overwrite:
-        raise DataError("is an export already; choose another folder, or add --overwrite", str(folder))
+        raise DataError(
+            "is an export already; choose another folder, or add --overwrite (in Python, overwrite=True)", str(folder)
+        )
     if foreign := foreign_files(folder):
         shown = ", ".join(foreign[:3]) + ", ..." * (len(foreign) > 3)
         raise DataError(f"holds files that no export wrote ({shown}); move them elsewhere", str(folder))

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from sparrow.config import ConfigError
 from sparrow.data import Feature
+from sparrow.models import registry
 from sparrow.registry import nearest
 
 _MLP: Final = {"hidden_units": (64, 32)}
@@ -46,7 +47,9 @@ def model_section(
     """
     given = {"name": model} if isinstance(model, str) else dict(model)
     name = given.get("name")
-    if not isinstance(name, str) or (name not in KNOWN and groups is None):
+    if not isinstance(name, str) or name not in registry:
+        raise ConfigError(f"unknown model {name!r}: {nearest(str(name), registry.names())}")
+    if name not in KNOWN and groups is None:
         raise ConfigError(f"model '{name}': give groups= as well, or choose another: {nearest(str(name), KNOWN)}")
     every = [feature.name for feature in features]
     sparse = [feature.name for feature in features if feature.is_sparse]

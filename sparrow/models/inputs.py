@@ -261,6 +261,7 @@ class Inputs:
         for feature, other in zip(group.names, group.dims, strict=True):
             if other != dim:
                 raise ValueError(
-                    f"group '{name}' needs features of one dim, but '{first}' has {dim} and '{feature}' has {other}"
+                    f"group '{name}' needs features of one dim, but '{first}' has {dim} and '{feature}' has {other}; "
+                    "give all of them the same embedding_dim"
                 )
         return group

@@ -226,6 +226,8 @@ class Optimizer:
         def scaled_loss(params: Any, acts: dict[str, jax.Array]) -> tuple[jax.Array, tuple[jax.Array, Any]]:
             result = loss_fn(cast(params, self.precision), acts, *args)
             loss, aux = result if has_aux else (result, None)
+            if jnp.shape(loss):
+                raise ValueError(f"loss_fn must return one number, got the shape {jnp.shape(loss)}; take its mean")
             loss = loss.astype(jnp.float32)
             return loss * scale, (loss, aux)
 

@@ -77,7 +77,7 @@ def _read(hint: Any, value: Any) -> Any:
 def make(cls: type[Any], fields: Mapping[str, Any], others: Iterable[str] = ()) -> Any:
     """Return the dataclass ``cls`` of plain ``fields``; ``others`` are further valid names in a file, for errors."""
     known = fields_of(cls)
-    found = [Problem((name,), "is required") for name in known if known[name].required and name not in fields]
+    found: list[Problem] = []
     values: dict[str, Any] = {}
     for name, value in fields.items():
         if name not in known:
@@ -87,6 +87,7 @@ def make(cls: type[Any], fields: Mapping[str, Any], others: Iterable[str] = ()) 
             values[name] = read(known[name].hint, value)
         except ConfigError as error:
             found += [problem.under((name,)) for problem in error.problems]
+    found += [Problem((name,), "is required") for name in known if known[name].required and name not in fields]
     if found:
         raise ConfigError(found)
     try:

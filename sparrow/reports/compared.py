@@ -63,7 +63,7 @@ class Compared:
         }
 
     def text(self, width: int = WIDTH) -> str:
-        """Return a table: a row for each run, or a block for each run where the table would be wider than ``width``."""
+        """Return a table of at most ``width``: a row or a column for each run, or a block where neither fits."""
         columns: dict[str, list[str]] = {"run": self.names, "step": [f"{step:,}" for step in self.steps]}
         columns |= {name: [_shown(value) for value in values] for name, values in self.numbers.items()}
         columns |= {name.rpartition("train.")[2]: values for name, values in self.fields.items()}
@@ -72,6 +72,10 @@ class Compared:
             rows = [list(columns), *zip(*columns.values(), strict=True)]
             return "\n".join(_row(row, list(widths.values())) for row in rows)
         label = max(map(len, columns))
+        turned = [[name, *values] for name, values in columns.items()]
+        room = [label, *(max(len(row[i]) for row in turned) for i in range(1, len(self.names) + 1))]
+        if sum(room) + 2 * len(room) <= width:
+            return "\n".join(_row(row, room) for row in turned)
         return "\n\n".join(
             "\n".join(f"{name:{label}}  {values[i]}" for name, values in columns.items())
             for i in range(len(self.names))

@@ -13,6 +13,8 @@ from sparrow.reports.recorded import RecordedRun
 from sparrow.reports.words import date, duration, precise
 
 MISSING = "—"
+LONG = 20
+"""A list of more values than this, such as a vocabulary, is shown by its number of values."""
 
 
 def flat(values: Any, path: str = "") -> dict[str, str]:
@@ -26,6 +28,8 @@ def flat(values: Any, path: str = "") -> dict[str, str]:
         for key, value in values.items():
             found |= flat(value, f"{path}.{key}" if path else str(key))
         return found
+    if isinstance(values, list) and len(values) > LONG and not any(isinstance(value, Mapping) for value in values):
+        return {path: f"{len(values):,} values, {values[0]} to {values[-1]}"}
     if isinstance(values, list):
         found = {}
         for index, value in enumerate(values):

@@ -160,6 +160,8 @@ class Description:
             fields = json.loads(path.read_text(encoding="utf-8"))
             json.dumps(fields, ensure_ascii=False).encode()  # half a character, which JSON can write, has no bytes
         except FileNotFoundError:
+            if (folder / "checkpoints").is_dir():
+                raise DataError("is a run; export it first, with sparrow export or run.export", str(folder)) from None
             raise DataError(f"is not an export: it holds no {NAME}", str(folder)) from None
         except (OSError, ValueError, RecursionError) as error:
             if isinstance(error, DataError):

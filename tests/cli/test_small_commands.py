@@ -27,6 +27,13 @@ def test_version(capsys):
     assert capsys.readouterr().out == f"sparrow {__version__}\n"
 
 
+def test_an_unknown_command(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["trian"])
+    assert stop.value.code == 2
+    assert "unknown 'trian': did you mean 'train'?" in capsys.readouterr().err
+
+
 def complete(script, *words):
     """The completions of the last of some words, in a shell that has read the script."""
     line = " ".join(f'"{word}"' for word in words)

@@ -77,5 +77,5 @@ def test_rows_out_of_the_space_that_count_are_checked(tmp_path):
 
 
 def test_a_missing_label_is_missing(tmp_path):
-    with pytest.raises(DataError, match="row 1, column 'label': label 'label' is missing"):
+    with pytest.raises(DataError, match="row 1, column 'label': label 'label' has no value; remove the row"):
         first_batch(tmp_path, [0.0, None, 3.0])

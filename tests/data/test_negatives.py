@@ -100,7 +100,7 @@ def test_negatives_of_a_pipeline_come_again_at_a_position():
             "row 1, column 'count': a sample weight must",
         ),
         ({**ITEMS, "item": ["7", "x", "9"]}, {"like": {"item": pa.int64()}}, "column 'item': cannot be read as int64"),
-        ({**ITEMS, "item": ["7", None, "9"]}, {}, "row 1, column 'item': the key is missing"),
+        ({**ITEMS, "item": ["7", None, "9"]}, {}, "row 1, column 'item': the key has no value"),
         (
             ITEMS,
             {"like": {"tags": pa.list_(pa.int64())}},

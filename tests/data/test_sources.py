@@ -7,6 +7,7 @@ import tempfile
 import hypothesis
 import hypothesis.strategies as st
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -382,3 +383,16 @@ def test_a_split_source_has_the_rows_of_its_source():
     opened, split = inner.open(["both"]), Split(inner, "both", ":", into=("color", "size")).open(["size"])
     assert (split.num_rows, split.num_chunks) == (opened.num_rows, opened.num_chunks) == (3, 1)
     assert split.fingerprint == opened.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("rows", "error", "message"),
+    [
+        ({"price": 1.5, "item": [1]}, DataError, r"column 'price' must have a value per row, such as \[1.5\]"),
+        ({"item": None}, DataError, "column 'item' must have a value per row"),
+        (pd.DataFrame({"item": [1]}).iloc[0], TypeError, "got a Series; for one row take frame"),
+    ],
+)
+def test_one_row_is_no_table(rows, error, message):
+    with pytest.raises(error, match=message):
+        Tables(rows)

@@ -180,7 +180,7 @@ def infinite_number(folder):
     run(Parquet(str(folder)), [PRICE])
 
 
-@case(r"^.*/t\.parquet, row 1, column 'click': label 'click' is missing$")
+@case(r"^.*/t\.parquet, row 1, column 'click': label 'click' has no value; remove the row, or set data.*$")
 def missing_label(folder):
     parquet(folder, item=[1, 2], click=[0, None])
     run(Parquet(str(folder)))
@@ -192,7 +192,7 @@ def negative_sample_weight(folder):
     run(Parquet(str(folder)), weights=["weight"])
 
 
-@case(r"^.*/t\.parquet, row 1, column 'session': the key is missing$")
+@case(r"^.*/t\.parquet, row 1, column 'session': the key has no value; remove the row.*$")
 def missing_key(folder):
     parquet(folder, item=[1, 2], click=[0, 1], session=["a", None])
     run(Parquet(str(folder)), keys=["session"])
@@ -264,7 +264,7 @@ def csv_text_for_a_label(folder):
     run(Csv(str(folder)))
 
 
-@case(r"^.*/t\.csv, line 2, column 'item': '99999999999999999999' is not an integer$")
+@case(r"^.*/t\.csv, line 2, column 'item': '99999999999999999999' is not an integer; words need a vocabulary.*$")
 def csv_number_beyond_64_bits(folder):
     (folder / "t.csv").write_text("item,click\n99999999999999999999,0\n")
     run(Csv(str(folder)))

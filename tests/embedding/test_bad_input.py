@@ -7,6 +7,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pyarrow as pa
 import pytest
 
@@ -32,6 +33,7 @@ def embedder(**changes):
         ({"embedding_dim": 2.5}, "embedding_dim must be an integer"),
         ({"embedding_dim": True}, "embedding_dim must be an integer"),
         ({"optimizer": 0.1}, "optimizer must be a rule such as"),
+        ({"optimizer": optax.adam(0.1)}, "got an optax transformation, which is for dense parameters"),
         ({"combiner": "max"}, "combiner must be one of 'sum', 'mean', 'sqrtn', got 'max'"),
         ({"dtype": "int8"}, "dtype must be one of 'float32', 'bfloat16', 'float16', got 'int8'"),
         ({"dtype": "no such"}, "dtype must be one of"),
@@ -200,3 +202,25 @@ def test_initializer_of_a_wrong_shape():
     emb = sp.Embedder([sp.FeatureSpec(name="f", table_spec=bad)], backend="xla")
     with pytest.raises(ValueError, match=r"initializer of table 'movies' returns \(1, 1\), it must be \(10, 4\)"):
         emb.init(jax.random.key(0))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda emb, state, batch: emb.init(0), r"init needs a key: emb.init\(jax.random.key\(0\)\)"),
+        (
+            lambda emb, state, batch: emb.lookup(state, {"watched": [1]}),
+            r"pack the batch first: emb.pack\(inputs\)",
+        ),
+        (lambda emb, state, batch: emb.lookup(whole(emb, state), batch), "an Optimizer keeps it as state.embedding"),
+        (lambda emb, state, batch: emb.table(whole(emb, state), "movies"), "got OptimizerState; an Optimizer keeps it"),
+    ],
+)
+def test_arguments_of_another_kind(call, message):
+    emb = embedder()
+    with pytest.raises(TypeError, match=message):
+        call(emb, emb.init(jax.random.key(0)), emb.pack({"watched": [1]}))
+
+
+def whole(emb, state):
+    return sp.Optimizer(emb, optax.sgd(0.1)).init(state, {})

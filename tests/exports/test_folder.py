@@ -174,3 +174,9 @@ def test_no_rows_give_a_file_of_none(trained, whole, tmp_path):
         DataError, match="a prediction has this name; keep the column under another one: click_label=click"
     ):
         serving.predict(model, str(source), tmp_path / "x.parquet", columns=["click"])
+
+
+def test_a_run_is_not_an_export(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    with pytest.raises(DataError, match="is a run; export it first, with sparrow export"):
+        serving.load(tmp_path)

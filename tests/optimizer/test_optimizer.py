@@ -82,6 +82,15 @@ def test_accumulation_equals_the_concatenated_batch(count, rule):
     assert_close((many.params, many.dense), (one.params, one.dense))
 
 
+def test_a_loss_for_each_example_is_refused():
+    table = sp.TableSpec(name="t", vocabulary_size=5, embedding_dim=2, optimizer=sp.rules.SGD(0.1))
+    emb = sp.Embedder([sp.FeatureSpec(name="a", table_spec=table)])
+    optimizer = sp.Optimizer(emb, optax.sgd(0.1))
+    state = optimizer.init(emb.init(jax.random.key(0)), {})
+    with pytest.raises(ValueError, match=r"loss_fn must return one number, got the shape \(3,\); take its mean"):
+        optimizer.step(state, lambda params, acts: acts["a"].sum(1), emb.pack({"a": [1, 2, 3]}))
+
+
 def test_gradients_add_by_hand():
     optimizer, state = make()
     (first, labels), (second, more) = inputs(1), inputs(2)

@@ -77,7 +77,7 @@ WRONG = [
     (Mapping[str, int], {"a": "x"}, "a: must be an integer, got 'x'"),
     (Mapping[str, int], [1], "must be a mapping of names to values, got [1]"),
     (Point, [1], "must be a mapping of fields (x, y), got [1]"),
-    (Point, {"z": 1}, "x: is required\nz: unknown field: Valid names: x, y"),
+    (Point, {"z": 1}, "z: unknown field: Valid names: x, y\nx: is required"),
     (Point, {"x": 1, "y": -1}, "Point.y must not be negative"),
     (tuple[Point, ...], [{"x": 1}, {"x": "a"}], "[1].x: must be a number, got 'a'"),
     (float | Callable[[Any], Any], "fast", "must be a number or a schedule as a mapping with a 'name', got 'fast'"),

@@ -202,6 +202,11 @@ class MappedIds(SparseFeature):
             return through_dictionary(entries, self._rows)
         if self.num_buckets is not None:
             parsed = integers(entries)
+            if is_text(entries.type) and parsed.bad is not None:
+                why = parsed.why
+                parsed = dataclasses.replace(
+                    parsed, why=lambda i: f"{why(i)}; words need a vocabulary or hash_bucket_size"
+                )
             values = parsed.values
             known = (values >= 0) & (values < self.num_buckets)
             rows = values.astype(np.int32)

@@ -56,6 +56,7 @@ class Tables(Source):
     def __init__(self, table: Any, chunk_rows: int = 65536) -> None:
         """Take a table. ``chunk_rows`` is the number of rows to convert at a time, and the unit of shuffling."""
         if isinstance(table, Mapping):
+            refuse_scalars(table)
             try:
                 table = pa.table(dict(table))
             except (pa.ArrowException, TypeError, ValueError) as error:
@@ -83,8 +84,17 @@ class Tables(Source):
         return list(self.table.column_names)
 
 
+def refuse_scalars(columns: Mapping[str, Any]) -> None:
+    """Raise where a column is one value, such as ``{"price": 1.5}``."""
+    for name, values in columns.items():
+        if values is None or isinstance(values, str | bytes | int | float):
+            raise DataError(f"column '{name}' must have a value per row, such as [{values!r}]", "table in memory")
+
+
 def _arrow(given: Any) -> Any:
     """Return anything of columns as an Arrow table."""
+    if type(given).__name__ == "Series":
+        raise TypeError("rows must be a frame, got a Series; for one row take frame.iloc[[0]]")
     if isinstance(given, pa.RecordBatch):
         return pa.Table.from_batches([given])
     try:
