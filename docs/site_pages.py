@@ -6,6 +6,7 @@ import argparse
 import importlib
 import inspect
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 from sparrow.cli.parsing import make_parser
 from sparrow.config.loading.json_schema import json_schema
@@ -24,6 +26,8 @@ ROOMS = (
     *("sparrow", "rules", "dense", "schedules", "losses", "metrics", "models", "data"),
     *("config", "runs", "checkpoint", "exports", "serving"),
 )
+EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES_PAGE = "reference/examples.md"
 KINDS = {
     "source": "Sources (`data.train`, `data.evaluate`)",
     "feature": "Features (`data.features`)",
@@ -41,10 +45,31 @@ KINDS = {
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages; mkdocs calls this."""
     pages = {"reference/config.md": fields_page(), "reference/commands.md": commands_page()}
+    pages[EXAMPLES_PAGE] = examples_page()
     pages |= {f"reference/python/{room}.md": python_page(room) for room in ROOMS}
     for path, content in pages.items():
         files.append(File.generated(config, path, content=content))
     return files
+
+
+def on_page_markdown(text: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Link the name of each example to its text; mkdocs calls this."""
+    top = "../" * page.file.src_uri.count("/")
+
+    def linked(match: re.Match[str]) -> str:
+        return f"[{match[0]}]({top}{EXAMPLES_PAGE}#{slug(match[1])})"
+
+    return re.sub(r"`(?:python )?examples/([\w.]+)`", linked, text)
+
+
+def examples_page() -> str:
+    """Return all examples, each whole."""
+    parts = ["# Examples", "Complete programs and configs. Each is run by the tests."]
+    for path in sorted(EXAMPLES.iterdir()):
+        if path.suffix in (".py", ".yaml"):
+            kind = "py" if path.suffix == ".py" else "yaml"
+            parts += [f"## {path.name} {{: #{slug(path.name)} }}", f"```{kind}\n{path.read_text().rstrip()}\n```"]
+    return "\n\n".join(parts)
 
 
 # --- fields of configs ------------------------------------------------------------------------------------------------
