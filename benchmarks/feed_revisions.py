@@ -134,12 +134,12 @@ def main() -> None:
     label = {"old": f"revision {revision.stdout.strip() or old.name}", "new": "this one"}
     lines += [f"| {label[name]} | {medians['wall'][name]:,.0f} | {medians['cpu'][name]:,.0f} |" for name in trees]
     ratio = {kind: made["new"] / made["old"] for kind, made in medians.items()}
-    lines += [
-        "",
+    lines += ["", ""]
+    lines[-1] = (
         f"{ratio['wall']:.1f} times as fast, and {ratio['cpu']:.1f} times by processor time. Medians of "
         f"{options.rounds} rounds in turns, {options.examples:,} examples of 26 single ids from Parquet in each, batch "
-        f"{options.batch:,}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the end.",
-    ]
+        f"{options.batch:,}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the end."
+    )
     print("\n".join(lines), flush=True)
     if not options.no_write:
         file = HERE / "results" / "train.md"

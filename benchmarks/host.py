@@ -1,11 +1,12 @@
 """Ids a second on one core: the planner of caches, and the id map beside other ways to find the rows of 64-bit ids.
 
-    python benchmarks/host.py                    # 10M ids, batches of 1M
-    python benchmarks/host.py --ids 1e6 --only ours
+    python benchmarks/host.py                    # 10M ids, batches of 1M: writes its part of benchmarks/results/host.md
+    python benchmarks/host.py --ids 1e6 --only ids --no-write
     python benchmarks/host.py --only plan        # 26 tables, 30M rows in all
 
 Rates are by the CPU time of the thread, so that other work on the machine counts less; caches are still shared.
-Run it with an interpreter that has torch and pandas for the peers; a missing one is left out.
+The peers run in turns with the id map, in the environment of ``make bench-peers`` with pandas besides, or in that of
+``--peer-python``; without it they are left out.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
+import pathlib
+import subprocess
 import time
 from collections.abc import Callable
 
@@ -20,42 +23,34 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import numpy as np
 import numpy.typing as npt
+from host_ids import U64, ids_and_batches, zipf
 
-U64 = npt.NDArray[np.uint64]
+HERE = pathlib.Path(__file__).parent
 NEW = 20
 """One id in NEW is new where the table is full and rows are evicted."""
+BEGIN, END = "## One core: `python benchmarks/host.py`\n", "\n## "
+Way = Callable[[str, int], float]
+"""Seconds of processor time for one batch, given its kind and number."""
 
 
-def zipf(generator: np.random.Generator, rows: int, count: int, exponent: float = 1.05) -> npt.NDArray[np.int64]:
-    """Numbers below ``rows``, skewed."""
-    height = (rows ** (1 - exponent) - 1) * generator.random(count) + 1
-    return np.minimum((height ** (1 / (1 - exponent))).astype(np.int64), rows) - 1
+def timed(run: Callable[[U64], object], batches: dict[str, list[U64]]) -> Way:
+    def once(kind: str, number: int) -> float:
+        began = time.thread_time()
+        run(batches[kind][number])
+        return time.thread_time() - began
+
+    return once
 
 
-def report(name: str, batches: dict[str, list[U64]], run: Callable[[U64], object], repeat: int = 2) -> None:
-    """Print the best and the median rate over the batches."""
-    for kind, given in batches.items():
-        run(given[0])
-        seconds = []
-        for batch in given[1:] * repeat:
-            began = time.thread_time()
-            run(batch)
-            seconds.append(time.thread_time() - began)
-        best, median = len(batch) / min(seconds) / 1e6, len(batch) / float(np.median(seconds)) / 1e6
-        print(f"  {name:44s} {kind:8s} {best:7.1f} M ids/s, median {median:.1f}", flush=True)
-
-
-def ours(known: U64, batches: dict[str, list[U64]]) -> None:
-    """Time the id map: find, train with a journal, train with evictions."""
+def ours(known: U64, batches: dict[str, list[U64]]) -> dict[str, Way]:
+    """Return the uses of the id map: find, train with a journal; it holds all ids."""
     from sparrow.embedding.dynamic.id_map import Settings, id_map
 
     made = id_map(Settings(len(known)))
     size = len(batches["uniform"][0])
-    began = time.perf_counter()
     for step, start in enumerate(range(0, len(known), size)):
         made.train(known[start : start + size], step)
         made.forget(step)
-    print(f"  entered at {len(known) / (time.perf_counter() - began) / 1e6:.1f} M ids/s as {type(made).__name__}")
     steps = itertools.count(len(known) // size + 1)
 
     def train(batch: U64) -> None:
@@ -63,45 +58,82 @@ def ours(known: U64, batches: dict[str, list[U64]]) -> None:
         made.train(batch, step)
         made.forget(step - 2)  # two batches ahead of the steps
 
-    report("sparrow, find", batches, lambda batch: made.find(batch, 0), 4)
-    report("sparrow, train: known ids, with a journal", batches, train, 4)
     fresh = itertools.count(1)
-    changed: dict[str, list[U64]] = {}
-    for kind, given in batches.items():
-        changed[kind] = [batch.copy() for batch in given]
-        for batch in changed[kind]:
-            batch[::NEW] = np.arange(len(batch[::NEW]), dtype=np.uint64) + np.uint64(next(fresh) << 40)
-    report("sparrow, train: 5 % new, full, LRU", changed, train, 1)
+
+    changed: dict[str, list[U64]] = {kind: [batch.copy() for batch in given] for kind, given in batches.items()}
+
+    def with_new(kind: str, number: int) -> float:
+        batch = changed[kind][number]
+        batch[::NEW] = np.arange(len(batch[::NEW]), dtype=np.uint64) + np.uint64(next(fresh) << 40)
+        return timed(train, changed)(kind, number)
+
+    return {
+        "Sparrow, find": timed(lambda batch: made.find(batch, 0), batches),
+        "Sparrow, train: known ids, with a journal": timed(train, batches),
+        f"Sparrow, train: {100 // NEW} % new, full, LRU": with_new,
+    }
 
 
-def peers(known: U64, batches: dict[str, list[U64]]) -> None:
-    """Ways to find known ids; none of them admits or evicts."""
-    try:
-        import pandas as pd
+class Peers:
+    """The process of benchmarks/host_ids.py."""
 
-        index = pd.Index(known)
-        report("pandas Index.get_indexer", batches, index.get_indexer, 1)
-    except ImportError:
-        print("  pandas is not installed")
-    try:
-        import torch
+    def __init__(self, python: str, ids: int, size: int) -> None:
+        command = [python, str(HERE / "host_ids.py"), str(ids), str(size)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self.versions, *self.names = self._process.stdout.readline().rstrip("\n").split("\t")
 
-        torch.set_num_threads(1)
-        ordered = torch.from_numpy(np.sort(known.view(np.int64)))
+    def way(self, name: str) -> Way:
+        def once(kind: str, number: int) -> float:
+            assert self._process.stdin is not None
+            assert self._process.stdout is not None
+            self._process.stdin.write(f"{name}\t{kind}\t{number}\n")
+            self._process.stdin.flush()
+            return float(self._process.stdout.readline())
 
-        def search(batch: U64) -> object:
-            wanted = torch.from_numpy(batch.view(np.int64))
-            return ordered[torch.searchsorted(ordered, wanted).clamp_(max=len(ordered) - 1)] == wanted
+        return once
 
-        report("torch.searchsorted, as ZCH does", batches, search, 1)
-    except ImportError:
-        print("  torch is not installed")
-    ascending = np.sort(known)
-    report("numpy.searchsorted", batches, lambda batch: np.searchsorted(ascending, batch), 1)
+    def close(self) -> None:
+        self._process.communicate()
 
 
-def plan(rows: int, tables: int = 26, count: int = 1_700_000, steps: int = 24) -> None:
+def compare(ids: int, size: int, rounds: int, python: str) -> str:
+    """Return the rates of all ways, in turns, as a table."""
+    peers = Peers(python, ids, size) if pathlib.Path(python).exists() else None
+    known, batches = ids_and_batches(ids, size)
+    ways = ours(known, batches)
+    new = [name for name in ways if "new" in name]  # they evict known ids: last
+    others = {} if peers is None else {name: peers.way(name) for name in peers.names}
+    rates: dict[tuple[str, str], list[float]] = {}
+    for group in ({name: way for name, way in ways.items() if name not in new} | others, {n: ways[n] for n in new}):
+        for number in range(rounds):
+            for kind, given in batches.items():
+                for name, way in group.items():
+                    seconds = way(kind, number % len(given))
+                    if number:  # the first round warms up
+                        rates.setdefault((name, kind), []).append(size / seconds / 1e6)
+    if peers is not None:
+        peers.close()
+    lines = [
+        f"The id map at {len(known):,} ids, batches of {size:,}; million ids a second of processor time, best (median) "
+        f"of {rounds - 1}"
+        + (", in turns." if peers is None else f", in turns with {peers.versions} on one thread each.")
+        + f" Load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores.",
+        "",
+        "| | uniform | Zipf 1.05 |",
+        "|---|---:|---:|",
+    ]
+    for name in [*ways, *others]:
+        both = [rates[name, kind] for kind in batches]
+        cells = " | ".join(f"{max(given):.1f} ({float(np.median(given)):.1f})" for given in both)
+        lines.append(f"| {name} | {cells} |")
+    return "\n".join(lines)
+
+
+def plan(rows: int, tables: int = 26, count: int = 1_700_000, steps: int = 24) -> str:
     """Time the planner: mark the rows of a step, give them slots, renumber its ids."""
+    head = f"The planner of caches, {tables} tables of {rows:,} rows in all, steps of {count:,} ids (Zipf 1.05),"
+    lines = [f"{head} by processor time of the thread:", ""]
     import sparrow as sp
     from sparrow.embedding.host.planner import planner
     from sparrow.embedding.stacking import cache_of, stack_tables
@@ -127,6 +159,8 @@ def plan(rows: int, tables: int = 26, count: int = 1_700_000, steps: int = 24) -
             began = time.thread_time()
             made.begin(step)
             made.see(ids, range(tables))
+            if any(made.needed(table) > cache * each for table in range(tables)):
+                raise SystemExit(f"a cache of {cache:.0%} is smaller than one step: give --rows more")
             window.append(ids)
             if step >= 4:
                 oldest = window.pop(0)
@@ -136,8 +170,11 @@ def plan(rows: int, tables: int = 26, count: int = 1_700_000, steps: int = 24) -
                 seconds.append(time.thread_time() - began)
             unique = sum(made.needed(table) for table in range(tables))
         best, median = count / min(seconds) / 1e6, count / float(np.median(seconds)) / 1e6
-        kind = f"{type(made).__name__}, cache {cache:.0%}: {unique:,} rows a step, {coming:,} come at the end"
-        print(f"  {kind}: {best:.1f} M ids/s, median {median:.1f}", flush=True)
+        lines.append(
+            f"* cache of {cache:.0%}: {best:.1f} M ids/s, median {median:.1f}; {unique:,} rows a step, {coming:,} of "
+            "which come in the last one"
+        )
+    return "\n".join(lines)
 
 
 def main() -> None:
@@ -145,28 +182,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ids", type=float, default=1e7, help="distinct ids that are known")
     parser.add_argument("--batch", type=float, default=1e6, help="ids in a batch")
-    parser.add_argument("--only", choices=("ours", "peers", "plan"))
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--only", choices=("ids", "plan"))
     parser.add_argument("--rows", type=float, default=3e7, help="rows of the tables whose caches are planned")
+    parser.add_argument("--peer-python", default=str(HERE.parent / ".venv-peers" / "bin" / "python"))
+    parser.add_argument("--no-write", action="store_true")
     options = parser.parse_args()
-    if options.only in (None, "plan"):
-        print(f"{int(options.rows):,} rows, steps of 1.7M ids, one thread")
-        plan(int(options.rows))
-    if options.only == "plan":
-        return
-    generator = np.random.default_rng(0)
-    count, size = int(options.ids), int(options.batch)
-    known = np.unique(generator.integers(0, 2**64, count, np.uint64))
-    generator.shuffle(known)
-    batches = {
-        "uniform": [known[generator.integers(0, len(known), size)] for _ in range(4)],
-        "zipf": [known[zipf(generator, len(known), size)] for _ in range(4)],
-    }
-    load = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
-    print(f"{len(known):,} ids, batches of {size:,}, one thread{load}")
-    if options.only != "peers":
-        ours(known, batches)
-    if options.only != "ours":
-        peers(known, batches)
+    parts = []
+    if options.only != "ids":
+        parts.append(plan(int(options.rows)))
+        print(parts[-1], flush=True)
+    if options.only != "plan":
+        parts.append(compare(int(options.ids), int(options.batch), options.rounds, options.peer_python))
+        print(parts[-1], flush=True)
+    if options.only is None and not options.no_write:
+        file = HERE / "results" / "host.md"
+        before, _, rest = file.read_text().partition(BEGIN)
+        _, mark, after = rest.partition(END)
+        file.write_text(before + BEGIN + "\n" + "\n\n".join(parts) + "\n" + mark + after)
 
 
 if __name__ == "__main__":
