@@ -177,22 +177,63 @@ def plan(rows: int, tables: int = 26, count: int = 1_700_000, steps: int = 24) -
     return "\n".join(lines)
 
 
+def rows(count: int, moved: int, rounds: int) -> str:
+    """Return the rates at which rows with Adam's slots are gathered and stored, beside one large copy."""
+    import sparrow as sp
+    from sparrow.embedding.host.rows import HostRows
+    from sparrow.embedding.stacking import stack_tables
+
+    table = sp.TableSpec(
+        name="t", vocabulary_size=count, embedding_dim=128, optimizer=sp.rules.Adam(0.1), memory=sp.HostMemory()
+    )
+    (stack,) = stack_tables([table])
+    made, generator = HostRows(stack, threads=1), np.random.default_rng(0)
+    for array in made.arrays.values():
+        array[...] = 1
+    buffers = {name: np.ones((moved, 128), np.float32) for name in made.arrays}
+    first = next(iter(made.arrays.values()))[:moved]
+    seconds: dict[str, list[float]] = {}
+    for _ in range(rounds):
+        chosen = generator.choice(count, moved, replace=False).astype(np.int32)
+        for name, run in (
+            ("gathering", lambda: made.gather(chosen, buffers)),  # noqa: B023
+            ("storing", lambda: made.scatter(chosen, buffers)),  # noqa: B023
+            ("one copy", lambda: [np.copyto(first, buffer) for buffer in buffers.values()]),
+        ):
+            generator.random(6 << 20)  # other memory in the caches
+            began = time.thread_time()
+            run()
+            seconds.setdefault(name, []).append(time.thread_time() - began)
+    nbytes = sum(buffer.nbytes for buffer in buffers.values())
+    rates = [
+        f"{name} {nbytes / min(own) / 1e9:.1f} ({nbytes / float(np.median(own)) / 1e9:.1f})"
+        for name, own in seconds.items()
+    ]
+    return (
+        f"{moved:,} random rows of {count:,}, dim 128, with Adam's slots; GB/s of processor time of one thread, best "
+        f"(median) of {rounds}: {', '.join(rates)}. Load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores."
+    )
+
+
 def main() -> None:
     """Parse the options and run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ids", type=float, default=1e7, help="distinct ids that are known")
     parser.add_argument("--batch", type=float, default=1e6, help="ids in a batch")
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--only", choices=("ids", "plan"))
+    parser.add_argument("--only", choices=("ids", "plan", "rows"))
     parser.add_argument("--rows", type=float, default=3e7, help="rows of the tables whose caches are planned")
     parser.add_argument("--peer-python", default=str(HERE.parent / ".venv-peers" / "bin" / "python"))
     parser.add_argument("--no-write", action="store_true")
     options = parser.parse_args()
     parts = []
-    if options.only != "ids":
+    if options.only in (None, "plan"):
         parts.append(plan(int(options.rows)))
         print(parts[-1], flush=True)
-    if options.only != "plan":
+    if options.only in (None, "rows"):
+        parts.append(rows(600_000, 40_000, options.rounds))
+        print(parts[-1], flush=True)
+    if options.only in (None, "ids"):
         parts.append(compare(int(options.ids), int(options.batch), options.rounds, options.peer_python))
         print(parts[-1], flush=True)
     if options.only is None and not options.no_write:

@@ -12,7 +12,8 @@ from sparrow.embedding.host.plans import IdsOf, Plans
 from sparrow.embedding.host.record import HostMemory
 from sparrow.embedding.host.rows import free_memory
 from sparrow.embedding.host.session import Session
-from sparrow.embedding.host.tables import Counts, HostTables, Swap
+from sparrow.embedding.host.swaps import Counts, Swap
+from sparrow.embedding.host.tables import HostTables
 from sparrow.embedding.host.transfer import Sender, copied, is_in_host_memory, on_host, to_host
 from sparrow.embedding.host.transfer import blocks as host_blocks
 from sparrow.embedding.host.workers import Workers

@@ -116,11 +116,17 @@ class Embedder:
         """The names of the tables in host memory."""
         return [name for name, table in self.tables.items() if table.memory is not None]
 
-    def host_tables(self, *, lookahead: int | None = None, threads: int | None = None) -> HostTables:
-        """Return the tables in host memory, not yet allocated; `session` is the way to use them in a loop."""
+    def host_tables(
+        self, *, lookahead: int | None = None, threads: int | None = None, can_give_back: bool = False
+    ) -> HostTables:
+        """Return the tables in host memory, not yet allocated; `session` is the way to use them in a loop.
+
+        ``can_give_back``: keep the values that `HostTables.give_back` needs.
+        """
         pairs = zip(self.logical_stacks, self.stacks, strict=True)
         stacks = [HostStack(logical, cached) for logical, cached in pairs if logical.in_host]
-        return HostTables(stacks, threads=threads, **({} if lookahead is None else {"lookahead": lookahead}))
+        options = {} if lookahead is None else {"lookahead": lookahead}
+        return HostTables(stacks, threads=threads, can_give_back=can_give_back, **options)
 
     def session(self, *, accumulate: int = 1, ahead: int = 2, lookahead: int | None = None) -> Session:
         """Return a session for a loop over batches, which brings the rows of tables in host memory to the device.

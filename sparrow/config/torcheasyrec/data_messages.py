@@ -133,6 +133,7 @@ _GENERATOR: Final = "it is part of TorchEasyRec's own feature generator; remove 
 _OTHER_KIND: Final = "there is no such feature in Sparrow; make its values a column, and read that"
 _TYPES: Final = "values are read in the type of their column"
 _PLACED: Final = "Sparrow places the tables by itself"
+_CACHED: Final = "all rows are on the device; memory: {kind: host, cache: ...} in model.tables keeps them in host memory"
 
 _FEATURE: Fields = {
     "feature_name": needed(string()),
@@ -234,7 +235,7 @@ FEATURES: Final[Mapping[str, Fields]] = {
         "eval_initializer_args": message("DynamicEmbInitializerArgs"),
         "score_strategy": string("STEP"),
         "max_capacity": needed(integer()),
-        "cache_load_factor": harmless(number(), _PLACED),
+        "cache_load_factor": harmless(number(), _CACHED),
         "init_capacity_per_rank": harmless(integer(), "a table has all its rows from the start"),
         "bucket_capacity": harmless(integer(), "it sets how ids are found, not which"),
         "init_table": refused("start from a checkpoint instead, with train.start_from"),

@@ -16,12 +16,14 @@ from sparrow import fields
 from sparrow.background import prefetch
 from sparrow.embedding.host.lookahead import staged
 from sparrow.embedding.host.plans import IdsOf
-from sparrow.embedding.host.tables import HostTables, Swap
+from sparrow.embedding.host.swaps import Swap
+from sparrow.embedding.host.tables import HostTables
 from sparrow.embedding.host.writer import Closed
 from sparrow.embedding.packing import PackedBatch
 from sparrow.embedding.state import EmbeddingState
 
 if TYPE_CHECKING:
+    from sparrow.embedding.dynamic.new_rows import NewRows
     from sparrow.embedding.dynamic.vocabularies import Vocabularies
     from sparrow.embedding.embedder import Embedder
     from sparrow.embedding.sizes import Sizes
@@ -121,8 +123,11 @@ class Session:
         def ids_of(step: tuple[list[PackedBatch], Any]) -> list[IdsOf]:
             return [{name: batch.lookups[name].ids for name in names} for batch in step[0]]  # type: ignore[misc]
 
+        def new_of(step: tuple[list[PackedBatch], Any]) -> list[dict[str, NewRows]]:
+            return [batch.new for batch in step[0]]
+
         def made() -> Generator[Staged, None, None]:
-            for (packed, others), swap in staged(self.host, steps(), ids_of):
+            for (packed, others), swap in staged(self.host, steps(), ids_of, new_of):
                 new = tuple(self.host.new_in_slots(batch.new) for batch in packed)
                 ready = [dataclasses.replace(batch, new={}, planned=True) for batch in packed]
                 yield Staged(tuple(jax.device_put(ready)), others, swap, new)

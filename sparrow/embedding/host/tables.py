@@ -10,15 +10,17 @@ from __future__ import annotations
 import dataclasses
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import jax
 import numpy as np
+import numpy.typing as npt
 
 from sparrow.embedding.host.exchange import Room, padded, put, swap
 from sparrow.embedding.host.planner import Ids, Moves
 from sparrow.embedding.host.plans import HostStack, IdsOf, Plans
 from sparrow.embedding.host.rows import TABLE, Array, HostRows
+from sparrow.embedding.host.swaps import Counts, StackMoves, Swap, Undo
 from sparrow.embedding.host.transfer import Sender, blocks, to_host
 from sparrow.embedding.host.workers import cores
 from sparrow.embedding.host.writer import Outgoing, Writer
@@ -34,64 +36,6 @@ KEPT: Final = 8
 """Steps whose moves are kept, to go back over them."""
 
 
-class Counts(NamedTuple):
-    """The work of a step on the caches.
-
-    Attributes:
-      lookups: entries of the batches.
-      unique: distinct rows among them.
-      coming, leaving: rows.
-      early: rows that left although the window needs them again.
-      bytes_in, bytes_out: bytes of these rows with their slots.
-      waited: seconds that gathering waited for rows on their way home.
-    """
-
-    lookups: int = 0
-    unique: int = 0
-    coming: int = 0
-    leaving: int = 0
-    early: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
-    waited: float = 0.0
-
-    def __add__(self, other: Counts) -> Counts:  # type: ignore[override]
-        return Counts(*(mine + others for mine, others in zip(self, other, strict=True)))  # type: ignore[arg-type]
-
-    def __sub__(self, other: Counts) -> Counts:
-        return Counts(*(mine - others for mine, others in zip(self, other, strict=True)))  # type: ignore[arg-type]
-
-    @property
-    def hits(self) -> float:
-        """The share of lookups whose rows did not have to come."""
-        return 1.0 - self.coming / self.lookups if self.lookups else 1.0
-
-
-class StackMoves(NamedTuple):
-    """The rows of one stack that come and leave before a step: on the host, and as the device takes them."""
-
-    rows: Moves
-    in_slots: jax.Array | None
-    in_values: dict[str, jax.Array]
-    in_own: jax.Array | None  # the rows' numbers in their own tables, where rounding is keyed by them
-    out_slots: jax.Array | None
-
-
-@dataclasses.dataclass(frozen=True)
-class Swap:
-    """Rows that come and leave before a step.
-
-    Attributes:
-      step: the number of the step, from 0 on.
-      stacks: the moves, by stack; without the stacks that have none.
-      counts: the work.
-    """
-
-    step: int
-    stacks: dict[str, StackMoves]
-    counts: Counts
-
-
 class HostTables:
     """Rows and slots in host memory, by stack, and the plans of their caches.
 
@@ -103,7 +47,16 @@ class HostTables:
       total: the work of all steps that were made.
     """
 
-    def __init__(self, stacks: Sequence[HostStack], *, lookahead: int = 6, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        stacks: Sequence[HostStack],
+        *,
+        lookahead: int = 6,
+        threads: int | None = None,
+        can_give_back: bool = False,
+    ) -> None:
+        """Take the stacks. ``can_give_back``: keep the values that `give_back` needs."""
+        self._can_give_back = can_give_back
         self.stacks = {stack.logical.name: stack for stack in stacks}
         self.lookahead = lookahead
         self.total = Counts()
@@ -122,7 +75,7 @@ class HostTables:
             self.close()
         self.rows = {name: HostRows(stack.logical, self._threads) for name, stack in self.stacks.items()}
         self._sender = Sender(jax.devices()[0])
-        self._rooms = {name: Room() for name in self.stacks}
+        self._rooms = {name: (Room(), Room()) for name in self.stacks}  # of rows that come, and that leave
         self._begin()
 
     def _begin(self) -> None:
@@ -133,7 +86,7 @@ class HostTables:
         }  # by slot: the row, as of the last step that was made
         self._seen = self._staged = self._made = 0
         self._counted: deque[Counts] = deque()
-        self._history: deque[tuple[int, dict[str, Moves]]] = deque(maxlen=KEPT)
+        self._history: deque[tuple[int, dict[str, StackMoves]]] = deque(maxlen=KEPT)
         self._is_flushed = True
 
     def init(self, key: jax.Array) -> None:
@@ -174,21 +127,24 @@ class HostTables:
         self._counted.append(Counts(*self._plans.see(self._seen, batches)))
         self._seen += 1
 
-    def stage(self, batches: Sequence[IdsOf]) -> Swap:
+    def stage(self, batches: Sequence[IdsOf], new: Sequence[Mapping[str, NewRows]] = ()) -> Swap:
         """Take the oldest step of the window, whose batches these are: slots instead of rows, in place.
 
-        The rows that come are on their way to the device when it returns.
+        The rows that come are on their way to the device when it returns, but for the rows of ``new``, by batch and
+        table: they get slots alone, and `Embedder.admit` sets their values.
         """
         step, stacks, counts = self._staged, dict[str, StackMoves](), self._counted.popleft()
         moves = self._plans.admit(batches)
         after = max((of_stack.after for of_stack in moves.values()), default=-1)
         counts += Counts(waited=self._wait(after))
         for name, of_stack in moves.items():
-            coming, leaving = len(of_stack.in_rows), len(of_stack.out_rows)
-            size = self.rows[name].row_bytes
-            counts += Counts(0, 0, coming, leaving, of_stack.early, coming * size, leaving * size)
-            if coming:
-                stacks[name] = self._sent(name, of_stack)
+            own = self._fresh(name, new)
+            fresh = np.isin(of_stack.in_rows, own) if len(own) else np.zeros(len(of_stack.in_rows), bool)
+            started, leaving = int(fresh.sum()), len(of_stack.out_rows)
+            coming, size = len(fresh) - started, self.rows[name].row_bytes
+            counts += Counts(0, 0, coming, leaving, of_stack.early, coming * size, leaving * size, started=started)
+            if len(fresh):
+                stacks[name] = self._sent(name, of_stack, fresh)
         self._staged += 1
         return Swap(step, stacks, counts)
 
@@ -196,25 +152,40 @@ class HostTables:
         """Wait until rows that left before step ``after`` are home."""
         return self.writer.wait_for(after)
 
-    def _sent(self, name: str, moves: Moves) -> StackMoves:
-        cached, held = self.stacks[name].cached, self.rows[name]
-        size = self._rooms[name].fit(len(moves.in_slots))  # of as many leave once the cache is full
-        in_slots = padded(moves.in_slots, cached.num_rows, size)
+    def _fresh(self, stack: str, new: Sequence[Mapping[str, NewRows]]) -> Ids:
+        """Return the rows of a logical stack that start fresh."""
+        made = [np.zeros(0, np.int32)]
+        for of_batch in new:
+            for table, fresh in of_batch.items():
+                if table in self._stack_of and self._stack_of[table].logical.name == stack:
+                    span, rows = self._stack_of[table].logical.rows_of(table), np.asarray(fresh.rows)
+                    made.append(rows[rows < span.stop - span.start] + np.int32(span.start))
+        return np.concatenate(made)
+
+    def _sent(self, name: str, moves: Moves, fresh: npt.NDArray[np.bool_]) -> StackMoves:
+        cached, held, (rooms_in, rooms_out) = self.stacks[name].cached, self.rows[name], self._rooms[name]
+        coming = ~fresh
+        size = rooms_out.fit(len(moves.in_slots))  # as many leave once the cache is full
+        in_slots = padded(moves.in_slots[coming], cached.num_rows, rooms_in.fit(int(coming.sum())))
         buffers = {
             part: self._sender.buffer((len(in_slots), *array.shape[1:]), array.dtype)
             for part, array in held.arrays.items()
         }
-        held.gather(moves.in_rows, {part: buffer.values for part, buffer in buffers.items()})
+        held.gather(moves.in_rows[coming], {part: buffer.values for part, buffer in buffers.items()})
         values = {part: self._sender.send(buffer) for part, buffer in buffers.items()}
-        own = None
+        undo = None
+        if self._can_give_back and fresh.any():
+            rows = moves.in_rows[fresh]
+            undo = Undo(rows, {part: array[rows] for part, array in held.arrays.items()})
+        own_slots = own = None
         if cached.step.stochastic:
             starts = self._plans.first_rows(name)
-            numbers = np.zeros(len(in_slots), np.int32)
+            numbers = np.zeros(size, np.int32)
             tables = np.searchsorted(starts, moves.in_rows, side="right") - 1
             numbers[: len(moves.in_rows)] = moves.in_rows - starts[tables]
-            own = jax.device_put(numbers)
+            own_slots, own = jax.device_put((padded(moves.in_slots, cached.num_rows, size), numbers))
         out = jax.device_put(padded(moves.out_slots, cached.num_rows, size)) if len(moves.out_slots) else None
-        return StackMoves(moves, jax.device_put(in_slots), values, own, out)
+        return StackMoves(moves, jax.device_put(in_slots), values, own_slots, own, out, undo)
 
     # At the steps.
 
@@ -233,15 +204,15 @@ class HostTables:
                 outgoing.rows[name], outgoing.values[name] = moves.rows.out_rows, to_host(taken)
             tables[name] = arrays.pop(TABLE)
             slots[name] = arrays
-            if moves.in_own is not None:
-                rows = put({TABLE: table_rows[name]}, moves.in_slots, {TABLE: moves.in_own})
+            if moves.own is not None:
+                rows = put({TABLE: table_rows[name]}, moves.own_slots, {TABLE: moves.own})
                 table_rows[name] = rows[TABLE]
             self._resident[name][moves.rows.in_slots] = moves.rows.in_rows
         if outgoing.rows:
             self.writer.put(outgoing)
         self._made += 1
         self._is_flushed = False
-        self._history.append((step.step, {name: moves.rows for name, moves in step.stacks.items()}))
+        self._history.append((step.step, {name: _without_values(moves) for name, moves in step.stacks.items()}))
         self.total += step.counts
         return dataclasses.replace(state, tables=tables, slots=slots, table_rows=table_rows)
 
@@ -318,24 +289,42 @@ class HostTables:
         held = self._resident[stack].copy()
         for later, moves in reversed(self._history):
             if later > step and stack in moves:
-                held[moves[stack].in_slots] = -1
-                held[moves[stack].out_slots] = moves[stack].out_rows
+                held[moves[stack].rows.in_slots] = -1
+                held[moves[stack].rows.out_slots] = moves[stack].rows.out_rows
         valid = (slots >= 0) & (slots < len(held))
         rows = np.where(valid, held[np.where(valid, slots, 0)], -1)
         return np.where(rows >= 0, rows, self.stacks[stack].logical.num_rows).astype(np.int32)
 
-    def give_back(self, state: EmbeddingState, new: Mapping[str, NewRows], held: Mapping[str, Any], step: int) -> None:
-        """Restore rows of dynamic tables that started fresh at ``step``: ``held`` has their old values.
+    def give_back(
+        self, state: EmbeddingState, overwritten: Sequence[tuple[Mapping[str, NewRows], Mapping[str, Any]]], step: int
+    ) -> None:
+        """Restore rows of dynamic tables as they were before ``step``, one of the last, which changed no other row.
 
-        The caches are empty afterwards.
+        ``overwritten``: for each of its batches the fresh rows, as slots, and the values that the slots had before
+        (`Embedder.overwritten`). The caches are empty afterwards.
         """
         self.flush(state)
-        for table, fresh in new.items():
-            logical, cached = self._stack_of[table]
-            span, slots = cached.rows_of(table), np.asarray(fresh.rows)
-            used = slots < span.stop - span.start
-            rows = self.rows_at(logical.name, (slots + span.start).astype(np.int32), step)[used]
-            values = {name: np.asarray(array)[used] for name, array in held[table].items()}
-            self.rows[logical.name].scatter(rows, values)
+        for later, moves in reversed(self._history):
+            if later > step:
+                self._undo(moves)
+        for new, held in reversed(overwritten):
+            for table, fresh in new.items():
+                logical, cached = self._stack_of[table]
+                span, slots = cached.rows_of(table), np.asarray(fresh.rows)
+                used = slots < span.stop - span.start
+                rows = self.rows_at(logical.name, (slots + span.start).astype(np.int32), step)[used]
+                values = {name: np.asarray(array)[used] for name, array in held[table].items()}
+                self.rows[logical.name].scatter(rows, values)
+        self._undo(dict(self._history).get(step, {}))  # last: slots of rows that were not copied had other rows' values
         self.writer.close()
         self._begin()
+
+    def _undo(self, moves: Mapping[str, StackMoves]) -> None:
+        for name, of_stack in moves.items():
+            if of_stack.undo is not None:
+                self.rows[name].scatter(*of_stack.undo)
+
+
+def _without_values(moves: StackMoves) -> StackMoves:
+    """Return moves whose values on the device are no longer held."""
+    return moves._replace(in_values={}, own_slots=None, own=None, out_slots=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
 import time
 from collections import deque
@@ -48,6 +49,7 @@ class Writer:
         self._is_closed = False
         self._thread = threading.Thread(target=self._work, name="sparrow-host-writer", daemon=True)
         self._thread.start()
+        atexit.register(self._end)  # a thread that is storing rows when the interpreter ends would abort the process
 
     def put(self, outgoing: Outgoing) -> None:
         """Store the rows of a step, later; wait while too many are on their way."""
@@ -81,11 +83,21 @@ class Writer:
             self._is_closed = True
             self._changed.notify_all()
 
+    def _end(self) -> None:
+        self.close()
+        self._thread.join()
+
     def _raise(self) -> None:
         if self._error is not None:
             raise RuntimeError(f"rows could not be stored in host memory: {self._error}") from self._error
 
     def _work(self) -> None:
+        try:
+            self._store()
+        finally:
+            atexit.unregister(self._end)
+
+    def _store(self) -> None:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting or self._is_closed)

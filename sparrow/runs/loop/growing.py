@@ -35,7 +35,8 @@ class Growing:
         self._embedder: Embedder = program.embedder
         self._vocabularies: Vocabularies | None = program.vocabularies
         self._host = program.host
-        self._in_host = set() if program.host is None else set(program.host.tables)
+        grows = set() if self._vocabularies is None else set(self._vocabularies.tables)
+        self._in_host = set() if program.host is None else grows & set(program.host.tables)
         self._keeps = program.config.train.non_finite == "stop"
 
     def admit(
@@ -55,14 +56,16 @@ class Growing:
 
     def give_back(self, state: TrainState, overwritten: Sequence[Overwritten], made: int) -> TrainState:
         """Return the state before `admit`, of the step after ``made`` others of this session. The state is donated."""
+        if self._host is not None and self._in_host:  # rows of steps that came after it have moved, too
+            moved = [
+                ({name: new for name, new in batch.new.items() if name in self._in_host}, held)
+                for batch, held in overwritten
+            ]
+            self._host.give_back(state.optimizer.embedding, moved, made)
         for batch, held in reversed(overwritten):
-            embedding = state.optimizer.embedding
             on_device = {name: new for name, new in batch.new.items() if name not in self._in_host}
-            if self._host is not None and len(on_device) < len(batch.new):
-                moved = {name: new for name, new in batch.new.items() if name in self._in_host}
-                self._host.give_back(embedding, moved, held, made)
             if on_device:
-                state = _with(state, self._embedder.give_back(embedding, _only(on_device), held))
+                state = _with(state, self._embedder.give_back(state.optimizer.embedding, _only(on_device), held))
         return state
 
     def at(self, step: int) -> contextlib.AbstractContextManager[None]:

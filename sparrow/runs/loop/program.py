@@ -114,7 +114,8 @@ class Program:
             raise ConfigError([Problem(("train", "dense_optimizer"), str(error))]) from None
         grows = any(table.dynamic is not None for table in embedder.tables.values())
         vocabularies = embedder.vocabularies(accumulate=config.train.accumulate) if grows else None
-        host = embedder.host_tables(lookahead=LOOKAHEAD) if embedder.host_names else None
+        stops = config.train.non_finite == "stop"
+        host = embedder.host_tables(lookahead=LOOKAHEAD, can_give_back=stops) if embedder.host_names else None
         return cls(config, assembly, embedder, trainer, apply, (params, rest), vocabularies, host)
 
     def preparer(self, traffic: Traffic | None = None, *, train: bool = False) -> Preparer:

@@ -52,9 +52,12 @@ def steps_of(
     host, preparer = program.host, pipeline.prepare
     assert isinstance(preparer, Preparer)
 
+    def ids_of(step: Taken) -> list[IdsOf]:
+        return [entries_of(host, each.feed) for each in step.batches]
+
     def items() -> Generator[Taken, None, None]:
         try:
-            for step, swap in staged(host, made, lambda step: [entries_of(host, each.feed) for each in step.batches]):
+            for step, swap in staged(host, made, ids_of, lambda step: [each.new for each in step.batches]):
                 batches = tuple(preparer.send(each, host.new_in_slots(each.new)) for each in step.batches)
                 yield step._replace(batches=batches, swap=swap)
         except ValueError as error:

@@ -1,6 +1,8 @@
 """Sessions: streams that end early, tables that are read and replaced, dynamic tables, and mistakes."""
 
 import itertools
+import subprocess
+import sys
 
 import jax
 import numpy as np
@@ -89,7 +91,10 @@ def test_dynamic_tables_in_host_memory():
     for staged in session.stream(given, vocabularies=words):
         state = session.advance(state, staged)
         state = step(state, staged.batch)
-    assert session.host.total.leaving > 20
+    total = session.host.total
+    assert total.leaving > 20
+    assert total.started > 50
+    assert total.bytes_in == total.coming * 4 * (4 + 4)  # rows that start fresh are not copied
     assert differing({"users": expected}, held(session, state)) == 0
 
 
@@ -129,3 +134,26 @@ def test_capacity_of_one_row():
         state = session.advance(state, staged)
         state = emb.update(state, staged.batch, emb.lookup(state, staged.batch))
     assert session.host.total.coming == 1
+
+
+def test_a_process_that_ends_without_a_word_stores_its_rows_first():
+    """A thread that was still storing rows aborted it."""
+    code = """
+import atexit, time
+import jax, numpy as np
+import sparrow as sp
+
+made = []
+atexit.register(lambda: print(made[0].landed))
+table = sp.TableSpec(name="t", vocabulary_size=90, embedding_dim=2, optimizer=sp.rules.SGD(0.1),
+                     memory=sp.HostMemory(cache=30))
+emb = sp.Embedder([sp.FeatureSpec(name="f", table_spec=table)])
+session = emb.session(ahead=0, lookahead=0)
+state = session.init(jax.random.key(0))
+made.append(session.host.writer)
+made[0].delay = lambda: time.sleep(0.3)
+for step in session.stream(({"f": np.arange(30) + start}, None) for start in (0, 30, 60)):
+    state = session.advance(state, step)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stdout.strip()) == (0, "2"), ended.stderr

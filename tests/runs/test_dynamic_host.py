@@ -1,0 +1,76 @@
+"""Runs whose tables have dynamic vocabularies and are in host memory: the bytes of runs with all rows on the device."""
+
+import io
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from sparrow import runs
+from sparrow.data import Tables
+from sparrow.embedding import mix64
+from tests.runs import victim
+from tests.runs.cases import case
+
+BATCH, BAD = 32, 6
+"""Examples of a batch, and the step whose loss is not finite."""
+
+
+def ratings(accumulate):
+    """New ids in every batch; one price of the step BAD is zero."""
+    generator = np.random.default_rng(3)
+    count = 20 * BATCH * accumulate
+    users, items = (mix64(generator.zipf(1.2, count).astype(np.uint64) % 700) for _ in range(2))
+    price = np.ones(count, np.float32)
+    price[(BAD * accumulate - 1) * BATCH + 3] = 0
+    labels = (generator.random(count) < 0.4).astype(np.float32)
+    return Tables({"user": users.view(np.int64), "item": items.view(np.int64), "price": price, "label": labels})
+
+
+def config(*overrides, cache=0.7, rows=120, accumulate=1):
+    features = [
+        {"kind": "id", "name": "user", "embedding_dim": 4, "dynamic": {"rows": rows, "admit": 2, "waiting": 300}},
+        {"kind": "id", "name": "item", "embedding_dim": 4, "dynamic": {"rows": rows, "unknown": "zeros"}},
+        {"kind": "raw", "name": "price"},
+    ]
+    memory = {"kind": "host", "cache": cache}
+    model = {
+        "architecture": {"name": "deepfm", "deep": {"hidden_units": [8]}},
+        "groups": {"wide": ["user", "item"], "deep": ["user", "item", "price"]},
+        "tables": [] if cache is None else [{"tables": [".*"], "memory": memory}],
+    }
+    data = {"train": ratings(accumulate), "features": features}
+    fixed = (f"train.batch_size={BATCH}", f"train.accumulate={accumulate}", "train.tensorboard=false")
+    return case(*fixed, "train.traffic=1", *overrides, data=data, model=model)
+
+
+def train(folder, *overrides, resume=False, **options):
+    return runs.train(config(*overrides, **options), folder, resume=resume, stream=io.StringIO())
+
+
+def same(*folders):
+    """Newest checkpoints that hold the same bytes, but for the sizes that batches were padded to."""
+    first, *others = (victim.everything(folder) for folder in folders)
+    for other in others:
+        assert first[0] == other[0]
+        for a, b in ((first[1], other[1]), (first[2], other[2])):
+            assert a.keys() == b.keys()
+            for name in a:
+                if "traffic" not in name:  # counts the steps in flight, too
+                    np.testing.assert_array_equal(a[name], b[name], err_msg=str(name))
+
+
+@pytest.mark.parametrize("accumulate", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_step_that_is_not_finite_gives_the_rows_of_new_ids_back(tmp_path, monkeypatch, accumulate):
+    """Steps behind it have moved rows, and new ids have taken the rows of others, when it is found."""
+    real = runs.Program.loss
+
+    def loss(self, params, acts, rest, feed):
+        total, others = real(self, params, acts, rest, feed)
+        return total / jnp.min(feed.numbers["price"]), others
+
+    monkeypatch.setattr(runs.Program, "loss", loss)
+    train(tmp_path / "good", f"train.steps={BAD - 1}", cache=None, accumulate=accumulate)
+    with pytest.raises(runs.RunError, match=f"step {BAD}: the loss is"):
+        train(tmp_path / "bad", "train.steps=20", accumulate=accumulate)
+    same(tmp_path / "good", tmp_path / "bad")
