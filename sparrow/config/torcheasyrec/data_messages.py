@@ -133,7 +133,9 @@ _GENERATOR: Final = "it is part of TorchEasyRec's own feature generator; remove 
 _OTHER_KIND: Final = "there is no such feature in Sparrow; make its values a column, and read that"
 _TYPES: Final = "values are read in the type of their column"
 _PLACED: Final = "Sparrow places the tables by itself"
-_CACHED: Final = "all rows are on the device; memory: {kind: host, cache: ...} in model.tables keeps them in host memory"
+_CACHED: Final = (
+    "all rows are on the device; memory: {kind: host, cache: ...} in model.tables keeps them in host memory"
+)
 
 _FEATURE: Fields = {
     "feature_name": needed(string()),
