@@ -1,8 +1,8 @@
 """Every block of code in README.md and docs/ runs: Python as written, configs on generated data, commands are parsed.
 
 Kinds of blocks: ``python`` runs, all blocks of a file in one scope; ``py`` runs in a test of its own, which knows what
-it needs, or is code of a peer; ``yaml`` is a config, or a part of one that is laid over a whole one; no kind means
-commands of a shell.
+it needs, or is code of a peer; ``yaml`` is a config, or a part of one that is laid over a whole one; ``protobuf`` is a
+config of TorchEasyRec, which `tests/test_migrate.py` runs; no kind means commands of a shell.
 """
 
 import re
@@ -23,7 +23,7 @@ from tests.runs.cases import BASE
 ROOT = Path(__file__).parent.parent
 FILES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)(?: title=\"[^\"\n]*\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-KINDS = {"python", "py", "yaml", ""}
+KINDS = {"python", "py", "yaml", "protobuf", ""}
 
 
 def in_make_test(path):

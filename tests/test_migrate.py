@@ -5,10 +5,14 @@
 
 import ast
 import builtins
+import re
 
 import pytest
+import yaml
 
+import sparrow as sp
 from benchmarks import migrate
+from sparrow.cli import main
 
 
 @pytest.mark.parametrize("page", migrate.PACKAGES)
@@ -45,3 +49,27 @@ def test_the_numbers_on_a_page_are_those_of_the_last_run():
         assert f"| {page} | " in measured
         version = title.split()[1]
         assert f" {version}" in next(line for line in measured.splitlines() if line.startswith(f"| {page} | "))
+
+
+@pytest.fixture
+def torcheasyrec(tmp_path, monkeypatch):
+    """The blocks of the page by title; its config and its data are in the folder."""
+    monkeypatch.chdir(tmp_path)
+    text = (migrate.ROOT / "docs" / "migrate" / "torcheasyrec.md").read_text()
+    found = dict(re.findall(r"^```\w+ title=\"(.*?)\"\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
+    (tmp_path / "pipeline.config").write_text(found["pipeline.config, for both"])
+    exec(found["Data for both"], {})
+    return found
+
+
+def test_an_import_gives_the_config_on_the_page(torcheasyrec, capsys):
+    main(["import-config", "pipeline.config"])
+    assert yaml.safe_load(capsys.readouterr().out) == yaml.safe_load(
+        torcheasyrec["The output of sparrow import-config"]
+    )
+
+
+@pytest.mark.slow
+def test_the_config_on_the_page_reaches_the_auc_of_torcheasyrec(torcheasyrec):
+    main(["train", "pipeline.config", "--model-dir", "runs/din"])
+    assert sp.runs.load("runs/din").results["auc"] == pytest.approx(0.8486, abs=0.003)
