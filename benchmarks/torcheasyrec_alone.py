@@ -4,8 +4,7 @@
 
 ``TorchEasyRec`` is a checkout of it, after ``protoc --python_out=. tzrec/protos/*.proto tzrec/protos/models/*.proto``;
 the environment has torch, torchrec, fbgemm-gpu-cpu, torchmetrics, protobuf 4, pyarrow, pandas, scikit-learn, anytree,
-requests, safetensors, tensorboard. Configs with ``fg_mode: FG_NONE`` and files of Parquet need none of the packages that
-are left out.
+requests, safetensors, tensorboard. Configs with ``fg_mode: FG_NONE`` and files of Parquet need no other package.
 """
 
 from __future__ import annotations
