@@ -27,6 +27,7 @@ sparrow.errors.ConfigError: train.batch_siz: unknown field: did you mean 'batch_
 from sparrow.config.building.assemble import Assembly, assemble, evaluate_pipeline, need, train_pipeline
 from sparrow.config.building.epochs import counts_epochs, epochs_in_steps
 from sparrow.config.building.optimizers import dense_optimizer, optimizer, table_rules
+from sparrow.config.building.two_towers import item_column, item_counts, user_column
 from sparrow.config.first import first_config
 from sparrow.config.guessing import Guess, guess
 from sparrow.config.loading.files import dumps, from_mapping, import_report, load, loads
@@ -85,6 +86,8 @@ __all__ = [
     "guess",
     "import_config",
     "import_report",
+    "item_column",
+    "item_counts",
     "json_schema",
     "load",
     "loads",
@@ -95,4 +98,5 @@ __all__ = [
     "register_rule",
     "table_rules",
     "train_pipeline",
+    "user_column",
 ]

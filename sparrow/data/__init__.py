@@ -41,6 +41,7 @@ from sparrow.data.features import (
     without_presence,
 )
 from sparrow.data.hash_table import HashTable
+from sparrow.data.item_counts import ItemCounts, holds_one_key
 from sparrow.data.label_checks import CheckedLabel, LabelCheck
 from sparrow.data.labels import Label
 from sparrow.data.layout import Layout as BlockLayout
@@ -109,6 +110,7 @@ __all__ = [
     "Holds",
     "IdFeature",
     "InMemory",
+    "ItemCounts",
     "KvDotProduct",
     "Label",
     "LabelCheck",
@@ -146,6 +148,7 @@ __all__ = [
     "check_same_lengths",
     "concatenate",
     "feature_specs",
+    "holds_one_key",
     "join",
     "lookup_specs",
     "prefetched",

@@ -27,6 +27,8 @@ class Batch:
       keys: (batch,) int64; strings are hashed.
       negatives: items that were drawn for these rows, if any: shared ones, then as many for each row as its own.
       takes_part: (batch, shared + own) which of them are negatives of a row; None: all, except the item it chose.
+      log_q: (batch + negatives,) float32, the logarithm of how often the sampler draws each item chosen, then each item
+        drawn; None: not known.
     """
 
     ids: dict[str, Values] = dataclasses.field(default_factory=dict)
@@ -37,6 +39,7 @@ class Batch:
     keys: dict[str, npt.NDArray[np.int64]] = dataclasses.field(default_factory=dict)
     negatives: Batch | None = None
     takes_part: npt.NDArray[np.bool_] | None = None
+    log_q: npt.NDArray[np.float32] | None = None
 
     def __len__(self) -> int:
         for part in PARTS:
@@ -57,7 +60,8 @@ class Batch:
         return Batch(**parts)
 
 
-PARTS = tuple(field.name for field in dataclasses.fields(Batch) if field.name not in ("negatives", "takes_part"))
+DRAWN = ("negatives", "takes_part", "log_q")
+PARTS = tuple(field.name for field in dataclasses.fields(Batch) if field.name not in DRAWN)
 
 
 def take(values: Values, rows: npt.NDArray[np.integer[Any]]) -> Values:

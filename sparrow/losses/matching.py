@@ -2,8 +2,8 @@
 
 Both losses are the cross entropy of one row of candidate logits per query, and differ only in where the candidates
 come from. A candidate's logit is corrected for how often it turns up as a candidate (log Q), or popular items are
-punished for being popular; and a candidate that is the very item the query chose (an accidental hit) is not a
-negative, and is left out.
+punished for being popular; and a candidate that the user of the query chose himself (an accidental hit) is not a
+negative, and is left out. A run does both by default.
 
 Reference: Yi et al., `Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations
 <https://research.google/pubs/pub48840/>`_, RecSys 2019.
@@ -22,6 +22,7 @@ from jax.typing import ArrayLike
 from sparrow import fields
 from sparrow.losses import _checks as checks
 from sparrow.losses.base import Loss, register_loss, registry
+from sparrow.losses.candidates import mixed_columns, not_chosen, users
 from sparrow.losses.softmax import cross_entropy
 from sparrow.losses.towers import MEANING, Towers
 from sparrow.registry import answering
@@ -33,6 +34,7 @@ class CandidateSoftmax(Loss):
 
     temperature: checks.Scalar = 1.0
     label_smoothing: checks.Scalar = 0.0
+    log_q: bool = True
 
     label_kind = "none"
     meaning = MEANING
@@ -40,6 +42,10 @@ class CandidateSoftmax(Loss):
     def __post_init__(self) -> None:
         fields.number(f"{self.name}: temperature", self.temperature, above=0)
         fields.number(f"{self.name}: label_smoothing", self.label_smoothing, at_least=0, below=1)
+        if not isinstance(self.log_q, bool):
+            raise TypeError(
+                f"{self.name}: log_q must be true or false, got {self.log_q!r}; arrays are given in the call"
+            )
 
     @property
     def name(self) -> str:
@@ -64,7 +70,7 @@ class InBatchSoftmax(CandidateSoftmax):
     ::
 
         logits[i, j] = dot(query[i], item[j]) / temperature - log_q[j]
-        takes_part[i, j] = i == j or item_ids[i] != item_ids[j]
+        takes_part[i, j] = i == j or the user of query i chose item j in no row of the batch
         value[i] = softmax cross entropy of logits[i], over the j that take part, with label i
 
     Called with:
@@ -74,10 +80,13 @@ class InBatchSoftmax(CandidateSoftmax):
       log_q: ``(items,)``, the logarithm of each item's probability to be in a batch; None corrects nothing.
       item_ids: ``(items,)`` integers (or a NumPy array of strings). Another item with the id of the query's own is left
         out of its softmax; None leaves nothing out.
+      user_ids: ``(batch,)``, the users of the queries, given with ``item_ids``. All items that a user chose in the
+        batch are left out of the softmax of his other rows; None: each row is a user of its own.
 
     Attributes:
       temperature: above 0; may be an array, to be learned.
       label_smoothing: the share of the target that is spread evenly over all candidates that take part, in [0, 1).
+      log_q: whether a run corrects by the frequency of each item in the training data; false for none.
 
     >>> import numpy as np
     >>> item = jnp.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
@@ -89,7 +98,13 @@ class InBatchSoftmax(CandidateSoftmax):
     """
 
     def __call__(
-        self, query: ArrayLike, item: ArrayLike, *, log_q: ArrayLike | None = None, item_ids: ArrayLike | None = None
+        self,
+        query: ArrayLike,
+        item: ArrayLike,
+        *,
+        log_q: ArrayLike | None = None,
+        item_ids: ArrayLike | None = None,
+        user_ids: ArrayLike | None = None,
     ) -> jax.Array:
         """Return one value per query, float32."""
         loss = "in_batch_softmax"
@@ -111,12 +126,15 @@ class InBatchSoftmax(CandidateSoftmax):
         if item_ids is not None:
             (ids,) = checks.keys(loss, "item_ids", item_ids)
             checks.shape(loss, "item_ids", ids, (items,), "one per item")
-            takes_part = (ids[:batch, None] != ids) | jnp.eye(batch, items, dtype=bool)
+            takes_part = not_chosen(ids[:batch], ids, users(loss, user_ids, batch)) | jnp.eye(batch, items, dtype=bool)
+        elif user_ids is not None:
+            raise ValueError(f"{loss}: user_ids was given without item_ids; give both or neither")
         return cross_entropy(logits, jnp.arange(batch), self.label_smoothing, takes_part)
 
     def values(self, output: Towers, labels: Any, keys: Sequence[Any]) -> jax.Array:
         """Return one value per query."""
-        return self(output.query, output.item)
+        log_q = output.positive_log_q if self.log_q else None
+        return self(output.query, output.item, log_q=log_q, item_ids=output.positive_ids, user_ids=output.users)
 
 
 @answering
@@ -127,10 +145,11 @@ def in_batch_softmax(
     temperature: checks.Scalar = InBatchSoftmax.temperature,
     log_q: ArrayLike | None = None,
     item_ids: ArrayLike | None = None,
+    user_ids: ArrayLike | None = None,
     label_smoothing: checks.Scalar = InBatchSoftmax.label_smoothing,
 ) -> jax.Array:
     """Return one value per query: `InBatchSoftmax`, which holds the equation."""
-    return InBatchSoftmax(temperature, label_smoothing)(query, item, log_q=log_q, item_ids=item_ids)
+    return InBatchSoftmax(temperature, label_smoothing)(query, item, log_q=log_q, item_ids=item_ids, user_ids=user_ids)
 
 
 @register_loss("sampled_softmax")
@@ -142,7 +161,7 @@ class SampledSoftmax(CandidateSoftmax):
 
         logits[i, 0]     = dot(query[i], positive[i]) / temperature - positive_log_q[i]
         logits[i, 1 + j] = dot(query[i], negatives[j]) / temperature - negative_log_q[j]
-        takes_part[i, 1 + j] = positive_ids[i] != negative_ids[j]
+        takes_part[i, 1 + j] = the user of query i chose negative j in no row of the batch
         value[i] = softmax cross entropy of logits[i], over the columns that take part, with label 0
 
     Called with:
@@ -154,10 +173,13 @@ class SampledSoftmax(CandidateSoftmax):
       positive_ids: ``(batch,)`` integers (or a NumPy array of strings). A negative with the id of the query's positive
         is left out of the softmax; None leaves nothing out.
       negative_ids: the same for the negatives, of their shape without ``dim``; given with ``positive_ids``.
+      user_ids: ``(batch,)``, the users of the queries, given with the ids. All items that a user chose in the batch are
+        left out of the softmax of his rows; None: each row is a user of its own.
 
     Attributes:
       temperature: above 0; may be an array, to be learned.
       label_smoothing: the share of the target that is spread evenly over all candidates that take part, in [0, 1).
+      log_q: whether a run corrects by the weights that the items are drawn with; false for none.
 
     >>> import numpy as np
     >>> query, positive = jnp.array([[1.0, 0.0]]), jnp.array([[1.0, 0.0]])
@@ -181,6 +203,7 @@ class SampledSoftmax(CandidateSoftmax):
         negative_log_q: ArrayLike | None = None,
         positive_ids: ArrayLike | None = None,
         negative_ids: ArrayLike | None = None,
+        user_ids: ArrayLike | None = None,
     ) -> jax.Array:
         """Return one value per query, float32."""
         loss = "sampled_softmax"
@@ -217,8 +240,10 @@ class SampledSoftmax(CandidateSoftmax):
             of_positive, of_negative = checks.keys(loss, "ids", *ids)
             checks.shape(loss, "positive_ids", of_positive, (batch,), "one per positive")
             checks.shape(loss, "negative_ids", of_negative, per_negative, "one per negative")
-            is_positive = jnp.arange(1 + count) == 0
-            takes_part = (_candidates(of_positive, of_negative) != of_positive[:, None]) | is_positive
+            takes_part = not_chosen(of_positive, of_negative, users(loss, user_ids, batch))
+            takes_part = jnp.pad(takes_part, ((0, 0), (1, 0)), constant_values=True)
+        elif user_ids is not None:
+            raise ValueError(f"{loss}: user_ids was given without positive_ids and negative_ids; give all or none")
         return cross_entropy(logits, jnp.zeros(batch, jnp.int32), self.label_smoothing, takes_part)
 
     @property
@@ -233,11 +258,17 @@ class SampledSoftmax(CandidateSoftmax):
         if output.takes_part is not None:
             others, takes_part = output.other_scores()
             logits = jnp.concatenate([_dot("id,id->i", output.query, output.item)[:, None], others], axis=1)
+            logits = logits / self.temperature
+            if self.log_q and output.positive_log_q is not None and output.negative_log_q is not None:
+                of_others = mixed_columns(output.negative_log_q, *others.shape)
+                logits = logits - jnp.concatenate([output.positive_log_q[:, None], of_others], axis=1)
             every = jnp.pad(jnp.asarray(takes_part), ((0, 0), (1, 0)), constant_values=True)
-            chosen = jnp.zeros(logits.shape[0], jnp.int32)
-            return cross_entropy(logits / self.temperature, chosen, self.label_smoothing, every)
-        ids = {"positive_ids": output.positive_ids, "negative_ids": output.negative_ids}
-        return self(output.query, output.item, output.negatives, **ids)
+            return cross_entropy(logits, jnp.zeros(logits.shape[0], jnp.int32), self.label_smoothing, every)
+        known: dict[str, Any] = {"positive_ids": output.positive_ids, "negative_ids": output.negative_ids}
+        known["user_ids"] = output.users
+        if self.log_q:
+            known |= {"positive_log_q": output.positive_log_q, "negative_log_q": output.negative_log_q}
+        return self(output.query, output.item, output.negatives, **known)
 
 
 @answering
@@ -251,6 +282,7 @@ def sampled_softmax(
     negative_log_q: ArrayLike | None = None,
     positive_ids: ArrayLike | None = None,
     negative_ids: ArrayLike | None = None,
+    user_ids: ArrayLike | None = None,
     label_smoothing: checks.Scalar = SampledSoftmax.label_smoothing,
 ) -> jax.Array:
     """Return one value per query: `SampledSoftmax`, which holds the equation."""
@@ -262,6 +294,7 @@ def sampled_softmax(
         negative_log_q=negative_log_q,
         positive_ids=positive_ids,
         negative_ids=negative_ids,
+        user_ids=user_ids,
     )
 
 

@@ -7,6 +7,8 @@ from typing import Final, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from sparrow.losses.candidates import not_chosen, own_count
+
 MEANING: Final = "score: the inner product of query and item"
 
 
@@ -21,6 +23,11 @@ class Towers(NamedTuple):
       negative_ids: (negatives,), the ids of the items drawn.
       takes_part: (batch, shared + own), not 0 where a query has an item drawn as its negative. The queries share the
         first negatives; behind these, each has as many of its own. Instead of ids.
+      users: (batch,), the ids of the users: items that a user chose in the batch are no negatives of his; None: not
+        known.
+      positive_log_q: (batch,), the logarithm of how often each chosen item is expected among the candidates; None: not
+        known.
+      negative_log_q: (negatives,), the same for the items drawn.
     """
 
     query: jax.Array
@@ -29,6 +36,9 @@ class Towers(NamedTuple):
     positive_ids: jax.Array | None = None
     negative_ids: jax.Array | None = None
     takes_part: jax.Array | None = None
+    users: jax.Array | None = None
+    positive_log_q: jax.Array | None = None
+    negative_log_q: jax.Array | None = None
 
     def own_scores(self) -> jax.Array:
         """Return the inner product of each query with the item that it chose, (batch,)."""
@@ -37,16 +47,19 @@ class Towers(NamedTuple):
     def other_scores(self) -> tuple[jax.Array, jax.Array | None]:
         """Return the inner products with the other candidates, (batch, candidates), and which of them are negatives.
 
-        None: all are. An item that the query itself chose is no negative.
+        None: all are. An item that the user of the query chose himself is no negative.
         """
         if self.negatives is None:
-            return self.query @ self.item.T, ~jnp.eye(self.query.shape[0], self.item.shape[0], dtype=bool)
+            where = ~jnp.eye(self.query.shape[0], self.item.shape[0], dtype=bool)
+            if self.positive_ids is not None:
+                where &= not_chosen(self.positive_ids, self.positive_ids, self.users)
+            return self.query @ self.item.T, where
         if self.takes_part is not None:
             return _mixed_scores(self.query, self.negatives, self.takes_part.shape[1]), self.takes_part != 0
         scores = self.query @ self.negatives.T
         if self.positive_ids is None or self.negative_ids is None:
             return scores, None
-        return scores, self.positive_ids[:, None] != self.negative_ids
+        return scores, not_chosen(self.positive_ids, self.negative_ids, self.users)
 
     def ranked(self) -> tuple[jax.Array, jax.Array]:
         """Return the scores of all candidates of each query, (batch, candidates), and the column of the chosen one.
@@ -57,7 +70,8 @@ class Towers(NamedTuple):
         """
         others, where = self.other_scores()
         if self.negatives is None:
-            return others, jnp.arange(self.query.shape[0])
+            own = jnp.eye(others.shape[0], others.shape[1], dtype=bool)
+            return jnp.where(own | jnp.asarray(where), others, -jnp.inf), jnp.arange(self.query.shape[0])
         if where is not None:
             others = jnp.where(where, others, -jnp.inf)
         return jnp.concatenate([self.own_scores()[:, None], others], axis=1), jnp.zeros(self.query.shape[0], jnp.int32)
@@ -71,7 +85,7 @@ def _mixed_scores(query: jax.Array, negatives: jax.Array, columns: int) -> jax.A
     [[1.0, 5.0], [1.0, 7.0]]
     """
     (batch, dim), count = query.shape, negatives.shape[0]
-    own = 0 if batch == 1 else (count - columns) // (batch - 1)  # of one query all are its own, and shared
+    own = own_count(count, batch, columns)
     shared = count - batch * own
     highest = jax.lax.Precision.HIGHEST
     parts = [jnp.einsum("id,jd->ij", query, negatives[:shared], precision=highest)]

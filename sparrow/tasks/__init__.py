@@ -15,16 +15,19 @@ prediction.
 
 from sparrow.tasks.histograms import ScoreHistograms
 from sparrow.tasks.objective import total_loss
-from sparrow.tasks.outputs import NEGATIVE_IDS, POSITIVE_IDS, TAKES_PART
+from sparrow.tasks.outputs import NEGATIVE_IDS, NEGATIVE_LOG_Q, POSITIVE_IDS, POSITIVE_LOG_Q, TAKES_PART, USERS
 from sparrow.tasks.predictions import TOWERS, is_matching, meaning, predicted, predictions, vector_column
 from sparrow.tasks.scores import Scores, States, TaskMetric, named_metrics
 from sparrow.tasks.task import MetricUse, Task
 
 __all__ = [
     "NEGATIVE_IDS",
+    "NEGATIVE_LOG_Q",
     "POSITIVE_IDS",
+    "POSITIVE_LOG_Q",
     "TAKES_PART",
     "TOWERS",
+    "USERS",
     "MetricUse",
     "ScoreHistograms",
     "Scores",

@@ -11,7 +11,11 @@ from sparrow.tasks.task import Arrays
 POSITIVE_IDS: Final = "<ids of the items chosen>"
 NEGATIVE_IDS: Final = "<ids of the items drawn>"
 TAKES_PART: Final = "<items drawn that are negatives>"
-"""Columns of a batch with negatives, besides its own; no column has such names."""
+USERS: Final = "<users>"
+POSITIVE_LOG_Q: Final = "<log Q of the items chosen>"
+NEGATIVE_LOG_Q: Final = "<log Q of the items drawn>"
+CANDIDATES: Final = (POSITIVE_IDS, NEGATIVE_IDS, TAKES_PART, USERS, POSITIVE_LOG_Q, NEGATIVE_LOG_Q)
+"""Columns of a batch for two towers, in the order of `sparrow.losses.Towers`; no column has such names."""
 
 
 def read_output(name: str, loss: Loss, outputs: Arrays, columns: Arrays) -> Any:
@@ -19,8 +23,7 @@ def read_output(name: str, loss: Loss, outputs: Arrays, columns: Arrays) -> Any:
     if not loss.is_matching:
         return pick("output", outputs, name if name in outputs else "logits")
     query, item = pick("output", outputs, "query"), pick("output", outputs, "item")
-    known = (columns.get(name) for name in (POSITIVE_IDS, NEGATIVE_IDS, TAKES_PART))
-    return Towers(query, item, outputs.get("negatives"), *known)
+    return Towers(query, item, outputs.get("negatives"), *map(columns.get, CANDIDATES))
 
 
 def pick(kind: str, arrays: Arrays, name: str) -> Any:

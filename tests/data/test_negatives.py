@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparrow.data import DataError, IdFeature, NegativeSampler, Parquet, Pipeline, RawFeature, Tables
+from sparrow.data import Batch, DataError, IdFeature, NegativeSampler, Parquet, Pipeline, RawFeature, Tables
 from sparrow.data.samplers import ID
 
 ITEMS = {
@@ -129,3 +129,16 @@ def test_strings_of_items_are_lists_where_the_examples_have_lists():
     like = {"tags": pa.list_(pa.int64()), "item": pa.int64()}
     sampler = NegativeSampler(items, [tags], id_column="item", count=8, like=like)
     assert {tuple(row) for row in sampler.draw(batch=0).ids["tags"].to_lists()} == {(3, 4), ()}
+
+
+def test_the_sampler_gives_the_logarithm_of_how_often_items_are_drawn():
+    items = Tables({"item": [3, 5, 8], "count": [0.0, 1.0, 3.0]})
+    features = [IdFeature("item", num_buckets=10, embedding_dim=4)]
+    sampler = NegativeSampler(
+        items, features, id_column="item", weight_column="count", count=8, chosen_key="item", seed=3
+    )
+    batch = Batch(keys={"item": np.array([8, 3, 4])})  # 3 is never drawn, 4 is unknown: as rare as the rarest
+    made = sampler.add(batch, 0)
+    expected = {5: 2.0, 8: 6.0}
+    drawn = [expected[key] for key in made.negatives.keys["id"].tolist()]
+    np.testing.assert_allclose(np.exp(made.log_q), [6.0, 2.0, 2.0, *drawn], rtol=1e-6)

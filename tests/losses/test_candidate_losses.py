@@ -217,3 +217,46 @@ def test_negatives_that_are_shared_and_ones_own():
     assert np.isneginf(np.asarray(scores)[:, 1:]).tolist() == (~takes_part).tolist()
     one = losses.Towers(*map(jnp.asarray, (query[:1], item[:1], drawn[:6])), takes_part=jnp.ones((1, 6), jnp.int32))
     np.testing.assert_allclose(one.other_scores()[0], query[:1] @ drawn[:6].T, rtol=1e-5)
+
+
+def test_all_that_a_user_chose_in_the_batch_is_left_out():
+    query, item = rng_rows(3, 6, 3), rng_rows(4, 6, 3)
+    users, ids = np.array([1, 1, 2, 3, 3, 3]), np.array([7, 8, 7, 8, 9, 8])
+    chosen = np.array([[any(users[k] == u and ids[k] == i for k in range(6)) for i in ids] for u in users])
+    logits = np.where(chosen & ~np.eye(6, dtype=bool), -np.inf, query @ item.T)
+    expected = np.log(np.exp(logits).sum(1)) - np.diag(logits)
+    actual = losses.in_batch_softmax(query, item, item_ids=jnp.asarray(ids), user_ids=jnp.asarray(users))
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)
+    drawn, drawn_ids = rng_rows(5, 4, 3), np.array([7, 8, 9, 10])
+    hit = np.array([[any(users[k] == u and ids[k] == i for k in range(6)) for i in drawn_ids] for u in users])
+    own = (query * item).sum(1)
+    expected = np.log(np.exp(own) + np.exp(np.where(hit, -np.inf, query @ drawn.T)).sum(1)) - own
+    known = {"positive_ids": jnp.asarray(ids), "negative_ids": jnp.asarray(drawn_ids), "user_ids": jnp.asarray(users)}
+    np.testing.assert_allclose(losses.sampled_softmax(query, item, drawn, **known), expected, rtol=1e-5)
+
+
+def rng_rows(seed, *shape):
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def test_values_use_the_log_q_of_the_towers_unless_switched_off():
+    query, item, drawn = rng_rows(0, 3, 2), rng_rows(1, 3, 2), rng_rows(2, 4, 2)
+    positive, negative = rng_rows(3, 3), rng_rows(4, 4)
+    of_batch = losses.Towers(query, item, positive_log_q=jnp.asarray(positive))
+    corrected = losses.in_batch_softmax(query, item, log_q=positive)
+    np.testing.assert_array_equal(losses.InBatchSoftmax().values(of_batch, None, []), corrected)
+    plain = losses.InBatchSoftmax(log_q=False).values(of_batch, None, [])
+    np.testing.assert_array_equal(plain, losses.in_batch_softmax(query, item))
+    logs = {"positive_log_q": jnp.asarray(positive), "negative_log_q": jnp.asarray(negative)}
+    of_drawn = losses.Towers(query, item, jnp.asarray(drawn), **logs)
+    corrected = losses.sampled_softmax(query, item, drawn, **logs)
+    np.testing.assert_array_equal(losses.SampledSoftmax().values(of_drawn, None, []), corrected)
+    mixed = of_drawn._replace(takes_part=jnp.ones((3, 4), jnp.int32))
+    np.testing.assert_allclose(losses.SampledSoftmax().values(mixed, None, []), corrected, rtol=1e-5)
+
+
+def test_an_item_chosen_by_others_too_is_no_rival_in_the_ranking():
+    towers = losses.Towers(jnp.eye(3), jnp.eye(3), positive_ids=jnp.array([4, 4, 5]))
+    scores, chosen = towers.ranked()
+    assert chosen.tolist() == [0, 1, 2]
+    assert np.isneginf(scores).tolist() == [[False, True, False], [True, False, False], [False] * 3]

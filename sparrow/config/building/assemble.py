@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from sparrow.config.building.label_ranges import checked_label
 from sparrow.config.building.optimizers import table_rules
+from sparrow.config.building.two_towers import candidate_keys, item_column, user_column
 from sparrow.config.sections.config import Config
 from sparrow.config.sections.data import Data, Tree
 from sparrow.config.sections.model import Model
@@ -43,7 +44,8 @@ class Assembly:
       ids_of: for each lookup, the feature whose ids it takes. A feature with a table of its own for a wide group is
         looked up twice, and read once.
       inputs: the inputs of the model.
-      item_id: the key of the item that an example chose, where negatives are drawn.
+      item_id: the key of the item that an example chose, for two towers; None: not known.
+      user_id: the key of the user, for two towers; None: not known.
       lengths: the most elements of each sequence in order, by the name that it has in the model.
       embeddings: the embeddings that the model learns of numbers, with their dims, by feature.
     """
@@ -55,6 +57,7 @@ class Assembly:
     item_id: str | None = None
     lengths: Mapping[str, int] = dataclasses.field(default_factory=dict)
     embeddings: Mapping[str, tuple[NumberEmbedding, int]] = dataclasses.field(default_factory=dict)
+    user_id: str | None = None
 
     def lookups(self, ids: Mapping[str, Any]) -> dict[str, Any]:
         """Return the ids of a batch by lookup, for `sparrow.Embedder.pack`."""
@@ -100,10 +103,10 @@ def assemble(config: Config) -> Assembly:
         groups=groups,
         sequences={name: dims[name] for name in lengths},
     )
-    item_id = None if data.negatives is None else data.negatives.id_column
     learned = {name: feature.learned_embedding for name, feature in features.items()}
     embeddings = {name: embedding for name, embedding in learned.items() if embedding is not None}
-    return Assembly(tuple(data.features), tuple(specs), ids_of, inputs, item_id, lengths, embeddings)
+    item_id, user_id = item_column(config), user_column(config)
+    return Assembly(tuple(data.features), tuple(specs), ids_of, inputs, item_id, lengths, embeddings, user_id)
 
 
 def _lengths(groups: Mapping[str, list[str]], lengths: Mapping[str, int | None]) -> dict[str, int]:
@@ -227,7 +230,7 @@ def _pipeline(config: Config, source: Any, prepare: Any, *, is_training: bool, *
     made = {label.name: label for label in data.labels}
     labels = dict.fromkeys(name for task in tasks for name in (task.label, task.task_space_label) if name)
     keys = [column for task in tasks for loss in task.losses for column in loss.key_columns]
-    keys += _keys_of_samplers(data)
+    keys += [data.tree.id_column] if data.tree is not None else candidate_keys(config, source)
     # Training rows need no group of a metric that is of evaluation alone.
     uses = [use for task in tasks for use in (task.train_metrics if is_training else task.metrics)]
     keys += [use.group_by for use in uses if use.group_by]
@@ -245,15 +248,6 @@ def _pipeline(config: Config, source: Any, prepare: Any, *, is_training: bool, *
         prepare=prepare,
         **options,
     )
-
-
-def _keys_of_samplers(data: Data) -> list[str]:
-    """Return the columns of items and users that samplers read in the examples."""
-    if data.tree is not None:
-        return [data.tree.id_column]
-    if data.negatives is None:
-        return []
-    return [column for column in (data.negatives.id_column, data.negatives.user_column) if column is not None]
 
 
 def need(section: Any, *path: str) -> Any:

@@ -133,6 +133,12 @@ class Data(Section):
     """The source to evaluate on."""
     labels: tuple[LabelRecord, ...] = ()
     """Labels that are made from a column, such as "a rating of at least 4"; a label that is not listed is a column."""
+    item_column: Name | None = None
+    """The column of the item's id, for two towers: logits are corrected for the frequency of each item, and copies of
+    the chosen item are no negatives. Default: negatives.id_column, or the id of the item tower with the most rows."""
+    user_column: Name | None = None
+    """The column of the user's id, for two towers: items that a user chose in the batch are no negatives of his other
+    examples. Default: negatives.user_column."""
     negatives: Negatives | None = None
     """The source of negatives, for the losses sampled_softmax and bpr."""
     tree: Tree | None = None
@@ -158,4 +164,9 @@ class Data(Section):
                 raise ValueError(f"two of the {kind} are called '{twice[0]}'; names must be unique")
         if self.negatives is not None and self.tree is not None:
             raise ValueError("negatives and tree exclude each other; keep one")
+        if self.negatives is not None and self.item_column not in (None, self.negatives.id_column):
+            raise ValueError(
+                f"item_column '{self.item_column}' and negatives.id_column '{self.negatives.id_column}' are the same "
+                "thing; remove item_column"
+            )
         return self

@@ -124,5 +124,6 @@ def _with_candidates(made: Task, block: Block, name: str, chosen: Block) -> Task
     loss = kind(
         temperature=chosen["temperature"],
         label_smoothing=made.losses[0].label_smoothing,  # type: ignore[attr-defined]
+        log_q=False,  # TorchEasyRec corrects nothing
     )
     return made.model_copy(update={"losses": (loss,)})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import functools
 from typing import Any, Final
 
 import numpy as np
@@ -63,6 +64,24 @@ class Choice:
             self.weights = np.asarray(weights, np.float64)
             sums = np.cumsum(self.weights)
             self._limits = sums / sums[-1]  # thing i: from the previous limit up to its own
+
+    def log_expected(self, things: npt.NDArray[Any], count: int) -> npt.NDArray[np.float32]:
+        """Return the logarithm of how often each thing is expected in ``count`` draws.
+
+        A thing of weight 0, or an unknown one, -1, has the value of the rarest thing that is drawn.
+
+        >>> np.exp(Choice(3, np.array([0.0, 1.0, 3.0])).log_expected(np.array([1, 2, 0, -1]), 8)).round(3).tolist()
+        [2.0, 6.0, 2.0, 2.0]
+        """
+        logs = self._log_shares
+        expected: npt.NDArray[np.float64] = np.where(things < 0, logs.min(), logs[things]) + np.log(count)
+        return expected.astype(np.float32)
+
+    @functools.cached_property
+    def _log_shares(self) -> npt.NDArray[np.float64]:
+        weights = np.ones(self.size) if self.weights is None else self.weights
+        logs: npt.NDArray[np.float64] = np.log(np.maximum(weights, weights[weights > 0].min()) / weights.sum())
+        return logs
 
     def __call__(self, bits: U64) -> npt.NDArray[np.int64]:
         """Return a thing for each of the random bits."""

@@ -89,11 +89,12 @@ class NegativeSampler(Sampler):
 
         self._positives, self._hard = read(positives), read(hard)
         self._hard_count = 0
+        self._chosen_key = chosen_key or ""
         if positives is None and hard is None:
             return
         if user_key is None or chosen_key is None:
             raise ValueError("positives and hard negatives need the keys of the user and of the item chosen")
-        self._user_key, self._chosen_key = user_key, chosen_key
+        self._user_key = user_key
         for edges in (self._positives, self._hard):
             self.fingerprint += "" if edges is None else f"/{edges.fingerprint}"
         if self._hard is not None:
@@ -109,8 +110,9 @@ class NegativeSampler(Sampler):
     def add(self, batch: Batch, number: int) -> Batch:
         """Return the batch with its negatives: the shared ones, then ``hard_count`` of each example."""
         shared = self._items.choice(drawn_bits(self.seed, number, self.count))
+        log_q = self._log_q(batch, shared)
         if self._positives is None and self._hard is None:
-            return dataclasses.replace(batch, negatives=self._items.rows.take(shared))
+            return dataclasses.replace(batch, negatives=self._items.rows.take(shared), log_q=log_q)
         keys = self._items.rows.keys[ID][shared]
         takes_part = keys[None, :] != batch.keys[self._chosen_key][:, None]
         if self._positives is not None:
@@ -119,7 +121,16 @@ class NegativeSampler(Sampler):
             own, is_there = self._hard_of(self._hard, batch, number)
             takes_part = np.concatenate([takes_part, is_there], axis=1)
             shared = np.concatenate([shared, own.reshape(-1)])
-        return dataclasses.replace(batch, negatives=self._items.rows.take(shared), takes_part=takes_part)
+            if log_q is not None:  # these are there in any case, as if expected once
+                log_q = np.concatenate([log_q, np.zeros(own.size, np.float32)])
+        return dataclasses.replace(batch, negatives=self._items.rows.take(shared), takes_part=takes_part, log_q=log_q)
+
+    def _log_q(self, batch: Batch, drawn: npt.NDArray[np.int64]) -> npt.NDArray[np.float32] | None:
+        """Return the logarithm of how often each chosen and each drawn item is expected; None without a chosen one."""
+        if self._chosen_key not in batch.keys:
+            return None
+        rows = np.concatenate([self._items.find(batch.keys[self._chosen_key]), drawn])
+        return self._items.choice.log_expected(rows, self.count)
 
     def _of_users(self, edges: Edges, batch: Batch, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Return which of the drawn items are among the items of each example's user, (examples, items)."""

@@ -15,12 +15,12 @@ import numpy.typing as npt
 from sparrow.config import Assembly, Task
 from sparrow.data import (
     COPY,
-    ID,
     PACK,
     Batch,
     Block,
     BlockLayout,
     DataError,
+    ItemCounts,
     Prepare,
     Stages,
     check_same_lengths,
@@ -42,13 +42,13 @@ from sparrow.embedding import (
 )
 from sparrow.embedding import Measured as MeasuredIds
 from sparrow.reports import size
+from sparrow.runs.loop.candidates import candidate_columns, numbered
 from sparrow.runs.loop.feed import Feed, Parts
 from sparrow.runs.loop.on_mesh import Split, filled, own_share, placed
 from sparrow.runs.loop.recipe import Recipe, recipe
 from sparrow.runs.loop.transfer import Arena, words
 from sparrow.runs.loop.unvarying import Unvarying
 from sparrow.runs.recorded.traffic import Counted, Traffic
-from sparrow.tasks import NEGATIVE_IDS, POSITIVE_IDS, TAKES_PART
 
 TOGETHER: Final = 2**16
 """Examples that go to a device in one transfer: small batches go together."""
@@ -146,8 +146,10 @@ class Preparer(Prepare[Prepared]):
         rows_of: RowsOf | None = None,
         host: HostTables | None = None,
         train: bool = False,
+        item_counts: ItemCounts | None = None,
     ) -> None:
         """Take the tables in host memory, if any. ``train``: their rows come later, and batches stay on the host."""
+        self._item_counts = item_counts
         self._host, self._waits = host, host is not None and train
         self._rows_of = rows_of
         self.embedder, self._assembly, self._traffic = embedder, assembly, traffic
@@ -276,13 +278,13 @@ class Preparer(Prepare[Prepared]):
             measured = self.fit(again, again.ids.loose)
         batch = measured.batch
         with self.stages.timed(PACK):
-            columns: dict[str, Any] = {name: _numbered(batch.keys[name]) for name in self._keys & batch.keys.keys()}
+            columns: dict[str, Any] = {name: numbered(batch.keys[name]) for name in self._keys & batch.keys.keys()}
             columns |= batch.weights
             columns |= {name: _classes(name, x) if name in self._classes else x for name, x in batch.labels.items()}
             numbers: dict[str, Any] = dict(batch.numbers)
             if batch.negatives is not None:
                 numbers |= {name: join([numbers[name], drawn]) for name, drawn in batch.negatives.numbers.items()}
-                columns |= self._item_ids(batch, batch.negatives)
+            columns |= candidate_columns(batch, self._assembly, self._item_counts)
             arena = Arena(self._words)
             packed = measured.ids.pack(measured.room, arena.empty)
             routed = measured.ids if isinstance(measured.ids, RoutedBatch) else packed
@@ -328,18 +330,6 @@ class Preparer(Prepare[Prepared]):
             f"pair, the fullest pair has {one.fullest:.2f} times the mean, {one.padding:.0%} is padding"
             for stack, one in self.embedder.sharded.traffic(*self._exchanged).items()
         }
-
-    def _item_ids(self, batch: Batch, drawn: Batch) -> dict[str, npt.NDArray[np.int32]]:
-        if batch.takes_part is not None:
-            return {TAKES_PART: batch.takes_part.astype(np.int32)}
-        chosen = batch.keys[self._assembly.item_id or ""]
-        numbers = _numbered(np.concatenate([chosen, drawn.keys[ID]]))
-        return {POSITIVE_IDS: numbers[: len(chosen)], NEGATIVE_IDS: numbers[len(chosen) :]}
-
-
-def _numbered(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-    """Return the keys of one batch as 0, 1, ...: devices have 32 bits, and only equality within the batch matters."""
-    return np.unique(keys, return_inverse=True)[1].astype(np.int32)
 
 
 def _rows(blocks: Sequence[Block]) -> int:

@@ -13,6 +13,7 @@ import numpy as np
 from flax import nnx
 
 from sparrow.config import Assembly, Config, ConfigError, Problem, assemble, need, optimizer
+from sparrow.data import ItemCounts
 from sparrow.embedding import Embedder, HostTables, Swap, Vocabularies
 from sparrow.losses import pareto_weights
 from sparrow.models import Complete, Functional, Inputs, NumberEmbeddings, functional
@@ -59,6 +60,7 @@ class Program:
       fresh: parameters and rest of the model before the first step.
       vocabularies: the ids of dynamic tables, which training changes; None where there are none.
       host: the tables in host memory, which training changes; None where there are none.
+      item_counts: the frequency of each item in the data to train on, for in-batch negatives; None: not used.
     """
 
     config: Config
@@ -69,6 +71,7 @@ class Program:
     fresh: tuple[Any, Any]
     vocabularies: Vocabularies | None = None
     host: HostTables | None = None
+    item_counts: ItemCounts | None = None
 
     @classmethod
     def of(cls, config: Config) -> Program:
@@ -124,7 +127,9 @@ class Program:
         ``train``: whether new ids of dynamic tables get rows.
         """
         ids = None if self.vocabularies is None else RowsOf(self.vocabularies, train)
-        return Preparer(self.embedder, self.assembly, self.config.tasks, traffic, ids, self.host, train)
+        return Preparer(
+            self.embedder, self.assembly, self.config.tasks, traffic, ids, self.host, train, self.item_counts
+        )
 
     @functools.cached_property
     def train_scores(self) -> Scores:

@@ -16,10 +16,11 @@ from typing import Any, TextIO
 import jax
 
 from sparrow import processes
-from sparrow.config import Config, train_pipeline
+from sparrow.config import Config, item_counts, train_pipeline
 from sparrow.data import DataError, Pipeline, WaitInterrupted
 from sparrow.runs.errors import Elsewhere, FolderError, Interrupted
 from sparrow.runs.loop.caches import CacheWork
+from sparrow.runs.loop.candidates import ITEMS, candidate_notes
 from sparrow.runs.loop.clock import Clock
 from sparrow.runs.loop.endings import ending, in_one_line
 from sparrow.runs.loop.evaluation import EvaluationInterrupted, Evaluator
@@ -110,7 +111,7 @@ def _train(
         config, words = owned_words(folder, config, lines.append)
     pipeline: Pipeline[Any] = train_pipeline(config)
     config, steps, note = length(config, pipeline)
-    program = Program.of(config)
+    program = dataclasses.replace(Program.of(config), item_counts=item_counts(config))
     recorder = Recorder(program, folder.path if folder is not None and processes.is_first() else None)
     batches = batches_of(pipeline, recorder.prepare)
     has_data = config.data is not None and config.data.evaluate is not None
@@ -118,6 +119,8 @@ def _train(
     sizes = _learned_sizes(program, recorder, evaluator)
     growing = Growing(program)
     extras = {**recorder.extras, "sizes": sizes, IDS: growing, **extras}
+    if program.item_counts is not None:
+        extras[ITEMS] = program.item_counts
     lines += [note] if note else []
     with contextlib.ExitStack() as stack:
         if folder is not None:
@@ -145,7 +148,7 @@ def _train(
         log.line(f"training {program.embedder}")
         if evaluator is not None:
             evaluator.log_programs(log.line)
-        for line in lines:
+        for line in [*lines, *candidate_notes(config, program.item_counts)]:
             log.line(line)
         stack.enter_context(recorder.recording(progress.steps, log.line))
         loop = _Loop(program, batches, evaluator, log, saver, recorder, sizes, growing, state, progress)

@@ -10,6 +10,8 @@ import jax
 import numpy as np
 
 from sparrow.checkpoint import CheckpointError, Key, Saved, check_shape, named, placed, rows_of, unnamed
+from sparrow.data import ItemCounts
+from sparrow.runs.loop.candidates import ITEMS
 from sparrow.runs.loop.growing import IDS
 from sparrow.runs.loop.program import Program, TrainState
 
@@ -66,6 +68,16 @@ def restore_ids(program: Program, arrays: Mapping[str, Any], log: LogLine) -> No
             raise CheckpointError(str(error)) from None
         for note in notes:
             log(note)
+
+
+def with_item_counts(program: Program, saved: Saved) -> Program:
+    """Return the program with the counts of items that a checkpoint holds; without any, evaluation corrects nothing."""
+    data = program.config.data
+    if data is None or program.assembly.item_id is None or not (found := extras_of(saved.arrays(), ITEMS)):
+        return program
+    counts = ItemCounts(data.train, program.assembly.item_id, data.bad_rows)
+    counts.restore(found)
+    return dataclasses.replace(program, item_counts=counts)
 
 
 def check_tables(shapes: Mapping[Key, tuple[int, ...]], saved: Saved, growing: Container[str] = ()) -> None:

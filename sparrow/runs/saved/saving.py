@@ -22,7 +22,7 @@ from sparrow.runs.loop.program import Program, TrainState
 from sparrow.runs.loop.progress import Progress
 from sparrow.runs.saved.differences import differences
 from sparrow.runs.saved.machine import machine
-from sparrow.runs.saved.restoring import LogLine, arrays_of, restored
+from sparrow.runs.saved.restoring import LogLine, arrays_of, restored, with_item_counts
 from sparrow.runs.saved.run_folder import RunFolder
 from sparrow.runs.saved.vocabularies import Vocabularies
 from sparrow.versions import versions
@@ -231,6 +231,7 @@ def _loaded(folder: str | Path, config: Config | None, step: Step, log: LogLine 
         given = on_these_devices(_config_as_given(saved), log or warn) if config is None else config
         program = Program.of(Vocabularies.saved(saved).owned(given, run_of(saved), log or warn))
         try:
+            program = with_item_counts(program, saved)
             return Loaded(program, restored(program, saved, log or warn), progress_of(saved))
         except Vanished:
             continue

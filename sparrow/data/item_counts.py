@@ -1,0 +1,97 @@
+"""`ItemCounts`: how often each item occurs in the data to train on, for the correction of in-batch negatives."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrow.data.converter import Converter
+from sparrow.data.errors import DataError
+from sparrow.data.labels import refuse_single
+from sparrow.data.sources.base import BadRows, Source
+
+Keys = npt.NDArray[np.int64]
+_MERGE_ROWS: Final = 2**20
+"""Keys that are gathered before they are counted, so that memory follows the distinct items."""
+
+
+class ItemCounts:
+    """The rows of each item, counted exactly in one pass over one column, on first use.
+
+    A checkpoint holds the counts (`state`, `restore`), so that a run counts once.
+
+    >>> from sparrow.data import Tables
+    >>> counts = ItemCounts(Tables({"item": [7, 7, 7, 9]}), "item")
+    >>> np.exp(counts.log_q(np.array([7, 9, 8]))).round(2).tolist()  # an unknown item counts as one that occurs once
+    [0.75, 0.25, 0.25]
+    """
+
+    def __init__(self, source: Source, column: str, bad_rows: BadRows = "error") -> None:
+        self.column = column
+        self._source, self._bad_rows = source, bad_rows
+        self._counted: tuple[Keys, npt.NDArray[np.int64]] | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def counted(self) -> tuple[Keys, npt.NDArray[np.int64]]:
+        """The keys of the items in ascending order, and the rows of each."""
+        with self._lock:
+            if self._counted is None:
+                self._counted = counted(self._source, self.column, self._bad_rows)
+            return self._counted
+
+    def log_q(self, keys: Keys) -> npt.NDArray[np.float32]:
+        """Return the logarithm of each item's share of the rows."""
+        known, rows = self.counted
+        place = np.minimum(np.searchsorted(known, keys), len(known) - 1)
+        found = np.where(known[place] == keys, rows[place], 1)
+        logs: npt.NDArray[np.float64] = np.log(found / rows.sum())
+        return logs.astype(np.float32)
+
+    def state(self) -> dict[str, npt.NDArray[np.int64]]:
+        """Return the counts, for a checkpoint."""
+        keys, rows = self.counted
+        return {"keys": keys, "rows": rows}
+
+    def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Take the counts of a checkpoint; without any, they are counted on first use."""
+        with self._lock:
+            self._counted = (np.array(arrays["keys"]), np.array(arrays["rows"])) if arrays else None
+
+
+def holds_one_key(source: Source, column: str) -> bool:
+    """Return whether each row of a column holds one integer or string, and not a list."""
+    _, kinds = source.open([column]).schemas[0]
+    return refuse_single("", kinds[column]) is None
+
+
+def counted(source: Source, column: str, bad_rows: BadRows) -> tuple[Keys, npt.NDArray[np.int64]]:
+    """Return the distinct keys of a column in ascending order, and the rows of each."""
+    converter = Converter([], [], [], [column])
+    reader = source.open([column])
+    converter.check(reader)
+    keys, rows = np.zeros(0, np.int64), np.zeros(0, np.int64)
+    waiting: list[Keys] = []
+    gathered = 0
+    for chunk in range(reader.num_chunks):
+        found = converter.convert(reader.read(chunk, bad_rows), bad_rows)[0].to_batch().keys[column]
+        waiting.append(found)
+        gathered += len(found)
+        if gathered >= max(_MERGE_ROWS, len(keys)) or chunk == reader.num_chunks - 1:
+            keys, rows = _merged(keys, rows, np.concatenate(waiting))
+            waiting, gathered = [], 0
+    if not len(keys):
+        raise DataError("there are no items to count", reader.schemas[0][0], column=column)
+    return keys, rows
+
+
+def _merged(keys: Keys, rows: npt.NDArray[np.int64], more: Keys) -> tuple[Keys, npt.NDArray[np.int64]]:
+    new, counts = np.unique(more, return_counts=True)
+    every, place = np.unique(np.concatenate([keys, new]), return_inverse=True)
+    total = np.zeros(len(every), np.int64)
+    np.add.at(total, place, np.concatenate([rows, counts]))
+    return every, total
