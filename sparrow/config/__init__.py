@@ -27,15 +27,24 @@ sparrow.errors.ConfigError: train.batch_siz: unknown field: did you mean 'batch_
 from sparrow.config.building.assemble import Assembly, assemble, evaluate_pipeline, need, train_pipeline
 from sparrow.config.building.epochs import counts_epochs, epochs_in_steps
 from sparrow.config.building.optimizers import dense_optimizer, optimizer, table_rules
-from sparrow.config.building.two_towers import item_column, item_counts, user_column
+from sparrow.config.building.two_towers import (
+    catalogue_of,
+    catalogue_user,
+    item_column,
+    item_counts,
+    item_group,
+    user_column,
+)
 from sparrow.config.first import first_config
 from sparrow.config.guessing import Guess, guess
 from sparrow.config.loading.files import dumps, from_mapping, import_report, load, loads
 from sparrow.config.loading.json_schema import json_schema
 from sparrow.config.loading.overrides import override
 from sparrow.config.loading.plain import plain
+from sparrow.config.sections.catalogue import Catalogue
 from sparrow.config.sections.config import Config
 from sparrow.config.sections.data import Data, Negatives
+from sparrow.config.sections.evaluate import EarlyStopping, Evaluate
 from sparrow.config.sections.model import Model
 from sparrow.config.sections.tables import TableOptions
 from sparrow.config.sections.tasks import MetricUse, Task
@@ -43,8 +52,6 @@ from sparrow.config.sections.train import (
     Checkpoint,
     DenseOptimizer,
     DensePart,
-    EarlyStopping,
-    Evaluate,
     StartFrom,
     TableOptimizer,
     Train,
@@ -56,6 +63,7 @@ from sparrow.rules import RULES, register_rule
 __all__ = [
     "RULES",
     "Assembly",
+    "Catalogue",
     "Checkpoint",
     "Config",
     "ConfigError",
@@ -75,6 +83,8 @@ __all__ = [
     "Task",
     "Train",
     "assemble",
+    "catalogue_of",
+    "catalogue_user",
     "counts_epochs",
     "dense_optimizer",
     "dumps",
@@ -88,6 +98,7 @@ __all__ = [
     "import_report",
     "item_column",
     "item_counts",
+    "item_group",
     "json_schema",
     "load",
     "loads",

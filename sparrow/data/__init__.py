@@ -21,6 +21,7 @@ from sparrow.data.computed import (
 )
 from sparrow.data.converter import Converter
 from sparrow.data.counting import Counted, build_vocabularies, write_vocabularies
+from sparrow.data.distinct import distinct_rows, key_pairs
 from sparrow.data.errors import DataError, Problems, WaitInterrupted, shown
 from sparrow.data.features import (
     AutoDis,
@@ -50,7 +51,7 @@ from sparrow.data.pipeline import Pipeline
 from sparrow.data.prefetch import prefetch as prefetched
 from sparrow.data.prepare import Prepare
 from sparrow.data.same_lengths import check_same_lengths
-from sparrow.data.samplers import ID, Ancestors, EdgeTable, NegativeSampler, Parents, Sampler, TreeSampler
+from sparrow.data.samplers import ID, Ancestors, EdgeTable, Items, NegativeSampler, Parents, Sampler, TreeSampler
 from sparrow.data.sources import (
     ClickLog,
     Criteo,
@@ -111,6 +112,7 @@ __all__ = [
     "IdFeature",
     "InMemory",
     "ItemCounts",
+    "Items",
     "KvDotProduct",
     "Label",
     "LabelCheck",
@@ -147,9 +149,11 @@ __all__ = [
     "build_vocabularies",
     "check_same_lengths",
     "concatenate",
+    "distinct_rows",
     "feature_specs",
     "holds_one_key",
     "join",
+    "key_pairs",
     "lookup_specs",
     "prefetched",
     "register_computed",

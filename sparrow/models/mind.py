@@ -67,6 +67,9 @@ class MIND(nnx.Module):
     Reference: Li et al., 2019, arXiv 1904.08030.
     """
 
+    query_reads_item = True
+    """The weights of a user's interests depend on the item."""
+
     def __init__(
         self,
         inputs: Inputs,

@@ -11,6 +11,7 @@ from sparrow import config as configs
 from sparrow import runs
 from sparrow.runs.loop.candidates import candidate_columns
 from sparrow.tasks import POSITIVE_IDS, POSITIVE_LOG_Q, USERS
+from tests.runs.cases import case
 from tests.runs.test_training import assert_same_bits
 
 USERS_, ITEMS_ = 20, 12
@@ -108,3 +109,55 @@ def test_the_column_of_the_item(folder, tmp_path):
     config = towers(folder, f"data.train.path={tmp_path}/lists.parquet")
     assert configs.item_counts(config) is None  # a guess that does not fit the data is dropped
     assert next(iter(configs.train_pipeline(config))).keys.keys() == {"user"}
+
+
+def by_hand(run, folder, top):
+    """The mean over users of the share of their items among the first ``top``, without what they had in training."""
+    train, test = (pq.read_table(folder / f"{name}.parquet").to_pandas() for name in ("train", "test"))
+    items = train.drop_duplicates("item")[["item", "kind"]]
+    vectors = run.vectors("item", items)
+    shares = []
+    for user, of_user in test.drop_duplicates(["user", "item"]).groupby("user"):
+        seen = set(train.item[train.user == user])
+        scores = vectors @ run.vectors("user", {"user": [user]})[0]
+        found = []
+        for chosen in of_user.item:
+            own = scores[items.item == chosen][0]
+            before = (scores >= own) & ~items.item.isin(seen - {chosen}) & (items.item != chosen)
+            found.append(before.sum() < top)
+        shares.append(np.mean(found))
+    return np.mean(shares)
+
+
+def test_all_items_are_ranked_without_what_the_user_has_seen(folder, tmp_path):
+    watched = (
+        "evaluate={every_steps: 3, catalogue: {top_k: [2]}}",
+        "train.checkpoint={best_by: {metric: catalogue_hr_at_2, mode: max}}",
+    )
+    run = runs.train(towers(folder, *watched), tmp_path / "run", stream=io.StringIO())
+    names = [f"catalogue_{name}" for name in ("recall_at_2", "hr_at_2", "ndcg_at_2", "mrr")]
+    assert list(run.results) == ["loss", *names]
+    assert run.results["catalogue_recall_at_2"] == pytest.approx(by_hand(run, folder, 2), abs=1e-9)
+    assert 0 < run.results["catalogue_ndcg_at_2"] <= run.results["catalogue_hr_at_2"] <= 1
+    assert runs.load(tmp_path / "run").evaluate() == run.results
+    among_all = towers(folder, "evaluate.catalogue={top_k: [2], exclude_seen: false}")
+    assert runs.load(tmp_path / "run", among_all).evaluate()["catalogue_mrr"] < run.results["catalogue_mrr"]
+
+
+def test_the_catalogue_may_be_a_table_and_may_be_switched_off(folder, tmp_path):
+    pq.write_table(pa.table({"id": ["0", "1"], "item": ["0", "1"], "kind": [0, 1]}), tmp_path / "items.parquet")
+    table = (
+        f"evaluate.catalogue={{items: {{name: parquet, path: {tmp_path}/items.parquet}}, id_column: id, top_k: [2]}}"
+    )
+    found = runs.train(towers(folder, table, "train.steps=1"), stream=io.StringIO()).results
+    test = pq.read_table(folder / "test.parquet").to_pandas().drop_duplicates(["user", "item"])
+    inside = test.item.isin([0, 1]).groupby(test.user).mean().mean()  # all others can not be found
+    assert found["catalogue_recall_at_2"] == pytest.approx(inside)
+    off = runs.train(towers(folder, "evaluate.catalogue=false", "train.steps=1"), stream=io.StringIO())
+    assert list(off.results) == ["loss"]
+
+
+def test_a_catalogue_of_another_model(folder):
+    config = case("evaluate.catalogue={top_k: [5]}")
+    with pytest.raises(configs.ConfigError, match=r"evaluate\.catalogue: ranks among all items are of models with two"):
+        runs.train(config, stream=io.StringIO())

@@ -230,7 +230,7 @@ def _pipeline(config: Config, source: Any, prepare: Any, *, is_training: bool, *
     made = {label.name: label for label in data.labels}
     labels = dict.fromkeys(name for task in tasks for name in (task.label, task.task_space_label) if name)
     keys = [column for task in tasks for loss in task.losses for column in loss.key_columns]
-    keys += [data.tree.id_column] if data.tree is not None else candidate_keys(config, source)
+    keys += [data.tree.id_column] if data.tree is not None else candidate_keys(config, source, is_training)
     # Training rows need no group of a metric that is of evaluation alone.
     uses = [use for task in tasks for use in (task.train_metrics if is_training else task.metrics)]
     keys += [use.group_by for use in uses if use.group_by]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from sparrow.config.sections.catalogue import Catalogue
 from sparrow.config.sections.config import Config
 from sparrow.data import IdFeature, ItemCounts, Source, holds_one_key
+from sparrow.errors import ConfigError, Problem
 from sparrow.losses import InBatchSoftmax
 
 
@@ -21,10 +23,47 @@ def item_column(config: Config) -> str | None:
         return data.negatives.id_column
     if data.item_column is not None:
         return data.item_column
-    group = model.groups.get(getattr(getattr(model.architecture, "item_tower", None), "input", None) or "", ())
+    group = model.groups.get(item_group(config) or "", ())
     ids = [f for f in data.features if f.name in group and isinstance(f, IdFeature)]
     single = [f for f in ids if f.compute is None and f.separator is None]
     return max(single, key=lambda feature: feature.num_rows).id_column if single else None
+
+
+def item_group(config: Config) -> str | None:
+    """Return the group of features that describe an item; None: it is not known."""
+    data, model = config.data, config.model
+    if data is not None and data.negatives is not None:
+        return data.negatives.group
+    group = getattr(getattr(None if model is None else model.architecture, "item_tower", None), "input", None)
+    return group if isinstance(group, str) else None
+
+
+def catalogue_of(config: Config) -> Catalogue | None:
+    """Return the section for ranks among all items; None: it is switched off, or does not fit the model.
+
+    Raises `ConfigError` where it is given and does not fit.
+    """
+    given, model = config.evaluate.catalogue, config.model
+    if given is False:
+        return None
+    why = None
+    if not is_matching(config) or model is None:
+        why = "ranks among all items are of models with two towers; remove it"
+    elif getattr(model.architecture.model, "query_reads_item", False):
+        why = "the user's vector of this model depends on the item, so that items cannot be ranked by it; remove it"
+    elif item_column(config) is None or item_group(config) not in model.groups:
+        why = "needs data.item_column, the column of the item's id"
+    if why is None:
+        return Catalogue() if given is True else given
+    if given is not True:
+        raise ConfigError([Problem(("evaluate", "catalogue"), why)])
+    return None
+
+
+def catalogue_user(config: Config) -> str | None:
+    """Return the column of the user's id for ranks among all items; None: each example is a user."""
+    section = catalogue_of(config)
+    return None if section is None else section.user_column or user_column(config)
 
 
 def user_column(config: Config) -> str | None:
@@ -35,12 +74,13 @@ def user_column(config: Config) -> str | None:
     return data.user_column or (None if data.negatives is None else data.negatives.user_column)
 
 
-def candidate_keys(config: Config, source: Source) -> list[str]:
+def candidate_keys(config: Config, source: Source, is_training: bool) -> list[str]:
     """Return the columns of items and users that a batch needs for the losses of two towers."""
-    item, user = item_column(config), user_column(config)
+    item = item_column(config)
     if item is not None and _is_guess(config) and not holds_one_key(source, item):
         item = None
-    return [column for column in (item, user) if column is not None]
+    found = (item, user_column(config), None if is_training else catalogue_user(config))
+    return list(dict.fromkeys(column for column in found if column is not None))
 
 
 def item_counts(config: Config) -> ItemCounts | None:

@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, get_args
 
-from sparrow.config.sections.train import BestBy, Checkpoint, Evaluate, StartFrom, Summary, Train
+from sparrow.config.sections.evaluate import Evaluate
+from sparrow.config.sections.train import BestBy, Checkpoint, StartFrom, Summary, Train
 from sparrow.config.torcheasyrec.blocks import Block
 from sparrow.config.torcheasyrec.optimizers import dense_optimizer, sparse_rule
 from sparrow.config.torcheasyrec.rates import in_steps

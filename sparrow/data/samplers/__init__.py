@@ -2,8 +2,20 @@
 
 from sparrow.data.samplers.base import ID, Sampler
 from sparrow.data.samplers.edges import Edges, EdgeTable
+from sparrow.data.samplers.items import Items
 from sparrow.data.samplers.negatives import NegativeSampler
 from sparrow.data.samplers.tree import Ancestors, Parents, TreeForm
 from sparrow.data.samplers.tree_sampler import TreeSampler
 
-__all__ = ["ID", "Ancestors", "EdgeTable", "Edges", "NegativeSampler", "Parents", "Sampler", "TreeForm", "TreeSampler"]
+__all__ = [
+    "ID",
+    "Ancestors",
+    "EdgeTable",
+    "Edges",
+    "Items",
+    "NegativeSampler",
+    "Parents",
+    "Sampler",
+    "TreeForm",
+    "TreeSampler",
+]

@@ -14,12 +14,13 @@ import jax.numpy as jnp
 
 from sparrow.config import evaluate_pipeline
 from sparrow.optimizer import OptimizerState
+from sparrow.runs.loop.catalogue import catalogue
 from sparrow.runs.loop.compiled import Compiled
 from sparrow.runs.loop.feed import Feed
 from sparrow.runs.loop.on_mesh import for_this_host, kept_everywhere
 from sparrow.runs.loop.program import Program, TrainState
 from sparrow.runs.loop.together import Requests, Together, batches_of
-from sparrow.tasks import ScoreHistograms, Scores, States, total_loss
+from sparrow.tasks import TOWERS, ScoreHistograms, Scores, States, total_loss
 
 LOSS = "loss"
 
@@ -46,6 +47,7 @@ class Evaluator:
         self._use_ema = program.config.train.ema is not None and program.config.evaluate.use_ema is not False
         self._every = program.config.evaluate.log_every_steps
         self._checked = False
+        self.catalogue = catalogue(program)
 
     def log_programs(self, log: Callable[[str], None]) -> None:
         """Log each program that is compiled after the first."""
@@ -59,7 +61,7 @@ class Evaluator:
     @property
     def names(self) -> list[str]:
         """The names of the results."""
-        return [LOSS, *self.scores.metrics]
+        return [LOSS, *self.scores.metrics, *(self.catalogue.names if self.catalogue is not None else ())]
 
     def __call__(
         self,
@@ -78,6 +80,7 @@ class Evaluator:
         counts = self._histograms.init()
         device, counts, total = self.program.embedder.on_its_devices((device, counts, jnp.zeros(())))
         examples = 0
+        rows = None if self.catalogue is None else self.catalogue.gather()
         with contextlib.closing(iter(self.pipeline)) as batches:  # type: ignore[type-var]
             for count, prepared in enumerate(itertools.islice(batches, self.program.config.evaluate.steps), 1):
                 if interrupted():
@@ -86,14 +89,21 @@ class Evaluator:
                     self.program.check(state, prepared.feed, self.scores)
                     self._checked = True
                 reading = self.program.reading(optimizer, prepared)
-                device, counts, total, arrays = self._update(device, counts, total, reading, state.rest, prepared.feed)
+                device, counts, total, arrays, query = self._update(
+                    device, counts, total, reading, state.rest, prepared.feed
+                )
+                if self.catalogue is not None and rows is not None:
+                    self.catalogue.add(rows, query, prepared.keys)
                 host = self.scores.update_host(host, arrays, prepared.keys)
                 examples += prepared.feed.size
                 if log is not None and self._every is not None and count % self._every == 0:
                     log(f"eval   batch {count}  examples {examples:,}  loss {float(total) / examples:.4g}")
         self.curves = self._histograms.plain(counts)
         results = {LOSS: float(total) / max(examples, 1)}
-        return results | self.scores.compute({**device, **host})
+        results |= self.scores.compute({**device, **host})
+        if self.catalogue is not None and rows is not None:
+            results |= self.catalogue.results(rows, optimizer, state.rest, log)
+        return results
 
     @functools.cached_property
     def _update(self) -> Compiled:
@@ -105,7 +115,9 @@ class Evaluator:
             states = self.scores.update(states, outputs, feed.columns)
             counts = self._histograms.update(counts, outputs, feed.columns)
             summed = kept_everywhere(self.program.embedder, (states, counts, total + feed.size * loss))
-            return *summed, for_this_host(self.program.embedder, self.scores.for_host(outputs, feed.columns))
+            query = None if self.catalogue is None else outputs[TOWERS["user"]]
+            arrays = self.scores.for_host(outputs, feed.columns), query
+            return *summed, *for_this_host(self.program.embedder, arrays)
 
         return Compiled("evaluation", update, batch=5, donate=(0, 1, 2))
 

@@ -1,0 +1,55 @@
+"""The section ``evaluate`` of a config."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import model_validator
+
+from sparrow.config.loading.section import Section
+from sparrow.config.sections.catalogue import Catalogue
+from sparrow.config.sections.train import Count, Name, NotNegative
+
+
+class EarlyStopping(Section):
+    """End training early after evaluations without improvement."""
+
+    metric: Name
+    """The metric to watch, by its name in the results, such as auc; or loss."""
+    mode: Literal["max", "min"]
+    """Whether more is better, or less."""
+    patience: Count = 1
+    """Evaluations in a row without improvement after which training ends."""
+    min_change: NotNegative = 0.0
+    """The smallest improvement that counts."""
+
+
+class Evaluate(Section):
+    """How the model is evaluated. The last step is always evaluated, where there is data for it."""
+
+    every_steps: Count | None = None
+    """Optimizer steps between two evaluations."""
+    every_epochs: Count | None = None
+    """Epochs between two evaluations, instead of steps."""
+    early_stopping: EarlyStopping | None = None
+    """When to end training early."""
+    steps: Count | None = None
+    """Batches to evaluate on. Default: all."""
+    batch_size: Count | None = None
+    """Examples in a batch. Default: train.batch_size."""
+    use_ema: bool | None = None
+    """Whether to evaluate the average of the dense parameters. Default: where train.ema keeps one."""
+    log_every_steps: Count | None = None
+    """Batches between two progress lines of an evaluation. Default: no such lines."""
+    catalogue: Catalogue | bool = True
+    """Ranks among all items, for two towers; false: none. Default: where the column of the item's id is known."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Evaluate:
+        if self.every_steps is not None and self.every_epochs is not None:
+            raise ValueError(
+                f"every_steps ({self.every_steps}) and every_epochs ({self.every_epochs}) exclude each other; keep one"
+            )
+        if self.early_stopping is not None and self.every_steps is None and self.every_epochs is None:
+            raise ValueError("early_stopping needs evaluations to watch; add every_steps or every_epochs")
+        return self

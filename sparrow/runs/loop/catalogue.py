@@ -1,0 +1,201 @@
+"""`Catalogue`: the metrics of two towers over all items, without what a user has seen in training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import jax
+import numpy as np
+import numpy.typing as npt
+
+from sparrow import processes
+from sparrow.config import Config, catalogue_of, catalogue_user, item_column, item_group, need
+from sparrow.data import Batch, DataError, Items, Source, distinct_rows, key_pairs
+from sparrow.embedding import Ragged
+from sparrow.metrics import catalogue_metrics, catalogue_ranks, seen_by
+from sparrow.optimizer import OptimizerState
+from sparrow.runs.loop.compiled import Compiled
+from sparrow.runs.loop.feed import Feed
+from sparrow.runs.loop.on_mesh import for_this_host
+from sparrow.runs.loop.program import Program
+from sparrow.runs.loop.together import agreed
+from sparrow.tasks import TOWERS
+
+PREFIX: Final = "catalogue_"
+"""The results' names begin with it."""
+MOST: Final = 10**11
+"""Pairs of a row and an item that are ranked unless the config asks for more: minutes on two cores."""
+UNRANKED: Final = 2**40
+"""The rank of an item that is not in the catalogue."""
+
+Keys = npt.NDArray[np.int64]
+
+
+class Gathered(NamedTuple):
+    """The rows of an evaluation: vectors of the users, keys of the items that they chose, and of the users if known."""
+
+    query: list[npt.NDArray[np.float32]]
+    chosen: list[Keys]
+    users: list[Keys]
+
+
+class Catalogue:
+    """The items of a config, read once, and the ranks of chosen items among them, any number of times."""
+
+    def __init__(self, program: Program) -> None:
+        config, section = program.config, catalogue_of(program.config)
+        assert section is not None
+        self._program, self._config, self._section = program, config, section
+        self.is_asked = config.evaluate.catalogue is not True or _is_watched(config)
+        self._item, self._user = need(item_column(config), "data", "item_column"), catalogue_user(config)
+        self._items: Items | None = None
+        self._seen: tuple[Keys, Keys] | None = None
+        self._prepare = program.preparer()
+        self._skipped: str | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the results."""
+        return [f"{PREFIX}{metric}_at_{k}" for k in self._section.top_k for metric in ("recall", "hr", "ndcg")] + [
+            f"{PREFIX}mrr"
+        ]
+
+    def gather(self) -> Gathered:
+        """Return a new record of an evaluation's rows."""
+        return Gathered([], [], [])
+
+    def add(self, rows: Gathered, query: Any, keys: Mapping[str, Keys]) -> None:
+        """Add a batch to the rows of an evaluation."""
+        if self._item not in keys:  # it holds lists, and nobody named it
+            return
+        chosen = keys[self._item]
+        rows.query.append(np.asarray(query)[: len(chosen)])
+        rows.chosen.append(chosen)
+        if self._user is not None:
+            rows.users.append(keys[self._user])
+
+    def results(
+        self, rows: Gathered, optimizer: OptimizerState, rest: Any, log: Callable[[str], None] | None
+    ) -> dict[str, float]:
+        """Return the metrics of the rows of an evaluation; none where they are left out, which is logged."""
+        if self._skipped is not None or not rows.chosen:
+            return {}
+        try:
+            return self._results(rows, optimizer, rest)
+        except (DataError, _TooMany) as error:
+            if self.is_asked:
+                raise
+            self._skipped = f"the metrics over the whole catalogue are left out: {error}"
+            if log is not None:
+                log(self._skipped)
+            return {}
+
+    def _results(self, rows: Gathered, optimizer: OptimizerState, rest: Any) -> dict[str, float]:
+        query, chosen = np.concatenate(rows.query), np.concatenate(rows.chosen)
+        users = np.concatenate(rows.users) if rows.users else np.arange(len(chosen))
+        # A choice that was made twice is one.
+        first = np.sort(np.unique(np.stack([users, chosen]), axis=1, return_index=True)[1])
+        query, chosen, users = query[first], chosen[first], users[first]
+        if self._items is None:
+            self._items = self._read_items()
+        items = self._items
+        count = len(items.rows)
+        if not self.is_asked and count * len(chosen) > MOST:
+            raise _TooMany(
+                f"{len(chosen):,} rows among {count:,} items take long; set evaluate.catalogue to have them, and "
+                "evaluate.steps for fewer rows"
+            )
+        place = items.find(chosen).astype(np.int64)
+        known = place >= 0
+        seen = None
+        if self._section.exclude_seen and self._user is not None:
+            if self._seen is None:
+                self._seen = self._read_seen(np.unique(users))
+            seen = seen_by(*self._seen, users[known])
+        vectors = np.concatenate(list(self._vectors(items, optimizer, rest)))
+        ranks = np.full(len(chosen), UNRANKED, np.int64)
+        ranks[known] = catalogue_ranks(query[known], vectors, place[known], seen)
+        found = catalogue_metrics(ranks, users, self._section.top_k)
+        return {PREFIX + name.replace("@", "_at_"): value for name, value in found.items()}
+
+    def _read_items(self) -> Items:
+        data = need(self._config.data, "data")
+        group = item_group(self._config)
+        names = set(need(self._config.model, "model").groups[group])
+        features = [feature for feature in data.features if feature.name in names]
+        columns = [column for feature in features for column in feature.columns]
+        source: Source | None = self._section.items
+        id_column = self._section.id_column or self._item
+        if source is None and data.negatives is not None:
+            source = data.negatives.items
+            id_column = self._section.id_column or data.negatives.items_id_column or self._item
+        if source is None:
+            source, id_column = distinct_rows(data.train, [self._item, *columns], self._item, data.bad_rows), self._item
+        _, kinds = need(data.evaluate, "data", "evaluate").open(list(dict.fromkeys([self._item, *columns]))).schemas[0]
+        like = {**kinds, id_column: kinds[self._item]}
+        return Items(source, features, id_column=id_column, like=like, bad_rows=data.bad_rows)
+
+    def _read_seen(self, users: Keys) -> tuple[Keys, Keys]:
+        """Return the users and the numbers of the items that they have in the data to train on."""
+        data = need(self._config.data, "data")
+        assert self._user is not None
+        assert self._items is not None
+        owners, seen = key_pairs(data.train, self._user, self._item, users, data.bad_rows)
+        place = self._items.find(seen).astype(np.int64)
+        return owners[place >= 0], place[place >= 0]
+
+    def _vectors(self, items: Items, optimizer: OptimizerState, rest: Any) -> Iterator[npt.NDArray[np.float32]]:
+        config = self._config
+        size = config.evaluate.batch_size or config.train.batch_size
+        for start in range(0, len(items.rows), size):
+            batch = self._completed(items.rows.cut(start, min(start + size, len(items.rows))))
+            if processes.count() == 1:
+                prepared = self._prepare(batch)
+            else:
+                prepared = self._prepare.finish(agreed(self._prepare, self._prepare.route(batch)))
+            reading = self._program.reading(optimizer, prepared)
+            yield np.asarray(self._item_vectors(reading, rest, prepared.feed))[: len(batch)]
+
+    def _completed(self, items: Batch) -> Batch:
+        """Return rows of items with missing values for the features of the other tower."""
+        count = len(items)
+        ids, numbers, sequences = dict(items.ids), dict(items.numbers), dict(items.sequences)
+        for feature in self._program.assembly.features:
+            if any(feature.name in part for part in (ids, numbers, sequences)):
+                continue
+            if feature.part == "numbers":
+                numbers[feature.name] = np.zeros((count, feature.width), np.float32)
+            elif feature.part == "ids":
+                ids[feature.name] = Ragged(np.zeros(0, np.int32), np.zeros(count + 1, np.int64))
+            else:
+                empty = np.zeros((0, feature.width), np.float32)
+                sequences[feature.name] = Ragged(empty, np.zeros(count + 1, np.int64))
+        return Batch(ids, numbers, sequences)
+
+    @property
+    def _item_vectors(self) -> Compiled:
+        if "_compiled" not in self.__dict__:
+
+            def vectors(optimizer: OptimizerState, rest: Any, feed: Feed) -> jax.Array:
+                outputs = self._program.outputs(optimizer, rest, feed)
+                made: jax.Array = for_this_host(self._program.embedder, outputs[TOWERS["item"]])
+                return made
+
+            self._compiled = Compiled("catalogue", vectors, batch=2)
+        return self._compiled
+
+
+class _TooMany(Exception):
+    """Raised where a ranking that nobody asked for would take long."""
+
+
+def _is_watched(config: Config) -> bool:
+    """Return whether early stopping or the best checkpoint depend on a result of the catalogue."""
+    watched = (config.evaluate.early_stopping, config.train.checkpoint.best_by)
+    return any(each is not None and each.metric.startswith(PREFIX) for each in watched)
+
+
+def catalogue(program: Program) -> Catalogue | None:
+    """Return the catalogue of a program; None: its config has none."""
+    return None if catalogue_of(program.config) is None else Catalogue(program)
