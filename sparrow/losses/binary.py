@@ -23,7 +23,7 @@ class BinaryCrossEntropy(BinaryLoss):
     ::
 
         y     = labels * (1 - label_smoothing) + 0.5 * label_smoothing
-        value = -y * log(sigmoid(logits)) - (1 - y) * log(1 - sigmoid(logits))
+        value = -positive_weight * y * log(sigmoid(logits)) - (1 - y) * log(1 - sigmoid(logits))
 
     Logits are floating-point, of any shape, before the sigmoid; labels have the same shape, and are 0, 1 or
     probabilities. Their values are not looked at, because entries of weight 0 may hold anything; a run checks the
@@ -31,34 +31,46 @@ class BinaryCrossEntropy(BinaryLoss):
 
     Attributes:
       label_smoothing: how far the labels are moved towards 0.5, in [0, 1).
+      positive_weight: the weight of positives, above 0; negatives weigh 1. Predictions grow with it: their odds are
+        about ``positive_weight`` times the true ones.
 
     >>> import numpy as np
     >>> values = binary_cross_entropy(jnp.array([0.2, 0.3]), jnp.array([0, 1]))
     >>> print(np.asarray(values).round(4))
     [0.7981 0.5544]
+    >>> print(np.asarray(binary_cross_entropy(jnp.array([0.2, 0.3]), jnp.array([0, 1]), positive_weight=10.0)).round(4))
+    [0.7981 5.5436]
 
     Reference: Szegedy et al., `Rethinking the Inception Architecture <https://arxiv.org/abs/1512.00567>`_,
     section 7 (label smoothing).
     """
 
     label_smoothing: checks.Scalar = 0.0
+    positive_weight: checks.Scalar = 1.0
 
     def __post_init__(self) -> None:
         fields.number("binary_cross_entropy: label_smoothing", self.label_smoothing, at_least=0, below=1)
+        fields.number("binary_cross_entropy: positive_weight", self.positive_weight, above=0)
 
     def __call__(self, logits: ArrayLike, labels: ArrayLike) -> jax.Array:
         """Return one value per entry of ``logits``, float32."""
         logits, labels = _logits_and_labels("binary_cross_entropy", logits, labels)
         smoothed = labels * (1 - self.label_smoothing) + 0.5 * self.label_smoothing
-        return jnp.asarray(optax.sigmoid_binary_cross_entropy(logits, smoothed))
+        if isinstance(self.positive_weight, float | int) and self.positive_weight == 1:
+            return jnp.asarray(optax.sigmoid_binary_cross_entropy(logits, smoothed))
+        yes, no = jax.nn.log_sigmoid(logits), jax.nn.log_sigmoid(-logits)
+        return -self.positive_weight * smoothed * yes - (1 - smoothed) * no
 
 
 @answering
 def binary_cross_entropy(
-    logits: ArrayLike, labels: ArrayLike, label_smoothing: checks.Scalar = BinaryCrossEntropy.label_smoothing
+    logits: ArrayLike,
+    labels: ArrayLike,
+    label_smoothing: checks.Scalar = BinaryCrossEntropy.label_smoothing,
+    positive_weight: checks.Scalar = BinaryCrossEntropy.positive_weight,
 ) -> jax.Array:
     """Return one value per entry of ``logits``: `BinaryCrossEntropy`, which holds the equation."""
-    return BinaryCrossEntropy(label_smoothing)(logits, labels)
+    return BinaryCrossEntropy(label_smoothing, positive_weight)(logits, labels)
 
 
 @register_loss("binary_focal")

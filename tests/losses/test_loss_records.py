@@ -13,7 +13,7 @@ from sparrow import losses
 from sparrow.losses import registry
 
 RECORDS = [
-    losses.BinaryCrossEntropy(label_smoothing=0.1),
+    losses.BinaryCrossEntropy(label_smoothing=0.1, positive_weight=3.0),
     losses.BinaryFocal(gamma=1.5, alpha=0.25),
     losses.SoftmaxCrossEntropy(label_smoothing=0.2),
     losses.L2(),

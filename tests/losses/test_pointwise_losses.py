@@ -117,3 +117,12 @@ def test_softmax_of_one_logit_names_the_right_loss():
 def test_softmax_refuses_labels_that_are_not_integers():
     with pytest.raises(TypeError, match="softmax_cross_entropy: labels must be integers, got float32"):
         losses.softmax_cross_entropy(jnp.zeros((5, 3)), jnp.zeros(5))
+
+
+def test_a_positive_weighs_as_much_as_that_many():
+    logits, labels = jnp.array([-3.0, 0.5, 40.0, -40.0]), jnp.array([1, 0, 0, 1])
+    plain = losses.binary_cross_entropy(logits, labels)
+    weighed = losses.binary_cross_entropy(logits, labels, positive_weight=4.0)
+    np.testing.assert_allclose(weighed, plain * jnp.where(labels == 1, 4.0, 1.0), rtol=1e-6)
+    with pytest.raises(ValueError, match="positive_weight must be a finite number above 0, got 0"):
+        losses.BinaryCrossEntropy(positive_weight=0)

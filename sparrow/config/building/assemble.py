@@ -128,7 +128,7 @@ def train_pipeline(config: Config, prepare: Callable[[Any], Any] | None = None) 
     data = need(config.data, "data")
     return _pipeline(
         config,
-        data.train,
+        data.train_rows,
         prepare,
         is_training=True,
         batch_size=config.train.batch_size,
@@ -141,7 +141,7 @@ def train_pipeline(config: Config, prepare: Callable[[Any], Any] | None = None) 
 
 def evaluate_pipeline(config: Config, prepare: Callable[[Any], Any] | None = None) -> Pipeline[Any]:
     """One pass over the data to evaluate on, in its own order."""
-    source = need(need(config.data, "data").evaluate, "data", "evaluate")
+    source = need(need(config.data, "data").evaluate_rows, "data", "evaluate")
     negatives = need(config.data, "data").negatives
     count = None if negatives is None else negatives.evaluate_count or negatives.count
     size = config.evaluate.batch_size or config.train.batch_size

@@ -86,11 +86,11 @@ def candidate_keys(config: Config, source: Source, is_training: bool) -> list[st
 def item_counts(config: Config) -> ItemCounts | None:
     """Return the counts of the items in the data to train on; None: no loss needs them, or the column is not known."""
     data, item = config.data, item_column(config)
-    if data is None or item is None or (_is_guess(config) and not holds_one_key(data.train, item)):
+    if data is None or item is None or (_is_guess(config) and not holds_one_key(data.train_rows, item)):
         return None
     losses = [loss for task in config.tasks.values() for loss in task.losses]
     needed = any(isinstance(loss, InBatchSoftmax) and loss.log_q for loss in losses)
-    return ItemCounts(data.train, item, data.bad_rows) if needed else None
+    return ItemCounts(data.train_rows, item, data.bad_rows) if needed else None
 
 
 def _is_guess(config: Config) -> bool:

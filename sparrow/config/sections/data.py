@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from sparrow.config.loading.records import FeatureRecord, LabelRecord, SourceRecord
 from sparrow.config.loading.section import Section
 from sparrow.config.sections.train import Count, Name, Names
-from sparrow.data import Ancestors, EdgeTable, Parents
+from sparrow.data import Ancestors, EdgeTable, HeldOut, Parents, Source
 
 
 class UserItems(Section):
@@ -61,6 +61,27 @@ class Negatives(Section):
             raise ValueError("positives and hard need user_column, the column of the user's id in the examples")
         if (self.hard is None) != (self.hard_count is None):
             raise ValueError("hard and hard_count go together; give both or neither")
+        return self
+
+
+class Split(Section):
+    """Rows of train that are held out to evaluate on: the same ones whenever they are read."""
+
+    by: Literal["random", "user", "time"] = "random"
+    """Hold out rows at random, all rows of some users, or the newest rows."""
+    share: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    """The share that is held out, about."""
+    column: Name | None = None
+    """The column of the user, or of the time. Default for users: user_column."""
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    """Another seed holds other rows or users out."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Split:
+        if self.by == "time" and self.column is None:
+            raise ValueError("by time needs column, the column of the time")
+        if self.by == "random" and self.column is not None:
+            raise ValueError("by random takes no column; remove it, or set by to user or time")
         return self
 
 
@@ -130,7 +151,9 @@ class Data(Section):
     features: Annotated[tuple[FeatureRecord, ...], Field(min_length=1)]
     """The inputs of the model."""
     evaluate: SourceRecord | None = None
-    """The source to evaluate on."""
+    """The source to evaluate on. Default: the rows that split holds out, if any."""
+    split: Split | None = None
+    """Rows of train that are held out to evaluate on, and not trained on."""
     labels: tuple[LabelRecord, ...] = ()
     """Labels that are made from a column, such as "a rating of at least 4"; a label that is not listed is a column."""
     item_column: Name | None = None
@@ -162,6 +185,8 @@ class Data(Section):
             twice = [name for name, count in Counter(names).items() if count > 1]
             if twice:
                 raise ValueError(f"two of the {kind} are called '{twice[0]}'; names must be unique")
+        if self.split is not None and self.split.by == "user" and self._split_user is None:
+            raise ValueError("split by user needs column, or user_column: the column of the user's id")
         if self.negatives is not None and self.tree is not None:
             raise ValueError("negatives and tree exclude each other; keep one")
         if self.negatives is not None and self.item_column not in (None, self.negatives.id_column):
@@ -170,3 +195,24 @@ class Data(Section):
                 "thing; remove item_column"
             )
         return self
+
+    @property
+    def _split_user(self) -> str | None:
+        of_negatives = None if self.negatives is None else self.negatives.user_column
+        return (self.split and self.split.column) or self.user_column or of_negatives
+
+    def _part(self, part: Literal["train", "evaluate"]) -> Source:
+        split = self.split
+        assert split is not None
+        by = self._split_user if split.by == "user" else None
+        return HeldOut(self.train, part, split.share, by, split.seed, split.column if split.by == "time" else None)
+
+    @property
+    def train_rows(self) -> Source:
+        """The rows to train on: those of train, less the rows that split holds out."""
+        return self.train if self.split is None else self._part("train")
+
+    @property
+    def evaluate_rows(self) -> Source | None:
+        """The rows to evaluate on; None: there are none."""
+        return self.evaluate if self.evaluate is not None or self.split is None else self._part("evaluate")

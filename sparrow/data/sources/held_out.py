@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sparrow import fields
+from sparrow.data.errors import DataError
 from sparrow.data.hashing import hash_integers
 from sparrow.data.keys import hashed
 from sparrow.data.sources.base import BadRows, Reader, ReaderOver, Rows, Source, register_source
@@ -21,7 +24,9 @@ from sparrow.data.sources.base import BadRows, Reader, ReaderOver, Rows, Source,
 class HeldOut(Source):
     """One part of another source: a share of its rows is held out, the rest is for training.
 
-    The same rows are held out whenever, and in whichever order, they are read.
+    The same rows are held out whenever, and in whichever order, they are read: rows at random, all rows of some values
+    of a column, or the newest rows. For the newest, one pass over the column finds where they begin, which holds a
+    number per row in memory.
 
     >>> from sparrow.data import Tables
     >>> rows = Tables({"user": [1, 1, 2, 2, 3, 3], "item": [10, 11, 12, 13, 14, 15]})
@@ -36,6 +41,8 @@ class HeldOut(Source):
       share: the share of rows that is held out, above 0 and below 1.
       by: the column whose values are held out as one, such as the user; None: each row by itself.
       seed: another seed holds other rows out.
+      time: the column of the time: the newest rows are held out, and those as old as the oldest of these. A row without
+        a time is for training.
     """
 
     source: Source
@@ -43,8 +50,11 @@ class HeldOut(Source):
     share: float = 0.1
     by: str | None = None
     seed: int = 0
+    time: str | None = None
 
     def __post_init__(self) -> None:
+        if self.by is not None and self.time is not None:
+            raise ValueError("source 'held_out': by and time exclude each other; keep one")
         fields.choice_of(self, "part", "train", "evaluate")
         fields.numbers_of(self, "share", above=0, below=1)
         fields.integers_of(self, "seed", at_least=0)
@@ -55,7 +65,8 @@ class HeldOut(Source):
 
     def open(self, columns: Sequence[str]) -> Reader:
         """Open the other source."""
-        needed = list(columns) if self.by is None or self.by in columns else [*columns, self.by]
+        more = [column for column in (self.by, self.time) if column is not None and column not in columns]
+        needed = [*columns, *more]
         return _HeldOutReader(self, self.source.open(needed), list(columns))
 
 
@@ -75,7 +86,8 @@ class _HeldOutReader(ReaderOver):
     def fingerprint(self) -> str:
         """The other reader's, and the cut."""
         cut = self._held_out
-        return f"{self.inner.fingerprint}-{cut.part}-{cut.share:g}-{cut.by}-{cut.seed}"
+        newest = "" if cut.time is None else f"-{cut.time}"
+        return f"{self.inner.fingerprint}-{cut.part}-{cut.share:g}-{cut.by}-{cut.seed}{newest}"
 
     @property
     def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
@@ -92,6 +104,11 @@ class _HeldOutReader(ReaderOver):
 
     def _is_held_out(self, chunk: int, table: Any) -> npt.NDArray[np.bool_]:
         cut = self._held_out
+        if cut.time is not None:
+            times = numbers_of(table[cut.time].combine_chunks(), cut.time)
+            with np.errstate(invalid="ignore"):
+                newest: npt.NDArray[np.bool_] = times >= self._begin(cut.time)
+            return newest
         if cut.by is None:
             keys = np.arange(table.num_rows, dtype=np.uint64) + (np.uint64(chunk) << np.uint64(40))
         else:
@@ -99,3 +116,61 @@ class _HeldOutReader(ReaderOver):
         mixed = hash_integers(keys ^ hash_integers(np.array([cut.seed], np.uint64)))
         chosen: npt.NDArray[np.bool_] = mixed < np.uint64(int(cut.share * 2**64))
         return chosen
+
+    def _begin(self, column: str) -> float:
+        """Return the time from which on rows are held out."""
+        key = self.inner.fingerprint, column, self._held_out.share
+        with _LOCK:
+            if key not in _BEGINS:
+                _BEGINS[key] = newest_from(self._held_out.source, column, self._held_out.share)
+            return _BEGINS[key]
+
+
+_LOCK: Final = threading.Lock()
+_BEGINS: Final[dict[tuple[str, str, float], float]] = {}
+"""The times from which on rows are held out, by data, column and share: found once for both parts."""
+
+
+def newest_from(source: Source, column: str, share: float) -> float:
+    """Return the time at which the newest share of the rows begins, exactly."""
+    reader = source.open([column])
+    parts = [
+        numbers_of(reader.read(chunk, "skip").table[column].combine_chunks(), column)
+        for chunk in range(reader.num_chunks)
+    ]
+    times = np.concatenate([np.zeros(0), *parts])
+    times = np.sort(times[~np.isnan(times)])
+    file = reader.schemas[0][0]
+    if not len(times):
+        raise DataError("no row has a time", file, column=column)
+    begin = float(times[min(int((1 - share) * len(times)), len(times) - 1)])
+    if begin <= times[0]:
+        later = times[times > begin]
+        if not len(later):
+            raise DataError("all rows have the same time: none is newer; split in another way", file, column=column)
+        begin = float(later[0])
+    return begin
+
+
+def numbers_of(column: Any, name: str) -> npt.NDArray[np.float64]:
+    """Return times as numbers that grow with them; NaN where one is missing.
+
+    >>> numbers_of(pa.array(["1970-01-01 00:00:01", None]), "at").tolist()
+    [1000000.0, nan]
+    """
+    kind = column.type
+    try:
+        if pa.types.is_temporal(kind):
+            column = column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
+        elif not pa.types.is_integer(kind) and not pa.types.is_floating(kind):
+            column = column.cast(pa.string())
+            try:
+                column = column.cast(pa.float64())
+            except pa.ArrowInvalid:
+                column = column.cast(pa.timestamp("us")).cast(pa.int64())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise DataError(f"needs times: numbers, timestamps, dates, or strings of these: {error}", column=name) from None
+    found: npt.NDArray[np.float64] = pc.fill_null(column.cast(pa.float64(), safe=False), np.nan).to_numpy(
+        zero_copy_only=False
+    )
+    return found

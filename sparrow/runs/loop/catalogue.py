@@ -130,9 +130,10 @@ class Catalogue:
         if source is None and data.negatives is not None:
             source = data.negatives.items
             id_column = self._section.id_column or data.negatives.items_id_column or self._item
+        columns = list(dict.fromkeys([self._item, *columns]))
         if source is None:
-            source, id_column = distinct_rows(data.train, [self._item, *columns], self._item, data.bad_rows), self._item
-        _, kinds = need(data.evaluate, "data", "evaluate").open(list(dict.fromkeys([self._item, *columns]))).schemas[0]
+            source, id_column = distinct_rows(data.train_rows, columns, self._item, data.bad_rows), self._item
+        _, kinds = need(data.evaluate_rows, "data", "evaluate").open(columns).schemas[0]
         like = {**kinds, id_column: kinds[self._item]}
         return Items(source, features, id_column=id_column, like=like, bad_rows=data.bad_rows)
 
@@ -141,7 +142,7 @@ class Catalogue:
         data = need(self._config.data, "data")
         assert self._user is not None
         assert self._items is not None
-        owners, seen = key_pairs(data.train, self._user, self._item, users, data.bad_rows)
+        owners, seen = key_pairs(data.train_rows, self._user, self._item, users, data.bad_rows)
         place = self._items.find(seen).astype(np.int64)
         return owners[place >= 0], place[place >= 0]
 

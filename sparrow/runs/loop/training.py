@@ -114,7 +114,7 @@ def _train(
     program = dataclasses.replace(Program.of(config), item_counts=item_counts(config))
     recorder = Recorder(program, folder.path if folder is not None and processes.is_first() else None)
     batches = batches_of(pipeline, recorder.prepare)
-    has_data = config.data is not None and config.data.evaluate is not None
+    has_data = config.data is not None and config.data.evaluate_rows is not None
     evaluator = Evaluator(program) if has_data else None
     sizes = _learned_sizes(program, recorder, evaluator)
     growing = Growing(program)
