@@ -25,6 +25,7 @@ sparrow.errors.ConfigError: train.batch_siz: unknown field: did you mean 'batch_
 """
 
 from sparrow.config.building.assemble import Assembly, assemble, evaluate_pipeline, need, train_pipeline
+from sparrow.config.building.auto_vocabularies import fill_vocabularies
 from sparrow.config.building.epochs import counts_epochs, epochs_in_steps
 from sparrow.config.building.optimizers import dense_optimizer, optimizer, table_rules
 from sparrow.config.building.two_towers import (
@@ -90,6 +91,7 @@ __all__ = [
     "dumps",
     "epochs_in_steps",
     "evaluate_pipeline",
+    "fill_vocabularies",
     "first_config",
     "from_json",
     "from_mapping",

@@ -2,6 +2,7 @@
 
 from sparrow.data.batch import Batch, join
 from sparrow.data.block import Block, concatenate
+from sparrow.data.collisions import Collisions, count_collisions
 from sparrow.data.computed import (
     BoolMask,
     Bucketize,
@@ -24,6 +25,7 @@ from sparrow.data.counting import Counted, build_vocabularies, write_vocabularie
 from sparrow.data.distinct import distinct_rows, key_pairs
 from sparrow.data.errors import DataError, Problems, WaitInterrupted, shown
 from sparrow.data.features import (
+    AUTO,
     AutoDis,
     ComboFeature,
     DynamicRows,
@@ -76,6 +78,7 @@ from sparrow.data.vocabulary import Vocabulary
 from sparrow.data.words import Words
 
 __all__ = [
+    "AUTO",
     "COPY",
     "ID",
     "MEANING",
@@ -91,6 +94,7 @@ __all__ = [
     "CheckedLabel",
     "ClickLog",
     "Clicks",
+    "Collisions",
     "ComboFeature",
     "Computed",
     "Constant",
@@ -149,6 +153,7 @@ __all__ = [
     "build_vocabularies",
     "check_same_lengths",
     "concatenate",
+    "count_collisions",
     "distinct_rows",
     "feature_specs",
     "holds_one_key",

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from sparrow.config.building.auto_vocabularies import fill_vocabularies
 from sparrow.config.building.label_ranges import checked_label
 from sparrow.config.building.optimizers import table_rules
 from sparrow.config.building.two_towers import candidate_keys, item_column, user_column
@@ -76,6 +77,7 @@ class Assembly:
 def assemble(config: Config) -> Assembly:
     """Tables, lookups and model inputs of a config."""
     data, model = need(config.data, "data"), need(config.model, "model")
+    fill_vocabularies(config)
     features = {feature.name: feature for feature in data.features}
     groups = _groups(model, features)
     uses: dict[str, TableUse] = {}
@@ -226,6 +228,7 @@ def _negatives(config: Config, count: int | None) -> Callable[[Reader], Sampler]
 
 def _pipeline(config: Config, source: Any, prepare: Any, *, is_training: bool, **options: Any) -> Pipeline[Any]:
     data: Data = need(config.data, "data")
+    fill_vocabularies(config)
     tasks = config.tasks.values()
     made = {label.name: label for label in data.labels}
     labels = dict.fromkeys(name for task in tasks for name in (task.label, task.task_space_label) if name)

@@ -6,12 +6,14 @@ from sparrow.data.features.dynamic import DynamicRows, without_presence
 from sparrow.data.features.embeddings import AutoDis, MLPEmbedding, NumberEmbedding
 from sparrow.data.features.embeddings import registry as number_embeddings
 from sparrow.data.features.ids import IdFeature
+from sparrow.data.features.mapped import AUTO
 from sparrow.data.features.numeric import RawFeature
 from sparrow.data.features.raw_sequence import RawSequenceFeature
 from sparrow.data.features.sequence import SequenceFeature
 from sparrow.data.features.tokenize import TokenizeFeature
 
 __all__ = [
+    "AUTO",
     "AutoDis",
     "ComboFeature",
     "DynamicRows",

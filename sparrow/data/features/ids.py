@@ -39,7 +39,8 @@ class IdFeature(MappedIds):
       num_buckets: ids are 0 to num_buckets - 1, unchanged.
       hash_bucket_size: ids (any integer or string) are hashed to this number of rows; the hash never changes.
       dynamic: ids (any integer or string) are admitted to rows and evicted from them; see `DynamicRows`.
-      vocabulary: the known ids, in a list or in a file of one word a line; an id's row is its position. A mapping
+      vocabulary: the known ids, in a list or in a file of one word a line; an id's row is its position. "auto": a run
+        takes the words of the data to train on, the most frequent first, and keeps them. A mapping
         gives each word its row; several words may have one.
       vocabulary_has_rows: whether each line of the file is a word, a space and its row.
       unknown: the policy for ids outside num_buckets or the vocabulary: "row" (one more row for all of them; the

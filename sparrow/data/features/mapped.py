@@ -37,6 +37,8 @@ from sparrow.kernels.feed import Step, plan
 
 MAPPINGS: Final = ("num_buckets", "hash_bucket_size", "vocabulary", "dynamic")
 UNKNOWN: Final = ("row", "empty", "error")
+AUTO: Final = "auto"
+"""The vocabulary that a run builds from the data to train on."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,6 +105,8 @@ class MappedIds(SparseFeature):
         """The vocabulary, read from its file on first use; None: there is none."""
         if self.vocabulary is None:
             return None
+        if self.vocabulary == AUTO:
+            raise DataError(f"feature '{self.name}': vocabulary 'auto' is built by a run; train one, or list the words")
         if isinstance(self.vocabulary, str):
             return Vocabulary.load(self.vocabulary, self.vocabulary_has_rows)
         where = f"feature '{self.name}', vocabulary"

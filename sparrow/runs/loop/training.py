@@ -16,8 +16,8 @@ from typing import Any, TextIO
 import jax
 
 from sparrow import processes
-from sparrow.config import Config, item_counts, train_pipeline
-from sparrow.data import DataError, Pipeline, WaitInterrupted
+from sparrow.config import Config, fill_vocabularies, item_counts, need, train_pipeline
+from sparrow.data import Collisions, DataError, Pipeline, WaitInterrupted, count_collisions
 from sparrow.runs.errors import Elsewhere, FolderError, Interrupted
 from sparrow.runs.loop.caches import CacheWork
 from sparrow.runs.loop.candidates import ITEMS, candidate_notes
@@ -109,10 +109,14 @@ def _train(
     words: Vocabularies | None = None
     if folder is not None and resume:
         config, words = owned_words(folder, config, lines.append)
+    lines += fill_vocabularies(config)
     pipeline: Pipeline[Any] = train_pipeline(config)
     config, steps, note = length(config, pipeline)
     program = dataclasses.replace(Program.of(config), item_counts=item_counts(config))
     recorder = Recorder(program, folder.path if folder is not None and processes.is_first() else None)
+    hashed = collisions(config)
+    recorder.hashed = {one.feature: one._asdict() for one in hashed}
+    lines += [str(one) for one in hashed if one.rows < one.words]
     batches = batches_of(pipeline, recorder.prepare)
     has_data = config.data is not None and config.data.evaluate_rows is not None
     evaluator = Evaluator(program) if has_data else None
@@ -437,6 +441,12 @@ class _Loop:
 
     def _note(self, **fields: Any) -> None:
         self.progress = dataclasses.replace(self.progress, **fields)
+
+
+def collisions(config: Config) -> list[Collisions]:
+    """Return the words and rows of each hashed feature in the first examples."""
+    data = need(config.data, "data")
+    return count_collisions(data.train_rows, data.features, data.bad_rows)
 
 
 def _first(program: Program, log: Callable[[str], None]) -> TrainState:

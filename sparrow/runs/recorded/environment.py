@@ -22,14 +22,17 @@ from sparrow.versions import versions
 class Environment:
     """The file of one run folder. A run that is resumed adds a session to it."""
 
-    def __init__(self, folder: Path, embedder: Embedder, step: int = 0) -> None:
-        """Begin a session now, at ``step``."""
+    def __init__(
+        self, folder: Path, embedder: Embedder, step: int = 0, hashed: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
+        """Begin a session now, at ``step``. ``hashed``: the words and rows of hashed features."""
         self._path = folder / ENVIRONMENT
         sessions = _sessions(self._path) if step else []
         self._held: dict[str, Any] = {
             "sessions": [*sessions, {"began": time.time(), "step": step}],
             "machine": machine(embedder),
             "versions": versions(),
+            "hashed": dict(hashed),
         }
         write_json(self._path, self._held)
 

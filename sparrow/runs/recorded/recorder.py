@@ -22,6 +22,7 @@ class Recorder:
     Attributes:
       prepare: the work of the pipeline's thread on each batch.
       extras: its content of checkpoints.
+      hashed: the words and rows of hashed features, by name.
     """
 
     def __init__(self, program: Program, folder: Path | None) -> None:
@@ -33,6 +34,7 @@ class Recorder:
         self.prepare = program.preparer(self._traffic, train=True)
         self._log: Callable[[str], None] = print
         self._failed = False
+        self.hashed: dict[str, Any] = {}
 
     @contextlib.contextmanager
     def recording(self, step: int, log: Callable[[str], None]) -> Iterator[None]:
@@ -44,7 +46,7 @@ class Recorder:
         if not step:
             for name in (CURVES, TRAFFIC, ENVIRONMENT):  # of a run that is being replaced
                 (folder / name).unlink(missing_ok=True)
-        environment = self._tried(lambda: Environment(folder, self._program.embedder, step))
+        environment = self._tried(lambda: Environment(folder, self._program.embedder, step, self.hashed))
         how = "ended by an error"
         try:
             yield
