@@ -33,7 +33,7 @@ from sparrow.config.building.two_towers import (
     catalogue_user,
     item_column,
     item_counts,
-    item_group,
+    item_features,
     user_column,
 )
 from sparrow.config.first import first_config
@@ -100,7 +100,7 @@ __all__ = [
     "import_report",
     "item_column",
     "item_counts",
-    "item_group",
+    "item_features",
     "json_schema",
     "load",
     "loads",

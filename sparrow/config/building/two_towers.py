@@ -38,6 +38,13 @@ def item_group(config: Config) -> str | None:
     return group if isinstance(group, str) else None
 
 
+def item_features(config: Config) -> set[str]:
+    """Return the names of the features that an item's vector is made of."""
+    assert config.model is not None
+    groups = (item_group(config), getattr(config.model.architecture, "item_augment", None))
+    return {name for group in groups if group is not None for name in config.model.groups[group]}
+
+
 def catalogue_of(config: Config) -> Catalogue | None:
     """Return the section for ranks among all items; None: it is switched off, or does not fit the model.
 

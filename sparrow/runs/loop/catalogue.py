@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow import processes
-from sparrow.config import Config, catalogue_of, catalogue_user, item_column, item_group, need
+from sparrow.config import Config, catalogue_of, catalogue_user, item_column, item_features, need
 from sparrow.data import Batch, DataError, Items, Source, distinct_rows, key_pairs
 from sparrow.embedding import Ragged
 from sparrow.metrics import catalogue_metrics, catalogue_ranks, seen_by
@@ -121,8 +121,7 @@ class Catalogue:
 
     def _read_items(self) -> Items:
         data = need(self._config.data, "data")
-        group = item_group(self._config)
-        names = set(need(self._config.model, "model").groups[group])
+        names = item_features(self._config)
         features = [feature for feature in data.features if feature.name in names]
         columns = [column for feature in features for column in feature.columns]
         source: Source | None = self._section.items
