@@ -30,7 +30,7 @@ def fill_vocabularies(config: Config) -> list[str]:
     by_table: dict[str, list[Any]] = {}
     for feature in features:
         by_table.setdefault(feature.table or feature.name, []).append(feature)
-    counts = {}
+    counts: dict[tuple[str, str | None], Any] = {}
     for separator in dict.fromkeys(feature.separator for feature in features):
         columns = {feature.id_column: separator for feature in features if feature.separator == separator}
         built = build_vocabularies(data.train_rows, columns, bad_rows=data.bad_rows)
