@@ -135,3 +135,13 @@ def write_clicks(path, rows, seed):
 def test_every_rule_is_in_the_table():
     listed = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "guides" / "rules.md").read_text(), re.MULTILINE)
     assert sorted(listed) == sorted(rule.__name__ for rule in sp.rules.SHIPPED)
+
+
+def test_every_variable_of_ours_is_in_the_table():
+    read = {
+        name
+        for path in (ROOT / "sparrow").rglob("*.py")
+        for name in re.findall(r"\"(SPARROW_[A-Z_]+)\"", path.read_text())
+    }
+    listed = re.findall(r"^\| `(SPARROW_\w+)` \|", (ROOT / "docs/guides/environment.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(read)
