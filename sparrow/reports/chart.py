@@ -9,18 +9,26 @@ import dataclasses
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from sparrow.reports.axis import Axis
+from sparrow.reports.axis import Axis, round_ticks
+from sparrow.reports.coinciding import coinciding
 from sparrow.reports.thinning import MOST, thinned
 
 WIDTH: Final = 440
-HEIGHT: Final = 260
-LEFT, RIGHT, TOP, BOTTOM = 46, 14, 12, 40
+HEIGHT: Final = 276
+LEFT, RIGHT, TOP, BOTTOM = 46, 14, 28, 40
 COLORS: Final = 6
 RADIUS: Final = 3.2
+
+
+class Mark(NamedTuple):
+    """A vertical line at ``x``, with a word beside it."""
+
+    x: float
+    text: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +43,7 @@ class Series:
       faint: drawn thinner, behind the others.
       line: whether points are joined.
       about: for each point, more words for its hover text.
+      ring: the x of a point that has a ring around it; None: none has.
     """
 
     name: str
@@ -45,6 +54,7 @@ class Series:
     faint: bool = False
     line: bool = True
     about: Sequence[str] = ()
+    ring: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +71,8 @@ class Chart:
       legend: whether one line alone is named as well.
       value: a number that belongs to the title, such as an area.
       id: of the HTML element; its title unless given.
+      marks: vertical lines.
+      epochs: the x at which each epoch ends: a second axis above the drawing.
     """
 
     title: str
@@ -73,6 +85,8 @@ class Chart:
     legend: bool = False
     value: str = ""
     id: str = ""
+    marks: Sequence[Mark] = ()
+    epochs: Sequence[float] = ()
 
     def html(self) -> str:
         """Return the figure."""
@@ -82,21 +96,27 @@ class Chart:
             for old, new in zip(self.series, drawn, strict=True)
             if len(new.x) < len(old.x)
         ]
-        notes = [text for text in (self.note, *left_out[:1]) if text]
+        hidden = {} if self.bars else self._coinciding(drawn)
+        hiding = [f"“{drawn[i].name}” lies on “{drawn[j].name}”" for i, j in hidden.items()]
+        notes = [text for text in (self.note, *hiding[:3], *left_out[:1]) if text]
         if len(left_out) > 1:
             notes[-1] = f"lines of more than {MOST} points are thinned out; peaks are kept"
         parts = [
             f'<figure class="chart" id="{_slug(self.id or self.title)}">',
             f"<figcaption>{escape(self.title)}{f' <b>{escape(self.value)}</b>' if self.value else ''}</figcaption>",
-            _legend(drawn) if self.legend or len(drawn) > 1 else "",
-            self._svg(drawn),
+            _legend(drawn, hidden) if self.legend or len(drawn) > 1 else "",
+            self._svg(drawn, hidden),
             f'<p class="note">{escape("; ".join(notes))}</p>' if notes else "",
             f'<script type="application/json">{_json(self._data(drawn))}</script>',
             "</figure>",
         ]
         return "".join(parts)
 
-    def _svg(self, drawn: Sequence[Series]) -> str:
+    def _coinciding(self, drawn: Sequence[Series]) -> dict[int, int]:
+        """Return, for each line that lies on one before it, that other line."""
+        return coinciding([[self._place(x, y) for x, y in zip(line.x, line.y, strict=True)] for line in drawn])
+
+    def _svg(self, drawn: Sequence[Series], hidden: Mapping[int, int]) -> str:
         label = escape(f"{self.title}: {self.y.title} by {self.x.title}", quote=True)
         parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">', self._frame()]
         if self.diagonal:
@@ -104,8 +124,34 @@ class Chart:
             x, y = self._place(a, a), self._place(b, b)
             parts.append(f'<path class="diagonal" d="M{_xy(*x)}L{_xy(*y)}"/>')
         order = sorted(range(len(drawn)), key=lambda index: not drawn[index].faint)
-        parts += [self._bars(drawn, index) if self.bars else self._line(drawn[index], index) for index in order]
-        return "".join([*parts, "</svg>"])
+        parts += [
+            self._bars(drawn, index) if self.bars else self._line(drawn[index], index, index in hidden)
+            for index in order
+        ]
+        return "".join([*parts, *(self._mark(mark, drawn) for mark in self.marks), self._epochs(), "</svg>"])
+
+    def _mark(self, mark: Mark, drawn: Sequence[Series]) -> str:
+        x = self._place(mark.x, self.y.low)[0]
+        heights = [self.y.at(y) for line in drawn for at, y in zip(line.x, line.y, strict=True) if at == mark.x]
+        heights = [height for height in heights if math.isfinite(height)]
+        is_high = sum(heights) > 0.5 * len(heights)  # the word stands where the lines are not
+        level = HEIGHT - BOTTOM - 7 if is_high else TOP + 11
+        side, anchor = (-5, "end") if x > (LEFT + WIDTH) / 2 else (5, "start")
+        text = f'<text x="{x + side:.1f}" y="{level}" text-anchor="{anchor}">{escape(mark.text)}</text>'
+        return f'<g class="mark"><path d="M{x:.1f} {TOP}V{HEIGHT - BOTTOM}"/>{text}</g>'
+
+    def _epochs(self) -> str:
+        """Return the axis of epochs: a few of their ends, by number."""
+        count = len(self.epochs)
+        if not count:
+            return ""
+        numbers = range(1, count + 1) if count <= 6 else [int(tick) for tick in round_ticks(1, count, 5) if tick >= 1]
+        parts = [f'<g class="axis epochs"><text x="{LEFT - 7}" y="{TOP - 12}" text-anchor="end">epoch</text>']
+        for number in numbers:
+            x = self._place(self.epochs[number - 1], self.y.low)[0]
+            parts.append(f'<path d="M{x:.1f} {TOP}v-6"/><text x="{x:.1f}" y="{TOP - 12}" text-anchor="middle">')
+            parts.append(f"{number}</text>")
+        return "".join([*parts, "</g>"])
 
     def _frame(self) -> str:
         right, floor = WIDTH - RIGHT, HEIGHT - BOTTOM
@@ -127,7 +173,7 @@ class Chart:
         parts.append(f'<text class="title" x="{middle:.0f}" y="{HEIGHT - 6}" text-anchor="middle">{title}</text></g>')
         return "".join(parts)
 
-    def _line(self, series: Series, index: int) -> str:
+    def _line(self, series: Series, index: int, is_over: bool) -> str:
         places = [self._place(x, y) for x, y in zip(series.x, series.y, strict=True)]
         is_drawn = [math.isfinite(x + y) for x, y in places]
         before, after = [False, *is_drawn], [*is_drawn[1:], False]
@@ -143,9 +189,11 @@ class Chart:
         ]
         dots = "".join(f'<circle cx="{x:.2f}" cy="{y:.2f}" r="{RADIUS}"/>' for x, y in shown)
         line = f'<path d="{"".join(path)}"/>' if series.line else ""
-        faint = " faint" if series.faint else ""
-        look = f"c{series.color % COLORS} d{series.color // COLORS}{faint}"
-        return f'<g class="series {look}" data-series="{index}">{line}{dots}</g>'
+        ringed = [
+            place for place, x in zip(places, series.x, strict=True) if x == series.ring and math.isfinite(place[1])
+        ]
+        rings = "".join(f'<circle class="ring" cx="{x:.2f}" cy="{y:.2f}" r="{2 * RADIUS}"/>' for x, y in ringed[:1])
+        return f'<g class="series {_look(series, is_over)}" data-series="{index}">{line}{dots}{rings}</g>'
 
     def _bars(self, drawn: Sequence[Series], index: int) -> str:
         """Bars side by side at each x."""
@@ -170,6 +218,8 @@ class Chart:
             "x": {"title": self.x.title, "low": self.x.low, "high": self.x.high, "log": self.x.log},
             "y": {"title": self.y.title, "low": self.y.low, "high": self.y.high, "log": self.y.log},
             "box": [LEFT, TOP, WIDTH - RIGHT, HEIGHT - BOTTOM],
+            "epochs": list(self.epochs),
+            "marks": [list(mark) for mark in self.marks],
             "series": [
                 {
                     "name": series.name,
@@ -195,10 +245,16 @@ def _drawn(series: Series) -> Series:
     )
 
 
-def _legend(drawn: Sequence[Series]) -> str:
+def _look(series: Series, is_over: bool) -> str:
+    """Return the classes of a line: one that lies on another has gaps, through which the other shows."""
+    kinds = ("faint" if series.faint else "", "over" if is_over else "")
+    return " ".join([f"c{series.color % COLORS} d{series.color // COLORS}", *filter(None, kinds)])
+
+
+def _legend(drawn: Sequence[Series], hidden: Mapping[int, int]) -> str:
     keys = []
     for index, series in enumerate(drawn):
-        look = f"c{series.color % COLORS} d{series.color // COLORS}{' faint' if series.faint else ''}"
+        look = _look(series, index in hidden)
         keys.append(
             f'<button type="button" class="key {look}" data-series="{index}" aria-pressed="true">'
             f'<svg viewBox="0 0 18 8" aria-hidden="true"><path d="M1 4H17"/></svg>{escape(series.name)}</button>'

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from sparrow.reports.facts import MISSING, differences, last_values
+from sparrow.reports.facts import MISSING, differences, final_values
 from sparrow.reports.recorded import read_all
 
 WIDTH: Final = 80
@@ -24,7 +24,7 @@ class Compared:
     Attributes:
       names: the runs.
       steps: the last step of each.
-      numbers: the last results by name, one for each run; None where a run has none.
+      numbers: the results of the best evaluation, or the last, by name, one for each run; None where a run has none.
       fields: the fields in which their configs differ.
     """
 
@@ -83,9 +83,9 @@ class Compared:
 
 
 def compare(folders: Sequence[str | Path]) -> Compared:
-    """Read the last numbers of runs, and the fields in which their configs differ."""
+    """Read the best or last numbers of runs, and the fields in which their configs differ."""
     runs = read_all(folders)
-    final = [last_values(run) for run in runs]
+    final = [final_values(run) for run in runs]
     names = dict.fromkeys(name for values in final for name in values)
     differing = differences([run.config for run in runs])
     return Compared(

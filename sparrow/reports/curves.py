@@ -1,4 +1,4 @@
-"""ROC, precision-recall and calibration of the last evaluation, from rows counted by score."""
+"""ROC, precision-recall and calibration of a task with two labels, from rows counted by score."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import numpy.typing as npt
 from sparrow.metrics import average_precision, rates_from_the_top, roc_area
 from sparrow.reports.axis import Axis
 from sparrow.reports.chart import Chart, Series
-from sparrow.reports.recorded import RecordedRun
 
 GROUPS: Final = 20
 """Points of a calibration curve: each stands for as many rows as the others."""
@@ -84,26 +83,20 @@ class Scored:
         return (np.arange(BARS) + 0.5) * top / BARS, negative, positive
 
 
-def curve_charts(runs: Sequence[RecordedRun]) -> list[Chart]:
-    """Return the curves of each task, of every run that has them."""
-    tasks = dict.fromkeys(task for run in runs for task in run.curves.get("tasks", {}))
-    charts: list[Chart] = []
-    for task in tasks:
-        scored = {
-            index: Scored.of(run.curves["tasks"][task])
-            for index, run in enumerate(runs)
-            if task in run.curves.get("tasks", {})
-        }
-        suffix = f", {task}" if len(tasks) > 1 else ""
-        charts += _charts_of(runs, task, suffix, scored)
-    return charts
+def curve_charts(runs: Sequence[str], task: str, suffix: str, held: Mapping[int, Mapping[str, Any]]) -> list[Chart]:
+    """Return the charts of one task.
 
-
-def _charts_of(runs: Sequence[RecordedRun], task: str, suffix: str, scored: Mapping[int, Scored]) -> list[Chart]:
+    Args:
+      runs: the names of the runs.
+      task: the name of the task, for the ids of charts.
+      suffix: the end of titles.
+      held: the counts of the runs that have them, by the position of the run.
+    """
     several = len(runs) > 1
+    scored = {index: Scored.of(counts) for index, counts in held.items()}
 
     def name(index: int, alone: str, value: float) -> str:
-        return f"{runs[index].name} {_area(value)}" if several else alone
+        return f"{runs[index]} {_area(value)}" if several else alone
 
     unit = Axis.around([0.0, 1.0], "", tight=True, count=5)
     only = next(iter(scored.values()))
@@ -115,7 +108,7 @@ def _charts_of(runs: Sequence[RecordedRun], task: str, suffix: str, scored: Mapp
         precision.append(Series(name(index, "precision", rows.average_precision), *_lists(x, y), color=index))
         x, y, weight = rows.calibration()
         about = [f"{count:,.0f} rows" for count in weight]
-        label = runs[index].name if several else "observed"
+        label = runs[index] if several else "observed"
         calibration.append(Series(label, *_lists(x, y), color=index, points=True, about=about))
     ends = [value for line in calibration for value in (*line.x, *line.y)]
     charts = [

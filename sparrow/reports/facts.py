@@ -60,15 +60,26 @@ def _parsed(text: str) -> Any:
 
 def comparison_html(runs: Sequence[RecordedRun]) -> str:
     """Two tables: the last numbers of each run, and the fields in which the configs differ."""
-    final = [last_values(run) for run in runs]
+    final = [final_values(run) for run in runs]
     names = dict.fromkeys(name for values in final for name in values)
     numbers = {name: [precise(v[name]) if name in v else MISSING for v in final] for name in names}
     steps = {"last step": [f"{run.last_step:,}" for run in runs]}
+    if any(run.best is not None for run in runs):
+        steps["best step"] = [MISSING if run.best is None else f"{run.best.step:,}" for run in runs]
     differing = differences([run.config for run in runs])
-    parts = ["<h3>Last numbers</h3>", _table(runs, "number", {**steps, **numbers})]
+    title = "Numbers of the best step" if all(run.best is not None for run in runs) else "Last numbers"
+    parts = [f"<h3>{title}</h3>", _table(runs, "number", {**steps, **numbers})]
     parts.append("<h3>Fields of the config that differ</h3>")
     parts.append(_table(runs, "field", differing) if differing else "<p>None: the configs are the same.</p>")
     return "".join(parts)
+
+
+def final_values(run: RecordedRun) -> dict[str, float]:
+    """Return the numbers of the best evaluation where the run knows one; else of `last_values`."""
+    if run.best is None:
+        return last_values(run)
+    names = metric_names(run, "eval")
+    return {name: value for name, value in run.best.values.items() if name in names}
 
 
 def last_values(run: RecordedRun) -> dict[str, float]:

@@ -8,11 +8,14 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from sparrow.reports.axis import Axis, is_wide
-from sparrow.reports.chart import Chart, Series
+from sparrow.reports.chart import Chart, Mark, Series
 from sparrow.reports.recorded import Points, RecordedRun
+from sparrow.reports.smoothing import smoothed
 
 STEP: Final = "optimizer step"
 SPEED: Final = "examples_per_second"
+WAITING: Final = "waiting_for_data"
+LOSS: Final = "loss"
 RATE: Final = "learning_rate/"
 NORM: Final = "gradient_norm"
 MEMORY: Final = {"device_memory": "device memory", "host_memory": "memory of the process"}
@@ -32,7 +35,7 @@ def metric_names(run: RecordedRun, kind: str) -> list[str]:
     return [
         name
         for name in run.names(kind)
-        if name != SPEED
+        if name not in (SPEED, WAITING)
         and name not in {**MEMORY, **CACHES}
         and not name.startswith((RATE, f"{NORM}/"))
         and name != NORM
@@ -70,7 +73,7 @@ def rate_charts(runs: Sequence[RecordedRun]) -> list[Chart]:
     # A schedule that falls to 0 is a straight line on a plain axis; rates of different size need the other one.
     log = min(values) > 0 and is_wide([max(line.y) for line in series])
     y = Axis.around(values, "learning rate", log=log, from_zero=True)
-    return [Chart("Learning rate", series, _steps(series), y, legend=True, id="learning-rate")]
+    return [Chart("Learning rate", series, _steps(series), y, legend=True, id="learning-rate", epochs=_epochs(runs))]
 
 
 def gradient_charts(runs: Sequence[RecordedRun]) -> list[Chart]:
@@ -89,17 +92,18 @@ def gradient_charts(runs: Sequence[RecordedRun]) -> list[Chart]:
             title = "Norms by parameter" if len(runs) == 1 else f"Norms by parameter, {run.name}"
             values = [y for line in series for y in line.y]
             axis = Axis.around(values, "gradient norm", log=is_wide(values), from_zero=True)
-            charts.append(Chart(title, series, _steps(series), axis))
+            charts.append(Chart(title, series, _steps(series), axis, epochs=_epochs(runs)))
     return charts
 
 
 def speed_charts(runs: Sequence[RecordedRun]) -> list[Chart]:
-    """Throughput, caches and memory over time."""
+    """Throughput, waits, caches and memory over time."""
     charts = []
-    for name, title in {SPEED: "Examples a second", **CACHES, **MEMORY}.items():
+    waiting = {WAITING: "waits for data, share of the time"}
+    for name, title in {SPEED: "Examples a second", **waiting, **CACHES, **MEMORY}.items():
         found = [(index, run, run.points("train", name)) for index, run in enumerate(runs)]
         found = [(index, run, points) for index, run, points in found if points.values]
-        if not found:
+        if not found or (name == WAITING and not any(any(points.values) for _, _, points in found)):
             continue
         is_bytes = name in MEMORY or "_bytes_" in name
         scale, unit = _bytes_unit(found[0][2].values) if is_bytes else (1.0, "")
@@ -123,24 +127,59 @@ def speed_charts(runs: Sequence[RecordedRun]) -> list[Chart]:
 
 
 def _by_step(runs: Sequence[RecordedRun], name: str, title: str) -> Chart:
-    series = []
-    several = len(runs) > 1
+    series: list[Series] = []
+    several, is_smoothed, gaps = len(runs) > 1, False, 0
     for index, run in enumerate(runs):
         points: dict[str, Points] = {kind: run.points(kind, name) for kind in KINDS}
         for kind, word in KINDS.items():
-            if points[kind].values:
-                is_eval = kind == "eval"
-                label = f"{run.name}, {word}" if several else word
-                color = index if several else int(is_eval)
-                faint = several and not is_eval and bool(points["eval"].values)
-                held = points[kind]
-                series.append(Series(label, held.steps, held.values, color=color, points=is_eval, faint=faint))
+            held = points[kind]
+            if not held.values:
+                continue
+            is_eval = kind == "eval"
+            gaps += sum(not math.isfinite(value) for value in held.values)
+            label = f"{run.name}, {word}" if several else word
+            color = index if several else int(is_eval)
+            smooth = None if is_eval or not _is_noisy(name) else smoothed(held.values)
+            is_smoothed |= smooth is not None
+            if smooth is not None and not several:
+                series.append(Series(f"{label}, each line", held.steps, held.values, color=color, faint=True))
+            faint = several and not is_eval and bool(points["eval"].values)
+            decides = run.criterion is not None and run.criterion.metric == name
+            ring = run.best.step if is_eval and decides and run.best is not None else None
+            values = held.values if smooth is None else smooth
+            series.append(Series(label, held.steps, values, color=color, points=is_eval, faint=faint, ring=ring))
     y = Axis.around((value for line in series for value in line.y), name)
-    note = ""
-    gaps = sum(not math.isfinite(value) for line in series for value in line.y)
+    notes = ["training is smoothed" if several else "training is smoothed, with each line behind it"] * is_smoothed
     if gaps:
-        note = f"{gaps} point{'s' * (gaps > 1)} without a value (the metric was not defined, or not finite)"
-    return Chart(title, series, _steps(series), y, note=note, legend=True, id=f"metric-{name}")
+        notes.append(f"{gaps} point{'s' * (gaps > 1)} without a value (the metric was not defined, or not finite)")
+    return Chart(
+        title,
+        series,
+        _steps(series),
+        y,
+        note="; ".join(notes),
+        legend=True,
+        id=f"metric-{name}",
+        marks=_marks(runs),
+        epochs=_epochs(runs),
+    )
+
+
+def _is_noisy(name: str) -> bool:
+    """Return whether a number of training is that of one batch."""
+    return name in (LOSS, NORM) or name.startswith(f"{LOSS}/")
+
+
+def _marks(runs: Sequence[RecordedRun]) -> list[Mark]:
+    """Return the best step of one run; of several, rings mark the best steps."""
+    best = runs[0].best if len(runs) == 1 else None
+    return [] if best is None else [Mark(best.step, f"best, step {best.step:,}")]
+
+
+def _epochs(runs: Sequence[RecordedRun]) -> list[int]:
+    """Return the ends of the epochs, where all runs have the same ones or one is the start of another."""
+    ends = sorted((run.epoch_ends for run in runs), key=len)
+    return ends[-1] if all(each == ends[-1][: len(each)] and each for each in ends) else []
 
 
 def _steps(series: Iterable[Series]) -> Axis:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from html import escape
 from importlib import resources
@@ -12,12 +11,14 @@ from typing import Final
 from sparrow.data import DataError
 from sparrow.files import replace_file
 from sparrow.reports.chart import Chart
-from sparrow.reports.curves import curve_charts
-from sparrow.reports.facts import comparison_html, config_html, environment_html, last_values
-from sparrow.reports.learning import MEMORY, SPEED, gradient_charts, learning_charts, rate_charts, speed_charts
+from sparrow.reports.facts import comparison_html, config_html, environment_html, final_values
+from sparrow.reports.learning import gradient_charts, learning_charts, rate_charts, speed_charts
+from sparrow.reports.quality import quality_charts, quality_text
 from sparrow.reports.recorded import REPORT, RecordedRun, read_all
-from sparrow.reports.traffic import traffic_html
-from sparrow.reports.words import date, duration, precise, size
+from sparrow.reports.spent import spent_html
+from sparrow.reports.tiles import tiles_html
+from sparrow.reports.traffic import sampled, traffic_html
+from sparrow.reports.words import date, duration
 
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 """Content policy: the page loads nothing that is not in it, so that a browser asks the network for nothing."""
@@ -47,15 +48,12 @@ def unshared(folders: Sequence[str | Path]) -> list[str]:
 
 def page(runs: Sequence[RecordedRun]) -> str:
     """Return the whole document."""
-    curves = curve_charts(runs)
-    at = "; ".join(f"{run.name} at step {run.curves['step']:,}" for run in runs if "step" in run.curves)
-    of_steps = f"Of the last evaluation: {at}." if len(runs) > 1 else "Of the last evaluation."
     sections = [
         _section("Comparison", comparison_html(runs)) if len(runs) > 1 else "",
         _charts("Learning", [*learning_charts(runs), *rate_charts(runs), *gradient_charts(runs)], _notes(runs)),
-        _charts("Quality of the predictions", curves, of_steps),
-        _section("Tables", traffic_html(runs)),
-        _charts("Speed and memory", speed_charts(runs)),
+        _charts("Quality of the predictions", quality_charts(runs), quality_text(runs)),
+        _section("Tables", traffic_html(runs), sampled(runs)),
+        _charts("Speed and memory", speed_charts(runs), html=spent_html(runs)),
         _section("Configuration", config_html(runs)),
         _section("Versions and machine", environment_html(runs)),
     ]
@@ -79,16 +77,7 @@ def page(runs: Sequence[RecordedRun]) -> str:
 def _summary(runs: Sequence[RecordedRun]) -> str:
     if len(runs) > 1:
         return f"<p>{len(runs)} runs compared</p>"
-    run = runs[0]
-    tiles = [(name, precise(value)) for name, value in last_values(run).items()][:8]
-    speeds = sorted(value for value in run.points("train", SPEED).values if math.isfinite(value) and value > 0)
-    if speeds:
-        tiles.append(("examples a second", f"{speeds[len(speeds) // 2]:,.0f}"))
-    for name, title in MEMORY.items():
-        if values := [value for value in run.points("train", name).values if math.isfinite(value)]:
-            tiles.append((title, size(max(values))))
-    shown = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in tiles)
-    return f"<p>{escape(_status(run))}</p><dl class=tiles>{shown}</dl>"
+    return f"<p>{escape(_status(runs[0]))}</p>{tiles_html(runs[0])}"
 
 
 def _status(run: RecordedRun) -> str:
@@ -97,9 +86,10 @@ def _status(run: RecordedRun) -> str:
     times = [entry.time for entry in (*run.train, *run.evaluations)]
     began = sessions[0].get("began", run.began) if sessions else run.began
     how = last.get("ended")
-    state = f"{how[0].upper()}{how[1:]}" if how else "Not finished: the last line is"
-    took = f", {duration(max(max(times) - began, 0.0))}" if began is not None and how else ""
-    return f"{state} at step {run.last_step:,} on {date(max(times))}{took}"
+    state, _, why = how.partition(": ") if how else ("not finished: the last line is", "", "")
+    took = f", after {duration(max(max(times) - began, 0.0))}" if began is not None and how else ""
+    text = f"{state[0].upper()}{state[1:]} at step {run.last_step:,} on {date(max(times))}{took}"
+    return f"{text}: {why}" if why else text
 
 
 def _notes(runs: Sequence[RecordedRun]) -> str:
@@ -111,7 +101,7 @@ def _notes(runs: Sequence[RecordedRun]) -> str:
 
 
 def _unshared(runs: Sequence[RecordedRun]) -> list[str]:
-    final = [last_values(run) for run in runs]
+    final = [final_values(run) for run in runs]
     said = []
     for name in dict.fromkeys(name for values in final for name in values):
         having = [run.name for run, values in zip(runs, final, strict=True) if name in values]
@@ -120,12 +110,13 @@ def _unshared(runs: Sequence[RecordedRun]) -> list[str]:
     return [f"Not every run has every number: {'; '.join(said)}."] if said else []
 
 
-def _charts(title: str, charts: Sequence[Chart], text: str = "") -> str:
+def _charts(title: str, charts: Sequence[Chart], text: str = "", html: str = "") -> str:
     if not charts:
         return ""
     words = f"<p>{escape(text)}</p>" if text else ""
-    return _section(title, f'{words}<div class="grid">{"".join(chart.html() for chart in charts)}</div>')
+    return _section(title, f'{words}{html}<div class="grid">{"".join(chart.html() for chart in charts)}</div>')
 
 
-def _section(title: str, html: str) -> str:
-    return f"<section><h2>{escape(title)}</h2>{html}</section>" if html else ""
+def _section(title: str, html: str, aside: str = "") -> str:
+    small = f" <small>{escape(aside)}</small>" if aside else ""
+    return f"<section><h2>{escape(title)}{small}</h2>{html}</section>" if html else ""

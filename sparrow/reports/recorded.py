@@ -3,9 +3,9 @@
 =====================  ===============================================================================================
 ``metrics.jsonl``      the numbers of training and evaluation, a line each
 ``config.yaml``        what was asked for
-``curves.json``        rows by score of the last evaluation, for ROC, precision-recall and calibration curves
+``curves.json``        counts of the last and of the best evaluation, for the charts of the quality of predictions
 ``traffic.json``       which rows of the tables were looked up
-``environment.json``   versions, machine, dates
+``environment.json``   versions, machine, sizes, epochs, dates and times
 =====================  ===============================================================================================
 
 Only the first is needed: a report of an unfinished run shows what there is.
@@ -13,13 +13,17 @@ Only the first is needed: a report of an unfinished run shows what there is.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
+import functools
 import json
 import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+
+import yaml
 
 from sparrow.data import DataError
 from sparrow.files import replace_file
@@ -38,6 +42,13 @@ class Entry(NamedTuple):
     step: int
     time: float
     values: dict[str, float]
+
+
+class Criterion(NamedTuple):
+    """The number that chooses the best evaluation, and whether it is best when it is highest."""
+
+    metric: str
+    is_max: bool
 
 
 class Points(NamedTuple):
@@ -101,6 +112,61 @@ class RecordedRun:
         """Return the numbers that its lines hold, in the order in which they came up."""
         entries = self.train if kind == "train" else self.evaluations
         return list(dict.fromkeys(name for entry in entries for name in entry.values))
+
+    @functools.cached_property
+    def settings(self) -> dict[str, Any]:
+        """The config as plain values; empty where it cannot be read."""
+        try:
+            held = yaml.safe_load(self.config)
+        except yaml.YAMLError:
+            return {}
+        return held if isinstance(held, dict) else {}
+
+    @property
+    def criterion(self) -> Criterion | None:
+        """The criterion of the best evaluation: of checkpoints, or else of early stopping; None: there is none."""
+        for path in (("train", "checkpoint", "best_by"), ("evaluate", "early_stopping")):
+            held: Any = self.settings
+            for name in path:
+                held = held.get(name) if isinstance(held, dict) else None
+            if isinstance(held, dict) and isinstance(held.get("metric"), str):
+                return Criterion(held["metric"], held.get("mode") == "max")
+        return None
+
+    @functools.cached_property
+    def best(self) -> Entry | None:
+        """The best evaluation by the criterion, the earliest of equal ones; None: there is none."""
+        criterion = self.criterion
+        if criterion is None:
+            return None
+        entries = [e for e in self.evaluations if math.isfinite(e.values.get(criterion.metric, math.nan))]
+        sign = 1 if criterion.is_max else -1
+        return max(entries, key=lambda entry: sign * entry.values[criterion.metric], default=None)
+
+    @property
+    def epoch_ends(self) -> list[int]:
+        """The last step of each epoch that has ended."""
+        held = self.environment.get("epoch_ends", [])
+        return [end for end in held if isinstance(end, int)] if isinstance(held, list) else []
+
+    def epoch_at(self, step: int) -> float | None:
+        """Return the epochs that were made after a step, such as 1.5; None: not known.
+
+        The epoch that has not ended is taken to be as long as the one before it.
+        """
+        ends = self.epoch_ends
+        if not ends:
+            return None
+        done = bisect.bisect_right(ends, step)
+        first = ends[done - 1] if done else 0
+        length = ends[done] - first if done < len(ends) else ends[-1] - (ends[-2] if len(ends) > 1 else 0)
+        return done + (step - first) / max(length, 1)
+
+    @property
+    def shown_curves(self) -> dict[str, Any]:
+        """The curves of the best evaluation where they are known, else of the last one."""
+        best = self.curves.get("best")
+        return best if isinstance(best, dict) else self.curves
 
     @property
     def began(self) -> float | None:

@@ -35,7 +35,8 @@ def traffic_html(runs: Sequence[RecordedRun]) -> str:
         if len(runs) > 1:
             parts.append(f"<h3>{escape(run.name)}</h3>")
         tables = alike(traffic["tables"])
-        parts += [f"<p>{escape(_how(traffic))}</p>", _overview(tables, traffic["counted"]), _vocabularies(tables)]
+        how = _how(traffic)
+        parts += [f"<p>{escape(how)}</p>" if how else "", _overview(tables, traffic["counted"]), _vocabularies(tables)]
         parts.append(_hottest(run, tables))
     return "".join(parts)
 
@@ -57,9 +58,15 @@ def _how(traffic: Mapping[str, Any]) -> str:
     if counted == batches:
         return f"Every lookup of {batches:,} batches was counted."
     return (
-        f"Counted in {counted:,} of {batches:,} batches ({percent(counted / batches)}), a sample; a row that only the "
-        "other batches looked up appears here as never touched. train.traffic sets how much is counted."
+        f"Counted in {counted:,} of {batches:,} batches ({percent(counted / batches)}): a row that only the other "
+        "batches looked up appears here as never touched. train.traffic sets how much is counted."
     )
+
+
+def sampled(runs: Sequence[RecordedRun]) -> str:
+    """Return the word for the heading where some batches were not counted; else nothing."""
+    counted = [run.traffic for run in runs if run.traffic.get("counted")]
+    return "sampled" if any(traffic["counted"] < traffic["batches"] for traffic in counted) else ""
 
 
 def _overview(tables: Mapping[str, Any], batches: int) -> str:
@@ -103,9 +110,11 @@ def _hottest(run: RecordedRun, tables: Mapping[str, Any]) -> str:
         if not table["hottest"]:
             continue
         most = table["hottest"][0][1]
+        names = _names(table)
         bars = "".join(
-            f'<li><span class="id">{escape(str(row))}</span>{_bar(count / most)}<span class="num">{count:,}</span></li>'
-            for row, count in table["hottest"]
+            f'<li><span class="id" title="row {row}">{escape(shown)}</span>{_bar(count / most)}'
+            f'<span class="num">{count:,}</span></li>'
+            for shown, (row, count) in zip(names, table["hottest"], strict=True)
         )
         error = table["error"]
         note = f"<p class=note>a bounded counter: each count is low by at most {error:,}</p>" if error else ""
@@ -120,7 +129,7 @@ def _hottest(run: RecordedRun, tables: Mapping[str, Any]) -> str:
         )
         first = table["hottest"][0]
         parts.append(
-            f"<details><summary>{escape(name)} <small>hottest id {escape(str(first[0]))}: {compact(first[1])} lookups, "
+            f"<details><summary>{escape(name)} <small>hottest id {escape(names[0])}: {compact(first[1])} lookups, "
             f"{percent(first[1] / max(table['lookups'], 1))}</small></summary>"
             f'<div class="grid"><div><h4>Hottest ids and their lookups</h4><ol class="hottest">{bars}</ol>{note}</div>'
             f"{chart.html()}</div></details>"
@@ -129,6 +138,18 @@ def _hottest(run: RecordedRun, tables: Mapping[str, Any]) -> str:
     if len(parts) <= UNFOLDED:
         return inside
     return f"<details><summary>Hottest ids <small>of {len(parts)} tables</small></summary>{inside}</details>"
+
+
+def _names(table: Mapping[str, Any]) -> list[str]:
+    """Return the ids of the hottest rows by their words, and rows without one by their number.
+
+    >>> _names({"hottest": [[7, 5], [2, 1]], "words": ["red", None]}), _names({"hottest": [[7, 5]]})
+    (['red', 'row 2'], ['7'])
+    """
+    words = table.get("words")
+    if words is None:
+        return [str(row) for row, _ in table["hottest"]]
+    return [f"row {row}" if word is None else word for word, (row, _) in zip(words, table["hottest"], strict=True)]
 
 
 def _bar(share: float) -> str:

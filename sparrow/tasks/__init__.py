@@ -9,7 +9,9 @@ prediction.
 `meaning`                          their meaning in words
 `TOWERS`, `vector_column`          the towers of a matching model, and the columns of their vectors
 `named_metrics`, `Scores`          the metrics of all tasks, by name, and their states
+`QualityCounts`                    counts for the charts of an evaluation, by task
 `ScoreHistograms`                  rows by score, for ROC, precision-recall and calibration curves
+`ValueCounts`, `RankCounts`        predicted numbers and labels; ranks of two towers
 =================================  ====================================================================================
 """
 
@@ -17,8 +19,11 @@ from sparrow.tasks.histograms import ScoreHistograms
 from sparrow.tasks.objective import total_loss
 from sparrow.tasks.outputs import NEGATIVE_IDS, NEGATIVE_LOG_Q, POSITIVE_IDS, POSITIVE_LOG_Q, TAKES_PART, USERS
 from sparrow.tasks.predictions import TOWERS, is_matching, meaning, predicted, predictions, vector_column
+from sparrow.tasks.quality_counts import QualityCounts
+from sparrow.tasks.rank_counts import RankCounts
 from sparrow.tasks.scores import Scores, States, TaskMetric, named_metrics
 from sparrow.tasks.task import MetricUse, Task
+from sparrow.tasks.value_counts import ValueCounts
 
 __all__ = [
     "NEGATIVE_IDS",
@@ -29,11 +34,14 @@ __all__ = [
     "TOWERS",
     "USERS",
     "MetricUse",
+    "QualityCounts",
+    "RankCounts",
     "ScoreHistograms",
     "Scores",
     "States",
     "Task",
     "TaskMetric",
+    "ValueCounts",
     "is_matching",
     "meaning",
     "named_metrics",

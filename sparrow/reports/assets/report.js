@@ -65,7 +65,7 @@
       const x = across(at.x);
       rule.setAttribute("d", `M${x} ${top}V${bottom}`);
       rule.classList.remove("hidden");
-      tip.replaceChildren(head(`${data.x.title} ${number(at.x)}`));
+      tip.replaceChildren(head(`${data.x.title} ${number(at.x)}${epoch(at.x)}`));
       for (const [series, i] of lines) {
         // A line that has no point near the rule is left out.
         if (Math.abs(across(series.x[i]) - x) > 12) continue;
@@ -77,6 +77,17 @@
       const room = figure.clientWidth - tip.offsetWidth;
       tip.style.left = `${Math.max(0, wanted > room ? x * scale - tip.offsetWidth - 12 : wanted)}px`;
       tip.style.top = `${svg.offsetTop + frame.height * 0.08}px`;
+    }
+
+    // The epochs that were made at a step, where the chart has their ends.
+    function epoch(step) {
+      const ends = data.epochs;
+      if (!ends.length) return "";
+      let done = ends.findIndex((end) => end > step);
+      if (done < 0) done = ends.length;
+      const first = done ? ends[done - 1] : 0;
+      const length = done < ends.length ? ends[done] - first : first - (ends[done - 2] || 0);
+      return `, epoch ${number(Number((done + (step - first) / length).toFixed(2)))}`;
     }
 
     function head(text) {

@@ -1,4 +1,4 @@
-"""`Clock`: the speed of a run."""
+"""`Clock`: the speed of a run, and where its time goes."""
 
 from __future__ import annotations
 
@@ -8,13 +8,22 @@ from collections.abc import Iterator
 
 
 class Clock:
-    """Examples a second: since the last lap, and over the complete run. Pauses do not count."""
+    """Examples a second: since the last lap, and over the complete run. The start and pauses do not count.
+
+    Attributes:
+      spent: the seconds before `restart`, as "start", and the seconds of pauses by name.
+    """
 
     def __init__(self) -> None:
-        self.restart()
+        self.spent: dict[str, float] = {}
+        self._reset()
 
     def restart(self) -> None:
-        """Start again from zero."""
+        """Start again from zero; the time so far was the start."""
+        self.spent["start"] = self.spent.get("start", 0.0) + self._now()
+        self._reset()
+
+    def _reset(self) -> None:
         self._seconds, self._examples = 0.0, 0
         self._lap = (0.0, 0)
         self._since: float | None = time.perf_counter()
@@ -32,13 +41,17 @@ class Clock:
         self._since = time.perf_counter()
 
     @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        """Stop the clock inside the block, and restore its state afterwards."""
+    def paused(self, name: str) -> Iterator[None]:
+        """Stop the clock inside the block, whose time has a ``name``, and restore its state afterwards."""
         ran = self._since is not None
         self.stop()
-        yield
-        if ran:
-            self.start()
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.spent[name] = self.spent.get(name, 0.0) + time.perf_counter() - began
+            if ran:
+                self.start()
 
     def lap(self) -> float:
         """Return the examples a second since the last call."""
@@ -50,6 +63,11 @@ class Clock:
     def speed(self) -> float:
         """Examples a second."""
         return self._examples / self._now() if self._examples else 0.0
+
+    @property
+    def times(self) -> dict[str, float]:
+        """Seconds by name: of steps, as "training", and of everything in `spent`."""
+        return {"training": self._now(), **self.spent}
 
     def _now(self) -> float:
         return self._seconds + (0.0 if self._since is None else time.perf_counter() - self._since)

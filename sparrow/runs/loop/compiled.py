@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ class Compiled:
     Attributes:
       programs: the number of compiled programs.
       log: receives a line for each program after the first; None: nothing is logged.
+      compiling: returns a context for the call that compiles another program.
     """
 
     def __init__(self, name: str, function: Callable[..., Any], batch: int, donate: Sequence[int] = ()) -> None:
@@ -37,12 +39,15 @@ class Compiled:
         self._kept = KeptPrograms(self._function, KEPT)
         self.programs = 0
         self.log: Callable[[str], None] | None = None
+        self.compiling: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
 
     def __call__(self, *arguments: Any) -> Any:
         """Return the function's result."""
         leaves, structure = jax.tree.flatten(arguments[self._batch])
         if self._kept.is_new((structure, *map(np.shape, leaves))):
             self._note(arguments[self._batch])
+            with self.compiling():
+                return self._function(*arguments)
         return self._function(*arguments)
 
     def _note(self, batch: Feed | tuple[Feed, ...]) -> None:

@@ -20,7 +20,7 @@ from sparrow.runs.loop.feed import Feed
 from sparrow.runs.loop.on_mesh import for_this_host, kept_everywhere
 from sparrow.runs.loop.program import Program, TrainState
 from sparrow.runs.loop.together import Requests, Together, batches_of
-from sparrow.tasks import TOWERS, ScoreHistograms, Scores, States, total_loss
+from sparrow.tasks import TOWERS, QualityCounts, Scores, States, total_loss
 
 LOSS = "loss"
 
@@ -34,14 +34,16 @@ class Evaluator:
 
     Attributes:
       prepare: the work of the pipeline's thread on each batch.
-      curves: the data of ROC, precision-recall and calibration curves of the last evaluation, by task.
+      curves: the data of the quality charts of the last evaluation, by task.
+      examples: the examples of the last evaluation.
     """
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self.scores = Scores(program.config.tasks)
         self.curves: dict[str, Any] = {}
-        self._histograms = ScoreHistograms(program.config.tasks)
+        self.examples = 0
+        self._quality = QualityCounts(program.config.tasks)
         self.prepare = program.preparer()
         self.pipeline = batches_of(evaluate_pipeline(program.config), self.prepare)
         self._use_ema = program.config.train.ema is not None and program.config.evaluate.use_ema is not False
@@ -77,7 +79,7 @@ class Evaluator:
         state = self.program.flushed(state)
         optimizer = averaged(state.optimizer) if self._use_ema else state.optimizer
         device, host = self.scores.init(), self.scores.init_host()
-        counts = self._histograms.init()
+        counts = self._quality.init()
         device, counts, total = self.program.embedder.on_its_devices((device, counts, jnp.zeros(())))
         examples = 0
         rows = None if self.catalogue is None else self.catalogue.gather()
@@ -98,7 +100,7 @@ class Evaluator:
                 examples += prepared.feed.size
                 if log is not None and self._every is not None and count % self._every == 0:
                     log(f"eval   batch {count}  examples {examples:,}  loss {float(total) / examples:.4g}")
-        self.curves = self._histograms.plain(counts)
+        self.curves, self.examples = self._quality.plain(counts), examples
         results = {LOSS: float(total) / max(examples, 1)}
         results |= self.scores.compute({**device, **host})
         if self.catalogue is not None and rows is not None:
@@ -113,7 +115,7 @@ class Evaluator:
             outputs = self.program.outputs(state, rest, feed)
             loss, _ = total_loss(self.program.config.tasks, outputs, feed.columns)
             states = self.scores.update(states, outputs, feed.columns)
-            counts = self._histograms.update(counts, outputs, feed.columns)
+            counts = self._quality.update(counts, outputs, feed.columns)
             summed = kept_everywhere(self.program.embedder, (states, counts, total + feed.size * loss))
             query = None if self.catalogue is None else outputs[TOWERS["user"]]
             arrays = self.scores.for_host(outputs, feed.columns), query

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import operator
@@ -42,11 +43,16 @@ class Report(NamedTuple):
 TrainStep = Callable[..., tuple[TrainState, Report]]
 
 
-def train_step(program: Program, log: Callable[[str], None] | None = None) -> TrainStep:
+def train_step(
+    program: Program,
+    log: Callable[[str], None] | None = None,
+    compiling: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+) -> TrainStep:
     """Return the compiled step: ``step(state, feeds, go)`` takes the micro-batches of one step; the state is donated.
 
     Micro-batches may differ in size: each is weighted by its examples, as in one batch. ``go`` comes from the previous
-    report; without one, the step is made. ``log`` receives a line for each program after the first.
+    report; without one, the step is made. ``log`` receives a line for each program after the first, and ``compiling``
+    returns a context for the time of its compilation.
     """
     optimizer, summaries = program.optimizer, program.config.train.summaries
     stops = program.config.train.non_finite == "stop"
@@ -80,7 +86,7 @@ def train_step(program: Program, log: Callable[[str], None] | None = None) -> Tr
         return _settled(program, TrainState(new, rest, metrics)), kept_everywhere(program.embedder, report)
 
     compiled = Compiled("training", step, batch=1, donate=(0,))
-    compiled.log = log
+    compiled.log, compiled.compiling = log, compiling
 
     def run(state: TrainState, feeds: tuple[Feed, ...], go: Any = None) -> tuple[TrainState, Report]:
         go = program.embedder.on_its_devices(jnp.array(True)) if go is None else go

@@ -217,8 +217,8 @@ class _Loop:
         self.schedule = SaveSchedule(self.config.train.checkpoint, clock)
         self.in_flight = InFlight()
         self.report: Report | None = None  # of the last step
-        self.step = train_step(program, log.line)
-        self.clock = Clock()
+        self.clock = recorder.clock = Clock()
+        self.step = train_step(program, log.line, lambda: self.clock.paused("compilation"))
         self.waiting = Waiting(pipeline)
         self.caches = CacheWork(program.host)
         pipeline.is_idle = lambda: self.in_flight.is_empty
@@ -253,6 +253,7 @@ class _Loop:
         for taken in self._groups():
             if taken.epoch > self.progress.epoch:
                 self._note(epoch=taken.epoch)
+                self.recorder.epoch_ended(self.steps)
                 if self._stops_at_pause(epochs=taken.epoch):
                     return
             if self.steps == self.began_at:
@@ -268,6 +269,8 @@ class _Loop:
                 self.log.line(line)
             if self._stops_at_pause(steps=self.steps):
                 return
+        if self.config.train.steps is None and self.steps > self.began_at:
+            self.recorder.epoch_ended(self.steps)
 
     def _step(self, taken: Taken) -> None:
         before, feeds = self.progress, tuple(prepared.feed for prepared in taken.batches)
@@ -381,9 +384,11 @@ class _Loop:
         stop = self.watch.should_stop(self.progress.results)
         self._note(watched=(self.watch.best, self.watch.without_gain))
         if stop:
+            self.recorder.stopped = self.watch.reason
             self.log.line(f"stopped early at step {self.steps}: {self.watch.reason}")
         elif self.watcher is not None and self.watcher(self.steps, self.progress.results):
             stop = True
+            self.recorder.stopped = "from outside"
             self.log.line(f"stopped from outside at step {self.steps}")
         return stop
 
@@ -391,7 +396,7 @@ class _Loop:
         if self.evaluator is None or self.progress.evaluated_at == self.steps:
             return
         self._settle()
-        with self.clock.paused(), self.growing.at(self.steps):
+        with self.clock.paused("evaluation"), self.growing.at(self.steps):
             try:
                 results = self.evaluator(self.state, self.log.line, lambda: self._asked is not None)
             except EvaluationInterrupted:
@@ -399,9 +404,10 @@ class _Loop:
                 return
         self._note(results=results, evaluated_at=self.steps, evaluation_due=False)
         self.log.report("eval", self.steps, results)
-        self.recorder.evaluated(self.steps, self.evaluator.curves)
         best_by, best = self.config.train.checkpoint.best_by or self.watch.policy, self.progress.best
-        if best_by is not None and (best is None or is_better(results[best_by.metric], best.value, best_by.mode)):
+        is_best = best_by is not None and (best is None or is_better(results[best_by.metric], best.value, best_by.mode))
+        self.recorder.evaluated(self.steps, self.evaluator.curves, self.evaluator.examples, is_best=is_best)
+        if best_by is not None and is_best:
             self._note(best=Best(self.steps, results[best_by.metric]))
             if self.saver is not None:
                 self.saver.set_status(self.progress)
@@ -411,7 +417,7 @@ class _Loop:
             return
         self._settle()
         self._note(log=self.log.lengths())
-        with self.clock.paused(), self.growing.at(self.steps):
+        with self.clock.paused("saving"), self.growing.at(self.steps):
             path = self.saver.save(self.state, self.progress)
         self.saved_at = self.steps
         self.schedule.saved()

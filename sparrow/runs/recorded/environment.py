@@ -1,4 +1,4 @@
-"""The environment of a run, in environment.json for its report: versions, machine, and sessions with their times."""
+"""The environment of a run, in environment.json for its report: versions, machine, sizes, epochs, and sessions."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import jax
 from sparrow import processes
 from sparrow.embedding import Embedder
 from sparrow.reports import ENVIRONMENT, write_json
+from sparrow.runs.loop.program import Program
 from sparrow.versions import versions
 
 
@@ -23,25 +24,66 @@ class Environment:
     """The file of one run folder. A run that is resumed adds a session to it."""
 
     def __init__(
-        self, folder: Path, embedder: Embedder, step: int = 0, hashed: Mapping[str, Any] = MappingProxyType({})
+        self, folder: Path, program: Program, step: int = 0, hashed: Mapping[str, Any] = MappingProxyType({})
     ) -> None:
         """Begin a session now, at ``step``. ``hashed``: the words and rows of hashed features."""
         self._path = folder / ENVIRONMENT
-        sessions = _sessions(self._path) if step else []
+        before = _read(self._path) if step else {}
+        ends = [end for end in _list(before, "epoch_ends") if end <= step]
         self._held: dict[str, Any] = {
-            "sessions": [*sessions, {"began": time.time(), "step": step}],
-            "machine": machine(embedder),
+            "sessions": [*_list(before, "sessions"), {"began": time.time(), "step": step}],
+            "epoch_ends": ends,
+            **{name: before[name] for name in ("training_rows", "evaluation_rows") if name in before},
+            "model": sizes(program),
+            "machine": machine(program.embedder),
             "versions": versions(),
             "hashed": dict(hashed),
         }
         write_json(self._path, self._held)
 
-    def end(self, how: str, exchange: Mapping[str, str] = MappingProxyType({})) -> None:
-        """End the session: "finished", "stopped early", "interrupted"; with the traffic of a mesh, in words."""
+    def epoch_ended(self, step: int, examples: int | None) -> None:
+        """Note that an epoch ended at ``step``, and its examples; None: this session did not see all of them."""
+        if not self._held["epoch_ends"] or self._held["epoch_ends"][-1] < step:
+            self._held["epoch_ends"].append(step)
+        if examples is not None:
+            self._held["training_rows"] = examples
+
+    def write(self, **facts: Any) -> None:
+        """Write the file now, with further facts."""
+        self._held |= facts
+        write_json(self._path, self._held)
+
+    def end(
+        self,
+        how: str,
+        seconds: Mapping[str, float] = MappingProxyType({}),
+        speed: float = 0.0,
+        exchange: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """End the session.
+
+        Args:
+          how: "finished", "stopped early: ...", "interrupted".
+          seconds: where the time went, by name.
+          speed: examples a second.
+          exchange: the traffic of a mesh, in words.
+        """
         if exchange:
             self._held["exchange"] = dict(exchange)
-        self._held["sessions"][-1]["ended"] = how
+        times = {name: round(value, 3) for name, value in seconds.items()}
+        self._held["sessions"][-1] |= {"ended": how, "seconds": times, "examples_per_second": round(speed, 1)}
         write_json(self._path, self._held)
+
+
+def sizes(program: Program) -> dict[str, int]:
+    """Return the number of tables, of their rows, and of parameters inside and outside of tables."""
+    tables = program.embedder.tables.values()
+    return {
+        "tables": len(tables),
+        "table_rows": sum(table.vocabulary_size for table in tables),
+        "table_parameters": sum(table.vocabulary_size * table.embedding_dim for table in tables),
+        "dense_parameters": sum(leaf.size for leaf in jax.tree.leaves(program.fresh[0])),
+    }
 
 
 def machine(embedder: Embedder) -> dict[str, str]:
@@ -68,9 +110,14 @@ def _processor() -> str:
     return names[0] if names else platform.machine()
 
 
-def _sessions(path: Path) -> list[Any]:
+def _read(path: Path) -> dict[str, Any]:
     try:
-        held = json.loads(path.read_text(encoding="utf-8"))["sessions"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
-    return held if isinstance(held, list) else []
+        held = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return held if isinstance(held, dict) else {}
+
+
+def _list(held: Mapping[str, Any], name: str) -> list[Any]:
+    found = held.get(name)
+    return found if isinstance(found, list) else []
