@@ -19,12 +19,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Write a first config for a file, with the reason for each guess."""
-    from sparrow import config
+    from sparrow import frames
 
     path = None if options.output is None else Path(options.output)
     if path is not None and path.exists():
         raise Mistake(f"{path} is there already; choose another name, or remove it")
-    text = config.first_config(options.data, target=options.target, evaluate=options.evaluate)
+    text = frames.first_config(options.data, target=options.target, evaluate=options.evaluate)
     if path is None:
         out(text, end="")
         return

@@ -36,8 +36,6 @@ from sparrow.config.building.two_towers import (
     item_features,
     user_column,
 )
-from sparrow.config.first import first_config
-from sparrow.config.guessing import Guess, guess
 from sparrow.config.loading.files import dumps, from_mapping, import_report, load, loads
 from sparrow.config.loading.json_schema import json_schema
 from sparrow.config.loading.overrides import override
@@ -73,7 +71,6 @@ __all__ = [
     "DensePart",
     "EarlyStopping",
     "Evaluate",
-    "Guess",
     "MetricUse",
     "Model",
     "Negatives",
@@ -92,10 +89,8 @@ __all__ = [
     "epochs_in_steps",
     "evaluate_pipeline",
     "fill_vocabularies",
-    "first_config",
     "from_json",
     "from_mapping",
-    "guess",
     "import_config",
     "import_report",
     "item_column",

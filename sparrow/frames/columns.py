@@ -3,12 +3,13 @@
 A guess is cheap to override, so the rules are few:
 
 * strings, categories and booleans are ids; so are integers whose name sounds like one (``user_id``, ``zip_code``) or
-  that have few values; other integers, and floats, are numbers;
+  that have few values, at most `FEW`, or `SOME` that come often; other integers, and floats, are numbers;
 * ids get a vocabulary where all of them were seen and there are at most `MAX_WORDS`, rows by number where they are
   numbered already, and else are hashed;
 * numbers are standardised, after a logarithm where a few of them are huge;
 * lists are bags of ids, or vectors of numbers of one length; strings such as "Action|Comedy" are bags too;
-* times, long strings, and columns of one value are left out.
+* times, long strings, columns of one value, and ids that are different in every row are left out;
+* where no column has ids, numbers are cut into buckets, since a model needs a table.
 """
 
 from __future__ import annotations
@@ -26,13 +27,18 @@ from sparrow.data import Feature, IdFeature, RawFeature
 Kind = Literal["id", "number", "bag", "skip"]
 KINDS: Final = ("id", "number", "bag", "skip")
 
-FEW: Final = 1_000
+FEW: Final = 50
 """Integers of at most this many values are ids, whatever their name."""
+SOME: Final = 1_000
+"""So are integers of at most this many values that come `OFTEN` times each, on average."""
+OFTEN: Final = 50
+BUCKETS: Final = 10
 MAX_WORDS: Final = 10_000
 """Ids of at most this many values get a vocabulary."""
 LONG: Final = 50
 """Strings of more characters than this, on average, are prose."""
-SEPARATOR: Final = "|"
+SEPARATORS: Final = {"|": r"\|", ";": ";", ",": r",\S"}
+"""Separators of words in one string, and patterns that find them; a comma before a space is punctuation."""
 
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 _OF_IDS: Final = re.compile(
@@ -83,6 +89,8 @@ def read_column(
     told = str(values.type)
     if kind == "skip":
         return Reading(name, told, None, "left out, as asked")
+    if kind is None and values.null_count == len(values):
+        return Reading(name, told, None, "left out: it holds no values")
     own = _Column(name, values, complete, embedding_dim)
     if _is_list(values.type):
         feature, words = own.of_lists(kind)
@@ -102,28 +110,37 @@ class _Column(NamedTuple):
 
     def of_values(self, kind: Kind | None) -> Made:
         values, text = self.values, _is_text(self.values.type)
+        if text:
+            values = pc.if_else(pc.equal(values, ""), pa.scalar(None, values.type), values)
         if text and kind != "bag" and (parsed := _parsed(values)) is not None:
             values = parsed  # text files hold numbers as strings
         types, of = pa.types, values.type
         distinct = pc.count_distinct(values, mode="only_valid").as_py()
+        rows = len(values) - values.null_count
         if kind is None and distinct < 2:
-            return None, "left out: it holds one value"
+            return None, f"left out: it holds {'one value' if distinct else 'no values'}"
+        is_unique = kind is None and distinct == rows > FEW
         if kind == "bag":
             return self._bag_of_text()
         if types.is_boolean(of):
             return self._number(values) if kind == "number" else self._ids(values.cast(pa.int64()))
         if types.is_integer(of):
-            is_id = kind == "id" or (kind is None and (distinct <= FEW or self._sounds_like_ids()))
+            if is_unique and (self._sounds_like_ids() or _is_numbering(values)):
+                return None, "left out: it is different in every row"
+            few = distinct <= FEW or (distinct <= SOME and rows >= OFTEN * distinct)
+            is_id = kind == "id" or (kind is None and (few or self._sounds_like_ids()))
             return self._ids(values) if is_id else self._number(values)
         if types.is_floating(of) or types.is_decimal(of):
             whole = _as_integers(values) if kind == "id" or (kind is None and self._sounds_like_ids()) else None
             return self._number(values) if whole is None else self._ids(whole)
         if not _is_text(of):
             return None, f"left out: {of} is neither an id nor a number"
-        if kind is None and _share_with(values, SEPARATOR) > 0.3:
-            return self._bag_of_text()
-        if kind is None and (pc.mean(pc.utf8_length(values)).as_py() or 0) > LONG:
+        if kind is None and distinct > rows / 2 and (pc.mean(pc.utf8_length(values)).as_py() or 0) > LONG:
             return None, "left out: long strings; embed or tokenize them"
+        if kind is None and _separator(values) is not None:
+            return self._bag_of_text()
+        if is_unique:
+            return None, "left out: it is different in every row"
         return self._ids(values)
 
     def of_lists(self, kind: Kind | None) -> Made:
@@ -145,8 +162,9 @@ class _Column(NamedTuple):
     def _bag_of_text(self) -> Made:
         if not _is_text(self.values.type):
             return self._ids(self.values, pooling="mean")
-        entries = pc.split_pattern(self.values.drop_null(), SEPARATOR).flatten()
-        return self._ids(entries, pooling="mean", separator=SEPARATOR)
+        separator = _separator(self.values) or "|"
+        entries = pc.split_pattern(self.values.drop_null(), separator).flatten()
+        return self._ids(entries, pooling="mean", separator=separator)
 
     def _ids(self, values: Any, **options: Any) -> Made:
         known = pc.unique(values.drop_null())
@@ -154,13 +172,13 @@ class _Column(NamedTuple):
         bag = "bags of " if options else ""
         if pa.types.is_integer(known.type) and len(known) and self.complete:
             low, high = pc.min(known).as_py(), pc.max(known).as_py()
-            if low >= 0 and high < max(2 * len(known), FEW):
+            if low >= 0 and high < max(2 * len(known), SOME):
                 made = IdFeature(self.name, num_buckets=high + 1, unknown="row", **fields)
                 return made, f"{bag}ids 0 to {high}"
         if self.complete and 0 < len(known) <= MAX_WORDS:
             words = tuple(sorted(known.to_pylist()))
             return IdFeature(self.name, vocabulary=words, **fields), f"{bag}ids, a vocabulary of {len(words):,}"
-        buckets = _round_up(max(4 * len(known), FEW) if self.complete else max(10 * len(known), MAX_WORDS))
+        buckets = _round_up(max(4 * len(known), SOME) if self.complete else max(10 * len(known), MAX_WORDS))
         shared = -math.expm1(-len(known) / buckets)
         told = f"{len(known):,} ids" if self.complete else f"{len(known):,} ids so far"
         words_ = f"{bag}{told}, hashed into {buckets:,} rows; about {shared:.0%} share a row"
@@ -211,9 +229,33 @@ def _as_integers(values: Any) -> Any | None:
     return pa.array(array.astype(np.int64)) if is_whole else None
 
 
-def _share_with(texts: Any, separator: str) -> float:
-    found = pc.mean(pc.cast(pc.match_substring(texts, separator), pa.float64())).as_py()
-    return float(found or 0.0)
+def _separator(texts: Any) -> str | None:
+    """Return the separator that many of the strings hold; None: they hold one word each."""
+    for separator, pattern in SEPARATORS.items():
+        found = pc.mean(pc.cast(pc.match_substring_regex(texts, pattern), pa.float64())).as_py()
+        if (found or 0.0) > 0.3:
+            return separator
+    return None
+
+
+def _is_numbering(values: Any) -> bool:
+    """Return whether distinct integers are the numbers of rows: nearly all of a range."""
+    span = pc.min_max(values).as_py()
+    return bool(span["max"] - span["min"] < 1.1 * len(values))
+
+
+def in_buckets(reading: Reading, values: Any, embedding_dim: int) -> Reading:
+    """Return the reading of a number with a table: an id for each of its buckets. Others stay as they are."""
+    feature = reading.feature
+    if not isinstance(feature, RawFeature) or feature.dim != 1:
+        return reading
+    values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    values = _parsed(values) if _is_text(values.type) else values
+    array = np.asarray(values.cast(pa.float64()).drop_null(), np.float64)
+    cuts = np.quantile(array[np.isfinite(array)], np.arange(1, BUCKETS) / BUCKETS)
+    cut = tuple(sorted({_short(float(x)) for x in cuts}))
+    made = RawFeature(reading.column, boundaries=cut, embedding_dim=embedding_dim, missing=feature.missing)
+    return reading._replace(feature=made, words=f"{reading.words.partition(',')[0]}, in {len(cut) + 1} buckets")
 
 
 def _round_up(number: int) -> int:

@@ -18,7 +18,7 @@ from sparrow.config import Config, ConfigError
 from sparrow.data import Feature, HeldOut, Source, Tables, source_of
 from sparrow.data.features import registry as feature_kinds
 from sparrow.files import replace_file
-from sparrow.frames.columns import KINDS, Kind, Reading, read_column
+from sparrow.frames.columns import KINDS, Kind, Reading, in_buckets, read_column
 from sparrow.frames.labels import METRICS, MODES, Target, read_target
 from sparrow.frames.models import model_section
 from sparrow.losses import registry as losses
@@ -248,6 +248,9 @@ def _readings(
         if not isinstance(change, Feature):
             raise ConfigError(f"features: there is no column '{name}': {nearest(name, held.seen.column_names)}")
         made.append(Reading(name, "", change, "as given"))
+    if not any(reading.feature is not None and reading.feature.table_use is not None for reading in made):
+        names = set(held.seen.column_names) - set(changes)
+        made = [in_buckets(each, held.seen[each.column], dim) if each.column in names else each for each in made]
     return tuple(made)
 
 

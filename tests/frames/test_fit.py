@@ -14,7 +14,7 @@ import pytest
 import sparrow as sp
 from sparrow import config as configs
 from sparrow.data import ComboFeature, HeldOut, IdFeature, RawFeature, Tables
-from sparrow.frames import read_column
+from sparrow.frames import first_config, read_column
 
 ROWS = 1500
 SMALL = {"name": "deepfm", "deep": {"hidden_units": [8]}}
@@ -62,9 +62,14 @@ def test_columns_are_read_by_type_and_name():
     assert read("vector", [[1.0, 2.0], [3.0, 4.0]])[0] == RawFeature("vector", dim=2)
     bags = read("genres", ["Action|Drama", "Comedy"] * 5)[0]
     assert (bags.separator, bags.vocabulary) == ("|", ("Action", "Comedy", "Drama"))
+    assert read("tags", ["a,b", "c"] * 5)[0].separator == ","
+    assert read("place", ["Rome, Italy", "Oslo, Norway"] * 30)[0].separator is None  # punctuation
+    years = read("year", [1900 + i % 100 for i in range(1000)])
+    assert isinstance(years[0], RawFeature)  # of 100 values, ten rows each
+    assert read("year", [1900 + i % 100 for i in range(5000)])[0].vocabulary[0] == 1900
     clicks = read("clicks", [0, 1, 2, 5000, 3] * 1000 + list(range(1200)))[0]
     assert isinstance(clicks, RawFeature)
-    far = read("item_id", [10**9 + 7 * i for i in range(20_000)])
+    far = read("item_id", [10**9 + 7 * i for i in range(20_000)] * 2)
     assert far[0].hash_bucket_size == 80_000
     assert far[1] == "20,000 ids, hashed into 80,000 rows; about 22% share a row"
     assert read("user_id", [3, 1, 3], complete=False)[0].hash_bucket_size == 10_000
@@ -72,6 +77,10 @@ def test_columns_are_read_by_type_and_name():
 
 def test_columns_that_are_left_out():
     assert read("one", [1, 1, 1]) == (None, "left out: it holds one value")
+    assert read("none", pa.nulls(3, pa.string()))[1] == "left out: it holds no values"
+    assert read("row", list(range(100)))[1] == "left out: it is different in every row"
+    assert read("session", [f"s{i}" for i in range(100)])[1] == "left out: it is different in every row"
+    assert read("price", [7 * i * i for i in range(100)])[0] is not None  # different numbers are no numbering
     assert read("text", ["a long sentence about something that was seen " * 3, "b"])[1].startswith("left out: long")
     when = pa.array([1, 2], pa.timestamp("s"))
     assert "neither an id nor a number" in read_column("when", when).words
@@ -217,3 +226,31 @@ def test_two_towers_learn_from_rows_that_were_chosen():
     assert f"two towers learn from the {clicked} rows whose click is above 0" in repr(made)
     run = sp.runs.train(made.config, stream=io.StringIO())
     assert run.towers == ("user", "item")
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_every_door_guesses_the_same(tmp_path, suffix):
+    """`sparrow init` writes the config that `guess` makes of the file, and a frame has the same features."""
+    table, path = pa.table(columns(400)), tmp_path / f"rows.{suffix}"
+    if suffix == "parquet":
+        pq.write_table(table, path)
+    else:
+        pyarrow.csv.write_csv(table, path)
+    text = first_config(path)
+    assert "# ids 0 to 39\n" in text
+    assert "# one is left out: it holds one value" in text
+    written = configs.loads(text)
+    assert written == sp.guess(path, "click").config
+    frame = sp.guess(table, "click").config
+    assert written.data.features == frame.data.features
+    for section in ("model", "tasks", "train", "evaluate"):
+        assert getattr(written, section) == getattr(frame, section)
+
+
+def test_numbers_alone_get_buckets():
+    """A model needs a table."""
+    rng = np.random.default_rng(0)
+    made = sp.guess({"x": rng.normal(size=99), "z": rng.normal(size=99), "y": rng.integers(0, 2, 99)}, "y")
+    assert [len(feature.boundaries) for feature in made.config.data.features] == [9, 9]
+    assert "in 10 buckets" in repr(made)
+    assert sp.runs.Program.of(made.config).config is made.config

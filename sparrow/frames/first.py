@@ -1,0 +1,113 @@
+"""`first_config`: the config that `guess` makes for a file, as text, with the reason for each guess in its comments."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import yaml
+
+from sparrow import config as configs
+from sparrow.config import ConfigError
+from sparrow.data import DataError, source_of
+from sparrow.frames.guessing import SAMPLE, Guess, guess
+from sparrow.registry import nearest
+
+TARGETS: Final = ("label", "target", "click", "clicked", "is_click", "y", "like", "liked", "buy", "purchase", "rating")
+"""Columns that look like the thing to predict."""
+COMMENTS: Final = {
+    "epochs": "training ends earlier, after evaluations without a gain",
+    "sparse_optimizer": "of the tables",
+    "dense_optimizer": "of the layers",
+}
+_WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+_PLAIN: Final = ("true", "false", "null", "yes", "no", "on", "off", "y", "n")
+
+
+def first_config(path: str | Path, *, target: str | None = None, evaluate: str | Path | None = None) -> str:
+    """Return the text of a config that trains DeepFM on a Parquet or text file.
+
+    Args:
+      path: the file.
+      target: the column to predict; by default one that is called like it, such as "click" or "label".
+      evaluate: a file to evaluate on; by default a tenth of the rows are held out.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise DataError("there is no such file", str(path))
+    try:
+        names = source_of(path).column_names()
+        made = guess(path, _target(names, target), evaluate=0.1 if evaluate is None else Path(evaluate))
+    except ConfigError as error:
+        raise DataError(str(error), str(path)) from None
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        raise DataError(f"cannot be read: {str(error).splitlines()[0]}", str(path)) from None
+    text = _text(path, made)
+    assert configs.loads(text) == made.config, "the text of a first config must be the config"
+    return text
+
+
+def _target(names: list[str], target: str | None) -> str:
+    if target is not None:
+        if target not in names:
+            raise DataError(f"there is no such column: {nearest(target, names)}", column=target)
+        return target
+    found = [name for wanted in TARGETS for name in names if name.lower() == wanted]
+    if not found:
+        raise DataError(f"name the column to predict with --target; there are {', '.join(names)}")
+    return found[0]
+
+
+def _text(path: Path, made: Guess) -> str:
+    plain: dict[str, Any] = yaml.safe_load(made.yaml())
+    data = plain.pop("data")
+    features = {feature["name"]: feature for feature in data.pop("features")}
+    lines = [
+        f"# A first config for {path.name}, guessed from its rows, the first {SAMPLE:,} where it has more.",
+        "# Read the guesses, and change what you know better.",
+        "data:",
+        *(f"  {name}: {_flow(value)}" for name, value in data.items()),
+        "  features:",
+    ]
+    for reading in made.readings:
+        if reading.feature is None:
+            lines.append(f"    # {reading.column} is {reading.words}")
+        else:
+            lines.append(f"    - {_flow(features[reading.column])}    # {reading.words}")
+    for section, values in plain.items():
+        lines.append(f"{section}:")
+        for name, value in values.items():
+            comment = COMMENTS.get(name, "") if section == "train" else ""
+            lines.append(f"  {_flow(name)}: {_flow(value)}" + (f"    # {comment}" if comment else ""))
+    return "\n".join(lines) + "\n"
+
+
+def _flow(value: Any) -> str:
+    """Return a value as YAML on one line.
+
+    >>> _flow({"name": "price", "dim": 2, "log": True, "path": "a b"})
+    '{name: price, dim: 2, log: true, path: "a b"}'
+    """
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_flow(key)}: {_flow(held)}" for key, held in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    if isinstance(value, str) and _WORD.fullmatch(value) and value.lower() not in _PLAIN:
+        return value
+    if isinstance(value, float):
+        return _number(value)
+    return json.dumps(value)
+
+
+def _number(value: float) -> str:
+    """Return a number as YAML reads it: with a point before an exponent.
+
+    >>> _number(1e-05), _number(0.25)
+    ('1.0e-05', '0.25')
+    """
+    text = repr(value)
+    mantissa, mark, exponent = text.partition("e")
+    return f"{mantissa}.0e{exponent}" if mark and "." not in mantissa else text
