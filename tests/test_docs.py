@@ -5,8 +5,11 @@ it needs, or is code of a peer; ``yaml`` is a config, or a part of one that is l
 config of TorchEasyRec, which `tests/test_migrate.py` runs; no kind means commands of a shell.
 """
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -145,3 +148,14 @@ def test_every_variable_of_ours_is_in_the_table():
     }
     listed = re.findall(r"^\| `(SPARROW_\w+)` \|", (ROOT / "docs/guides/environment.md").read_text(), re.MULTILINE)
     assert sorted(listed) == sorted(read)
+
+
+@pytest.mark.slow
+def test_the_block_of_many_devices_runs_on_eight():
+    """In a process of its own, with eight virtual devices."""
+    text = (ROOT / "docs" / "tutorials" / "many_devices.md").read_text()
+    (block,) = (block for kind, block in BLOCK.findall(text) if kind == "py")
+    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run([sys.executable, "-c", block], env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "over 8 devices" in done.stdout

@@ -22,10 +22,16 @@ STYLE: Final = """
 .sparrow svg { width: 100%; height: auto; overflow: visible; }
 .sparrow .axis path { stroke: var(--line); fill: none; } .sparrow .axis text { fill: var(--soft); font-size: 12px; }
 .sparrow .series path { fill: none; stroke: var(--color); stroke-width: 1.9; }
-.sparrow .series circle { fill: var(--color); } .sparrow .faint path { stroke-width: 1.1; opacity: 0.6; }
+.sparrow .series circle { fill: var(--color); } .sparrow .series.faint path { stroke-width: 1.1; opacity: 0.4; }
+.sparrow .series .ring { fill: none; stroke: var(--color); stroke-width: 1.6; }
+.sparrow .over path { stroke-dasharray: 5 5; }
+.sparrow .mark path { stroke: var(--soft); stroke-dasharray: 2 3; fill: none; }
+.sparrow .mark text { fill: var(--soft); font-size: 11.5px; } .sparrow .axis.epochs text { font-size: 11px; }
 .sparrow .key { color: var(--color); margin-right: 12px; } .sparrow .note, .sparrow small { color: var(--soft); }
 .sparrow .c0 { --color: var(--c0); } .sparrow .c1 { --color: var(--c1); } .sparrow .c2 { --color: var(--c2); }
 .sparrow .c3 { --color: var(--c3); } .sparrow .c4 { --color: var(--c4); } .sparrow .c5 { --color: var(--c5); }
+@media (prefers-color-scheme: dark) { .sparrow { --line: #2e343a; --soft: #98a2ac; --c0: #56aee6; --c1: #f28d49;
+  --c2: #35c49b; --c3: #e09cc6; --c4: #ebb94a; --c5: #a3d8fb; } }
 """
 
 _SCRIPT: Final = re.compile(r"<script.*?</script>", re.DOTALL)

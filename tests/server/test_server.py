@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import json
+import re
 import shutil
 import struct
+from pathlib import Path
 
 import aiohttp
 import numpy as np
@@ -17,6 +19,7 @@ from sparrow.server import Limits
 from sparrow.server.running import running
 from tests.exports.cases import WORDS, config, program_and_state, rows
 
+DOCS = Path(__file__).parents[2] / "docs" / "serving.md"
 JSON = {"Content-Type": "application/json"}
 ARROW = {"Content-Type": "application/vnd.apache.arrow.stream"}
 LIMITS = Limits(rows=40, batch_rows=16, body_bytes=20_000, read_seconds=0.5, idle_seconds=0.6, stop_seconds=5.0)
@@ -318,3 +321,22 @@ def test_limits_are_checked():
         Limits(rows=0)
     with pytest.raises(ValueError, match="read_seconds must be a number of seconds"):
         Limits(read_seconds=-1.0)
+
+
+def test_the_documented_client(two, capsys):
+    """The block of docs/serving.md, with the port of this server."""
+    (block,) = re.findall(r"^```py\n(.*?)^```$", DOCS.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    assert "http://127.0.0.1:8080/" in block
+    table = rows(20)
+    scope = {"table": table}
+
+    async def ask():
+        async with serving_of(two / "deepfm") as client:
+            code = block.replace("http://127.0.0.1:8080/", str(client._base_url))
+            await asyncio.to_thread(exec, code, scope)
+
+    asyncio.run(ask())
+    np.testing.assert_allclose(
+        scope["scores"]["click"], serving.load(two / "deepfm").predict(table)["click"], rtol=1e-5
+    )
+    assert "b'sparrow.step'" in capsys.readouterr().out
