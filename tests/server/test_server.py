@@ -332,7 +332,7 @@ def test_the_documented_client(two, capsys):
 
     async def ask():
         async with serving_of(two / "deepfm") as client:
-            code = block.replace("http://127.0.0.1:8080/", str(client._base_url))
+            code = block.replace("http://127.0.0.1:8080", str(client._base_url).rstrip("/"))
             await asyncio.to_thread(exec, code, scope)
 
     asyncio.run(ask())
