@@ -6,6 +6,7 @@ from sparrow.data.collisions import Collisions, count_collisions
 from sparrow.data.computed import (
     BoolMask,
     Bucketize,
+    Combine,
     Computed,
     Constant,
     Custom,
@@ -95,6 +96,7 @@ __all__ = [
     "ClickLog",
     "Clicks",
     "Collisions",
+    "Combine",
     "ComboFeature",
     "Computed",
     "Constant",

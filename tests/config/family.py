@@ -203,6 +203,14 @@ COMPUTED = [
       expression: ["user:first", "item:second"] operator_params { fields { key: "encoding" value { string_value: "utf-8" } } }
       embedding_dim: 4 autodis { num_channels: 3 } }""",
 ]
+COMBINED = [
+    'combine_feature { feature_name: "b1" expression: "user:tags" value_map { key: "w1" value: 0.5 } value_map { key: "w2" value: 2 } combiner: "max" }',
+    'combine_feature { feature_name: "b2" expression: "item:k1" num_buckets: 9 embedding_dim: 4 }',
+    'combine_feature { feature_name: "b3" expression: "item:k2" boundaries: [2, 5] embedding_dim: 4 combiner: "mean" }',
+    'bool_mask_feature { feature_name: "b4" expression: ["user:seen", "user:valid"] hash_bucket_size: 30 embedding_dim: 4 }',
+    'expr_feature { feature_name: "b5" expression: "dot(v1, v2)" variables: ["user:v1", "item:v2"] fill_missing: 0 }',
+]
+COMBINED_NAMES = ["b1", "b2", "b3", "b4", "b5"]
 COMPUTED_NAMES = ["l1", "l2", "l3", "l4", "m1", "m2", "e1", "o1", "d1", "c1"]
 DCN = f"dcn_v2 {{ cross {{}} {mlp('deep', 8)} {mlp('final', 4)} }} {BCE}"
 FAMILY: dict[str, str] = {
@@ -457,6 +465,7 @@ FAMILY: dict[str, str] = {
     ),
     # Features that are computed.
     "computed": config("computed", [*SINGLE, *COMPUTED], f"{group('all', [*NAMES, *COMPUTED_NAMES])} {DCN}"),
+    "combined": config("combined", [*SINGLE, *COMBINED], f"{group('all', [*NAMES, *COMBINED_NAMES])} {DCN}"),
     "computed_table": config(
         "computed",
         [*SINGLE, *COMPUTED],
@@ -518,11 +527,20 @@ REFUSED: dict[str, tuple[str, list[str]]] = {
     ),
     "sid_rqkmeans": (config("sid", SINGLE, f"{group('deep', NAMES)} sid_rqkmeans {{}}"), ["model_config.sid_rqkmeans"]),
     "dc2vr": (config("dc2vr", SINGLE, f"{group('all', NAMES)} dc2vr {{}}", labels=BOTH), ["model_config.dc2vr"]),
-    "bool_mask": (
+    "computed_in_sequences": (
         config(
-            "mask", [*SINGLE, "bool_mask_feature { feature_name: 'b' }", "combine_feature {}"], f"{DIN_GROUPS} {DIN}"
+            "mask",
+            [
+                *SINGLE,
+                "sequence_bool_mask_feature { feature_name: 'b' }",
+                CLICK_IDS.replace("id_feature {", "combine_feature {", 1),
+            ],
+            f"{DIN_GROUPS} {DIN}",
         ),
-        ["feature_configs.bool_mask_feature", "feature_configs.combine_feature"],
+        [
+            "feature_configs.sequence_bool_mask_feature",
+            "feature_configs.sequence_feature.features.combine_feature",
+        ],
     ),
     "masked": (
         config(

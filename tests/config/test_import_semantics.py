@@ -196,7 +196,8 @@ def test_features_in_no_group_are_left_out_with_a_note():
 
 
 def test_the_first_label_of_a_model_with_one_task_counts():
-    assert list(imported([ids("u")], ["u"], labels='["clk", "buy"]').tasks) == ["clk"]
+    ((name, task),) = imported([ids("u")], ["u"], labels='["clk", "buy"]').tasks.items()
+    assert (name, task.label) == ("clk", "clk")
 
 
 def test_the_last_of_a_field_given_twice_counts():
@@ -230,6 +231,55 @@ def test_numbers_in_buckets_may_be_several():
     )
     assert converted(made, [[0.5, 1.5], [2.5, 0.0]]) == [[0, 1], [2, 0]]
     assert made.table_use.combiner == "sum"
+
+
+def test_values_of_words_are_combined():
+    combine = """combine_feature { feature_name: "c" expression: "user:tags" separator: "|" combiner: "mean"
+      value_map { key: "a" value: 1.5 } value_map { key: "b" value: 2.5 } """
+    made = feature_of(imported([combine + "}", ids("u")], ["c", "u"]), "c")
+    assert isinstance(made, RawFeature)
+    assert converted(made, ["a|b", "b", "x", None]) == [[2.0], [2.5], [0.0], [0.0]]
+    made = feature_of(imported([combine + 'default_value: "7" }', ids("u")], ["c", "u"]), "c")
+    assert converted(made, ["a", None]) == [[1.5], [7.0]]
+    counted = combine.replace("mean", "count") + "num_buckets: 4 embedding_dim: 4 }"
+    made = feature_of(imported([counted], ["c"]), "c")
+    assert isinstance(made, IdFeature)
+    assert converted(made, ["a|b|x", "b"]) == [2, 1]
+    with pytest.raises(ConfigError, match=r"Combine\.combiner must be one of"):
+        imported([combine.replace("mean", "median") + "}"], ["c"])
+
+
+def test_marks_choose_the_ids():
+    mask = """bool_mask_feature { feature_name: "m" expression: ["user:seen", "user:valid"] separator: "|"
+      num_buckets: 9 embedding_dim: 4 }"""
+    made = feature_of(imported([mask], ["m"]), "m")
+    batch = pa.RecordBatch.from_pydict({"seen": ["1|2|3", "4"], "valid": ["true|false|1", "0"]})
+    assert made.convert(batch, Problems(2)).to_lists() == [[1, 3], []]
+    with pytest.raises(ConfigError, match="takes two columns, the values and their marks, got 1"):
+        imported([mask.replace(', "user:valid"', "")], ["m"])
+
+
+def test_shorter_lists_of_an_expression_are_filled():
+    expr = 'expr_feature { feature_name: "e" expression: "dot(a, b)" variables: ["user:a", "item:b"] separator: "|" '
+    made = feature_of(imported([expr + "fill_missing: 2 }", ids("u")], ["e", "u"]), "e")
+    batch = pa.RecordBatch.from_pydict({"a": ["1|2|3", "1"], "b": ["10", "5|6"]})
+    assert made.convert(batch, Problems(2)).tolist() == [[20.0], [17.0]]
+    problems = Problems(2)
+    feature_of(imported([expr + "}", ids("u")], ["e", "u"]), "e").convert(batch, problems)
+    assert problems.rows.all()
+
+
+@pytest.mark.parametrize("kind", ["combine_feature", "lookup_feature"])
+def test_encoded_columns_of_computed_features_hold_numbers_or_ids(kind):
+    inputs = 'expression: "user:x"' if kind == "combine_feature" else 'map: "user:x" key: "item:y"'
+
+    def encoded(more):
+        feature = f'{kind} {{ feature_name: "c" {inputs} {more} }}'
+        return feature_of(imported([feature, ids("u")], ["c", "u"], mode="FG_NONE"), "c")
+
+    assert isinstance(encoded(""), RawFeature)
+    assert encoded('fg_encoded_default_value: "0.5"').missing == 0.5
+    assert encoded("num_buckets: 5 embedding_dim: 4").num_rows == 5
 
 
 def test_sampled_xauc_while_training_compares_pairs_within_a_batch():

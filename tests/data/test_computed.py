@@ -9,6 +9,7 @@ import pytest
 from sparrow.data import (
     BoolMask,
     Bucketize,
+    Combine,
     Computed,
     Constant,
     Custom,
@@ -210,9 +211,29 @@ def test_expr():
     assert column(nested, map=["a:4", "a:4"], key=["a", "b"], other=[1, 1]) == [3.0, None]
     assert mistakes(Expr("a + b"), a=[[1, 2], [1]], b=[[1], [1]]) == (
         [True, False],
-        "lists of different lengths meet in 'a + b'",
+        "lists of different lengths meet in 'a + b'; give the expression a fill",
     )
+    filled = Expr("a + b", fill=0.5)
+    assert column(filled, a=[[1, 2], [1]], b=[[1], [1, 2, 3]]) == [[2.0, 2.5], [2.0, 2.5, 3.5]]
+    assert column(Expr("reduce_max(a) + b", fill=9), a=[[1, 2]], b=[[1, 2, 3]]) == [
+        [3.0, 4.0, 5.0]
+    ]  # one list meets none
     assert mistakes(Expr("a + 1"), a=["1", "x"]) == ([False, True], "'x' is not a number")
+
+
+@pytest.mark.parametrize(
+    ("combiner", "expected"), [("sum", 3.5), ("mean", 1.75), ("min", 0.5), ("max", 3.0), ("count", 2.0)]
+)
+def test_combine(combiner, expected):
+    words = Combine("a", values={"x": 3.0, "y": 0.5}, combiner=combiner, separator="|")
+    assert column(words, a=["x|other|y", "other", "", None]) == [expected, None, None, None]
+    assert column(words, a=[["x", "y", None], [], None])[:2] == [expected, None]
+    numbers = Combine("a", combiner=combiner)
+    assert column(numbers, a=[[3.0, 0.5], [None], None]) == [expected, None, None]
+
+
+def test_combined_words_must_be_numbers_without_values():
+    assert mistakes(Combine("a", separator="|"), a=["1|2", "1|x"]) == ([False, True], "'x' is not a number")
 
 
 def test_bucketize_constant_mask_and_texts():
@@ -332,6 +353,8 @@ RECORDS = [
     KvDotProduct("q", "d", separator="|"),
     Each(EditDistance("a", "b"), sequences=("b",), separator=";"),
     BoolMask("a", "b"),
+    Combine("a", values={"x": 1.5, "y": 2.0}, combiner="max", separator="|"),
+    Expr("dot(a, b)", fill=0.5),
     Custom("test_initials", ("a",), options={"times": 3}),
 ]
 
@@ -355,6 +378,9 @@ def test_records_survive_a_config(record):
         (lambda: Match("m", show_pkey=True), "need a combiner of null"),
         (lambda: Overlap("q", "t", method="common"), "Overlap.method must be one of"),
         (lambda: Bucketize("a", boundaries=(2.0, 1.0)), "Bucketize.boundaries must increase"),
+        (lambda: Combine("a", values={}), "Combine.values must have at least one word"),
+        (lambda: Combine("a", combiner="median"), "Combine.combiner must be one of"),
+        (lambda: Expr("a", fill="x"), "Expr.fill must be a finite number"),
         (lambda: Each(Expr("a"), sequences=("b",)), "names 'b', which is not read"),
         (lambda: RegexReplace("a", pattern="(", replacement=""), "cannot be read"),
         (lambda: RawFeature("x", column="a", compute=Expr("a")), "column and compute exclude each other"),

@@ -9,8 +9,10 @@ from sparrow.config.torcheasyrec.blocks import Block
 from sparrow.config.torcheasyrec.entries import SIDES, Entry, column
 from sparrow.config.torcheasyrec.rows import has_ids
 from sparrow.data.computed import (
+    BoolMask,
     Bucketize,
     Column,
+    Combine,
     Computed,
     Constant,
     Custom,
@@ -131,14 +133,30 @@ def _key(entry: Entry, others: Entries, field: str) -> Column | None:
 
 def _expr(entry: Entry, others: Entries) -> Computed:
     block = entry.block
-    if "fill_missing" in block:
-        block.fail("not supported: a row that lacks a variable has default_value; remove it", "fill_missing")
     variables = {}
     for written in block["variables"]:
         found, name = input_of(entry, others, "variables", written), written.rpartition(":")[2]
         if found != name:
             variables[name] = found
-    return Expr(block["expression"], variables=variables, separator=_separator(block))
+    return Expr(block["expression"], variables=variables, separator=_separator(block), fill=block["fill_missing"])
+
+
+def _combine(entry: Entry, others: Entries) -> Computed:
+    block = entry.block
+    return Combine(
+        input_of(entry, others),
+        values={each["key"]: each["value"] for each in block["value_map"]} or None,
+        combiner=block["combiner"].lower(),
+        separator=_separator(block),
+    )
+
+
+def _bool_mask(entry: Entry, others: Entries) -> Computed:
+    block = entry.block
+    inputs = [input_of(entry, others, "expression", written) for written in block["expression"]]
+    if len(inputs) != 2:
+        block.fail(f"takes two columns, the values and their marks, got {len(inputs)}", "expression")
+    return BoolMask(*inputs, separator=_separator(block))
 
 
 def _overlap(entry: Entry, others: Entries) -> Computed:
@@ -183,6 +201,8 @@ COMPUTED: Final[Mapping[str, Callable[[Entry, Entries], Computed]]] = {
     "lookup_feature": _lookup,
     "match_feature": _match,
     "expr_feature": _expr,
+    "combine_feature": _combine,
+    "bool_mask_feature": _bool_mask,
     "overlap_feature": _overlap,
     "kv_dot_product": _kv_dot_product,
     "custom_feature": _custom,

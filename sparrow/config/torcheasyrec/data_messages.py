@@ -130,7 +130,6 @@ PIPELINE: Final[Mapping[str, Fields]] = {
 
 _MANAGED: Final = "crossed values are hashed; use hash_bucket_size"
 _GENERATOR: Final = "it is part of TorchEasyRec's own feature generator; remove it"
-_OTHER_KIND: Final = "there is no such feature in Sparrow; make its values a column, and read that"
 _TYPES: Final = "values are read in the type of their column"
 _PLACED: Final = "Sparrow places the tables by itself"
 _CACHED: Final = (
@@ -189,8 +188,8 @@ _FEATURE_KINDS: Fields = {
     "tokenize_feature": message("TokenizeFeature", "feature"),
     "custom_feature": message("CustomFeature", "feature"),
     "kv_dot_product": message("KvDotProduct", "feature"),
-    "bool_mask_feature": refused(_OTHER_KIND),
-    "combine_feature": refused(_OTHER_KIND),
+    "bool_mask_feature": message("BoolMaskFeature", "feature"),
+    "combine_feature": message("CombineFeature", "feature"),
 }
 _ORDERED: Final = "of ordered sequences only ids and numbers are supported; make its values a column, and read that"
 _IN_SEQUENCES: Fields = {
@@ -215,6 +214,7 @@ FEATURES: Final[Mapping[str, Fields]] = {
         "sharding_types": harmless(many(string()), _PLACED),
         "compute_kernels": harmless(many(string()), _PLACED),
     },
+    "ValueEntry": {"key": needed(string()), "value": needed(number())},
     "VocabEntry": {"key": needed(string()), "value": needed(integer())},
     "AutoDisEmbedding": {
         "num_channels": needed(integer()),
@@ -276,6 +276,16 @@ FEATURES: Final[Mapping[str, Fields]] = {
         "vocab_dict": refused(_MANAGED),
         "vocab_file": refused(_MANAGED),
         "default_bucketize_value": refused(_MANAGED),
+    },
+    "BoolMaskFeature": {**_IDS, "expression": needed(many(string()))},
+    "CombineFeature": {
+        **_FEATURE,
+        **_DENSE,
+        "expression": needed(string()),
+        "default_value": string(""),
+        "value_map": many(message("ValueEntry")),
+        "num_buckets": integer(),
+        "combiner": string("sum"),
     },
     "LookupFeature": {
         **_EITHER,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sparrow.config.torcheasyrec.blocks import Block
 from sparrow.config.torcheasyrec.entries import Entry
-from sparrow.config.torcheasyrec.rows import size_field
+from sparrow.config.torcheasyrec.rows import has_ids, size_field
 from sparrow.config.torcheasyrec.vocabularies import FIELDS, dynamic_rows
 from sparrow.data import Feature, IdFeature, RawFeature, RawSequenceFeature, SequenceFeature
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _OF_RAW: Final = (
     *("expression", "default_value", "separator", "normalizer", "variables", "fill_missing", "map", "key", "combiner"),
+    "value_map",
     *("need_key", "need_discrete", "value_separator", "nested_map", "pkey", "skey", "show_pkey", "show_skey"),
     *(
         "query",
@@ -30,6 +31,9 @@ _OF_RAW: Final = (
 )
 """Fields of columns that are not encoded yet."""
 
+_ALWAYS_IDS: Final = ("IdFeature", "ComboFeature", "BoolMaskFeature")
+"""Features that have ids, and need a number of rows."""
+
 
 def encoded_feature(entry: Entry, context: Context) -> Feature:
     """Return the feature of an encoded column."""
@@ -38,9 +42,9 @@ def encoded_feature(entry: Entry, context: Context) -> Feature:
         block.note("with fg_mode FG_NONE the column is encoded already", field)
     if entry.kind in ("tokenize_feature", "custom_feature"):
         block.fail("not supported with fg_mode FG_NONE; make it an id_feature or a raw_feature")
-    fields = _sequence_fields(entry, context)
-    is_sequence = entry.sequence is not None
     sparse = _sparse(block)
+    fields = _sequence_fields(entry, context, sparse is not None)
+    is_sequence = entry.sequence is not None
     if sparse is not None:
         kind: Any = SequenceFeature if is_sequence else IdFeature
         return kind(entry.name, column=entry.name, **sparse, **fields)  # type: ignore[no-any-return]
@@ -59,12 +63,12 @@ def encoded_feature(entry: Entry, context: Context) -> Feature:
     return RawFeature(entry.name, column=entry.name, dim=block.get("value_dim") or 1, missing=missing, **fields)
 
 
-def _sequence_fields(entry: Entry, context: Context) -> dict[str, Any]:
+def _sequence_fields(entry: Entry, context: Context, are_ids: bool) -> dict[str, Any]:
     block = entry.block
     if entry.sequence is None:
         for field in ("sequence_length", "sequence_delim"):
             block.note("the feature is no sequence", field)
-        return _pooling(entry, context)
+        return _pooling(entry, context) if are_ids else {"separator": context.separator}
     if not entry.sequence["sequence_length"]:
         block.fail("is required: the most elements of a sequence, at least 1", "sequence_length")
     made = {
@@ -80,8 +84,6 @@ def _sequence_fields(entry: Entry, context: Context) -> dict[str, Any]:
 
 def _pooling(entry: Entry, context: Context) -> dict[str, Any]:
     block = entry.block
-    if entry.kind == "raw_feature" and "boundaries" not in block:
-        return {"separator": context.separator}
     one = entry.kind == "id_feature" and block["value_dim"] == 1 and "pooling" not in block
     made: dict[str, Any] = {"separator": context.separator, "pooling": None if one else block["pooling"]}
     if entry.kind == "id_feature":
@@ -91,11 +93,11 @@ def _pooling(entry: Entry, context: Context) -> dict[str, Any]:
 
 def _sparse(block: Block) -> dict[str, Any] | None:
     """Return the rows of a column of ids; None: it holds numbers."""
+    if "boundaries" not in block and block.kind not in _ALWAYS_IDS and not has_ids(block):
+        return None
     table = {"embedding_dim": block["embedding_dim"], "table": block["embedding_name"], "default": _default(block, int)}
     if "boundaries" in block:  # the column holds the buckets
         return {"num_buckets": len(block["boundaries"]) + 1, **table}
-    if block.kind in ("RawFeature", "ExprFeature", "OverlapFeature", "KvDotProduct"):
-        return None
     field = size_field(block)
     if field in FIELDS:
         return {"dynamic": dynamic_rows(block), "as_integer": True, **table}

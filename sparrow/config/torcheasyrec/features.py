@@ -14,7 +14,6 @@ from sparrow.config.torcheasyrec.blocks import Block
 from sparrow.config.torcheasyrec.computed import COMPUTED, source_fields
 from sparrow.config.torcheasyrec.encoded import encoded_feature
 from sparrow.config.torcheasyrec.entries import Entry, column
-from sparrow.config.torcheasyrec.messages import MESSAGES
 from sparrow.config.torcheasyrec.normalizers import normalizer
 from sparrow.config.torcheasyrec.rows import has_ids, rows
 from sparrow.config.torcheasyrec.tokens import tokenize
@@ -121,12 +120,14 @@ def _computed(entry: Entry, context: Context) -> Feature:
     """Return ids or numbers that are computed from several columns."""
     block = entry.block
     compute = COMPUTED[entry.kind](entry, context.entries)
-    if "need_discrete" in MESSAGES[block.kind] and has_ids(block):
+    if has_ids(block) or entry.kind == "bool_mask_feature":
         block.note("the feature has ids", "boundaries")
         return IdFeature(entry.name, compute=compute, pooling=block["pooling"], **rows(block))
     block.note("numbers are numbers; ids have num_buckets or the like", "need_discrete")
+    # A combination of no values is 0, where the file gives no other number.
+    missing = 0.0 if entry.kind == "combine_feature" and not block["default_value"] else _missing(block)
     return RawFeature(
-        entry.name, compute=compute, dim=block.get("value_dim") or 1, missing=_missing(block), **dense_fields(block)
+        entry.name, compute=compute, dim=block.get("value_dim") or 1, missing=missing, **dense_fields(block)
     )
 
 

@@ -2,6 +2,7 @@
 
 from sparrow.data.computed.base import Column, Computed, register_computed, registry
 from sparrow.data.computed.bucketize import Bucketize
+from sparrow.data.computed.combine import Combine
 from sparrow.data.computed.constant import Constant
 from sparrow.data.computed.custom import Custom, register_function
 from sparrow.data.computed.each import Each
@@ -17,6 +18,7 @@ __all__ = [
     "BoolMask",
     "Bucketize",
     "Column",
+    "Combine",
     "Computed",
     "Constant",
     "Custom",

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from sparrow import fields
 from sparrow.data.computed.base import Column, Computed, check_strings, column_of, register_computed
 from sparrow.data.computed.numeric import read_numbers, rows_of
 from sparrow.data.errors import Problems
@@ -34,15 +35,20 @@ class Expr(Computed):
         of other characters.
       variables: the columns of variables that have another name, or are computed themselves.
       separator: the separator between the numbers of one string.
+      fill: the number behind the shorter one of two lists that meet in a row; None: lists of different lengths are an
+        error.
     """
 
     expression: str
     _: dataclasses.KW_ONLY
     variables: Mapping[str, Column] = dataclasses.field(default_factory=dict)
     separator: str | None = None
+    fill: float | None = None
 
     def __post_init__(self) -> None:
         check_strings(self, "separator")
+        if self.fill is not None:
+            fields.number("Expr.fill", self.fill)
         if not self.parsed.variables:
             raise ValueError(f"expression {self.expression!r} reads no column; name one, or use a constant")
         for name in self.variables:
@@ -73,10 +79,11 @@ class Expr(Computed):
             read[name], missing = read_numbers(column, name, self.separator, problems)
             keep &= ~missing
         try:
-            made = self.parsed({name: rows_of(vector, keep) for name, vector in read.items()}, int(keep.sum()))
+            kept = {name: rows_of(vector, keep) for name, vector in read.items()}
+            made = self.parsed(kept, int(keep.sum()), self.fill)
         except Uneven as error:
             uneven = np.flatnonzero(keep)[error.rows]
-            why = f"lists of different lengths meet in {self.expression!r}"
+            why = f"lists of different lengths meet in {self.expression!r}; give the expression a fill"
             problems.add(self.parsed.variables[0], uneven, lambda _: why)
             return pa.nulls(rows, pa.float64())
         return _spread(made, keep)

@@ -8,7 +8,7 @@ import numpy as np
 
 from sparrow.data.expressions.functions import FUNCTIONS, OPERATORS
 from sparrow.data.expressions.grammar import Call, ExpressionError, Number, Variable, parse
-from sparrow.data.expressions.vectors import Vector
+from sparrow.data.expressions.vectors import Vector, padded
 
 
 class Expression:
@@ -36,10 +36,11 @@ class Expression:
         names = [step.name for step in self._program if isinstance(step, Variable)]
         self.variables: tuple[str, ...] = tuple(dict.fromkeys(names))
 
-    def __call__(self, values: Mapping[str, Vector], rows: int) -> Vector:
+    def __call__(self, values: Mapping[str, Vector], rows: int, fill: float | None = None) -> Vector:
         """Return the result for ``rows`` rows. Divisions by zero and the like give infinities and NaN.
 
-        Raises `Uneven` where lists of one row that meet in the expression differ in length.
+        Lists of one row that meet in the expression and differ in length are filled with ``fill``; where it is None,
+        they raise `Uneven`.
         """
         stack: list[Vector] = []
         with np.errstate(all="ignore"):
@@ -50,7 +51,8 @@ class Expression:
                     stack.append(values[step.name])
                 else:
                     first = len(stack) - step.arguments
-                    stack[first:] = [_compute(step, stack[first:])]
+                    arguments = stack[first:] if fill is None else padded(stack[first:], fill)
+                    stack[first:] = [_compute(step, arguments)]
         (made,) = stack
         return made
 

@@ -58,6 +58,30 @@ def aligned(arguments: Sequence[Vector]) -> tuple[list[Floats], npt.NDArray[np.i
     return [a.values if a.offsets is not None else np.repeat(a.values, lengths) for a in arguments], lists[0]
 
 
+def padded(arguments: list[Vector], fill: float) -> list[Vector]:
+    """Return the arguments with ``fill`` behind the lists that are shorter than another one of their row.
+
+    >>> a, b = Vector(np.array([1.0, 2.0]), np.array([0, 2])), Vector(np.array([5.0]), np.array([0, 1]))
+    >>> [vector.values.tolist() for vector in padded([a, b], 0.0)]
+    [[1.0, 2.0], [5.0, 0.0]]
+    """
+    lengths = [np.diff(argument.offsets) for argument in arguments if argument.offsets is not None]
+    if len(lengths) < 2:
+        return arguments
+    longest = np.maximum.reduce(lengths)
+    offsets = np.concatenate([[0], np.cumsum(longest)])
+
+    def filled(vector: Vector) -> Vector:
+        if vector.offsets is None:
+            return vector
+        own = np.diff(vector.offsets)
+        values = np.full(int(offsets[-1]), fill)
+        values[np.repeat(offsets[:-1] - vector.offsets[:-1], own) + np.arange(len(vector.values))] = vector.values
+        return Vector(values, offsets)
+
+    return [filled(argument) for argument in arguments]
+
+
 def by_row(ufunc: Any, values: Floats, offsets: npt.NDArray[np.int64], empty: float) -> Floats:
     """Reduce the numbers of each row; ``empty``: the result of a row without numbers.
 
