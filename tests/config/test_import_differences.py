@@ -11,8 +11,8 @@ from sparrow import config, losses, models
 from sparrow.config import assemble
 from sparrow.data.errors import Problems
 from sparrow.tasks import Scores
-from tests.config.family import BCE, RECALL, SINGLE, TOWERS, USER_ITEM, group, ids
-from tests.config.family import config as family_config
+from tests.config.family.parts import BCE, RECALL, SINGLE, TOWERS, USER_ITEM, group, ids
+from tests.config.family.parts import config as family_config
 from tests.config.test_import_semantics import FINAL, PATHS
 
 

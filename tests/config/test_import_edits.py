@@ -11,7 +11,8 @@ from sparrow.config.sections.train import BestBy
 from sparrow.config.torcheasyrec import Edit, from_json, from_override, import_config, is_edit, read_config
 from sparrow.data import Parquet
 from tests.config.examples import EVERYTHING, edited, minimal
-from tests.config.family import FAMILY, TABLE
+from tests.config.family import FAMILY
+from tests.config.family.parts import TABLE
 
 MMOE = FAMILY["mmoe"]
 PATHS = [Edit("train_input_path", "a.parquet"), Edit("eval_input_path", "b.parquet")]

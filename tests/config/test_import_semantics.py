@@ -9,8 +9,21 @@ from sparrow.config.torcheasyrec import Edit, read_config
 from sparrow.data import IdFeature, RawFeature, SequenceFeature
 from sparrow.data.computed import Bucketize, Constant
 from sparrow.data.errors import Problems
-from tests.config.family import AGED, BCE, CLICK_IDS, CLICKS, RECALL, SINGLE, TOWERS, USER_ITEM, group, ids, mlp, raw
-from tests.config.family import config as family_config
+from tests.config.family.parts import (
+    AGED,
+    BCE,
+    CLICK_IDS,
+    CLICKS,
+    RECALL,
+    SINGLE,
+    TOWERS,
+    USER_ITEM,
+    group,
+    ids,
+    mlp,
+    raw,
+)
+from tests.config.family.parts import config as family_config
 
 PATHS = [Edit("train_input_path", "a.parquet"), Edit("eval_input_path", "b.parquet")]
 FINAL = f"multi_tower {{ towers {{ input: 'all' }} {mlp('final', 4)} }}"
