@@ -4,32 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import orbax.checkpoint as ocp
-
 from sparrow import processes
 from sparrow.checkpoint.blocks import Array, Key, Rows
+from sparrow.checkpoint.content import NUMBER, StateSave
 from sparrow.checkpoint.errors import CheckpointError, Damaged, Vanished
 from sparrow.checkpoint.group_writer import GroupWriter
-from sparrow.checkpoint.handler import NUMBER, StateHandler, StateSave
 from sparrow.checkpoint.holding import remove
 from sparrow.checkpoint.saved import Saved
+from sparrow.checkpoint.single_writer import SingleWriter
 from sparrow.files import sync
-
-
-def _is_not_of_orbax(record: logging.LogRecord) -> bool:
-    return f"{os.sep}orbax{os.sep}" not in record.pathname
-
-
-# Orbax both logs and raises the errors of its background thread; raising is enough. It logs through absl, whose logger
-# belongs to the user: only the records of Orbax are dropped.
-logging.getLogger("absl").addFilter(_is_not_of_orbax)
 
 _NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 _DELETED, _DAMAGED, _IN_WORK = ".deleted", ".damaged", ".orbax-checkpoint-tmp"
@@ -73,11 +62,7 @@ class Checkpoints:
             except OSError as error:
                 raise CheckpointError(f"{folder}: cannot be made: {error.strerror}") from None
         self._sweep()
-        self._checkpointer: Any = GroupWriter()
-        if processes.count() == 1:
-            self._checkpointer = ocp.AsyncCheckpointer(
-                StateHandler(), async_options=ocp.options.AsyncOptions(create_directories_asynchronously=False)
-            )
+        self._writer = SingleWriter() if processes.count() == 1 else GroupWriter()
 
     def save(
         self,
@@ -95,17 +80,17 @@ class Checkpoints:
         self.wait()
         self._remove_old()
         path, args = self._path(step), StateSave(tables, arrays, {**about, NUMBER: step}, copy_bytes)
-        self._guarded(lambda: self._checkpointer.save(path.absolute(), args=args))
+        self._guarded(lambda: self._writer.save(path.absolute(), args))
         return path
 
     def wait(self) -> None:
         """Wait until the current checkpoint is complete."""
-        self._guarded(self._checkpointer.wait_until_finished)
+        self._guarded(self._writer.wait_until_finished)
         self._guarded(lambda: sync(self.folder))
 
     def check(self) -> None:
         """Raise the error of the background thread, if there is one by now; do not wait."""
-        self._guarded(self._checkpointer.check_for_errors)
+        self._guarded(self._writer.check_for_errors)
 
     def close(self) -> None:
         """Wait, remove old ones, and end the background threads."""
@@ -113,7 +98,7 @@ class Checkpoints:
             self.wait()
             self._remove_old()
         finally:
-            self._checkpointer.close()
+            self._writer.close()
 
     def set_aside(self, step: int) -> None:
         """Rename a damaged checkpoint, so that its step can be saved again."""

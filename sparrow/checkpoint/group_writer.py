@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from sparrow import processes
 from sparrow.checkpoint.blocks import Array, Written, header_of
+from sparrow.checkpoint.content import COPY_BYTES, TABLES, StateSave, entries, file_name, write_last, write_state
 from sparrow.checkpoint.errors import CheckpointError, sentence
 from sparrow.checkpoint.extents import Extent, joined
-from sparrow.checkpoint.handler import COPY_BYTES, TABLES, StateSave, entries, file_name, write_last, write_state
 from sparrow.checkpoint.part_files import PartFile
 from sparrow.files import sync
 

@@ -15,9 +15,9 @@ import safetensors.numpy
 
 from sparrow import processes
 from sparrow.checkpoint.blocks import Array, Key, Reader, Written, file_size, read
+from sparrow.checkpoint.content import ABOUT, FORMAT_VERSION, NUMBER, STATE
 from sparrow.checkpoint.errors import CheckpointError, Damaged, Vanished, unreadable
 from sparrow.checkpoint.extents import Extent, joined
-from sparrow.checkpoint.handler import ABOUT, FORMAT_VERSION, NUMBER, STATE
 from sparrow.checkpoint.holding import Hold
 from sparrow.checkpoint.manifest import check, read_checked, read_manifest
 from sparrow.files import typed

@@ -12,6 +12,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
 
 from sparrow.embedding.specs import MAX_ROWS, TableSpec
 from sparrow.kernels import GOLDEN, LIMITS, RowStep, StepScalars, mix
@@ -69,21 +71,32 @@ class Stack:
 
     def scalars(self, step: jax.Array, seed: jax.Array, logical_rows: jax.Array | None = None) -> StepScalars:
         """Return the numbers of optimizer step ``step``, one row per table; ``logical_rows`` as in `StepScalars`."""
-        columns = self.step.scalars
-        hyper = []
-        for table in self.tables:
-            values = dict(table.optimizer.hyper(step))
-            if self.step.limits:
-                limits = (table.min_value, table.max_value)
-                values |= dict(zip(LIMITS, (_or(limits[0], -math.inf), _or(limits[1], math.inf)), strict=True))
-            hyper.append([jnp.asarray(values[name], jnp.float32) for name in columns])
+        distinct, numbers = self._distinct
+        hyper = jnp.array([self._hyper(table, step) for table in distinct], jnp.float32)
         names = jnp.array([stable_hash(table.name) for table in self.tables], jnp.uint32)
         return StepScalars(
-            hyper=jnp.array(hyper, jnp.float32).reshape(len(self.tables), len(columns)),
+            hyper=hyper.reshape(len(distinct), len(self.step.scalars))[numbers],
             seeds=mix(mix(names + seed) + step.astype(jnp.uint32) * jnp.uint32(GOLDEN)),
             first_rows=jnp.array(self.first_rows, jnp.int32),
             logical_rows=logical_rows,
         )
+
+    @functools.cached_property
+    def _distinct(self) -> tuple[list[TableSpec], npt.NDArray[np.int32]]:
+        """A table of each rule and limits, and the number of its own among them for each table."""
+        found: dict[object, tuple[int, TableSpec]] = {}
+        numbers = []
+        for table in self.tables:
+            alike = (_same(table.optimizer), table.min_value, table.max_value)
+            numbers.append(found.setdefault(alike, (len(found), table))[0])
+        return [table for _, table in found.values()], np.array(numbers, np.int32)
+
+    def _hyper(self, table: TableSpec, step: jax.Array) -> list[jax.Array]:
+        values = dict(table.optimizer.hyper(step))
+        if self.step.limits:
+            limits = (table.min_value, table.max_value)
+            values |= dict(zip(LIMITS, (_or(limits[0], -math.inf), _or(limits[1], math.inf)), strict=True))
+        return [jnp.asarray(values[name], jnp.float32) for name in self.step.scalars]
 
 
 def stack_tables(tables: Sequence[TableSpec]) -> tuple[Stack, ...]:
@@ -136,7 +149,7 @@ def row_step(table: TableSpec) -> RowStep:
     step = RowStep(
         rule=rule.without_numbers(),
         slots=tuple((name, slot.layout) for name, slot in rule.slots.items()),
-        scalars=(*_hyper_names(rule), *limits),
+        scalars=(*rule.hyper_names(), *limits),
         dim=table.embedding_dim,
         dtype=table.dtype,
         limits=table.has_limits,
@@ -144,18 +157,6 @@ def row_step(table: TableSpec) -> RowStep:
     )
     check_rule(step)
     return step
-
-
-def _hyper_names(rule: Rule) -> tuple[str, ...]:
-    """Return the names of a rule's numbers, in their order. Schedules are traced: computing them would compile them."""
-    names: list[str] = []
-
-    def trace(step: jax.Array) -> tuple[()]:
-        names.extend(rule.hyper(step))
-        return ()
-
-    jax.eval_shape(trace, jax.ShapeDtypeStruct((), jnp.int32))  # type: ignore[no-untyped-call]
-    return tuple(names)
 
 
 @functools.lru_cache(maxsize=1024)  # most tables have the rule of another
@@ -190,6 +191,15 @@ def check_rule(step: RowStep) -> None:
 def stable_hash(name: str) -> int:
     """32 bits that depend on the name alone."""
     return zlib.crc32(name.encode())
+
+
+def _same(rule: Rule) -> object:
+    """Return a key that rules of the same numbers share; a rule that cannot be hashed has its own."""
+    try:
+        hash(rule)
+    except TypeError:
+        return id(rule)
+    return rule
 
 
 def _or(value: float | None, default: float) -> float:

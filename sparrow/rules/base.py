@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import numbers
 from collections.abc import Callable, Hashable, Mapping
@@ -156,7 +157,14 @@ class Rule:
             if field.name not in self._numeric_fields() and field.name != "max_gradient"
         }
         slots = tuple((name, slot.layout) for name, slot in self.slots.items())
-        return type(self), tuple(choices.items()), slots, tuple(self.hyper(0))
+        return type(self), tuple(choices.items()), slots, self.hyper_names()
+
+    def hyper_names(self) -> tuple[str, ...]:
+        """Return the names of `hyper`, in its order."""
+        try:
+            return _hyper_names(self)
+        except TypeError:  # a rule with a field that cannot be hashed
+            return _hyper_names.__wrapped__(self)
 
     def without_numbers(self) -> Rule:
         """Return this rule for tracing: reading a hyper-parameter from ``self`` instead of ``h`` is an error."""
@@ -167,6 +175,19 @@ class Rule:
                 value = _ReadFromHyper(f"{self.name}.update must read h.{field.name}, not self.{field.name}")
             object.__setattr__(view, field.name, value)
         return view
+
+
+@functools.lru_cache(maxsize=256)  # most tables have the rule of another
+def _hyper_names(rule: Rule) -> tuple[str, ...]:
+    """Trace schedules: computing them would compile them."""
+    names: list[str] = []
+
+    def trace(step: jax.Array) -> tuple[()]:
+        names.extend(rule.hyper(step))
+        return ()
+
+    jax.eval_shape(trace, jax.ShapeDtypeStruct((), jnp.int32))  # type: ignore[no-untyped-call]
+    return tuple(names)
 
 
 class _ReadFromHyper:

@@ -10,7 +10,7 @@ import pytest
 
 from sparrow.checkpoint import CheckpointError, Checkpoints, Damaged, Key, Rows, Saved
 from sparrow.checkpoint.blocks import snapshot
-from sparrow.checkpoint.handler import ABOUT, STATE
+from sparrow.checkpoint.content import ABOUT, STATE
 from sparrow.checkpoint.manifest import write_manifest
 
 ARRAYS = {

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from sparrow.checkpoint import Checkpoints, Damaged, Key, Rows, Saved
-from sparrow.checkpoint.handler import ABOUT, STATE
+from sparrow.checkpoint.content import ABOUT, STATE
 from sparrow.checkpoint.manifest import NAME, _crc
 from tests.crafted import changed
 

@@ -8,7 +8,7 @@ import zlib
 import pytest
 
 from sparrow import runs
-from sparrow.checkpoint.handler import ABOUT
+from sparrow.checkpoint.content import ABOUT
 from sparrow.checkpoint.manifest import NAME, _crc
 from sparrow.runs.loop.program import Program
 from tests.runs.cases import case

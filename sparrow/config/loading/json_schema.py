@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from sparrow.config.loading.descriptions import add_descriptions
 from sparrow.config.loading.registries import REGISTRIES
 from sparrow.config.sections.config import Config
 from sparrow.config.sections.tasks import METRIC_USE
@@ -29,6 +30,7 @@ def json_schema() -> dict[str, Any]:
     '#/$defs/rule'
     """
     schema = Config.model_json_schema()
+    add_descriptions(schema)
     definitions = schema.setdefault("$defs", {})
     for registry in REGISTRIES:
         definitions[registry.kind] = _records(registry)

@@ -32,7 +32,6 @@ STRICT: Final = ConfigDict(
     allow_inf_nan=False,
     arbitrary_types_allowed=True,
     protected_namespaces=(),
-    use_attribute_docstrings=True,
 )
 """Unknown fields are refused, and nothing is converted in silence: "3" is not a number, 1 is not true."""
 
