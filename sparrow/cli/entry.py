@@ -10,6 +10,7 @@ from typing import Final
 from sparrow.cli.kept_programs import keep_programs
 from sparrow.cli.output import Mistake, begin, error_lines, set_quiet
 from sparrow.cli.parsing import parsed
+from sparrow.cli.quick_start import collect_seldom, leave_pandas_out
 
 FAILED: Final = 1
 USER_ERROR: Final = 2
@@ -22,6 +23,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0; 1 for a run that could not go on; 2 for a user's mistake; 130 where Ctrl-C, 143 where SIGTERM stopped it.
     """
     options = parsed(arguments)
+    options.owns_process = arguments is None
+    if options.owns_process:
+        collect_seldom()
     set_quiet(options.quiet)
     if options.command.first_line is not None:
         begin(options.command.first_line(options))
@@ -36,6 +40,8 @@ def _run(options: argparse.Namespace) -> int:
     try:
         for file in options.imports or ():
             _run_file(file)
+        if options.owns_process and not _runs_python(options):
+            leave_pandas_out()
         if options.command.compiles:
             keep_programs()
         options.command.run(options)
@@ -61,6 +67,11 @@ def _run(options: argparse.Namespace) -> int:
             raise
         return error_lines(f"the memory is full: {str(error).splitlines()[0]}", FAILED)
     return 0
+
+
+def _runs_python(options: argparse.Namespace) -> bool:
+    """Return whether the command runs a file of the user."""
+    return bool(options.imports) or str(getattr(options, "config", "")).endswith(".py")
 
 
 def _run_file(file: str) -> None:

@@ -6,11 +6,12 @@ import abc
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
-from typing import Any, ClassVar, Final, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Final, NamedTuple, TypeGuard, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from sparrow import fields
 from sparrow.registry import Registry
@@ -33,19 +34,20 @@ class Initializer(abc.ABC):
         """Return the values."""
 
     @property
-    def program(self) -> tuple[Callable[..., jax.Array], tuple[float, ...]] | None:
-        """A function ``(key, shape, dtype, *numbers)`` of these values, and its numbers; None: there is none.
+    def program(self) -> tuple[Callable[..., jax.Array], tuple[float, ...]]:
+        """A function ``(key, shape, dtype, *numbers)`` of these values, and its numbers.
 
-        Tables share the compiled programs of a function. Each bit of a value must depend on its place and the numbers
-        alone. This does not hold for functions such as a logarithm, which XLA computes in other ways at the end of an
-        array.
+        Tables whose initializers have the same function are drawn by one compiled program.
         """
-        return None
+        return self, ()
 
 
-BLOCK_VALUES: Final = 1 << 22
-LARGE_VALUES: Final = 1 << 26
-"""A table of more values than this is drawn block by block; a smaller one is quicker in one piece."""
+BLOCK_VALUES: Final = 1 << 16
+"""Independent values are drawn in blocks of BLOCK_VALUES or fewer, complete rows, each with a key of its own.
+
+A block has the same size in tables of all sizes: XLA computes a logarithm in other ways at the end of an array, and
+each bit of a value must depend on the table's key and its own place alone.
+"""
 
 INITIALIZERS: Final[Registry[Initializer]] = Registry("initializer", Initializer)
 
@@ -80,7 +82,7 @@ class Uniform(Initializer):
         return jax.random.uniform(key, shape, dtype, self.low, self.high)
 
     @property
-    def program(self) -> tuple[Callable[..., jax.Array], tuple[float, ...]] | None:
+    def program(self) -> tuple[Callable[..., jax.Array], tuple[float, ...]]:
         """The limits are numbers: by default they follow the size of a table."""
         return jax.random.uniform, (self.low, self.high)
 
@@ -115,11 +117,29 @@ class Normal(Initializer):
 
     def __call__(self, key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
         """Return the values."""
+        function, numbers = self.program
+        return function(key, shape, dtype, *numbers)
+
+    @property
+    def program(self) -> tuple[Callable[..., jax.Array], tuple[float, ...]]:
+        """The limits are numbers of deviations from the mean."""
         if self.low is None and self.high is None:
-            return self.mean + self.std * jax.random.normal(key, shape, dtype)
+            return _normal, (self.mean, self.std)
         low = -math.inf if self.low is None else (self.low - self.mean) / self.std
         high = math.inf if self.high is None else (self.high - self.mean) / self.std
-        return self.mean + self.std * jax.random.truncated_normal(key, low, high, shape, dtype)
+        return _truncated_normal, (self.mean, self.std, low, high)
+
+
+def _normal(key: jax.Array, shape: tuple[int, ...], dtype: Any, mean: Any, std: Any) -> jax.Array:
+    values: jax.Array = mean + std * jax.random.normal(key, shape, dtype)
+    return values
+
+
+def _truncated_normal(
+    key: jax.Array, shape: tuple[int, ...], dtype: Any, mean: Any, std: Any, low: Any, high: Any
+) -> jax.Array:
+    values: jax.Array = mean + std * jax.random.truncated_normal(key, low, high, shape, dtype)
+    return values
 
 
 @register_initializer("constant")
@@ -143,7 +163,7 @@ class Constant(Initializer):
         return jnp.full(shape, self.value, dtype)
 
     @property
-    def program(self) -> tuple[Callable[..., jax.Array], tuple[float, ...]] | None:
+    def program(self) -> tuple[Callable[..., jax.Array], tuple[float, ...]]:
         """The value is a number."""
         return _full, (self.value,)
 
@@ -155,72 +175,105 @@ def _full(key: jax.Array, shape: tuple[int, ...], dtype: Any, value: jax.Array) 
 Draws = Callable[[jax.Array, tuple[int, int], Any], jax.Array]
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def draw(initializer: Draws, shape: tuple[int, int], dtype: str, key: jax.Array) -> jax.Array:
     """Return a table's values. Drawn in one piece, a large table would take three times its memory besides its own."""
-    num_rows, dim = shape
-    size = block_rows(initializer, shape)
-    if size == num_rows:
-        return initializer(key, shape, jnp.float32).astype(dtype)
-
-    def place(table: jax.Array, index: Any, count: int) -> jax.Array:
-        values = initializer(jax.random.fold_in(key, index), (count, dim), jnp.float32).astype(dtype)
-        return jax.lax.dynamic_update_slice(table, values, (index * size, 0))
-
-    whole, rest = divmod(num_rows, size)
-    table = jax.lax.fori_loop(0, whole, lambda index, table: place(table, index, size), jnp.zeros(shape, dtype))
-    return place(table, whole, rest) if rest else table
+    if not is_independent(initializer):
+        in_one_piece: jax.Array = _draw(initializer, shape, dtype, key)
+        return in_one_piece
+    return cut(draw_into(zeros(shape, dtype), key[None], [Place(initializer, 0, shape[0])]), shape[0])
 
 
-def block_rows(initializer: Draws, shape: tuple[int, int]) -> int:
-    """Return the number of rows to draw at a time: all, or a part of a large table of independent values."""
-    num_rows, dim = shape
-    if num_rows * dim <= LARGE_VALUES or not getattr(initializer, "independent", False):
-        return num_rows
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _draw(initializer: Draws, shape: tuple[int, int], dtype: str, key: jax.Array) -> jax.Array:
+    made: jax.Array = initializer(key, shape, jnp.float32).astype(dtype)
+    return made
+
+
+def zeros(shape: tuple[int, int], dtype: str) -> jax.Array:
+    """Return an array for `draw_into`, with the rows of a block or more."""
+    return jnp.zeros((max(shape[0], block_rows(shape[1])), shape[1]), dtype)
+
+
+def is_independent(initializer: Draws) -> TypeGuard[Initializer]:
+    """Return whether the values are drawn in blocks."""
+    return isinstance(initializer, Initializer) and initializer.independent
+
+
+def block_rows(dim: int) -> int:
+    """Return the rows of a block of independent values.
+
+    >>> block_rows(16), block_rows(100), block_rows(100_000)
+    (4096, 512, 1)
+    """
     return 1 << max(0, (BLOCK_VALUES // dim).bit_length() - 1)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def draw_block(initializer: Draws, shape: tuple[int, int], dtype: str, key: jax.Array, index: int) -> jax.Array:
-    """Return block ``index`` of the values that `draw` makes for a large table; ``shape`` is the block's."""
-    return initializer(jax.random.fold_in(key, index), shape, jnp.float32).astype(dtype)
+def draw_block(initializer: Initializer, dim: int, dtype: str, key: jax.Array, index: int) -> jax.Array:
+    """Return block ``index`` of independent values, of which a table has as many as its rows need."""
+    rows = block_rows(dim)
+    return draw_into(zeros((rows, dim), dtype), key[None], [Place(initializer, 0, rows)], index)
 
 
-SHARED_VALUES: Final = 1 << 22
-"""A smaller table is drawn by a program that it shares with tables of other sizes, where its initializer has one."""
+def cut(array: jax.Array, rows: int) -> jax.Array:
+    """Return the first rows; without a copy where these are all."""
+    return array if len(array) == rows else array[:rows]
 
 
-def draw_into(array: jax.Array, initializer: Draws, key: jax.Array, first: int, rows: int) -> jax.Array | None:
-    """Return the array, donated, with the values that `draw` makes for a table in ``rows`` rows from ``first`` on.
+class Place(NamedTuple):
+    """The place of a table in the array of its stack.
 
-    Tables of all sizes share a few programs: values are drawn for the next size class, and the first rows are kept.
-    Each value depends on the key and its own place alone, so they are the values of a table of that size. Return None
-    for an initializer or a size that `draw` must handle.
+    Attributes:
+      initializer: its values.
+      first: its first row.
+      rows: the number of its rows.
     """
-    total, dim = array.shape
-    program = initializer.program if isinstance(initializer, Initializer) else None
-    # Otherwise random bits depend on the shape as well.
-    is_free = getattr(jax.config, "jax_threefry_partitionable", False)
-    if program is None or not is_free or rows * dim > min(SHARED_VALUES, LARGE_VALUES):
-        return None
-    function, numbers = program
-    size = min(1 << (rows - 1).bit_length(), total)
-    made: jax.Array = _draw_into(function, size, array, key, first, rows, tuple(map(jnp.float32, numbers)))
-    return made
+
+    initializer: Any
+    first: int
+    rows: int
+
+
+def draw_into(array: jax.Array, keys: jax.Array, places: Sequence[Place], block: int = 0) -> jax.Array:
+    """Return the array, donated, with the independent values of tables, each with its key: `draw` of each table.
+
+    Tables of all sizes share one program for each function of values. The numbers are arguments of the program, which
+    computes each block in the same way: so values have the same bits in all stacks. ``block``: the number of the first
+    block.
+    """
+    alike: dict[Any, list[int]] = {}
+    for number, place in enumerate(places):
+        alike.setdefault(place.initializer.program[0], []).append(number)
+    for function, members in alike.items():
+        firsts = np.array([places[number].first for number in members], np.int32)
+        rows = np.array([places[number].rows for number in members], np.int32)
+        numbers = np.array([places[number].initializer.program[1] for number in members], np.float32)
+        own, size = keys if len(alike) == 1 else keys[np.array(members)], block_rows(array.shape[1])
+        array = _draw_into(function, size, array, own, firsts, rows, numbers, np.int32(block))
+    return array
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=2)
 def _draw_into(
-    function: Any, size: int, array: jax.Array, key: jax.Array, first: Any, rows: Any, numbers: tuple[jax.Array, ...]
+    function: Any, size: int, array: jax.Array, keys: jax.Array, firsts: Any, rows: Any, numbers: jax.Array, block: Any
 ) -> jax.Array:
     total, dim = array.shape
-    drawn = function(key, (size, dim), jnp.float32, *numbers).astype(array.dtype)
-    start = jnp.minimum(first, total - size)  # the last tables end where the array does
-    place = jnp.arange(size) + (start - first)
-    kept = (place >= 0) & (place < rows)
-    held = jax.lax.dynamic_slice(array, (start, 0), (size, dim))
-    moved = jnp.roll(drawn, first - start, axis=0)
-    return jax.lax.dynamic_update_slice(array, jnp.where(kept[:, None], moved, held), (start, 0))
+
+    def place_table(table: Any, array: jax.Array) -> jax.Array:
+        def place_block(index: Any, array: jax.Array) -> jax.Array:
+            key, first = jax.random.fold_in(keys[table], block + index), firsts[table] + index * size
+            drawn = function(key, (size, dim), jnp.float32, *numbers[table]).astype(array.dtype)
+            start = jnp.minimum(first, total - size)  # the last blocks end where the array does
+            at = jnp.arange(size) + (start - first)
+            kept = (at >= 0) & (at < rows[table] - index * size)
+            held = jax.lax.dynamic_slice(array, (start, 0), (size, dim))
+            moved = jnp.roll(drawn, first - start, axis=0)
+            return jax.lax.dynamic_update_slice(array, jnp.where(kept[:, None], moved, held), (start, 0))
+
+        made: jax.Array = jax.lax.fori_loop(0, (rows[table] + size - 1) // size, place_block, array)
+        return made
+
+    made: jax.Array = jax.lax.fori_loop(0, len(firsts), place_table, array)
+    return made
 
 
 def _check(record: Any) -> None:

@@ -9,14 +9,15 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from sparrow.embedding.bags import activations, bag_grads
 from sparrow.embedding.guards import undifferentiable, whole
-from sparrow.embedding.initializers import draw_into
+from sparrow.embedding.initializers import Place, cut, draw_into, is_independent, zeros
 from sparrow.embedding.packing import Group, Measured, PackedBatch, measure, pack
 from sparrow.embedding.row_grads import RowGrads
 from sparrow.embedding.sizes import Sizes
-from sparrow.embedding.specs import FeatureSpec, TableSpec
+from sparrow.embedding.specs import FeatureSpec
 from sparrow.embedding.stacking import Stack, stable_hash
 from sparrow.embedding.state import EmbeddingState
 from sparrow.kernels import Backend, EntryGradients
@@ -41,7 +42,7 @@ class OneDevice:
 
     def init(self, key: jax.Array) -> EmbeddingState:
         """Fresh tables and slots."""
-        tables, slots, table_rows = {}, {}, {}
+        tables, table_rows = {}, {}
         for stack in self.stacks:
             if stack.in_host:  # an empty cache
                 tables[stack.name] = jnp.zeros((stack.num_rows, stack.dim), stack.step.dtype)
@@ -49,8 +50,16 @@ class OneDevice:
                     table_rows[stack.name] = jnp.zeros(stack.num_rows, jnp.int32)
             else:
                 tables[stack.name] = _init_tables(stack, key)
-            slots[stack.name] = {name: _init_slot(stack, name, layout) for name, layout in stack.step.slots}
-        return EmbeddingState(jnp.zeros((), jnp.int32), seed_of(key), tables, slots, table_rows)
+        step, seed, slots = jax.jit(self._beside)(key)  # one program: each operation outside has its own
+        return EmbeddingState(step, seed, tables, slots, table_rows)
+
+    def _beside(self, key: jax.Array) -> tuple[jax.Array, jax.Array, dict[str, dict[str, jax.Array]]]:
+        """Return everything but the tables."""
+        slots = {
+            stack.name: {name: _init_slot(stack, name, layout) for name, layout in stack.step.slots}
+            for stack in self.stacks
+        }
+        return jnp.zeros((), jnp.int32), seed_of(key), slots
 
     def pack(
         self, inputs: Mapping[str, Any], capacity: int | Mapping[str, int] | None, sizes: Sizes | None
@@ -135,21 +144,28 @@ def seed_of(key: jax.Array) -> jax.Array:
 
 
 def _init_tables(stack: Stack, key: jax.Array) -> jax.Array:
-    def own(table: TableSpec) -> jax.Array:
-        return jax.random.fold_in(key, stable_hash(table.name))
-
+    keys = own_keys(key, np.array([stable_hash(table.name) for table in stack.tables], np.uint32))
     if len(stack.tables) == 1:
-        return stack.tables[0].initial_values(own(stack.tables[0]))
-    array = jnp.zeros((stack.num_rows, stack.dim), stack.step.dtype)
-    for table, start in zip(stack.tables, stack.first_rows, strict=True):
-        placed = draw_into(array, table.values, own(table), start, table.vocabulary_size)
-        if placed is None:
-            # Waited for, or the next table would be drawn while this one is still held twice.
-            placed = jax.block_until_ready(  # type: ignore[no-untyped-call]
-                _place(array, table.initial_values(own(table)), start)
-            )
-        array = placed
-    return array
+        return stack.tables[0].initial_values(keys[0])
+    array = zeros((stack.num_rows, stack.dim), stack.step.dtype)
+    independent: dict[int, Place] = {}
+    for number, (table, start) in enumerate(zip(stack.tables, stack.first_rows, strict=True)):
+        if is_independent(table.values):
+            independent[number] = Place(table.values, start, table.vocabulary_size)
+            continue
+        # Waited for, or the next table would be drawn while this one is still held twice.
+        array = jax.block_until_ready(  # type: ignore[no-untyped-call]
+            _place(array, table.initial_values(keys[number]), start)
+        )
+    if len(independent) < len(stack.tables):
+        keys = keys[np.array([*independent], np.int32)]
+    return cut(draw_into(array, keys, [*independent.values()]), stack.num_rows)
+
+
+@jax.jit
+def own_keys(key: jax.Array, names: jax.Array) -> jax.Array:
+    """Return the keys of tables, which depend on their names alone."""
+    return jax.vmap(jax.random.fold_in, (None, 0))(key, names)
 
 
 @functools.partial(jax.jit, donate_argnums=0)  # in place: at most one table is held twice

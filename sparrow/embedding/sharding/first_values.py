@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sparrow.embedding.initializers import block_rows, draw_block
+from sparrow.embedding.initializers import block_rows, draw_block, is_independent
 from sparrow.embedding.sharding.blocks import Array, Reader
 from sparrow.embedding.stacking import Stack, stable_hash
 
@@ -16,19 +16,19 @@ from sparrow.embedding.stacking import Stack, stable_hash
 def first_values(stack: Stack, key: jax.Array) -> Reader:
     """Return a function that gives rows of the stack as `TableSpec.initial_values` draws them.
 
-    It holds one block of a large table whose values are independent; other tables are held completely, one at a time.
+    It holds one block of a table whose values are independent; other tables are held completely, one at a time.
     """
     starts = np.array(stack.first_rows)
-    sizes = [block_rows(table.values, (table.vocabulary_size, table.embedding_dim)) for table in stack.tables]
+    sizes = [block_rows(stack.dim) if is_independent(table.values) else table.vocabulary_size for table in stack.tables]
 
     @functools.lru_cache(maxsize=1)  # rows are requested in ascending order
     def block(number: int, index: int) -> Array:
         table, size = stack.tables[number], sizes[number]
         own = jax.random.fold_in(key, stable_hash(table.name))
-        if size == table.vocabulary_size:
+        if not is_independent(table.values):
             return np.asarray(table.initial_values(own))
-        shape = (min(size, table.vocabulary_size - index * size), table.embedding_dim)
-        return np.asarray(draw_block(table.values, shape, table.dtype, own, index))
+        rows = draw_block(table.values, stack.dim, table.dtype, own, index)
+        return np.asarray(rows)[: table.vocabulary_size - index * size]
 
     def read(first: int, last: int) -> Array:
         made = np.empty((last - first, stack.dim), jnp.dtype(stack.step.dtype))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import jax
@@ -97,13 +97,11 @@ class Program:
             return model_of(assembly.inputs, rngs)
 
         try:
-            refuse_large_layers(build)
-            model = build()
+            apply, params, rest = _built(build)
         except ConfigError:
             raise
         except ValueError as error:
             raise ConfigError([Problem(("model",), str(error))]) from None
-        apply, params, rest = functional(model)
         try:
             embedder = Embedder(assembly.specs, mesh=mesh)
         except ValueError as error:
@@ -138,11 +136,18 @@ class Program:
 
     def init(self) -> TrainState:
         """Return the state before the first step, which depends on the seed alone."""
-        # A step donates its buffers: these are copies of the model's own.
-        params, rest = jax.tree.map(jnp.copy, self.fresh)
         embedding = self.embedder.init(jax.random.key(self.config.train.seed))
-        others = self.embedder.on_its_devices((rest, self.train_scores.init()))
-        return TrainState(self.optimizer.init(embedding, params), *others)
+        if self.embedder.shards is None:
+            optimizer, *others = jax.jit(self._others)(*self.fresh)  # one program: each operation outside has its own
+        else:
+            optimizer, *others = self.embedder.on_its_devices(self._others(*self.fresh))
+        return TrainState(dataclasses.replace(optimizer, embedding=embedding), *others)
+
+    def _others(self, params: Any, rest: Any) -> tuple[OptimizerState, Any, States]:
+        """Return the first state without the tables, from copies: a step donates its buffers."""
+        params, rest = jax.tree.map(jnp.copy, (params, rest))
+        without: Any = None
+        return self.optimizer.init(without, params), rest, self.train_scores.init()
 
     def allocated(self, *, draw: bool = True) -> TrainState:
         """Return `init`, or raise `ConfigError` with the numbers where the memory cannot hold it.
@@ -240,7 +245,7 @@ class Program:
         precision = self.optimizer.precision
         return self.apply.predict(cast(params, precision), rest, cast(acts, precision), numbers)
 
-    def check(self, state: TrainState, feed: Feed, scores: Scores) -> None:
+    def check(self, state: TrainState, feed: Feed, *scores: Scores) -> None:
         """Trace losses and metrics on a batch; raise `ConfigError` for outputs, labels and metrics that do not fit."""
 
         def everything(state: TrainState, feed: Feed) -> Any:
@@ -248,7 +253,10 @@ class Program:
             for name in self.config.tasks:
                 _check_output(name, self.config, outputs)
             total = total_loss(self.config.tasks, outputs, feed.columns)
-            return total, scores.update(scores.init(), outputs, feed.columns), scores.for_host(outputs, feed.columns)
+            return total, [
+                (each.update(each.init(), outputs, feed.columns), each.for_host(outputs, feed.columns))
+                for each in scores
+            ]
 
         try:
             jax.eval_shape(everything, state, feed)
@@ -256,6 +264,21 @@ class Program:
             raise
         except (ValueError, TypeError) as error:
             raise ConfigError([Problem(("tasks",), f"{str(error).splitlines()[0]}")]) from None
+
+
+def _built(build: Callable[[], nnx.Module]) -> tuple[Functional, Any, Any]:
+    """Return a model as functions, its parameters and its rest, which one program makes, unless they are too large."""
+    made = []
+
+    def values() -> tuple[Any, Any]:
+        apply, params, rest = functional(build())
+        made.append(apply)
+        return params, rest
+
+    traced = jax.jit(values).trace()
+    refuse_large_layers(traced.out_info)
+    params, rest = traced.lower().compile()()
+    return made[0], params, rest
 
 
 def _check_output(name: str, config: Config, outputs: Mapping[str, Any]) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
-import jax
-from flax import nnx
+import jax.numpy as jnp
 
 from sparrow.embedding import Embedder
 from sparrow.errors import ConfigError, Problem
 from sparrow.reports import size
+from sparrow.rules import PER_ROW
 from sparrow.runs.loop.places import Place, device_memory, host_memory
 from sparrow.trees import named_leaves
 
@@ -19,20 +18,18 @@ SHOWN: Final = 3
 """The number of tables or parameters that the message names."""
 
 
-def refuse_large_layers(build: Callable[[], Any]) -> None:
-    """Compare the parameters of a model with the free memory before it is built; raise `ConfigError` if too large."""
-    state = nnx.state(nnx.eval_shape(build))
-    shapes = {name: math.prod(leaf.shape) * leaf.dtype.itemsize for name, leaf in named_leaves(state).items()}
-    _refuse("model", "parameters", shapes, 0)
+def refuse_large_layers(state: tuple[Any, Any]) -> None:
+    """Compare the shapes of a model's parameters and rest with the free memory; raise `ConfigError` if too large."""
+    leaves = named_leaves(state[0]) | named_leaves(state[1])
+    _refuse("model", "parameters", {name: leaf.size * leaf.dtype.itemsize for name, leaf in leaves.items()}, 0)
 
 
 def refuse_large_tables(embedder: Embedder, dense: int = 0) -> None:
     """Compare tables, slots and ``dense`` bytes with the free memory; raise `ConfigError` if they are more."""
-    state = jax.eval_shape(embedder.init, jax.random.key(0))
     sizes: dict[str, int] = {}
     for stack in embedder.stacks:
-        arrays = [state.tables[stack.name], *state.slots[stack.name].values()]
-        row = sum(math.prod(array.shape[1:]) * array.dtype.itemsize for array in arrays)
+        slots = sum(4 if layout == PER_ROW else 4 * stack.dim for _, layout in stack.step.slots)
+        row = stack.dim * jnp.dtype(stack.step.dtype).itemsize + slots
         sizes |= {table.name: table.vocabulary_size * row for table in stack.tables}
     shards = embedder.shards
     devices = 1 if shards is None else len(shards.local)

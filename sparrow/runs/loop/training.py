@@ -257,9 +257,8 @@ class _Loop:
                 if self._stops_at_pause(epochs=taken.epoch):
                     return
             if self.steps == self.began_at:
-                self.program.check(self.state, taken.batches[0].feed, self.program.train_scores)
-                if self.evaluator is not None:
-                    self.program.check(self.state, taken.batches[0].feed, self.evaluator.scores)
+                scores = [self.program.train_scores, *([self.evaluator.scores] if self.evaluator else [])]
+                self.program.check(self.state, taken.batches[0].feed, *scores)
             self._step(taken)
             if self.recorder.prepare.unvarying.is_due:
                 self._warn()

@@ -335,7 +335,7 @@ def counted_traffic():
 def views():
     """First values block by block, tables and slots replaced, small blocks; and `init` inside a program."""
     blocks.BLOCK_BYTES = blocks.placed.__kwdefaults__["block_bytes"] = 512
-    initializers.LARGE_VALUES, initializers.BLOCK_VALUES = 256, 64
+    initializers.BLOCK_VALUES = 64
     jax.clear_caches()  # programs that were compiled before do not know the new limits
     specs = features(BY_NAME["partial_rowwise_adam"])
     one, many = sp.Embedder(specs, "xla"), sp.Embedder(specs, "xla", mesh=mesh())
