@@ -12,8 +12,9 @@ import numpy as np
 
 from sparrow.embedding import Embedder, EmbeddingState, FeatureSpec, TableSpec
 from sparrow.runs import Program, TrainState
+from sparrow.runs.loop.compiler_options import compiler_options
 from sparrow.runs.loop.feed import Feed
-from sparrow.runs.loop.step import train_step
+from sparrow.runs.loop.step import one_step
 
 
 def size_of(tree: Any) -> int:
@@ -93,7 +94,7 @@ class StepMemory:
 
 def step_memory(program: Program, state: TrainState, feeds: tuple[Feed, ...]) -> StepMemory:
     """Compiles the step for shapes, and asks the compiler."""
-    step = jax.jit(train_step(program), donate_argnums=0)
+    step = jax.jit(one_step(program), donate_argnums=0, compiler_options=compiler_options())
     compiled = step.lower(state, feeds, jnp.array(True)).compile()
     analysis: Any = compiled.memory_analysis()
     fresh = analysis.output_size_in_bytes - analysis.alias_size_in_bytes  # results that do not replace the state
@@ -101,20 +102,20 @@ def step_memory(program: Program, state: TrainState, feeds: tuple[Feed, ...]) ->
 
 
 def startup_peak(program: Program, state: EmbeddingState) -> int:
-    """Return the peak bytes while tables get their first values: each table is drawn while its stack is held.
+    """Return the peak bytes while tables get their first values.
 
-    Drawing takes work space of its own, as the compiler lays it out; the largest table of a stack needs the most.
+    Independent values are drawn in small blocks, in place. Others are drawn a table at a time while the stack is held,
+    with work space as the compiler lays it out; the largest table of a stack needs the most.
     """
     held = peak = 0
     for stack in program.embedder.stacks:
-        if stack.in_host:  # an empty cache; rows are drawn in blocks on their way to host memory
-            held += size_of((state.tables[stack.name], state.slots[stack.name]))
-            continue
-        largest = max(stack.tables, key=lambda table: table.vocabulary_size)
-        drawing: Any = jax.jit(largest.initial_values).lower(jax.random.key(0)).compile().memory_analysis()
-        drawn = int(drawing.temp_size_in_bytes + drawing.output_size_in_bytes)
         array = size_of(state.tables[stack.name])
-        alone = len(stack.tables) == 1  # then what is drawn is the stack
-        peak = max(peak, held + drawn + (0 if alone else array))
+        in_one_piece = [table for table in stack.tables if not getattr(table.values, "independent", False)]
+        if in_one_piece and not stack.in_host:
+            largest = max(in_one_piece, key=lambda table: table.vocabulary_size)
+            drawing: Any = jax.jit(largest.initial_values).lower(jax.random.key(0)).compile().memory_analysis()
+            drawn = int(drawing.temp_size_in_bytes + drawing.output_size_in_bytes)
+            alone = len(stack.tables) == 1  # then what is drawn is the stack
+            peak = max(peak, held + drawn + (0 if alone else array))
         held += array + size_of(state.slots[stack.name])
     return max(peak, held)

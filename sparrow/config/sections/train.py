@@ -165,6 +165,9 @@ class Train(Section):
     """Devices to spread tables and batches over. Default: one device; with several processes, all of their devices."""
     accumulate: Count = 1
     """Micro-batches per optimizer step; the step equals that on one batch of them all."""
+    steps_per_call: Count = 1
+    """Optimizer steps that the device gets in one call, where nothing is due between them: for steps so short that
+    Python cannot keep the device busy. The results are the same."""
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
     """The precision of the model's computation; parameters and tables keep their own precision."""
     loss_scale: LossScaleRecord = None

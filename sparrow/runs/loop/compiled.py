@@ -9,6 +9,7 @@ from typing import Any, Final
 import jax
 import numpy as np
 
+from sparrow.runs.loop.compiler_options import compiler_options
 from sparrow.runs.loop.feed import Feed
 from sparrow.serving import KeptPrograms
 
@@ -34,7 +35,8 @@ class Compiled:
           batch: the number of the argument with the batch, or the batches.
           donate: the numbers of the donated arguments.
         """
-        self._function: Any = jax.jit(function, donate_argnums=tuple(donate))
+        options = compiler_options()
+        self._function: Any = jax.jit(function, donate_argnums=tuple(donate), compiler_options=options)
         self._name, self._batch = name, batch
         self._kept = KeptPrograms(self._function, KEPT)
         self.programs = 0

@@ -39,9 +39,15 @@ class Feed:
         return self._split(self.buffer, self.slot)
 
     def _split(self, buffer: Any, slot: Any) -> Parts:
-        own = buffer if slot is None else jax.lax.dynamic_index_in_dim(buffer, slot, keepdims=False)
-        parts: Parts = self.layout.split(own)
+        parts: Parts = self.layout.split(Feed(buffer, self.layout, self.size, slot).alone().buffer)
         return parts
+
+    def alone(self) -> Feed:
+        """Return the batch without the ones that were sent together with it; inside of compiled programs."""
+        if self.slot is None:
+            return self
+        own = jax.lax.dynamic_index_in_dim(self.buffer, self.slot, keepdims=False)
+        return Feed(own, self.layout, self.size)
 
     @property
     def nbytes(self) -> int:

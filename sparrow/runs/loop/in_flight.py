@@ -11,10 +11,13 @@ import numpy as np
 
 from sparrow.runs.loop.feed import Feed
 from sparrow.runs.loop.growing import Overwritten
-from sparrow.runs.loop.step import Report
+from sparrow.runs.loop.step import History, Report
 
 MOST: Final = 4
 """Steps that may be queued on the device: enough that it is never idle, few enough that batches do not pile up."""
+
+MOST_CALLS: Final = 2
+"""Calls of several steps that may be queued."""
 
 
 class Started(NamedTuple):
@@ -31,31 +34,53 @@ class Started(NamedTuple):
     overwritten: tuple[Overwritten, ...] = ()
 
 
+class Call(NamedTuple):
+    """The steps that the device was given at once; ``history``: their losses, of several of them."""
+
+    steps: tuple[Started, ...]
+    history: History | None = None
+
+    @property
+    def go(self) -> jax.Array:
+        """Whether the run may continue after each of them."""
+        return self.steps[-1].report.go if self.history is None else self.history.go
+
+
 class InFlight:
     """A short queue. Each step is checked for finite values as it leaves the queue, so that the device never waits."""
 
     def __init__(self) -> None:
-        self._started: deque[Started] = deque()
+        self._calls: deque[Call] = deque()
 
-    def add(self, started: Started) -> Started | None:
-        """Add a step; return the step that was not finite, if one has just been found."""
-        started.report.go.copy_to_host_async()
-        self._started.append(started)
-        return self.settle(MOST)
+    def add(self, call: Call) -> Started | None:
+        """Add the steps of a call; return the step that was not finite, if one has just been found."""
+        call.go.copy_to_host_async()
+        self._calls.append(call)
+        return self.settle(MOST if call.history is None else MOST_CALLS)
 
     @property
     def is_empty(self) -> bool:
         """Return whether the device has nothing left to do."""
-        return not self._started or bool(self._started[-1].report.go.is_ready())  # type: ignore[attr-defined]
+        return not self._calls or bool(self._calls[-1].go.is_ready())  # type: ignore[attr-defined]
 
     def settle(self, left: int = 0) -> Started | None:
-        """Wait until at most ``left`` steps are in flight; return the first step that was not finite, or None."""
-        while len(self._started) > left:
-            oldest = self._started.popleft()
-            if not np.asarray(oldest.report.go):  # waits for it
-                self._started.clear()
-                return oldest
+        """Wait until at most ``left`` calls are in flight; return the first step that was not finite, or None."""
+        while len(self._calls) > left:
+            oldest = self._calls.popleft()
+            go = np.atleast_1d(np.asarray(oldest.go))  # waits for it
+            if not go.all():
+                self._calls.clear()
+                return _at(oldest, int(go.argmin()))
         return None
+
+
+def _at(call: Call, number: int) -> Started:
+    """Return a step of a call, with its own loss."""
+    started = call.steps[number]
+    if call.history is None:
+        return started
+    own = started.report._replace(loss=call.history.loss[number], go=call.history.go[number])
+    return started._replace(report=own)
 
 
 def wait(values: Any) -> None:

@@ -43,10 +43,26 @@ class Report(NamedTuple):
 TrainStep = Callable[..., tuple[TrainState, Report]]
 
 
+class History(NamedTuple):
+    """The losses of the steps of a call, and whether the run may continue after each: `Report` has those of the last.
+
+    Attributes:
+      loss: the total losses, (steps,).
+      go: as in `Report`, (steps,).
+    """
+
+    loss: jax.Array
+    go: jax.Array
+
+
+Context = Callable[[], contextlib.AbstractContextManager[None]]
+TrainSteps = Callable[..., tuple[TrainState, Report, History]]
+
+
 def train_step(
     program: Program,
     log: Callable[[str], None] | None = None,
-    compiling: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+    compiling: Context = contextlib.nullcontext,
 ) -> TrainStep:
     """Return the compiled step: ``step(state, feeds, go)`` takes the micro-batches of one step; the state is donated.
 
@@ -54,6 +70,53 @@ def train_step(
     report; without one, the step is made. ``log`` receives a line for each program after the first, and ``compiling``
     returns a context for the time of its compilation.
     """
+    compiled = Compiled("training", one_step(program), batch=1, donate=(0,))
+    compiled.log, compiled.compiling = log, compiling
+
+    def run(state: TrainState, feeds: tuple[Feed, ...], go: Any = None) -> tuple[TrainState, Report]:
+        go = program.embedder.on_its_devices(jnp.array(True)) if go is None else go
+        made: tuple[TrainState, Report] = compiled(state, alike(program.embedder, feeds), go)
+        return made
+
+    return run
+
+
+def train_steps(
+    program: Program, log: Callable[[str], None] | None = None, compiling: Context = contextlib.nullcontext
+) -> TrainSteps:
+    """Return several steps as one compiled call: ``steps(state, feeds of each step, go)``; as `train_step` otherwise.
+
+    The feeds of the steps have one layout.
+    """
+    step, count = one_step(program), program.config.train.steps_per_call
+
+    def steps(state: TrainState, feeds: tuple[Feed, ...], go: jax.Array) -> tuple[TrainState, Report, History]:
+        each = len(feeds) // count  # micro-batches of a step
+        own = [tuple(feed.alone() for feed in feeds[first : first + each]) for first in range(0, len(feeds), each)]
+
+        def body(carried: tuple[TrainState, jax.Array], feeds: tuple[Feed, ...]) -> Any:
+            state, report = step(carried[0], feeds, carried[1])
+            return (state, report.go), report
+
+        stacked = jax.tree.map(lambda *arrays: jnp.stack(arrays), *own)
+        (state, _), reports = jax.lax.scan(body, (state, go), stacked)
+        last: Report = jax.tree.map(lambda array: array[-1], reports)
+        return state, last, History(reports.loss, reports.go)
+
+    compiled = Compiled("training", steps, batch=1, donate=(0,))
+    compiled.log, compiled.compiling = log, compiling
+
+    def run(state: TrainState, feeds: Sequence[tuple[Feed, ...]], go: Any = None) -> tuple[TrainState, Report, History]:
+        go = jnp.array(True) if go is None else go
+        padded = [alike(program.embedder, of_step) for of_step in feeds]
+        made: tuple[TrainState, Report, History] = compiled(state, tuple(feed for one in padded for feed in one), go)
+        return made
+
+    return run
+
+
+def one_step(program: Program) -> Callable[[TrainState, tuple[Feed, ...], jax.Array], tuple[TrainState, Report]]:
+    """Return the step as a function to compile."""
     optimizer, summaries = program.optimizer, program.config.train.summaries
     stops = program.config.train.non_finite == "stop"
 
@@ -85,15 +148,7 @@ def train_step(
         report = Report(info.loss, _sum(terms), info.grad_norm, norms, kept, go)
         return _settled(program, TrainState(new, rest, metrics)), kept_everywhere(program.embedder, report)
 
-    compiled = Compiled("training", step, batch=1, donate=(0,))
-    compiled.log, compiled.compiling = log, compiling
-
-    def run(state: TrainState, feeds: tuple[Feed, ...], go: Any = None) -> tuple[TrainState, Report]:
-        go = program.embedder.on_its_devices(jnp.array(True)) if go is None else go
-        made: tuple[TrainState, Report] = compiled(state, alike(program.embedder, feeds), go)
-        return made
-
-    return run
+    return step
 
 
 def _settled(program: Program, state: TrainState) -> TrainState:

@@ -20,12 +20,13 @@ from sparrow.config import Config, fill_vocabularies, item_counts, need, train_p
 from sparrow.data import Collisions, DataError, Pipeline, WaitInterrupted, count_collisions
 from sparrow.runs.errors import Elsewhere, FolderError, Interrupted
 from sparrow.runs.loop.caches import CacheWork
+from sparrow.runs.loop.calls import calls_of, until_due
 from sparrow.runs.loop.candidates import ITEMS, candidate_notes
 from sparrow.runs.loop.clock import Clock
 from sparrow.runs.loop.endings import ending, in_one_line
 from sparrow.runs.loop.evaluation import EvaluationInterrupted, Evaluator
-from sparrow.runs.loop.growing import IDS, Growing
-from sparrow.runs.loop.in_flight import MOST, InFlight, Started
+from sparrow.runs.loop.growing import IDS, Growing, Overwritten
+from sparrow.runs.loop.in_flight import MOST, Call, InFlight, Started
 from sparrow.runs.loop.learned_sizes import LearnedSizes
 from sparrow.runs.loop.length import length
 from sparrow.runs.loop.memory import memory
@@ -36,7 +37,7 @@ from sparrow.runs.loop.progress import Best, Progress
 from sparrow.runs.loop.rates import Rates
 from sparrow.runs.loop.signals import StopRequest
 from sparrow.runs.loop.staging import Taken, steps_of
-from sparrow.runs.loop.step import Report, train_step
+from sparrow.runs.loop.step import Report, train_step, train_steps
 from sparrow.runs.loop.stopping import Watch, check_metric, is_better
 from sparrow.runs.loop.together import Requests, Together, batches_of
 from sparrow.runs.loop.waiting import Waiting
@@ -219,6 +220,7 @@ class _Loop:
         self.report: Report | None = None  # of the last step
         self.clock = recorder.clock = Clock()
         self.step = train_step(program, log.line, lambda: self.clock.paused("compilation"))
+        self.several = train_steps(program, log.line, lambda: self.clock.paused("compilation"))
         self.waiting = Waiting(pipeline)
         self.caches = CacheWork(program.host)
         pipeline.is_idle = lambda: self.in_flight.is_empty
@@ -250,7 +252,8 @@ class _Loop:
     def _train(self) -> None:
         if self.watch.is_over or (self.progress.evaluation_due and self._stops_after_evaluation()):
             return
-        for taken in self._groups():
+        for call in calls_of(self._groups(), self.config.train.steps_per_call, self._until_pause):
+            taken = call[0]
             if taken.epoch > self.progress.epoch:
                 self._note(epoch=taken.epoch)
                 self.recorder.epoch_ended(self.steps)
@@ -259,7 +262,7 @@ class _Loop:
             if self.steps == self.began_at:
                 scores = [self.program.train_scores, *([self.evaluator.scores] if self.evaluator else [])]
                 self.program.check(self.state, taken.batches[0].feed, *scores)
-            self._step(taken)
+            self._make(call)
             if self.recorder.prepare.unvarying.is_due:
                 self._warn()
             if is_due(self.steps, self.config.train.log_every_steps):
@@ -271,24 +274,42 @@ class _Loop:
         if self.config.train.steps is None and self.steps > self.began_at:
             self.recorder.epoch_ended(self.steps)
 
-    def _step(self, taken: Taken) -> None:
-        before, feeds = self.progress, tuple(prepared.feed for prepared in taken.batches)
-        self.recorder.took(taken.batches)
-        self.sizes.took(taken.batches)
+    def _make(self, call: tuple[Taken, ...]) -> None:
+        """Give the device the steps of a call."""
+        is_first = self.steps == self.began_at
+        for taken in call:
+            self.recorder.took(taken.batches)
+            self.sizes.took(taken.batches)
+        feeds = [tuple(prepared.feed for prepared in taken.batches) for taken in call]
         go = None if self.report is None else self.report.go
-        self.state = self.program.advanced(self.state, taken.swap)
-        self.state, overwritten = self.growing.admit(self.state, taken.batches, go)
-        self.state, self.report = self.step(self.state, feeds, go)
-        self._note(steps=before.steps + 1, position=taken.position, evaluation_due=False)
-        self.clock.count(sum(feed.size for feed in feeds))
-        self.log.advance()
-        started = Started(self.steps, feeds, before.position, before.epoch, self.report, overwritten)
-        self._stop_if(self.in_flight.add(started))
+        overwritten: tuple[Overwritten, ...] = ()
+        history = None
+        if len(call) == 1:
+            self.state = self.program.advanced(self.state, call[0].swap)
+            self.state, overwritten = self.growing.admit(self.state, call[0].batches, go)
+            self.state, self.report = self.step(self.state, feeds[0], go)
+        else:
+            self.state, self.report, history = self.several(self.state, feeds, go)
+        started = []
+        for taken, own in zip(call, feeds, strict=True):
+            before = self.progress
+            self._note(steps=before.steps + 1, position=taken.position, evaluation_due=False)
+            started.append(Started(self.steps, own, before.position, before.epoch, self.report, overwritten))
+            self.clock.count(sum(feed.size for feed in own))
+            self.log.advance()
+        self._stop_if(self.in_flight.add(Call(tuple(started), history)))
         self.growing.forget(self.steps - MOST - 1)
-        if self.steps == self.began_at + 1:
+        if is_first:
             self._settle()
             self.clock.restart()
             self.waiting.restart()
+
+    def _until_pause(self) -> int:
+        """Return the number of steps up to the next one after which the host has something to do, or the last."""
+        train, evaluate = self.config.train, self.config.evaluate
+        due = until_due(self.steps, [train.log_every_steps, evaluate.every_steps, train.checkpoint.every_steps])
+        left = None if train.steps is None else train.steps - self.steps
+        return min(number for number in (due, left) if number is not None)
 
     def _groups(self) -> Iterator[Taken]:
         """Return the micro-batches of each optimizer step."""

@@ -1,0 +1,22 @@
+"""Options of a config that cannot be honoured together with its tables."""
+
+from __future__ import annotations
+
+from sparrow.config import Config, ConfigError, Problem
+from sparrow.embedding import Embedder
+
+
+def refuse_calls(config: Config, embedder: Embedder) -> None:
+    """Raise `ConfigError` where ``train.steps_per_call`` cannot be honoured: where the host works between steps."""
+    if config.train.steps_per_call == 1:
+        return
+    grows = [name for name, table in embedder.tables.items() if table.dynamic is not None]
+    why = None
+    if embedder.shards is not None:
+        why = "works on one device so far; leave it or train.mesh out"
+    elif embedder.host_names:
+        why = "cannot be used with tables in host memory, whose rows move between the steps; leave it out"
+    elif grows:
+        why = f"cannot be used with dynamic tables such as '{grows[0]}', which get rows between the steps; leave it out"
+    if why is not None:
+        raise ConfigError([Problem(("train", "steps_per_call"), why)])
