@@ -58,6 +58,7 @@ def one_by_one(bags, tmp_path_factory):
     return folder, trained(bags, folder, "train.steps=19")[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [2, 5])
 def test_the_bits_and_the_log_of_one_step_at_a_time(steps, bags, one_by_one, tmp_path, monkeypatch):
     made = []
@@ -76,6 +77,7 @@ def test_the_bits_and_the_log_of_one_step_at_a_time(steps, bags, one_by_one, tmp
     )
 
 
+@pytest.mark.slow
 def test_a_run_resumes_in_the_middle_of_a_call(bags, one_by_one, tmp_path):
     _, alone = one_by_one
     trained(bags, tmp_path, "train.steps=8", "train.steps_per_call=5")
@@ -84,6 +86,7 @@ def test_a_run_resumes_in_the_middle_of_a_call(bags, one_by_one, tmp_path):
     assert_same_bits(alone.state, resumed.state)
 
 
+@pytest.mark.slow
 def test_the_step_that_is_not_finite_is_found_in_its_call(tmp_path):
     test_guards.written(tmp_path / "bad.parquet", bad=True)
     loaded = test_guards.config(tmp_path / "bad.parquet", "train.steps_per_call=9")
