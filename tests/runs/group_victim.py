@@ -12,14 +12,14 @@ from sparrow.runs.loop import training
 
 def exception(after=3):
     """A mistake in a program, at a step that the other process makes."""
-    made = training._Loop._step
+    made = training._Loop._make
 
-    def step(self, taken):
+    def make(self, call):
         if self.steps == after:
             raise ZeroDivisionError("a mistake in this process")
-        made(self, taken)
+        made(self, call)
 
-    training._Loop._step = step
+    training._Loop._make = make
 
 
 def short_data(batches=4):

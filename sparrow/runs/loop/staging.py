@@ -12,6 +12,7 @@ import jax
 
 from sparrow.data import DataError, Pipeline, prefetched
 from sparrow.embedding import HostTables, IdsOf, Swap, staged
+from sparrow.runs.loop.early import Early
 from sparrow.runs.loop.feed import Feed
 from sparrow.runs.loop.preparer import Prepared, Preparer
 from sparrow.runs.loop.program import Program
@@ -38,13 +39,14 @@ class Taken(NamedTuple):
 
 
 def steps_of(
-    program: Program, pipeline: Pipeline[Prepared] | Together, steps: int | None
+    program: Program, pipeline: Pipeline[Prepared] | Together, steps: int | None, early: Early | None = None
 ) -> Generator[Taken, None, None]:
     """Yield the batches of at most ``steps`` steps; the last step of the data may have fewer of them.
 
-    Rows of tables in host memory are planned and gathered ahead, in a thread of their own.
+    Rows of tables in host memory are planned and gathered ahead, in a thread of their own. ``early``: the batches of
+    the pipeline, where their reading has begun.
     """
-    made = groups_of(pipeline, program.config.train.accumulate, steps)
+    made = groups_of(pipeline, program.config.train.accumulate, steps, early)
     if program.host is None:
         yield from made
         return
@@ -75,10 +77,10 @@ def steps_of(
 
 
 def groups_of(
-    pipeline: Pipeline[Prepared] | Together, accumulate: int, steps: int | None
+    pipeline: Pipeline[Prepared] | Together, accumulate: int, steps: int | None, early: Early | None = None
 ) -> Generator[Taken, None, None]:
     """Yield the batches of each step as the pipeline makes them."""
-    with contextlib.closing(iter(pipeline)) as batches:  # type: ignore[type-var]
+    with contextlib.closing(early or iter(pipeline)) as batches:  # type: ignore[type-var]
         for _ in itertools.count() if steps is None else range(steps):
             group = tuple(itertools.islice(batches, accumulate))
             if not group:

@@ -23,6 +23,7 @@ from sparrow.runs.loop.caches import CacheWork
 from sparrow.runs.loop.calls import calls_of, until_due
 from sparrow.runs.loop.candidates import ITEMS, candidate_notes
 from sparrow.runs.loop.clock import Clock
+from sparrow.runs.loop.early import Early
 from sparrow.runs.loop.endings import ending, in_one_line
 from sparrow.runs.loop.evaluation import EvaluationInterrupted, Evaluator
 from sparrow.runs.loop.growing import IDS, Growing, Overwritten
@@ -131,7 +132,13 @@ def _train(
         if folder is not None:
             led(lambda: _lock(folder, stack, lines.append, resume, overwrite))
         start = resumed(folder, program, pipeline, extras, lines.append) if folder is not None and resume else None
-        state, progress = start or (_first(program, lines.append), Progress(position=pipeline.position()))
+        early = None
+        if start is None:
+            progress = Progress(position=pipeline.position())
+            early = _early(program, batches, stack)
+            state = _first(program, lines.append)
+        else:
+            state, progress = start
         _check_metrics(config, evaluator)
         saver = None
         if folder is not None:
@@ -157,7 +164,7 @@ def _train(
             log.line(line)
         stack.enter_context(recorder.recording(progress.steps, log.line))
         loop = _Loop(program, batches, evaluator, log, saver, recorder, sizes, growing, state, progress)
-        loop.watcher = watch
+        loop.watcher, loop.early = watch, early
         return loop.run()
 
 
@@ -206,6 +213,7 @@ class _Loop:
         self.watch = Watch(self.config.evaluate.early_stopping, evaluator.names if evaluator else [])
         self.watch.best, self.watch.without_gain = progress.watched
         self.watcher: Watcher | None = None
+        self.early: Early | None = None
         self.stop = StopRequest()
         self.requests: Requests | None = None
         if isinstance(pipeline, Together):
@@ -315,7 +323,7 @@ class _Loop:
         """Return the micro-batches of each optimizer step."""
         steps = self.config.train.steps
         left = None if steps is None else max(steps - self.steps, 0)
-        with contextlib.closing(steps_of(self.program, self.pipeline, left)) as groups:
+        with contextlib.closing(steps_of(self.program, self.pipeline, left, self.early)) as groups:
             while True:
                 try:
                     group = next(groups, None)
@@ -473,6 +481,15 @@ def collisions(config: Config) -> list[Collisions]:
     """Return the words and rows of each hashed feature in the first examples."""
     data = need(config.data, "data")
     return count_collisions(data.train_rows, data.features, data.bad_rows)
+
+
+def _early(program: Program, batches: Pipeline[Prepared] | Together, stack: contextlib.ExitStack) -> Early | None:
+    """Begin to read, where reading needs neither other processes nor tables that training changes on the host."""
+    if isinstance(batches, Together) or program.host is not None or program.vocabularies is not None:
+        return None
+    early = Early(batches)
+    stack.callback(early.close)
+    return early
 
 
 def _first(program: Program, log: Callable[[str], None]) -> TrainState:
