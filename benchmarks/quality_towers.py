@@ -96,7 +96,7 @@ def described(folder: pathlib.Path, loss: str | dict[str, Any], epochs: int, dra
                 "epochs": epochs,
                 "log_every_steps": 500,
             },
-            "evaluate": {"batch_size": 8192, "catalogue": {"top_k": list(TOP)}},
+            "evaluate": {"batch_size": 1024, "catalogue": {"top_k": list(TOP)}},
         }
     )
 
