@@ -4,9 +4,9 @@
     python benchmarks/dynamic.py --ratings 40000 --seeds 2 --no-write
 
 Ratings are generated in the shape of MovieLens-1M: 6,000 users and 4,000 films, most ratings of a few films, a like
-that depends on the user, the film and the product of eight hidden numbers of each. Both runs read the same ratings in the
-same order; one knows the row of each id from the start, the other gives a row to an id when it comes. Their rows start
-from other random values, as with another seed: so the mean over seeds is compared, with its standard error.
+that depends on the user, the film and the product of eight hidden numbers of each. Both runs read the same ratings in
+the same order; one knows the row of each id from the start, the other gives a row to an id when it comes. Their rows
+start from other random values, as with another seed: so the mean over seeds is compared, with its standard error.
 """
 
 from __future__ import annotations
@@ -98,11 +98,11 @@ def main() -> None:
     given = ratings(options.ratings)
     before, dynamic = (areas(given, options.seeds, is_dynamic) for is_dynamic in (False, True))
     spread = [float(made.std(ddof=1) / np.sqrt(len(made))) for made in (before, dynamic)]
-    head = f"{options.ratings:,} generated ratings of {USERS:,} users and {FILMS:,} films, 80 % to train on for two epochs,"
+    head = f"{options.ratings:,} generated ratings of {USERS:,} users and {FILMS:,} films, 80 % to train on"
     lines = [
         "# A dynamic vocabulary beside one made beforehand: `python benchmarks/dynamic.py`",
         "",
-        f"{head} the others to evaluate; DeepFM, dim 8; {options.seeds} seeds each.",
+        f"{head} for two epochs, the others to evaluate; DeepFM, dim 8; {options.seeds} seeds each.",
         "",
         "| | mean AUC | standard error of the mean | runs |",
         "|---|---:|---:|---|",
