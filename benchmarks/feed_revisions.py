@@ -50,6 +50,7 @@ def serve(order: dict[str, Any]) -> None:
                 ],
                 "shuffle_rows": 65536,
                 "drop_remainder": True,
+                **({"threads": order["threads"]} if order.get("threads") else {}),
             },
             "model": {
                 "architecture": {"name": "deepfm", "deep": {"hidden_units": [64, 32]}},
@@ -118,6 +119,7 @@ def main() -> None:
         path = train_data.write(pathlib.Path(folder), "single", options.rows, options.examples, 2**15, 2)
         order = {"path": str(path), "rows": options.rows, "batch": options.batch, "fields": train_data.FIELDS}
         trees = {"old": Tree(old, order), "new": Tree(HERE.parent, order)}
+        trees["two"] = Tree(HERE.parent, {**order, "threads": 2})
         for tree in trees.values():
             tree.run()
         found: dict[str, list[dict[str, float]]] = {name: [] for name in trees}
@@ -132,13 +134,14 @@ def main() -> None:
         for kind in ("wall", "cpu")
     }
     label = {"old": f"revision {revision.stdout.strip() or old.name}", "new": "this one"}
+    label["two"] = "this one, data.threads=2"
     lines += [f"| {label[name]} | {medians['wall'][name]:,.0f} | {medians['cpu'][name]:,.0f} |" for name in trees]
-    ratio = {kind: made["new"] / made["old"] for kind, made in medians.items()}
+    ratios = [made[name] / made["old"] for name in ("new", "two") for made in medians.values()]
     lines += ["", ""]
     lines[-1] = (
-        f"{ratio['wall']:.1f} times as fast, and {ratio['cpu']:.1f} times by processor time. Medians of "
-        f"{options.rounds} rounds in turns, {options.examples:,} examples of 26 single ids from Parquet in each, batch "
-        f"{options.batch:,}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the end."
+        "{:.1f} times as fast, and {:.1f} times by processor time; with two threads {:.1f} and {:.1f}. ".format(*ratios)
+        + f"Medians of {options.rounds} rounds in turns, {options.examples:,} examples of 26 single ids from Parquet in each, "
+        f"batch {options.batch:,}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the end."
     )
     print("\n".join(lines), flush=True)
     if not options.no_write:
