@@ -140,8 +140,8 @@ def main() -> None:
     lines += ["", ""]
     lines[-1] = (
         "{:.1f} times as fast, and {:.1f} times by processor time; with two threads {:.1f} and {:.1f}. ".format(*ratios)
-        + f"Medians of {options.rounds} rounds in turns, {options.examples:,} examples of 26 single ids from Parquet in each, "
-        f"batch {options.batch:,}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the end."
+        + f"Medians of {options.rounds} rounds in turns, {options.examples:,} examples of 26 single ids from "
+        f"Parquet in each, batch {options.batch:,}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the end."
     )
     print("\n".join(lines), flush=True)
     if not options.no_write:
