@@ -112,7 +112,7 @@ class Vocabularies:
                     rows = self._maps[name].settings.capacity
                     raise ValueError(
                         f"table '{name}': one step needs more rows for its ids than the {rows} that there are; "
-                        "make vocabulary_size larger, or the batch smaller"
+                        "make vocabulary_size (dynamic.rows in a config) larger, or the batch smaller"
                     ) from None
                 done.append(self._maps[name])
                 made |= _parted(members, read, _numbered(table, assigned.rows))

@@ -1,0 +1,100 @@
+"""Bad input of dynamic tables and of tables in host memory: one line each, and nothing has changed."""
+
+import errno
+import io
+import os
+
+import jax
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import sparrow as sp
+from sparrow import runs
+from sparrow.config import ConfigError
+from sparrow.data import DataError, Tables
+from tests.runs.cases import case
+
+RULE = sp.rules.SGD(0.5)
+
+
+def embedder(rows=4, memory=None, **options):
+    dynamic = sp.Dynamic(**options) if options else None
+    table = sp.TableSpec(
+        name="t", vocabulary_size=rows, embedding_dim=2, optimizer=RULE, dynamic=dynamic, memory=memory
+    )
+    return sp.Embedder([sp.FeatureSpec(name="f", table_spec=table)])
+
+
+@pytest.mark.parametrize("ids", [np.array([0.5]), [7.0], [None, 1.5], np.array([True])], ids=str)
+def test_ids_that_are_no_integers_change_nothing(ids):
+    emb = embedder(unknown="zeros")
+    words = emb.vocabularies()
+    emb.pack({"f": np.array([7])}, vocabularies=words)
+    before = words.state()
+    with pytest.raises(TypeError, match=r"feature 'f': ids must be integers[^\n]*$"):
+        emb.pack({"f": ids}, vocabularies=words)
+    assert all(np.array_equal(before[name], array) for name, array in words.state().items())
+
+
+def test_zero_and_the_largest_id_are_ids_and_nulls_are_none():
+    emb = embedder(unknown="zeros")
+    words = emb.vocabularies()
+    emb.pack({"f": pa.array([2**64 - 1, 0, None], pa.uint64())}, vocabularies=words)
+    emb.pack({"f": np.array([0, 2**64 - 1], np.uint64)}, vocabularies=words)
+    assert words.ids("t").tolist() == [2**64 - 1, 0]
+    assert words.held("t").admitted == 2
+
+
+def test_an_empty_batch_and_a_capacity_of_one():
+    emb = embedder(rows=1, unknown="zeros")
+    words = emb.vocabularies()
+    emb.pack({"f": np.zeros(0, np.int64)}, vocabularies=words)
+    assert words.held("t").used == 0
+    for id_ in (5, 6):  # one row, which the next id takes
+        emb.pack({"f": np.array([id_, id_])}, vocabularies=words)
+    assert words.ids("t").tolist() == [6]
+    with pytest.raises(ValueError, match=r"table 't': one step needs more rows for its ids than the 1 [^\n]*$"):
+        emb.pack({"f": np.array([8, 9])}, vocabularies=words)
+    assert words.ids("t").tolist() == [6]
+
+
+def test_a_full_disk(monkeypatch, tmp_path):
+    """Known before, and found while the file is made."""
+    session = embedder(memory=sp.HostMemory(cache=2, path=str(tmp_path))).session()
+    monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 1})())
+    with pytest.raises(ValueError, match=r"the tables t need .* 1e-09 GB are free; give memory.path a larger disk$"):
+        session.init(jax.random.key(0))
+    monkeypatch.undo()
+
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("os.posix_fallocate", full)
+    with pytest.raises(ValueError, match=r"table 't' cannot be kept in [^\n]*: No space left on device$"):
+        session.init(jax.random.key(0))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("ids", "rows", "message"),
+    [
+        (np.array([1.5, 2, 3, 4]), {"rows": 8}, r"row 0, column 'u': 1\.5 is not an integer$"),
+        (np.array([1, 2, 3, 4]), {"rows": 1}, r"dynamic: rows must be an integer of at least 2, got 1$"),
+        (np.array([1, 2, 3, 4]), {"rows": 3, "unknown": "zeros"}, r"one step needs more rows for its ids than the 3 "),
+        (np.zeros(0, np.int64), {"rows": 8}, "there are no rows$"),
+    ],
+    ids=["floats", "one row", "beyond capacity", "no rows"],
+)
+def test_in_a_config(ids, rows, message):
+    data = {
+        "train": Tables({"u": ids, "label": np.zeros(len(ids), np.float32)}),
+        "features": [{"kind": "id", "name": "u", "embedding_dim": 2, "dynamic": rows}],
+    }
+    model = {
+        "architecture": {"name": "deepfm", "deep": {"hidden_units": [2]}},
+        "groups": {"wide": ["u"], "deep": ["u"]},
+    }
+    with pytest.raises((ConfigError, DataError), match=message) as raised:
+        runs.train(case("train.steps=1", "train.batch_size=4", data=data, model=model), stream=io.StringIO())
+    assert "\n" not in str(raised.value)
