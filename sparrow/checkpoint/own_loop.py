@@ -13,7 +13,7 @@ import jax
 
 from sparrow.checkpoint.errors import CheckpointError, Damaged
 from sparrow.checkpoint.folder import Checkpoints, LogLine, whole
-from sparrow.checkpoint.leaves import named, unnamed
+from sparrow.checkpoint.leaves import is_scalar, named, unnamed
 from sparrow.checkpoint.saved import Saved
 from sparrow.checkpoint.tables import check_shape, placed, rows_of
 from sparrow.embedding import Embedder, EmbeddingState
@@ -56,7 +56,8 @@ class StateCheckpoints:
     def save(self, step: int, state: Any, about: Mapping[str, Any] = MappingProxyType({})) -> None:
         """Save a state, and plain values such as the position in the data. Files are completed in the background.
 
-        The state may be donated to the next step as soon as this returns.
+        The state may be donated to the next step as soon as this returns. Its leaves are arrays and numbers; a number
+        of Python is restored as one.
         """
         embedding, others = _split(state)
         self._writer.save(step, rows_of(self._embedder, embedding), named(others), {_ABOUT: dict(about)})
@@ -95,7 +96,9 @@ class StateCheckpoints:
             if key not in saved.tables:
                 raise CheckpointError(f"the checkpoint has no {key}")
             check_shape(key, saved.tables[key].shape, held.shape)
-        others = self._embedder.on_its_devices(unnamed(others, saved.arrays()))
+        others = unnamed(others, saved.arrays())
+        on_devices = self._embedder.on_its_devices(others)
+        others = jax.tree.map(lambda leaf, put: leaf if is_scalar(leaf) else put, others, on_devices)
         restored: T = _joined(others, placed(self._embedder, embedding, list(rows), saved.rows))
         return restored
 

@@ -78,3 +78,23 @@ def test_another_size_is_refused(tmp_path):
 def test_a_state_without_tables_is_refused(tmp_path):
     with StateCheckpoints(tmp_path, made()[0]) as checkpoints, pytest.raises(CheckpointError, match="holds 0"):
         checkpoints.save(1, {"w": jnp.ones(2)})
+
+
+def test_numbers_of_python_come_back_as_they_were(tmp_path):
+    emb, _, state = made()
+    tree = {"state": state, "n": 7, "rate": 0.1, "done": True, "far": 2**40}
+    with StateCheckpoints(tmp_path, emb) as checkpoints:
+        checkpoints.save(1, tree)
+        checkpoints.wait()
+        restored, _ = checkpoints.restore({"state": made()[2], "n": 0, "rate": 0.0, "done": False, "far": 0})
+    found = {name: restored[name] for name in ("n", "rate", "done", "far")}
+    assert found == {"n": 7, "rate": 0.1, "done": True, "far": 2**40}
+    assert [type(value) for value in found.values()] == [int, float, bool, int]
+
+
+@pytest.mark.parametrize("leaf", ["text", b"bytes", 2**70, object(), np.array(["a"]), 1j])
+def test_other_leaves_are_refused_by_name(tmp_path, leaf):
+    emb, _, state = made()
+    message = r"'extra/0' is .*`about`"
+    with StateCheckpoints(tmp_path, emb) as checkpoints, pytest.raises(CheckpointError, match=message):
+        checkpoints.save(1, {"state": state, "extra": [leaf]})
