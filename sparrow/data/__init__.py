@@ -24,7 +24,7 @@ from sparrow.data.computed import (
 from sparrow.data.converter import Converter
 from sparrow.data.counting import Counted, build_vocabularies, write_vocabularies
 from sparrow.data.distinct import distinct_rows, key_pairs
-from sparrow.data.errors import DataError, Problems, WaitInterrupted, shown
+from sparrow.data.errors import IN_MEMORY, DataError, MissingColumn, Problems, WaitInterrupted, shown
 from sparrow.data.features import (
     AUTO,
     AutoDis,
@@ -63,9 +63,12 @@ from sparrow.data.sources import (
     InMemory,
     MovieLens,
     Parquet,
+    Reader,
+    Rows,
     Source,
     Split,
     Tables,
+    cut_in_two,
     register_source,
     source_of,
     write_clicks,
@@ -75,6 +78,7 @@ from sparrow.data.specs import feature_specs, lookup_specs
 from sparrow.data.stages import COPY, MEANING, PACK, STAGES, Stages
 from sparrow.data.synthetic import Clicks
 from sparrow.data.tokenizer import Tokenizer
+from sparrow.data.views import without_views
 from sparrow.data.vocabulary import Vocabulary
 from sparrow.data.words import Words
 
@@ -82,6 +86,7 @@ __all__ = [
     "AUTO",
     "COPY",
     "ID",
+    "IN_MEMORY",
     "MEANING",
     "PACK",
     "STAGES",
@@ -125,6 +130,7 @@ __all__ = [
     "Lookup",
     "MLPEmbedding",
     "Match",
+    "MissingColumn",
     "MovieLens",
     "Name",
     "NegativeSampler",
@@ -137,7 +143,9 @@ __all__ = [
     "Problems",
     "RawFeature",
     "RawSequenceFeature",
+    "Reader",
     "RegexReplace",
+    "Rows",
     "Sampler",
     "SequenceFeature",
     "Source",
@@ -156,6 +164,7 @@ __all__ = [
     "check_same_lengths",
     "concatenate",
     "count_collisions",
+    "cut_in_two",
     "distinct_rows",
     "feature_specs",
     "holds_one_key",
@@ -170,6 +179,7 @@ __all__ = [
     "shown",
     "source_of",
     "without_presence",
+    "without_views",
     "write_clicks",
     "write_criteo",
     "write_vocabularies",

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import difflib
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+
+from sparrow.registry import nearest
+
+IN_MEMORY: Final = "table in memory"
+"""The name of a table that no file holds, in errors."""
 
 
 class DataError(ValueError):
@@ -26,6 +32,29 @@ class DataError(ValueError):
         self.why, self.file, self.place, self.column = why, file, place, column
         where = [file, place, column and f"column '{column}'"]
         super().__init__(": ".join(filter(None, [", ".join(filter(None, where)), " ".join(why.split())])))
+
+
+class MissingColumn(DataError):
+    """A column that a file or a table lacks.
+
+    Attributes:
+      present: the columns that there are.
+    """
+
+    def __init__(self, file: str, column: str, present: Sequence[str]) -> None:
+        super().__init__(f"there is no such column: {nearest(column, present)}", file, column=column)
+        self.present = tuple(present)
+
+    def wanted_by_model(self, use: str = "which the model reads") -> DataError:
+        """Return the error for data that is given to a trained model: the data lacks the column, not the model.
+
+        >>> print(MissingColumn("rows.parquet", "price", ["prices", "city"]).wanted_by_model())
+        rows.parquet: the table lacks column 'price', which the model reads; 'prices' is near, rename it if it is meant
+        """
+        close = difflib.get_close_matches(str(self.column), self.present, n=1)
+        near = f"; '{close[0]}' is near, rename it if it is meant" if close else ""
+        file = None if self.file == IN_MEMORY else self.file
+        return DataError(f"the table lacks column '{self.column}', {use}{near}", file)
 
 
 class WaitInterrupted(Exception):

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from sparrow import config as configs
 from sparrow import fields
 from sparrow.config import Config, ConfigError
-from sparrow.data import Feature, HeldOut, Source, Tables, source_of
+from sparrow.data import Feature, HeldOut, Source, Tables, cut_in_two, source_of
 from sparrow.data.features import registry as feature_kinds
 from sparrow.files import replace_file
 from sparrow.frames.columns import KINDS, Kind, Reading, in_buckets, read_column
@@ -198,27 +198,22 @@ def _data(data: Any, targets: Sequence[str], evaluate: Any, by: str | None, seed
         return _Data(seen, complete, train, held_out)
     table = source.table
     if matching and targets[0] in table.column_names:
-        chosen = table.filter(pc.greater(table[targets[0]].cast(pa.float64()), 0))
-        if chosen.num_rows < table.num_rows:
-            notes = (f"two towers learn from the {chosen.num_rows:,} rows whose {targets[0]} is above 0",)
-            table = chosen
+        chosen = np.flatnonzero(pc.fill_null(pc.greater(table[targets[0]].cast(pa.float64()), 0), False).to_numpy())
+        if len(chosen) < table.num_rows:
+            notes = (f"two towers learn from the {len(chosen):,} rows whose {targets[0]} is above 0",)
+            source = source.take(chosen)
+            table = source.table
     if not table.num_rows:
         raise ConfigError("the data holds no rows")
     if not is_share:
-        return _Data(table, True, Tables(table), other, notes)
-    cut = [HeldOut(Tables(table), part, evaluate, by, seed) for part in ("train", "evaluate")]
-    parts_ = [_read_all(part, table.column_names) for part in cut]
-    if not all(part.num_rows for part in parts_):
+        return _Data(table, True, source, other, notes)
+    parts_ = cut_in_two(source, evaluate, by, seed)
+    if not all(part.table.num_rows for part in parts_):
         raise ConfigError(
             f"evaluate={evaluate:g} of {table.num_rows} rows leaves none; give more rows, or evaluate=None"
         )
-    notes += (f"{parts_[1].num_rows:,} of {table.num_rows:,} rows are held out to evaluate on",)
-    return _Data(table, True, Tables(parts_[0]), Tables(parts_[1]), notes)
-
-
-def _read_all(source: Source, columns: Sequence[str]) -> Any:
-    reader = source.open(list(columns))
-    return pa.concat_tables([reader.read(chunk, "error").table for chunk in range(reader.num_chunks)])
+    notes += (f"{parts_[1].table.num_rows:,} of {table.num_rows:,} rows are held out to evaluate on",)
+    return _Data(table, True, *parts_, notes)
 
 
 def _sample(source: Source) -> tuple[Any, bool]:

@@ -2,6 +2,7 @@
 
 import gc
 import io
+import itertools
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,7 @@ import pytest
 
 import sparrow as sp
 from sparrow import config as configs
-from sparrow.data import ComboFeature, HeldOut, IdFeature, RawFeature, Tables
+from sparrow.data import ComboFeature, DataError, HeldOut, IdFeature, RawFeature, Tables, cut_in_two
 from sparrow.frames import first_config, read_column
 
 ROWS = 1500
@@ -216,6 +217,30 @@ def test_held_out_rows_do_not_depend_on_the_columns_read():
             assert rows.table["a"].equals(others.table["a"])
             if rows.table.num_rows:
                 assert rows.place(0) == f"row {rows.table['a'][0].as_py()}"
+
+
+@pytest.mark.parametrize(("matching", "row"), [(False, 700), (False, 3), (True, 700)])
+def test_errors_number_the_rows_of_the_frame(matching, row):
+    """Not those that are left after some are held out, or were not chosen."""
+    given = columns(1000)
+    given["price"][row], given["click"][row] = np.inf, 1
+    options = {"model": {"name": "dssm", "output_dim": 4}, "item": ["item", "price"]} if matching else {}
+    made = sp.guess(given, "click", features={"price": RawFeature("price")}, seed=2, **options).config
+    batches = itertools.chain(configs.evaluate_pipeline(made), configs.train_pipeline(made))
+    with pytest.raises(DataError, match=rf"row {row}, column 'price': inf is not a finite number"):
+        list(itertools.islice(batches, 200))
+
+
+def test_a_frame_is_cut_as_a_file_is():
+    given = Tables({"user": np.arange(1000) // 5, "number": np.arange(1000)}, chunk_rows=300)
+    for by in (None, "user", "number"):
+        parts = cut_in_two(given, 0.3, by, seed=4)
+        for part, name in zip(parts, ("train", "evaluate"), strict=True):
+            reader = HeldOut(given, name, 0.3, by, 4).open(["number"])
+            rows = [reader.read(chunk, "error").table["number"].to_pylist() for chunk in range(reader.num_chunks)]
+            assert part.table["number"].to_pylist() == list(itertools.chain(*rows))
+            again = part.take(np.array([5])).open(["number"]).read(0, "error")
+            assert again.place(0) == f"row {again.table['number'][0].as_py()}"
 
 
 def test_two_towers_learn_from_rows_that_were_chosen():

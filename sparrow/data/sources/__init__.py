@@ -4,7 +4,7 @@ from sparrow.data.sources.any_source import source_of
 from sparrow.data.sources.base import Reader, Rows, Source, register_source, registry
 from sparrow.data.sources.clicks import ClickLog, write_clicks, write_criteo
 from sparrow.data.sources.criteo import Criteo
-from sparrow.data.sources.held_out import HeldOut
+from sparrow.data.sources.held_out import HeldOut, cut_in_two
 from sparrow.data.sources.memory import InMemory, Tables
 from sparrow.data.sources.movielens import MovieLens
 from sparrow.data.sources.parquet import Parquet
@@ -24,6 +24,7 @@ __all__ = [
     "Source",
     "Split",
     "Tables",
+    "cut_in_two",
     "register_source",
     "registry",
     "source_of",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sparrow.data.sources.base import Source, registry
+from sparrow.data.sources.held_out import HeldOut
 from sparrow.data.sources.memory import Tables
 from sparrow.data.sources.parquet import Parquet
 from sparrow.data.sources.text import Csv
@@ -16,7 +17,7 @@ TEXT: Final = (".csv", ".tsv", ".txt", ".dat", ".data")
 PACKED: Final = (".gz", ".bz2", ".zst")
 
 
-def source_of(given: Any, like: Source | None = None) -> Source:
+def source_of(given: Any, *like: Source | None) -> Source:
     """Return a source of rows.
 
     >>> source_of({"item": [1, 2]}).column_names()
@@ -28,42 +29,66 @@ def source_of(given: Any, like: Source | None = None) -> Source:
       given: a source, which is returned unchanged; its mapping in a config (``{"name": "csv", "path": ...}``); the path
         of Parquet files, or of text files, known by their ending; anything with ``__arrow_c_stream__``, such as an
         Arrow table or a frame of pandas or Polars; or columns by name.
-      like: the source that a model was trained on. Text files are read with its options, where it reads such files.
+      like: sources that a model was trained or evaluated on. Files are read with the options of the first that reads
+        such files; all their rows, also where that source holds some out.
     """
     if isinstance(given, Source):
         return given
     if isinstance(given, str | os.PathLike):
-        return _of_path(os.fspath(given), like)
+        return _of_path(os.fspath(given), [source for source in like if source is not None])
     if isinstance(given, Mapping) and isinstance(given.get("name"), str):
         return registry.read(given)
     return Tables(given)
 
 
-def _of_path(path: str, like: Source | None) -> Source:
+def _of_path(path: str, like: Sequence[Source]) -> Source:
+    ending = _ending(path)
+    for fits in (_has_ending, _is_of_kind):
+        for source in like:
+            inner = _innermost(source)
+            if _has_path(inner) and fits(inner, ending):
+                made: Any = dataclasses.replace(inner, path=path)  # type: ignore[type-var]
+                return _around(source, made)
+    if ending in TEXT:
+        return Csv(path, separator="\t" if ending == ".tsv" else ",")
+    return Parquet(path)
+
+
+def _ending(path: str) -> str:
+    """Return the ending of a path, without that of a packed file."""
     stem, ending = os.path.splitext(path.lower())
-    if ending in PACKED:
-        ending = os.path.splitext(stem)[1]
-    own = _innermost(like)
-    if ending not in TEXT:
-        source: Source = Parquet(path)
-    elif isinstance(own, Csv):
-        source = dataclasses.replace(own, path=path)
-    else:
-        source = Csv(path, separator="\t" if ending == ".tsv" else ",")
-    return _around(like, source) if own is not None and type(own) is type(source) else source
+    return os.path.splitext(stem)[1] if ending in PACKED else ending
 
 
-def _innermost(source: Source | None) -> Source | None:
-    """Return the source that reads files, inside of one that changes columns."""
+def _has_path(source: Source) -> bool:
+    return dataclasses.is_dataclass(source) and "path" in (field.name for field in dataclasses.fields(source))
+
+
+def _has_ending(source: Source, ending: str) -> bool:
+    """Return whether the files that a source reads have this ending."""
+    path: Any = source.path  # type: ignore[attr-defined]
+    return _ending(str(path if isinstance(path, str) else next(iter(path), ""))) == ending
+
+
+def _is_of_kind(source: Source, ending: str) -> bool:
+    """Return whether a source reads such files, whatever the ending of its own."""
+    return isinstance(source, Csv) if ending in TEXT else isinstance(source, Parquet)
+
+
+def _innermost(source: Source) -> Source:
+    """Return the source that reads files, inside of one that changes columns or leaves rows out."""
     while isinstance(inner := getattr(source, "source", None), Source):
         source = inner
     return source
 
 
-def _around(source: Source | None, inner: Source) -> Source:
-    """Return ``source`` with another innermost source."""
+def _around(source: Source, inner: Source) -> Source:
+    """Return ``source`` with another innermost source, and with all its rows."""
     below = getattr(source, "source", None)
     if not isinstance(below, Source):
         return inner
-    made: Any = dataclasses.replace(source, source=_around(below, inner))  # type: ignore[type-var]
+    changed = _around(below, inner)
+    if isinstance(source, HeldOut):
+        return changed
+    made: Any = dataclasses.replace(source, source=changed)  # type: ignore[type-var]
     return made  # type: ignore[no-any-return]

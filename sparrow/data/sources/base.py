@@ -7,9 +7,9 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
 
-from sparrow.data.errors import DataError
+from sparrow.data.errors import DataError, MissingColumn
 from sparrow.kernels.feed import Encoded
-from sparrow.registry import Registry, nearest
+from sparrow.registry import Registry
 
 S = TypeVar("S", bound="type[Source]")
 
@@ -34,7 +34,11 @@ class Rows:
 
 
 class Reader(abc.ABC):
-    """An opened source: a number of chunks, each of which can be read at any time, from any thread."""
+    """An opened source: a number of chunks, each of which can be read at any time, from any thread.
+
+    Rows are shuffled by chunks of some ten thousand rows, and a run is resumed at one. A subclass must define
+    `num_chunks`, `fingerprint`, `schemas` and `read`; the rest has defaults.
+    """
 
     @property
     @abc.abstractmethod
@@ -91,7 +95,7 @@ class ReaderOver(Reader):
 
 
 class Source(abc.ABC):
-    """A source of rows."""
+    """A source of rows: a frozen dataclass, whose fields a config holds. `open` returns its `Reader`."""
 
     @abc.abstractmethod
     def open(self, columns: Sequence[str]) -> Reader:
@@ -120,6 +124,6 @@ def check_columns(file: str, wanted: Sequence[str], present: Sequence[str]) -> N
     """Refuse a file that lacks a column, or holds it twice."""
     for column in wanted:
         if column not in present:
-            raise DataError(f"there is no such column: {nearest(column, present)}", file, column=column)
+            raise MissingColumn(file, column, present)
         if list(present).count(column) > 1:
             raise DataError("there are several columns of this name; rename one", file, column=column)

@@ -8,11 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from sparrow import fields
-from sparrow.data.errors import DataError
+from sparrow.data.errors import IN_MEMORY, DataError
 from sparrow.data.sources.base import BadRows, Reader, Rows, Source, check_columns, register_source
+from sparrow.data.views import without_views
 
 SAMPLE: Final = 64
 """Rows of a table that its fingerprint covers."""
@@ -36,7 +38,7 @@ class InMemory(Source):
         raise DataError(
             f"the run was given {self.rows} rows in memory, which its folder does not hold; give the data again, or "
             "name a file instead of 'in_memory' in the config",
-            "table in memory",
+            IN_MEMORY,
         )
 
     def column_names(self) -> list[str]:
@@ -53,22 +55,33 @@ class Tables(Source):
     2
     """
 
-    def __init__(self, table: Any, chunk_rows: int = 65536) -> None:
-        """Take a table. ``chunk_rows`` is the number of rows to convert at a time, and the unit of shuffling."""
+    def __init__(self, table: Any, chunk_rows: int = 65536, row_numbers: npt.NDArray[np.int64] | None = None) -> None:
+        """Take a table.
+
+        Args:
+          table: the rows.
+          chunk_rows: the number of rows to convert at a time, and the unit of shuffling.
+          row_numbers: the numbers that errors give to the rows; None: their positions.
+        """
         if isinstance(table, Mapping):
             refuse_scalars(table)
             try:
                 table = pa.table(dict(table))
             except (pa.ArrowException, TypeError, ValueError) as error:
-                raise DataError(f"the columns do not make a table: {error}", "table in memory") from None
+                raise DataError(f"the columns do not make a table: {error}", IN_MEMORY) from None
         elif not isinstance(table, pa.Table):
             table = _arrow(table)
         fields.integer("Tables.chunk_rows", chunk_rows)
-        for i, field in enumerate(table.schema):  # only tables in memory hold views, files never do
-            if pa.types.is_string_view(field.type):
-                table = table.set_column(i, field.name, table[i].cast(pa.large_string()))
-        self.table = table
-        self.chunk_rows = chunk_rows
+        try:
+            self.table = without_views(table)
+        except pa.ArrowInvalid as error:
+            raise DataError(f"bytes are read as strings, and some are not UTF-8: {error}", IN_MEMORY) from None
+        self.chunk_rows, self.row_numbers = chunk_rows, row_numbers
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Tables:
+        """Return some of the rows, by position; errors give them the numbers that they have here."""
+        numbers = rows if self.row_numbers is None else self.row_numbers[rows]
+        return Tables(self.table.take(pa.array(rows)), self.chunk_rows, numbers)
 
     def stand_in(self) -> InMemory:
         """Return the record that a config holds in its place."""
@@ -76,8 +89,8 @@ class Tables(Source):
 
     def open(self, columns: Sequence[str]) -> Reader:
         """Check the columns."""
-        check_columns("table in memory", columns, self.table.column_names)
-        return TableReader(self.table.select(list(columns)), self.chunk_rows)
+        check_columns(IN_MEMORY, columns, self.table.column_names)
+        return TableReader(self.table.select(list(columns)), self.chunk_rows, self.row_numbers)
 
     def column_names(self) -> list[str]:
         """Return the table's columns."""
@@ -103,7 +116,7 @@ def _arrow(given: Any) -> Any:
         if hasattr(given, "__arrow_c_stream__"):
             return pa.table(given)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise DataError(f"{type(given).__name__} does not make a table: {error}", "table in memory") from None
+        raise DataError(f"{type(given).__name__} does not make a table: {error}", IN_MEMORY) from None
     raise TypeError(
         f"rows must be a frame of pandas or Polars, an Arrow table, or columns by name, got {type(given).__name__}"
     )
@@ -112,9 +125,9 @@ def _arrow(given: Any) -> Any:
 class TableReader(Reader):
     """Slices of a table."""
 
-    def __init__(self, table: Any, chunk_rows: int) -> None:
+    def __init__(self, table: Any, chunk_rows: int, row_numbers: npt.NDArray[np.int64] | None = None) -> None:
         self._table = table
-        self._chunk_rows = chunk_rows
+        self._chunk_rows, self._row_numbers = chunk_rows, row_numbers
 
     @property
     def num_chunks(self) -> int:
@@ -133,16 +146,21 @@ class TableReader(Reader):
         try:
             values = self._table.take(pa.array(rows)).to_pydict()
         except pa.ArrowException as error:
-            raise DataError(f"cannot be read, it may be damaged: {error}", "table in memory", "row 0") from None
+            raise DataError(f"cannot be read, it may be damaged: {error}", IN_MEMORY, "row 0") from None
         facts = (self._table.num_rows, self._chunk_rows, str(self._table.schema), values)
         return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
     @property
     def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
         """The schema of the one table."""
-        return [("table in memory", {field.name: field.type for field in self._table.schema})]
+        return [(IN_MEMORY, {field.name: field.type for field in self._table.schema})]
 
     def read(self, chunk: int, bad_rows: BadRows) -> Rows:
         """Return one slice, without a copy."""
         first = chunk * self._chunk_rows
-        return Rows(self._table.slice(first, self._chunk_rows), "table in memory", lambda row: f"row {first + row}")
+        numbers = self._row_numbers
+
+        def place(row: int) -> str:
+            return f"row {first + row if numbers is None else numbers[first + row]}"
+
+        return Rows(self._table.slice(first, self._chunk_rows), IN_MEMORY, place)

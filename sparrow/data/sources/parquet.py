@@ -17,6 +17,7 @@ from sparrow.data.sources.content import fingerprint
 from sparrow.data.sources.files import find_files
 from sparrow.data.sources.pages import Pages
 from sparrow.data.values import is_text
+from sparrow.data.views import plain_kind, without_views
 from sparrow.kernels.feed import Encoded
 
 
@@ -61,7 +62,7 @@ class ParquetReader(Reader):
         self._schemas: list[tuple[str, dict[str, Any]]] = []
         for file, (_, schema) in zip(files, footers, strict=True):
             check_columns(str(file), columns, schema.names)
-            self._schemas.append((str(file), {column: schema.field(column).type for column in columns}))
+            self._schemas.append((str(file), {column: plain_kind(schema.field(column).type) for column in columns}))
         self._pages = [Pages(file, *footer, columns) for file, footer in zip(files, footers, strict=True)]
         # Strings come as dictionaries: most columns are written so, and each distinct string is hashed once per group.
         self._texts = [column for column in columns if is_text(self._schemas[0][1][column])]
@@ -110,7 +111,7 @@ class ParquetReader(Reader):
         footer, file = self._footers[i], str(self._files[i])
         try:
             # Other threads decode other groups at the same time.
-            table = self._opened(i).read_row_group(group, self._columns, use_threads=False)
+            table = without_views(self._opened(i).read_row_group(group, self._columns, use_threads=False))
         except (OSError, pa.ArrowException) as error:
             raise DataError(f"cannot be read, it may be damaged: {error}", file, f"row group {group}") from None
 
