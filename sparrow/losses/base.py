@@ -50,6 +50,11 @@ class Loss(abc.ABC):
         """The meaning of a prediction in a few words, such as "probability"; a class attribute will do."""
 
     @property
+    def is_from_0_to_1(self) -> bool:
+        """Whether predictions are in [0, 1], as `auc`, `log_loss` and others need them; a class attribute will do."""
+        return self.is_probability or "probability" in self.meaning
+
+    @property
     def outputs(self) -> tuple[str, ...]:
         """The model's outputs that it reads, where they are those of two towers; empty: the output of its task."""
         return ()

@@ -89,6 +89,11 @@ class BPR(Loss):
         """A score: only the order has a meaning."""
         return MEANING if self.is_matching else "score between 0 and 1, to rank by"
 
+    @property
+    def is_from_0_to_1(self) -> bool:
+        """Whether the model has logits: the scores of two towers have any size."""
+        return not self.is_matching
+
     def prediction(self, output: Any) -> jax.Array:
         """Return the sigmoid of the logits, which keeps their order; the scores of two towers."""
         return output.own_scores() if self.is_matching else jax.nn.sigmoid(output)

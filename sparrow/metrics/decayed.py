@@ -70,6 +70,11 @@ class Decayed(Metric[DecayedState]):
         return self.metric.needs_groups
 
     @property
+    def needs_probabilities(self) -> bool:
+        """As the inner metric."""
+        return self.metric.needs_probabilities
+
+    @property
     def jittable(self) -> bool:
         """As the inner metric."""
         return self.metric.jittable

@@ -48,6 +48,11 @@ class Metric(abc.ABC, Generic[State]):
     def jittable(self) -> bool:
         """Whether ``update`` and `value` may run inside ``jax.jit``."""
 
+    @property
+    def needs_probabilities(self) -> bool:
+        """Whether predictions must be in [0, 1]: True where a metric has the option ``from_logits`` and it is off."""
+        return getattr(self, "from_logits", None) is False
+
     @abc.abstractmethod
     def init(self) -> State:
         """Return the state that has seen nothing."""

@@ -9,6 +9,7 @@ prediction.
 `meaning`                          their meaning in words
 `TOWERS`, `vector_column`          the towers of a matching model, and the columns of their vectors
 `named_metrics`, `Scores`          the metrics of all tasks, by name, and their states
+`check_predictions`                refuses metrics that do not fit the predictions
 `QualityCounts`                    counts for the charts of an evaluation, by task
 `ScoreHistograms`                  rows by score, for ROC, precision-recall and calibration curves
 `ValueCounts`, `RankCounts`        predicted numbers and labels; ranks of two towers
@@ -21,7 +22,7 @@ from sparrow.tasks.outputs import NEGATIVE_IDS, NEGATIVE_LOG_Q, POSITIVE_IDS, PO
 from sparrow.tasks.predictions import TOWERS, is_matching, meaning, predicted, predictions, vector_column
 from sparrow.tasks.quality_counts import QualityCounts
 from sparrow.tasks.rank_counts import RankCounts
-from sparrow.tasks.scores import Scores, States, TaskMetric, named_metrics
+from sparrow.tasks.scores import Scores, States, TaskMetric, check_predictions, named_metrics
 from sparrow.tasks.task import MetricUse, Task
 from sparrow.tasks.value_counts import ValueCounts
 
@@ -42,6 +43,7 @@ __all__ = [
     "Task",
     "TaskMetric",
     "ValueCounts",
+    "check_predictions",
     "is_matching",
     "meaning",
     "named_metrics",

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from sparrow.errors import ConfigError, Problem
+from sparrow.losses import Loss
 from sparrow.metrics import ByGroup, Metric, RankingMetric
 from sparrow.registry import written
 from sparrow.tasks.predictions import judged
@@ -68,6 +70,31 @@ def _call(written: Any, top_k: int | None = None, group_by: str | None = None) -
     options = [] if group_by is None else [group_by]
     options += [f"{key}={_call(value)}" for key, value in fields.items()]
     return f"{name}({', '.join(options)})" if options else name
+
+
+INSTEAD: Final = {"auc": "exact_auc", "pr_auc": "exact_pr_auc", "decayed_auc": "exact_auc"}
+"""Metrics that take any score, by the metric of probabilities that they replace."""
+
+
+def check_predictions(tasks: Mapping[str, Task]) -> None:
+    """Refuse a metric of probabilities where the loss describes its predictions as something else."""
+    for name, task in tasks.items():
+        loss = task.losses[0]
+        if loss.is_from_0_to_1 or loss.is_matching:  # two towers: shapes decide
+            continue
+        for field in ("metrics", "train_metrics"):
+            for use in getattr(task, field):
+                if use.metric.needs_probabilities:
+                    raise ConfigError([Problem(("tasks", name, field), _no_probability(_short(use), loss))])
+
+
+def _no_probability(metric: str, loss: Loss) -> str:
+    other = INSTEAD.get(metric.partition("(")[0])
+    instead = "use a metric of scores, such as exact_auc or mae" if other is None else f"use {other}, for any score"
+    return (
+        f"{metric} needs predictions in [0, 1], and those of {type(loss).__name__} are described as '{loss.meaning}'; "
+        f"{instead}, or set is_from_0_to_1 = True in the loss where that is so"
+    )
 
 
 class Scores:
@@ -136,6 +163,19 @@ class Scores:
     def compute(self, states: States) -> dict[str, float]:
         """Return the numbers; NaN where a metric is not defined."""
         return {name: float(use.metric.compute(states[name])) for name, use in self.metrics.items() if name in states}
+
+    def reasons(self, states: States, values: Mapping[str, float]) -> dict[str, str]:
+        """Return the reason of each of ``values`` that is NaN, in words."""
+        found = {}
+        for name, use in self.metrics.items():
+            if name in states and math.isnan(values[name]):
+                reason = use.metric.reason(states[name]) or "the metric gives no reason"
+                found[name] = reason.removeprefix(f"{use.metric.name}: ")
+        return found
+
+    def has_faults(self, name: str, states: States) -> bool:
+        """Return whether a metric has seen rows that it cannot judge."""
+        return bool(self.metrics[name].metric.has_faults(states[name]))
 
     def _weights(self, use: TaskMetric, columns: Arrays) -> Any:
         column = self.tasks[use.task].sample_weight

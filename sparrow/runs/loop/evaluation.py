@@ -36,12 +36,14 @@ class Evaluator:
       prepare: the work of the pipeline's thread on each batch.
       curves: the data of the quality charts of the last evaluation, by task.
       examples: the examples of the last evaluation.
+      reasons: the reason of each metric that is NaN in the last evaluation, by name.
     """
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self.scores = Scores(program.config.tasks)
         self.curves: dict[str, Any] = {}
+        self.reasons: dict[str, str] = {}
         self.examples = 0
         self._quality = QualityCounts(program.config.tasks)
         self.prepare = program.preparer()
@@ -102,10 +104,16 @@ class Evaluator:
                     log(f"eval   batch {count}  examples {examples:,}  loss {float(total) / examples:.4g}")
         self.curves, self.examples = self._quality.plain(counts), examples
         results = {LOSS: float(total) / max(examples, 1)}
-        results |= self.scores.compute({**device, **host})
+        states = {**device, **host}
+        results |= self.scores.compute(states)
+        self.reasons = self.scores.reasons(states, results)
         if self.catalogue is not None and rows is not None:
             results |= self.catalogue.results(rows, optimizer, state.rest, log)
         return results
+
+    def undefined(self) -> list[str]:
+        """Return a line for each metric that is NaN in the last evaluation."""
+        return [f"{name} is NaN: {reason}" for name, reason in self.reasons.items()]
 
     @functools.cached_property
     def _update(self) -> Compiled:

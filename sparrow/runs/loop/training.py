@@ -8,7 +8,7 @@ import functools
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TextIO
@@ -50,6 +50,7 @@ from sparrow.runs.saved.save_schedule import SaveSchedule, is_due
 from sparrow.runs.saved.saving import Extra, Saver, owned_words
 from sparrow.runs.saved.starting import started
 from sparrow.runs.saved.vocabularies import Vocabularies
+from sparrow.tasks import check_predictions
 from sparrow.trees import named_leaves
 
 
@@ -107,6 +108,7 @@ def _train(
     led = functools.partial(processes.led, rebuild=FolderError)
     if folder is not None:
         led(lambda: _refuse(folder, resume, overwrite))
+    check_predictions(config.tasks)
     lines: list[str] = []  # for the log, before it is open
     words: Vocabularies | None = None
     if folder is not None and resume:
@@ -226,6 +228,7 @@ class _Loop:
         self.schedule = SaveSchedule(self.config.train.checkpoint, clock)
         self.in_flight = InFlight()
         self.report: Report | None = None  # of the last step
+        self._undefined: set[str] = set()  # metrics whose NaN has been logged
         self.clock = recorder.clock = Clock()
         self.step = train_step(program, log.line, lambda: self.clock.paused("compilation"))
         self.several = train_steps(program, log.line, lambda: self.clock.paused("compilation"))
@@ -389,7 +392,10 @@ class _Loop:
             values["loss"] = float(fetched.loss)
             if len(fetched.terms) > 1:
                 values |= {f"loss/{task}": float(term) for task, term in fetched.terms.items()}
-        values |= self.program.train_scores.compute(metrics)
+        scores = self.program.train_scores
+        values |= scores.compute(metrics)
+        faults = scores.reasons(metrics, values)
+        self._log_undefined(f"{name} is NaN: {why}" for name, why in faults.items() if scores.has_faults(name, metrics))
         if "learning_rate" in summaries:
             values |= self.rates.at(int(self.state.optimizer.step))
         if fetched.gradient_norm is not None:
@@ -400,6 +406,14 @@ class _Loop:
             params = jax.device_get(named_leaves(self.state.optimizer.params))
             histograms |= {f"parameter/{path}": x for path, x in params.items()}
         self.log.report("train", self.steps, values | speed | self.caches.lap() | memory(), histograms)
+
+    def _log_undefined(self, lines: Iterable[str]) -> None:
+        """Log the reason of each metric that is NaN, once for each metric."""
+        for line in lines:
+            name = line.partition(" is NaN")[0]
+            if name not in self._undefined:
+                self._undefined.add(name)
+                self.log.line(f"note   {line}")
 
     def _warn(self) -> None:
         for line in self.recorder.prepare.unvarying.warnings():
@@ -432,6 +446,7 @@ class _Loop:
                 return
         self._note(results=results, evaluated_at=self.steps, evaluation_due=False)
         self.log.report("eval", self.steps, results)
+        self._log_undefined(self.evaluator.undefined())
         best_by, best = self.config.train.checkpoint.best_by or self.watch.policy, self.progress.best
         is_best = best_by is not None and (best is None or is_better(results[best_by.metric], best.value, best_by.mode))
         self.recorder.evaluated(self.steps, self.evaluator.curves, self.evaluator.examples, is_best=is_best)
