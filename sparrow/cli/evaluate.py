@@ -6,9 +6,9 @@ import argparse
 import json
 
 from sparrow.cli.command import Command, add_json, add_overrides, add_step
-from sparrow.cli.given_config import OURS, add_path
+from sparrow.cli.given_config import add_path
 from sparrow.cli.group import add_group
-from sparrow.cli.output import note, out
+from sparrow.cli.output import Mistake, note, out
 from sparrow.cli.saved import loaded
 
 
@@ -24,18 +24,23 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Evaluate a saved model on its data for evaluation."""
-    from sparrow import runs
-
-    if options.eval_input_path is not None:
-        options.overrides = [*options.overrides, f"{OURS['eval_input_path']}={json.dumps(options.eval_input_path)}"]
-    program, state = loaded(options)
-    results = runs.Evaluator(program)(state, note)
+    run = loaded(options)
+    if options.eval_input_path is None and run.config.data.evaluate is None:
+        raise Mistake(
+            f"{options.model_dir}: the run has no data to evaluate on; "
+            "add data.evaluate to the config, or give --eval-input-path FILE"
+        )
+    evaluator = run.evaluator(options.eval_input_path)
+    results = evaluator(run.state, note)
     if options.json:
         out(json.dumps({name: value if value == value else None for name, value in results.items()}))
+        for line in evaluator.undefined():
+            note(line)
         return
     width = max(map(len, results))
     for name, value in results.items():
-        out(f"{name:{width}}  {value:.6g}")
+        why = f"  ({evaluator.reasons[name]})" if name in evaluator.reasons else ""
+        out(f"{name:{width}}  {value:.6g}{why}")
 
 
 COMMAND = Command("eval", "Evaluate a trained model.", arguments, run, compiles=True)

@@ -22,7 +22,6 @@ THEIRS: Final = {
 
 OURS: Final = {
     "train_input_path": "data.train.path",
-    "eval_input_path": "data.evaluate.path",
     "fine_tune_checkpoint": "train.start_from.folder",
 }
 """The fields of a config of Sparrow that the same options set."""
@@ -65,7 +64,7 @@ def overrides(options: argparse.Namespace) -> list[str]:
         from sparrow import config
 
         found += [f"{edit.path}={edit.value}" for edit in config.from_json(options.edit_config_json)]
-    for option, field in (THEIRS if theirs else OURS).items():
+    for option, field in (THEIRS if theirs else OURS).items():  # see also `given_config`
         value = getattr(options, option)
         if value is not None:
             found.append(f"{field}={value if theirs else json.dumps(value)}")
@@ -76,4 +75,7 @@ def given_config(options: argparse.Namespace) -> Config:
     """Return the config of a command; notes on fields without effect go to the standard error."""
     from sparrow import config
 
-    return config.load(options.config, overrides(options), lambda line: note(f"sparrow: note: {line}"))
+    loaded = config.load(options.config, overrides(options), lambda line: note(f"sparrow: note: {line}"))
+    if options.eval_input_path is None or is_torcheasyrec(options.config):
+        return loaded
+    return config.evaluated_on(loaded, options.eval_input_path)

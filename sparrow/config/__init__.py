@@ -38,6 +38,7 @@ from sparrow.config.building.two_towers import (
 )
 from sparrow.config.loading.files import dumps, from_mapping, import_report, load, loads
 from sparrow.config.loading.json_schema import json_schema
+from sparrow.config.loading.other_data import evaluated_on
 from sparrow.config.loading.overrides import override
 from sparrow.config.loading.plain import plain
 from sparrow.config.sections.catalogue import Catalogue
@@ -88,6 +89,7 @@ __all__ = [
     "dumps",
     "epochs_in_steps",
     "evaluate_pipeline",
+    "evaluated_on",
     "fill_vocabularies",
     "from_json",
     "from_mapping",

@@ -25,13 +25,17 @@ SCORES_AT_ONCE: Final = 2**24
 class Nearest(NamedTuple):
     """Rows by score, the best first.
 
+    There are fewer than k of them where there are fewer rows.
+
     Attributes:
-      rows: (queries, k) row numbers; -1 where there are fewer.
-      scores: (queries, k) cosines or dot products; NaN where there are fewer.
+      rows: (queries, k) row numbers.
+      scores: (queries, k) cosines or dot products.
+      ids: the id of each of ``rows``, as the data has it; None where ids are hashed, and for rows that were given.
     """
 
     rows: npt.NDArray[np.int64]
     scores: Floats
+    ids: list[list[Any]] | None = None
 
 
 def nearest_rows(
@@ -92,7 +96,7 @@ def _exact(queries: Floats, blocks: Iterator[Floats], k: int) -> Nearest:
             scores[some] = np.take_along_axis(both, order, axis=1)
             rows[some] = np.take_along_axis(numbers, order, axis=1)
         start += len(block)
-    return Nearest(rows, np.where(rows < 0, np.nan, scores).astype(np.float32))
+    return Nearest(rows[:, :start], scores[:, :start])
 
 
 def _is_installed(library: str) -> bool:

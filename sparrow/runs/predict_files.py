@@ -81,8 +81,8 @@ def predict_table(
 
 
 def source_like(config: Config, source: Any) -> Source:
-    """Return the source of anything that holds rows; text files are read as those of training."""
-    return source_of(source, None if config.data is None else config.data.train)
+    """Return the source of anything that holds rows; files are read with the options of training."""
+    return source_of(source, *(() if config.data is None else (config.data.train, config.data.evaluate)))
 
 
 def computing(program: Program, state: TrainState) -> tuple[Callable[..., Any], Callable[..., Any]]:

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import math
 import shutil
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -16,6 +17,7 @@ import numpy.typing as npt
 
 from sparrow import config as configs
 from sparrow.config import Config, ConfigError
+from sparrow.data import MissingColumn
 from sparrow.embedding import Embedder
 from sparrow.registry import nearest
 from sparrow.reports import write_report
@@ -24,7 +26,8 @@ from sparrow.runs.loop import training
 from sparrow.runs.loop.evaluation import Evaluator
 from sparrow.runs.loop.program import Program, TrainState
 from sparrow.runs.nearest import Index, Measure, Nearest, nearest_rows
-from sparrow.runs.predict_files import predict, predict_table, source_like
+from sparrow.runs.neighbours import neighbours_of
+from sparrow.runs.predict_files import predict, predict_table
 from sparrow.runs.saved.restoring import LogLine
 from sparrow.runs.saved.saving import Extra, Step, loaded, saved_progress
 from sparrow.runs.table_view import TableView
@@ -104,13 +107,28 @@ class Run:
         return predict(self.program, self.state, data, output, columns=columns, batch_size=batch_size)
 
     def evaluate(self, data: Any = None, *, log: LogLine | None = None) -> dict[str, float]:
-        """Return the mean loss and the metrics, on ``data`` as `predict` takes it, or on the config's own data."""
-        program = self.program
+        """Return the mean loss and the metrics, on ``data`` as `predict` takes it, or on the config's own data.
+
+        A metric that is not defined is NaN; ``log`` receives a line with the reason, by default a warning.
+        """
+        evaluator = self.evaluator(data)
+        results = evaluator(self.state, log)
+        for line in evaluator.undefined():
+            log(line) if log is not None else warnings.warn(line, stacklevel=2)
+        return results
+
+    def evaluator(self, data: Any = None) -> Evaluator:
+        """Return the evaluation of states of this model, on ``data`` or on the config's own; see `evaluate`."""
         if data is not None:
-            section = configs.need(program.config.data, "data")
-            section = section.model_copy(update={"evaluate": source_like(program.config, data)})
-            program = dataclasses.replace(program, config=program.config.model_copy(update={"data": section}))
-        return Evaluator(program)(self.state, log)
+            program = dataclasses.replace(self.program, config=configs.evaluated_on(self.config, data))
+            try:
+                return Evaluator(program)
+            except MissingColumn as error:
+                raise error.wanted_by_model(self._use_of(str(error.column))) from None
+        if configs.need(self.config.data, "data").evaluate is None:
+            why = "the config has no data.evaluate to evaluate on; give the data, such as evaluate('test.parquet')"
+            raise ConfigError(why)
+        return Evaluator(self.program)
 
     @functools.cached_property
     def tables(self) -> tuple[str, ...]:
@@ -138,7 +156,8 @@ class Run:
         Args:
           name: a tower ("user" or "item"), a table, or a feature with a table.
           data: for a tower, rows as `predict` takes them, with the columns of that tower; else ids, as the data of the
-            feature has them. An id without a row has zeros.
+            feature has them. Unknown ids get what training gave them: by default a vocabulary has one row for all of
+            them. A missing id has zeros.
           batch_size: rows at a time, for a tower.
         """
         if name in self.towers:
@@ -160,8 +179,9 @@ class Run:
         """Return the nearest rows: of a table to the rows of ids, or of one tower's vectors to the other's.
 
         Args:
-          name: a table or a feature: ``of`` holds ids, which are not among their own neighbours. A tower: ``of`` holds
-            rows for the other tower, and ``among`` the rows to choose from.
+          name: a table or a feature: ``of`` holds ids, which are not among their own neighbours; the row that unknown
+            words share is no neighbour. A tower: ``of`` holds rows for the other tower, and ``among`` the rows to
+            choose from.
           of: ids, or rows.
           k: how many.
           among: rows of the tower ``name``; the result has their positions.
@@ -176,9 +196,8 @@ class Run:
             return nearest_rows(queries, [rows], k, measure or "dot", index)
         table = self.table(name)
         ids = [of] if isinstance(of, str | int | np.integer) else list(of)
-        own = table.rows(ids)
-        found = nearest_rows(table.vectors(own), table.blocks(), k + 1, measure or "cosine", index)
-        return _without(found, own, k)
+        features = [feature.name for feature in table.features]
+        return neighbours_of(table, ids, name if name in features else None, k, measure or "cosine", index)
 
     def export(self, folder: str | Path, *, ema: bool | None = None, overwrite: bool = False) -> Any:
         """Write the model as files that predict without its code; `sparrow.serving.load` opens them."""
@@ -200,6 +219,14 @@ class Run:
         except OSError as error:
             raise FolderError(f"{target}: cannot be written: {error.strerror or error}") from None
         return load(target, self.config)
+
+    def _use_of(self, column: str) -> str:
+        """Return the use of a column, for an error."""
+        made = {label.name: label.source_column for label in configs.need(self.config.data, "data").labels}
+        if column in (made.get(task.label, task.label) for task in self.config.tasks.values()):
+            return "the label"
+        is_read = any(column in feature.columns for feature in self.program.assembly.features)
+        return "which the model reads" if is_read else "which the evaluation reads"
 
     def _own_folder(self) -> Path:
         if self.folder is None:
@@ -291,10 +318,3 @@ def _array(column: Any) -> Array:
         return array
     size = joined.type.list_size
     return np.asarray(joined.flatten().to_numpy(zero_copy_only=False)).reshape(-1, size)
-
-
-def _without(found: Nearest, own: npt.NDArray[np.int64], k: int) -> Nearest:
-    """Return ``k`` neighbours of each, without itself."""
-    is_other = found.rows != own[:, None]
-    order = np.argsort(~is_other, axis=1, kind="stable")[:, :k]
-    return Nearest(np.take_along_axis(found.rows, order, 1), np.take_along_axis(found.scores, order, 1))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any, Final
 
@@ -18,6 +18,24 @@ from sparrow.runs.loop.program import Program, TrainState
 Array = npt.NDArray[Any]
 SHOWN: Final = 5
 """Rows of a table that its view shows."""
+
+
+class _Numbers(Mapping[int, int]):
+    """Ids that are their rows."""
+
+    def __init__(self, buckets: int) -> None:
+        self._range = range(buckets)
+
+    def __getitem__(self, row: int) -> int:
+        if row not in self._range:
+            raise KeyError(row)
+        return row
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._range)
+
+    def __len__(self) -> int:
+        return len(self._range)
 
 
 class TableView:
@@ -67,19 +85,40 @@ class TableView:
 
         The result is None where ids are hashed: a row then belongs to any number of them.
         """
+        found = self._by_row
+        return None if found is None else [found.get(row) for row in range(len(self))]
+
+    def ids_of(self, rows: npt.NDArray[np.int64]) -> list[Any] | None:
+        """Return the ids of rows by number, as `ids` does."""
+        found = self._by_row
+        return None if found is None else [found.get(row) for row in rows.tolist()]
+
+    def known_rows(self) -> npt.NDArray[np.int64] | None:
+        """Return the numbers of the rows that belong to one id, ascending; None where ids are hashed.
+
+        The row of unknown words and the free rows of a dynamic table are not among them.
+        """
+        found = self._by_row
+        return None if found is None else np.array(sorted(found), np.int64)
+
+    @property
+    def _by_row(self) -> Mapping[int, Any] | None:
+        """The id of each row that has one."""
         for feature in self.features:
             words = getattr(feature, "words", None)
             if isinstance(words, Vocabulary):
-                return [*words.words, *[None] * (len(self) - len(words))]
+                numbers = range(len(words)) if words.rows is None else words.rows.tolist()
+                made: dict[int, Any] = {}
+                for row, word in zip(numbers, words.words, strict=True):
+                    made.setdefault(row, word)  # of several words of one row, the first
+                return made
             if (buckets := getattr(feature, "num_buckets", None)) is not None:
-                return [*range(buckets), *[None] * (len(self) - buckets)]
+                return _Numbers(buckets)
         vocabularies = self._program.vocabularies
-        if vocabularies is not None and self.name in vocabularies.tables:
-            made: list[Any] = [None] * len(self)
-            for id, row in zip(*(part.tolist() for part in vocabularies.live(self.name)), strict=True):
-                made[row] = id
-            return made
-        return None
+        if vocabularies is None or self.name not in vocabularies.tables:
+            return None
+        ids, rows = vocabularies.live(self.name)
+        return dict(zip(rows.tolist(), ids.tolist(), strict=True))
 
     def to_arrow(self) -> Any:
         """Return an Arrow table of the columns ``row``, ``id`` where ids are known, and ``embedding``."""
@@ -91,7 +130,10 @@ class TableView:
         return pa.table(columns)
 
     def rows(self, ids: Sequence[Any], feature: str | None = None) -> npt.NDArray[np.int64]:
-        """Return the row of each id, as ``feature`` reads it (by default the first one); -1 where it has none."""
+        """Return the row of each id, as ``feature`` reads it (by default the first one); -1 where it has none.
+
+        Unknown ids have the row that training gave them: by default a vocabulary has one row for all of them.
+        """
         reader = self._reader(feature)
         column = reader.columns[0]
         given = pa.RecordBatch.from_arrays([pa.array(list(ids))], [column])

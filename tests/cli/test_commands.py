@@ -6,13 +6,14 @@ import sys
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
 from sparrow import config
 from sparrow.cli import main
 from sparrow.cli.parsing import parsed
-from sparrow.data import ClickLog, write_clicks
+from sparrow.data import ClickLog, Parquet, write_clicks
 from tests.runs.cases import FIELDS, IDS, case
 
 
@@ -109,6 +110,37 @@ def test_mistakes_are_one_line(name, folder, capsys, monkeypatch):
     assert message.lower() in error.lower()
     # A config that differs from the saved one is told field by field.
     assert len(error.splitlines()) == (2 if name == "another shape" else 1)
+
+
+def test_evaluation_on_a_file(folder, capsys):
+    """The source comes from the file's ending, also where the config has no data to evaluate on."""
+    run, rows = str(folder / "model"), folder / "rows.parquet"
+    assert main(["eval", run, "data.evaluate=null"]) == 2
+    assert "add data.evaluate to the config, or give --eval-input-path FILE" in capsys.readouterr().err
+    for changes in ([], ["data.evaluate=null"]):
+        assert main(["eval", run, *changes, "--eval-input-path", str(rows), "--json"]) == 0
+        results = json.loads(capsys.readouterr().out)
+        assert set(results) == {"loss", "auc", "exact_auc"}
+    csv = folder / "rows.csv"
+    pa.csv.write_csv(pq.read_table(rows), csv)
+    assert main(["eval", run, "--eval-input-path", str(csv), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["loss"] == pytest.approx(results["loss"], rel=1e-5)
+    tiny = str(folder / "tiny.yaml")
+    assert main(["import-config", tiny, "data.evaluate=null", "--eval-input-path", str(rows)]) == 0
+    assert config.loads(capsys.readouterr().out).data.evaluate == Parquet(str(rows))
+
+
+def test_a_metric_that_is_not_defined_has_its_reason(folder, capsys):
+    """One label only: no AUC."""
+    table = pq.read_table(folder / "rows.parquet")
+    ones = folder / "ones.parquet"
+    at = table.column_names.index("label")
+    pq.write_table(table.set_column(at, "label", pa.array(np.ones(len(table), np.int64))), ones)
+    run = str(folder / "model")
+    assert main(["eval", run, "--eval-input-path", str(ones)]) == 0
+    assert "nan  (no negative labels)" in capsys.readouterr().out
+    assert main(["eval", run, "--eval-input-path", str(ones), "--json"]) == 0
+    assert "auc is NaN: no negative labels" in capsys.readouterr().err
 
 
 def test_help_needs_no_libraries():

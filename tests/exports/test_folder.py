@@ -117,7 +117,7 @@ def test_one_export_at_a_time(trained, tmp_path):
 
 def test_rows_that_do_not_fit(whole):
     model, table = serving.load(whole), rows(3)
-    with pytest.raises(DataError, match=r"column 'item': there is no such column"):
+    with pytest.raises(DataError, match="lacks column 'item', which the model reads"):
         model.predict(table.drop_columns(["item"]))
     with pytest.raises(DataError, match=r"row 1, column 'user': id 77 is outside 0 to 49"):
         model.predict({**table.to_pydict(), "user": [1, 77, 2]})

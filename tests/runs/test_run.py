@@ -85,8 +85,12 @@ def test_predict_takes_anything_that_holds_rows(run, tmp_path):
     np.testing.assert_allclose(run.predict(without_label, batch_size=7)["click"], expected, rtol=1e-5)
     assert run.predict_file(table, tmp_path / "out.parquet", columns=["user", "truth=label"]) == 50
     assert pq.read_table(tmp_path / "out.parquet").column_names == ["user", "truth", "click"]
-    with pytest.raises(DataError, match="column 'item': there is no such column"):
+    with pytest.raises(DataError, match=r"^the table lacks column 'item', which the model reads$"):
         run.predict(table.drop_columns(["item"]))
+    with pytest.raises(DataError, match=r"^the table lacks column 'label', the label$"):
+        run.evaluate(without_label)
+    with pytest.raises(DataError, match=r"'item', which the model reads; 'items' is near, rename it if it is meant$"):
+        run.evaluate(table.rename_columns(["user", "items", "label"]))
     with pytest.raises(TypeError, match="a frame of pandas or Polars, an Arrow table, or columns by name, got int"):
         run.predict(5)
 
@@ -132,15 +136,43 @@ def test_neighbours_are_exact(run):
     found = run.neighbours("item", ["w3", "w4"], k=5)
     for i, row in enumerate((3, 4)):
         scores = unit @ unit[row]
-        scores[row] = -2
+        scores[[row, 20]] = -2  # itself, and the row of unknown words
         expected = np.argsort(-scores)[:5]
         np.testing.assert_array_equal(found.rows[i], expected)
         np.testing.assert_allclose(found.scores[i], scores[expected], rtol=1e-5)
+        assert found.ids[i] == [WORDS[row] for row in expected]
     # an item's nearest are of its own parity, as the labels are
     assert (found.rows[0] % 2 == 1).mean() >= 0.8
-    assert run.neighbours("item", "w3", k=40).rows[0, -1] == -1
+    everything = run.neighbours("item", "w3", k=40)
+    assert sorted(everything.ids[0]) == sorted(set(WORDS) - {"w3"})
+    assert everything.rows.shape == everything.scores.shape == (1, 19)
+    assert np.isfinite(everything.scores).all()
+    numbers = run.neighbours("user", [7, 3], k=2)
+    assert numbers.ids == numbers.rows.tolist()
     with pytest.raises(ValueError, match="needs that library; install it, or use index='exact'"):
         run.neighbours("item", "w3", index="faiss")
+
+
+def test_unknown_ids_have_no_neighbours(run):
+    with pytest.raises(DataError, match=r"'w99' is not in the vocabulary of 'item'; did you mean 'w9'\?"):
+        run.neighbours("item", ["w3", "w99"])
+    with pytest.raises(DataError, match="None is not in the vocabulary of 'item'"):
+        run.neighbours("item", ["w3", None])
+
+
+def test_words_with_rows_of_their_own():
+    """Several words may share a row; rows without a word have no id."""
+    features = [{"kind": "id", "name": "item", "vocabulary": {"w0": 2, "w1": 0, "w2": 2}, "embedding_dim": 4}]
+    made = described(
+        None,
+        "train.steps=1",
+        "data.evaluate=null",
+        model={**BASE["model"], "groups": {"wide": ["item"], "deep": ["item"]}},
+    )
+    data = {**configs.plain(made)["data"], "train": Tables(frame()), "features": features}
+    trained = runs.train({**configs.plain(made), "data": data}, stream=io.StringIO())
+    assert trained.table("item").ids()[:3] == ["w1", None, "w0"]
+    assert trained.neighbours("item", "w2").ids == [["w1"]]
 
 
 def test_neighbours_in_blocks():
@@ -252,8 +284,9 @@ def test_towers(tmp_path):
     found = run.neighbours("item", {"user": rows["user"][:3]}, k=4, among={"item": WORDS})
     scores = users[:3] @ run.vectors("item", {"item": WORDS}).T
     np.testing.assert_array_equal(found.rows, np.argsort(-scores, axis=1, kind="stable")[:, :4])
-    with pytest.raises(DataError, match="no such column"):
+    with pytest.raises(DataError, match="lacks column 'user', which the model reads"):
         run.vectors("user", {"item": WORDS})
+    assert run.neighbours("item", {"user": [1]}, k=40, among={"item": WORDS}).rows.shape == (1, 20)
     with pytest.raises(ValueError, match="give among=, the rows to choose from"):
         run.neighbours("item", {"user": [1]})
     run.export(tmp_path / "exported")
