@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from flatbuffers import encode, number_types
 from flatbuffers.table import Table as FlatTable
 
-from sparrow.data import shown
+from sparrow.data import shown, without_views
 from sparrow.server.json_bodies import check_rows
 from sparrow.server.refusals import Refused
 
@@ -27,7 +27,7 @@ def table_of(body: bytes, wanted: Sequence[str], most_rows: int) -> Any:
     """Return the wanted columns that a body holds, as an Arrow table that is safe to read.
 
     A few bytes can stand for any amount of memory by compression, views, dictionaries and lists without values:
-    the first two are refused, and the size of the others is checked.
+    the first is refused, and the size of the others is checked.
     """
     try:
         _refuse_compression(body)
@@ -45,7 +45,7 @@ def table_of(body: bytes, wanted: Sequence[str], most_rows: int) -> Any:
             for chunk in column.chunks:
                 if _elements(chunk) > 8 * len(body) + most_rows:  # a value takes at least one bit
                     raise Refused(HTTPStatus.BAD_REQUEST, f"column {shown(name)} holds more values than the body has")
-        return _decoded(table, len(body))
+        return _decoded(without_views(_checked_views(table, len(body))), len(body))
     except (pa.ArrowException, ValueError, KeyError, IndexError, OverflowError, OSError) as error:
         reason = (str(error) or "it is damaged").splitlines()[0]
         raise Refused(HTTPStatus.BAD_REQUEST, f"the body is not a stream of Arrow's IPC format: {reason}") from None
@@ -113,6 +113,10 @@ def _is_single(kind: Any) -> bool:
             types.is_boolean,
             types.is_string,
             types.is_large_string,
+            types.is_string_view,
+            types.is_binary,
+            types.is_large_binary,
+            types.is_binary_view,
             types.is_null,
         )
     )
@@ -128,6 +132,33 @@ def _elements(array: Any) -> int:
     return len(array)
 
 
+def _checked_views(table: Any, most_bytes: int) -> Any:
+    """Return the table, where its views stand for no more than 16 bodies."""
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if sum(map(_view_bytes, column.chunks)) > 16 * most_bytes:
+            raise _too_large(name)
+    return table
+
+
+def _view_bytes(array: Any) -> int:
+    """Return the bytes that the views of an array stand for; each begins with its length."""
+    kind, types = array.type, pa.types
+    if types.is_dictionary(kind):
+        return _view_bytes(array.dictionary)
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return _view_bytes(array.values)
+    if not (types.is_string_view(kind) or types.is_binary_view(kind)):
+        return 0
+    views = np.frombuffer(array.buffers()[1] or b"", np.int32).reshape(-1, 4)
+    lengths = views[array.offset : array.offset + len(array), 0].astype(np.int64)
+    return int(lengths[np.asarray(array.is_valid())].sum())
+
+
+def _too_large(name: str) -> Refused:
+    why = f"column {shown(name)} repeats long words too often; send fewer rows"
+    return Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why)
+
+
 def _decoded(table: Any, most_bytes: int) -> Any:
     """Return the table with plain values for dictionaries, where they are not larger than 16 bodies."""
     for index, field in enumerate(table.schema):
@@ -135,8 +166,7 @@ def _decoded(table: Any, most_bytes: int) -> Any:
             continue
         for chunk in table[index].chunks:
             if _decoded_bytes(chunk) > 16 * most_bytes:
-                why = f"column {shown(field.name)} repeats long words too often; send fewer rows"
-                raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why)
+                raise _too_large(field.name)
         table = table.set_column(index, field.name, table[index].cast(field.type.value_type))
     return table
 

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
+from sparrow.data import shown
 from sparrow.server.refusals import Refused
 
 FORM = '{"rows": [{"COLUMN": VALUE, ...}, ...]} or {"columns": {"COLUMN": [VALUE, ...], ...}}'
 """The two forms of a body."""
+NEAR: Final = 0.85
+"""The similarity from which on a name is taken for a misspelt one."""
 
 
 def columns_of(body: bytes, wanted: Sequence[str], most_rows: int) -> dict[str, list[Any]]:
-    """Return the wanted columns that a body holds. A row without a column has a missing value in it.
+    """Return the wanted columns that a body holds. Of rows, one without a column has a missing value in it.
 
     >>> columns_of(b'{"rows": [{"user": 1, "item": 7}, {"user": 2}]}', ["user", "item"], 10)
     {'user': [1, 2], 'item': [7, None]}
+    >>> columns_of(b'{"rows": [{"user": 1}]}', ["user", "item"], 10)
+    {'user': [1], 'item': [None]}
     >>> columns_of(b'{"columns": {"user": [1, 2], "age": [30, 40]}}', ["user", "item"], 10)
     {'user': [1, 2]}
     """
@@ -38,10 +44,20 @@ def _of_rows(rows: Any, wanted: Sequence[str], most_rows: int) -> dict[str, list
     check_rows(len(rows), most_rows)
     present = set[str]().union(*rows)
     if rows and not present.isdisjoint(wanted):
-        return {name: [row.get(name) for row in rows] for name in wanted if name in present}
+        _refuse_near(present, wanted)
+        return {name: [row.get(name) for row in rows] for name in wanted}
     if rows:
         raise Refused(HTTPStatus.BAD_REQUEST, f"the rows hold none of the columns {', '.join(wanted)}")
     return {name: [] for name in wanted}
+
+
+def _refuse_near(present: set[str], wanted: Sequence[str]) -> None:
+    """Refuse a name that is probably a misspelt one: its column would be missing from all rows, in silence."""
+    absent = [name for name in wanted if name not in present]
+    for other in sorted(present.difference(wanted)) if absent else ():
+        if close := difflib.get_close_matches(other, absent, n=1, cutoff=NEAR):
+            why = f"the model reads no column {shown(other)}; did you mean '{close[0]}'? Write null for a missing value"
+            raise Refused(HTTPStatus.BAD_REQUEST, why)
 
 
 def _of_columns(columns: Any, wanted: Sequence[str], most_rows: int) -> dict[str, list[Any]]:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparrow.data import Batch, Converter, DataError, Feature, Pipeline, Source, source_of
+from sparrow.data import Batch, Converter, DataError, Feature, MissingColumn, Pipeline, Source, source_of
 from sparrow.data.sources import Reader, Rows
 from sparrow.files import replacing
 from sparrow.serving.description import PREDICT
@@ -99,7 +99,10 @@ class Predicted(Generic[T]):
     ) -> None:
         self._source, self._prepare, self._compute, self._batch_size = source, prepare, compute, batch_size
         self._converter = Converter(features, (), (), ())
-        self.reader = source.open(self._converter.columns)
+        try:
+            self.reader = source.open(self._converter.columns)
+        except MissingColumn as error:
+            raise error.wanted_by_model() from None
         self._kept = _Columns(source, columns)
 
     def tables(self) -> Generator[Any, None, None]:

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from sparrow.data import Batch, Converter, Feature, Tables
+from sparrow.data import IN_MEMORY, Batch, Converter, Feature, MissingColumn, Tables
 from sparrow.data.sources import Rows
 from sparrow.serving.untyped import Types
 
@@ -51,12 +51,15 @@ class Reading:
         if known is None:
             table = self._types.complete(self._selected(Tables(table)))
             known = self._find(table.schema) or self._checked(table)
-        made, _ = known.converter.convert(Rows(table, "table in memory", lambda row: f"row {row}"), "error")
+        made, _ = known.converter.convert(Rows(table, IN_MEMORY, lambda row: f"row {row}"), "error")
         return made.to_batch()
 
     def _selected(self, given: Tables) -> Any:
         """Return the columns that the features read, or raise `DataError` for one that is missing."""
-        given.open(self.columns)
+        try:
+            given.open(self.columns)
+        except MissingColumn as error:
+            raise error.wanted_by_model() from None
         return given.table.select(self.columns)
 
     def _find(self, schema: Any) -> _Known | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sparrow.data import DataError, Feature
+from sparrow.data import IN_MEMORY, DataError, Feature
 
 
 class Types:
@@ -43,7 +43,7 @@ class Types:
                 raise ValueError(f"they have different numbers of rows: {lengths}")
             return pa.RecordBatch.from_arrays(arrays, names)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            raise DataError(f"the columns do not make a table: {error}", "table in memory") from None
+            raise DataError(f"the columns do not make a table: {error}", IN_MEMORY) from None
 
     def _array(self, name: str, values: Any) -> Any:
         if name in self._numbers and isinstance(values, list):

@@ -96,6 +96,39 @@ def test_answers_equal_the_model(two):
     assert float(batches.split()[1]) < 55  # requests were gathered
 
 
+def test_columns_that_all_rows_lack_are_missing_values(two):
+    """In the form of rows, also where no other row of the request has the column."""
+
+    async def ask():
+        async with serving_of(two / "deepfm") as client:
+            short = json.dumps({"rows": [{"user": 1, "prices": [1.0, 2.0], "unused": 3}]}).encode()
+            return await post(client, short), await post(client, body_of(item=None))
+
+    (status, short), (_, written) = asyncio.run(ask())
+    assert status == 200, short
+    assert short == written
+
+
+def test_views_as_polars_writes_them(two):
+    table = rows(5)
+    at = table.column_names.index("item")
+    views = table.set_column(at, "item", table["item"].cast(pa.string_view()))
+    at = table.column_names.index("colors")
+    codes = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0, 2, 1]), pa.array(["red", "pink", ""], pa.string_view()))
+    views = views.set_column(at, "colors", codes)
+    plain = views.set_column(at, "colors", pa.array(codes.to_pylist(), pa.string()))
+
+    async def ask():
+        async with serving_of(two / "deepfm") as client:
+            return await post(client, as_arrow(views), headers=ARROW)
+
+    status, found = asyncio.run(ask())
+    assert status == 200, found
+    plain = plain.set_column(table.column_names.index("item"), "item", table["item"])
+    expected = serving.load(two / "deepfm").predict(plain)["click"]
+    np.testing.assert_allclose(of_arrow(found)["click"], expected, rtol=1e-5)
+
+
 def test_vectors_and_facts(two):
     model, table = serving.load(two / "dssm"), rows(5)
 
@@ -136,7 +169,12 @@ REFUSED = {
     "rows of lists": (b'{"rows": [[1]]}', 400, "list of objects"),
     "columns of numbers": (b'{"columns": {"user": 1}}', 400, "a list for each column"),
     "no column": (b'{"rows": [{"a": 1}]}', 400, "none of the columns"),
-    "a column is missing": (b'{"rows": [{"user": 1}]}', 400, "item"),
+    "a column is missing": (
+        b'{"columns": {"user": [1]}}',
+        400,
+        "the table lacks column 'item', which the model reads",
+    ),
+    "a column is misspelt": (body_of(watchd=[1]).replace(b'"watched": null, ', b""), 400, "did you mean 'watched'"),
     "different lengths": (b'{"columns": {"user": [1], "item": ["a", "b"]}}', 400, "different numbers of rows"),
     "a wrong type": (body_of(user={"a": 1}), 400, "user"),
     "an id out of range": (body_of(user=99), 400, "99"),
@@ -197,12 +235,22 @@ def long_words():
     return pa.table({"item": words})
 
 
+def long_views():
+    """Forty views of the same long word, which the body holds once."""
+    word = b"x" * 15_000
+    views = struct.pack("<i4sii", len(word), word[:4], 0, 0) * 40
+    buffers = [None, pa.py_buffer(views), pa.py_buffer(word)]
+    return pa.table({"item": pa.Array.from_buffers(pa.string_view(), 40, buffers)})
+
+
 ARROWS = {
     "not Arrow": (lambda: b"abc", 400, "not a stream"),
     "cut off": (lambda: as_arrow(rows(3))[:-40], 400, "not a stream"),
     "lists of nothing": (lambda: as_arrow(listed_nulls()), 400, "more values"),
     "long words": (lambda: as_arrow(long_words()), 413, "too often"),
-    "views": (lambda: as_arrow(pa.table({"item": pa.array(["x"], pa.string_view())})), 400, "send integers"),
+    "long views": (lambda: as_arrow(long_views()), 413, "too often"),
+    "no strings": (lambda: as_arrow(pa.table({"item": pa.array([b"\xff"], pa.binary_view())})), 400, "not a stream"),
+    "dates": (lambda: as_arrow(pa.table({"item": pa.array([0], pa.date32())})), 400, "send integers"),
     "compressed": (lambda: as_arrow(rows(30), compression="zstd"), 415, "without compression"),
     "too many rows": (lambda: as_arrow(rows(41)), 413, "40 rows"),
     "a column is missing": (lambda: as_arrow(rows(3).select(["user"])), 400, "item"),
