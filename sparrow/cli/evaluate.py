@@ -25,7 +25,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Evaluate a saved model on its data for evaluation."""
     run = loaded(options)
-    if options.eval_input_path is None and run.config.data.evaluate is None:
+    if options.eval_input_path is None and run.config.data.evaluate_rows is None:
         raise Mistake(
             f"{options.model_dir}: the run has no data to evaluate on; "
             "add data.evaluate to the config, or give --eval-input-path FILE"

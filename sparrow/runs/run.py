@@ -125,7 +125,7 @@ class Run:
                 return Evaluator(program)
             except MissingColumn as error:
                 raise error.wanted_by_model(self._use_of(str(error.column))) from None
-        if configs.need(self.config.data, "data").evaluate is None:
+        if configs.need(self.config.data, "data").evaluate_rows is None:
             why = "the config has no data.evaluate to evaluate on; give the data, such as evaluate('test.parquet')"
             raise ConfigError(why)
         return Evaluator(self.program)
