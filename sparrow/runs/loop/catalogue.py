@@ -83,9 +83,10 @@ class Catalogue:
             return {}
         try:
             return self._results(rows, optimizer, rest)
-        except (DataError, _TooMany) as error:
+        except (DataError, _TooMany, ValueError, TypeError) as error:
             if self.is_asked:
                 raise
+            # Nobody asked for them: the rest of the evaluation stays.
             self._skipped = f"the metrics over the whole catalogue are left out: {error}"
             if log is not None:
                 log(self._skipped)
