@@ -5,6 +5,7 @@ it needs, or is code of a peer; ``yaml`` is a config, or a part of one that is l
 config of TorchEasyRec, which `tests/test_migrate.py` runs; no kind means commands of a shell.
 """
 
+import importlib
 import os
 import re
 import shlex
@@ -159,3 +160,12 @@ def test_the_block_of_many_devices_runs_on_eight():
     done = subprocess.run([sys.executable, "-c", block], env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "over 8 devices" in done.stdout
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_names_in_the_text_exist(path):
+    """Each `sp.name` and `sparrow.name` in the text, outside of blocks, can be imported."""
+    for name in re.findall(r"`(?:sp|sparrow)\.([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)", BLOCK.sub("", path.read_text())):
+        found = importlib.import_module("sparrow.server") if name.startswith("server.") else sp
+        for part in name.removeprefix("server.").split("."):
+            found = getattr(found, part)
