@@ -1,6 +1,7 @@
 """Runs whose tables have dynamic vocabularies and are in host memory: the bytes of runs with all rows on the device."""
 
 import io
+import shutil
 
 import jax.numpy as jnp
 import numpy as np
@@ -74,3 +75,58 @@ def test_a_step_that_is_not_finite_gives_the_rows_of_new_ids_back(tmp_path, monk
     with pytest.raises(runs.RunError, match=f"step {BAD}: the loss is"):
         train(tmp_path / "bad", "train.steps=20", accumulate=accumulate)
     same(tmp_path / "good", tmp_path / "bad")
+
+
+def killed(rows, steps, cache):
+    """Overrides of the run that is killed: two of its tables are dynamic and in host memory."""
+    words = [f"dynamic: {{rows: {rows}, admit: 2}}", f"dynamic: {{rows: {rows}, expire_steps: 5}}", "num_buckets: 2000"]
+    features = [f"{{kind: id, name: id_{i}, embedding_dim: 4, {own}}}" for i, own in enumerate(words)]
+    return (
+        f"train.steps={steps}",
+        "train.checkpoint={every_steps: 3, keep: 2}",
+        "data.train.ids=2000",
+        "data.evaluate.ids=2000",
+        f"data.features=[{', '.join(features)}]",
+        f"model.tables=[{{tables: ['id_[01].*'], memory: {{kind: host, cache: {cache}}}}}]",
+    )
+
+
+class Varying(victim.Chain):
+    """Each session has another cache than the one before it; a run begins with a copy of ``base``, if any."""
+
+    def __init__(self, rows, steps, base, *arguments):
+        self._rows, self._steps, self._base = rows, steps, base
+        super().__init__((), *arguments)
+
+    @property
+    def overrides(self):
+        return killed(self._rows, self._steps, (70, 0.95)[self.kills % 2])
+
+    @overrides.setter
+    def overrides(self, given):
+        pass
+
+    def one(self, kills):
+        if self._base is not None and not self.folder.exists():
+            shutil.copytree(self._base, self.folder)
+        super().one(kills)
+
+
+@pytest.mark.slow
+def test_sigkill_at_any_moment_with_another_cache_and_with_a_grown_capacity(tmp_path):
+    """20 kills in one series: until step 15 with 80 rows, then until step 30 with 110 of them."""
+    cache, base, kills = tmp_path / "cache", None, 0
+    for rows, steps in ((80, 15), (110, 30)):
+        whole = tmp_path / f"undisturbed-{rows}"
+        if base is not None:
+            shutil.copytree(base, whole)
+        process = victim.context().Process(target=victim.train, args=(killed(rows, steps, 75), whole, cache))
+        process.start()
+        process.join(120)
+        assert process.exitcode == 0
+        chain = Varying(rows, steps, base, tmp_path / f"series-{rows}" / "run", whole, cache, 11 + rows)
+        chain.go(10)
+        assert chain.finished
+        kills += chain.kills
+        base = tmp_path / f"series-{rows}" / "finished-1"
+    assert kills == 20
