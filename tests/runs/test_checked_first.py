@@ -25,6 +25,23 @@ def test_a_metric_that_does_not_fit_ends_a_run_before_its_first_step(name, tmp_p
     assert stepped == []
 
 
+def test_an_exact_metric_of_one_score_refuses_several_classes_before_the_first_step(tmp_path, monkeypatch):
+    stepped = []
+    monkeypatch.setattr("sparrow.runs.loop.training._Loop._step", lambda self, taken: stepped.append(taken))
+    layers = {"hidden_units": [8]}
+    deepfm = {"name": "deepfm", "deep": layers, "final": layers, "num_classes": 3}
+    loaded = config.from_mapping(
+        valid(
+            tasks__click__losses=["softmax_cross_entropy"],
+            tasks__click__metrics=["exact_auc"],
+            model__architecture=deepfm,
+        )
+    )
+    with pytest.raises(ConfigError, match=r"tasks\.click\.metrics"):
+        runs.train(loaded, tmp_path / "run")
+    assert stepped == []
+
+
 def test_exact_metrics_are_rehearsed_on_shapes():
     loaded = config.from_mapping(
         valid(tasks__click__metrics=["exact_auc", {"name": "grouped_auc", "group_by": "id_0"}])

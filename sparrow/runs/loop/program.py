@@ -261,7 +261,8 @@ class Program:
             ]
 
         try:
-            jax.eval_shape(everything, state, feed)
+            *_, for_host = jax.eval_shape(everything, state, feed)
+            scores.rehearse(for_host)
         except ConfigError:
             raise
         except (ValueError, TypeError) as error:
