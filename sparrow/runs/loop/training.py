@@ -38,7 +38,7 @@ from sparrow.runs.loop.progress import Best, Progress
 from sparrow.runs.loop.rates import Rates
 from sparrow.runs.loop.signals import StopRequest
 from sparrow.runs.loop.staging import Taken, steps_of
-from sparrow.runs.loop.step import Report, train_step, train_steps
+from sparrow.runs.loop.step import Report, TrainSteps, train_step, train_steps
 from sparrow.runs.loop.stopping import Watch, check_metric, is_better
 from sparrow.runs.loop.together import Requests, Together, batches_of
 from sparrow.runs.loop.waiting import Waiting
@@ -231,7 +231,6 @@ class _Loop:
         self._undefined: set[str] = set()  # metrics whose NaN has been logged
         self.clock = recorder.clock = Clock()
         self.step = train_step(program, log.line, lambda: self.clock.paused("compilation"))
-        self.several = train_steps(program, log.line, lambda: self.clock.paused("compilation"))
         self.waiting = Waiting(pipeline)
         self.caches = CacheWork(program.host)
         pipeline.is_idle = lambda: self.in_flight.is_empty
@@ -314,6 +313,11 @@ class _Loop:
             self._settle()
             self.clock.restart()
             self.waiting.restart()
+
+    @functools.cached_property
+    def several(self) -> TrainSteps:
+        """The program of several steps."""
+        return train_steps(self.program, self.log.line, lambda: self.clock.paused("compilation"))
 
     def _until_pause(self) -> int:
         """Return the number of steps up to the next one after which the host has something to do, or the last."""
