@@ -33,9 +33,9 @@ REGULARIZED: Final = {
     "weight_decay": 1e-4,
     "weight_decay_mode": "l2",
 }
-"""The rule of tables. Weight decay keeps ids of a few rows from being learned by heart; benchmarks/NOTES.md."""
+"""The rule of tables for yes and no: ids of a few rows are not learned by heart; benchmarks/NOTES.md has figures."""
 ADAGRAD: Final = {"name": "adagrad", "learning_rate": 0.05}
-"""The rule of the tables of two towers."""
+"""The rule of the tables of numbers, classes and two towers."""
 PATIENCE: Final = 4
 """Evaluations without a gain that end training: interactions of ids often show after a few epochs without any."""
 
@@ -108,7 +108,7 @@ def guess(
     groups: Mapping[str, Sequence[str]] | None = None,
     loss: str | Mapping[str, str] | None = None,
     weight: str | None = None,
-    embedding_dim: int = 8,
+    embedding_dim: int | None = None,
     epochs: int = 20,
     batch_size: int | None = None,
     seed: int = 0,
@@ -135,14 +135,15 @@ def guess(
       groups: the groups of features that the model reads; None: all features, as the model takes them.
       loss: the loss, or losses by target; None: by the values of the target.
       weight: the column of sample weights.
-      embedding_dim: the dim of the tables.
+      embedding_dim: the dim of the tables; None: 8 where all targets are yes or no, else 16.
       epochs: the most passes over the data; training ends earlier once evaluations do not improve.
       batch_size: examples in a batch; None: about a hundredth of the rows.
       seed: the seed of all random numbers.
       overrides: further fields of the config, as on the command line: ``["train.precision=bfloat16"]``.
     """
     targets = (target,) if isinstance(target, str) else tuple(target)
-    fields.integer("guess: embedding_dim", embedding_dim)
+    if embedding_dim is not None:
+        fields.integer("guess: embedding_dim", embedding_dim)
     matching = _is_matching(model)
     held = _data(data, targets, evaluate, evaluate_by, seed, matching)
     columns = held.seen.column_names
@@ -150,7 +151,8 @@ def guess(
         if name not in columns:
             raise ConfigError(f"there is no column '{name}': {nearest(name, columns)}")
     tasks = tuple(read_target(name, held.seen[name], _loss_of(loss, name, matching)) for name in targets)
-    readings = _readings(held, {*targets, weight}, features or {}, embedding_dim)
+    is_regular = not matching and all(task.kind == "binary" for task in tasks)
+    readings = _readings(held, {*targets, weight}, features or {}, embedding_dim or (8 if is_regular else 16))
     kept = [reading.feature for reading in readings if reading.feature is not None]
     if not kept:
         raise ConfigError("no column can be a feature; name some in features=")
@@ -169,7 +171,7 @@ def guess(
         "model": section,
         "tasks": _tasks(tasks, matching, weight),
         "train": {
-            "sparse_optimizer": ADAGRAD if matching else REGULARIZED,
+            "sparse_optimizer": REGULARIZED if is_regular else ADAGRAD,
             "dense_optimizer": {"optimizer": "adam", "learning_rate": 0.002},
             "batch_size": batch_size or _batch_size(rows),
             "epochs": epochs,
