@@ -23,6 +23,7 @@ from sparrow.embedding.ordered import room_name
 from sparrow.embedding.packing import MAX_ENTRIES, Group, Measured, PackedBatch, of_one_size
 from sparrow.embedding.row_grads import RowGrads
 from sparrow.embedding.sequences import Jagged, Sequence
+from sparrow.embedding.sharding.device_order import in_device_order
 from sparrow.embedding.sharding.imagined import imagined_mesh
 from sparrow.embedding.sharding.measured import RoutedBatch
 from sparrow.embedding.sharding.shards import Shards, from_host
@@ -78,6 +79,7 @@ __all__ = [
     "host_blocks",
     "id_map",
     "imagined_mesh",
+    "in_device_order",
     "is_in_host_memory",
     "mix64",
     "of_one_size",

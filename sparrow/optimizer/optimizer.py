@@ -14,7 +14,7 @@ import optax
 
 from sparrow import fields
 from sparrow.dense import squared_norm
-from sparrow.embedding import Embedder, EmbeddingState, PackedBatch, RowGrads, clip_factor
+from sparrow.embedding import Embedder, EmbeddingState, PackedBatch, RowGrads, clip_factor, in_device_order
 from sparrow.optimizer.precision import LossScale, LossScaleState, cast, compute_dtype
 from sparrow.registry import answering
 
@@ -223,7 +223,7 @@ class Optimizer:
             acts = self.embedder.lookup(state.embedding, batch, self.precision)
         scale = jnp.float32(1.0) if state.loss_scale is None else state.loss_scale.scale
 
-        def scaled_loss(params: Any, acts: dict[str, jax.Array]) -> tuple[jax.Array, tuple[jax.Array, Any]]:
+        def scaled_loss(params: Any, acts: dict[str, jax.Array], args: Any) -> tuple[jax.Array, tuple[jax.Array, Any]]:
             result = loss_fn(cast(params, self.precision), acts, *args)
             loss, aux = result if has_aux else (result, None)
             if jnp.shape(loss):
@@ -231,7 +231,11 @@ class Optimizer:
             loss = loss.astype(jnp.float32)
             return loss * scale, (loss, aux)
 
-        (grads, act_grads), (loss, aux) = jax.grad(scaled_loss, argnums=(0, 1), has_aux=True)(state.params, acts)
+        gradient = jax.grad(scaled_loss, argnums=(0, 1), has_aux=True)
+        if self.params_sharding is None:
+            examples = {act.shape[0] for act in acts.values()}
+            gradient = in_device_order(self.embedder.shards, gradient, split=(False, True, True), examples=examples)
+        (grads, act_grads), (loss, aux) = gradient(state.params, acts, args)
         # Before anything looks at them: max_gradient and norms are of the true gradients.
         grads = cast(grads, "float32")
         if weight != 1.0 or state.loss_scale is not None:

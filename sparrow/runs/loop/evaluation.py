@@ -17,7 +17,7 @@ from sparrow.optimizer import OptimizerState
 from sparrow.runs.loop.catalogue import catalogue
 from sparrow.runs.loop.compiled import Compiled
 from sparrow.runs.loop.feed import Feed
-from sparrow.runs.loop.on_mesh import for_this_host, kept_everywhere
+from sparrow.runs.loop.on_mesh import for_this_host, kept_everywhere, summed_in_order
 from sparrow.runs.loop.program import Program, TrainState
 from sparrow.runs.loop.together import Requests, Together, batches_of
 from sparrow.tasks import TOWERS, QualityCounts, Scores, States, total_loss
@@ -120,11 +120,15 @@ class Evaluator:
         def update(
             states: States, counts: States, total: jax.Array, state: OptimizerState, rest: Any, feed: Feed
         ) -> Any:
+            def measured(sums: tuple[States, States, jax.Array], outputs: Any, columns: Any) -> Any:
+                states, counts, total = sums
+                loss, _ = total_loss(self.program.config.tasks, outputs, columns)
+                states = self.scores.update(states, outputs, columns)
+                return states, self._quality.update(counts, outputs, columns), total + feed.size * loss
+
             outputs = self.program.outputs(state, rest, feed)
-            loss, _ = total_loss(self.program.config.tasks, outputs, feed.columns)
-            states = self.scores.update(states, outputs, feed.columns)
-            counts = self._quality.update(counts, outputs, feed.columns)
-            summed = kept_everywhere(self.program.embedder, (states, counts, total + feed.size * loss))
+            measure = summed_in_order(self.program.embedder, measured, feed.size)
+            summed = kept_everywhere(self.program.embedder, measure((states, counts, total), outputs, feed.columns))
             query = None if self.catalogue is None else outputs[TOWERS["user"]]
             arrays = self.scores.for_host(outputs, feed.columns), query
             return *summed, *for_this_host(self.program.embedder, arrays)

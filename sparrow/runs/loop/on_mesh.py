@@ -12,7 +12,7 @@ from jax.sharding import AxisType, Mesh
 
 from sparrow import processes
 from sparrow.config import Config, ConfigError, Problem
-from sparrow.embedding import Embedder, Ragged, Shards, from_host
+from sparrow.embedding import Embedder, Ragged, Shards, from_host, in_device_order
 
 AXIS = "data"
 
@@ -163,6 +163,11 @@ def on_host(embedder: Embedder, array: jax.Array) -> Any:
     if shards is None or shards.processes == 1:
         return np.asarray(array)
     return np.asarray(jax.jit(lambda x: x, out_shardings=shards.everywhere)(array))
+
+
+def summed_in_order(embedder: Embedder, f: Callable[..., Any], examples: int) -> Callable[..., Any]:
+    """Return ``f(sums, outputs, columns)``; its sums over ``examples`` have the same bits in any division."""
+    return in_device_order(embedder.shards, f, split=(False, True, True), examples={examples})
 
 
 def kept_everywhere(embedder: Embedder, tree: Any) -> Any:

@@ -20,7 +20,7 @@ from sparrow.models import Complete, Functional, Inputs, NumberEmbeddings, funct
 from sparrow.optimizer import Optimizer, OptimizerState, cast
 from sparrow.registry import nearest
 from sparrow.runs.loop.feed import Feed
-from sparrow.runs.loop.on_mesh import mesh_of
+from sparrow.runs.loop.on_mesh import kept_everywhere, mesh_of
 from sparrow.runs.loop.preparer import Prepared, Preparer, RowsOf
 from sparrow.runs.loop.refusals import refuse_calls
 from sparrow.runs.loop.room import refuse_large_layers, refuse_large_tables
@@ -206,7 +206,7 @@ class Program:
 
     def loss(self, params: Any, acts: Any, rest: Any, feed: Feed) -> tuple[jax.Array, tuple[Any, ...]]:
         """Return the total loss of a batch, its terms by task, the model's outputs, and its new rest."""
-        acts = feed.examples(acts)
+        acts = self._of_examples(acts, feed)
         before = rest  # the same keys of dropout for the gradients of the tasks
         outputs, rest = self.apply.train(params, rest, *self.padded(acts, feed))
         total, terms = total_loss(self.config.tasks, outputs, feed.columns)
@@ -233,7 +233,12 @@ class Program:
     def outputs(self, state: OptimizerState, rest: Any, feed: Feed) -> Mapping[str, jax.Array]:
         """Return the model's outputs for a batch, without dropout, in the precision that it is trained in."""
         acts = self.embedder.lookup(state.embedding, feed.packed)
-        return self.forward(state.params, rest, *self.padded(feed.examples(acts), feed))
+        return self.forward(state.params, rest, *self.padded(self._of_examples(acts, feed), feed))
+
+    def _of_examples(self, acts: dict[str, jax.Array], feed: Feed) -> dict[str, jax.Array]:
+        """Return the activations of a batch's examples; on every device where the devices cannot share them evenly."""
+        acts, shards = feed.examples(acts), self.embedder.shards
+        return acts if shards is None or feed.size % shards.count == 0 else kept_everywhere(self.embedder, acts)
 
     def padded(self, acts: Mapping[str, jax.Array], feed: Feed) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the activations and numbers as the model takes them: ordered ones are `sparrow.Sequence`."""

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from sparrow.runs.loop.compiled import Compiled
 from sparrow.runs.loop.feed import Feed, alike
-from sparrow.runs.loop.on_mesh import kept_everywhere
+from sparrow.runs.loop.on_mesh import kept_everywhere, summed_in_order
 from sparrow.runs.loop.program import Program, TrainState
 from sparrow.trees import named_leaves
 
@@ -132,7 +132,8 @@ def one_step(program: Program) -> Callable[[TrainState, tuple[Feed, ...], jax.Ar
             )
             grads.append(of_feed)
             terms.append({task: share * term for task, term in of_tasks.items()})
-            metrics = program.train_scores.update(metrics, outputs, feed.columns)
+            update = summed_in_order(program.embedder, program.train_scores.update, feed.size)
+            metrics = update(metrics, outputs, feed.columns)
         gradients = functools.reduce(operator.add, grads)
         if stops:
             # A loss scale makes gradients overflow now and then, by design; the loss itself never does.

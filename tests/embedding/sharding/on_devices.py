@@ -17,7 +17,7 @@ import optax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import sparrow as sp
-from sparrow.embedding import initializers, of_one_size
+from sparrow.embedding import in_device_order, initializers, of_one_size
 from sparrow.embedding.sharding import blocks
 from tests.rule_cases import CASES
 
@@ -281,6 +281,42 @@ def step_program(exchange, backend):
     }
 
 
+def mixed_loss(params, x, labels):
+    """Layers, a norm over the batch, a loss between all examples, and one of picked classes."""
+    hidden = jax.nn.relu(x @ params["w"] + params["b"])
+    hidden = (hidden - hidden.mean(0)) / jnp.sqrt(hidden.var(0) + 1e-3)
+    towers = hidden.reshape(len(x), 2, -1)  # (batch, 2, units)
+    in_batch = jax.nn.log_softmax(towers[:, 0] @ towers[:, 1].T)
+    classes = jax.nn.log_softmax(hidden @ params["v"])
+    picked = jnp.take_along_axis(classes, labels[:, None], 1)[:, 0]
+    weights = 1.0 + labels.astype(jnp.float32)
+    return -jnp.trace(in_batch) / len(x) - (weights * picked).sum() / weights.sum()
+
+
+def device_order():
+    """Sums over examples in the order of devices: no all-reduce of floats is left, and the numbers are XLA's."""
+    shards = sp.Embedder(features(BY_NAME["sgd"]), mesh=mesh()).shards
+    rng, batch = np.random.default_rng(0), 8 * shards.count
+    params = {"w": rng.normal(size=(24, 1024)), "b": rng.normal(size=1024), "v": rng.normal(size=(1024, 5)) / 32}
+    params = jax.tree.map(lambda leaf: leaf.astype(np.float32), params)
+    x, labels = rng.normal(size=(batch, 24)).astype(np.float32), rng.integers(0, 5, batch)
+    given = (shards.put_everywhere(params), *shards.put_parts((x, labels)))
+    gradient = jax.value_and_grad(mixed_loss, argnums=(0, 1))
+    ordered = in_device_order(shards, gradient, split=(False, True, True), examples={batch})
+    programs = {name: jax.jit(f).lower(*given).compile() for name, f in (("xla", gradient), ("ordered", ordered))}
+    made = {name: jax.tree.leaves(jax.device_get(program(*given))) for name, program in programs.items()}
+    reduced = {
+        name: len(re.findall(r"= [^=]*f32[^=]* (?:all-reduce|reduce-scatter)(?:-start)?\(", program.as_text()))
+        for name, program in programs.items()
+    }
+    exchanged = len(re.findall(r"= [^=]* all-to-all(?:-start)?\(", programs["ordered"].as_text()))
+    return {
+        "gap": max(gap(a, b) for a, b in zip(made["xla"], made["ordered"], strict=True)),
+        "reduced": reduced,
+        "exchanged": exchanged,
+    }
+
+
 def ragged_sizes():
     """Programs over 1,000 ragged batches: each combination of sizes is one."""
     found = {}
@@ -486,6 +522,7 @@ CHECKS = [
     optimizer,
     split_params,
     step_program,
+    device_order,
     ragged_sizes,
     automatic,
     counted_traffic,
