@@ -85,12 +85,6 @@ class Embedder:
             raise ValueError(f"unknown exchange '{exchange}': {nearest(str(exchange), EXCHANGES)}")
         shards = None if mesh is None else Shards.of(mesh, axis)
         if shards is not None and shards.mesh.size > 1:
-            for feature in self.features:
-                if feature.is_ordered:
-                    raise ValueError(
-                        f"feature '{feature.name}' is ordered (combiner=None), which works on one device so far; leave "
-                        "mesh out, or give it a combiner"
-                    )
             for name in self.host_names:
                 raise ValueError(f"table '{name}' is in host memory, which works on one device so far; leave mesh out")
         self._work: OneDevice | OnMesh = (

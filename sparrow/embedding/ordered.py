@@ -22,11 +22,13 @@ class Ordered:
       ids: (N,) int32; -1 for an id to ignore, whose row is zeros.
       offsets: (batch + 1,) int32, where each sequence begins and ends.
       size: rows of the activations, where that is fixed; None: it follows the batch.
+      even: whether all sequences have one length, which fixes the size.
     """
 
     ids: npt.NDArray[np.int32]
     offsets: npt.NDArray[np.int32]
     size: int | None
+    even: bool = False
 
     def padded(self, size: int) -> npt.NDArray[np.int32]:
         """(size,) the ids, then -1."""
@@ -49,8 +51,9 @@ def read_ordered(feature: FeatureSpec, given: Any, capacity: int | None) -> Orde
     lengths = np.ones(len(ids), np.int32) if bags.lengths is None else bags.lengths
     offsets = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
-    size = len(ids) if bags.steady else None
-    return Ordered(ids, offsets, size if capacity is None else within(feature.name, len(ids), capacity))
+    if capacity is not None:
+        return Ordered(ids, offsets, within(feature.name, len(ids), capacity))
+    return Ordered(ids, offsets, len(ids) if bags.steady else None, bags.steady)
 
 
 def room_name(feature: str) -> str:

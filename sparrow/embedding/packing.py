@@ -16,6 +16,7 @@ from sparrow.embedding.dynamic.new_rows import NewRows
 from sparrow.embedding.inputs import Bags, to_bags
 from sparrow.embedding.ordered import Ordered, as_single, loose, padded, read_ordered
 from sparrow.embedding.sequences import Jagged
+from sparrow.embedding.sharding.shards import Shards
 from sparrow.embedding.sizes import Sizes, check_capacity, size_class, within
 from sparrow.embedding.specs import FeatureSpec
 from sparrow.embedding.stacking import Stack
@@ -42,6 +43,7 @@ class PackedBatch:
       groups: by stack.
       new: rows of dynamic tables that start fresh, by table; `Embedder.admit` takes them.
       offsets: by ordered feature, (batch + 1,) int32: where each sequence begins and ends among the rows.
+      shards: the devices that the sequences of ordered features are split over; None: one device.
       planned: whether its entries are rows of the device's arrays; False: entries of tables in host memory are logical
         rows, which `Session` brings to the device.
     """
@@ -51,10 +53,11 @@ class PackedBatch:
     new: dict[str, NewRows] = dataclasses.field(default_factory=dict)
     offsets: dict[str, Any] = dataclasses.field(default_factory=dict)
     planned: bool = dataclasses.field(metadata={"static": True}, default=True)
+    shards: Shards | None = dataclasses.field(metadata={"static": True}, default=None)
 
     def jagged(self, acts: Mapping[str, jax.Array]) -> dict[str, Jagged]:
         """Return the activations of the ordered features as sequences; `Jagged.pad` pads them."""
-        return {name: Jagged(acts[name], offsets) for name, offsets in self.offsets.items()}
+        return {name: Jagged(acts[name], offsets, self.shards) for name, offsets in self.offsets.items()}
 
 
 class Entries(NamedTuple):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+
+from sparrow.embedding.sharding.shards import Shards
 
 
 class Sequence(NamedTuple):
@@ -67,18 +70,28 @@ class Jagged:
     >>> padded.mask.tolist()
     [[True, True], [False, False], [True, False]]
 
+    On a mesh, every device has such values and offsets for its own examples: all devices' are concatenated.
+
     Attributes:
       values: (size, dim); rows from ``offsets[-1]`` on are padding.
       offsets: (batch + 1,) int32, from 0, never decreasing.
+      shards: the devices that both are split over; None: one device.
     """
 
     values: jax.Array
     offsets: jax.Array
+    shards: Shards | None = dataclasses.field(metadata={"static": True}, default=None)
 
     @property
     def lengths(self) -> jax.Array:
         """(batch,) int32, the elements of each sequence."""
-        return self.offsets[1:] - self.offsets[:-1]
+        return self._each(lambda _, offsets: offsets[1:] - offsets[:-1])
+
+    def _each(self, f: Callable[[jax.Array, jax.Array], Any]) -> Any:
+        """Return ``f(values, offsets)``; on a mesh, of each device."""
+        if self.shards is None:
+            return f(self.values, self.offsets)
+        return self.shards.each(f, self.shards.split, self.shards.split)(self.values, self.offsets)
 
     @property
     def segments(self) -> jax.Array:
@@ -87,18 +100,32 @@ class Jagged:
         >>> Jagged(jnp.zeros((4, 1)), jnp.array([0, 2, 2, 3])).segments.tolist()
         [0, 0, 2, 3]
         """
-        rows = jnp.arange(self.values.shape[0], dtype=jnp.int32)
-        return (jnp.searchsorted(self.offsets, rows, side="right") - 1).astype(jnp.int32)
+
+        def own(values: jax.Array, offsets: jax.Array) -> jax.Array:
+            rows = jnp.arange(values.shape[0], dtype=jnp.int32)
+            found = (jnp.searchsorted(offsets, rows, side="right") - 1).astype(jnp.int32)
+            if self.shards is None:
+                return found
+            each = offsets.shape[0] - 1
+            return jnp.where(found < each, found + self.shards.index * each, each * self.shards.count)
+
+        segments: jax.Array = self._each(own)
+        return segments
 
     def pad(self, length: int) -> Sequence:
         """Sequences of ``length``: shorter ones end in zeros, of longer ones the last elements are kept.
 
         Reading and its gradient are both gathers: no sum, and the same bits every time.
         """
-        shape = (self.offsets.shape[0] - 1, length, self.values.shape[1])
-        if 0 in (*shape, self.values.shape[0]):  # nothing to gather from, or for
-            return Sequence(jnp.zeros(shape, self.values.dtype), jnp.minimum(self.lengths, length))
-        return Sequence(_pad(length, self.values, self.offsets), jnp.minimum(self.lengths, length))
+        padded: jax.Array = self._each(functools.partial(_padded, length))
+        return Sequence(padded, jnp.minimum(self.lengths, length))
+
+
+def _padded(length: int, values: jax.Array, offsets: jax.Array) -> jax.Array:
+    shape = (offsets.shape[0] - 1, length, values.shape[1])
+    if 0 in (*shape, values.shape[0]):  # nothing to gather from, or for
+        return jnp.zeros(shape, values.dtype)
+    return _pad(length, values, offsets)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))

@@ -140,7 +140,14 @@ class _Walk:
         with equation.ctx.manager:
             bound = equation.primitive.bind(*arrays, **equation.primitive.get_bind_params(equation.params))
         results = list(bound) if equation.primitive.multiple_results else [bound]
+        if equation.primitive.name == "shard_map":
+            places = equation.params["out_specs"]
+            return [Value(*pair) for pair in zip(results, map(self.split_dim, places), strict=True)]
         return [Value(result, _dim(equation, given, result, self.count)) for result in results]
+
+    def split_dim(self, place: Any) -> int | None:
+        """Return the dimension of a result of `shard_map` that is split over the devices."""
+        return next((dim for dim, axes in enumerate(place) if axes in (self.shards.axes, self.shards.axes[0])), None)
 
     def force(self, value: Value) -> None:
         """Add the parts of a value."""

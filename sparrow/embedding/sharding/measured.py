@@ -9,11 +9,14 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from sparrow.embedding.ordered import room_name
 from sparrow.embedding.packing import Group, PackedBatch
 from sparrow.embedding.sharding import pooled, rows
+from sparrow.embedding.sharding.elements import Elements
 from sparrow.embedding.sharding.layout import Layout
 from sparrow.embedding.sharding.parts import Part
 from sparrow.embedding.sharding.routing import PooledRoute, RowsRoute, route_pooled, route_rows
+from sparrow.embedding.sharding.shards import Shards
 from sparrow.embedding.sizes import KINDS
 
 POOLED: Final = "pooled"
@@ -79,6 +82,10 @@ class RoutedBatch:
       settle: needs, agreed by all processes, by name.
       put: copies the arrays of this process's shards to the mesh.
       capacity: by stack, the most ids that one shard can have.
+      ordered: the elements of the ordered features.
+      sizes: the elements of each ordered feature in every part, for which the batch was routed.
+      again: routes the batch with other ``sizes``.
+      shards: the devices.
     """
 
     layouts: Mapping[str, Layout]
@@ -87,14 +94,21 @@ class RoutedBatch:
     settle: Callable[[npt.NDArray[np.int32]], dict[str, int]]
     put: Callable[[Any], Any]
     capacity: Mapping[str, int]
+    ordered: Mapping[str, Elements]
+    sizes: Mapping[str, int]
+    again: Callable[[Mapping[str, int]], RoutedBatch]
+    shards: Shards
 
     @property
     def needs(self) -> npt.NDArray[np.int32]:
         """Room that this process's part of the batch needs: int32, for each stack in the order of `KINDS`.
 
-        Processes agree on the largest of each number.
+        Then the elements of each ordered feature; 0 where their number is fixed. Processes agree on the largest of each
+        number.
         """
-        return np.array([self.routed[name].needs for name, _ in self.groups], np.int32).reshape(-1)
+        of_stacks = [need for name, _ in self.groups for need in self.routed[name].needs]
+        elements = [held.most if held.size is None else 0 for held in self.ordered.values()]
+        return np.array([*of_stacks, *elements], np.int32)
 
     @property
     def loose(self) -> dict[str, int]:
@@ -106,6 +120,9 @@ class RoutedBatch:
 
         ``empty``, as for batches of one device, is not used: the arrays do not stay on the host.
         """
+        elements = {name: room.get(room_name(name), size) for name, size in self.sizes.items()}
+        if elements != self.sizes:
+            return self.again(elements).pack(room)
         made: dict[Any, Any] = {}  # stacks that are read with the same ids in the same way share their arrays
         key = {}
         for name, routed in self.routed.items():
@@ -122,5 +139,7 @@ class RoutedBatch:
                 else:
                     raise ValueError(f"no room was given for the ids of stack '{name}'; it needs {routed.needs}")
         # All arrays in one call: a call for each would take longer than the copies.
-        on_mesh = dict(zip(made, self.put(list(made.values())), strict=True))
-        return PackedBatch({name: on_mesh[key[name]] for name in self.routed}, self.groups)
+        arrays, offsets = self.put((list(made.values()), {name: held.offsets for name, held in self.ordered.items()}))
+        on_mesh = dict(zip(made, arrays, strict=True))
+        lookups = {name: on_mesh[key[name]] for name in self.routed}
+        return PackedBatch(lookups, self.groups, offsets=offsets, shards=self.shards if offsets else None)

@@ -15,9 +15,11 @@ import numpy.typing as npt
 from sparrow.embedding.bags import activations, bag_grads
 from sparrow.embedding.guards import undifferentiable
 from sparrow.embedding.one_device import OneDevice, Stacked, seed_of
-from sparrow.embedding.packing import Group, PackedBatch, measure
+from sparrow.embedding.ordered import room_name
+from sparrow.embedding.packing import Group, Measured, PackedBatch, measure
 from sparrow.embedding.row_grads import RowGrads
 from sparrow.embedding.sharding import blocks
+from sparrow.embedding.sharding.elements import Elements, elements_of, with_elements
 from sparrow.embedding.sharding.first_values import first_values
 from sparrow.embedding.sharding.layout import Layout
 from sparrow.embedding.sharding.measured import DISTINCT, POOLED, ROWS, SUMS, Routed, RoutedBatch, chosen, route
@@ -61,6 +63,8 @@ class OnMesh:
                     "fixed vocabulary with FeatureSpec.invalid_ids='hash'"
                 )
         self.features, self.stacks, self.backends, self.shards = features, stacks, backends, shards
+        self.ordered = [feature.name for feature in features if feature.is_ordered]
+        self._guess: dict[str, int] = {}  # elements of each ordered feature on a device, in the batch before
         self.limits = {feature.name: feature.table_spec.optimizer.max_gradient for feature in features}
         self.layouts = {stack.name: Layout(stack.num_rows, shards.count, stack.first_rows) for stack in stacks}
         self.exchanges: dict[str, str | None] = {
@@ -140,7 +144,8 @@ class OnMesh:
             needs = agree(needs)
         loose = self.settle(needs)
         if capacity is not None:  # room for all ids of a device at one owner: the same shapes for every batch
-            room = {name: max(need, measured.capacity[name.rpartition("/")[0]]) for name, need in loose.items()}
+            most = {name: measured.capacity.get(name.rpartition("/")[0]) for name in loose}
+            room = {name: max(need, most[name] or size_class(need)) for name, need in loose.items()}
         elif sizes is not None:
             room = sizes.fit(loose)
         else:
@@ -150,10 +155,19 @@ class OnMesh:
     def measure(self, inputs: Mapping[str, Any], capacity: int | Mapping[str, int] | None = None) -> RoutedBatch:
         """Check and route this process's examples: the first half of `pack`. Waits for no other process."""
         counted = measure(self.features, self.stacks, inputs, capacity)
-        packed = counted.pack(counted.loose)  # without padding
         parts = len(self.shards.local)
         if not parts:
             raise ValueError("this process holds no device of the mesh, so that it has no part of a batch to pack")
+        elements = elements_of(counted, parts)
+        # The sizes of the batch before are a good guess; another size takes the time of routing again.
+        sizes = {name: held.size or max(held.most, self._guess.get(name, 0)) for name, held in elements.items()}
+        return self._routed(counted, elements, sizes)
+
+    def _routed(self, counted: Measured, elements: Mapping[str, Elements], sizes: Mapping[str, int]) -> RoutedBatch:
+        """Route a batch with as many elements of each ordered feature on every device."""
+        self._guess.update(sizes)
+        parts = len(self.shards.local)
+        packed = with_elements(counted, elements, sizes).pack(counted.loose)  # without padding
         groups = tuple((name, split_groups(of_stack, parts)) for name, of_stack in packed.groups)
         made: dict[Any, Routed] = {}  # stacks that are read with the same ids share their routes
         routed = {}
@@ -164,7 +178,11 @@ class OnMesh:
                 made[alike] = route(self.layouts[name], split(lookups, of_stack, parts), choice)
             routed[name] = made[alike]
         room = {name: len(lookups.ids) for name, lookups in packed.lookups.items()}
-        return RoutedBatch(self.layouts, routed, groups, self.settle, self.shards.put_parts, room)
+        again = functools.partial(self._routed, counted, elements)
+        put = self.shards.put_parts
+        return RoutedBatch(
+            self.layouts, routed, groups, self.settle, put, room, elements, sizes, again, self.shards
+        )
 
     def traffic(self, batch: RoutedBatch, room: Mapping[str, int]) -> dict[str, Traffic]:
         """Return what a measured batch sends, by stack, once it is packed with ``room``."""
@@ -173,13 +191,19 @@ class OnMesh:
     def settle(self, needs: npt.NDArray[np.int32]) -> dict[str, int]:
         """Agreed needs by name, after choosing the exchange of each stack that has none yet."""
         by_name: dict[str, int] = {}
-        for stack, numbers in zip(self.stacks, np.asarray(needs).reshape(-1, len(KINDS)), strict=True):
+        of_stacks, elements = np.split(np.asarray(needs), [len(KINDS) * len(self.stacks)])
+        for stack, numbers in zip(self.stacks, of_stacks.reshape(-1, len(KINDS)), strict=True):
             of_stack = dict(zip(KINDS, map(int, numbers), strict=True))
             if self.exchanges[stack.name] is None:
                 self.exchanges[stack.name] = chosen(of_stack)
             unused = KINDS[2:4] if self.exchanges[stack.name] == POOLED else KINDS[:2]
             by_name |= {f"{stack.name}/{kind}": n for kind, n in of_stack.items() if n and kind not in unused}
-        return by_name
+        return by_name | {room_name(name): int(n) for name, n in zip(self.ordered, elements, strict=True) if n}
+
+    @property
+    def num_needs(self) -> int:
+        """The length of the vector that `settle` takes."""
+        return len(KINDS) * len(self.stacks) + len(self.ordered)
 
     def adopt(self, held: Mapping[str, int]) -> None:
         """Take the exchanges of an earlier run from the sizes that it has learned."""

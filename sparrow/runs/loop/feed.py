@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -75,11 +76,20 @@ class Feed:
         """Labels, sample weights and sessions, (size,), by column."""
         return self.parts.columns
 
-    def examples(self, acts: dict[str, jax.Array]) -> dict[str, jax.Array]:
-        """Return the activations of the batch's examples, without the empty ones that fill a mesh."""
+    def examples(self, acts: dict[str, Any]) -> dict[str, Any]:
+        """Return activations, or sequences, of the batch's examples, without the empty ones that fill a mesh.
+
+        Rows of ordered features, which are no examples, stay.
+        """
         if isinstance(self.layout, Layout) or not self.layout.rows:
             return acts
-        return acts | {name: acts[name][:rows] for name, rows in self.layout.rows}
+        rows = {name: rows for name, rows in self.layout.rows if name in acts}
+        cut = {name: count for name, count in rows.items() if not self.has_rows(acts, name)}
+        return acts | {name: jax.tree.map(operator.itemgetter(slice(count)), acts[name]) for name, count in cut.items()}
+
+    def has_rows(self, acts: dict[str, Any], name: str) -> bool:
+        """Return whether the activations of a feature are rows of its elements."""
+        return name in self.packed.offsets and isinstance(acts[name], jax.Array)
 
     @property
     def shapes(self) -> Parts:

@@ -82,10 +82,6 @@ class Program:
             raise ConfigError([Problem(("data", "features"), "none of them has a table; add an id feature")])
         section = need(config.model, "model")
         mesh = mesh_of(config)
-        if mesh is not None and assembly.lengths:
-            text = f"feature '{next(iter(assembly.lengths))}' is a sequence in order, which works on one device so far"
-            raise ConfigError([Problem(("train", "mesh"), f"{text}; leave train.mesh out")])
-
         complete = Complete(section.architecture, section.encoders, section.variational_dropout)
 
         def model_of(inputs: Inputs, rngs: nnx.Rngs) -> nnx.Module:
@@ -235,15 +231,21 @@ class Program:
         acts = self.embedder.lookup(state.embedding, feed.packed)
         return self.forward(state.params, rest, *self.padded(self._of_examples(acts, feed), feed))
 
-    def _of_examples(self, acts: dict[str, jax.Array], feed: Feed) -> dict[str, jax.Array]:
-        """Return the activations of a batch's examples; on every device where the devices cannot share them evenly."""
+    def _of_examples(self, acts: dict[str, Any], feed: Feed) -> dict[str, Any]:
+        """Return what `Feed.examples` does; on every device where the devices cannot share the examples evenly."""
         acts, shards = feed.examples(acts), self.embedder.shards
-        return acts if shards is None or feed.size % shards.count == 0 else kept_everywhere(self.embedder, acts)
+        if shards is None or feed.size % shards.count == 0:
+            return acts
+        return {
+            name: act if feed.has_rows(acts, name) else kept_everywhere(self.embedder, act)
+            for name, act in acts.items()
+        }
 
     def padded(self, acts: Mapping[str, jax.Array], feed: Feed) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the activations and numbers as the model takes them: ordered ones are `sparrow.Sequence`."""
         lengths = self.assembly.lengths
-        sequences = {name: held.pad(lengths[name]) for name, held in feed.packed.jagged(acts).items()}
+        sequences: dict[str, Any] = {name: held.pad(lengths[name]) for name, held in feed.packed.jagged(acts).items()}
+        sequences = self._of_examples(sequences, feed)
         numbers = {name: held.pad(lengths[name]) for name, held in feed.sequences.items()}
         return {**acts, **sequences}, {**feed.numbers, **numbers}
 

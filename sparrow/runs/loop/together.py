@@ -104,7 +104,6 @@ class Together:
         self.requests = Requests()
         self.interrupted: Callable[[], bool] = lambda: False
         self._pipeline, self._preparer, self._shards = pipeline, preparer, preparer.embedder.shards
-        self._needs = len(preparer.embedder.stacks)
         self._error: Exception | None = None
         self._at: _Slot | None = None
 
@@ -191,8 +190,7 @@ class Together:
             most=size,
             least=-size,
         )
-        length = len(_Status._fields) + 5 * self._needs
-        vector = np.zeros(length, np.int32)
+        vector = np.zeros(len(_Status._fields) + self._preparer.embedder.sharded.num_needs, np.int32)
         vector[: len(status)] = status
         vector[len(status) : len(status) + len(needs)] = needs
         started = largest(self._shards, vector)
