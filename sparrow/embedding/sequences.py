@@ -85,7 +85,8 @@ class Jagged:
     @property
     def lengths(self) -> jax.Array:
         """(batch,) int32, the elements of each sequence."""
-        return self._each(lambda _, offsets: offsets[1:] - offsets[:-1])
+        lengths: jax.Array = self._each(lambda _, offsets: offsets[1:] - offsets[:-1])
+        return lengths
 
     def _each(self, f: Callable[[jax.Array, jax.Array], Any]) -> Any:
         """Return ``f(values, offsets)``; on a mesh, of each device."""

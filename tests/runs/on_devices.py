@@ -15,6 +15,7 @@ from sparrow import exports, runs, serving
 from sparrow.config import ConfigError
 from sparrow.data import DataError
 from tests.runs.cases import IDS, NAMES, case
+from tests.runs.test_sequences import described, rows
 
 UNEVEN = ("data.evaluate.impressions=510",)  # no multiple of 4: the last batch is filled up
 SMALL = ("train.steps=4", "train.batch_size=64", "evaluate.batch_size=64", *UNEVEN)
@@ -110,6 +111,22 @@ def _sizes(folder):
     return {key: array for key, array in Saved(newest).arrays().items() if key.startswith("extras/sizes/")}
 
 
+def sequences(folder):
+    """A model of histories on a mesh beside one device; the last batches of training and evaluation are uneven."""
+    pq.write_table(rows(270), folder / "train.parquet")
+    pq.write_table(rows(70, seed=1), folder / "test.parquet")
+    made = []
+    for name, overrides in (("one", ()), ("many", ("train.mesh.data=4",))):
+        config = described(folder, "train.batch_size=64", "train.steps=5", "evaluate.batch_size=32", *overrides)
+        with contextlib.redirect_stdout(io.StringIO()):
+            made.append(runs.train(config, folder / name))
+        program, state = runs.load(folder / name)
+        runs.predict(program, state, str(folder / "test.parquet"), folder / f"{name}.out.parquet", batch_size=16)
+    scores = [pq.read_table(folder / f"{name}.out.parquet")["click"].to_numpy() for name in ("one", "many")]
+    losses = [trained.results["loss"] for trained in made]
+    return {"gap": gap(*made), "loss": losses, "predictions": float(np.abs(scores[1] - scores[0]).max())}
+
+
 def refusals(folder):
     """Mistakes, each with its message."""
     dynamic = {"kind": "id", "name": NAMES[0], "embedding_dim": 4, "dynamic": {"rows": 60}}
@@ -124,5 +141,5 @@ def refusals(folder):
 
 if __name__ == "__main__":
     *checks, folder = sys.argv[1:]
-    known = {"numbers": numbers, "moved": moved, "refusals": refusals}
+    known = {"numbers": numbers, "moved": moved, "refusals": refusals, "sequences": sequences}
     print(json.dumps({check: known[check](Path(folder)) for check in checks}))

@@ -45,6 +45,14 @@ def test_a_resumed_run_has_the_bits_of_one_that_never_stopped(found):
     assert numbers["sizes"]
 
 
+@pytest.mark.slow
+def test_sequences_on_a_mesh(tmp_path):
+    found = on_devices(4, "sequences", tmp_path)["sequences"]
+    assert found["gap"] < 1e-5
+    assert found["loss"][0] == pytest.approx(found["loss"][1], rel=1e-5)
+    assert found["predictions"] < 1e-5
+
+
 def test_refusals(found):
     refused = found["refusals"]
     assert refused["many"].startswith("train.mesh.data: 16 devices are asked for, and there are 4;")

@@ -180,9 +180,7 @@ class OnMesh:
         room = {name: len(lookups.ids) for name, lookups in packed.lookups.items()}
         again = functools.partial(self._routed, counted, elements)
         put = self.shards.put_parts
-        return RoutedBatch(
-            self.layouts, routed, groups, self.settle, put, room, elements, sizes, again, self.shards
-        )
+        return RoutedBatch(self.layouts, routed, groups, self.settle, put, room, elements, sizes, again, self.shards)
 
     def traffic(self, batch: RoutedBatch, room: Mapping[str, int]) -> dict[str, Traffic]:
         """Return what a measured batch sends, by stack, once it is packed with ``room``."""

@@ -281,6 +281,50 @@ def step_program(exchange, backend):
     }
 
 
+def ordered(exchange, backend):
+    """Histories, bags and single ids of one table, and a history with ids to ignore; lengths that grow."""
+    items = sp.TableSpec(name="items", vocabulary_size=301, embedding_dim=6, optimizer=BY_NAME["adam"], combiner="mean")
+    wide = sp.TableSpec(name="wide", vocabulary_size=301, embedding_dim=3, optimizer=BY_NAME["sgd"])
+    specs = [
+        sp.FeatureSpec(name="seen", table_spec=items, combiner=None),
+        sp.FeatureSpec(name="bag", table_spec=items),
+        sp.FeatureSpec(name="item", table_spec=items),
+        sp.FeatureSpec(name="old", table_spec=wide, combiner=None, invalid_ids="ignore"),
+    ]
+    batch = EACH * len(jax.devices())
+
+    def loss_fn(params, acts, packed, labels):
+        seen, old = (packed.jagged(acts)[name].pad(length) for name, length in (("seen", 4), ("old", 3)))
+        pooled = seen.clean.sum(1) + 2 * seen.values[:, 0]
+        x = jnp.concatenate([pooled, acts["bag"], acts["item"], old.clean.reshape(batch, -1)], 1)
+        x = x + 0.01 * seen.lengths[:, None]
+        return jnp.mean((jax.nn.relu(x @ params["w"]) @ params["v"] - labels) ** 2)
+
+    def given(rng, step):
+        def ragged(most, lowest=0):
+            offsets = np.concatenate([[0], np.cumsum(rng.integers(0, most, batch))])
+            return sp.Ragged(rng.integers(lowest, 301, offsets[-1]), offsets)
+
+        old = rng.integers(0, 301, (batch, 3)) if step == 3 else ragged(5, -20)
+        return {"seen": ragged(3 + 4 * step), "bag": ragged(4), "item": rng.integers(0, 301, batch), "old": old}
+
+    found = []
+    for emb in (sp.Embedder(specs, backend), sp.Embedder(specs, backend, mesh=mesh(), exchange=exchange)):
+        trainer, sizes = sp.Optimizer(emb, optax.adam(0.01), clip_global_norm=0.7), sp.Sizes()
+        state = trainer.init(emb.init(jax.random.key(0)), dense_params(27))
+        step = jax.jit(lambda s, b, y, t=trainer: t.step(s, loss_fn, b, b, y), donate_argnums=0)
+        losses = []
+        for i in range(4):
+            rng = np.random.default_rng(i)
+            packed, labels = emb.pack(given(rng, i), sizes=sizes), rng.standard_normal(batch).astype(np.float32)
+            state, info = step(state, packed, labels if emb.shards is None else split(emb, labels))
+            losses.append(float(info.loss))
+        tables = [np.asarray(emb.table(state.embedding, name)) for name in emb.tables]
+        segments = np.asarray(packed.jagged(emb.lookup(state.embedding, packed))["seen"].segments)
+        found.append([*jax.tree.leaves([losses, tables, jax.device_get(state.params)]), np.sort(segments)[:40]])
+    return {"gap": max(gap(a, b) for a, b in zip(*found, strict=True))}
+
+
 def mixed_loss(params, x, labels):
     """Layers, a norm over the batch, a loss between all examples, and one of picked classes."""
     hidden = jax.nn.relu(x @ params["w"] + params["b"])
@@ -522,6 +566,7 @@ CHECKS = [
     optimizer,
     split_params,
     step_program,
+    ordered,
     device_order,
     ragged_sizes,
     automatic,

@@ -84,6 +84,11 @@ def test_sums_are_in_the_order_of_devices():
     assert found["exchanged"] == 2  # of the towers' gradients, and of all parameters' together
 
 
+def test_ordered_features_on_a_mesh():
+    for check, found in on_devices(4, "ordered:pooled:native", "ordered:rows:native").items():
+        assert found["gap"] < 1e-6, check
+
+
 def test_optimizer_on_a_mesh():
     """Clipping, accumulation, EMA, loss scaling and a skipped step, on axes of both types."""
     found = on_devices(4, "optimizer:Auto:float32", "optimizer:Explicit:float32", "split_params")
