@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from sparrow.embedding.dynamic.new_rows import held_rows, put_back, started
+from sparrow.embedding.dynamic.new_rows import Spread, held_rows, put_back, started
 from sparrow.embedding.dynamic.vocabularies import Vocabularies
 from sparrow.embedding.host.plans import HostStack
 from sparrow.embedding.host.session import Session
@@ -207,19 +207,26 @@ class Embedder:
         if not batch.new:
             return state, batch
         return self._with_arrays(
-            state, batch, lambda stack, arrays: started(stack, arrays, state.seed, batch.new, when)
+            state,
+            batch,
+            lambda stack, arrays: started(stack, arrays, state.seed, batch.new, when, self._spread(stack)),
         )
 
     def overwritten(self, state: EmbeddingState, batch: PackedBatch) -> dict[str, Any]:
         """Return the values that `admit` overwrites; `give_back` brings them back."""
         held: dict[str, Any] = {}
         for stack in self.stacks:
-            held |= held_rows(stack, self._arrays(state, stack), batch.new)
+            held |= held_rows(stack, self._arrays(state, stack), batch.new, self._spread(stack))
         return held
 
     def give_back(self, state: EmbeddingState, batch: PackedBatch, held: Mapping[str, Any]) -> EmbeddingState:
         """Undo `admit` of ``batch``: ``held`` is the result of `overwritten`. The state is donated."""
-        return self._with_arrays(state, batch, lambda stack, arrays: put_back(stack, arrays, batch.new, held))[0]
+        return self._with_arrays(
+            state, batch, lambda stack, arrays: put_back(stack, arrays, batch.new, held, self._spread(stack))
+        )[0]
+
+    def _spread(self, stack: Stack) -> Spread | None:
+        return None if self.shards is None else Spread(self.shards, self.sharded.layouts[stack.name])
 
     def _arrays(self, state: EmbeddingState, stack: Stack) -> dict[str, jax.Array]:
         return {"": state.tables[stack.name], **state.slots[stack.name]}

@@ -15,6 +15,7 @@ from sparrow import exports, runs, serving
 from sparrow.config import ConfigError
 from sparrow.data import DataError
 from tests.runs.cases import IDS, NAMES, case
+from tests.runs.test_dynamic import growing
 from tests.runs.test_sequences import described, rows
 
 UNEVEN = ("data.evaluate.impressions=510",)  # no multiple of 4: the last batch is filled up
@@ -127,19 +128,36 @@ def sequences(folder):
     return {"gap": gap(*made), "loss": losses, "predictions": float(np.abs(scores[1] - scores[0]).max())}
 
 
+def dynamic(folder):
+    """Ids that come and go on a mesh, stopped and resumed, beside one device."""
+
+    def run(name, *overrides, resume=False):
+        with contextlib.redirect_stdout(io.StringIO()):
+            return runs.train(growing("train.steps=6", *overrides), folder / name, resume=resume)
+
+    one, many = run("one"), run("many", "train.mesh.data=4")
+    run("half", "train.mesh.data=4", "train.steps=3")
+    again = run("half", "train.mesh.data=4", resume=True)
+    held = [trained.program.vocabularies.state() for trained in (one, many, again)]
+    return {
+        "gap": gap(one, many),
+        "resumed": same(many, again),
+        "ids": all((held[0][name] == other[name]).all() for other in held[1:] for name in held[0]),
+        "evicted": one.program.vocabularies.held("id_1").evicted,
+    }
+
+
 def refusals(folder):
     """Mistakes, each with its message."""
-    dynamic = {"kind": "id", "name": NAMES[0], "embedding_dim": 4, "dynamic": {"rows": 60}}
     return {
         "many": message(lambda: train(None, mesh=16)),
         "batch": message(lambda: train(None, "train.batch_size=63", "evaluate.batch_size=65", mesh=2)),
         "axis": message(lambda: case("train.mesh.rows=2")),
         "none": message(lambda: case("train.mesh.data=0")),
-        "dynamic": message(lambda: train(None, f"data.features[0]={json.dumps(dynamic)}", mesh=2)),
     }
 
 
 if __name__ == "__main__":
     *checks, folder = sys.argv[1:]
-    known = {"numbers": numbers, "moved": moved, "refusals": refusals, "sequences": sequences}
+    known = {"numbers": numbers, "moved": moved, "refusals": refusals, "sequences": sequences, "dynamic": dynamic}
     print(json.dumps({check: known[check](Path(folder)) for check in checks}))

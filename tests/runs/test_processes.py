@@ -94,6 +94,12 @@ def test_the_bits_do_not_depend_on_how_devices_belong_to_processes(folder):
     assert len(logged(folder / "1x4")) > 12
 
 
+def test_dynamic_tables_are_refused(tmp_path):
+    field = "{kind: id, name: id_0, embedding_dim: 4, dynamic: {rows: 60}}"
+    output = train(tmp_path / "run", f"data.features[0]={field}", processes=2, devices=2, code=2)
+    assert "table 'id_0' is dynamic, and new ids get their rows on one host: use the devices of one process" in output
+
+
 def test_another_number_of_devices_agrees_to_rounding(folder):
     train(folder / "four", processes=1, devices=4)
     assert gap(content(folder / "four"), content(folder / "one")) < 1e-5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,8 @@ import numpy as np
 
 from sparrow.embedding.dynamic.id_map import Ids, Rows
 from sparrow.embedding.initializers import Uniform
+from sparrow.embedding.sharding.layout import Layout
+from sparrow.embedding.sharding.shards import EVERYWHERE, Shards
 from sparrow.embedding.specs import TableSpec
 from sparrow.embedding.stacking import Stack, stable_hash
 from sparrow.rules import PER_ROW
@@ -47,10 +49,25 @@ Arrays = dict[str, jax.Array]
 """A stack's table under the name "", and its slots by name."""
 
 
+class Spread(NamedTuple):
+    """The places of a stack's rows on a mesh."""
+
+    shards: Shards
+    layout: Layout
+
+
 def started(
-    stack: Stack, arrays: Arrays, seed: jax.Array, new: Mapping[str, NewRows], when: jax.Array | None = None
+    stack: Stack,
+    arrays: Arrays,
+    seed: jax.Array,
+    new: Mapping[str, NewRows],
+    when: jax.Array | None = None,
+    spread: Spread | None = None,
 ) -> Arrays:
-    """Return the arrays of a stack, donated, with the rows of ``new``, by table, at their start, if ``when``."""
+    """Return the arrays of a stack, donated, with the rows of ``new``, by table, at their start, if ``when``.
+
+    ``spread``: the places of its rows; None: all are on one device, in order.
+    """
     for table in stack.tables:
         if table.name not in new:
             continue
@@ -61,7 +78,7 @@ def started(
             starts = ()
         at = _places(stack, table, new[table.name], when)
         key = jax.random.fold_in(jax.random.key(seed), stable_hash(table.name))
-        arrays = _start(_initializer(table), starts, arrays, at, new[table.name].ids, key)
+        arrays = _start(_initializer(table), starts, spread, arrays, at, new[table.name].ids, key)
     return arrays
 
 
@@ -71,21 +88,45 @@ def initial_rows(table: TableSpec, seed: jax.Array, ids: jax.Array) -> jax.Array
     return _drawn(_initializer(table), table.embedding_dim, table.dtype, ids, key)
 
 
-def held_rows(stack: Stack, arrays: Arrays, new: Mapping[str, NewRows]) -> dict[str, Arrays]:
-    """Return the values that `started` overwrites, by table."""
+def held_rows(
+    stack: Stack, arrays: Arrays, new: Mapping[str, NewRows], spread: Spread | None = None
+) -> dict[str, Arrays]:
+    """Return the values that `started` overwrites, by table; on a mesh, each device its own."""
     return {
-        table.name: _take(arrays, _places(stack, table, new[table.name], None))
+        table.name: _take(spread, arrays, _places(stack, table, new[table.name], None))
         for table in stack.tables
         if table.name in new
     }
 
 
-def put_back(stack: Stack, arrays: Arrays, new: Mapping[str, NewRows], held: Mapping[str, Arrays]) -> Arrays:
+def put_back(
+    stack: Stack,
+    arrays: Arrays,
+    new: Mapping[str, NewRows],
+    held: Mapping[str, Arrays],
+    spread: Spread | None = None,
+) -> Arrays:
     """Undo `started`; the arrays are donated."""
     for table in stack.tables:
         if table.name in new:
-            arrays = _put(arrays, held[table.name], _places(stack, table, new[table.name], None))
+            arrays = _put(spread, arrays, held[table.name], _places(stack, table, new[table.name], None))
     return arrays
+
+
+def _at_owners(spread: Spread | None, f: Callable[..., Arrays], arrays: Arrays, at: jax.Array, *split: Any) -> Arrays:
+    """Return ``f(arrays, at, *split)``; on a mesh, on each device with its own rows. Others are past its last one."""
+    if spread is None:
+        return f(arrays, at, *split)
+    shards, layout = spread
+
+    def local(arrays: Arrays, at: jax.Array, *split: Any) -> Arrays:
+        owner, row = layout.place(at, jnp)
+        own = (owner == shards.index) & (at < layout.num_rows)
+        return f(arrays, jnp.where(own, row, layout.local_rows), *split)
+
+    specs = (shards.split, EVERYWHERE, *[shards.split] * len(split))
+    made: Arrays = shards.each(local, specs, shards.split)(arrays, at, *split)
+    return made
 
 
 def _places(stack: Stack, table: TableSpec, new: NewRows, when: jax.Array | None) -> jax.Array:
@@ -110,10 +151,11 @@ def _drawn(initializer: Callable[..., jax.Array], dim: int, dtype: Any, ids: jax
     return jax.vmap(one)(jnp.asarray(ids))
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=2)
+@functools.partial(jax.jit, static_argnums=(0, 1, 2), donate_argnums=3)
 def _start(
     initializer: Callable[..., jax.Array],
     slots: tuple[tuple[str, float, bool], ...],
+    spread: Spread | None,
     arrays: Arrays,
     at: jax.Array,
     ids: jax.Array,
@@ -124,12 +166,15 @@ def _start(
     for name, start, per_row in slots:
         shape = (len(at),) if per_row else (len(at), table.shape[1])
         values[name] = jnp.full(shape, start, arrays[name].dtype)
-    return _put_all(arrays, values, at)
+    return _at_owners(spread, lambda arrays, at: _put_all(arrays, values, at), arrays, at)
 
 
-@jax.jit
-def _take(arrays: Arrays, at: jax.Array) -> Arrays:
-    return {name: array.at[at].get(mode="clip") for name, array in arrays.items()}
+@functools.partial(jax.jit, static_argnums=0)
+def _take(spread: Spread | None, arrays: Arrays, at: jax.Array) -> Arrays:
+    def take(arrays: Arrays, at: jax.Array) -> Arrays:
+        return {name: array.at[at].get(mode="clip") for name, array in arrays.items()}
+
+    return _at_owners(spread, take, arrays, at)
 
 
 def _put_all(arrays: Arrays, values: Arrays, at: jax.Array) -> Arrays:
@@ -138,4 +183,6 @@ def _put_all(arrays: Arrays, values: Arrays, at: jax.Array) -> Arrays:
     }
 
 
-_put = jax.jit(_put_all, donate_argnums=0)
+@functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
+def _put(spread: Spread | None, arrays: Arrays, values: Arrays, at: jax.Array) -> Arrays:
+    return _at_owners(spread, lambda arrays, at, values: _put_all(arrays, values, at), arrays, at, values)

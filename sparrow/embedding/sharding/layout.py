@@ -60,10 +60,10 @@ class Layout:
         """Rows of each shard, some unused at the end: a multiple of ``shards``, so that blocks can be exchanged."""
         return -(-self.num_rows // (self.shards * self.shards)) * self.shards
 
-    def place(self, rows: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    def place(self, rows: Any, xp: ModuleType = np) -> tuple[Any, Any]:
         """Return the shard and the local row of rows of the stack."""
         local = rows // self.shards
-        return (rows + turn(local, self.shards)) % self.shards, local
+        return (rows + turn(local, self.shards, xp)) % self.shards, local
 
     def logical(self, shard: Any, local: Any, xp: ModuleType = np) -> Any:
         """Return the row of a shard and a local row: inverts `place`; unused local rows give ``num_rows`` or more."""

@@ -57,10 +57,10 @@ class OnMesh:
         if exchange not in EXCHANGES:
             raise ValueError(f"unknown exchange '{exchange}': {nearest(str(exchange), EXCHANGES)}")
         for table in (feature.table_spec for feature in features):
-            if table.dynamic is not None:
+            if table.dynamic is not None and shards.processes > 1:
                 raise ValueError(
-                    f"table '{table.name}' is dynamic, which needs one device: leave mesh out, or give the table a "
-                    "fixed vocabulary with FeatureSpec.invalid_ids='hash'"
+                    f"table '{table.name}' is dynamic, and new ids get their rows on one host: use the devices of one "
+                    "process, or give the table a fixed vocabulary with FeatureSpec.invalid_ids='hash'"
                 )
         self.features, self.stacks, self.backends, self.shards = features, stacks, backends, shards
         self.ordered = [feature.name for feature in features if feature.is_ordered]

@@ -311,7 +311,9 @@ class Preparer(Prepare[Prepared]):
                 numbers, columns = placed(self.embedder, jax.tree.map(words, (numbers, columns)))
                 sequences = self.embedder.on_its_devices(sequences)
                 feed = Feed(Parts(packed, numbers, columns, sequences), measured.split, len(batch))
-            new: dict[str, NewRows] = measured.new if self._waits else jax.device_put(measured.new)
+            new: dict[str, NewRows] = measured.new
+            if not self._waits:
+                new = self.embedder.on_its_devices(new) if measured.split is not None else jax.device_put(new)
         restarted: Any = {table: of_table.rows for table, of_table in measured.new.items()}
         return Prepared(feed, batch.keys, measured.learned, counted, new, restarted, rows)
 

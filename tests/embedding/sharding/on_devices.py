@@ -325,6 +325,38 @@ def ordered(exchange, backend):
     return {"gap": max(gap(a, b) for a, b in zip(*found, strict=True))}
 
 
+def dynamic():
+    """Ids that come and go: their rows start, are updated, and are given back, as on one device."""
+    found, back, batch = [], [], EACH * len(jax.devices())
+    for where in (None, mesh()):
+        items = sp.TableSpec(
+            name="items",
+            vocabulary_size=41,
+            embedding_dim=4,
+            optimizer=BY_NAME["adam"],
+            dynamic=sp.Dynamic(evict="lru"),
+        )
+        users = sp.TableSpec(name="users", vocabulary_size=30, embedding_dim=4, optimizer=BY_NAME["adam"])
+        specs = [sp.FeatureSpec(name=name, table_spec=table) for name, table in (("item", items), ("user", users))]
+        emb = sp.Embedder(specs, "native", mesh=where, exchange="pooled")
+        state, words, sizes = emb.init(jax.random.key(0)), emb.vocabularies(), sp.Sizes()
+        for i in range(5):
+            rng = np.random.default_rng(i)
+            given = {"item": rng.integers(0, 10**12 if i % 2 else 60, batch), "user": rng.integers(0, 30, batch)}
+            packed = emb.pack(given, sizes=sizes, vocabularies=words)
+            before, held = np.array(emb.table(state, "items")), emb.overwritten(state, packed)
+            state, ready = emb.admit(state, packed)
+            if i == 3:
+                state = emb.give_back(state, packed, held)
+                back.append(same_bits(np.asarray(emb.table(state, "items")), before))
+                state, ready = emb.admit(state, packed)
+            grads = {name: rng.standard_normal((batch, 4)).astype(np.float32) for name in given}
+            state = emb.update(state, ready, grads if where is None else split(emb, grads))
+        found.append([*(emb.table(state, name) for name in emb.tables), *emb.slots(state, "items").values()])
+    same = all(same_bits(np.asarray(a), np.asarray(b)) for a, b in zip(*found, strict=True))
+    return {"same": same, "back": back}
+
+
 def mixed_loss(params, x, labels):
     """Layers, a norm over the batch, a loss between all examples, and one of picked classes."""
     hidden = jax.nn.relu(x @ params["w"] + params["b"])
@@ -536,9 +568,6 @@ def refusals():
     emb, one = sp.Embedder(specs, "native", mesh=mesh()), sp.Embedder(specs, "native")
     state, theirs = one.init(jax.random.key(0)), emb.init(jax.random.key(0))
     batch, packed = emb.pack(inputs(np.random.default_rng(0), 24)), one.pack(inputs(np.random.default_rng(0), 24))
-    dynamic = sp.TableSpec(
-        name="d", vocabulary_size=9, embedding_dim=2, optimizer=sp.rules.SGD(0.1), dynamic=sp.Dynamic()
-    )
     rows = sp.TableSpec(name="r", vocabulary_size=64, embedding_dim=4, optimizer=sp.rules.SGD(0.1))
     plain = sp.Embedder([sp.FeatureSpec(name="r", table_spec=rows)], "native")
     sharded = jax.tree.map(lambda x: split(emb, x) if x.ndim else x, plain.init(jax.random.key(0)))
@@ -549,7 +578,6 @@ def refusals():
         "axis": message(lambda: sp.Embedder(specs, mesh=mesh(), axis="dat")),
         "mesh": message(lambda: sp.Embedder(specs, mesh=8)),
         "exchange": message(lambda: sp.Embedder(specs, mesh=mesh(), exchange="pool")),
-        "dynamic": message(lambda: sp.Embedder([sp.FeatureSpec(name="d", table_spec=dynamic)], mesh=mesh())),
         "inside": message(lambda: jax.jit(lambda s: emb.table(s, "movies"))(theirs)),
         "shape": message(lambda: emb.with_table(theirs, "movies", np.zeros((3, 6)))),
         "other batch": message(lambda: emb.lookup(theirs, packed)),
@@ -567,6 +595,7 @@ CHECKS = [
     split_params,
     step_program,
     ordered,
+    dynamic,
     device_order,
     ragged_sizes,
     automatic,

@@ -89,6 +89,12 @@ def test_ordered_features_on_a_mesh():
         assert found["gap"] < 1e-6, check
 
 
+def test_dynamic_tables_on_a_mesh():
+    (found,) = on_devices(4, "dynamic").values()
+    assert found["same"]
+    assert found["back"] == [True, True]
+
+
 def test_optimizer_on_a_mesh():
     """Clipping, accumulation, EMA, loss scaling and a skipped step, on axes of both types."""
     found = on_devices(4, "optimizer:Auto:float32", "optimizer:Explicit:float32", "split_params")
@@ -131,7 +137,6 @@ def test_the_rest_of_the_embedder():
         "axis": "the mesh has no axis 'dat': did you mean 'data'?",
         "mesh": "mesh must be a jax.sharding.Mesh",
         "exchange": "unknown exchange 'pool': did you mean 'pooled'?",
-        "dynamic": "table 'd' is dynamic",
         "inside": "outside of jax.jit",
         "shape": "table 'movies' has the shape (211, 6), got (3, 6)",
         "other batch": "packed by an Embedder on other devices",
