@@ -28,6 +28,7 @@ from sparrow.plan.planning import Plan
 from sparrow.plan.sizes import TableSize
 from sparrow.runs import Program
 from sparrow.runs.loop.on_mesh import filled
+from sparrow.runs.loop.preparer import RowsOf
 
 COLLECTIVES: Final = 3
 """All-to-alls of a stack in a step."""
@@ -129,6 +130,9 @@ def spread(config: Config, plan: Plan, devices: int, processes: int = 1, links: 
     links = links or Links()
     _refuse(config, devices, processes)
     program = Program.of(_alone(config))
+    if processes > 1 and program.vocabularies is not None:
+        text = "tables that are dynamic work in one process: new ids get their rows on one host; leave --processes out"
+        raise ConfigError([Problem(("processes",), text)])
     stacks = _traffic(config, program, devices)
     each = devices // processes
     sent = sum(stack.sent for stack in stacks.values())
@@ -157,7 +161,7 @@ def spread(config: Config, plan: Plan, devices: int, processes: int = 1, links: 
         ordered_seconds=ordered / (links.memory or machine.copy_rate),
         exchange_seconds=exchanged,
         dense_seconds=dense / slowest,
-        latency_seconds=(COLLECTIVES * len(stacks) + 1) * links.latency if devices > 1 else 0.0,
+        latency_seconds=(COLLECTIVES * len(stacks) + min(devices - 1, 2)) * links.latency,
         links=links,
     )
 
@@ -186,7 +190,10 @@ def _traffic(config: Config, program: Program, devices: int) -> dict[str, StackT
     with contextlib.closing(iter(train_pipeline(config))) as batches:  # type: ignore[type-var]
         batch = next(batches)
     ids, _ = filled(batch.ids, devices)
-    measured = mesh.measure(program.assembly.lookups(ids))
+    lookups = program.assembly.lookups(ids)
+    if program.vocabularies is not None:
+        lookups, _ = RowsOf(program.vocabularies, train=True)(lookups)
+    measured = mesh.measure(lookups)
     room = Sizes().fit(mesh.settle(measured.needs))
     made = {}
     for name, traffic in mesh.traffic(measured, room).items():

@@ -44,7 +44,7 @@ def test_time_follows_the_given_rates(planned):
     )
     assert slow.exchange_seconds == pytest.approx(slow.between * 4 / 1e6)
     assert slow.seconds > fast.seconds
-    assert slow.latency_seconds == pytest.approx((3 * len(slow.stacks) + 1) * 1e-6)
+    assert slow.latency_seconds == pytest.approx((3 * len(slow.stacks) + 2) * 1e-6)
 
 
 def test_refusals(planned):
