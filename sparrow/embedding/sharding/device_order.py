@@ -11,7 +11,6 @@ the result is right in any case.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ import jax.numpy as jnp
 from jax.extend import core
 from jax.sharding import AxisType
 
+from sparrow.embedding.sharding.following import Value, dim_of
 from sparrow.embedding.sharding.linear import LINEAR
 from sparrow.embedding.sharding.shards import EVERYWHERE, Shards
 
@@ -78,21 +78,6 @@ def _is_auto(shards: Shards) -> bool:
     return all(kind == AxisType.Auto for kind in shards.mesh.axis_types)
 
 
-@dataclasses.dataclass
-class Value:
-    """A value of the walk.
-
-    Attributes:
-      array: the array; None: it is only known as parts.
-      dim: the dimension of the examples; None: it has none, or it is unknown.
-      parts: (devices, ...) one part on each device, whose sum is the array; None: it is no such sum.
-    """
-
-    array: Any
-    dim: int | None = None
-    parts: Any = None
-
-
 class _Walk:
     """A walk through the operations of a function, each of which is called again, or replaced."""
 
@@ -143,7 +128,7 @@ class _Walk:
         if equation.primitive.name == "shard_map":
             places = equation.params["out_specs"]
             return [Value(*pair) for pair in zip(results, map(self.split_dim, places), strict=True)]
-        return [Value(result, _dim(equation, given, result, self.count)) for result in results]
+        return [Value(result, dim_of(equation, given, result, self.count)) for result in results]
 
     def split_dim(self, place: Any) -> int | None:
         """Return the dimension of a result of `shard_map` that is split over the devices."""
@@ -210,7 +195,7 @@ class _Walk:
                 result = equation.primitive.bind(*arrays, **equation.params)
                 held = [Value(array, None) for array in arrays]
                 held[at].dim = own
-                return Value(result, _dim(equation, held, result, self.count))
+                return Value(result, dim_of(equation, held, result, self.count))
         numbers = []
         blocks = []
         for value, dim, own, batch in zip(given, (left, right), contracted, batched, strict=True):
@@ -250,59 +235,3 @@ def _is_float(array: Any) -> bool:
 
 def _at_least_32(array: jax.Array) -> Any:
     return jnp.promote_types(array.dtype, jnp.float32)
-
-
-def _dim(equation: Any, given: Sequence[Value], result: Any, count: int) -> int | None:
-    """Return the dimension of the examples in a result of an operation."""
-    tracked = next((value for value in given if value.dim is not None), None)
-    shape = getattr(result, "shape", ())
-    if tracked is None or not shape:
-        return None
-    found = _followed(equation, given, tracked, shape, count)
-    return found if found is not None and shape[found] > 0 and shape[found] % count == 0 else None
-
-
-def _followed(equation: Any, given: Sequence[Value], tracked: Value, shape: tuple[int, ...], count: int) -> int | None:
-    name, params, dim = equation.primitive.name, equation.params, tracked.dim
-    assert dim is not None
-    before = tracked.array.shape
-    if name == "broadcast_in_dim":
-        at = int(params["broadcast_dimensions"][dim])
-        return at if shape[at] == before[dim] else None
-    if name == "transpose":
-        return list(params["permutation"]).index(dim)
-    if name == "reshape":
-        rows, sizes = _product(before[:dim]), [_product(shape[:at]) for at in range(len(shape))]
-        return next((at for at, size in enumerate(sizes) if size == rows and shape[at] % count == 0), None)
-    if name.startswith(("reduce_", "arg")) and "axes" in params:
-        return None if dim in params["axes"] else dim - sum(axis < dim for axis in params["axes"])
-    if name == "dot_general":
-        return _of_product(params["dimension_numbers"], given)
-    if name == "gather" and given[1].dim is not None:
-        offsets = params["dimension_numbers"].offset_dims
-        batch = [at for at in range(len(shape)) if at not in offsets]
-        return batch[given[1].dim] if given[1].dim < len(batch) else None
-    if len(shape) > dim and shape[dim] == before[dim]:
-        return dim
-    return next((at for at, size in enumerate(shape) if size == before[dim]), None)
-
-
-def _of_product(numbers: Any, given: Sequence[Value]) -> int | None:
-    """Return the dimension of the examples in the result of a product: batch, then left, then right dimensions."""
-    contracted, batched = numbers
-    begin = len(batched[0])
-    for value, own, batch in zip(given, contracted, batched, strict=True):
-        free = [axis for axis in range(value.array.ndim) if axis not in own and axis not in batch]
-        if value.dim in batch:
-            return int(list(batch).index(value.dim))
-        if value.dim in free:
-            return begin + free.index(value.dim)
-        begin += len(free)
-    return None
-
-
-def _product(sizes: Sequence[int]) -> int:
-    made = 1
-    for size in sizes:
-        made *= size
-    return made

@@ -86,7 +86,7 @@ def test_sums_are_in_the_order_of_devices():
 
 def test_ordered_features_on_a_mesh():
     for check, found in on_devices(4, "ordered:pooled:native", "ordered:rows:native").items():
-        assert found["gap"] < 1e-6, check
+        assert found["gap"] < 1e-5, check
 
 
 def test_dynamic_tables_on_a_mesh():
