@@ -268,8 +268,9 @@ class Program:
             ]
 
         try:
-            *_, for_host = jax.eval_shape(everything, state, feed)
-            scores.rehearse(for_host)
+            _, found = jax.eval_shape(everything, state, feed)
+            for each, (_, for_host) in zip(scores, found, strict=True):
+                each.rehearse(for_host)
         except ConfigError:
             raise
         except (ValueError, TypeError) as error:
