@@ -48,7 +48,7 @@ def config(path, *overrides):
         model={
             "architecture": {
                 "name": "dlrm",
-                "dense_mlp": {"hidden_units": [8, 4], "use_bn": True},
+                "dense_mlp": {"hidden_units": [64, 4], "use_bn": True},
                 "final": {"hidden_units": [8]},
             },
             "groups": {"sparse": NAMES, "dense": ["price"]},
