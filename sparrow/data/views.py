@@ -30,13 +30,19 @@ def plain_kind(kind: Any) -> Any:
     return kind
 
 
-def without_views(table: Any) -> Any:
-    """Return an Arrow table with plain strings for views and bytes. Bytes that are not UTF-8 are an ``ArrowInvalid``.
+def without_views(table: Any, *, only_strings: bool = False) -> Any:
+    """Return an Arrow table with plain strings for views and bytes.
+
+    A column of bytes that are not UTF-8 is an ``ArrowInvalid``; with ``only_strings`` it stays as it is.
 
     >>> without_views(pa.table({"word": pa.array(["a"], pa.string_view())})).schema.types
     [DataType(large_string)]
     """
     for index, field in enumerate(table.schema):
         if (kind := plain_kind(field.type)) != field.type:
-            table = table.set_column(index, field.with_type(kind), table[index].cast(kind))
+            try:
+                table = table.set_column(index, field.with_type(kind), table[index].cast(kind))
+            except pa.ArrowInvalid:
+                if not only_strings:
+                    raise
     return table

@@ -247,14 +247,16 @@ def _is_numbering(values: Any) -> bool:
 def in_buckets(reading: Reading, values: Any, embedding_dim: int) -> Reading:
     """Return the reading of a number with a table: an id for each of its buckets. Others stay as they are."""
     feature = reading.feature
-    if not isinstance(feature, RawFeature) or feature.dim != 1:
+    if feature is None or feature.is_sparse or feature.sequence_length is not None or feature.width != 1:
         return reading
     values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     values = _parsed(values) if _is_text(values.type) else values
     array = np.asarray(values.cast(pa.float64()).drop_null(), np.float64)
     cuts = np.quantile(array[np.isfinite(array)], np.arange(1, BUCKETS) / BUCKETS)
     cut = tuple(sorted({_short(float(x)) for x in cuts}))
-    made = RawFeature(reading.column, boundaries=cut, embedding_dim=embedding_dim, missing=feature.missing)
+    made = RawFeature(
+        reading.column, boundaries=cut, embedding_dim=embedding_dim, missing=getattr(feature, "missing", 0.0)
+    )
     return reading._replace(feature=made, words=f"{reading.words.partition(',')[0]}, in {len(cut) + 1} buckets")
 
 

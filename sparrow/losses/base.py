@@ -27,11 +27,14 @@ class Loss(abc.ABC):
         "real" (any number), or "none" where it reads no label.
       num_classes: how many classes there are; None: as many as the model has logits.
       is_probability: whether `prediction` is the probability of a label above 0, for ROC and calibration curves.
+      negatives: the negatives of a softmax over items: "batch" (the items of the other examples), or "drawn" (by the
+        sampler); None for any other loss.
     """
 
     label_kind: ClassVar[LabelKind] = "real"
     num_classes: ClassVar[int | None] = None
     is_probability: ClassVar[bool] = False
+    negatives: ClassVar[Literal["batch", "drawn"] | None] = None
 
     @abc.abstractmethod
     def __call__(self, *arrays: Any, **named_arrays: Any) -> jax.Array:
@@ -53,6 +56,11 @@ class Loss(abc.ABC):
     def is_from_0_to_1(self) -> bool:
         """Whether predictions are in [0, 1], as `auc`, `log_loss` and others need them; a class attribute will do."""
         return self.is_probability or "probability" in self.meaning
+
+    @property
+    def corrects_frequency(self) -> bool:
+        """Whether it corrects for how often an item is a negative (log Q)."""
+        return False
 
     @property
     def outputs(self) -> tuple[str, ...]:

@@ -53,6 +53,11 @@ class CandidateSoftmax(Loss):
         return registry.name_of(self)
 
     @property
+    def corrects_frequency(self) -> bool:
+        """Whether log Q is subtracted."""
+        return self.log_q
+
+    @property
     def outputs(self) -> tuple[str, ...]:
         """The two towers."""
         return ("query", "item")
@@ -96,6 +101,8 @@ class InBatchSoftmax(CandidateSoftmax):
     >>> print(np.asarray(values).round(4))
     [0.3133 0.3133 0.5514]
     """
+
+    negatives = "batch"
 
     def __call__(
         self,
@@ -192,6 +199,8 @@ class SampledSoftmax(CandidateSoftmax):
 
     Reference: Jean et al., `On Using Very Large Target Vocabulary <https://arxiv.org/abs/1412.2007>`_.
     """
+
+    negatives = "drawn"
 
     def __call__(
         self,

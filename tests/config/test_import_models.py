@@ -125,7 +125,7 @@ def test_dssm_and_multi_tower():
             metrics {{ recall_at_k {{ top_k: 1 }} }}"""
         )
     )
-    assert loaded.tasks["clk"].losses == (losses.InBatchSoftmax(temperature=0.1),)
+    assert loaded.tasks["clk"].losses == (losses.InBatchSoftmax(temperature=0.1, log_q=False),)
     assert (loaded.model.architecture.similarity, loaded.model.architecture.negatives) == ("cosine", "in_batch")
     loaded = config.import_config(
         minimal(
@@ -157,7 +157,7 @@ def test_sampled_negatives():
         count=8,
         evaluate_count=30,
     )
-    assert loaded.tasks["clk"].losses == (losses.SampledSoftmax(temperature=0.5),)
+    assert loaded.tasks["clk"].losses == (losses.SampledSoftmax(temperature=0.5, log_q=False),)
     assert loaded.model.architecture.negatives == "sampled"
     assert config.loads(config.dumps(loaded)) == loaded
     in_parquet = config.import_config(sampled_dssm(SAMPLED.replace("items.txt", "items.parquet"))).data.negatives

@@ -101,7 +101,7 @@ WRONG = {
     ),
     "misspelt layer option": (
         valid(model__architecture={"name": "deepfm", "deep": {"hidden_unit": [8]}}),
-        "model.architecture.deep.hidden_units: is required",
+        "model.architecture.deep.hidden_unit: unknown field: did you mean 'hidden_units'?",
     ),
     "early stopping without a direction": (
         valid(evaluate={"early_stopping": {"metric": "auc", "mode": "up"}}),

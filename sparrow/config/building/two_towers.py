@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from sparrow.config.sections.catalogue import Catalogue
 from sparrow.config.sections.config import Config
-from sparrow.data import IdFeature, ItemCounts, Source, holds_one_key
+from sparrow.data import ItemCounts, Source, holds_one_key
 from sparrow.errors import ConfigError, Problem
-from sparrow.losses import InBatchSoftmax
 
 
 def is_matching(config: Config) -> bool:
@@ -24,9 +23,8 @@ def item_column(config: Config) -> str | None:
     if data.item_column is not None:
         return data.item_column
     group = model.groups.get(item_group(config) or "", ())
-    ids = [f for f in data.features if f.name in group and isinstance(f, IdFeature)]
-    single = [f for f in ids if f.compute is None and f.separator is None]
-    return max(single, key=lambda feature: feature.num_rows).id_column if single else None
+    ids = {f.one_id: f.table_use.num_rows for f in data.features if f.name in group and f.one_id and f.table_use}
+    return max(ids, key=lambda column: ids[column]) if ids else None
 
 
 def item_group(config: Config) -> str | None:
@@ -96,7 +94,7 @@ def item_counts(config: Config) -> ItemCounts | None:
     if data is None or item is None or (_is_guess(config) and not holds_one_key(data.train_rows, item)):
         return None
     losses = [loss for task in config.tasks.values() for loss in task.losses]
-    needed = any(isinstance(loss, InBatchSoftmax) and loss.log_q for loss in losses)
+    needed = any(loss.negatives == "batch" and loss.corrects_frequency for loss in losses)
     return ItemCounts(data.train_rows, item, data.bad_rows) if needed else None
 
 

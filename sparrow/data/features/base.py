@@ -62,6 +62,22 @@ class Holds(NamedTuple):
     is_general: bool = False
 
 
+class HashedWords(NamedTuple):
+    """The words of a column that are hashed into the rows of a table.
+
+    Attributes:
+      column: the column.
+      separator: between the words of an example, where it holds several.
+      as_integer: whether strings such as "17" hash like the number 17.
+      buckets: the rows.
+    """
+
+    column: str
+    separator: str | None
+    as_integer: bool
+    buckets: int
+
+
 class Feature(abc.ABC):
     """A named input, which describes itself: the columns it reads, the part of a batch it fills, the table it uses.
 
@@ -112,6 +128,16 @@ class Feature(abc.ABC):
     def holds(self, column: str) -> Holds:
         """Return the values that ``column`` must hold, for the people who call an exported model."""
         return Holds(f"as the feature '{self.name}' reads it")
+
+    @property
+    def one_id(self) -> str | None:
+        """The column of its id, where an example has one and the column is read as it is; None otherwise."""
+        return None
+
+    @property
+    def hashed_words(self) -> HashedWords | None:
+        """The words of a column that it hashes into rows; None: it hashes none, or computes them first."""
+        return None
 
     @property
     def words(self) -> Words | None:

@@ -92,6 +92,11 @@ class IdFeature(MappedIds):
         return ids if self.weight_column is None else tuple(dict.fromkeys((*ids, self.weight_column)))
 
     @property
+    def one_id(self) -> str | None:
+        """The column of ids, unless it has a separator or is computed."""
+        return self.id_column if self.compute is None and self.separator is None else None
+
+    @property
     def may_hold_lists(self) -> bool:
         """Whether it has weights or a pooling."""
         return self.weight_column is not None or self.pooling is not None

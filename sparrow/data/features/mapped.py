@@ -15,7 +15,7 @@ import pyarrow as pa
 from sparrow import fields
 from sparrow.data.computed import Computed
 from sparrow.data.errors import DataError, Problems, shown
-from sparrow.data.features.base import Holds, SparseFeature
+from sparrow.data.features.base import HashedWords, Holds, SparseFeature
 from sparrow.data.features.dynamic import DynamicRows, raw_ids
 from sparrow.data.features.source import check_source, source_column
 from sparrow.data.hashing import modulo
@@ -89,6 +89,13 @@ class MappedIds(SparseFeature):
                 raise ValueError(f"{where}: unknown is set, but a hashed feature knows every id; leave it out")
         if self.vocabulary_has_rows and not isinstance(self.vocabulary, str):
             raise ValueError(f"{where}: vocabulary_has_rows is about a file; leave it out")
+
+    @property
+    def hashed_words(self) -> HashedWords | None:
+        """The words of its column, where they are hashed as they are."""
+        if self.hash_bucket_size is None or self.compute is not None:
+            return None
+        return HashedWords(self.id_column, self.separator, self.as_integer, self.hash_bucket_size)
 
     @property
     def id_column(self) -> str:

@@ -72,10 +72,7 @@ class Tables(Source):
         elif not isinstance(table, pa.Table):
             table = _arrow(table)
         fields.integer("Tables.chunk_rows", chunk_rows)
-        try:
-            self.table = without_views(table)
-        except pa.ArrowInvalid as error:
-            raise DataError(f"bytes are read as strings, and some are not UTF-8: {error}", IN_MEMORY) from None
+        self.table = without_views(table, only_strings=True)
         self.chunk_rows, self.row_numbers = chunk_rows, row_numbers
 
     def take(self, rows: npt.NDArray[np.int64]) -> Tables:
@@ -90,7 +87,11 @@ class Tables(Source):
     def open(self, columns: Sequence[str]) -> Reader:
         """Check the columns."""
         check_columns(IN_MEMORY, columns, self.table.column_names)
-        return TableReader(self.table.select(list(columns)), self.chunk_rows, self.row_numbers)
+        try:
+            read = without_views(self.table.select(list(columns)))
+        except pa.ArrowInvalid as error:
+            raise DataError(f"bytes are read as strings, and some are not UTF-8: {error}", IN_MEMORY) from None
+        return TableReader(read, self.chunk_rows, self.row_numbers)
 
     def column_names(self) -> list[str]:
         """Return the table's columns."""

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from sparrow.config import Assembly, Config, item_column, user_column
 from sparrow.data import ID, Batch, ItemCounts
-from sparrow.losses import InBatchSoftmax, SampledSoftmax, registry
+from sparrow.losses import Loss, registry
 from sparrow.tasks import NEGATIVE_IDS, NEGATIVE_LOG_Q, POSITIVE_IDS, POSITIVE_LOG_Q, TAKES_PART, USERS
 
 ITEMS = "item_counts"
@@ -46,20 +46,21 @@ def numbered(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
 def candidate_notes(config: Config, counts: ItemCounts | None) -> list[str]:
     """Return a line for the log on each softmax of two towers: its correction, and the negatives that it leaves out."""
     found = [loss for task in config.tasks.values() for loss in task.losses]
-    return [_note(config, loss, counts) for loss in found if isinstance(loss, InBatchSoftmax | SampledSoftmax)]
+    return [_note(config, loss, counts) for loss in found if loss.negatives is not None]
 
 
-def _note(config: Config, loss: InBatchSoftmax | SampledSoftmax, counts: ItemCounts | None) -> str:
+def _note(config: Config, loss: Loss, counts: ItemCounts | None) -> str:
     name, item, user = registry.name_of(loss), item_column(config), user_column(config)
-    if item is None or config.data is None or (counts is None and loss.log_q and isinstance(loss, InBatchSoftmax)):
+    by_counts = loss.corrects_frequency and loss.negatives == "batch"
+    if item is None or config.data is None or (counts is None and by_counts):
         return (
             f"{name}: no log-Q correction, no masks of duplicates; set data.item_column to the column of the item's id"
         )
     correction = "no log-Q correction (log_q is false)"
-    if loss.log_q and isinstance(loss, InBatchSoftmax) and counts is not None:
+    if by_counts and counts is not None:
         keys, rows = counts.counted
         correction = f"log-Q correction by the counts of '{item}' ({len(keys):,} items in {rows.sum():,} rows)"
-    elif loss.log_q and config.data.negatives is not None:
+    elif loss.corrects_frequency and config.data.negatives is not None:
         weight = config.data.negatives.weight_column
         correction = f"log-Q correction by {'uniform weights' if weight is None else f'the weights {weight!r}'}"
     masks = f"copies of the chosen '{item}'"
