@@ -50,17 +50,6 @@ def train(folder, *overrides, resume=False, **options):
     return trained, stream.getvalue()
 
 
-def same(*folders):
-    """Newest checkpoints that hold the same bytes, but for the sizes that batches were padded to."""
-    first, *others = (victim.everything(folder) for folder in folders)
-    for other in others:
-        assert first[0] == other[0]
-        for a, b in ((first[1], other[1]), (first[2], other[2])):
-            assert a.keys() == b.keys()
-            for name in a:
-                np.testing.assert_array_equal(a[name], b[name], err_msg=str(name))
-
-
 EVALUATED = ("evaluate.every_steps=2", "evaluate.early_stopping={metric: loss, patience: 4, mode: min}")
 RECIPES = {
     "accumulated and clipped": ("train.accumulate=2", "train.clip_global_norm=0.001", "train.ema=0.9", *EVALUATED),
@@ -81,7 +70,7 @@ def test_equals_a_run_with_all_tables_on_the_device(tmp_path, recipe):
     here, log = train(tmp_path / "host", *overrides)
     assert here.results == there.results
     assert here.steps == there.steps
-    same(tmp_path / "device", tmp_path / "host")
+    victim.assert_same_bytes(tmp_path / "device", tmp_path / "host")
     assert here.program.host.total.leaving > 50
     assert "cache_hits" in log
 
@@ -98,7 +87,7 @@ def test_resumed_with_another_cache(undisturbed, tmp_path, overrides):
     train(tmp_path, *overrides, "train.steps=7", cache=0.2)
     resumed, _ = train(tmp_path, *overrides, "train.steps=12", resume=True, cache=200)
     assert resumed.results == whole.results
-    same(folder, tmp_path)
+    victim.assert_same_bytes(folder, tmp_path)
 
 
 @pytest.mark.slow
@@ -108,13 +97,13 @@ def test_moves_between_device_and_host(undisturbed, tmp_path):
     train(tmp_path, "train.steps=8", resume=True)
     resumed, _ = train(tmp_path, "train.steps=12", resume=True, cache=None)
     assert resumed.results == whole.results
-    same(folder, tmp_path)
+    victim.assert_same_bytes(folder, tmp_path)
 
 
 def test_on_disk(undisturbed, tmp_path):
     trained, _ = train(tmp_path / "run", "train.steps=12", path=tmp_path / "scratch")
     assert trained.results == undisturbed[1].results
-    same(undisturbed[0], tmp_path / "run")
+    victim.assert_same_bytes(undisturbed[0], tmp_path / "run")
 
 
 def test_loading_evaluating_exporting_and_predicting(undisturbed, tmp_path):
@@ -137,7 +126,7 @@ def test_starting_from_another_run(undisturbed, tmp_path):
     start = f"train.start_from={{folder: {folder}}}"
     train(tmp_path / "host", "train.steps=3", start)
     train(tmp_path / "device", "train.steps=3", start, cache=None)
-    same(tmp_path / "host", tmp_path / "device")
+    victim.assert_same_bytes(tmp_path / "host", tmp_path / "device")
 
 
 @pytest.mark.slow
@@ -157,7 +146,7 @@ def test_a_step_that_is_not_finite_leaves_the_rows_as_they_were(tmp_path, monkey
     monkeypatch.undo()
     for name in ("good", "bad"):
         train(tmp_path / name, "train.steps=9", resume=True)
-    same(tmp_path / "good", tmp_path / "bad")
+    victim.assert_same_bytes(tmp_path / "good", tmp_path / "bad")
 
 
 def test_the_log_holds_hits_bytes_and_waits(undisturbed):
