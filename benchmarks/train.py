@@ -33,7 +33,7 @@ import train_data
 from sparrow import config as configs
 from sparrow import runs
 from sparrow.data import Criteo
-from sparrow.runs.loop import training
+from sparrow.runs.loop import set_up, training
 from sparrow.runs.loop.step import train_step
 
 HERE = pathlib.Path(__file__).parent
@@ -166,7 +166,7 @@ class Ours:
         report = self.step(self.state, (batches[0],))
         self.state = report[0]
 
-        def idle(program: Any, log: Any = None) -> Callable[..., Any]:
+        def idle(program: Any, log: Any = None, paused: Any = None) -> Callable[..., Any]:
             return lambda state, feeds, go=None: (state, report[1])
 
         pipeline = configs.train_pipeline(self.config, self.program.preparer())
@@ -178,14 +178,14 @@ class Ours:
                     yield ready[0][1]
 
         training.train_step, made = idle, []
-        train_pipeline = training.train_pipeline
-        training.train_pipeline = lambda config: _as(Ready, train_pipeline(config))
+        train_pipeline = set_up.train_pipeline
+        set_up.train_pipeline = lambda config: _as(Ready, train_pipeline(config))
         try:
             one = self.config.train.model_copy(update={"epochs": None, "steps": 2000})
             trained = runs.train(self.config.model_copy(update={"train": one}), stream=io.StringIO())
             made.append(self.config.train.batch_size / trained.examples_per_second)
         finally:
-            training.train_step, training.train_pipeline = real, train_pipeline
+            training.train_step, set_up.train_pipeline = real, train_pipeline
         return made[0]
 
 

@@ -22,9 +22,10 @@ from sparrow.embedding import Embedder
 from sparrow.registry import nearest
 from sparrow.reports import write_report
 from sparrow.runs.errors import FolderError
-from sparrow.runs.loop import training
+from sparrow.runs.loop import set_up
 from sparrow.runs.loop.evaluation import Evaluator
 from sparrow.runs.loop.program import Program, TrainState
+from sparrow.runs.loop.training import Watcher
 from sparrow.runs.nearest import Index, Measure, Nearest, nearest_rows
 from sparrow.runs.neighbours import neighbours_of
 from sparrow.runs.predict_files import predict, predict_table
@@ -268,7 +269,7 @@ def train(
     overwrite: bool = False,
     stream: TextIO | None = None,
     extras: Mapping[str, Extra] = MappingProxyType({}),
-    watch: training.Watcher | None = None,
+    watch: Watcher | None = None,
 ) -> Run:
     """Train the model of a config and evaluate it.
 
@@ -287,7 +288,7 @@ def train(
     """
     config = as_config(config)
     path = model_dir if model_dir is not None else config.model_dir
-    made = training.train(config, path, resume=resume, overwrite=overwrite, stream=stream, extras=extras, watch=watch)
+    made = set_up.train(config, path, resume=resume, overwrite=overwrite, stream=stream, extras=extras, watch=watch)
     folder = None if path is None else Path(path)
     done: dict[str, Any] = {"folder": folder, "steps": made.steps, "examples_per_second": made.examples_per_second}
     best = made.best

@@ -12,14 +12,14 @@ from sparrow.runs.loop import training
 
 def exception(after=3):
     """A mistake in a program, at a step that the other process makes."""
-    made = training._Loop._make
+    made = training.Loop._make
 
     def make(self, call):
         if self.steps == after:
             raise ZeroDivisionError("a mistake in this process")
         made(self, call)
 
-    training._Loop._make = make
+    training.Loop._make = make
 
 
 def short_data(batches=4):
