@@ -61,7 +61,7 @@ class Work:
             piece = window.cut(begin, begin + size)
             recipe = self.preparer._recipe([piece])
             room = self.preparer.sizes.fit(recipe.loose([piece])) if recipe.has_bags else {}
-            made.append(recipe.fill([[piece]], room)[0])
+            made.append(recipe.fill([[piece]], room)[0][0])
         return made
 
     def put(self) -> None:

@@ -34,6 +34,7 @@ class ItemCounts:
         self.column = column
         self._source, self._bad_rows = source, bad_rows
         self._counted: tuple[Keys, npt.NDArray[np.int64]] | None = None
+        self._logs: tuple[Keys, npt.NDArray[np.float32], np.float32] | None = None
         self._lock = threading.Lock()
 
     @property
@@ -46,11 +47,13 @@ class ItemCounts:
 
     def log_q(self, keys: Keys) -> npt.NDArray[np.float32]:
         """Return the logarithm of each item's share of the rows."""
-        known, rows = self.counted
+        if self._logs is None or self._logs[0] is not self.counted[0]:
+            items, rows = self.counted
+            logs = np.log(np.append(rows, 1) / rows.sum()).astype(np.float32)
+            self._logs = items, logs[:-1], logs[-1]
+        known, logs, unknown = self._logs
         place = np.minimum(np.searchsorted(known, keys), len(known) - 1)
-        found = np.where(known[place] == keys, rows[place], 1)
-        logs: npt.NDArray[np.float64] = np.log(found / rows.sum())
-        return logs.astype(np.float32)
+        return np.where(known[place] == keys, logs[place], unknown)
 
     def state(self) -> dict[str, npt.NDArray[np.int64]]:
         """Return the counts, for a checkpoint."""

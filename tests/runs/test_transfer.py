@@ -29,7 +29,7 @@ def clicks(rows=100, lists=False):
     return Tables(columns, chunk_rows=30)
 
 
-def program(lists):
+def program(lists, task):
     bags = [
         {"kind": "id", "name": "seen", "num_buckets": 40, "embedding_dim": 4, "pooling": "mean"},
         {
@@ -46,7 +46,7 @@ def program(lists):
                 "batch_size": 16,
                 "epochs": 1,
             },
-            "tasks": {"click": {"label": "label", "losses": ["binary_cross_entropy"], "sample_weight": "weight"}},
+            "tasks": {"click": {"label": "label", "sample_weight": "weight", **task}},
             "data": {
                 "train": {"name": "parquet", "path": "unused"},
                 "features": [
@@ -64,14 +64,14 @@ def program(lists):
     )
 
 
-def batches(monkeypatch, lists, by_recipe, together=1):
+def batches(monkeypatch, lists, task, by_recipe, together=1):
     """All batches of an epoch, as the device has them, and the sizes after each."""
     from sparrow.config.building import assemble
 
     if not by_recipe:
         monkeypatch.setattr(preparers.Preparer, "_recipe", lambda *_: None)
     monkeypatch.setattr(preparers.Preparer, "together", lambda *_: together)
-    config = program(lists)
+    config = program(lists, task)
     preparer = runs.Program.of(config).preparer()
     pipeline = assemble._pipeline(
         config, clicks(lists=lists), preparer, batch_size=16, shuffle_rows=20, is_training=True
@@ -85,12 +85,22 @@ def batches(monkeypatch, lists, by_recipe, together=1):
 
 
 @pytest.mark.skipif(feed.unavailable() is not None, reason="the recipe is compiled code's")
-@pytest.mark.parametrize(("lists", "together"), [(False, 1), (False, 3), (True, 1)])
-def test_a_recipe_gives_what_the_long_way_gives(monkeypatch, lists, together):
+@pytest.mark.parametrize(
+    ("lists", "together", "task"),
+    [
+        (False, 1, {"losses": ["binary_cross_entropy"]}),
+        (False, 3, {"losses": ["binary_cross_entropy"]}),
+        (True, 1, {"losses": ["binary_cross_entropy"]}),
+        (False, 3, {"losses": [{"name": "jrc", "session_name": "user"}], "train_metrics": []}),
+        (True, 1, {"losses": ["softmax_cross_entropy"]}),
+    ],
+)
+def test_a_recipe_gives_what_the_long_way_gives(monkeypatch, lists, together, task):
     with monkeypatch.context() as patch:
-        ours = batches(patch, lists, by_recipe=True, together=together)
+        patch.setattr(preparers.Preparer, "route", lambda *_: pytest.fail("a batch took the long way"))
+        ours = batches(patch, lists, task, by_recipe=True, together=together)
     with monkeypatch.context() as patch:
-        theirs = batches(patch, lists, by_recipe=False)
+        theirs = batches(patch, lists, task, by_recipe=False)
     assert len(ours) == len(theirs) == 7
     for (a, *of_a), (b, *of_b) in zip(ours, theirs, strict=True):
         assert of_a == of_b

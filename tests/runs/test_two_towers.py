@@ -1,7 +1,11 @@
 """Two towers from a config: corrected for the frequency of items, copies masked, by default, and resumed to the bit."""
 
+import dataclasses
 import io
 
+import hypothesis
+import hypothesis.strategies as st
+import jax
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -9,7 +13,9 @@ import pytest
 
 from sparrow import config as configs
 from sparrow import runs
-from sparrow.runs.loop.candidates import candidate_columns
+from sparrow.kernels import feed
+from sparrow.runs.loop.candidates import candidate_columns, numbered
+from sparrow.runs.loop.preparer import Preparer
 from sparrow.tasks import POSITIVE_IDS, POSITIVE_LOG_Q, USERS
 from tests.runs.cases import case
 from tests.runs.test_training import assert_same_bits
@@ -75,6 +81,40 @@ def test_the_batch_carries_frequencies_and_ids(folder):
     for name, key in ((POSITIVE_IDS, "item"), (USERS, "user")):
         same = batch.keys[key][:, None] == batch.keys[key]
         assert ((columns[name][:, None] == columns[name]) == same).all()
+
+
+@pytest.mark.skipif(feed.unavailable() is not None, reason=str(feed.unavailable()))
+@pytest.mark.parametrize("together", [1, 3])
+def test_compiled_code_makes_the_batches_to_the_same_bits(folder, monkeypatch, together):
+    config = towers(folder, "train.steps=null", "train.epochs=1")
+    program = dataclasses.replace(runs.Program.of(config), item_counts=configs.item_counts(config))
+
+    def batches():
+        return [
+            (jax.device_get(prepared.feed.parts), prepared.keys)
+            for prepared in configs.train_pipeline(config, program.preparer())
+        ]
+
+    monkeypatch.setattr(Preparer, "together", lambda *_: together)
+    with monkeypatch.context() as patch:
+        patch.setattr(Preparer, "route", lambda *_: pytest.fail("a batch took the long way"))
+        ours = batches()
+    with monkeypatch.context() as patch:
+        patch.setattr(Preparer, "_recipe", lambda *_: None)
+        patch.setattr(feed, "numbered", lambda _: None)
+        theirs = batches()
+    assert len(ours) == 512 // 32
+    assert {POSITIVE_IDS, USERS, POSITIVE_LOG_Q} <= ours[0][0].columns.keys()
+    assert ours[0][1].keys() == {"item", "user"}
+    for (parts, keys), (reference, of_reference) in zip(ours, theirs, strict=True):
+        assert jax.tree.structure(parts) == jax.tree.structure(reference)
+        jax.tree.map(np.testing.assert_array_equal, (parts, keys), (reference, of_reference))
+
+
+@hypothesis.given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-5, 300), max_size=60))
+def test_keys_are_numbered_by_value(keys):
+    given = np.array(keys, np.int64)
+    np.testing.assert_array_equal(numbered(given), np.unique(given, return_inverse=True)[1])
 
 
 def test_a_run_is_corrected_resumes_to_the_bit_and_evaluates_alike_later(folder, tmp_path):

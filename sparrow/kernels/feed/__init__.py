@@ -8,7 +8,7 @@ from sparrow.kernels.feed.conversion import Converted, Tail, convert, decode
 from sparrow.kernels.feed.encoded import CODECS, Encoded, EncodedColumn, fields
 from sparrow.kernels.feed.filling import Field, Filling, Packed, Rows
 from sparrow.kernels.feed.loading import keep_memory, library, unavailable
-from sparrow.kernels.feed.ordering import bags, shuffled, take_rows, take_tails
+from sparrow.kernels.feed.ordering import bags, numbered, shuffled, take_rows, take_tails
 from sparrow.kernels.feed.packing import Given, pack_bags, pack_single
 from sparrow.kernels.feed.plan import Plan, Step
 
@@ -31,6 +31,7 @@ __all__ = [
     "fields",
     "keep_memory",
     "library",
+    "numbered",
     "pack_bags",
     "pack_single",
     "plan",

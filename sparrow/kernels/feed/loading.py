@@ -12,7 +12,17 @@ from sparrow.kernels.native.compiler import CompileError, levels, library_name
 from sparrow.kernels.warning import warn_once
 
 FOLDER = pathlib.Path(__file__).parent / "src"
-SOURCES = ("cache_plan.cc", "convert.cc", "fill.cc", "id_map.cc", "order.cc", "pack.cc", "pool.cc", "route.cc")
+SOURCES = (
+    "cache_plan.cc",
+    "convert.cc",
+    "fill.cc",
+    "id_map.cc",
+    "number.cc",
+    "order.cc",
+    "pack.cc",
+    "pool.cc",
+    "route.cc",
+)
 SYMBOLS: Final = {  # and whether each returns a number
     "sparrow_pool_size": True,
     "sparrow_pool_take": True,
@@ -22,6 +32,7 @@ SYMBOLS: Final = {  # and whether each returns a number
     "sparrow_feed_convert": True,
     "sparrow_feed_decode": True,
     "sparrow_feed_shuffled": True,
+    "sparrow_feed_numbered": True,
     "sparrow_feed_take_rows": False,
     "sparrow_feed_take_tails": False,
     "sparrow_feed_bags": False,

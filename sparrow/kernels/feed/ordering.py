@@ -1,4 +1,4 @@
-"""Calling the compiled order of a window's rows; None from a function: NumPy must do it."""
+"""Calling the compiled order of a window's rows, and of keys; None from a function: NumPy must do it."""
 
 from __future__ import annotations
 
@@ -20,6 +20,16 @@ def shuffled(count: int, key: int) -> npt.NDArray[np.int64] | None:
     order = np.empty(count, np.int64)
     made = loaded.sparrow_feed_shuffled(ctypes.c_int64(count), ctypes.c_uint64(key), address(order))
     return order if made else None
+
+
+def numbered(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int32] | None:
+    """Return the place of each key among the distinct keys in ascending order."""
+    loaded = library()
+    if loaded is None or keys.dtype != np.int64:
+        return None
+    keys, out = np.ascontiguousarray(keys), np.empty(len(keys), np.int32)
+    made = loaded.sparrow_feed_numbered(address(keys), ctypes.c_int64(len(keys)), address(out))
+    return out if made else None
 
 
 def take_rows(words: npt.NDArray[np.int32], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int32] | None:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from sparrow.config import Assembly, Config, item_column, user_column
 from sparrow.data import ID, Batch, ItemCounts
+from sparrow.kernels import feed
 from sparrow.losses import Loss, registry
 from sparrow.tasks import NEGATIVE_IDS, NEGATIVE_LOG_Q, POSITIVE_IDS, POSITIVE_LOG_Q, TAKES_PART, USERS
 
@@ -40,7 +41,8 @@ def candidate_columns(batch: Batch, assembly: Assembly, counts: ItemCounts | Non
 
 def numbered(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
     """Return the keys of one batch as 0, 1, ...: devices have 32 bits, and only equality within the batch matters."""
-    return np.unique(keys, return_inverse=True)[1].astype(np.int32)
+    made = feed.numbered(keys)
+    return np.unique(keys, return_inverse=True)[1].astype(np.int32) if made is None else made
 
 
 def candidate_notes(config: Config, counts: ItemCounts | None) -> list[str]:

@@ -132,6 +132,7 @@ class Preparer(Prepare[Prepared]):
       ids_of: the feature whose ids each lookup takes.
       sizes: the sizes that batches are padded to; they only grow.
       unvarying: looks for columns that hold one value throughout.
+      converted: functions of labels that the losses need in another form, by name.
       stages: the time of each stage.
     """
 
@@ -163,7 +164,13 @@ class Preparer(Prepare[Prepared]):
         self._recipes: dict[tuple[int, int], tuple[Recipe | None, Any]] = {}
         losses = [(task, loss) for task in tasks.values() for loss in task.losses]
         self._keys = {column for _, loss in losses for column in loss.key_columns}
-        self._classes = {task.label for task, loss in losses if loss.label_kind == "class"}
+        classes = {task.label for task, loss in losses if loss.label_kind == "class"}
+        self.converted = {name: functools.partial(_classes, name) for name in classes}
+
+    def computed(self, batch: Batch) -> dict[str, npt.NDArray[Any]]:
+        """Return the columns that the losses compute of keys."""
+        found = {name: numbered(batch.keys[name]) for name in self._keys & batch.keys.keys()}
+        return {**found, **candidate_columns(batch, self._assembly, self._item_counts)}
 
     def together(self, batch_size: int, layout: BlockLayout) -> int:
         """Return the number of batches in one transfer: 1 where bags make them large, and on a CPU."""
@@ -202,9 +209,13 @@ class Preparer(Prepare[Prepared]):
                     if not self.unvarying.is_content:  # another thread may have seen enough by now
                         self.unvarying.add(concatenate(batch).to_batch())
         with self.stages.timed(PACK):
-            buffer, layout = recipe.fill(batches, room, slots), recipe.filled(room).layout
-            if buffer is None:
+            try:
+                filled, layout = recipe.fill(batches, room, slots), recipe.filled(room).layout
+            except DataError:  # raised again at its batch, after the others
                 return None
+            if filled is None:
+                return None
+            buffer, keys = filled
             counted: list[Counted | None] = [None] * len(batches)
             if self._traffic is not None:
                 counted = [self._traffic.sample(layout.views(own).packed) for own in buffer[: len(batches)]]
@@ -213,8 +224,8 @@ class Preparer(Prepare[Prepared]):
             sent: Any = whole if self._waits else jax.device_put(whole)
         numbers = self._numbers(slots) if slots > 1 else [None]
         return [
-            Prepared(Feed(sent, layout, recipe.rows, slot), {}, self.sizes.learned, own)
-            for own, slot in zip(counted, numbers, strict=False)
+            Prepared(Feed(sent, layout, recipe.rows, slot), of_batch, self.sizes.learned, own)
+            for of_batch, own, slot in zip(keys, counted, numbers, strict=False)
         ]
 
     @functools.cache  # noqa: B019  as long as the preparer
@@ -223,7 +234,7 @@ class Preparer(Prepare[Prepared]):
         return [jax.device_put(np.int32(number)) for number in range(count)]
 
     def _recipe(self, blocks: Sequence[Block]) -> Recipe | None:
-        if self._rows_of is not None or self._classes or self._keys or self._alike:
+        if self._rows_of is not None or self._alike:
             return None
         if self._host is not None and not self._waits:
             return None
@@ -278,13 +289,13 @@ class Preparer(Prepare[Prepared]):
             measured = self.fit(again, again.ids.loose)
         batch = measured.batch
         with self.stages.timed(PACK):
-            columns: dict[str, Any] = {name: numbered(batch.keys[name]) for name in self._keys & batch.keys.keys()}
-            columns |= batch.weights
-            columns |= {name: _classes(name, x) if name in self._classes else x for name, x in batch.labels.items()}
+            columns: dict[str, Any] = {**batch.weights, **self.computed(batch)}
+            columns |= {
+                name: self.converted[name](x) if name in self.converted else x for name, x in batch.labels.items()
+            }
             numbers: dict[str, Any] = dict(batch.numbers)
             if batch.negatives is not None:
                 numbers |= {name: join([numbers[name], drawn]) for name, drawn in batch.negatives.numbers.items()}
-            columns |= candidate_columns(batch, self._assembly, self._item_counts)
             arena = Arena(self._words)
             packed = measured.ids.pack(measured.room, arena.empty)
             routed = measured.ids if isinstance(measured.ids, RoutedBatch) else packed

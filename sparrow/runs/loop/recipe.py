@@ -7,20 +7,23 @@ thing that depends on earlier batches.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.data import Block, BlockLayout
+from sparrow.data import Batch, Block, BlockLayout
 from sparrow.embedding import MAX_ENTRIES, FeatureSpec, Group, PackedBatch, Stack
 from sparrow.kernels import Lookups, feed
 from sparrow.runs.loop.transfer import Layout, Place, after
 
 if TYPE_CHECKING:
     from sparrow.runs.loop.preparer import Preparer
+
+Array = npt.NDArray[Any]
 
 
 class Filled(NamedTuple):
@@ -51,12 +54,16 @@ class Recipe:
       layout: the layout of the rows.
       stacks: the embedder's.
       parts: makes the tree of a batch from lookups, numbers and columns.
+      computed: the columns that depend on the keys of a batch.
+      converted: functions of labels that the losses need in another form.
     """
 
     rows: int
     layout: BlockLayout
     stacks: list[OfStack]
     parts: Any
+    computed: Callable[[Batch], Mapping[str, Array]]
+    converted: Mapping[str, Callable[[Array], Array]]
     _made: dict[tuple[tuple[str, int], ...], Filled] = dataclasses.field(default_factory=dict)
 
     @property
@@ -76,13 +83,37 @@ class Recipe:
 
     def fill(
         self, batches: Sequence[Sequence[Block]], room: Mapping[str, int], slots: int = 1
-    ) -> npt.NDArray[np.int32] | None:
-        """Return batches in one buffer, (slots, words); None: the reference must look at one of them."""
+    ) -> tuple[npt.NDArray[np.int32], list[dict[str, Array]]] | None:
+        """Return batches in one buffer, (slots, words), and the keys of each; None: the reference must look at one."""
         library, filled = feed.library(), self.filled(room)
         assert library is not None  # or there would be no recipe
         buffer = feed.pool.empty((slots, filled.words), np.int32)
         rows = [[block.rows for block in batch] for batch in batches]
-        return buffer if filled.filling.fill(library, rows, buffer) else None
+        if not filled.filling.fill(library, rows, buffer):
+            return None
+        keys: list[dict[str, Array]] = [{} for _ in batches]
+        if self._keys:
+            held = feed.pool.empty((len(batches), len(self._keys), 2 * self.rows), np.int32)
+            self._of_keys.fill(library, rows, held)
+            keys = [dict(zip(self._keys, own.view(np.int64), strict=True)) for own in held]
+        for own, of_batch in zip(buffer, keys if self._keys or self.converted else [], strict=False):
+            columns = filled.layout.views(own).columns
+            for name, values in self.computed(Batch(keys=of_batch)).items():
+                columns[name][...] = values
+            for name, convert in self.converted.items():
+                columns[name][...] = convert(columns[name].view(np.float32))
+        return buffer, keys
+
+    @functools.cached_property
+    def _keys(self) -> list[str]:
+        """The columns of 64-bit keys, which stay on the host."""
+        return [name for part, name in self.layout.places if part == "keys"]
+
+    @functools.cached_property
+    def _of_keys(self) -> feed.Filling:
+        places = [self.layout.places["keys", name] for name in self._keys]
+        copies = [(place.word, 2, i * 2 * self.rows) for i, place in enumerate(places)]
+        return feed.Filling(self.layout.width, [], [], copies, len(places) * 2 * self.rows)
 
     def filled(self, room: Mapping[str, int]) -> Filled:
         """Return the plan for batches with this room for loose ids, by stack."""
@@ -117,10 +148,13 @@ class Recipe:
         copies, others = [], dict[str, dict[str, Any]](numbers={}, weights={}, labels={})
         for (part, name), place in self.layout.places.items():
             if part in others:
+                is_converted = part == "labels" and name in self.converted
                 shape = (self.rows,) if place.width is None else (self.rows, place.width)
-                others[part][name] = leaf = places.add(shape, place.dtype.name)
+                others[part][name] = leaf = places.add(shape, "int32" if is_converted else place.dtype.name)
                 copies.append((place.word, 1 if place.width is None else place.width, places.word(leaf)))
         columns = others["weights"] | others["labels"]
+        example = Batch(keys={name: np.zeros(self.rows, np.int64) for name in self._keys})
+        columns |= {name: places.add(like.shape, like.dtype.name) for name, like in self.computed(example).items()}
         tree = self.parts(PackedBatch(lookups, tuple(groups)), others["numbers"], columns)
         leaves, structure = jax.tree.flatten(tree)
         filling = feed.Filling(
@@ -159,7 +193,9 @@ class _Places:
 def recipe(preparer: Preparer, block: Block, rows: int) -> Recipe | None:
     """Return the recipe of batches of ``rows`` rows such as the ones of a block; None: there is none for them."""
     embedder, ids_of, layout = preparer.embedder, preparer.ids_of, block.layout
-    if feed.library() is None or block.others or any(place.dtype.itemsize != 4 for place in layout.places.values()):
+    if feed.library() is None or block.others:
+        return None
+    if any(place.dtype.itemsize != 4 and part != "keys" for (part, _), place in layout.places.items()):
         return None
     if embedder.shards is not None or any(table.dynamic is not None for table in embedder.tables.values()):
         return None
@@ -192,4 +228,5 @@ def recipe(preparer: Preparer, block: Block, rows: int) -> Recipe | None:
         single = rows * (len(fields) - len(own))
         in_bags = tuple(field.bag for field in own)
         stacks.append(OfStack(stack, members, tuple(fields), single, in_bags, is_weighted))
-    return Recipe(rows, layout, stacks, preparer.parts)
+    converted = {name: use for name, use in preparer.converted.items() if ("labels", name) in layout.places}
+    return Recipe(rows, layout, stacks, preparer.parts, preparer.computed, converted)
