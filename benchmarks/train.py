@@ -5,7 +5,8 @@
     python benchmarks/train.py --examples 40960 --rounds 1 --rows 1000 --no-write
 
 DeepFM over 26 tables. "bare step" is the jitted step on batches that are packed and ready; "feed alone" takes batches
-to the device and throws them away. PyTorch runs in an environment of its own, made by ``make bench-peers``, or in that
+to the device and throws them away. On a GPU, small batches are trained with several steps in one call, too, and the
+better of both is compared. PyTorch runs in an environment of its own, made by ``make bench-peers``, or in that
 of ``--peer-python``; without it it is left out. On a GPU it needs FBGEMM, installed or in the folder that the variable
 ``FBGEMM`` names.
 """
@@ -23,6 +24,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -37,6 +39,7 @@ from sparrow.runs.loop import set_up, training
 from sparrow.runs.loop.step import train_step
 
 HERE = pathlib.Path(__file__).parent
+TRAINER = "trainer"
 NAMES = [f"id_{i}" for i in range(train_data.FIELDS)]
 
 
@@ -66,6 +69,8 @@ GPU = [
 
 
 GPU_PEERS = [GPU[1], GPU[4], GPU[5]]  # one of each workload
+CALLS = (1, 8)  # steps in a call of the trainer, for batches of up to SMALL examples on a GPU
+SMALL = 8192
 
 
 def config(case: Case, path: pathlib.Path, rows: int, epochs: int, on_gpu: bool, threads: int | None) -> configs.Config:
@@ -156,9 +161,10 @@ class Ours:
         }
         return examples / seconds, stages
 
-    def train(self) -> float:
+    def train(self, steps_per_call: int) -> float:
         """Examples a second of the trainer."""
-        return runs.train(self.config, stream=io.StringIO()).examples_per_second
+        train = self.config.train.model_copy(update={"steps_per_call": steps_per_call})
+        return runs.train(self.config.model_copy(update={"train": train}), stream=io.StringIO()).examples_per_second
 
     def loop(self) -> float:
         """Seconds of Python in one iteration of the trainer: its batches are ready, and its step does nothing."""
@@ -195,34 +201,49 @@ def _as(kind: type, pipeline: Any) -> Any:
 
 
 class Torch:
-    """The process of benchmarks/train_peers.py."""
+    """The process of benchmarks/train_peers.py. Its errors are printed, and end nothing else."""
 
-    def __init__(self, python: str, case: Case, path: pathlib.Path, rows: int) -> None:
+    LONGEST = 180.0  # seconds for an answer
+
+    def __init__(self, python: str, case: Case, path: pathlib.Path, rows: int, examples: int) -> None:
         command = [python, str(HERE / "train_peers.py")]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        make = {"workload": case.workload, "path": str(path), "rows": rows}
+        make = {"workload": case.workload, "path": str(path), "rows": rows, "examples": examples}
         make |= {"dim": case.dim, "batch": case.batch, "hidden": case.hidden}
         self.kind = self._ask(make=make).get("kind")
 
     def run(self, workers: int) -> float | None:
         """Examples a second; None: it failed."""
-        return self._ask(train=workers).get("examples_per_second")
+        return None if self.kind is None else self._ask(train=workers).get("examples_per_second")
 
     def close(self) -> None:
-        self.process.communicate()
+        try:
+            self.process.communicate(timeout=30)
+        except (OSError, subprocess.TimeoutExpired):
+            self.process.kill()
+            self.process.wait()
 
     def _ask(self, **order: Any) -> dict[str, Any]:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps(order) + "\n")
-        self.process.stdin.flush()
-        answer: dict[str, Any] = json.loads(self.process.stdout.readline() or '{"error": "PyTorch ended"}')
+        watch = threading.Timer(self.LONGEST, self.process.kill)
+        watch.start()
+        answer: dict[str, Any] = {"error": "its process ended"}
+        try:
+            self.process.stdin.write(json.dumps(order) + "\n")
+            self.process.stdin.flush()
+            if line := self.process.stdout.readline():
+                answer = json.loads(line)
+        except OSError:  # it ended before
+            pass
+        finally:
+            watch.cancel()
         if "error" in answer:
-            print(answer["error"], file=sys.stderr, flush=True)
+            print(f"PyTorch, {order}: {answer['error']}", file=sys.stderr, flush=True)
         return answer
 
 
-def measure(case: Case, path: pathlib.Path, options: argparse.Namespace, on_gpu: bool) -> dict[str, Any]:
+def measure(case: Case, path: pathlib.Path, examples: int, options: argparse.Namespace, on_gpu: bool) -> dict[str, Any]:
     """Medians over rounds in which all take turns, in examples a second."""
     ours = Ours(config(case, path, options.rows, options.epochs, on_gpu, options.threads), ready=16)
     workers = [int(number) for number in options.workers.split(",")]
@@ -231,12 +252,14 @@ def measure(case: Case, path: pathlib.Path, options: argparse.Namespace, on_gpu:
     torch = None
     has_peer = options.peer_python and pathlib.Path(options.peer_python).exists()
     if has_peer and case in (GPU_PEERS if on_gpu else CPU):
-        torch = Torch(options.peer_python, case, path, options.rows)
+        torch = Torch(options.peer_python, case, path, options.rows, examples)
     for _ in range(options.rounds):
         speeds.setdefault("bare step", []).append(ours.bare(options.steps))
         speed, stages = ours.feed()
         speeds.setdefault("feed alone", []).append(speed)
-        speeds.setdefault("trainer", []).append(ours.train())
+        for calls in CALLS if options.calls or (on_gpu and case.batch <= SMALL) else CALLS[:1]:
+            name = TRAINER if calls == 1 else f"{TRAINER} with {calls} steps a call"
+            speeds.setdefault(name, []).append(ours.train(calls))
         if torch is not None:
             for number in workers:
                 if (speed_of_torch := torch.run(number)) is not None:
@@ -253,15 +276,15 @@ def table(result: dict[str, Any]) -> str:
     speeds = result["speeds"]
     best = max((speed for name, speed in speeds.items() if name.startswith("PyTorch")), default=None)
     lines = [f"{result['case']}:", "", "| | examples/s | trainer is |", "|---|---:|---:|"]
+    ours = max((name for name in speeds if name.startswith(TRAINER)), key=lambda name: speeds[name])
     for name, speed in speeds.items():
-        against = speeds["trainer"] / speed
-        lines.append(f"| {name} | {speed:,.0f} | {'' if name == 'trainer' else f'{against:.2f}x'} |")
-    share = speeds["trainer"] / speeds["bare step"]
+        lines.append(f"| {name} | {speed:,.0f} | {'' if name == ours else f'{speeds[ours] / speed:.2f}x'} |")
+    share = speeds[ours] / speeds["bare step"]
     shares = ", ".join(f"{name} {value:.0%}" for name, value in result["stages"].items())
     lines += [
         "",
-        f"The trainer runs at {share:.0%} of the bare step"
-        + ("" if best is None else f", and at {speeds['trainer'] / best:.2f} times PyTorch's best")
+        f"The {ours} runs at {share:.0%} of the bare step"
+        + ("" if best is None else f", and at {speeds[ours] / best:.2f} times PyTorch's best")
         + f". The feed's threads spend: {shares}.",
     ]
     return "\n".join(lines)
@@ -276,7 +299,9 @@ def main() -> None:
     parser.add_argument("--parts", type=int, default=16 if on_gpu else 2, help="files")
     parser.add_argument("--epochs", type=int, default=8 if on_gpu else 3, help="of the feed alone and of the trainer")
     parser.add_argument("--steps", type=int, default=200, help="of the bare step")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=2 if on_gpu else 3)
+    parser.add_argument("--minutes", type=float, default=8.0 if on_gpu else 60.0, help="begin no case after these")
+    parser.add_argument("--calls", action="store_true", help="train with several steps in a call in every case")
     parser.add_argument("--threads", type=int, help="data.threads")
     parser.add_argument("--cases", help="indices of the cases to run, such as 0,2; all unless given")
     parser.add_argument("--workers", default="8,14" if on_gpu else "0,1", help="PyTorch's loader processes")
@@ -287,20 +312,27 @@ def main() -> None:
     cases = GPU if on_gpu else CPU
     if options.cases:
         cases = [cases[int(index)] for index in options.cases.split(",")]
-    results, overhead = [], None
+    results, overhead, begun = [], None, time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
+        # A trainer of the next round finds its programs compiled; no figure counts their compilation.
+        jax.config.update("jax_compilation_cache_dir", f"{folder}/programs")
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         paths: dict[str, pathlib.Path] = {}
+        sizes: dict[str, int] = {}
         for case in cases:
+            if time.perf_counter() - begun > options.minutes * 60 and results:
+                print(f"left out, there is no time for it: {case}", file=sys.stderr, flush=True)
+                continue
             if case.workload not in paths:
                 # Lists and lines take more room: fewer of them.
                 share = {"single": 1, "text": 4, "lists": 8}[case.workload]
                 size, group = options.examples // share, options.group // (4 if case.workload == "lists" else 1)
                 began = time.perf_counter()
                 made = train_data.write(pathlib.Path(folder), case.workload, options.rows, size, group, options.parts)
-                paths[case.workload] = made
+                paths[case.workload], sizes[case.workload] = made, size
                 print(f"wrote {size:,} examples in {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
-            results.append(measure(case, paths[case.workload], options, on_gpu))
-            print(table(results[-1]), flush=True)
+            results.append(measure(case, paths[case.workload], sizes[case.workload], options, on_gpu))
+            print(f"{table(results[-1])}\n\n({time.perf_counter() - begun:.0f} s so far)\n", flush=True)
             if options.json:
                 pathlib.Path(options.json).write_text(json.dumps(results, indent=1))
         first = cases[0]

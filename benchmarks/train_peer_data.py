@@ -21,7 +21,6 @@ from torch.utils.data import IterableDataset, get_worker_info
 FIELDS, COUNTS = 26, 13
 BLOCK = 2**25  # bytes of text that are parsed at a time: the lines of a large batch, at least
 NONE = np.zeros(0, np.int32)
-PASSES = 4  # over the files, so that batches that were made before the clock began do not decide
 
 
 def dataset(workload: str, path: str, rows: int, batch: int, by_feature: bool) -> Batches:
@@ -34,6 +33,7 @@ class Batches(IterableDataset):  # type: ignore[type-arg]
     def __init__(self, path: str, rows: int, batch: int, by_feature: bool) -> None:
         self.files = sorted(pathlib.Path(path).iterdir())
         self.rows, self.batch, self.by_feature = rows, batch, by_feature
+        self.passes = 1  # over the files
 
     def pieces(self) -> Sequence[Any]:
         """Return all row groups or blocks."""
@@ -49,7 +49,7 @@ class Batches(IterableDataset):  # type: ignore[type-arg]
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, ...]]:
         pieces, worker, rng = self.pieces(), get_worker_info(), np.random.default_rng(0)
-        order = np.concatenate([rng.permutation(len(pieces)) for _ in range(PASSES)])
+        order = np.concatenate([rng.permutation(len(pieces)) for _ in range(self.passes)])
         for index in order if worker is None else order[worker.id :: worker.num_workers]:
             for batch in self.batches(self.table(pieces[index]), rng):
                 yield tuple(torch.from_numpy(np.require(part, requirements="CW")) for part in batch)

@@ -24,6 +24,8 @@ from torch.utils.data import DataLoader
 
 if folder := os.environ.get("FBGEMM"):
     sys.path.insert(0, folder)
+PASSES = 4  # over the files, at least
+LONGEST = 12.0  # seconds
 WIDE = 4  # columns of the wide part: FBGEMM's dims are multiples of four
 
 
@@ -97,8 +99,11 @@ class OnCpu:
 class Peer:
     """The model and its data."""
 
-    def __init__(self, workload: str, path: str, rows: int, dim: int, batch: int, hidden: list[int]) -> None:
+    def __init__(
+        self, workload: str, path: str, rows: int, examples: int, dim: int, batch: int, hidden: list[int]
+    ) -> None:
         torch.manual_seed(0)
+        self.batches = max(examples // batch, 1)  # in a pass over the files
         self.on_gpu, fields = torch.cuda.is_available(), train_peer_data.FIELDS
         self.kind = "FBGEMM, compiled" if self.on_gpu else "cpu"
         self.data = train_peer_data.dataset(workload, path, rows, batch, by_feature=self.on_gpu)
@@ -107,14 +112,20 @@ class Peer:
         self.model: Any = kind(fields, rows, dim, batch, dense.cuda() if self.on_gpu else dense)
 
     def train(self, workers: int) -> float:
-        """Examples a second, after as many batches as may have been made while the model was compiled."""
+        """Examples a second, after as many batches as may have been made while the model was compiled.
+
+        As many passes over the files as give twice that number of batches, for at most LONGEST seconds.
+        """
         ahead: dict[str, Any] = {"prefetch_factor": 4} if workers else {}
+        self.data.passes = max(PASSES, -(-15 * workers // self.batches))
         loader = DataLoader(self.data, batch_size=None, num_workers=workers, pin_memory=self.on_gpu, **ahead)
         began, examples, left_out = 0.0, 0, 5 * workers or 1
         for index, batch in enumerate(loader):
             self.model.step(*batch)
             if index >= left_out:
                 examples += len(batch[3])
+                if time.perf_counter() - began > LONGEST:
+                    break
             elif index == left_out - 1:
                 self._wait()
                 began = time.perf_counter()
