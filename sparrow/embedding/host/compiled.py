@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.embedding.host.planner import Ids, Moves, Planner
+from sparrow.embedding.host.planner import Ids, Moves, Planner, too_small
 from sparrow.embedding.stacking import Stack
 
 _I64 = ctypes.c_int64
@@ -60,6 +60,8 @@ class CompiledPlanner(Planner):
         return [self._moves(table, *own) for table, own in zip(tables, numbers.tolist(), strict=True)]
 
     def _moves(self, table: int, coming: int, leaving: int, early: int, after: int) -> Moves:
+        if coming < 0:
+            raise too_small(table)
         in_rows, in_slots = np.empty(coming, np.int32), np.empty(coming, np.int32)
         out_rows, out_slots = np.empty(leaving, np.int32), np.empty(leaving, np.int32)
         lists = map(_at, (in_rows, in_slots, out_rows, out_slots))

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from sparrow.embedding.host.planner import Ids, Moves, Planner
+from sparrow.embedding.host.planner import Ids, Moves, Planner, too_small
 from sparrow.embedding.stacking import Stack
 
 MOST_COUNTED: Final = 7
@@ -52,13 +52,15 @@ class PlainPlanner(Planner):
         """Go through slots in chunks: from the hand to the slot that frees the last row wanted, or to the end."""
         step, lists = self._window[0]
         rows = np.concatenate([*lists[table], np.zeros(0, np.int32)])
+        begin, end = self.first_slots[table : table + 2]
+        if len(rows) > end - begin:
+            raise too_small(table)
         place = self._place[rows]
         present = place[place > 0] - 1
         self._count[present] += self._count[present] < MOST_COUNTED
         coming = rows[place <= 0]
         left = place[place < 0]
         after = -int(left.min()) - 1 if len(left) else -1
-        begin, end = self.first_slots[table : table + 2]
         fresh = np.arange(self._next[table], min(self._next[table] + len(coming), end), dtype=np.int32)
         self._next[table] += len(fresh)
         self._give(coming[: len(fresh)], fresh)

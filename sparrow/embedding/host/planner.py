@@ -34,6 +34,11 @@ class Moves(NamedTuple):
     after: int
 
 
+def too_small(table: int) -> ValueError:
+    """Return the error of a step that needs more rows of a table than its cache has."""
+    return ValueError(f"a step needs more rows of table {table} of its stack than the cache has")
+
+
 class Planner(abc.ABC):
     """The slots of a stack's tables and the rows in them, as of the last step that was planned.
 
@@ -63,7 +68,7 @@ class Planner(abc.ABC):
 
     @abc.abstractmethod
     def admit(self, table: int) -> Moves:
-        """Give slots to the rows of one table in the oldest step, of which there must be enough."""
+        """Give slots to the rows of one table in the oldest step. Raise ValueError where there are too few."""
 
     def admit_all(self) -> list[Moves]:
         """Call `admit` for every table."""

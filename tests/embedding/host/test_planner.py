@@ -1,12 +1,14 @@
 """The plan of a cache: C++ and NumPy give the same one, and rows are where the plan has them."""
 
+import mmap
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sparrow as sp
-from sparrow.embedding.host.compiled import CompiledPlanner
+from sparrow.embedding.host.compiled import CompiledPlanner, gather, scatter
 from sparrow.embedding.host.plain import PlainPlanner
 from sparrow.embedding.stacking import cache_of, stack_tables
 from sparrow.kernels.feed import library
@@ -93,6 +95,37 @@ def test_rows_leave_early_where_the_window_does_not_fit():
     steps = [generator.integers(0, 200, 30).astype(np.int32) for _ in range(40)]
     assert drive(planners([200], [32]), steps, 6, 1) > 100
     assert drive(planners([200], [200]), steps, 6, 1) == 0
+
+
+def test_a_step_beyond_the_cache_is_an_error():
+    for plan in planners([20], [4]):
+        plan.begin(0)
+        plan.see(np.arange(5, dtype=np.int32), range(1))
+        with pytest.raises(ValueError, match="more rows of table 0 of its stack than the cache has"):
+            plan.admit(0)
+
+
+def in_pages(values):
+    """Return values as float32 in memory that begins with a page, as tables in host memory do."""
+    made = np.frombuffer(mmap.mmap(-1, 4 * values.size), np.float32).reshape(values.shape)
+    made[:] = values
+    return made
+
+
+@pytest.mark.parametrize("dim", [1, 12, 128])
+def test_copied_rows_are_exact(dim):
+    """Many rows of whole cache lines are written past the caches."""
+    if library() is None:
+        pytest.skip("no compiler")
+    rng = np.random.default_rng(dim)
+    table, taken = (in_pages(rng.normal(size=(count, dim))) for count in (20_000, 9_001))
+    rows = rng.permutation(len(table))[: len(taken)].astype(np.int32)
+    gather(library(), [(table, taken)], rows, threads=3)
+    np.testing.assert_array_equal(taken, table[rows])
+    want = table.copy()
+    want[rows] = -taken
+    scatter(library(), [(table, -taken)], rows, threads=3)
+    np.testing.assert_array_equal(table, want)
 
 
 def test_rows_that_are_used_often_stay():

@@ -13,6 +13,10 @@
 #include <thread>
 #include <vector>
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 #include "memory.h"
 
 namespace sparrow {
@@ -78,13 +82,15 @@ class CachePlan {
   int64_t needed(int64_t table) const { return window_.back().rows[table].size(); }
 
   // Gives slots to the rows of the oldest step. numbers: rows that come, that leave, that leave early, and the last
-  // step at which one of the coming rows left, or -1. The step must fit.
+  // step at which one of the coming rows left, or -1. A step that does not fit: -1 instead of rows that come.
   void admit(int64_t table, int64_t* numbers) {
     const std::vector<int32_t>& rows = window_.front().rows[table];
     const int32_t step = window_.front().step;
     const int64_t count = rows.size(), begin = first_slot_[table], end = first_slot_[table + 1];
     Moves& made = moves_[table];
     made = {};
+    numbers[0] = -1;
+    if (count > end - begin) return;
     int64_t after = -1;
     for (int64_t i = 0; i < count; ++i) {
       if (i + kFetched < count) __builtin_prefetch(&map_[rows[i + kFetched]], 1);
@@ -172,6 +178,37 @@ class CachePlan {
   std::vector<Moves> moves_;
 };
 
+constexpr int64_t kLine = 64;            // bytes of a cache line
+constexpr int64_t kPastCaches = 4 << 20;  // bytes of an array's rows from which on they are written past the caches
+
+// Whether rows are written past the caches: lines that are written whole need not be read first.
+inline bool goes_past_caches(const char* to, int64_t row_bytes, int64_t count) {
+#ifdef __SSE2__
+  return row_bytes % kLine == 0 && reinterpret_cast<uintptr_t>(to) % kLine == 0 && row_bytes * count >= kPastCaches;
+#else
+  return false;
+#endif
+}
+
+inline void copy_row(char* to, const char* from, int64_t size, [[maybe_unused]] bool past_caches) {
+#ifdef __SSE2__
+  if (past_caches) {
+    for (int64_t b = 0; b < size; b += 16) {
+      _mm_stream_si128(reinterpret_cast<__m128i*>(to + b), _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + b)));
+    }
+    return;
+  }
+#endif
+  std::memcpy(to, from, size);
+}
+
+// Rows that went past the caches are seen by others after this.
+inline void finish_copies() {
+#ifdef __SSE2__
+  _mm_sfence();
+#endif
+}
+
 }  // namespace sparrow
 
 using sparrow::CachePlan;
@@ -235,14 +272,16 @@ void sparrow_feed_gather_rows(int64_t arrays, const char* const* from, const int
   sparrow::in_parallel(threads, count, kRowsOfPart, [&](int64_t begin, int64_t end) {
     for (int64_t a = 0; a < arrays; ++a) {
       const int64_t size = row_bytes[a];
+      const bool past = sparrow::goes_past_caches(to[a], size, count);
       for (int64_t i = begin; i < end; ++i) {
         if (i + kRowsAhead < end) {
           const char* next = from[a] + int64_t(rows[i + kRowsAhead]) * size;
           for (int64_t b = 0; b < size; b += 64) __builtin_prefetch(next + b);
         }
-        std::memcpy(to[a] + i * size, from[a] + int64_t(rows[i]) * size, size);
+        sparrow::copy_row(to[a] + i * size, from[a] + int64_t(rows[i]) * size, size, past);
       }
     }
+    sparrow::finish_copies();
   });
 }
 
@@ -252,14 +291,16 @@ void sparrow_feed_scatter_rows(int64_t arrays, char* const* to, const int64_t* r
   sparrow::in_parallel(threads, count, kRowsOfPart, [&](int64_t begin, int64_t end) {
     for (int64_t a = 0; a < arrays; ++a) {
       const int64_t size = row_bytes[a];
+      const bool past = sparrow::goes_past_caches(to[a], size, count);
       for (int64_t i = begin; i < end; ++i) {
-        if (i + kRowsAhead < end) {
+        if (!past && i + kRowsAhead < end) {
           char* next = to[a] + int64_t(rows[i + kRowsAhead]) * size;
           for (int64_t b = 0; b < size; b += 64) __builtin_prefetch(next + b, 1);
         }
-        std::memcpy(to[a] + int64_t(rows[i]) * size, from[a] + i * size, size);
+        sparrow::copy_row(to[a] + int64_t(rows[i]) * size, from[a] + i * size, size, past);
       }
     }
+    sparrow::finish_copies();
   });
 }
 
