@@ -208,10 +208,10 @@ def block_rows(dim: int) -> int:
     return 1 << max(0, (BLOCK_VALUES // dim).bit_length() - 1)
 
 
-def draw_block(initializer: Initializer, dim: int, dtype: str, key: jax.Array, index: int) -> jax.Array:
-    """Return block ``index`` of independent values, of which a table has as many as its rows need."""
-    rows = block_rows(dim)
-    return draw_into(zeros((rows, dim), dtype), key[None], [Place(initializer, 0, rows)], index)
+def draw_rows(initializer: Initializer, dim: int, dtype: str, key: jax.Array, block: int, blocks: int = 1) -> jax.Array:
+    """Return the independent values of some blocks of a table, the first of which is number ``block``."""
+    rows = block_rows(dim) * blocks
+    return draw_into(zeros((rows, dim), dtype), key[None], [Place(initializer, 0, rows)], block)
 
 
 def cut(array: jax.Array, rows: int) -> jax.Array:

@@ -18,16 +18,16 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.embedding.host import compiled
-from sparrow.embedding.host.planner import Ids
-from sparrow.embedding.sharding.first_values import first_values
+from sparrow.embedding.host.planner import Ids, parts
+from sparrow.embedding.host.transfer import SMALL, on_host, to_host
+from sparrow.embedding.host.workers import Workers
+from sparrow.embedding.sharding.first_values import AT_ONCE, first_values
 from sparrow.embedding.stacking import Stack
 from sparrow.kernels.feed import library
 
 Array = npt.NDArray[Any]
 TABLE: Final = ""
 """The name of the table among its slots."""
-BLOCK: Final = 1 << 18
-"""Values that are drawn at a time, at least."""
 
 
 class HostRows:
@@ -58,16 +58,24 @@ class HostRows:
         return self.nbytes // self.stack.num_rows
 
     def init(self, key: jax.Array) -> None:
-        """Set the first values, as `TableSpec.initial_values` draws them, block by block; slots to their start."""
-        table, read = self.arrays[TABLE], first_values(self.stack, key)
-        size = max(BLOCK // self.stack.dim, 1)
-        for first in range(0, len(table), size):
-            last = min(first + size, len(table))
-            table[first:last] = read(first, last)
-        for name, array in self.arrays.items():
-            if name != TABLE:
-                for spec in self.stack.tables:
-                    array[self.stack.rows_of(spec.name)] = spec.optimizer.slot_init(name)
+        """Set the first values, as `TableSpec.initial_values` draws them, some at a time; slots to their start."""
+        workers = Workers(self._threads)
+
+        def fill(to: Array, values: Any) -> None:
+            spans = parts(len(to), workers.threads if to.nbytes > SMALL else 1)
+            given = np.broadcast_to(values, to.shape)
+            workers.each(lambda span: np.copyto(to[span.start : span.stop], given[span.start : span.stop]), spans)
+
+        table, read = self.arrays[TABLE], first_values(self.stack, key, lambda rows: on_host(to_host(rows)))
+        for spec, start in zip(self.stack.tables, self.stack.first_rows, strict=True):
+            size = max(AT_ONCE // self.stack.dim, 1)
+            for first in range(start, start + spec.vocabulary_size, size):
+                last = min(first + size, start + spec.vocabulary_size)
+                fill(table[first:last], read(first, last))
+            for name, array in self.arrays.items():
+                if name != TABLE:
+                    fill(array[self.stack.rows_of(spec.name)], spec.optimizer.slot_init(name))
+        workers.close()
 
     def gather(self, rows: Ids, out: Mapping[str, Array]) -> None:
         """Copy the values of rows to the beginning of arrays, by name."""

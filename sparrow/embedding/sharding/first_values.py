@@ -3,42 +3,63 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
+from typing import Final
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sparrow.embedding.initializers import block_rows, draw_block, is_independent
+from sparrow.embedding.initializers import BLOCK_VALUES, block_rows, draw_rows, is_independent
 from sparrow.embedding.sharding.blocks import Array, Reader
+from sparrow.embedding.specs import TableSpec
 from sparrow.embedding.stacking import Stack, stable_hash
 
+AT_ONCE: Final = 1 << 24
+"""Values that are drawn and held at a time, at most: one program draws all blocks of them."""
 
-def first_values(stack: Stack, key: jax.Array) -> Reader:
+
+def first_values(stack: Stack, key: jax.Array, fetched: Callable[[jax.Array], Array] = np.asarray) -> Reader:
     """Return a function that gives rows of the stack as `TableSpec.initial_values` draws them.
 
-    It holds one block of a table whose values are independent; other tables are held completely, one at a time.
+    It holds `AT_ONCE` values of a table whose values are independent; other tables are held completely, one at a time.
+    ``fetched``: brings an array to host memory.
     """
     starts = np.array(stack.first_rows)
-    sizes = [block_rows(stack.dim) if is_independent(table.values) else table.vocabulary_size for table in stack.tables]
+    blocks = [_blocks(table) for table in stack.tables]
+    sizes = [
+        count * block_rows(stack.dim) if is_independent(table.values) else table.vocabulary_size
+        for count, table in zip(blocks, stack.tables, strict=True)
+    ]
 
     @functools.lru_cache(maxsize=1)  # rows are requested in ascending order
-    def block(number: int, index: int) -> Array:
+    def part(number: int, index: int) -> Array:
         table, size = stack.tables[number], sizes[number]
         own = jax.random.fold_in(key, stable_hash(table.name))
         if not is_independent(table.values):
-            return np.asarray(table.initial_values(own))
-        rows = draw_block(table.values, stack.dim, table.dtype, own, index)
-        return np.asarray(rows)[: table.vocabulary_size - index * size]
+            return fetched(table.initial_values(own))
+        rows = draw_rows(table.values, stack.dim, table.dtype, own, index * blocks[number], blocks[number])
+        return fetched(rows)[: table.vocabulary_size - index * size]
 
     def read(first: int, last: int) -> Array:
-        made = np.empty((last - first, stack.dim), jnp.dtype(stack.step.dtype))
+        made: Array | None = None
         row = first
         while row < last:
             number = int(np.searchsorted(starts, row, side="right")) - 1
             index, at = divmod(row - int(starts[number]), sizes[number])
-            rows = block(number, index)[at : at + last - row]
+            rows = part(number, index)[at : at + last - row]
+            if len(rows) == last - first:
+                return rows
+            if made is None:
+                made = np.empty((last - first, stack.dim), jnp.dtype(stack.step.dtype))
             made[row - first : row - first + len(rows)] = rows
             row += len(rows)
-        return made
+        return np.empty((0, stack.dim), jnp.dtype(stack.step.dtype)) if made is None else made
 
     return read
+
+
+def _blocks(table: TableSpec) -> int:
+    """Return the blocks to draw at a time: a power of two, so that tables of all sizes share few programs."""
+    needed = -(-table.vocabulary_size // block_rows(table.embedding_dim))
+    return min(1 << (needed - 1).bit_length(), AT_ONCE // BLOCK_VALUES)

@@ -22,6 +22,7 @@ from sparrow.runs.loop.evaluation import Evaluator
 from sparrow.runs.loop.growing import IDS, Growing
 from sparrow.runs.loop.learned_sizes import LearnedSizes
 from sparrow.runs.loop.length import length
+from sparrow.runs.loop.pages import keep_freed_memory, move_to_large_pages
 from sparrow.runs.loop.preparer import Prepared
 from sparrow.runs.loop.program import Program, TrainState
 from sparrow.runs.loop.progress import Progress
@@ -65,6 +66,7 @@ def _train(
     watch: Watcher | None,
 ) -> Trained:
     led = functools.partial(processes.led, rebuild=FolderError)
+    keep_freed_memory()
     if folder is not None:
         led(lambda: _refuse(folder, resume, overwrite))
     check_predictions(config.tasks)
@@ -100,6 +102,7 @@ def _train(
             state = _first(program, lines.append)
         else:
             state, progress = start
+        move_to_large_pages(state)
         _check_metrics(config, evaluator)
         saver = None
         if folder is not None:

@@ -1,0 +1,66 @@
+"""The pages of memory of a run on the CPU: what a step frees is kept, and large tables get large pages early."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+import threading
+from typing import Any, Final
+
+import jax
+
+MMAP_THRESHOLD: Final = -3
+TRIM_THRESHOLD: Final = -1
+KEPT: Final = 1 << 30
+"""Bytes of one allocation up to which glibc keeps the memory."""
+LARGE_PAGE: Final = 2 << 20
+LARGE_TABLE: Final = 32 << 20
+COLLAPSE: Final = 25
+"""Linux's MADV_COLLAPSE, from 6.1 on."""
+SETTINGS: Final = ("GLIBC_TUNABLES", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")
+"""Variables by which a user decides instead."""
+
+
+@functools.cache
+def keep_freed_memory() -> bool:
+    """Let glibc keep the memory that is freed; return whether it does.
+
+    A step allocates and frees its activations. By default the system takes their pages back each time, and a step pays
+    for them again: about a third of the time of a small model. Left alone where there is a GPU, no glibc, or a setting.
+    """
+    mallopt = getattr(_libc(), "mallopt", None)
+    if jax.default_backend() != "cpu" or mallopt is None or any(name in os.environ for name in SETTINGS):
+        return False
+    kept = mallopt(MMAP_THRESHOLD, KEPT) or mallopt(MMAP_THRESHOLD, 32 << 20)  # the most that older versions take
+    return bool(kept and mallopt(TRIM_THRESHOLD, 2**31 - 1))
+
+
+def move_to_large_pages(arrays: Any) -> threading.Thread | None:
+    """Move the large arrays of a tree to large pages, in a thread: before the first steps, which would wait for it."""
+    madvise = getattr(_libc(), "madvise", None)
+    if jax.default_backend() != "cpu" or madvise is None:
+        return None
+    spans = []
+    for array in jax.tree.leaves(arrays):
+        if isinstance(array, jax.Array) and array.nbytes >= LARGE_TABLE and len(array.devices()) == 1:
+            at = array.unsafe_buffer_pointer()
+            begin, end = -(-at // LARGE_PAGE) * LARGE_PAGE, (at + array.nbytes) // LARGE_PAGE * LARGE_PAGE
+            spans.append((ctypes.c_void_p(begin), ctypes.c_size_t(end - begin)))
+    if not spans:
+        return None
+
+    def move() -> None:
+        for span in spans:
+            madvise(*span, COLLAPSE)  # a kernel without it, or without free pages, leaves them as they are
+
+    thread = threading.Thread(target=move, name="sparrow-pages", daemon=True)
+    thread.start()
+    return thread
+
+
+def _libc() -> ctypes.CDLL | None:
+    with contextlib.suppress(OSError):
+        return ctypes.CDLL(None)
+    return None

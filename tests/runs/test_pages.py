@@ -1,0 +1,45 @@
+"""Memory that a run frees is kept by the process, and large tables move to large pages while the step compiles."""
+
+import os
+import subprocess
+import sys
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from sparrow.runs.loop import pages
+
+FAULTS = """
+import resource, sys
+import numpy as np
+from sparrow.runs.loop.pages import keep_freed_memory
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        np.ones(40 << 20, np.uint8)  # above the largest size that glibc keeps by default
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+first = faults()
+print(first, keep_freed_memory(), faults())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc alone")
+@pytest.mark.parametrize("setting", [{}, {"MALLOC_TRIM_THRESHOLD_": "131072"}])
+def test_freed_memory_is_kept_unless_a_user_decides(setting):
+    environment = {key: value for key, value in os.environ.items() if key not in pages.SETTINGS} | setting
+    run = subprocess.run([sys.executable, "-c", FAULTS], env=environment, capture_output=True, text=True, check=True)
+    before, kept, after = run.stdout.split()
+    assert kept == str(not setting)
+    if kept == "True" and int(before) > 1000:  # large pages may need few faults from the start
+        assert int(after) < int(before) / 4
+
+
+def test_large_arrays_are_moved_and_stay_what_they_are():
+    values = np.arange(12 << 20, dtype=np.float32)
+    large, small = jnp.asarray(values) + 0, jnp.ones(3)
+    thread = pages.move_to_large_pages({"large": large, "small": small, "none": None})
+    assert thread is not None
+    thread.join()
+    np.testing.assert_array_equal(large, values)
+    assert pages.move_to_large_pages([small]) is None
