@@ -211,16 +211,20 @@ class Optimizer:
         *args: Any,
         has_aux: bool = False,
         weight: float = 1.0,
+        acts: dict[str, jax.Array] | None = None,
     ) -> tuple[Gradients, Any]:
         """Return the gradients of one (micro-)batch times ``weight``, without the loss scale; and aux.
 
         Gradients of parameters are float32; gradients of activations stay in the model's precision unless scaled.
+        ``acts``: the activations of the batch, where `lookup` found them before the latest update; None: look them up.
         """
         batch = self.embedder.exchange(batch)  # once for both directions
-        if weight == 1.0:
+        if acts is not None:
+            pass
+        elif weight == 1.0:
             acts, batch = self.embedder.lookup_for_update(state.embedding, batch, self.precision)
         else:  # one of several micro-batches, whose entries are sorted together
-            acts = self.embedder.lookup(state.embedding, batch, self.precision)
+            acts = self.lookup(state, batch)
         scale = jnp.float32(1.0) if state.loss_scale is None else state.loss_scale.scale
 
         def scaled_loss(params: Any, acts: dict[str, jax.Array], args: Any) -> tuple[jax.Array, tuple[jax.Array, Any]]:
@@ -241,6 +245,10 @@ class Optimizer:
         if weight != 1.0 or state.loss_scale is not None:
             grads, act_grads = jax.tree.map(lambda g: g.astype(jnp.float32) * (weight / scale), (grads, act_grads))
         return Gradients(grads, self.embedder.row_grads(batch, act_grads), weight * loss), aux
+
+    def lookup(self, state: OptimizerState, batch: PackedBatch) -> dict[str, jax.Array]:
+        """Return the activations of a batch, in the model's precision, for `gradients`."""
+        return self.embedder.lookup(state.embedding, batch, self.precision)
 
     def all_finite(self, grads: Gradients) -> jax.Array:
         """Whether the loss and every gradient are finite."""

@@ -95,10 +95,15 @@ class StepMemory:
 def step_memory(program: Program, state: TrainState, feeds: tuple[Feed, ...]) -> StepMemory:
     """Compiles the step for shapes, and asks the compiler."""
     step = jax.jit(one_step(program), donate_argnums=0, compiler_options=compiler_options())
-    compiled = step.lower(state, feeds, jnp.array(True)).compile()
+    ahead: tuple[Any, ...] = ()
+    if program.config.train.pipeline == "stale":  # activations come from the step before, others go to the next
+        lookup = program.optimizer.lookup
+        ahead = (tuple(jax.eval_shape(lookup, state.optimizer, feed.shapes.packed) for feed in feeds), feeds)
+    compiled = step.lower(state, feeds, jnp.array(True), *ahead).compile()
     analysis: Any = compiled.memory_analysis()
     fresh = analysis.output_size_in_bytes - analysis.alias_size_in_bytes  # results that do not replace the state
-    return StepMemory(int(analysis.temp_size_in_bytes + max(fresh, 0)), sum(feed.nbytes for feed in feeds))
+    work = analysis.temp_size_in_bytes + max(fresh, 0) + size_of(ahead[:1])
+    return StepMemory(int(work), sum(feed.nbytes for feed in feeds))
 
 
 def startup_peak(program: Program, state: EmbeddingState) -> int:

@@ -147,6 +147,17 @@ def dynamic(folder):
     }
 
 
+def stale(folder):
+    """``train.pipeline: stale`` with micro-batches on a mesh, beside one device; stopped and resumed; and exact."""
+    given = ("train.pipeline=stale", "train.accumulate=2")
+    one, _ = train(folder / "one", *given)
+    many, _ = train(folder / "many", *given, mesh=4)
+    train(folder / "half", *given, "train.steps=2", mesh=4)
+    again, _ = train(folder / "half", *given, mesh=4, resume=True)
+    exact, _ = train(folder / "exact", "train.accumulate=2", mesh=4)
+    return {"gap": gap(one, many), "resumed": same(many, again), "exact": gap(exact, many)}
+
+
 def refusals(folder):
     """Mistakes, each with its message."""
     return {
@@ -159,5 +170,5 @@ def refusals(folder):
 
 if __name__ == "__main__":
     *checks, folder = sys.argv[1:]
-    known = {"numbers": numbers, "moved": moved, "refusals": refusals, "sequences": sequences, "dynamic": dynamic}
+    known = {function.__name__: function for function in (numbers, moved, refusals, sequences, dynamic, stale)}
     print(json.dumps({check: known[check](Path(folder)) for check in checks}))

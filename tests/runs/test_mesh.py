@@ -54,6 +54,14 @@ def test_sequences_on_a_mesh(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_stale_pipeline_on_a_mesh(tmp_path):
+    found = on_devices(4, "stale", tmp_path)["stale"]
+    assert found["gap"] < 1e-5
+    assert found["resumed"]
+    assert found["exact"] > 1e-3
+
+
+@pytest.mark.slow
 def test_dynamic_tables_on_a_mesh(tmp_path):
     found = on_devices(4, "dynamic", tmp_path)["dynamic"]
     assert found["gap"] < 1e-5

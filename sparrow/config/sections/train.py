@@ -163,6 +163,9 @@ class Train(Section):
     """Tables with a rule of their own."""
     mesh: Mesh | None = None
     """Devices to spread tables and batches over. Default: one device; with several processes, all of their devices."""
+    pipeline: Literal["exact", "stale"] = "exact"
+    """exact: a step looks rows up after all updates before it. stale: after all but the last one, so that lookup and
+    exchange of the next batch overlap this step; results differ."""
     accumulate: Count = 1
     """Micro-batches per optimizer step; the step equals that on one batch of them all."""
     steps_per_call: Count = 1

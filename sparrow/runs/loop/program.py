@@ -22,7 +22,7 @@ from sparrow.registry import nearest
 from sparrow.runs.loop.feed import Feed
 from sparrow.runs.loop.on_mesh import kept_everywhere, mesh_of
 from sparrow.runs.loop.preparer import Prepared, Preparer, RowsOf
-from sparrow.runs.loop.refusals import refuse_calls
+from sparrow.runs.loop.refusals import refuse_calls, refuse_stale
 from sparrow.runs.loop.room import refuse_large_layers, refuse_large_tables
 from sparrow.runs.recorded.traffic import Traffic
 from sparrow.tasks import Scores, States, total_loss
@@ -111,6 +111,7 @@ class Program:
         except ValueError as error:  # patterns of parameters are known to match, or not, only here
             raise ConfigError([Problem(("train", "dense_optimizer"), str(error))]) from None
         refuse_calls(config, embedder)
+        refuse_stale(config, embedder)
         grows = any(table.dynamic is not None for table in embedder.tables.values())
         vocabularies = embedder.vocabularies(accumulate=config.train.accumulate) if grows else None
         stops = config.train.non_finite == "stop"

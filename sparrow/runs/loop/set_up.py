@@ -15,6 +15,7 @@ from sparrow import processes
 from sparrow.config import Config, fill_vocabularies, item_counts, need, train_pipeline
 from sparrow.data import Collisions, Pipeline, count_collisions
 from sparrow.runs.errors import FolderError
+from sparrow.runs.loop.ahead import ACTIVATIONS, Ahead
 from sparrow.runs.loop.candidates import ITEMS, candidate_notes
 from sparrow.runs.loop.early import Early
 from sparrow.runs.loop.endings import in_one_line
@@ -87,9 +88,12 @@ def _train(
     evaluator = Evaluator(program) if has_data else None
     sizes = _learned_sizes(program, recorder, evaluator)
     growing = Growing(program)
+    ahead = Ahead(program) if config.train.pipeline == "stale" else None
     extras = {**recorder.extras, "sizes": sizes, IDS: growing, **extras}
     if program.item_counts is not None:
         extras[ITEMS] = program.item_counts
+    if ahead is not None:
+        extras[ACTIVATIONS] = ahead
     lines += [note] if note else []
     with contextlib.ExitStack() as stack:
         if folder is not None:
@@ -127,7 +131,7 @@ def _train(
         for line in [*lines, *candidate_notes(config, program.item_counts)]:
             log.line(line)
         stack.enter_context(recorder.recording(progress.steps, log.line))
-        loop = Loop(program, batches, evaluator, log, saver, recorder, sizes, growing, state, progress)
+        loop = Loop(program, batches, evaluator, log, saver, recorder, sizes, growing, ahead, state, progress)
         loop.watcher, loop.early = watch, early
         return loop.run()
 

@@ -30,12 +30,14 @@ class Taken(NamedTuple):
       position: the position in the data after them.
       epoch: epochs that were complete when the last of them began.
       swap: rows that come to the device before the step, and rows that leave; None: all tables are on the device.
+      following: the batches of the next step, where this one looks them up.
     """
 
     batches: tuple[Prepared, ...]
     position: Mapping[str, Any]
     epoch: int
     swap: Swap | None = None
+    following: tuple[Prepared, ...] = ()
 
 
 def steps_of(

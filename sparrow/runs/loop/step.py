@@ -57,6 +57,9 @@ class History(NamedTuple):
 
 Context = Callable[[], contextlib.AbstractContextManager[None]]
 TrainSteps = Callable[..., tuple[TrainState, Report, History]]
+Acts = tuple[dict[str, jax.Array], ...]
+"""The activations of each micro-batch of a step."""
+StaleStep = Callable[..., tuple[TrainState, Report, Acts]]
 
 
 def train_step(
@@ -70,12 +73,39 @@ def train_step(
     report; without one, the step is made. ``log`` receives a line for each program after the first, and ``compiling``
     returns a context for the time of its compilation.
     """
-    compiled = Compiled("training", one_step(program), batch=1, donate=(0,))
+    step = one_step(program)
+    compiled = Compiled("training", lambda state, feeds, go: step(state, feeds, go)[:2], batch=1, donate=(0,))
     compiled.log, compiled.compiling = log, compiling
 
     def run(state: TrainState, feeds: tuple[Feed, ...], go: Any = None) -> tuple[TrainState, Report]:
         go = program.embedder.on_its_devices(jnp.array(True)) if go is None else go
         made: tuple[TrainState, Report] = compiled(state, alike(program.embedder, feeds), go)
+        return made
+
+    return run
+
+
+def stale_step(
+    program: Program, log: Callable[[str], None] | None = None, compiling: Context = contextlib.nullcontext
+) -> StaleStep:
+    """Return the compiled step of ``train.pipeline: stale``: ``step(state, feeds, go, acts, following)``.
+
+    ``acts`` are the activations of each of ``feeds``. The step looks up ``following``, the micro-batches of the next
+    step, before it updates the tables, and also returns their activations. It is as `train_step` otherwise.
+    """
+    step = one_step(program)
+
+    def split(state: TrainState, feeds: tuple[Feed, ...], go: jax.Array, acts: Acts) -> Any:
+        return step(state, feeds[: len(acts)], go, acts, feeds[len(acts) :])
+
+    compiled = Compiled("training", split, batch=1, donate=(0,))
+    compiled.log, compiled.compiling = log, compiling
+
+    def run(
+        state: TrainState, feeds: tuple[Feed, ...], go: Any, acts: Acts, following: tuple[Feed, ...]
+    ) -> tuple[TrainState, Report, Acts]:
+        go = program.embedder.on_its_devices(jnp.array(True)) if go is None else go
+        made: tuple[TrainState, Report, Acts] = compiled(state, feeds + following, go, acts)
         return made
 
     return run
@@ -95,7 +125,7 @@ def train_steps(
         own = [tuple(feed.alone() for feed in feeds[first : first + each]) for first in range(0, len(feeds), each)]
 
         def body(carried: tuple[TrainState, jax.Array], feeds: tuple[Feed, ...]) -> Any:
-            state, report = step(carried[0], feeds, carried[1])
+            state, report, _ = step(carried[0], feeds, carried[1])
             return (state, report.go), report
 
         stacked = jax.tree.map(lambda *arrays: jnp.stack(arrays), *own)
@@ -115,26 +145,35 @@ def train_steps(
     return run
 
 
-def one_step(program: Program) -> Callable[[TrainState, tuple[Feed, ...], jax.Array], tuple[TrainState, Report]]:
-    """Return the step as a function to compile."""
+def one_step(program: Program) -> Callable[..., tuple[TrainState, Report, Acts]]:
+    """Return the step as a function to compile; see `stale_step` for ``acts`` and ``following``."""
     optimizer, summaries = program.optimizer, program.config.train.summaries
     stops = program.config.train.non_finite == "stop"
 
-    def step(state: TrainState, feeds: tuple[Feed, ...], go: jax.Array) -> tuple[TrainState, Report]:
+    def step(
+        state: TrainState,
+        feeds: tuple[Feed, ...],
+        go: jax.Array,
+        acts: Acts | None = None,
+        following: tuple[Feed, ...] = (),
+    ) -> tuple[TrainState, Report, Acts]:
         total = sum(feed.size for feed in feeds)
         rest, metrics = state.rest, state.metrics
         grads: list[Any] = []
         terms: list[Any] = []
-        for feed in feeds:
+        for feed, found in zip(feeds, acts or [None] * len(feeds), strict=True):
             share = feed.size / total
             of_feed, (of_tasks, outputs, rest) = optimizer.gradients(
-                state.optimizer, program.loss, feed.packed, rest, feed, has_aux=True, weight=share
+                state.optimizer, program.loss, feed.packed, rest, feed, has_aux=True, weight=share, acts=found
             )
             grads.append(of_feed)
             terms.append({task: share * term for task, term in of_tasks.items()})
             update = summed_in_order(program.embedder, program.train_scores.update, feed.size)
             metrics = update(metrics, outputs, feed.columns)
         gradients = functools.reduce(operator.add, grads)
+        ahead = tuple(optimizer.lookup(state.optimizer, feed.packed) for feed in following)
+        if following:  # before the update, which then works in place
+            ahead, gradients = jax.lax.optimization_barrier((ahead, gradients))  # type: ignore[no-untyped-call]
         if stops:
             # A loss scale makes gradients overflow now and then, by design; the loss itself never does.
             scaled = optimizer.loss_scale is not None
@@ -147,7 +186,7 @@ def one_step(program: Program) -> Callable[[TrainState, tuple[Feed, ...], jax.Ar
         norms = {path: jnp.linalg.norm(x) for path, x in dense.items()} if "gradient_norm" in summaries else {}
         kept = dense if "gradient" in summaries else {}
         report = Report(info.loss, _sum(terms), info.grad_norm, norms, kept, go)
-        return _settled(program, TrainState(new, rest, metrics)), kept_everywhere(program.embedder, report)
+        return _settled(program, TrainState(new, rest, metrics)), kept_everywhere(program.embedder, report), ahead
 
     return step
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,6 +13,7 @@ from typing import Any
 
 from sparrow.data import DataError, Pipeline, WaitInterrupted
 from sparrow.runs.errors import Elsewhere, Interrupted
+from sparrow.runs.loop.ahead import Ahead, with_following
 from sparrow.runs.loop.caches import CacheWork
 from sparrow.runs.loop.calls import calls_of, until_due
 from sparrow.runs.loop.clock import Clock
@@ -78,11 +80,12 @@ class Loop:
         recorder: Recorder,
         sizes: LearnedSizes,
         growing: Growing,
+        ahead: Ahead | None,
         state: TrainState,
         progress: Progress,
     ) -> None:
         self.program, self.pipeline, self.evaluator, self.log, self.saver = program, pipeline, evaluator, log, saver
-        self.recorder, self.sizes, self.growing = recorder, sizes, growing
+        self.recorder, self.sizes, self.growing, self.ahead = recorder, sizes, growing, ahead
         self.config = program.config
         self.state, self.progress = state, progress
         self.saved_at = self.began_at = progress.steps
@@ -106,6 +109,9 @@ class Loop:
         self._undefined: set[str] = set()  # metrics whose NaN has been logged
         self.clock = recorder.clock = Clock()
         self.step = train_step(program, log.line, lambda: self.clock.paused("compilation"))
+        if ahead is not None:
+            ahead.log_programs(log.line, lambda: self.clock.paused("compilation"))
+            log.line("train.pipeline is stale: a step looks rows up before the update of the step before it")
         self.waiting = Waiting(pipeline)
         self.caches = CacheWork(program.host)
         pipeline.is_idle = lambda: self.in_flight.is_empty
@@ -169,7 +175,9 @@ class Loop:
         go = None if self.report is None else self.report.go
         overwritten: tuple[Overwritten, ...] = ()
         history = None
-        if len(call) == 1:
+        if self.ahead is not None:
+            self.state, self.report = self.ahead.step(self.state, call[0], go)
+        elif len(call) == 1:
             self.state = self.program.advanced(self.state, call[0].swap)
             self.state, overwritten = self.growing.admit(self.state, call[0].batches, go)
             self.state, self.report = self.step(self.state, feeds[0], go)
@@ -206,6 +214,13 @@ class Loop:
         """Return the micro-batches of each optimizer step."""
         steps = self.config.train.steps
         left = None if steps is None else max(steps - self.steps, 0)
+        if self.ahead is None:
+            return self._read(left)
+        more = None if left is None else left + 1  # looked up by the last step, for a run that goes on
+        return itertools.islice(with_following(self._read(more)), left)
+
+    def _read(self, left: int | None) -> Iterator[Taken]:
+        """Yield the micro-batches of at most ``left`` steps."""
         with contextlib.closing(steps_of(self.program, self.pipeline, left, self.early)) as groups:
             while True:
                 try:
@@ -258,6 +273,8 @@ class Loop:
         made = bad.step - self.began_at - 1
         why = culprit(self.program, self.state, bad, made)
         self.state = self.growing.give_back(self.state, bad.overwritten, made)
+        if self.ahead is not None:
+            self.ahead.forget()
         raise NonFinite(why)
 
     def _show(self) -> None:

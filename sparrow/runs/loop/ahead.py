@@ -1,0 +1,103 @@
+"""`Ahead`: with ``train.pipeline: stale``, the activations of the next step, looked up before the update of this one.
+
+The lookup of a batch, and the exchange of its rows, need not wait for the update then: the device may do both at once.
+A step sees all updates of tables but the last one; dense parameters are never late.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import jax
+import numpy as np
+
+from sparrow.runs.loop.feed import Feed, alike
+from sparrow.runs.loop.on_mesh import on_host, placed
+from sparrow.runs.loop.preparer import Prepared
+from sparrow.runs.loop.program import Program, TrainState
+from sparrow.runs.loop.staging import Taken
+from sparrow.runs.loop.step import Acts, Context, Report, StaleStep, stale_step
+
+ACTIVATIONS: Final = "ahead"
+"""The name of the activations among the extras of a checkpoint."""
+
+
+def with_following(steps: Iterable[Taken]) -> Iterator[Taken]:
+    """Yield each step with the batches of the one after it; the last one has none."""
+    before: Taken | None = None
+    for taken in steps:
+        if before is not None:
+            yield before._replace(following=taken.batches)
+        before = taken
+    if before is not None:
+        yield before
+
+
+class Ahead:
+    """The activations of the next step, one tree for each micro-batch; an extra of checkpoints."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._next: tuple[tuple[Feed, ...], Acts] | None = None
+        self._restored: Mapping[str, np.ndarray[Any, Any]] = {}
+        self._step: StaleStep = stale_step(program)
+
+        def lookup(state: TrainState, feeds: tuple[Feed, ...]) -> Acts:
+            return tuple(program.optimizer.lookup(state.optimizer, feed.packed) for feed in feeds)
+
+        self._lookup = jax.jit(lookup)
+
+    def log_programs(self, log: Callable[[str], None], compiling: Context = contextlib.nullcontext) -> None:
+        """Give a line to ``log`` for each program after the first, compiled in the context of ``compiling``."""
+        self._step = stale_step(self._program, log, compiling)
+
+    def step(self, state: TrainState, taken: Taken, go: Any) -> tuple[TrainState, Report]:
+        """Make one step, and look up the batches of the next one before the update."""
+        feeds, acts = self._of(state, taken)
+        following = self._feeds(taken.following)
+        state, report, found = self._step(state, feeds, go, acts, following)
+        self._next = (following, found) if following else None
+        return state, report
+
+    def forget(self) -> None:
+        """Look up again what the next step needs."""
+        self._next = None
+
+    def state(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Return the activations of the next step, so that a resumed run has the bits of one that never stopped."""
+        if self._next is None:
+            return {}
+        host = {name: on_host(self._program.embedder, act) for name, act in _named(self._next[1]).items()}
+        return {name: array.astype(np.float32) for name, array in host.items()}
+
+    def restore(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Continue from the arrays of `state`; with another batch size or number of devices, look up again."""
+        self._restored = dict(arrays)
+
+    def _feeds(self, batches: tuple[Prepared, ...]) -> tuple[Feed, ...]:
+        return alike(self._program.embedder, [prepared.feed for prepared in batches])
+
+    def _of(self, state: TrainState, taken: Taken) -> tuple[tuple[Feed, ...], Acts]:
+        """Return the batches of a step and their activations: of the step before it, restored, or looked up now."""
+        if self._next is not None:
+            return self._next
+        feeds = self._feeds(taken.batches)
+        fresh = self._lookup(state, feeds)
+        restored, self._restored = self._restored, {}
+        wanted = {name: act.shape for name, act in _named(fresh).items()}
+        if {name: array.shape for name, array in restored.items()} != wanted:
+            return feeds, fresh
+        return feeds, tuple(
+            {name: self._put(restored[f"{i}/{name}"].astype(act.dtype), act) for name, act in acts.items()}
+            for i, acts in enumerate(fresh)
+        )
+
+    def _put(self, array: np.ndarray[Any, Any], like: jax.Array) -> Any:
+        embedder = self._program.embedder
+        return jax.device_put(array, like.sharding) if embedder.shards is None else placed(embedder, array)
+
+
+def _named(all_acts: Acts) -> dict[str, jax.Array]:
+    return {f"{i}/{name}": act for i, acts in enumerate(all_acts) for name, act in acts.items()}
