@@ -112,7 +112,6 @@ class Compiled:
 
     def _block(self, made: feed.Converted) -> Block:
         words = made.words
-        words[:, self.layout.used :] = 0
         for output, numbers in zip(self.outputs, made.numbers, strict=True):
             if numbers is not None:
                 word = self.layout.places[output.column].word

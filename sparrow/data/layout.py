@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,8 @@ import numpy.typing as npt
 from sparrow.data.batch import PARTS, Batch
 from sparrow.embedding import Ragged
 
+LINE: Final = 16
+"""Words in a line of the processor's cache."""
 Name = tuple[str, str]
 """A column: the part of the batch that it is in, and its name."""
 
@@ -81,7 +83,17 @@ class Layout:
             column: Bag(word + i, values.weights is not None) for i, (column, values) in enumerate(ragged.items())
         }
         word += len(in_tail)
-        return cls(places, in_tail, word + word % 2 if wide else word, word)
+        return cls(places, in_tail, padded(word + word % 2 if wide else word), word)
+
+
+def padded(words: int) -> int:
+    """Return the words from one row to the next: whole lines of the cache, or fours, which add a quarter at most.
+
+    >>> [padded(words) for words in (3, 14, 27, 34)]
+    [3, 16, 32, 36]
+    """
+    sizes = (-(-words // unit) * unit for unit in (LINE, 4, 1))
+    return next(size for size in sizes if size * 4 <= words * 5)
 
 
 def _holds_ids(part: str, values: Ragged) -> bool:

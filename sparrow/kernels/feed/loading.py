@@ -22,6 +22,7 @@ SOURCES = (
     "pack.cc",
     "pool.cc",
     "route.cc",
+    "tile.cc",
 )
 SYMBOLS: Final = {  # and whether each returns a number
     "sparrow_pool_size": True,

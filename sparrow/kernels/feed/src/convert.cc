@@ -8,11 +8,15 @@
 #include <vector>
 
 #include "arrow.h"
+#include "id_runner.h"
+#include "key_runner.h"
+#include "number_runner.h"
 #include "parquet.h"
 #include "pool.h"
 #include "room.h"
 #include "runner.h"
 #include "step.h"
+#include "tile.h"
 
 namespace sparrow {
 
@@ -69,7 +73,7 @@ class Tails {
     int64_t count = 0;
     for (const Runner* runner : bags_) {
       int64_t own = 0;
-      for (int64_t row = begin; row < end; ++row) own += length(*runner, row);
+      for (int64_t i = 0; i < end - begin; ++i) own += runner->lengths()[i];
       count += own << runner->step().is_weighted;
     }
     int32_t* to = memory_.grown(used_ + count + 2 * SPARE, used_) + used_;
@@ -82,7 +86,7 @@ class Tails {
     for (int64_t row = begin; row < end; ++row) {
       target_.starts[row] = used_;
       for (size_t i = 0; i < bags_.size(); ++i) {
-        const int64_t own = length(*bags_[i], row);
+        const int64_t own = bags_[i]->lengths()[row - begin];
         if (own == 0) continue;
         copy_words(rows_[i], own, to);
         rows_[i] += own;
@@ -104,10 +108,6 @@ class Tails {
   }
 
  private:
-  int64_t length(const Runner& runner, int64_t row) const {
-    return target_.words[row * target_.width + runner.step().word];
-  }
-
   const Target& target_;
   std::vector<Runner*> bags_;
   std::vector<const int32_t*> rows_;
@@ -116,15 +116,24 @@ class Tails {
   int64_t used_ = 0;
 };
 
+std::unique_ptr<Runner> runner_of(const Work& work) {
+  switch (work.step.kind) {
+    case IDS: return std::make_unique<IdRunner>(work);
+    case CROSS: return std::make_unique<CrossRunner>(work);
+    case KEY: return std::make_unique<KeyRunner>(work);
+    default: return std::make_unique<NumberRunner>(work);
+  }
+}
+
 int64_t convert(const Step* steps, int64_t num_steps, const std::vector<Column>& columns,
                 const std::vector<bool>& readable, Room& room, Target& target) {
+  Tile tile(target.width, room);
   std::vector<std::unique_ptr<Runner>> runners;
   for (int64_t i = 0; i < num_steps; ++i) {
     for (int64_t k = 0; k < steps[i].num_columns; ++k) {
       if (!readable[steps[i].columns[k]]) return ASK_REFERENCE;
     }
-    runners.push_back(std::make_unique<Runner>(steps[i], columns, target.words, target.width, target.bad,
-                                               target.doubles[i], room));
+    runners.push_back(runner_of({steps[i], columns, tile, target.bad, target.doubles[i], room}));
   }
   Tails tails(runners, target);
   for (int64_t begin = 0; begin < target.rows; begin += BLOCK) {
@@ -133,6 +142,7 @@ int64_t convert(const Step* steps, int64_t num_steps, const std::vector<Column>&
       if (!runner->run(begin, end)) return ASK_REFERENCE;
     }
     if (target.starts != nullptr) tails.add(begin, end);
+    tile.write(end - begin, target.words + begin * target.width);
   }
   tails.finish(target);
   return std::find(target.bad, target.bad + target.rows, 1) == target.bad + target.rows ? ALL_GOOD : SOME_BAD;

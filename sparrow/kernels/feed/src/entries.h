@@ -176,15 +176,19 @@ class Spread {
   uint8_t seen() const { return seen_; }  // the states of all words, joined
   const T* words() const { return words_; }
 
+  // Takes results that are known, all of them good.
+  void use(const T* words) { words_ = words; }
+
   template <class Convert>
   void prepare(const Leaf& words, Convert&& convert) {
-    words_ = room_->array<T>(words.length);
+    T* made = room_->array<T>(words.length);
     states_ = room_->array<uint8_t>(words.length);
+    words_ = made;
     Entries some;
     some.leaf = &words;
     for (; some.begin < words.length; some.begin += AT_ONCE) {
       some.count = std::min(AT_ONCE, words.length - some.begin);
-      seen_ |= convert(some, words_ + some.begin, states_ + some.begin);
+      seen_ |= convert(some, made + some.begin, states_ + some.begin);
     }
   }
 
@@ -208,7 +212,7 @@ class Spread {
         continue;
       }
       values[i] = words_[word];
-      seen |= states[i] = states_[word];
+      seen |= states[i] = states_ == nullptr ? uint8_t{GOOD} : states_[word];
     }
     return seen;
   }
@@ -216,8 +220,8 @@ class Spread {
  private:
   Room* room_;
   uint8_t seen_ = GOOD;
-  T* words_ = nullptr;
-  uint8_t* states_ = nullptr;
+  const T* words_ = nullptr;
+  uint8_t* states_ = nullptr;  // null: all are good
 };
 
 }  // namespace sparrow

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "gains.h"
+#include "versions.h"
 
 namespace sparrow {
 
@@ -71,11 +72,15 @@ inline const int32_t* row_of(const Filling& how, const Piece& piece, int64_t i, 
   return piece.words + row * how.width;
 }
 
-inline void prefetch(const Filling& how, const Piece& piece, int64_t i) {
-  if (piece.order == nullptr || i + AHEAD >= piece.count) return;
+// Asks for the row that comes AHEAD of the i-th, of `count` from the piece's first on.
+inline void prefetch(const Filling& how, const Piece& piece, int64_t i, int64_t count) {
+  if (piece.order == nullptr || i + AHEAD >= count) return;
   const char* next = reinterpret_cast<const char*>(piece.words + piece.order[piece.begin + i + AHEAD] * how.width);
   for (int64_t byte = 0; byte < how.width * 4; byte += 64) __builtin_prefetch(next + byte);
+  __builtin_prefetch(next + how.width * 4 - 1);  // where a row does not begin with a line of the cache
   if (piece.starts != nullptr) __builtin_prefetch(piece.starts + piece.order[piece.begin + i + AHEAD]);
+  // GCC takes a function that only prefetches for one without effect, and drops its calls. This line it cannot drop.
+  asm volatile("");
 }
 
 // The fields of a stack without bags, laid out for a loop over them.
@@ -91,16 +96,31 @@ struct Singles {
     }
   }
 
-  // True: all ids are in their tables, or may be outside.
-  bool put(const int32_t* row, int32_t spare, int32_t* out) const {
-    const int64_t count = static_cast<int64_t>(words.size());
-    int32_t wrong = 0;
-    if (is_dense) {
-      const int32_t* from = row + words[0];
+  std::vector<int32_t> words, starts, errors;
+  std::vector<uint32_t> limits;
+  bool is_dense = true;
+};
+
+// True: all ids are in their tables, or may be outside. `known`: rows from the piece's first on that follow each other.
+SPARROW_VERSIONS bool fill_single(const Filling& how, const Packed& stack, const Singles& fields, const Piece& piece,
+                                  int64_t known, int32_t* buffer) {
+  const int64_t count = stack.num_fields;
+  const int32_t spare = static_cast<int32_t>(stack.spare);
+  const int32_t *words = fields.words.data(), *starts = fields.starts.data(), *errors = fields.errors.data();
+  const uint32_t* limits = fields.limits.data();
+  int32_t* out = buffer + piece.slot * how.slot_words + stack.ids + piece.at * count;
+  int32_t wrong = 0;
+  int64_t at;
+  for (int64_t i = 0; i < piece.count; ++i, out += count) {
+    prefetch(how, piece, i, known);
+    const int32_t* row = row_of(how, piece, i, at);
+    if (fields.is_dense) {
+      const int32_t* __restrict from = row + words[0];
+      int32_t* __restrict to = out;
       for (int64_t f = 0; f < count; ++f) {
         const int32_t out_of = -static_cast<int32_t>(static_cast<uint32_t>(from[f]) >= limits[f]);
         wrong |= out_of & errors[f];
-        out[f] = ((from[f] + starts[f]) & ~out_of) | (spare & out_of);
+        to[f] = ((from[f] + starts[f]) & ~out_of) | (spare & out_of);
       }
     } else {
       for (int64_t f = 0; f < count; ++f) {
@@ -110,23 +130,8 @@ struct Singles {
         out[f] = ((id + starts[f]) & ~out_of) | (spare & out_of);
       }
     }
-    return wrong == 0;
   }
-
-  std::vector<int32_t> words, starts, errors;
-  std::vector<uint32_t> limits;
-  bool is_dense = true;
-};
-
-bool fill_single(const Filling& how, const Packed& stack, const Singles& fields, const Piece& piece, int32_t* buffer) {
-  bool is_right = true;
-  int32_t* out = buffer + piece.slot * how.slot_words + stack.ids + piece.at * stack.num_fields;
-  int64_t row;
-  for (int64_t i = 0; i < piece.count; ++i, out += stack.num_fields) {
-    prefetch(how, piece, i);
-    is_right &= fields.put(row_of(how, piece, i, row), static_cast<int32_t>(stack.spare), out);
-  }
-  return is_right;
+  return wrong == 0;
 }
 
 // Bags of one batch.
@@ -140,7 +145,7 @@ class BagFiller {
 
   bool add(const Piece& piece) {
     for (int64_t i = 0; i < piece.count; ++i) {
-      prefetch(how_, piece, i);
+      prefetch(how_, piece, i, piece.count);
       if (piece.order != nullptr && i + AHEAD / 2 < piece.count) {
         __builtin_prefetch(piece.tail + piece.starts[piece.order[piece.begin + i + AHEAD / 2]]);
       }
@@ -257,7 +262,7 @@ __attribute__((visibility("default"))) int64_t sparrow_feed_fill(const sparrow::
         part.count = pieces[p].count - begin < BLOCK ? pieces[p].count - begin : BLOCK;
         for (int64_t s = 0; s < how->num_stacks; ++s) {
           const sparrow::Packed& stack = how->stacks[s];
-          if (stack.room < 0 && !sparrow::fill_single(*how, stack, fields[s], part, buffer)) return 0;
+          if (stack.room < 0 && !sparrow::fill_single(*how, stack, fields[s], part, pieces[p].count - begin, buffer)) return 0;
         }
         for (int64_t c = 0; c < how->num_copies; ++c) sparrow::copy(*how, how->copies[c], part, buffer);
       }

@@ -220,15 +220,24 @@ class ColumnDecoder {
   bool whole_lists(Hybrid& repetitions, int64_t count) {
     uint8_t* repeated = room_.array<uint8_t>(count + 8);
     if (!repetitions.read(count, repeated)) return false;
+    uint8_t all = 0;
     int64_t begun = 0;
-    for (int64_t i = 0; i < count; ++i) begun += repeated[i] == 0;
-    if (begun > rows_ - row_ || (count > 0 && row_ == 0 && repeated[0] != 0)) return false;
-    int64_t row = row_;
     for (int64_t i = 0; i < count; ++i) {
-      ends_[row] = static_cast<int32_t>(entries_ + i);  // overwritten until the row begins
-      row += repeated[i] == 0;
+      begun += repeated[i] == 0;
+      all |= repeated[i];
     }
-    row_ = row;
+    if (all > 1 || begun > rows_ - row_ || (count > 0 && row_ == 0 && repeated[0] != 0)) return false;
+    std::memset(repeated + count, 1, 8);
+    constexpr uint64_t ONES = 0x0101010101010101;
+    int32_t* to = ends_ + row_;
+    for (int64_t i = 0; i < count; i += 8) {  // eight levels at a time: a row begins at each that is zero
+      uint64_t eight;
+      std::memcpy(&eight, repeated + i, 8);
+      for (uint64_t begins = ~eight & ONES; begins != 0; begins &= begins - 1) {
+        *to++ = static_cast<int32_t>(entries_ + i + __builtin_ctzll(begins) / 8);
+      }
+    }
+    row_ += begun;
     return true;
   }
 

@@ -1,0 +1,197 @@
+// `IdRunner`: ids, one or a bag for each row.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "bags.h"
+#include "row_map.h"
+#include "runner.h"
+
+namespace sparrow {
+
+class IdRunner : public Runner {
+ public:
+  explicit IdRunner(const Work& work) : Runner(work), map_(step_), by_word_(work.room), weights_by_word_(work.room) {
+    if (step_.weight_separator != nullptr) {
+      weight_separator_ = {step_.weight_separator, static_cast<size_t>(step_.weight_separator_size)};
+    }
+  }
+
+  bool run(int64_t begin, int64_t end) override {
+    const Column& column = *columns_[0];
+    const Leaf& leaf = column.entries;
+    const bool is_plain = !column.is_list && leaf.words.empty() && leaf.valid == nullptr;
+    if (is_plain && !step_.is_ragged && step_.mapping != VOCABULARY) {
+      if (leaf.type == 'i') return plain<int32_t>(begin, end);
+      if (leaf.type == 'l') return plain<int64_t>(begin, end);
+    }
+    if (is_by_word()) {
+      if (!step_.is_ragged) return single_by_word(begin, end);
+      if (column.is_list) return lists_by_word(begin, end);
+    }
+    if (!flatten(column, separator_, begin, end, flat_)) return false;
+    if (!weight_separator_.empty() && !cut_weights(weight_separator_, flat_, after_)) return false;
+    const int64_t count = flat_.entries.count;
+    reserve(count);
+    const uint8_t seen = by_word_(flat_.entries, rows_.data(), states_.data(), map_);
+    if (seen & UNSURE) return false;
+    if (seen) {
+      if ((seen & MISSING) && step_.default_row == BAD_ROW) return false;
+      mark(begin);
+      for (int64_t i = 0; i < count; ++i) {
+        if (states_[i] != GOOD) rows_[i] = states_[i] == MISSING ? static_cast<int32_t>(step_.default_row) : NO_ROW;
+      }
+    }
+    if (step_.is_ragged) return step_.is_weighted ? weighted(begin, end) : bags(end - begin);
+    std::memcpy(out(), rows_.data(), count * sizeof(int32_t));
+    return true;
+  }
+
+ private:
+  void reserve(int64_t count) {
+    count = std::max(count, Spread<int32_t>::AT_ONCE) + SPARE;
+    if (static_cast<int64_t>(states_.size()) >= count) return;
+    states_.resize(count);
+    rows_.resize(count);
+  }
+
+  // Integers, one per row and none missing.
+  template <class T>
+  bool plain(int64_t begin, int64_t end) {
+    const Leaf& leaf = columns_[0]->entries;
+    int32_t* to = out();
+    if (map_.plain(static_cast<const T*>(leaf.data) + leaf.offset + begin, end - begin, to)) return true;
+    for (int64_t i = 0; i < end - begin; ++i) {
+      if (to[i] != BAD_ROW) continue;
+      bad_[begin + i] = 1;
+      to[i] = NO_ROW;
+    }
+    return true;
+  }
+
+  // Whether entries are places in a dictionary whose every word is good: each is mapped once, then looked up.
+  bool is_by_word() {
+    const Leaf& leaf = columns_[0]->entries;
+    if (!has_words() || !separator_.empty() || !weight_separator_.empty() || step_.is_weighted) return false;
+    if (leaf.valid != nullptr && step_.default_row == BAD_ROW) return false;
+    if (!by_word_.is_ready()) {
+      const Leaf& words = leaf.words[0];
+      if (const int32_t* known = map_.as_they_are(words)) {
+        by_word_.use(known);
+        all_rows_ = true;
+      } else {
+        by_word_.prepare(words, map_);
+        const int32_t* rows = by_word_.words();
+        all_rows_ = are_all_rows(rows, words.length);
+      }
+    }
+    return by_word_.seen() == GOOD;
+  }
+
+  bool single_by_word(int64_t begin, int64_t end) {
+    const Leaf& leaf = columns_[0]->entries;
+    int32_t* to = out();
+    gather(by_word_.words(), places() + begin, end - begin, to);
+    if (leaf.valid == nullptr) return true;
+    const int32_t missing = static_cast<int32_t>(step_.default_row);
+    for (int64_t i = 0; i < end - begin; ++i) to[i] = leaf.is_missing(begin + i) ? missing : to[i];
+    return true;
+  }
+
+  bool lists_by_word(int64_t begin, int64_t end) {
+    const Column& column = *columns_[0];
+    const Leaf& leaf = column.entries;
+    const int64_t first = column.start(begin), count = column.start(end) - first;
+    reserve(count);
+    gather(by_word_.words(), places() + first, count, rows_.data());
+    if (leaf.valid == nullptr && (all_rows_ || step_.keeps_missing) && step_.max_length == 0 &&
+        step_.default_row == NO_ROW) {
+      bag_rows = rows_.data();
+      int32_t* lengths = out();
+      for (int64_t row = begin; row < end; ++row) {
+        lengths[row - begin] = static_cast<int32_t>(column.start(row + 1) - column.start(row));
+      }
+      return true;
+    }
+    flat_.is_single = false;
+    flat_.entries.count = count;
+    flat_.lengths.resize(end - begin);
+    for (int64_t row = begin; row < end; ++row) flat_.lengths[row - begin] = column.start(row + 1) - column.start(row);
+    if (leaf.valid != nullptr) {
+      const int32_t missing = static_cast<int32_t>(step_.default_row);
+      for (int64_t i = 0; i < count; ++i) rows_[i] = leaf.is_missing(first + i) ? missing : rows_[i];
+    }
+    return bags(end - begin);
+  }
+
+  // Marks the rows that hold a bad entry.
+  void mark(int64_t begin) {
+    int64_t at = 0;
+    const int64_t rows = flat_.is_single ? flat_.entries.count : static_cast<int64_t>(flat_.lengths.size());
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t k = flat_.length(row); k > 0; --k) {
+        if (states_[at++] & BAD) bad_[begin + row] = 1;
+      }
+    }
+  }
+
+  bool bags(int64_t count) {
+    const int64_t entries = flat_.is_single ? count : flat_.entries.count;
+    const bool has_default = !flat_.is_single && step_.default_row != NO_ROW;
+    if (step_.max_length == 0 && !has_default && are_all_rows(rows_.data(), entries)) {  // every entry stays
+      int32_t* lengths = out();
+      for (int64_t i = 0; i < count; ++i) lengths[i] = static_cast<int32_t>(flat_.length(i));
+      bag_rows = rows_.data();
+      return true;
+    }
+    if (!flat_.is_single && step_.default_row != NO_ROW) {
+      if (!bags_with_default(step_, flat_, count, rows_.data(), out(), kept_rows_)) return false;
+      bag_rows = kept_rows_.data();
+      return true;
+    }
+    plain_bags(step_, flat_, count, rows_.data(), out());
+    bag_rows = rows_.data();
+    return true;
+  }
+
+  bool weighted(int64_t begin, int64_t end) {
+    Flat own;
+    const Flat* lists = &flat_;
+    Entries entries;
+    if (!weight_separator_.empty()) {
+      entries.texts = after_.data();
+      entries.count = flat_.entries.count;
+    } else {
+      if (!flatten(*columns_[1], separator_, begin, end, own)) return false;
+      lists = &own;
+      entries = own.entries;
+    }
+    weights_.resize(std::max<int64_t>(entries.count, 1));
+    weight_states_.resize(std::max<int64_t>(entries.count, 1));
+    const uint8_t seen = weights_by_word_(entries, weights_.data(), weight_states_.data(), numbers);
+    if (seen & UNSURE) return false;
+    const Weights weights{*lists, weights_.data(), weight_states_.data()};
+    if (!weighted_bags(step_, flat_, weights, end - begin, rows_.data(), bad_ + begin, out(), kept_rows_, kept_weights_)) {
+      return false;
+    }
+    bag_rows = kept_rows_.data();
+    bag_weights = kept_weights_.data();
+    return true;
+  }
+
+  RowMap map_;
+  std::string_view weight_separator_;
+  std::vector<Span> after_;
+  std::vector<uint8_t> states_, weight_states_;
+  std::vector<int32_t> rows_, kept_rows_;
+  std::vector<float> kept_weights_;
+  std::vector<double> weights_;
+  bool all_rows_ = false;  // whether every word of the dictionary has a row
+  Spread<int32_t> by_word_;
+  Spread<double> weights_by_word_;
+};
+
+}  // namespace sparrow

@@ -1,0 +1,107 @@
+// `NumberRunner`: numbers, and the buckets that they fall into.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "runner.h"
+
+namespace sparrow {
+
+class NumberRunner : public Runner {
+ public:
+  explicit NumberRunner(const Work& work) : Runner(work), by_word_(work.room) {}
+
+  bool run(int64_t begin, int64_t end) override {
+    const Column& column = *columns_[0];
+    const bool is_single = !column.is_list && column.entries.valid == nullptr && separator_.empty() && step_.dim == 1;
+    if (has_words() && is_single && one_by_word(begin, end)) return true;
+    if (!flatten(column, separator_, begin, end, flat_)) return false;
+    const int64_t count = flat_.entries.count, dim = step_.dim;
+    values_.resize(std::max<int64_t>(count, 1));
+    states_.resize(std::max<int64_t>(count, 1));
+    const uint8_t seen = by_word_(flat_.entries, values_.data(), states_.data(), numbers);
+    if (seen & UNSURE) return false;
+    const double* from = values_.data();
+    const uint8_t* state = states_.data();
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t length = flat_.length(row - begin);
+      const bool is_absent = length == 0 && is_missing(column, row);
+      if (length != dim && !is_absent) {
+        bad_[row] = 1;
+        for (int64_t k = 0; k < dim; ++k) put(row, row - begin, k, 0.0);
+      } else {
+        for (int64_t k = 0; k < dim; ++k) {
+          const uint8_t is = is_absent ? uint8_t{MISSING} : state[k];
+          if ((is & BAD) || ((is & MISSING) && step_.is_required)) bad_[row] = 1;
+          put(row, row - begin, k, is & MISSING ? step_.fill : from[k]);
+        }
+      }
+      from += length;
+      state += length;
+    }
+    return true;
+  }
+
+ private:
+  // One number per row, of a dictionary whose every word is good: most labels. Each word is converted once.
+  bool one_by_word(int64_t begin, int64_t end) {
+    const Leaf& words = columns_[0]->entries.words[0];
+    if (!by_word_.is_ready()) {
+      by_word_.prepare(words, numbers);
+      const double* values = by_word_.words();
+      for (int64_t i = 0; i < words.length; ++i) {
+        words_.push_back(word_of(values[i]));
+        has_negative_ |= values[i] < 0;
+      }
+    }
+    if (by_word_.seen() != GOOD || (step_.is_weight && has_negative_)) return false;
+    if (is_transformed()) {
+      for (int64_t row = begin; row < end; ++row) doubles_[row] = by_word_.words()[places()[row]];
+    } else {
+      gather(words_.data(), places() + begin, end - begin, out());
+    }
+    return true;
+  }
+
+  static bool is_missing(const Column& column, int64_t row) {
+    if (column.is_list) return column.is_missing(row);
+    if (column.entries.is_missing(row)) return true;
+    if (column.entries.words.empty()) return false;
+    const int64_t word = column.entries.integer(row);
+    return word >= 0 && word < column.entries.words[0].length && column.entries.words[0].is_missing(word);
+  }
+
+  bool is_transformed() const { return doubles_ != nullptr && step_.kind != BUCKETS; }
+
+  // A number as a word of a row.
+  int32_t word_of(double value) const {
+    if (step_.kind == BUCKETS) {
+      const double* end = step_.boundaries + step_.num_boundaries;
+      return static_cast<int32_t>(std::upper_bound(step_.boundaries, end, value) - step_.boundaries);
+    }
+    const float number = !step_.has_limit ? static_cast<float>(value) : value >= step_.limit ? 1.0f : 0.0f;
+    int32_t word;
+    std::memcpy(&word, &number, sizeof word);
+    return word;
+  }
+
+  void put(int64_t row, int64_t i, int64_t k, double value) {
+    if (step_.is_weight && value < 0) bad_[row] = 1;
+    if (is_transformed()) {
+      doubles_[row * step_.dim + k] = value;
+    } else {
+      out(k)[i] = word_of(value);
+    }
+  }
+
+  std::vector<double> values_;
+  std::vector<uint8_t> states_;
+  std::vector<int32_t> words_;
+  bool has_negative_ = false;
+  Spread<double> by_word_;
+};
+
+}  // namespace sparrow
