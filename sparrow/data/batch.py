@@ -29,6 +29,7 @@ class Batch:
       takes_part: (batch, shared + own) which of them are negatives of a row; None: all, except the item it chose.
       log_q: (batch + negatives,) float32, the logarithm of how often the sampler draws each item chosen, then each item
         drawn; None: not known.
+      padding: the number of rows at the end that hold nothing, and fill a short batch.
     """
 
     ids: dict[str, Values] = dataclasses.field(default_factory=dict)
@@ -40,12 +41,22 @@ class Batch:
     negatives: Batch | None = None
     takes_part: npt.NDArray[np.bool_] | None = None
     log_q: npt.NDArray[np.float32] | None = None
+    padding: int = 0
 
     def __len__(self) -> int:
         for part in PARTS:
             for values in getattr(self, part).values():
                 return len(values.offsets) - 1 if isinstance(values, Ragged) else len(values)
         return 0
+
+    @property
+    def examples(self) -> int:
+        """The number of rows without padding."""
+        return len(self) - self.padding
+
+    def without_padding(self) -> Batch:
+        """Return the rows that are examples."""
+        return self.cut(0, self.examples) if self.padding else self
 
     def take(self, rows: npt.NDArray[np.integer[Any]]) -> Batch:
         """Return the given rows, in their order."""
@@ -60,8 +71,8 @@ class Batch:
         return Batch(**parts)
 
 
-DRAWN = ("negatives", "takes_part", "log_q")
-PARTS = tuple(field.name for field in dataclasses.fields(Batch) if field.name not in DRAWN)
+OTHERS = ("negatives", "takes_part", "log_q", "padding")
+PARTS = tuple(field.name for field in dataclasses.fields(Batch) if field.name not in OTHERS)
 
 
 def take(values: Values, rows: npt.NDArray[np.integer[Any]]) -> Values:
@@ -87,6 +98,18 @@ def cut(values: Values, start: int, stop: int) -> Values:
     a, b = int(values.offsets[start]), int(values.offsets[stop])
     weights = None if values.weights is None else values.weights[a:b]
     return Ragged(values.values[a:b], values.offsets[start : stop + 1] - a, weights)
+
+
+def nothing_like(values: Values, rows: int) -> Values:
+    """Return ``rows`` rows of a column that hold zeros, or empty bags.
+
+    >>> nothing_like(Ragged(np.array([3, 1, 4]), np.array([0, 2, 3])), 3).to_lists()
+    [[], [], []]
+    """
+    if not isinstance(values, Ragged):
+        return np.zeros((rows, *values.shape[1:]), values.dtype)
+    weights = None if values.weights is None else values.weights[:0]
+    return Ragged(values.values[:0], np.zeros(rows + 1, np.int64), weights)
 
 
 def _as_bags(ids: npt.NDArray[Any]) -> Ragged:

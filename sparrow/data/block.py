@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.data import tails
-from sparrow.data.batch import PARTS, Batch, Values, cut, join, take
+from sparrow.data.batch import PARTS, Batch, Values, cut, join, nothing_like, take
 from sparrow.data.layout import Layout, Name
 from sparrow.embedding import Ragged
 from sparrow.kernels import feed
@@ -33,6 +33,7 @@ class Block:
       tail: the bags of the rows; None where the layout has none.
       others: the columns that have no place in the layout.
       order: the rows that the block consists of, in this order; None: all of ``words``.
+      padding: the number of rows at the end that hold nothing, and fill a short batch.
     """
 
     layout: Layout
@@ -40,6 +41,7 @@ class Block:
     tail: Tail | None = None
     others: Mapping[Name, Values] = dataclasses.field(default_factory=dict)
     order: npt.NDArray[np.int64] | None = None
+    padding: int = 0
 
     @classmethod
     def of(cls, batch: Batch, layout: Layout | None = None) -> Block:
@@ -59,6 +61,16 @@ class Block:
                     others[column] = values
         tail = tails.tail_of([bags[column] for column in layout.bags], rows) if layout.bags else None
         return cls(layout, words, tail, others)
+
+    def nothing(self, rows: int) -> Block:
+        """Return rows of padding with the columns of this block: no ids, empty bags, zeros."""
+        words = np.zeros((rows, self.layout.width), np.int32)
+        for (part, _), place in self.layout.places.items():
+            if part == "ids" and place.width is None:
+                place.view(words)[...] = -1
+        tail = None if self.tail is None else Tail(self.tail.words[:0], np.zeros(rows + 1, np.int64))
+        others = {name: nothing_like(values, rows) for name, values in self.others.items()}
+        return Block(self.layout, words, tail, others, padding=rows)
 
     def __len__(self) -> int:
         return len(self.words if self.order is None else self.order)
@@ -100,7 +112,7 @@ class Block:
 
     def to_batch(self) -> Batch:
         """Return the columns."""
-        rows, batch = self.in_order(), Batch()
+        rows, batch = self.in_order(), Batch(padding=self.padding)
         for (part, name), place in self.layout.places.items():
             getattr(batch, part)[name] = place.view(rows.words)
         bags = list(self.layout.bags.values())
@@ -128,7 +140,7 @@ def concatenate(blocks: Sequence[Block]) -> Block:
     words = feed.pool.empty((sum(map(len, blocks)), first.layout.width), np.int32)
     np.concatenate([block.words for block in blocks], out=words)
     tail = None if first.tail is None else tails.joined([block.tail for block in blocks if block.tail is not None])
-    return Block(first.layout, words, tail, others)
+    return Block(first.layout, words, tail, others, padding=blocks[-1].padding)
 
 
 def _nbytes(values: Values) -> int:

@@ -40,6 +40,12 @@ class Cut(NamedTuple):
     skipped: int
     freed: int
 
+    @property
+    def begins_epoch(self) -> bool:
+        """Whether its rows are the first of an epoch."""
+        first = self.pieces[0]
+        return first.window.start.chunk == 0 and first.begin == 0
+
 
 def cuts(windows: Iterator[Window], start: Position, size: int, drop_remainder: bool) -> Iterator[Cut]:
     """Yield the batches of ``size`` rows, from the position ``start`` on."""

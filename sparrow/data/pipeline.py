@@ -322,7 +322,7 @@ class Pipeline(Generic[T]):
         failure: BaseException | None = None
         try:
             if isinstance(prepare, Prepare) and self._negatives is None:
-                done = prepare.at_once([[piece.rows() for piece in cut.pieces] for cut in group])
+                done = prepare.at_once([self._rows(cut) for cut in group])
                 if done is not None:
                     return Made(done)
             for cut in group:
@@ -339,9 +339,17 @@ class Pipeline(Generic[T]):
             failure = error
         return Made(made, failure)
 
+    def _rows(self, cut: Cut) -> list[Block]:
+        """Return the rows of a batch, padded where the preparation asks for it."""
+        blocks = [piece.rows() for piece in cut.pieces]
+        missing = self.batch_size - sum(map(len, blocks))
+        if missing and isinstance(self.prepare, Prepare) and self.prepare.pads and not cut.begins_epoch:
+            blocks.append(blocks[0].nothing(missing))
+        return blocks
+
     def _begin(self, cut: Cut, turns: Turns) -> Callable[[], T]:
         """Do the work on a batch that depends on earlier ones; return a function that finishes it."""
-        prepare, blocks = self.prepare, [piece.rows() for piece in cut.pieces]
+        prepare, blocks = self.prepare, self._rows(cut)
         if isinstance(prepare, Prepare) and self._negatives is None:
             looked = prepare.look(blocks)
         else:

@@ -23,7 +23,14 @@ class Made(NamedTuple, Generic[T]):
 
 
 class Prepare(abc.ABC, Generic[T]):
-    """Preparation of batches. `measure` gets them one by one and in order; many threads call the rest at a time."""
+    """Preparation of batches. `measure` gets them one by one and in order; many threads call the rest at a time.
+
+    Attributes:
+      pads: whether the short last batch of an epoch comes with padding, so that it has the size of the others. The
+        only batch of an epoch stays as it is.
+    """
+
+    pads: bool = False
 
     def together(self, batch_size: int, layout: Layout) -> int:
         """Return the number of batches, of rows of that layout, that are made in one task."""

@@ -27,6 +27,8 @@ class Loss(abc.ABC):
         "real" (any number), or "none" where it reads no label.
       num_classes: how many classes there are; None: as many as the model has logits.
       is_probability: whether `prediction` is the probability of a label above 0, for ROC and calibration curves.
+      is_per_example: whether the value of an example depends on that example alone. Then short batches are padded, and
+        need no program of their own; False where examples are compared, or it is not known.
       negatives: the negatives of a softmax over items: "batch" (the items of the other examples), or "drawn" (by the
         sampler); None for any other loss.
     """
@@ -34,6 +36,7 @@ class Loss(abc.ABC):
     label_kind: ClassVar[LabelKind] = "real"
     num_classes: ClassVar[int | None] = None
     is_probability: ClassVar[bool] = False
+    is_per_example: ClassVar[bool] = False
     negatives: ClassVar[Literal["batch", "drawn"] | None] = None
 
     @abc.abstractmethod

@@ -48,6 +48,8 @@ class BinaryCrossEntropy(BinaryLoss):
     label_smoothing: checks.Scalar = 0.0
     positive_weight: checks.Scalar = 1.0
 
+    is_per_example = True
+
     def __post_init__(self) -> None:
         fields.number("binary_cross_entropy: label_smoothing", self.label_smoothing, at_least=0, below=1)
         fields.number("binary_cross_entropy: positive_weight", self.positive_weight, above=0)
@@ -103,6 +105,8 @@ class BinaryFocal(BinaryLoss):
 
     gamma: checks.Scalar = 2.0
     alpha: checks.Scalar = 0.5
+
+    is_per_example = True
 
     def __post_init__(self) -> None:
         fields.number("binary_focal: gamma", self.gamma, at_least=0)

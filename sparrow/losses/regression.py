@@ -28,6 +28,7 @@ class L2(Loss):
     """
 
     meaning = "value"
+    is_per_example = True
 
     def __call__(self, predictions: ArrayLike, labels: ArrayLike) -> jax.Array:
         """Return one value per prediction, float32."""

@@ -44,6 +44,7 @@ class SoftmaxCrossEntropy(Loss):
 
     label_kind = "class"
     meaning = "probability of each class"
+    is_per_example = True
 
     def __post_init__(self) -> None:
         fields.number("softmax_cross_entropy: label_smoothing", self.label_smoothing, at_least=0, below=1)

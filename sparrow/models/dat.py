@@ -37,7 +37,7 @@ class AugmentedTower(nnx.Module):
         return self.output(self.mlp(x))
 
 
-@register_model("dat")
+@register_model("dat", is_per_example=True)
 class DAT(nnx.Module):
     """Dual augmented two-tower model: towers that meet only at the end learn from each other through two vectors.
 

@@ -13,7 +13,7 @@ from sparrow.models.records import register_model
 from sparrow.models.towers import Logits
 
 
-@register_model("dcn_v1")
+@register_model("dcn_v1", is_per_example=True)
 class DCNv1(nnx.Module):
     """Deep & Cross Network: products of features of every order up to ``cross_num + 1``, and a deep network.
 

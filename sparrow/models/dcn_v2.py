@@ -13,7 +13,7 @@ from sparrow.models.records import register_model
 from sparrow.models.towers import Logits
 
 
-@register_model("dcn_v2")
+@register_model("dcn_v2", is_per_example=True)
 class DCNv2(nnx.Module):
     """Deep & Cross Network with a matrix per cross layer, beside a deep network or below it.
 

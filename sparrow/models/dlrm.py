@@ -15,7 +15,7 @@ from sparrow.models.towers import Logits
 from sparrow.models.vectors import Vectors
 
 
-@register_model("dlrm")
+@register_model("dlrm", is_per_example=True)
 class DLRM(nnx.Module):
     """Numbers become one more vector, all vectors meet in pairs, and a network reads the dot products.
 

@@ -11,7 +11,7 @@ from sparrow.models.records import register_model
 from sparrow.models.towers import GroupTower, Tower
 
 
-@register_model("dssm")
+@register_model("dssm", is_per_example=True)
 class DSSM(nnx.Module):
     """Two towers: candidates for a user are the items of the largest inner product of two vectors.
 
@@ -78,7 +78,7 @@ class DSSM(nnx.Module):
         return self.item_output(self.item_tower(acts, numbers))
 
 
-@register_model("dssm_v2")
+@register_model("dssm_v2", is_per_example=True)
 class DSSMv2(DSSM):
     """`DSSM` under the name of TorchEasyRec's second version.
 

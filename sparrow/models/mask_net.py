@@ -105,7 +105,7 @@ class MaskLayers(nnx.Module):
         return y if self.top is None else self.top(y)
 
 
-@register_model("mask_net")
+@register_model("mask_net", is_per_example=True)
 class MaskNet(nnx.Module):
     """Mask blocks over the only group: the example decides how much each of its features counts.
 

@@ -13,7 +13,7 @@ from sparrow.models.records import register_model
 from sparrow.models.towers import TaskLogits, TaskTower, task_names
 
 
-@register_model("mmoe")
+@register_model("mmoe", is_per_example=True)
 class MMoE(nnx.Module):
     """Multi-gate mixture of experts: tasks that differ share what helps them, and no more.
 

@@ -13,7 +13,7 @@ from sparrow.models.records import register_model
 from sparrow.models.towers import GroupTower, Logits, Tower
 
 
-@register_model("multi_tower")
+@register_model("multi_tower", is_per_example=True)
 class MultiTower(nnx.Module):
     """Each group of features has its own layers; their outputs are concatenated.
 

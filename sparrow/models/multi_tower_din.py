@@ -41,7 +41,7 @@ class AttentionTower(nnx.Module):
         return self.attention(self.group.sequence(acts, numbers), self.group.query(acts, numbers))
 
 
-@register_model("multi_tower_din")
+@register_model("multi_tower_din", is_per_example=True)
 class MultiTowerDIN(nnx.Module):
     """Deep interest network: what a user did before counts by how near it is to the candidate.
 

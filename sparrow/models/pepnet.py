@@ -31,7 +31,7 @@ class Gate(nnx.Module):
         return self.gamma * jax.nn.sigmoid(self.second(jax.nn.relu(self.first(both))))
 
 
-@register_model("pepnet")
+@register_model("pepnet", is_per_example=True)
 class PEPNet(nnx.Module):
     """Parameter and embedding personalized network: many domains and many tasks in one model.
 

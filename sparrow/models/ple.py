@@ -70,7 +70,7 @@ class Extraction(nnx.Module):
         return outputs, shared
 
 
-@register_model("ple")
+@register_model("ple", is_per_example=True)
 class PLE(nnx.Module):
     """Progressive layered extraction: what helps one task and hurts another stays in that task's experts.
 

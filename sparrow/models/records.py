@@ -30,9 +30,11 @@ class ModelRecord:
 
     Attributes:
       model: the class that `build` calls.
+      is_per_example: whether the outputs of an example depend on that example alone, batch statistics aside.
     """
 
     model: ClassVar[type[nnx.Module]]
+    is_per_example: ClassVar[bool] = False
 
     def build(self, inputs: Inputs, *, rngs: nnx.Rngs) -> nnx.Module:
         """Return the model, with fresh parameters."""
@@ -49,13 +51,16 @@ class ModelRecord:
 registry: Registry[ModelRecord] = Registry("model", ModelRecord, words=WORDS)
 
 
-def register_model(name: str) -> Callable[[M], M]:
+def register_model(name: str, *, is_per_example: bool = False) -> Callable[[M], M]:
     """Class decorator: makes a model known by ``name``, to config files too.
 
     The class is an ``nnx.Module`` with ``__init__(self, inputs, *, <options>, rngs)``, where ``inputs`` is an `Inputs`,
     and ``__call__(self, acts, numbers)``, which returns a dict of named outputs. The options are what a config file
     may set: numbers, names, lists, or frozen dataclasses such as `MLP`. A class attribute ``wide_groups`` names the
     groups, if any, whose features want tables of their own, as the linear part of `WideAndDeep` does.
+
+    ``is_per_example``: whether the outputs of an example depend on that example alone. Then the short last batch of an
+    epoch is padded, and needs no program of its own. Statistics of ``nnx.BatchNorm`` need no mention: they are found.
 
     >>> import jax.numpy as jnp
     >>> from sparrow.models.mlp import MLP
@@ -78,13 +83,13 @@ def register_model(name: str) -> Callable[[M], M]:
     def decorate(cls: M) -> M:
         if not (isinstance(cls, type) and issubclass(cls, nnx.Module)):
             raise TypeError(f"model '{name}': {cls!r} must be a class derived from flax.nnx.Module")
-        registry.register(name)(_record_class(name, cls))
+        registry.register(name)(_record_class(name, cls, is_per_example))
         return cls
 
     return decorate
 
 
-def _record_class(name: str, cls: type[nnx.Module]) -> type[ModelRecord]:
+def _record_class(name: str, cls: type[nnx.Module], is_per_example: bool) -> type[ModelRecord]:
     """Return a frozen dataclass with one field per option of ``cls.__init__``."""
     expected = f"model '{name}': {cls.__name__}.__init__ must take (self, inputs, *, <options>, rngs)"
     parameters = dict(inspect.signature(cls.__init__).parameters)
@@ -99,7 +104,12 @@ def _record_class(name: str, cls: type[nnx.Module]) -> type[ModelRecord]:
         default = dataclasses.field() if parameter.default is parameter.empty else parameter.default
         fields.append((option, hints.get(option, Any), default))
     record = dataclasses.make_dataclass(
-        f"{cls.__name__}Record", fields, bases=(ModelRecord,), frozen=True, kw_only=True, namespace={"model": cls}
+        f"{cls.__name__}Record",
+        fields,
+        bases=(ModelRecord,),
+        frozen=True,
+        kw_only=True,
+        namespace={"model": cls, "is_per_example": is_per_example},
     )
     record.__module__, record.__doc__ = cls.__module__, f"The options of `{cls.__name__}`."
     return record

@@ -18,7 +18,7 @@ from sparrow.models.towers import Logits
 DistillationFunction = Literal["cosine", "euclid"]
 
 
-@register_model("rocket_launching")
+@register_model("rocket_launching", is_per_example=True)
 class RocketLaunching(nnx.Module):
     """Distillation: the light network is served, the booster is trained with it and leads it.
 

@@ -16,7 +16,7 @@ from sparrow.models.records import register_model
 from sparrow.models.towers import Logits
 
 
-@register_model("wide_and_deep")
+@register_model("wide_and_deep", is_per_example=True)
 class WideAndDeep(nnx.Module):
     """A linear model over single ids, and a network over their embeddings.
 
@@ -61,7 +61,7 @@ class WideAndDeep(nnx.Module):
         return {"logits": wide[:, 0] + self.logits(deep)}
 
 
-@register_model("deepfm")
+@register_model("deepfm", is_per_example=True)
 class DeepFM(nnx.Module):
     """A linear model over single ids, a factorisation machine and a network over their embeddings.
 

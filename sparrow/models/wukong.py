@@ -73,7 +73,7 @@ class WukongBlock(nnx.Module):
         return self.norm(jnp.concatenate([machine, linear], axis=1) + kept)
 
 
-@register_model("wukong")
+@register_model("wukong", is_per_example=True)
 class Wukong(nnx.Module):
     """Layers of factorisation machines over vectors: layer l holds interactions of up to 2^l features.
 

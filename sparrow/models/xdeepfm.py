@@ -52,7 +52,7 @@ class CIN(nnx.Module):
         return jnp.concatenate(parts, axis=1)
 
 
-@register_model("xdeepfm")
+@register_model("xdeepfm", is_per_example=True)
 class XDeepFM(nnx.Module):
     """Explicit interactions of vectors of bounded order, and a network over the embeddings.
 

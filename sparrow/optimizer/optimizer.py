@@ -210,7 +210,7 @@ class Optimizer:
         batch: PackedBatch,
         *args: Any,
         has_aux: bool = False,
-        weight: float = 1.0,
+        weight: float | jax.Array = 1.0,
         acts: dict[str, jax.Array] | None = None,
     ) -> tuple[Gradients, Any]:
         """Return the gradients of one (micro-)batch times ``weight``, without the loss scale; and aux.
@@ -219,9 +219,10 @@ class Optimizer:
         ``acts``: the activations of the batch, where `lookup` found them before the latest update; None: look them up.
         """
         batch = self.embedder.exchange(batch)  # once for both directions
+        is_alone = isinstance(weight, int | float) and weight == 1.0
         if acts is not None:
             pass
-        elif weight == 1.0:
+        elif is_alone:
             acts, batch = self.embedder.lookup_for_update(state.embedding, batch, self.precision)
         else:  # one of several micro-batches, whose entries are sorted together
             acts = self.lookup(state, batch)
@@ -242,7 +243,7 @@ class Optimizer:
         (grads, act_grads), (loss, aux) = gradient(state.params, acts, args)
         # Before anything looks at them: max_gradient and norms are of the true gradients.
         grads = cast(grads, "float32")
-        if weight != 1.0 or state.loss_scale is not None:
+        if not is_alone or state.loss_scale is not None:
             grads, act_grads = jax.tree.map(lambda g: g.astype(jnp.float32) * (weight / scale), (grads, act_grads))
         return Gradients(grads, self.embedder.row_grads(batch, act_grads), weight * loss), aux
 

@@ -80,7 +80,7 @@ def replay(program: Program, config: Config, sizes: Mapping[str, TableSize]) -> 
     host = program.host
     if host is None:
         return None
-    pipeline: Any = train_pipeline(config, program.preparer(train=True))
+    pipeline: Any = train_pipeline(config, program.preparer(use="train"))
     plans = Plans(host.stacks)
     first = {name: sizes[stack.logical.tables[0].name] for name, stack in host.stacks.items()}
     row_bytes = {name: table.total / table.rows for name, table in first.items()}

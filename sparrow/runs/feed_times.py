@@ -73,7 +73,7 @@ def time_feed(config: Config, seconds: float = 10.0) -> FeedTimes:
     examples, last, began = 0, None, time.perf_counter()
     with contextlib.closing(iter(pipeline)) as batches:  # type: ignore[type-var]
         for prepared in batches:
-            examples, last = examples + prepared.feed.size, prepared.feed
+            examples, last = examples + prepared.examples, prepared.feed
             if time.perf_counter() - began >= seconds:
                 break
         jax.block_until_ready(last)  # type: ignore[no-untyped-call]

@@ -100,9 +100,9 @@ def computing(program: Program, state: TrainState) -> tuple[Callable[..., Any], 
         made: dict[str, np.ndarray[Any, Any]] = jax.device_get(
             program_of(program.reading(optimizer, prepared), state.rest, prepared.feed)
         )
-        return made
+        return {name: rows[: prepared.examples] for name, rows in made.items()}
 
-    preparer = program.preparer()
+    preparer = program.preparer(use="predict")
 
     def agreed_first(routed: Measured) -> dict[str, np.ndarray[Any, Any]]:
         return fetched(preparer.finish(agreed(preparer, routed)))

@@ -10,6 +10,7 @@ prediction.
 `TOWERS`, `vector_column`          the towers of a matching model, and the columns of their vectors
 `named_metrics`, `Scores`          the metrics of all tasks, by name, and their states
 `check_predictions`                refuses metrics that do not fit the predictions
+`sample_weights`                   the weights of the examples of a batch; `IS_EXAMPLE`, `count_examples`: its padding
 `QualityCounts`                    counts for the charts of an evaluation, by task
 `ScoreHistograms`                  rows by score, for ROC, precision-recall and calibration curves
 `ValueCounts`, `RankCounts`        predicted numbers and labels; ranks of two towers
@@ -22,11 +23,13 @@ from sparrow.tasks.outputs import NEGATIVE_IDS, NEGATIVE_LOG_Q, POSITIVE_IDS, PO
 from sparrow.tasks.predictions import TOWERS, is_matching, meaning, predicted, predictions, vector_column
 from sparrow.tasks.quality_counts import QualityCounts
 from sparrow.tasks.rank_counts import RankCounts
+from sparrow.tasks.sample_weights import IS_EXAMPLE, count_examples, sample_weights
 from sparrow.tasks.scores import Scores, States, TaskMetric, check_predictions, named_metrics
 from sparrow.tasks.task import MetricUse, Task
 from sparrow.tasks.value_counts import ValueCounts
 
 __all__ = [
+    "IS_EXAMPLE",
     "NEGATIVE_IDS",
     "NEGATIVE_LOG_Q",
     "POSITIVE_IDS",
@@ -44,11 +47,13 @@ __all__ = [
     "TaskMetric",
     "ValueCounts",
     "check_predictions",
+    "count_examples",
     "is_matching",
     "meaning",
     "named_metrics",
     "predicted",
     "predictions",
+    "sample_weights",
     "total_loss",
     "vector_column",
 ]

@@ -16,6 +16,7 @@ import numpy as np
 
 from sparrow.metrics import AUC
 from sparrow.tasks.predictions import predicted
+from sparrow.tasks.sample_weights import sample_weights
 from sparrow.tasks.task import Arrays, Task
 
 States = dict[str, Any]
@@ -41,7 +42,7 @@ class ScoreHistograms:
         """Return the states with one more batch; runs inside jitted functions."""
         new = {}
         for name, task in self._tasks.items():
-            weights = None if task.sample_weight is None else columns[task.sample_weight]
+            weights = sample_weights(task, columns)
             scores = flattened(predicted(name, task, outputs))
             new[name] = self._metric.update(states[name], scores, columns[task.label], weights=weights)
         return new

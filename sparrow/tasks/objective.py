@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +12,7 @@ import jax.numpy as jnp
 from sparrow import losses
 from sparrow.models import extra_losses
 from sparrow.tasks.outputs import pick, read_output
+from sparrow.tasks.sample_weights import sample_weights
 from sparrow.tasks.task import Arrays, Task
 
 
@@ -26,7 +26,8 @@ def total_loss(tasks: Mapping[str, Task], outputs: Arrays, columns: Arrays) -> t
       tasks: the section ``tasks`` of a config.
       outputs: the outputs of the model: the logits of each task under its name, or under "logits" for one task;
         query, item (and negatives) of a model with two towers.
-      columns: labels, sample weights, sessions and task spaces, by the names of their columns.
+      columns: labels, sample weights, sessions and task spaces, by the names of their columns; `IS_EXAMPLE` where the
+        batch may be padded.
 
     >>> import jax.numpy as jnp
     >>> from sparrow.config import Task
@@ -42,8 +43,12 @@ def total_loss(tasks: Mapping[str, Task], outputs: Arrays, columns: Arrays) -> t
     total, terms = losses.combine(
         values,
         {name: task.weights for name, task in tasks.items()},
-        weights=_columns_of(tasks, "sample_weight", columns),
-        indicators=_columns_of(tasks, "task_space_label", columns),
+        weights={name: held for name, task in tasks.items() if (held := sample_weights(task, columns)) is not None},
+        indicators={
+            name: pick("column", columns, task.task_space_label)
+            for name, task in tasks.items()
+            if task.task_space_label is not None
+        },
     )
     extra = _model_losses(tasks, outputs, columns)
     return functools.reduce(operator.add, extra.values(), total), terms | extra
@@ -51,8 +56,7 @@ def total_loss(tasks: Mapping[str, Task], outputs: Arrays, columns: Arrays) -> t
 
 def _model_losses(tasks: Mapping[str, Task], outputs: Arrays, columns: Arrays) -> dict[str, jax.Array]:
     """Return the mean of each loss that the model computes by itself, by its name."""
-    weight = next(iter(tasks.values())).sample_weight
-    weights = None if weight is None else pick("column", columns, weight)
+    weights = sample_weights(next(iter(tasks.values())), columns)
     found = extra_losses(outputs)
     for name in found:
         if name in tasks:
@@ -70,8 +74,3 @@ def _values(name: str, task: Task, loss: losses.Loss, outputs: Arrays, columns: 
     output = read_output(name, loss, outputs, columns)
     labels = None if loss.label_kind == "none" or loss.is_matching else pick("column", columns, task.label)
     return loss.values(output, labels, [pick("column", columns, key) for key in loss.key_columns])
-
-
-def _columns_of(tasks: Mapping[str, Task], field: str, columns: Arrays) -> dict[str, Any]:
-    named = {name: getattr(task, field) for name, task in tasks.items()}
-    return {name: pick("column", columns, column) for name, column in named.items() if column is not None}

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sparrow.tasks.predictions import is_matching, judged
+from sparrow.tasks.sample_weights import sample_weights
 from sparrow.tasks.task import Arrays, Task
 
 States = dict[str, Any]
@@ -32,7 +33,7 @@ class RankCounts:
         """Return the states with one more batch; runs inside jitted functions."""
         new = {}
         for name, task in self._tasks.items():
-            weights = None if task.sample_weight is None else columns[task.sample_weight]
+            weights = sample_weights(task, columns)
             new[name] = counted(states[name], *judged(name, task, outputs, columns), weights)
         return new
 

@@ -17,6 +17,7 @@ from sparrow.losses import Loss
 from sparrow.metrics import ByGroup, Metric, RankingMetric
 from sparrow.registry import written
 from sparrow.tasks.predictions import judged
+from sparrow.tasks.sample_weights import sample_weights
 from sparrow.tasks.task import Arrays, MetricUse, Task
 
 States = dict[str, Any]
@@ -129,12 +130,15 @@ class Scores:
         # One task's predictions serve all its metrics.
         of = functools.cache(lambda task: judged(task, self.tasks[task], outputs, columns))
         return {
-            name: use.metric.update(states[name], *of(use.task), weights=self._weights(use, columns))
+            name: use.metric.update(states[name], *of(use.task), weights=sample_weights(self.tasks[use.task], columns))
             for name, use in self.device.items()
         }
 
     def for_host(self, outputs: Arrays, columns: Arrays) -> dict[str, tuple[jax.Array, jax.Array, Any]]:
-        """Return predictions, labels and weights by task, for `update_host`; runs inside jitted functions."""
+        """Return predictions, labels and weights by task, for `update_host`; runs inside jitted functions.
+
+        Rows of padding are still there: the host cuts them off.
+        """
         uses = {use.task: use for use in self.host.values()}
         return {
             task: (*judged(task, self.tasks[task], outputs, columns), self._weights(use, columns))

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sparrow.tasks.predictions import is_matching, predicted
+from sparrow.tasks.sample_weights import sample_weights
 from sparrow.tasks.task import Arrays, Task
 
 States = dict[str, Any]
@@ -39,7 +40,7 @@ class ValueCounts:
         """Return the states with one more batch; runs inside jitted functions."""
         new = {}
         for name, task in self._tasks.items():
-            weights = None if task.sample_weight is None else columns[task.sample_weight]
+            weights = sample_weights(task, columns)
             new[name] = counted(states[name], predicted(name, task, outputs), columns[task.label], weights)
         return new
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 from flax import nnx
 
@@ -25,10 +25,12 @@ class EncoderRecord(abc.ABC):
     Attributes:
       input: the name of the group, which holds the sequences and the features that attend to them.
       max_length: elements after the first so many are left out; None keeps all.
+      is_per_example: whether the encoding of a history depends on that example alone, batch statistics aside.
     """
 
     input: str
     max_length: int | None = None
+    is_per_example: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.max_length is not None:
@@ -53,6 +55,7 @@ class PoolingRecord(EncoderRecord):
     """The sum or the mean of the elements: `PoolingEncoder`."""
 
     pooling_type: Pooling = "mean"
+    is_per_example = True
 
     @property
     def attends(self) -> bool:
@@ -70,6 +73,7 @@ class DINRecord(EncoderRecord):
     """The attention of DIN: `TargetAttention`."""
 
     attn_mlp: MLP
+    is_per_example = True
 
     def build(self, group: SequenceGroup, *, rngs: nnx.Rngs) -> tuple[Any, int]:
         """Return the encoder, and the length of its output."""
@@ -82,6 +86,8 @@ class DINRecord(EncoderRecord):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SimpleAttentionRecord(EncoderRecord):
     """Attention by inner products: `SimpleAttention`."""
+
+    is_per_example = True
 
     def build(self, group: SequenceGroup, *, rngs: nnx.Rngs) -> tuple[Any, int]:
         """Return the encoder, and the length of its output."""
@@ -100,6 +106,7 @@ class WindowRecord(EncoderRecord):
 
     attn_mlp: MLP
     windows_len: tuple[int, ...]
+    is_per_example = True
 
     def build(self, group: SequenceGroup, *, rngs: nnx.Rngs) -> tuple[Any, int]:
         """Return the encoder, and the length of its output."""
@@ -117,6 +124,7 @@ class SelfAttentionRecord(EncoderRecord):
     multihead_attn_dim: int = 512
     num_heads: int = 8
     dropout: float = 0.0
+    is_per_example = True
 
     @property
     def attends(self) -> bool:

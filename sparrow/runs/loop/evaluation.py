@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from sparrow.config import evaluate_pipeline
 from sparrow.optimizer import OptimizerState
@@ -18,9 +19,10 @@ from sparrow.runs.loop.catalogue import catalogue
 from sparrow.runs.loop.compiled import Compiled
 from sparrow.runs.loop.feed import Feed
 from sparrow.runs.loop.on_mesh import for_this_host, kept_everywhere, summed_in_order
+from sparrow.runs.loop.preparer import Prepared
 from sparrow.runs.loop.program import Program, TrainState
 from sparrow.runs.loop.together import Requests, Together, batches_of
-from sparrow.tasks import TOWERS, QualityCounts, Scores, States, total_loss
+from sparrow.tasks import TOWERS, QualityCounts, Scores, States, count_examples, total_loss
 
 LOSS = "loss"
 
@@ -98,8 +100,8 @@ class Evaluator:
                 )
                 if self.catalogue is not None and rows is not None:
                     self.catalogue.add(rows, query, prepared.keys)
-                host = self.scores.update_host(host, arrays, prepared.keys)
-                examples += prepared.feed.size
+                host = self.scores.update_host(host, _of_examples(arrays, prepared), prepared.keys)
+                examples += prepared.examples
                 if log is not None and self._every is not None and count % self._every == 0:
                     log(f"eval   batch {count}  examples {examples:,}  loss {float(total) / examples:.4g}")
         self.curves, self.examples = self._quality.plain(counts), examples
@@ -124,7 +126,8 @@ class Evaluator:
                 states, counts, total = sums
                 loss, _ = total_loss(self.program.config.tasks, outputs, columns)
                 states = self.scores.update(states, outputs, columns)
-                return states, self._quality.update(counts, outputs, columns), total + feed.size * loss
+                total = total + count_examples(columns, feed.size) * loss
+                return states, self._quality.update(counts, outputs, columns), total
 
             outputs = self.program.outputs(state, rest, feed)
             measure = summed_in_order(self.program.embedder, measured, feed.size)
@@ -134,6 +137,13 @@ class Evaluator:
             return *summed, *for_this_host(self.program.embedder, arrays)
 
         return Compiled("evaluation", update, batch=5, donate=(0, 1, 2))
+
+
+def _of_examples(arrays: Any, prepared: Prepared) -> Any:
+    """Return arrays of a batch without the rows of padding."""
+    if prepared.examples == prepared.feed.size:
+        return arrays
+    return jax.tree.map(lambda rows: np.asarray(rows)[: prepared.examples], arrays)
 
 
 def averaged(state: OptimizerState) -> OptimizerState:

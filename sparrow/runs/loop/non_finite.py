@@ -15,6 +15,7 @@ from sparrow.runs.loop.feed import Feed
 from sparrow.runs.loop.in_flight import Started
 from sparrow.runs.loop.on_mesh import on_host
 from sparrow.runs.loop.program import Program, TrainState
+from sparrow.tasks import count_examples
 from sparrow.trees import named_leaves
 
 SHOWN = 3
@@ -59,25 +60,31 @@ def _inputs(program: Program, feed: Feed) -> Iterator[str]:
         for name, array in arrays.items():
             rows = _rows(on_host(program.embedder, array))
             if len(rows):
-                yield f"{kind} '{name}' is not finite in {_some(rows, feed.size)}"
+                yield f"{kind} '{name}' is not finite in {_some(rows, _examples(program, feed))}"
 
 
 def _tables(program: Program, state: TrainState, feed: Feed) -> Iterator[str]:
     embedder, embedding = program.embedder, state.optimizer.embedding
     tables = {feature.name: feature.table_spec.name for feature in embedder.features}
+    examples = _examples(program, feed)
     for name, activation in embedder.lookup(embedding, feed.packed).items():
         rows = _rows(on_host(embedder, activation))
         if not len(rows):
             continue
         if embedder.shards is not None and embedder.shards.processes > 1:  # no process can hold the table
-            yield f"feature '{name}' is not finite in {_some(rows, feed.size)}: its table, or the weights of its ids"
+            yield f"feature '{name}' is not finite in {_some(rows, examples)}: its table, or the weights of its ids"
             continue
         broken = _broken_rows(program, embedding, tables[name])
         if len(broken):
             cause = f"table '{tables[name]}' is not finite in {_some(broken, None)}"
         else:
             cause = f"table '{tables[name]}' is finite, so the weights of its ids, or their sum, are not"
-        yield f"feature '{name}' is not finite in {_some(rows, feed.size)}: {cause}"
+        yield f"feature '{name}' is not finite in {_some(rows, examples)}: {cause}"
+
+
+def _examples(program: Program, feed: Feed) -> int:
+    """Return the number of examples of a batch."""
+    return int(count_examples({name: on_host(program.embedder, x) for name, x in feed.columns.items()}, feed.size))
 
 
 def _gradients(program: Program, state: TrainState, feed: Feed) -> str:

@@ -45,10 +45,12 @@ from sparrow.reports import size
 from sparrow.runs.loop.candidates import candidate_columns, numbered
 from sparrow.runs.loop.feed import Feed, Parts
 from sparrow.runs.loop.on_mesh import Split, filled, own_share, placed
+from sparrow.runs.loop.padding import is_example
 from sparrow.runs.loop.recipe import Recipe, recipe
 from sparrow.runs.loop.transfer import Arena, words
 from sparrow.runs.loop.unvarying import Unvarying
 from sparrow.runs.recorded.traffic import Counted, Traffic
+from sparrow.tasks import IS_EXAMPLE
 
 TOGETHER: Final = 2**16
 """Examples that go to a device in one transfer: small batches go together."""
@@ -63,6 +65,7 @@ class Prepared(NamedTuple):
       feed: the batch for the jitted functions.
       keys: the keys that metrics group by, 64 bits wide.
       learned: the sizes that batches have grown to, this one included.
+      examples: the number of its examples: padding, which stands behind them, does not count.
       counted: the number of lookups of each row, where counted.
       new: rows of dynamic tables that start fresh with it, by table.
       restarted: the numbers of these rows, on the host.
@@ -72,6 +75,7 @@ class Prepared(NamedTuple):
     feed: Feed
     keys: dict[str, npt.NDArray[np.int64]]
     learned: Learned
+    examples: int
     counted: Counted | None = None
     new: dict[str, NewRows] = {}
     restarted: dict[str, npt.NDArray[np.int32]] = {}
@@ -207,7 +211,7 @@ class Preparer(Prepare[Prepared]):
             if not self.unvarying.is_content:
                 with self._lock:
                     if not self.unvarying.is_content:  # another thread may have seen enough by now
-                        self.unvarying.add(concatenate(batch).to_batch())
+                        self.unvarying.add(concatenate(batch).to_batch().without_padding())
         with self.stages.timed(PACK):
             try:
                 filled, layout = recipe.fill(batches, room, slots), recipe.filled(room).layout
@@ -223,9 +227,12 @@ class Preparer(Prepare[Prepared]):
             whole = buffer if slots > 1 else buffer[0]
             sent: Any = whole if self._waits else jax.device_put(whole)
         numbers = self._numbers(slots) if slots > 1 else [None]
+        examples = [recipe.rows - batch[-1].padding for batch in batches]
         return [
-            Prepared(Feed(sent, layout, recipe.rows, slot), of_batch, self.sizes.learned, own)
-            for of_batch, own, slot in zip(keys, counted, numbers, strict=False)
+            Prepared(
+                Feed(sent, layout, recipe.rows, slot), _cut(of_batch, count), self.sizes.learned, count, own
+            )
+            for count, of_batch, own, slot in zip(examples, keys, counted, numbers, strict=False)
         ]
 
     @functools.cache  # noqa: B019  as long as the preparer
@@ -257,7 +264,7 @@ class Preparer(Prepare[Prepared]):
     def route(self, batch: Batch) -> Measured:
         """Count the ids of this process's examples: the part of `measure` that waits for no other process."""
         with self._lock:
-            self.unvarying.add(batch)
+            self.unvarying.add(batch.without_padding())
         check_same_lengths(self._alike, batch)
         ids: dict[str, Any] = batch.ids
         if batch.negatives is not None:  # the features of items hold the chosen items, then the drawn ones
@@ -296,6 +303,8 @@ class Preparer(Prepare[Prepared]):
             numbers: dict[str, Any] = dict(batch.numbers)
             if batch.negatives is not None:
                 numbers |= {name: join([numbers[name], drawn]) for name, drawn in batch.negatives.numbers.items()}
+            if self.pads:
+                columns[IS_EXAMPLE] = is_example(len(batch), batch.examples)
             arena = Arena(self._words)
             packed = measured.ids.pack(measured.room, arena.empty)
             routed = measured.ids if isinstance(measured.ids, RoutedBatch) else packed
@@ -326,7 +335,7 @@ class Preparer(Prepare[Prepared]):
             if not self._waits:
                 new = self.embedder.on_its_devices(new) if measured.split is not None else jax.device_put(new)
         restarted: Any = {table: of_table.rows for table, of_table in measured.new.items()}
-        return Prepared(feed, batch.keys, measured.learned, counted, new, restarted, rows)
+        return Prepared(feed, _cut(batch.keys, batch.examples), measured.learned, batch.examples, counted, new, restarted, rows)
 
     def send(self, prepared: Prepared, new: dict[str, NewRows]) -> Prepared:
         """Start the copy of a batch that stayed on the host, with its fresh rows."""
@@ -343,6 +352,11 @@ class Preparer(Prepare[Prepared]):
             f"pair, the fullest pair has {one.fullest:.2f} times the mean, {one.padding:.0%} is padding"
             for stack, one in self.embedder.sharded.traffic(*self._exchanged).items()
         }
+
+
+def _cut(keys: Mapping[str, npt.NDArray[np.int64]], examples: int) -> dict[str, npt.NDArray[np.int64]]:
+    """Return the keys of the examples of a batch."""
+    return {name: own[:examples] for name, own in keys.items()}
 
 
 def _rows(blocks: Sequence[Block]) -> int:

@@ -21,6 +21,7 @@ from sparrow.optimizer import Optimizer, OptimizerState, cast
 from sparrow.registry import nearest
 from sparrow.runs.loop.feed import Feed
 from sparrow.runs.loop.on_mesh import kept_everywhere, mesh_of
+from sparrow.runs.loop.padding import Use, may_pad
 from sparrow.runs.loop.preparer import Prepared, Preparer, RowsOf
 from sparrow.runs.loop.refusals import refuse_calls, refuse_stale
 from sparrow.runs.loop.room import refuse_large_layers, refuse_large_tables
@@ -62,6 +63,7 @@ class Program:
       vocabularies: the ids of dynamic tables, which training changes; None where there are none.
       host: the tables in host memory, which training changes; None where there are none.
       item_counts: the frequency of each item in the data to train on, for in-batch negatives; None: not used.
+      has_statistics: whether the model keeps statistics of batches.
     """
 
     config: Config
@@ -73,6 +75,7 @@ class Program:
     vocabularies: Vocabularies | None = None
     host: HostTables | None = None
     item_counts: ItemCounts | None = None
+    has_statistics: bool = False
 
     @classmethod
     def of(cls, config: Config) -> Program:
@@ -94,7 +97,7 @@ class Program:
             return model_of(assembly.inputs, rngs)
 
         try:
-            apply, params, rest = _built(build)
+            apply, params, rest, has_statistics = _built(build)
         except ConfigError:
             raise
         except ValueError as error:
@@ -116,17 +119,23 @@ class Program:
         vocabularies = embedder.vocabularies(accumulate=config.train.accumulate) if grows else None
         stops = config.train.non_finite == "stop"
         host = embedder.host_tables(lookahead=LOOKAHEAD, can_give_back=stops) if embedder.host_names else None
-        return cls(config, assembly, embedder, trainer, apply, (params, rest), vocabularies, host)
+        return cls(
+            *(config, assembly, embedder, trainer, apply, (params, rest), vocabularies, host),
+            has_statistics=has_statistics,
+        )
 
-    def preparer(self, traffic: Traffic | None = None, *, train: bool = False) -> Preparer:
+    def preparer(self, traffic: Traffic | None = None, *, use: Use = "evaluate") -> Preparer:
         """Return the work of a pipeline's thread on each batch. Each pipeline has its own, with its own sizes.
 
-        ``train``: whether new ids of dynamic tables get rows.
+        ``use``: the use of the batches; new ids of dynamic tables get rows in training alone.
         """
+        train = use == "train"
         ids = None if self.vocabularies is None else RowsOf(self.vocabularies, train)
-        return Preparer(
+        made = Preparer(
             self.embedder, self.assembly, self.config.tasks, traffic, ids, self.host, train, self.item_counts
         )
+        made.pads = may_pad(self.config, use, has_statistics=self.has_statistics)
+        return made
 
     @functools.cached_property
     def train_scores(self) -> Scores:
@@ -278,19 +287,24 @@ class Program:
             raise ConfigError([Problem(("tasks",), f"{str(error).splitlines()[0]}")]) from None
 
 
-def _built(build: Callable[[], nnx.Module]) -> tuple[Functional, Any, Any]:
-    """Return a model as functions, its parameters and its rest, which one program makes, unless they are too large."""
+def _built(build: Callable[[], nnx.Module]) -> tuple[Functional, Any, Any, bool]:
+    """Return a model as functions, its parameters and its rest, which one program makes, unless they are too large.
+
+    Also return whether the model keeps statistics of batches.
+    """
     made = []
 
     def values() -> tuple[Any, Any]:
-        apply, params, rest = functional(build())
-        made.append(apply)
+        model = build()
+        apply, params, rest = functional(model)
+        made.append((apply, bool(nnx.state(model, nnx.BatchStat))))
         return params, rest
 
     traced = jax.jit(values).trace()
     refuse_large_layers(traced.out_info)
     params, rest = traced.lower().compile()()
-    return made[0], params, rest
+    apply, has_statistics = made[0]
+    return apply, params, rest, has_statistics
 
 
 def _check_output(name: str, config: Config, outputs: Mapping[str, Any]) -> None:

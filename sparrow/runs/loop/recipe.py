@@ -18,7 +18,9 @@ import numpy.typing as npt
 from sparrow.data import Batch, Block, BlockLayout
 from sparrow.embedding import MAX_ENTRIES, FeatureSpec, Group, PackedBatch, Stack
 from sparrow.kernels import Lookups, feed
+from sparrow.runs.loop.padding import is_example
 from sparrow.runs.loop.transfer import Layout, Place, after
+from sparrow.tasks import IS_EXAMPLE
 
 if TYPE_CHECKING:
     from sparrow.runs.loop.preparer import Preparer
@@ -32,6 +34,7 @@ class Filled(NamedTuple):
     filling: feed.Filling
     words: int
     layout: Layout
+    is_example: int  # the place of the column that marks padding; -1: there is none
 
 
 class OfStack(NamedTuple):
@@ -56,6 +59,7 @@ class Recipe:
       parts: makes the tree of a batch from lookups, numbers and columns.
       computed: the columns that depend on the keys of a batch.
       converted: functions of labels that the losses need in another form.
+      pads: whether batches have the column that marks padding.
     """
 
     rows: int
@@ -64,6 +68,7 @@ class Recipe:
     parts: Any
     computed: Callable[[Batch], Mapping[str, Array]]
     converted: Mapping[str, Callable[[Array], Array]]
+    pads: bool
     _made: dict[tuple[tuple[str, int], ...], Filled] = dataclasses.field(default_factory=dict)
 
     @property
@@ -102,6 +107,10 @@ class Recipe:
                 columns[name][...] = values
             for name, convert in self.converted.items():
                 columns[name][...] = convert(columns[name].view(np.float32))
+        if self.pads:
+            column = buffer[:, filled.is_example : filled.is_example + self.rows].view(np.float32)
+            for own, batch in zip(column, batches, strict=False):
+                own[...] = is_example(self.rows, self.rows - batch[-1].padding)
         return buffer, keys
 
     @functools.cached_property
@@ -155,6 +164,8 @@ class Recipe:
         columns = others["weights"] | others["labels"]
         example = Batch(keys={name: np.zeros(self.rows, np.int64) for name in self._keys})
         columns |= {name: places.add(like.shape, like.dtype.name) for name, like in self.computed(example).items()}
+        if self.pads:
+            columns[IS_EXAMPLE] = places.add((self.rows,), "float32")
         tree = self.parts(PackedBatch(lookups, tuple(groups)), others["numbers"], columns)
         leaves, structure = jax.tree.flatten(tree)
         filling = feed.Filling(
@@ -164,7 +175,8 @@ class Recipe:
             copies,
             places.end,
         )
-        return Filled(filling, places.end, Layout(structure, tuple(places.of(leaf) for leaf in leaves)))
+        layout = Layout(structure, tuple(places.of(leaf) for leaf in leaves))
+        return Filled(filling, places.end, layout, places.word(columns.get(IS_EXAMPLE)))
 
 
 class _Places:
@@ -229,4 +241,4 @@ def recipe(preparer: Preparer, block: Block, rows: int) -> Recipe | None:
         in_bags = tuple(field.bag for field in own)
         stacks.append(OfStack(stack, members, tuple(fields), single, in_bags, is_weighted))
     converted = {name: use for name, use in preparer.converted.items() if ("labels", name) in layout.places}
-    return Recipe(rows, layout, stacks, preparer.parts, preparer.computed, converted)
+    return Recipe(rows, layout, stacks, preparer.parts, preparer.computed, converted, preparer.pads)

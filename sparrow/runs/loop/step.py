@@ -16,6 +16,7 @@ from sparrow.runs.loop.compiled import Compiled
 from sparrow.runs.loop.feed import Feed, alike
 from sparrow.runs.loop.on_mesh import kept_everywhere, summed_in_order
 from sparrow.runs.loop.program import Program, TrainState
+from sparrow.tasks import count_examples
 from sparrow.trees import named_leaves
 
 
@@ -69,7 +70,7 @@ def train_step(
 ) -> TrainStep:
     """Return the compiled step: ``step(state, feeds, go)`` takes the micro-batches of one step; the state is donated.
 
-    Micro-batches may differ in size: each is weighted by its examples, as in one batch. ``go`` comes from the previous
+    Micro-batches may differ in examples, and each is weighted by them, as in one batch. ``go`` comes from the previous
     report; without one, the step is made. ``log`` receives a line for each program after the first, and ``compiling``
     returns a context for the time of its compilation.
     """
@@ -157,12 +158,13 @@ def one_step(program: Program) -> Callable[..., tuple[TrainState, Report, Acts]]
         acts: Acts | None = None,
         following: tuple[Feed, ...] = (),
     ) -> tuple[TrainState, Report, Acts]:
-        total = sum(feed.size for feed in feeds)
+        sizes = [count_examples(feed.columns, feed.size) for feed in feeds]
+        total = sum(sizes)
         rest, metrics = state.rest, state.metrics
         grads: list[Any] = []
         terms: list[Any] = []
-        for feed, found in zip(feeds, acts or [None] * len(feeds), strict=True):
-            share = feed.size / total
+        for feed, size, found in zip(feeds, sizes, acts or [None] * len(feeds), strict=True):
+            share = 1.0 if len(feeds) == 1 else size / total
             of_feed, (of_tasks, outputs, rest) = optimizer.gradients(
                 state.optimizer, program.loss, feed.packed, rest, feed, has_aux=True, weight=share, acts=found
             )

@@ -78,7 +78,7 @@ class _Route(Prepare[Measured]):
     """The work of the pipeline's threads: everything but the layout, which needs the agreed sizes."""
 
     def __init__(self, preparer: Preparer) -> None:
-        self._preparer = preparer
+        self._preparer, self.pads = preparer, preparer.pads
 
     def measure(self, batch: Batch) -> Measured:
         """Route a batch."""

@@ -188,7 +188,7 @@ class Loop:
             before = self.progress
             self._note(steps=before.steps + 1, position=taken.position, evaluation_due=False)
             started.append(Started(self.steps, own, before.position, before.epoch, self.report, overwritten))
-            self.clock.count(sum(feed.size for feed in own))
+            self.clock.count(sum(prepared.examples for prepared in taken.batches))
             self.log.advance()
         self._stop_if(self.in_flight.add(Call(tuple(started), history)))
         self.growing.forget(self.steps - MOST - 1)

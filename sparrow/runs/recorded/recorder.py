@@ -36,7 +36,7 @@ class Recorder:
         share = program.config.train.traffic
         self._traffic = Traffic(program.embedder, share) if folder is not None and share else None
         self.extras = {} if self._traffic is None else {"traffic": self._traffic}
-        self.prepare = program.preparer(self._traffic, train=True)
+        self.prepare = program.preparer(self._traffic, use="train")
         self.clock: Clock | None = None
         self.stopped = ""
         self._environment: Environment | None = None
@@ -70,7 +70,7 @@ class Recorder:
 
     def took(self, batches: Sequence[Prepared]) -> None:
         """Note that a step takes these batches."""
-        self._examples += sum(batch.feed.size for batch in batches)
+        self._examples += sum(batch.examples for batch in batches)
         if self._traffic is not None:
             for batch in batches:
                 self._traffic.restart(batch.restarted)
