@@ -75,6 +75,7 @@ def assert_close(a, b, tolerance=1e-6):
     jax.tree.map(close, a, b)
 
 
+NO_METRICS = ["tasks.click.metrics=[]", "tasks.click.train_metrics=[]"]
 NUMBERS = ["tasks.click.metrics=[mae]", "tasks.click.train_metrics=[mse]"]
 CASES = {
     "plain": [],
@@ -157,7 +158,11 @@ def test_the_only_batch_of_an_epoch_keeps_its_size(table):
         (["data.drop_remainder=true"], False, True),
         (
             [
-                "tasks.click.losses=[{name: jrc, session_name: user}]",
+                (
+                    ["tasks.click.losses=[{name: jrc, session_name: user}]", *NO_METRICS],
+                    False,
+                    False,
+                ),
                 "tasks.click.metrics=[]",
                 "tasks.click.train_metrics=[]",
             ],
