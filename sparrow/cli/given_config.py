@@ -66,9 +66,30 @@ def overrides(options: argparse.Namespace) -> list[str]:
         found += [f"{edit.path}={edit.value}" for edit in config.from_json(options.edit_config_json)]
     for option, field in (THEIRS if theirs else OURS).items():  # see also `given_config`
         value = getattr(options, option)
-        if value is not None:
+        if value is not None and field == OURS["train_input_path"] and not theirs:
+            found += [f"{own}={json.dumps(value)}" for own in _train_paths(options.config)]
+        elif value is not None:
             found.append(f"{field}={value if theirs else json.dumps(value)}")
     return found
+
+
+def _train_paths(path: str) -> list[str]:
+    """Return the fields with the path of the files to train on: sources inside of sources have theirs.
+
+    Where rows of these files are held out to evaluate on, by a source of its own, the evaluation follows.
+    """
+    import yaml
+
+    try:
+        data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))["data"]
+        train, evaluate = data["train"], data.get("evaluate")
+        inner = "source" if "source" in train else ""
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError):  # reported where it is loaded
+        return [OURS["train_input_path"]]
+    if not inner:
+        return [OURS["train_input_path"]]
+    is_other_part = isinstance(evaluate, dict) and evaluate.get("source") == train["source"]
+    return ["data.train.source.path", *(["data.evaluate.source.path"] if is_other_part else [])]
 
 
 def given_config(options: argparse.Namespace) -> Config:

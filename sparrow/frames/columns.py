@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparrow.config import ConfigError
 from sparrow.data import Feature, IdFeature, RawFeature
 
 Kind = Literal["id", "number", "bag", "skip"]
@@ -91,6 +92,10 @@ def read_column(
         return Reading(name, told, None, "left out, as asked")
     if kind is None and values.null_count == len(values):
         return Reading(name, told, None, "left out: it holds no values")
+    if _is_nested(values.type):
+        if kind is not None:
+            raise ConfigError(f"features['{name}']: {_NESTED.format(told)}, and give these a kind")
+        return Reading(name, told, None, f"left out: {_NESTED.format(told)}")
     own = _Column(name, values, complete, embedding_dim)
     if _is_list(values.type):
         feature, words = own.of_lists(kind)
@@ -200,6 +205,14 @@ class _Column(NamedTuple):
 
 def _is_text(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+_NESTED: Final = "{} has values inside of values; make a column of each, with flatten() of an Arrow table for instance"
+
+
+def _is_nested(kind: Any) -> bool:
+    types = pa.types
+    return bool(types.is_struct(kind) or types.is_map(kind) or types.is_union(kind))
 
 
 def _is_list(kind: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +24,8 @@ COMMENTS: Final = {
     "sparse_optimizer": "of the tables",
     "dense_optimizer": "of the layers",
 }
+INLINE: Final = 20
+"""Vocabularies of more words are built by the run."""
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _PLAIN: Final = ("true", "false", "null", "yes", "no", "on", "off", "y", "n")
 
@@ -45,9 +48,25 @@ def first_config(path: str | Path, *, target: str | None = None, evaluate: str |
         raise DataError(str(error), str(path)) from None
     except (pa.ArrowException, UnicodeDecodeError) as error:
         raise DataError(f"cannot be read: {str(error).splitlines()[0]}", str(path)) from None
+    made = _brief(made)
     text = _text(path, made)
     assert configs.loads(text) == made.config, "the text of a first config must be the config"
     return text
+
+
+def _brief(made: Guess) -> Guess:
+    """Return a guess whose long vocabularies are built by the run instead of listed."""
+
+    def brief(feature: Any) -> Any:
+        words = getattr(feature, "vocabulary", None)
+        return replace(feature, vocabulary="auto") if isinstance(words, tuple) and len(words) > INLINE else feature
+
+    data = made.config.data
+    assert data is not None
+    config = made.config.model_copy(
+        update={"data": data.model_copy(update={"features": tuple(map(brief, data.features))})}
+    )
+    return replace(made, config=config)
 
 
 def _target(names: list[str], target: str | None) -> str:

@@ -20,7 +20,7 @@ from sparrow.data.features import registry as feature_kinds
 from sparrow.files import replace_file
 from sparrow.frames.columns import KINDS, Kind, Reading, in_buckets, read_column
 from sparrow.frames.labels import METRICS, MODES, Target, read_target
-from sparrow.frames.models import model_section
+from sparrow.frames.models import items_of, model_section, user_of
 from sparrow.losses import registry as losses
 from sparrow.registry import answering, nearest
 
@@ -38,6 +38,9 @@ ADAGRAD: Final = {"name": "adagrad", "learning_rate": 0.05}
 """The rule of the tables of numbers, classes and two towers."""
 PATIENCE: Final = 4
 """Evaluations without a gain that end training: interactions of ids often show after a few epochs without any."""
+
+RANKED: Final = 10**10
+"""Two towers of at most this many rows times items stop by their ranks among all items, others by the loss."""
 
 FeatureGuess = Kind | Mapping[str, Any] | Feature | None
 
@@ -142,8 +145,9 @@ def guess(
       overrides: further fields of the config, as on the command line: ``["train.precision=bfloat16"]``.
     """
     targets = (target,) if isinstance(target, str) else tuple(target)
-    if embedding_dim is not None:
-        fields.integer("guess: embedding_dim", embedding_dim)
+    for name, value in (("embedding_dim", embedding_dim), ("batch_size", batch_size), ("epochs", epochs)):
+        if value is not None:
+            fields.integer(f"guess: {name}", value)
     matching = _is_matching(model)
     held = _data(data, targets, evaluate, evaluate_by, seed, matching)
     columns = held.seen.column_names
@@ -177,11 +181,16 @@ def guess(
             "epochs": epochs,
             "seed": seed,
         },
-        "evaluate": {} if held.evaluate is None else _evaluation(tasks, matching),
+        "evaluate": {} if held.evaluate is None else _evaluation(tasks, matching, rows * items_of(kept, section)),
     }
+    notes = held.notes
     if matching:
         made["data"]["drop_remainder"] = rows > made["train"]["batch_size"]
-    return Guess(configs.from_mapping(made, overrides=overrides), tasks, readings, held.notes)
+        user = user_of(kept, section)
+        if user is not None:
+            made["data"]["user_column"] = user
+            notes += (f"'{user}' is the user: items that a user chose are no negatives of his other rows",)
+    return Guess(configs.from_mapping(made, overrides=overrides), tasks, readings, notes)
 
 
 def _is_matching(model: Any) -> bool:
@@ -297,10 +306,13 @@ def _tasks(targets: Sequence[Target], matching: bool, weight: str | None) -> dic
     }
 
 
-def _evaluation(targets: Sequence[Target], matching: bool) -> dict[str, Any]:
+def _evaluation(targets: Sequence[Target], matching: bool, pairs: int) -> dict[str, Any]:
+    """Return the section ``evaluate``. ``pairs``: rows times items, for two towers; 0: the item is not known."""
     metric = METRICS[targets[0].kind][0]
-    mode: Literal["max", "min"] = "min" if len(targets) > 1 or matching or MODES[metric] == "min" else "max"
-    name = "loss" if len(targets) > 1 or matching else metric
+    mode: Literal["max", "min"] = "min" if len(targets) > 1 or MODES[metric] == "min" else "max"
+    name = "loss" if len(targets) > 1 else metric
+    if matching:
+        name, mode = ("catalogue_recall_at_10", "max") if 0 < pairs <= RANKED else ("loss", "min")
     return {"every_epochs": 1, "early_stopping": {"metric": name, "mode": mode, "patience": PATIENCE}}
 
 

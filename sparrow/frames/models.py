@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -27,6 +28,27 @@ _TOWERS: Final = ("dssm", "dssm_v2")
 _TASKS: Final = ("mmoe",)
 KNOWN: Final = (*_WIDE, "dlrm", *_ONE_GROUP, *_TASKS, *_TOWERS)
 """Models that need no options."""
+
+
+_USER: Final = re.compile(
+    r"(^|_)(u|user|customer|client|member|visitor|viewer|reader|buyer|player|session)(_?id)?$", re.IGNORECASE
+)
+"""The names of columns that hold a user."""
+
+
+def user_of(features: Sequence[Feature], section: Mapping[str, Any]) -> str | None:
+    """Return the column of the user, for two towers: the one whose name sounds like it; None: there is not one."""
+    group = section["groups"].get("user", ())
+    ids = [feature.one_id for feature in features if feature.name in group and feature.one_id]
+    found = [column for column in ids if _USER.search(column)]
+    return found[0] if len(found) == 1 else None
+
+
+def items_of(features: Sequence[Feature], section: Mapping[str, Any]) -> int:
+    """Return about the number of items, for two towers: rows of the item's largest table; 0: no feature is its id."""
+    group = section["groups"].get("item", ())
+    uses = [feature.table_use for feature in features if feature.name in group and feature.one_id]
+    return max((use.num_rows for use in uses if use is not None), default=0)
 
 
 def model_section(

@@ -1,5 +1,6 @@
 """Commands around a run: version, completion, quiet runs, first configs, comparisons; and how soon they answer."""
 
+import argparse
 import json
 import os
 import re
@@ -15,7 +16,9 @@ import pytest
 
 from sparrow import config
 from sparrow.cli import main
+from sparrow.cli.given_config import given_config
 from sparrow.cli.parsing import COMMANDS
+from sparrow.config.sections.data import Split
 from sparrow.versions import __version__
 from tests.runs.cases import case
 
@@ -99,6 +102,27 @@ def test_a_first_config_trains(tmp_path, capsys, suffix):
     assert main(["init", str(data), str(made)]) == 2
     assert "is there already" in capsys.readouterr().err
     assert main(["train", str(made), "train.steps=1", "train.epochs=null", "--model-dir", str(tmp_path / "run")]) == 0
+
+
+def test_other_files_for_a_config_that_holds_rows_out(tmp_path):
+    """The rows to evaluate on are of the other file too."""
+    pq.write_table(clicks(), tmp_path / "clicks.parquet")
+    made, other = tmp_path / "first.yaml", str(tmp_path / "other.parquet")
+    assert main(["init", str(tmp_path / "clicks.parquet"), str(made)]) == 0
+    options = {"config": str(made), "overrides": [], "edit_config_json": None, "eval_input_path": None}
+    options |= {"fine_tune_checkpoint": None, "train_input_path": other}
+    data = given_config(argparse.Namespace(**options)).data
+    assert (data.train.source.path, data.evaluate.source.path) == (other, other)
+    data = given_config(argparse.Namespace(**options | {"eval_input_path": str(tmp_path / "third.parquet")})).data
+    assert (data.train.source.path, data.evaluate.path) == (other, str(tmp_path / "third.parquet"))
+    split = config.loads(made.read_text())
+    source = split.data.train.source
+    split = split.model_copy(
+        update={"data": split.data.model_copy(update={"train": source, "evaluate": None, "split": Split()})}
+    )
+    made.write_text(config.dumps(split))
+    data = given_config(argparse.Namespace(**options)).data
+    assert (data.train_rows.source.path, data.evaluate_rows.source.path) == (other, other)
 
 
 def test_first_configs_of_other_tasks(tmp_path, capsys):

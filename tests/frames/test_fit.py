@@ -1,5 +1,6 @@
 """From a frame to a trained model: the guesses, their overrides, the config they stand for, the run."""
 
+import dataclasses
 import gc
 import io
 import itertools
@@ -137,13 +138,19 @@ def test_every_guess_can_be_overridden():
         ({"model": "deepfmm"}, "did you mean 'deepfm'"),
         ({"model": "dssm"}, "has two towers: give item=, the columns that describe an item"),
         ({"loss": "l3"}, "unknown loss 'l3'"),
+        ({"batch_size": 0}, "batch_size must be an integer of at least 1, got 0"),
+        (
+            {"features": {"place": "id"}},
+            r"features\['place'\]: struct<.*> has values inside of values; make a column of",
+        ),
         ({"evaluate": 1.5}, "evaluate must be a finite number above 0 and below 1"),
         ({"data": []}, "a frame of pandas or Polars, an Arrow table, or columns by name, got list"),
         ({"label": "click"}, "guess has no argument 'label': did you mean 'target'"),
     ],
 )
 def test_mistakes_get_one_sentence(change, sentence):
-    given = {"data": columns(20), "target": "click", **change}
+    data = pa.table({**columns(20), "place": [{"city": "Rome"}] * 20})
+    given = {"data": data, "target": "click", **change}
     with pytest.raises((ValueError, TypeError), match=sentence):
         sp.guess(**given)
 
@@ -251,6 +258,24 @@ def test_two_towers_learn_from_rows_that_were_chosen():
     assert f"two towers learn from the {clicked} rows whose click is above 0" in repr(made)
     run = sp.runs.train(made.config, stream=io.StringIO())
     assert run.towers == ("user", "item")
+    assert made.config.data.user_column == "user_id"
+    assert "'user_id' is the user" in repr(made)
+    assert made.config.evaluate.early_stopping.metric == "catalogue_recall_at_10"
+    assert 0 < run.results["catalogue_recall_at_10"] < 1
+
+
+def test_two_towers_without_an_id_of_the_item_or_the_user():
+    data = {**columns(300), "visitor": np.arange(300) % 7, "item": columns(300)["price"]}
+    made = sp.guess(data, "click", "dssm", item=["genres"], features={"price": None})
+    assert made.config.data.user_column is None  # the user, or the visitor
+    assert made.config.evaluate.early_stopping.metric == "loss"
+
+
+def test_columns_with_values_inside_of_values_are_left_out():
+    made = sp.guess(pa.table({**columns(60), "place": [{"city": "Rome", "zip": 1}] * 60}), "click")
+    line = next(line for line in made.lines() if line.startswith("place"))
+    assert "left out: struct<" in line
+    assert "make a column of each, with flatten() of an Arrow table" in line
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
@@ -265,9 +290,14 @@ def test_every_door_guesses_the_same(tmp_path, suffix):
     assert "# ids 0 to 39\n" in text
     assert "# one is left out: it holds one value" in text
     written = configs.loads(text)
-    assert written == sp.guess(path, "click").config
-    frame = sp.guess(table, "click").config
-    assert written.data.features == frame.data.features
+    ours = {feature.name: feature for feature in written.data.features}
+    assert (ours["item"].vocabulary, ours["genres"].vocabulary) == ("auto", ("Action", "Comedy", "Drama"))
+    assert len(text.splitlines()) < 40
+    of_file, frame = sp.guess(path, "click").config, sp.guess(table, "click").config
+    for other in (of_file, frame):  # which list the words of all rows
+        theirs = {feature.name: feature for feature in other.data.features}
+        assert ours == theirs | {"item": dataclasses.replace(theirs["item"], vocabulary="auto")}
+    assert (written.data.train, written.data.evaluate) == (of_file.data.train, of_file.data.evaluate)
     for section in ("model", "tasks", "train", "evaluate"):
         assert getattr(written, section) == getattr(frame, section)
 

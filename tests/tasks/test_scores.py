@@ -2,12 +2,15 @@
 
 import dataclasses
 import io
+import json
+import math
 
 import jax.numpy as jnp
 import pytest
 
 from sparrow import losses, metrics, runs
 from sparrow.config import ConfigError, MetricUse, Task
+from sparrow.reports import RecordedRun
 from sparrow.tasks import Scores, check_predictions
 from tests.runs.cases import case
 
@@ -92,14 +95,18 @@ def liar():
     losses.registry._records.pop("liar")
 
 
-def test_a_run_logs_each_reason_once(liar):
+def test_a_run_logs_each_reason_once(liar, tmp_path):
     config = case("train.steps=4", "train.log_every_steps=1", "evaluate.every_steps=1")
     buy = config.tasks["click"].model_copy(update={"losses": (liar,)})
     stream = io.StringIO()
-    run = runs.train(config.model_copy(update={"tasks": {"click": buy}}), stream=stream)
+    run = runs.train(config.model_copy(update={"tasks": {"click": buy}}), tmp_path, stream=stream)
     lines = [line for line in stream.getvalue().splitlines() if "auc is NaN: " in line]
     assert len(lines) == 1
     assert "predictions are not in [0, 1]" in lines[0]
+    entries = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert all(entry["auc"] is None and "not in [0, 1]" in entry["undefined"]["auc"] for entry in entries)
+    recorded = RecordedRun.read(tmp_path)
+    assert all(math.isnan(entry.values["auc"]) and "undefined" not in entry.values for entry in recorded.evaluations)
     with pytest.warns(UserWarning, match="auc is NaN: .* predictions are not in"):
         run.evaluate()
     assert metrics.AUC().needs_probabilities

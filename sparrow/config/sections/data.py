@@ -169,8 +169,8 @@ class Data(Section):
     shuffle_rows: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """The least number of rows that are shuffled together; 0 keeps the order of the source."""
     drop_remainder: bool = False
-    """Whether to drop the last rows of an epoch that do not fill a batch. Default: they are a batch, which is padded where
-    no example depends on another one."""
+    """Whether to drop the last rows of an epoch that do not fill a batch. Default: they are a batch, padded where no
+    example depends on another one."""
     bad_rows: Literal["error", "skip"] = "error"
     """The reaction to a malformed row: raise an error, or skip the row and count it."""
     ahead: Annotated[int, Field(ge=0, le=1000)] | None = None

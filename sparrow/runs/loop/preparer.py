@@ -229,9 +229,7 @@ class Preparer(Prepare[Prepared]):
         numbers = self._numbers(slots) if slots > 1 else [None]
         examples = [recipe.rows - batch[-1].padding for batch in batches]
         return [
-            Prepared(
-                Feed(sent, layout, recipe.rows, slot), _cut(of_batch, count), self.sizes.learned, count, own
-            )
+            Prepared(Feed(sent, layout, recipe.rows, slot), _cut(of_batch, count), self.sizes.learned, count, own)
             for count, of_batch, own, slot in zip(examples, keys, counted, numbers, strict=False)
         ]
 
@@ -335,7 +333,9 @@ class Preparer(Prepare[Prepared]):
             if not self._waits:
                 new = self.embedder.on_its_devices(new) if measured.split is not None else jax.device_put(new)
         restarted: Any = {table: of_table.rows for table, of_table in measured.new.items()}
-        return Prepared(feed, _cut(batch.keys, batch.examples), measured.learned, batch.examples, counted, new, restarted, rows)
+        return Prepared(
+            feed, _cut(batch.keys, batch.examples), measured.learned, batch.examples, counted, new, restarted, rows
+        )
 
     def send(self, prepared: Prepared, new: dict[str, NewRows]) -> Prepared:
         """Start the copy of a batch that stayed on the host, with its fresh rows."""

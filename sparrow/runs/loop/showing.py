@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -12,10 +12,24 @@ from sparrow.runs.loop.step import Report
 from sparrow.trees import named_leaves
 
 
-def values_of(
-    program: Program, rates: Rates, report: Report | None, state: TrainState
-) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
-    """Return the values, the histograms, and a line for each metric that is NaN for a reason."""
+class Shown(NamedTuple):
+    """The values of a step.
+
+    Attributes:
+      values: numbers by name.
+      histograms: arrays, for TensorBoard.
+      reasons: the reason of each metric that is NaN, by name.
+      faults: a line for each metric that is NaN because of rows that it cannot judge.
+    """
+
+    values: dict[str, float]
+    histograms: dict[str, Any]
+    reasons: dict[str, str]
+    faults: list[str]
+
+
+def shown_of(program: Program, rates: Rates, report: Report | None, state: TrainState) -> Shown:
+    """Return the values of the last step."""
     fetched, metrics = jax.device_get((report, state.metrics))
     summaries = program.config.train.summaries
     values = {}
@@ -25,8 +39,8 @@ def values_of(
             values |= {f"loss/{task}": float(term) for task, term in fetched.terms.items()}
     scores = program.train_scores
     values |= scores.compute(metrics)
-    faults = scores.reasons(metrics, values)
-    undefined = [f"{name} is NaN: {why}" for name, why in faults.items() if scores.has_faults(name, metrics)]
+    reasons = scores.reasons(metrics, values)
+    faults = [f"{name} is NaN: {why}" for name, why in reasons.items() if scores.has_faults(name, metrics)]
     if "learning_rate" in summaries:
         values |= rates.at(int(state.optimizer.step))
     if fetched.gradient_norm is not None:
@@ -36,4 +50,4 @@ def values_of(
     if "parameter" in summaries:
         params = jax.device_get(named_leaves(state.optimizer.params))
         histograms |= {f"parameter/{path}": x for path, x in params.items()}
-    return values, histograms, undefined
+    return Shown(values, histograms, reasons, faults)

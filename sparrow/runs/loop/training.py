@@ -29,7 +29,7 @@ from sparrow.runs.loop.preparer import Prepared
 from sparrow.runs.loop.program import Program, TrainState
 from sparrow.runs.loop.progress import Best, Progress
 from sparrow.runs.loop.rates import Rates
-from sparrow.runs.loop.showing import values_of
+from sparrow.runs.loop.showing import shown_of
 from sparrow.runs.loop.signals import StopRequest
 from sparrow.runs.loop.staging import Taken, steps_of
 from sparrow.runs.loop.step import Report, TrainSteps, train_step, train_steps
@@ -281,10 +281,11 @@ class Loop:
         self._settle()
         if self.saver is not None:
             self.saver.check()
-        values, histograms, undefined = values_of(self.program, self.rates, self.report, self.state)
+        shown = shown_of(self.program, self.rates, self.report, self.state)
         speed = {"examples_per_second": self.clock.lap(), "waiting_for_data": self.waiting.lap()}
-        self._log_undefined(undefined)
-        self.log.report("train", self.steps, values | speed | self.caches.lap() | memory(), histograms)
+        self._log_undefined(shown.faults)
+        values = shown.values | speed | self.caches.lap() | memory()
+        self.log.report("train", self.steps, values, shown.histograms, shown.reasons)
 
     def _log_undefined(self, lines: Iterable[str]) -> None:
         """Log the reason of each metric that is NaN, once for each metric."""
@@ -324,7 +325,7 @@ class Loop:
                 self._note(evaluation_due=True)
                 return
         self._note(results=results, evaluated_at=self.steps, evaluation_due=False)
-        self.log.report("eval", self.steps, results)
+        self.log.report("eval", self.steps, results, reasons=self.evaluator.reasons)
         self._log_undefined(self.evaluator.undefined())
         best_by, best = self.config.train.checkpoint.best_by or self.watch.policy, self.progress.best
         is_best = best_by is not None and (best is None or is_better(results[best_by.metric], best.value, best_by.mode))

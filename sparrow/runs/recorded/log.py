@@ -21,6 +21,8 @@ from sparrow.runs.saved.written import WrittenFiles
 
 METRICS: Final = "metrics.jsonl"
 TENSORBOARD: Final = "tensorboard"
+UNDEFINED: Final = "undefined"
+"""The field of a line with the reasons of metrics that are NaN, by name."""
 
 
 class Log:
@@ -86,11 +88,26 @@ class Log:
             self._shown(self._bar.advance)
 
     def report(
-        self, kind: str, step: int, values: Mapping[str, float], histograms: Mapping[str, Any] | None = None
+        self,
+        kind: str,
+        step: int,
+        values: Mapping[str, float],
+        histograms: Mapping[str, Any] | None = None,
+        reasons: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Write numbers of a step: ``kind`` is "train" or "eval". ``histograms`` are arrays, for TensorBoard alone."""
-        # JSON has no NaN: a metric that is not defined is null.
-        plain = {name: value if math.isfinite(value) else None for name, value in values.items()}
+        """Write numbers of a step.
+
+        Args:
+          kind: "train" or "eval".
+          step: the step.
+          values: the numbers by name.
+          histograms: arrays, for TensorBoard alone.
+          reasons: the reason of each metric that is NaN, for the file of JSON lines alone.
+        """
+        # JSON has no NaN: a metric that is not defined is null, with its reason in "undefined".
+        plain: dict[str, Any] = {name: value if math.isfinite(value) else None for name, value in values.items()}
+        if reasons:
+            plain[UNDEFINED] = dict(reasons)
         self._keep(kind, step, {"time": round(time.time(), 3), **plain}, histograms)
         shown = "  ".join(f"{_short(name)} {formatted(name, v)}" for name, v in values.items() if _is_short(name))
         if self._bar is not None and kind == "train":
@@ -124,7 +141,8 @@ class Log:
             self._lines.add((json.dumps({"kind": kind, "step": step, **values}) + "\n").encode())
         if self._events is not None:
             arrays = {f"{kind}/{name}": array for name, array in (histograms or {}).items()}
-            scalars = {f"{kind}/{name}": math.nan if x is None else x for name, x in values.items() if name != "time"}
+            own = {name: x for name, x in values.items() if name not in ("time", UNDEFINED)}
+            scalars = {f"{kind}/{name}": math.nan if x is None else x for name, x in own.items()}
             self._events.write(step, scalars, arrays)
 
     def _shown(self, show: Callable[[], None]) -> None:
