@@ -42,6 +42,9 @@ PATIENCE: Final = 4
 RANKED: Final = 10**10
 """Two towers of at most this many rows times items stop by their ranks among all items, others by the loss."""
 
+LEFT: Final = 'style="text-align: left"'
+"""Cells of words in a notebook, which would put them to the right."""
+
 FeatureGuess = Kind | Mapping[str, Any] | Feature | None
 
 
@@ -83,9 +86,10 @@ class Guess:
     def _repr_html_(self) -> str:
         rows = [(target.column, "", f"target: {target.words}") for target in self.targets]
         rows += [(reading.column, reading.kind, reading.words) for reading in self.readings]
-        body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+        body = "".join(f"<tr>{''.join(f'<td {LEFT}>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+        head = "".join(f"<th {LEFT}>{name}</th>" for name in ("column", "type", "read as"))
         notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
-        return f"<table><tr><th>column</th><th>type</th><th>read as</th></tr>{body}</table>{notes}"
+        return f"<table><tr>{head}</tr>{body}</table>{notes}"
 
 
 class _Data(NamedTuple):

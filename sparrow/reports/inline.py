@@ -18,6 +18,7 @@ STYLE: Final = """
 .sparrow { --line: #dfe3e7; --soft: #5c6670; --c0: #0072b2; --c1: #d55e00; --c2: #008f68; --c3: #b8639a; --c4: #b27a00;
   --c5: #2f9bd6; max-width: 960px; font-size: 14px; }
 .sparrow .grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(280px, 1fr)); gap: 16px; }
+.sparrow td, .sparrow th { text-align: left; padding: 2px 10px 2px 0; }
 .sparrow figure { margin: 0; } .sparrow figcaption { font-weight: 600; }
 .sparrow svg { width: 100%; height: auto; overflow: visible; }
 .sparrow .axis path { stroke: var(--line); fill: none; } .sparrow .axis text { fill: var(--soft); font-size: 12px; }
