@@ -152,7 +152,7 @@ class Ours:
             if not began:
                 began = time.perf_counter()
             else:
-                examples += prepared.feed.size
+                examples += prepared.examples
             last = prepared.feed
         jax.block_until_ready(last)
         seconds = time.perf_counter() - began
