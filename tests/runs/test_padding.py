@@ -156,19 +156,7 @@ def test_the_only_batch_of_an_epoch_keeps_its_size(table):
         (["model.architecture.deep={hidden_units: [8], use_bn: true}"], False, True),
         (["model.variational_dropout=0.1"], False, True),
         (["data.drop_remainder=true"], False, True),
-        (
-            [
-                (
-                    ["tasks.click.losses=[{name: jrc, session_name: user}]", *NO_METRICS],
-                    False,
-                    False,
-                ),
-                "tasks.click.metrics=[]",
-                "tasks.click.train_metrics=[]",
-            ],
-            False,
-            False,
-        ),
+        (["tasks.click.losses=[{name: jrc, session_name: user}]", *NO_METRICS], False, False),
     ],
 )
 def test_batches_whose_examples_are_compared_stay_short(overrides, train, evaluate, table):
