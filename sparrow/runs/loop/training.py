@@ -194,7 +194,7 @@ class Loop:
         self.growing.forget(self.steps - MOST - 1)
         if is_first:
             self._settle()
-            values_of(self.program, self.rates, self.report, self.state)  # compiles what the log needs
+            shown_of(self.program, self.rates, self.report, self.state)  # compiles what the log needs
             self.clock.restart()
             self.waiting.restart()
 
