@@ -39,7 +39,7 @@ def delayed(config):
     """The algorithm, plainly: the tables that a step reads lack the last update, the ones that it changes do not."""
     program = Program.of(config)
     pipeline = train_pipeline(config)
-    pipeline.prepare = program.preparer(train=True)
+    pipeline.prepare = program.preparer(use="train")
     emb, state, tx = program.embedder, program.init(), program.optimizer.tx
     params, dense, rest = state.optimizer.params, state.optimizer.dense, state.rest
     seen = embedding = state.optimizer.embedding
@@ -96,7 +96,7 @@ def test_the_plan_counts_the_activations_of_the_next_step():
     def work(pipeline):
         config = case(f"train.pipeline={pipeline}", "train.batch_size=256", "data.evaluate=null")
         program, batches = Program.of(config), train_pipeline(config)
-        batches.prepare = program.preparer(train=True)
+        batches.prepare = program.preparer(use="train")
         return step_memory(program, jax.eval_shape(program.init), (next(iter(batches)).feed,)).work
 
     activations = 3 * 256 * 4 * 4  # features, examples, dim, bytes
