@@ -272,8 +272,9 @@ def test_a_crew_does_urgent_tasks_first_and_drops_what_has_not_begun():
     assert first.result()
     assert done[0] == "urgent"
     gate.clear()
-    blocking, dropped = crew.do(gate.wait), crew.do(lambda: 1)
-    time.sleep(0.05)
+    begun = threading.Event()
+    blocking, dropped = crew.do(lambda: begun.set() or gate.wait()), crew.do(lambda: 1)
+    assert begun.wait(60)
     crew.stop()
     with pytest.raises(Dropped):
         dropped.result()

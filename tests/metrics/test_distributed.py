@@ -28,9 +28,9 @@ class Room:
     def swap(self, rank, data):
         """Everybody's ``data``, once everybody gave it."""
         self.given[rank] = data
-        self.barrier.wait(timeout=30)
+        self.barrier.wait(timeout=300)
         everything = list(self.given)
-        self.barrier.wait(timeout=30)
+        self.barrier.wait(timeout=300)
         return everything
 
 

@@ -44,18 +44,25 @@ def test_one_that_was_killed(monkeypatch):
     assert lines == ["process 1 was ended by SIGKILL; all others were ended"]
 
 
-def test_signals_are_passed_on():
-    program = "import signal, sys; signal.signal(15, lambda *_: sys.exit(143)); print('up', flush=True); signal.pause()"
+def test_signals_are_passed_on(tmp_path):
+    program = f"""
+import os, pathlib, signal, sys
+signal.signal(15, lambda *_: sys.exit(143))
+pathlib.Path({str(tmp_path)!r}, str(os.getpid())).touch()
+signal.pause()
+"""
     code = f"""
 import sys
 from sparrow.processes import supervise
 sys.exit(supervise(2, lambda _, number: [sys.executable, "-c", {program!r}], print))
 """
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout.readline() == "up\n"
-        time.sleep(0.5)  # the second process comes up
+    with subprocess.Popen([sys.executable, "-c", code]) as process:
+        end = time.monotonic() + 60
+        while len(list(tmp_path.iterdir())) < 2:
+            assert time.monotonic() < end
+            time.sleep(0.02)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=30) == 143
+        assert process.wait(timeout=60) == 143
 
 
 def test_children_end_with_their_supervisor():

@@ -86,7 +86,7 @@ def look(page, folder, width):
     host = folder / "host.html"
     host.write_text(HOST.replace("{width}", str(width)))
     command = [chromium(), *FLAGS, f"--user-data-dir={folder / 'profile'}", "--dump-dom", host.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     found = re.search(r'<pre id="seen">(.*?)</pre>', done.stdout, re.DOTALL)
     assert found, f"the page did not come up: {done.stderr[-2000:]}"
     complaints = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
