@@ -99,7 +99,6 @@ def test_an_export_between_two_renames_comes_back(place: Path, monkeypatch):
     assert held(folder) == "old"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("code", CODES, ids=[errno.errorcode[code] for code in CODES])
 def test_an_error_at_each_operation(code, place: Path):
     folder, before = place / "export", others(place)
