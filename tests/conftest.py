@@ -52,6 +52,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(str(item.path)))
 
 
+def pytest_collection_finish() -> None:
+    """Look for garbage seldom: tests keep nearly all that they make, or free it without a cycle."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 10, 10)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _little_memory() -> Iterator[None]:
     """Drops compiled programs between two files once they fill much memory; those that are kept on disk come back."""

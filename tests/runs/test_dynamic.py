@@ -210,7 +210,7 @@ def test_sigkill_at_any_moment(tmp_path):
     folder = tmp_path / "undisturbed"
     process = victim.context().Process(target=victim.train, args=(overrides, folder, tmp_path / "cache"))
     process.start()
-    process.join(120)
+    process.join(victim.LIMIT)
     assert process.exitcode == 0
     chain = victim.Chain(overrides, tmp_path / "run", folder, tmp_path / "cache", seed=7)
     chain.go(20)

@@ -115,7 +115,7 @@ def test_sigkill_at_any_moment_with_another_cache_and_with_a_grown_capacity(tmp_
             shutil.copytree(base, whole)
         process = victim.context().Process(target=victim.train, args=(killed(rows, steps, 75), whole, cache))
         process.start()
-        process.join(120)
+        process.join(victim.LIMIT)
         assert process.exitcode == 0
         chain = Varying(rows, steps, base, tmp_path / f"series-{rows}" / "run", whole, cache, 11 + rows)
         chain.go(10)

@@ -151,7 +151,7 @@ def test_a_full_disk(small_disk, tmp_path):
         target=victim.on_small_disk, args=(limit, overrides, folder / "run", cache, output)
     )
     process.start()
-    process.join(120)
+    process.join(victim.LIMIT)
     assert process.exitcode == 1
     errors = [line for line in output.read_text().splitlines() if line.startswith("sparrow: ")]
     assert len(errors) == 1

@@ -20,7 +20,7 @@ def undisturbed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("undisturbed")
     process = victim.context().Process(target=victim.train, args=(OFTEN, folder / "run", folder / "cache"))
     process.start()
-    process.join(120)
+    process.join(victim.LIMIT)
     assert process.exitcode == 0
     return folder / "run", folder / "cache"
 
@@ -49,18 +49,18 @@ def test_told_to_stop(undisturbed, tmp_path, number, code):
     process = start()
     assert victim.wait_until(lambda: victim.lines(folder) >= 10, process)
     os.kill(process.pid, number)
-    process.join(60)
+    process.join(victim.LIMIT)
     assert process.exitcode == code
     last = output.read_text().splitlines()[-1]
     step = victim.everything(folder)[0]
     assert last == f"sparrow: stopped by {number.name} after step {step}: saved; add --resume to continue"
     assert 10 <= step < 120
     refused = start()
-    refused.join(60)
+    refused.join(victim.LIMIT)
     assert refused.exitcode == 2
     assert f"holds an unfinished run, last saved at step {step}; add --resume" in output.read_text()
     resumed = start("--resume")
-    resumed.join(60)
+    resumed.join(victim.LIMIT)
     assert resumed.exitcode == 0
     assert f"resumed at step {step} from" in output.read_text()
     victim.assert_same(folder, whole)
@@ -89,7 +89,7 @@ def test_two_writers(undisturbed, tmp_path):
     for options in ((), ("--resume",), ("--overwrite",)):
         second = victim.context().Process(target=victim.command, args=(FEW, folder, cache, output, *options))
         second.start()
-        second.join(60)
+        second.join(victim.LIMIT)
         assert second.exitcode == 2
         title, line = output.read_text().splitlines()
         assert title.startswith("sparrow ")
@@ -99,7 +99,7 @@ def test_two_writers(undisturbed, tmp_path):
     first.join()
     third = victim.context().Process(target=victim.command, args=(FEW, folder, cache, output, "--overwrite"))
     third.start()
-    third.join(60)
+    third.join(victim.LIMIT)
     assert third.exitcode == 0
     assert f"process {first.pid} on" in output.read_text()
     assert "left this folder without finishing; this run continues" in output.read_text()
