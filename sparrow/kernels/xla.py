@@ -101,6 +101,7 @@ def _segment_sum(values: jax.Array, segments: jax.Array, num_segments: int) -> j
 _CHUNK = 4  # a piece of a segment has _CHUNK values, the last one up to 2 * _CHUNK - 1
 
 
+@functools.partial(jax.jit, static_argnames="num_segments")  # traced once for each size, also where it never runs
 def _segment_sum_by_tree(values: jax.Array, segments: jax.Array, num_segments: int) -> jax.Array:
     """`_segment_sum` by a tree over each segment, whose shape follows from the segment's length alone.
 

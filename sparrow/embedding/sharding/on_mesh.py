@@ -318,15 +318,19 @@ def _zeros(shards: Shards, shape: tuple[int, ...], dtype: str) -> jax.Array:
     return made
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
 def _slot(shards: Shards, layout: Layout, stack: Stack, slot: str, kind: str) -> jax.Array:
-    values = np.array([table.optimizer.slot_init(slot) for table in stack.tables], np.float32)
+    values = tuple(float(table.optimizer.slot_init(slot)) for table in stack.tables)
+    made: jax.Array = _slot_of(shards, layout, values, () if kind == PER_ROW else (stack.dim,))
+    return made
 
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))  # stacks of one layout share the program
+def _slot_of(shards: Shards, layout: Layout, values: tuple[float, ...], width: tuple[int, ...]) -> jax.Array:
     def local() -> jax.Array:
         starts = jnp.asarray(layout.local_first_rows)[shards.index]
         table = jnp.searchsorted(starts, jnp.arange(layout.local_rows, dtype=jnp.int32), side="right") - 1
-        rows = jnp.asarray(values).at[table].get(mode="clip")
-        return rows if kind == PER_ROW else jnp.broadcast_to(rows[:, None], (layout.local_rows, stack.dim))
+        rows = jnp.asarray(values, jnp.float32).at[table].get(mode="clip")
+        return jnp.broadcast_to(rows[:, None], (layout.local_rows, *width)) if width else rows
 
     made: jax.Array = shards.each(local, (), shards.split)()
     return made
