@@ -25,7 +25,7 @@ def tail_of(columns: Sequence[Ragged], rows: int) -> Tail:
     factors = np.array([1 + (column.weights is not None) for column in columns], np.int64)
     starts = np.zeros(rows + 1, np.int64)
     np.cumsum((lengths * factors).sum(axis=1), out=starts[1:])
-    words = np.empty(int(starts[-1]), np.int32)
+    words = feed.pool.empty((int(starts[-1]),), np.int32)
     for i, column in enumerate(columns):
         at, own = _places(starts[:-1], lengths, factors, i)
         words[at] = column.values

@@ -8,6 +8,7 @@ from sparrow.data.hash_table import HashTable
 from sparrow.data.hashing import hash_integers, hash_texts, mix64, modulo, shuffled
 from sparrow.embedding import TableSpec
 from sparrow.embedding.inputs import hash_ids
+from sparrow.kernels import feed
 from sparrow.rules import SGD
 
 MASK = 2**64 - 1
@@ -92,6 +93,14 @@ def test_hashes_spread_evenly():
     texts = pa.array([f"{i:08x}" for i in range(100_000)])
     counts = np.bincount(modulo(hash_texts(texts), 100), minlength=100)
     assert abs(counts - 1000).max() < 5 * np.sqrt(1000)
+
+
+@pytest.mark.skipif(feed.unavailable() is not None, reason=str(feed.unavailable()))
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 513, 20_001])
+@pytest.mark.parametrize("key", [0, 7, 2**64 - 1])
+def test_compiled_code_gives_the_order_of_hashed_counters(count, key):
+    by_numpy = np.argsort(mix64(np.arange(count, dtype=np.uint64) ^ np.uint64(key)))
+    np.testing.assert_array_equal(feed.shuffled(count, key), by_numpy)
 
 
 def test_shuffled_is_a_permutation_fixed_for_ever():

@@ -20,7 +20,8 @@ class Tail(NamedTuple):
     """The bags of rows, row by row.
 
     Attributes:
-      words: (N,) int32: the ids of a row's first bag, their weights if it has any, the ids of the next, ...
+      words: (N,) int32: the ids of a row's first bag, their weights if it has any, the ids of the next, ...; at least
+        32 bytes behind the last one may be read.
       starts: (rows + 1,): where each row's begin.
     """
 
@@ -114,7 +115,8 @@ class _Rows:
             return None
         tail = None
         if self.starts is not None:
-            words = pool.held(self.raw.tail, self.raw.tail_size, np.int32) if self.raw.tail else np.empty(0, np.int32)
+            has_tail = bool(self.raw.tail)
+            words = pool.held(self.raw.tail, self.raw.tail_size, np.int32) if has_tail else pool.empty((0,), np.int32)
             tail = Tail(words[: self.starts[-1]], self.starts)
         bad = self.bad.view(np.bool_) if answer == _SOME_BAD else None
         return Converted(self.words, bad, tail, self.numbers, self.raw.decoding * 1e-9)

@@ -65,6 +65,8 @@ struct Filling {
 namespace {
 
 constexpr int64_t AHEAD = 16;  // examples whose rows are on their way to the cache
+constexpr int64_t TAIL_AHEAD = 4;  // examples whose bags are
+constexpr int64_t SHORT = 8;  // entries of a short bag; a tail has SHORT more behind its end
 
 inline const int32_t* row_of(const Filling& how, const Piece& piece, int64_t i, int64_t& row) {
   row = piece.begin + i;
@@ -143,11 +145,13 @@ class BagFiller {
     offsets_[0] = 0;
   }
 
-  bool add(const Piece& piece) {
+  inline __attribute__((always_inline)) bool add(const Piece& piece) {
     for (int64_t i = 0; i < piece.count; ++i) {
       prefetch(how_, piece, i, piece.count);
-      if (piece.order != nullptr && i + AHEAD / 2 < piece.count) {
-        __builtin_prefetch(piece.tail + piece.starts[piece.order[piece.begin + i + AHEAD / 2]]);
+      if (piece.order != nullptr && i + TAIL_AHEAD < piece.count) {
+        const int64_t next = piece.order[piece.begin + i + TAIL_AHEAD];
+        const int32_t* end = piece.tail + piece.starts[next + 1];
+        for (const int32_t* at = piece.tail + piece.starts[next]; at < end; at += 16) __builtin_prefetch(at);
       }
       if (!example(piece, i)) return false;
     }
@@ -163,7 +167,7 @@ class BagFiller {
   }
 
  private:
-  bool example(const Piece& piece, int64_t i) {
+  inline __attribute__((always_inline)) bool example(const Piece& piece, int64_t i) {
     int64_t row;
     const int32_t* words = row_of(how_, piece, i, row);
     const int32_t* tail = piece.tail + piece.starts[row];
@@ -182,12 +186,23 @@ class BagFiller {
       const int32_t start = static_cast<int32_t>(field.start), spare = static_cast<int32_t>(stack_.spare);
       int32_t* out = ids_ + entry_;
       int32_t* bags = bags_ + entry_;
-      uint32_t is_out = 0;
-      for (int64_t k = 0; k < length; ++k) {
-        const bool own_is_out = static_cast<uint32_t>(ids[k]) >= limit;
-        is_out |= own_is_out;
-        out[k] = own_is_out ? spare : ids[k] + start;
-        bags[k] = static_cast<int32_t>(bag_);
+      int32_t is_out = 0;
+      // Most bags are short: a fixed number of entries, of which the next bag overwrites the rest.
+      const bool is_short = is_bag && length <= SHORT && entry_ + SHORT <= stack_.room;
+      if (is_short) {
+        for (int32_t k = 0; k < SHORT; ++k) {
+          const int32_t own_is_out = -static_cast<int32_t>(static_cast<uint32_t>(ids[k]) >= limit);
+          is_out |= own_is_out & -static_cast<int32_t>(k < static_cast<int32_t>(length));
+          out[k] = ((ids[k] + start) & ~own_is_out) | (spare & own_is_out);
+        }
+        for (int32_t k = 0; k < SHORT; ++k) bags[k] = static_cast<int32_t>(bag_);
+      } else {
+        for (int64_t k = 0; k < length; ++k) {
+          const int32_t own_is_out = -static_cast<int32_t>(static_cast<uint32_t>(ids[k]) >= limit);
+          is_out |= own_is_out;
+          out[k] = ((ids[k] + start) & ~own_is_out) | (spare & own_is_out);
+        }
+        for (int64_t k = 0; k < length; ++k) bags[k] = static_cast<int32_t>(bag_);
       }
       is_right &= !is_out || field.ignores;
       if (gains_ != nullptr) {
@@ -212,12 +227,14 @@ class BagFiller {
   int64_t entry_ = 0, bag_ = 0;
 };
 
+SPARROW_VERSIONS bool add(BagFiller& filler, const Piece& piece) { return filler.add(piece); }
+
 bool fill_bags(const Filling& how, const Packed& stack, const Piece* pieces, int64_t num_pieces, int32_t* buffer) {
   for (int64_t p = 0; p < num_pieces;) {
     const int64_t slot = pieces[p].slot;
     BagFiller filler(how, stack, buffer + slot * how.slot_words);
     for (; p < num_pieces && pieces[p].slot == slot; ++p) {
-      if (!filler.add(pieces[p])) return false;
+      if (!add(filler, pieces[p])) return false;
     }
     filler.finish();
   }

@@ -15,6 +15,16 @@ inline uint64_t mix64(uint64_t x) {
   return x ^ (x >> 31);
 }
 
+// The x of which `mixed` is the mix64.
+inline uint64_t unmix64(uint64_t mixed) {
+  uint64_t x = mixed ^ (mixed >> 31) ^ (mixed >> 62);
+  x *= 0x319642B2D24D8EC3u;
+  x ^= (x >> 27) ^ (x >> 54);
+  x *= 0x96DE1B173F119089u;
+  x ^= (x >> 30) ^ (x >> 60);
+  return x - 0x9E3779B97F4A7C15u;
+}
+
 inline uint64_t hash_text(Span text) {
   uint64_t h = mix64(static_cast<uint64_t>(text.size));
   int64_t at = 0;

@@ -6,42 +6,59 @@
 #include <vector>
 
 #include "hash.h"
+#include "versions.h"
+
+namespace sparrow {
+namespace {
+
+SPARROW_VERSIONS void hash_counters(int64_t begin, int64_t count, uint64_t key, uint64_t* hashes) {
+  for (int64_t i = 0; i < count; ++i) hashes[i] = mix64(static_cast<uint64_t>(begin + i) ^ key);
+}
+
+SPARROW_VERSIONS void counters_of(const uint64_t* hashes, int64_t count, uint64_t key, int64_t* counters) {
+  for (int64_t i = 0; i < count; ++i) counters[i] = static_cast<int64_t>(unmix64(hashes[i]) ^ key);
+}
+
+}  // namespace
+}  // namespace sparrow
 
 extern "C" {
 
-// The order of hashed counters: a permutation of [0, count) that `key` alone decides. 0: out of memory.
-// Hashes are even: buckets of the leading bits hold a few each, which are then sorted one by one.
+// The order of hashed counters: a permutation of [0, count) that `key` alone decides. 0: out of memory, or too many.
+// Hashes are even: they go to buckets by their leading bits, which hold two each on average, and then to their places.
+// No two are the same, and each tells its counter: nothing but hashes is moved.
 __attribute__((visibility("default"))) int64_t sparrow_feed_shuffled(int64_t count, uint64_t key, int64_t* order) {
-  struct Counter {
-    uint64_t hash;
-    int64_t place;
-  };
+  using namespace sparrow;
+  constexpr int64_t PART = 512;  // hashes that are made at a time
+  if (count >= int64_t{1} << 32) return 0;
   try {
     int bits = 1;
-    while ((int64_t{4} << bits) < count && bits < 30) ++bits;
+    while ((int64_t{2} << bits) < count) ++bits;
+    const int shift = 64 - bits;
     // Kept by the thread for its next window.
-    thread_local std::vector<int64_t> starts, next;
-    thread_local std::vector<uint64_t> hashes;
-    thread_local std::vector<Counter> sorted;
-    starts.assign((size_t{1} << bits) + 1, 0);
-    hashes.resize(count);
+    thread_local std::vector<uint32_t> next;
+    thread_local std::vector<uint64_t> sorted;
+    next.assign((size_t{1} << bits) + 1, 0);
     sorted.resize(count);
-    for (int64_t i = 0; i < count; ++i) {
-      hashes[i] = sparrow::mix64(static_cast<uint64_t>(i) ^ key);
-      ++starts[(hashes[i] >> (64 - bits)) + 1];
+    uint64_t part[PART];
+    for (int64_t begin = 0; begin < count; begin += PART) {
+      const int64_t own = std::min(PART, count - begin);
+      hash_counters(begin, own, key, part);
+      for (int64_t i = 0; i < own; ++i) ++next[(part[i] >> shift) + 1];
     }
-    for (size_t bucket = 1; bucket < starts.size(); ++bucket) starts[bucket] += starts[bucket - 1];
-    next.assign(starts.begin(), starts.end() - 1);
-    for (int64_t i = 0; i < count; ++i) sorted[next[hashes[i] >> (64 - bits)]++] = {hashes[i], i};
-    for (size_t bucket = 0; bucket + 1 < starts.size(); ++bucket) {
-      for (int64_t i = starts[bucket] + 1; i < starts[bucket + 1]; ++i) {  // insertion: a bucket holds a few
-        const Counter counter = sorted[i];
-        int64_t to = i;
-        for (; to > starts[bucket] && sorted[to - 1].hash > counter.hash; --to) sorted[to] = sorted[to - 1];
-        sorted[to] = counter;
-      }
+    for (size_t bucket = 1; bucket < next.size(); ++bucket) next[bucket] += next[bucket - 1];
+    for (int64_t begin = 0; begin < count; begin += PART) {
+      const int64_t own = std::min(PART, count - begin);
+      hash_counters(begin, own, key, part);
+      for (int64_t i = 0; i < own; ++i) sorted[next[part[i] >> shift]++] = part[i];
     }
-    for (int64_t i = 0; i < count; ++i) order[i] = sorted[i].place;
+    for (int64_t i = 1; i < count; ++i) {  // insertion: only hashes of one bucket pass each other
+      const uint64_t hash = sorted[i];
+      int64_t to = i;
+      for (; to > 0 && sorted[to - 1] > hash; --to) sorted[to] = sorted[to - 1];
+      sorted[to] = hash;
+    }
+    counters_of(sorted.data(), count, key, order);
     return 1;
   } catch (const std::bad_alloc&) {
     return 0;
