@@ -16,6 +16,7 @@ from sparrow.config import ConfigError
 from sparrow.data import DataError
 from tests.runs.cases import IDS, NAMES, case
 from tests.runs.test_dynamic import growing
+from tests.runs.test_samplers import two_towers, written
 from tests.runs.test_sequences import described, rows
 
 UNEVEN = ("data.evaluate.impressions=510",)  # no multiple of 4: the last batch is filled up
@@ -158,6 +159,17 @@ def stale(folder):
     return {"gap": gap(one, many), "resumed": same(many, again), "exact": gap(exact, many)}
 
 
+def negatives(folder):
+    """Five drawn items, which four devices cannot share evenly, beside one device."""
+    written(folder)
+    given = ("data.negatives.count=5", "train.steps=3")
+    one, many = (
+        runs.train(two_towers(folder, *given, f"train.mesh={mesh}"), None, stream=io.StringIO())
+        for mesh in ("null", "{data: 4}")
+    )
+    return gap(one, many)
+
+
 def refusals(folder):
     """Mistakes, each with its message."""
     return {
@@ -170,5 +182,7 @@ def refusals(folder):
 
 if __name__ == "__main__":
     *checks, folder = sys.argv[1:]
-    known = {function.__name__: function for function in (numbers, moved, refusals, sequences, dynamic, stale)}
+    known = {
+        function.__name__: function for function in (numbers, moved, refusals, sequences, dynamic, stale, negatives)
+    }
     print(json.dumps({check: known[check](Path(folder)) for check in checks}))

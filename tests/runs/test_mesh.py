@@ -62,6 +62,11 @@ def test_a_stale_pipeline_on_a_mesh(tmp_path):
 
 
 @pytest.mark.slow
+def test_negatives_that_the_devices_cannot_share_evenly(tmp_path):
+    assert on_devices(4, "negatives", tmp_path)["negatives"] < 1e-5
+
+
+@pytest.mark.slow
 def test_dynamic_tables_on_a_mesh(tmp_path):
     found = on_devices(4, "dynamic", tmp_path)["dynamic"]
     assert found["gap"] < 1e-5

@@ -26,7 +26,11 @@ def rows(count, seed):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    made = tmp_path_factory.mktemp("samplers")
+    return written(tmp_path_factory.mktemp("samplers"))
+
+
+def written(made):
+    """The folder, with all files."""
     for name, count, seed in (("train", 2048, 0), ("test", 256, 1)):
         pq.write_table(rows(count, seed), made / f"{name}.parquet")
     nodes = np.arange(FIRST + LEAVES)

@@ -56,6 +56,14 @@ class Routed:
             ids = max(1, *(len(part.ids) for part in self.parts), 0) if ragged else 0
         return [sums, entries, distinct, ids, weighted]
 
+    def size(self, name: str, room: Room) -> dict[str, int]:
+        """Return the room of the stack ``name`` by `KINDS`.
+
+        A bag has at most one sum at each owner: room for more sums than bags is not sent.
+        """
+        size = {kind: room.get(f"{name}/{kind}", 0) for kind in KINDS}
+        return size | {SUMS: min(size[SUMS], max(self.parts[0].num_bags, 1))}
+
 
 def route(layout: Layout, parts: list[Part], choice: str | None) -> Routed:
     """Route the entries for the exchange ``choice``; None: for both, to compare them."""
@@ -126,7 +134,7 @@ class RoutedBatch:
         made: dict[Any, Any] = {}  # stacks that are read with the same ids in the same way share their arrays
         key = {}
         for name, routed in self.routed.items():
-            size = {kind: room.get(f"{name}/{kind}", 0) for kind in KINDS}
+            size = routed.size(name, room)
             alike = key[name] = (id(routed), *size.values())
             if alike not in made:
                 layout, weighted = self.layouts[name], size[WEIGHTED] > 0

@@ -40,7 +40,7 @@ def traffic(batch: RoutedBatch, room: Mapping[str, int], dims: Mapping[str, int]
     """Return the traffic of each stack, for the room that the batch is packed with. ``dims``: the dim of each stack."""
     made = {}
     for name, routed in batch.routed.items():
-        size = {kind: room.get(f"{name}/{kind}", 0) for kind in (SUMS, ENTRIES, DISTINCT, WEIGHTED)}
+        size = routed.size(name, room)
         shards = batch.layouts[name].shards
         if size[SUMS] and routed.pooled is not None:
             exchange, pair = POOLED, size[SUMS]

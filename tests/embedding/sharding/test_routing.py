@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import sparrow as sp
+from sparrow.embedding import imagined_mesh
 from sparrow.embedding.packing import Group
 from sparrow.embedding.sharding import pooled, routing, rows
 from sparrow.embedding.sharding.layout import Layout, turn
@@ -211,3 +213,15 @@ def test_a_pointer_keeps_its_array():
     assert gone() is not None
     del pointer
     assert gone() is None
+
+
+def test_room_for_sums_ends_at_the_bags():
+    """A bag has one sum at each owner at most: headroom beyond that would be sent for nothing."""
+    table = sp.TableSpec(name="t", vocabulary_size=1000, embedding_dim=4, optimizer=sp.rules.SGD(0.1))
+    mesh = imagined_mesh(sp.Embedder([sp.FeatureSpec(name="f", table_spec=table)]), 2, "pooled")
+    batch = mesh.measure({"f": np.arange(960).reshape(24, 40)})
+    room = sp.Sizes().fit(mesh.settle(batch.needs))
+    assert room["t/sums"] > 12
+    [traffic] = mesh.traffic(batch, room).values()
+    assert traffic.room == batch.pack(room).lookups["t"].sums == 12
+    assert traffic.padding == 0
