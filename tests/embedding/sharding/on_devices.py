@@ -86,14 +86,23 @@ def same_bits(a, b):
     return np.asarray(a).tobytes() == np.asarray(b).tobytes()
 
 
+def arrays(emb, state):
+    """Every table and slot, on the host."""
+    found = {}
+    for name in emb.tables:
+        found[name] = np.array(emb.table(state, name))
+        found |= {f"{name}/{slot}": np.array(array) for slot, array in emb.slots(state, name).items()}
+    return found
+
+
+def compared(one, many):
+    """Whether arrays of the same names have the same bits, and how far apart they are."""
+    same = all(same_bits(array, many[name]) for name, array in one.items())
+    return {"same": same and one.keys() == many.keys(), "gap": max(gap(one[name], many[name]) for name in one)}
+
+
 def compare(one, ours, state, theirs):
-    """Whether tables and slots have the same bits, and how far apart they are."""
-    pairs = []
-    for name in one.tables:
-        pairs.append((one.table(state, name), ours.table(theirs, name)))
-        slots = ours.slots(theirs, name)
-        pairs += [(array, slots[slot]) for slot, array in one.slots(state, name).items()]
-    return {"same": all(same_bits(a, b) for a, b in pairs), "gap": max(gap(a, b) for a, b in pairs)}
+    return compared(arrays(one, state), arrays(ours, theirs))
 
 
 def split(emb, tree):
@@ -102,39 +111,59 @@ def split(emb, tree):
     return jax.device_put(tree, NamedSharding(emb.shards.mesh, PartitionSpec(emb.shards.axes)))
 
 
-def trained(one, many, make, batch, steps=STEPS):
-    """Both take the same steps on the same activation gradients."""
-    state, theirs = one.init(jax.random.key(0)), many.init(jax.random.key(0))
-    first = compare(one, many, state, theirs)["same"]
-    lookup, look = jax.jit(one.lookup), jax.jit(many.lookup)
-    update, upd = jax.jit(one.update), jax.jit(many.update, donate_argnums=0)
-    norm, their_norm = (jax.jit(lambda b, g, emb=emb: emb.row_grads(b, g).global_norm()) for emb in (one, many))
-    sizes, acts_gap, norms = sp.Sizes(), 0.0, True
-    for step in range(steps):
-        rng = np.random.default_rng(step)
-        given = make(rng, batch)
-        packed, routed = one.pack(given), many.pack(given, sizes=sizes)
-        acts, their_acts = lookup(state, packed), look(theirs, routed)
-        acts_gap = max(acts_gap, *(gap(acts[name], their_acts[name]) for name in acts))
-        grads = {name: rng.standard_normal(x.shape).astype(np.float32) for name, x in acts.items()}
-        if step == 0:
-            norms = same_bits(norm(packed, grads), their_norm(routed, split(many, grads)))
-        state, theirs = update(state, packed, grads), upd(theirs, routed, split(many, grads))
-    return {**compare(one, many, state, theirs), "first": first, "acts": acts_gap, "norm": norms}
+def stepped(emb, make, batch, steps=STEPS, learned=False, norm=True):
+    """Arrays before and after some steps, with the activations of each step and the norm of the first gradient.
+
+    Each method is one program where the sizes are ``learned`` from every batch beforehand; else they grow on the way.
+    The norm takes longer to compile than the rest together: ``norm`` may leave it out.
+    """
+    state, sizes = emb.init(jax.random.key(0)), sp.Sizes()
+    first, every, length = arrays(emb, state), {}, np.zeros(())
+    lookup, update = jax.jit(emb.lookup), jax.jit(emb.update, donate_argnums=0)
+    for i in range(steps if learned else 0):
+        sizes.fit(emb.measure(make(np.random.default_rng(i), batch)).loose)
+    for i in range(steps):
+        rng = np.random.default_rng(i)
+        packed = emb.pack(make(rng, batch), sizes=sizes)
+        acts = lookup(state, packed)
+        every |= {f"{i}/{name}": np.array(array) for name, array in acts.items()}
+        grads = {name: rng.standard_normal(acts[name].shape).astype(np.float32) for name in sorted(acts)}
+        if norm and i == 0:
+            length = jax.jit(lambda b, g: emb.row_grads(b, g).global_norm())(packed, split(emb, grads))
+        state = update(state, packed, split(emb, grads))
+    return {"first": first, "last": arrays(emb, state), "acts": every, "norm": length}
 
 
-def equal(exchange, backend, dtype, *names):
-    """Rules on a mesh and on one device. Several rules are several stacks of one Embedder: one program for all."""
-    alone = len(names) == 1
-    specs, make = features(BY_NAME[names[0]], dtype), inputs
-    if not alone:
-        specs = [f for name in names for f in features(BY_NAME[name], dtype, prefix=f"{name}.")]
+def differences(one, many):
+    """Compare two results of `stepped`: the same steps on the same activation gradients."""
+    return {
+        **compared(one["last"], many["last"]),
+        "first": compared(one["first"], many["first"])["same"],
+        "acts": compared(one["acts"], many["acts"])["gap"],
+        "norm": same_bits(one["norm"], many["norm"]),
+    }
 
-        def make(rng, batch):
-            return {key: given for name in names for key, given in inputs(rng, batch, f"{name}.").items()}
 
+def equal(exchange, backend, dtype, rule):
+    """One rule on a mesh and on one device, with sizes that grow."""
+    specs, batch = features(BY_NAME[rule], dtype), EACH * len(jax.devices())
     one, many = sp.Embedder(specs, backend), sp.Embedder(specs, backend, mesh=mesh(), exchange=exchange)
-    return trained(one, many, make, EACH * len(jax.devices()))
+    return differences(stepped(one, inputs, batch), stepped(many, inputs, batch))
+
+
+def every_rule(backend, dtype):
+    """All rules on a mesh, by each exchange, and on one device: stacks of one Embedder, so one program for all."""
+    specs = [f for name, rule in BY_NAME.items() for f in features(rule, dtype, prefix=f"{name}.")]
+
+    def make(rng, batch):
+        return {key: given for name in BY_NAME for key, given in inputs(rng, batch, f"{name}.").items()}
+
+    def result(**where):
+        emb = sp.Embedder(specs, backend, **where)
+        return stepped(emb, make, EACH * len(jax.devices()), learned=True, norm=False)
+
+    one = result()
+    return {exchange: differences(one, result(mesh=mesh(), exchange=exchange)) for exchange in ("pooled", "rows")}
 
 
 def axes(kind, names):
@@ -142,7 +171,8 @@ def axes(kind, names):
     both = mesh(AxisType[kind], (2, 2), ("a", "b"))
     specs = features(BY_NAME["adam"], "bfloat16")
     many = sp.Embedder(specs, "native", mesh=both, axis=tuple(names.split(",")), exchange="pooled")
-    return {**trained(sp.Embedder(specs, "native"), many, inputs, 24, 2), "shards": many.shards.count}
+    results = [stepped(emb, inputs, batch=24, steps=2) for emb in (sp.Embedder(specs, "native"), many)]
+    return {**differences(*results), "shards": many.shards.count}
 
 
 def loss_fn(params, acts, labels):
@@ -166,30 +196,29 @@ def halves(given):
     return [{name: part(x, which) for name, x in given.items()} for which in (0, 1)]
 
 
+@functools.cache
+def optimized(kind, precision):
+    """Steps on a mesh whose axes are of a kind; None: on one device."""
+    specs, batch = features(BY_NAME["rowwise_adagrad"]), EACH * 2 * len(jax.devices())
+    where = {} if kind is None else {"mesh": mesh(AxisType[kind]), "exchange": "pooled"}
+    emb, sizes, infos = sp.Embedder(specs, "native", **where), sp.Sizes(), []
+    trainer = sp.Optimizer(emb, optax.adam(0.01), clip_global_norm=0.5, ema=0.9, precision=precision, loss_scale=True)
+    state = trainer.init(emb.init(jax.random.key(0)), jax.tree.map(jnp.asarray, dense_params()))
+    step = jax.jit(lambda s, b, y: trainer.step(s, loss_fn, b, y), donate_argnums=0)
+    for i in range(5):
+        rng = np.random.default_rng(i)
+        given, labels = inputs(rng, batch), rng.standard_normal(batch).astype(np.float32)
+        labels[0] = np.nan if i == 3 else labels[0]
+        packed = [emb.pack(micro, sizes=sizes) for micro in halves(given)]
+        state, info = step(state, packed, [split(emb, y) for y in labels.reshape(2, -1)])
+        infos.append([float(info.loss), float(info.grad_norm), bool(info.applied)])
+    tables = {table: emb.table(state.embedding, table) for table in emb.tables}
+    return tables, jax.device_get((state.params, state.ema, state.loss_scale)), infos, state
+
+
 def optimizer(kind, precision):
     """`sp.Optimizer` with everything: clipping, accumulation, EMA, loss scale, a step that is skipped."""
-    specs, batch = features(BY_NAME["rowwise_adagrad"]), EACH * 2 * len(jax.devices())
-    found = {}
-    for name, emb in (
-        ("one", sp.Embedder(specs, "native")),
-        ("mesh", sp.Embedder(specs, "native", mesh=mesh(AxisType[kind]), exchange="pooled")),
-    ):
-        trainer = sp.Optimizer(
-            emb, optax.adam(0.01), clip_global_norm=0.5, ema=0.9, precision=precision, loss_scale=True
-        )
-        state = trainer.init(emb.init(jax.random.key(0)), jax.tree.map(jnp.asarray, dense_params()))
-        step = jax.jit(lambda s, b, y, t=trainer: t.step(s, loss_fn, b, y), donate_argnums=0)
-        sizes, infos = sp.Sizes(), []
-        for i in range(5):
-            rng = np.random.default_rng(i)
-            given, labels = inputs(rng, batch), rng.standard_normal(batch).astype(np.float32)
-            labels[0] = np.nan if i == 3 else labels[0]
-            packed = [emb.pack(micro, sizes=sizes) for micro in halves(given)]
-            ys = list(labels.reshape(2, -1))
-            state, info = step(state, packed, [split(emb, y) for y in ys] if name == "mesh" else ys)
-            infos.append([float(info.loss), float(info.grad_norm), bool(info.applied)])
-        tables = {table: emb.table(state.embedding, table) for table in emb.tables}
-        found[name] = (tables, jax.device_get((state.params, state.ema, state.loss_scale)), infos, state)
+    found = {"one": optimized(None, precision), "mesh": optimized(kind, precision)}
     gaps = [
         gap(a, b) for a, b in zip(jax.tree.leaves(found["one"][:2]), jax.tree.leaves(found["mesh"][:2]), strict=True)
     ]
@@ -281,7 +310,7 @@ def step_program(exchange, backend):
     }
 
 
-def ordered(exchange, backend):
+def ordered(backend):
     """Histories, bags and single ids of one table, and a history with ids to ignore; lengths that grow."""
     items = sp.TableSpec(name="items", vocabulary_size=301, embedding_dim=6, optimizer=BY_NAME["adam"], combiner="mean")
     wide = sp.TableSpec(name="wide", vocabulary_size=301, embedding_dim=3, optimizer=BY_NAME["sgd"])
@@ -308,21 +337,23 @@ def ordered(exchange, backend):
         old = rng.integers(0, 301, (batch, 3)) if step == 3 else ragged(5, -20)
         return {"seen": ragged(3 + 4 * step), "bag": ragged(4), "item": rng.integers(0, 301, batch), "old": old}
 
-    found = []
-    for emb in (sp.Embedder(specs, backend), sp.Embedder(specs, backend, mesh=mesh(), exchange=exchange)):
-        trainer, sizes = sp.Optimizer(emb, optax.adam(0.01), clip_global_norm=0.7), sp.Sizes()
+    def result(**where):
+        emb, sizes, losses = sp.Embedder(specs, backend, **where), sp.Sizes(), []
+        trainer = sp.Optimizer(emb, optax.adam(0.01), clip_global_norm=0.7)
         state = trainer.init(emb.init(jax.random.key(0)), dense_params(27))
-        step = jax.jit(lambda s, b, y, t=trainer: t.step(s, loss_fn, b, b, y), donate_argnums=0)
-        losses = []
-        for i in range(4):
+        step = jax.jit(lambda s, b, y: trainer.step(s, loss_fn, b, b, y), donate_argnums=0)
+        for i in (0, 3):  # the second batch is much larger than the first
             rng = np.random.default_rng(i)
             packed, labels = emb.pack(given(rng, i), sizes=sizes), rng.standard_normal(batch).astype(np.float32)
             state, info = step(state, packed, labels if emb.shards is None else split(emb, labels))
             losses.append(float(info.loss))
         tables = [np.asarray(emb.table(state.embedding, name)) for name in emb.tables]
-        segments = np.asarray(packed.jagged(emb.lookup(state.embedding, packed))["seen"].segments)
-        found.append([*jax.tree.leaves([losses, tables, jax.device_get(state.params)]), np.sort(segments)[:40]])
-    return {"gap": max(gap(a, b) for a, b in zip(*found, strict=True))}
+        segments = np.asarray(packed.jagged(jax.jit(emb.lookup)(state.embedding, packed))["seen"].segments)
+        return [*jax.tree.leaves([losses, tables, jax.device_get(state.params)]), np.sort(segments)[:40]]
+
+    one = result()
+    many = {exchange: result(mesh=mesh(), exchange=exchange) for exchange in ("pooled", "rows")}
+    return {exchange: max(gap(a, b) for a, b in zip(one, found, strict=True)) for exchange, found in many.items()}
 
 
 def dynamic():
@@ -340,6 +371,7 @@ def dynamic():
         specs = [sp.FeatureSpec(name=name, table_spec=table) for name, table in (("item", items), ("user", users))]
         emb = sp.Embedder(specs, "native", mesh=where, exchange="pooled")
         state, words, sizes = emb.init(jax.random.key(0)), emb.vocabularies(), sp.Sizes()
+        update = jax.jit(emb.update)
         for i in range(5):
             rng = np.random.default_rng(i)
             given = {"item": rng.integers(0, 10**12 if i % 2 else 60, batch), "user": rng.integers(0, 30, batch)}
@@ -351,7 +383,7 @@ def dynamic():
                 back.append(same_bits(np.asarray(emb.table(state, "items")), before))
                 state, ready = emb.admit(state, packed)
             grads = {name: rng.standard_normal((batch, 4)).astype(np.float32) for name in given}
-            state = emb.update(state, ready, grads if where is None else split(emb, grads))
+            state = update(state, ready, split(emb, grads))
         found.append([*(emb.table(state, name) for name in emb.tables), *emb.slots(state, "items").values()])
     same = all(same_bits(np.asarray(a), np.asarray(b)) for a, b in zip(*found, strict=True))
     return {"same": same, "back": back}
@@ -590,6 +622,7 @@ def refusals():
 
 CHECKS = [
     equal,
+    every_rule,
     axes,
     optimizer,
     split_params,
