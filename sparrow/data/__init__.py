@@ -2,6 +2,7 @@
 
 from sparrow.data.batch import Batch, join
 from sparrow.data.block import Block, concatenate
+from sparrow.data.candidate_labels import CANDIDATES, CandidateLabel
 from sparrow.data.collisions import Collisions, count_collisions
 from sparrow.data.computed import (
     BoolMask,
@@ -84,6 +85,7 @@ from sparrow.data.words import Words
 
 __all__ = [
     "AUTO",
+    "CANDIDATES",
     "COPY",
     "ID",
     "IN_MEMORY",
@@ -97,6 +99,7 @@ __all__ = [
     "BlockLayout",
     "BoolMask",
     "Bucketize",
+    "CandidateLabel",
     "CheckedLabel",
     "ClickLog",
     "Clicks",

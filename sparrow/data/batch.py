@@ -22,7 +22,7 @@ class Batch:
       ids: (batch,) int32, -1 where there is no id, or `Ragged` where a row holds several; for `Embedder.pack`.
       numbers: (batch, dim) float32.
       sequences: `Ragged` numbers in order, (elements, dim) float32.
-      labels: (batch,) float32.
+      labels: (batch,) float32; `Ragged` with a number for each candidate where an example has several.
       weights: (batch,) float32 sample weights.
       keys: (batch,) int64; strings are hashed.
       negatives: items that were drawn for these rows, if any: shared ones, then as many for each row as its own.
@@ -35,7 +35,7 @@ class Batch:
     ids: dict[str, Values] = dataclasses.field(default_factory=dict)
     numbers: dict[str, npt.NDArray[np.float32]] = dataclasses.field(default_factory=dict)
     sequences: dict[str, Ragged] = dataclasses.field(default_factory=dict)
-    labels: dict[str, npt.NDArray[np.float32]] = dataclasses.field(default_factory=dict)
+    labels: dict[str, Values] = dataclasses.field(default_factory=dict)
     weights: dict[str, npt.NDArray[np.float32]] = dataclasses.field(default_factory=dict)
     keys: dict[str, npt.NDArray[np.int64]] = dataclasses.field(default_factory=dict)
     negatives: Batch | None = None

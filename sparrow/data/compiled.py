@@ -13,7 +13,7 @@ from sparrow.data.block import Block
 from sparrow.data.errors import Problems
 from sparrow.data.features import Feature
 from sparrow.data.label_checks import CheckedLabel
-from sparrow.data.labels import key_step, number_step
+from sparrow.data.labels import Label, key_step, number_step
 from sparrow.data.layout import Layout, Name
 from sparrow.data.sources.base import BadRows
 from sparrow.kernels import feed
@@ -39,7 +39,7 @@ class Compiled:
       schema: the schema of the record batches; strings may come as dictionaries instead.
       steps: the compiled conversions.
       outputs: the output of each step.
-      rest: the features that have no compiled conversion.
+      rest: the features and labels that have no compiled conversion, by column.
       checked: the labels whose losses take a certain range only.
     """
 
@@ -47,7 +47,7 @@ class Compiled:
     schema: list[str]
     steps: feed.Plan
     outputs: list[Output]
-    rest: list[Feature]
+    rest: dict[Name, Feature | Label]
     checked: list[CheckedLabel]
 
     @classmethod
@@ -56,21 +56,31 @@ class Compiled:
         if feed.library() is None:
             return None
         made: list[tuple[Name, feed.Step | None, Any]] = []
-        made += [(("labels", label.name), label.step(kinds), None) for label in converter.labels]
+        rest: dict[Name, Feature | Label] = {}
+        for label in converter.labels:
+            step = label.step(kinds)
+            if step is None:
+                rest["labels", label.name] = label
+            else:
+                made.append((("labels", label.name), step, None))
         made += [(("weights", name), number_step(name, kinds, is_weight=True), None) for name in converter.weights]
         made += [(("keys", name), key_step(name, kinds), None) for name in converter.keys]
-        rest = []
         for feature in converter.features:
             step = feature.step(kinds)
             if step is None:
-                rest.append(feature)
+                rest[feature.part, feature.name] = feature
             else:
                 made.append(((feature.part, feature.name), step, feature.transform))
         if any(step is None for _, step, _ in made):
             return None
         words = {name: place.word for name, place in layout.places.items()}
         words |= {name: bag.word for name, bag in layout.bags.items()}
-        checked = [label for label in converter.labels if isinstance(label, CheckedLabel)]
+        # The others are checked as they are converted.
+        checked = [
+            label
+            for label in converter.labels
+            if isinstance(label, CheckedLabel) and ("labels", label.name) not in rest
+        ]
         plan = feed.Plan(
             [(cast("feed.Step", step), words[name], name in layout.bags) for name, step, _ in made],
             {name: place for place, name in enumerate(converter.columns)},
@@ -87,8 +97,8 @@ class Compiled:
             return None
         block = self._block(made)
         problems = Problems(piece.num_rows)
-        for feature in self.rest:
-            block = _with(block, (feature.part, feature.name), feature.convert(piece, problems))
+        for column, use in self.rest.items():
+            block = _with(block, column, use.convert(piece, problems))
         if problems.rows is not None or any(self._refused(label, block, piece) for label in self.checked):
             return None
         return _usable(block, made, bad_rows)

@@ -42,8 +42,9 @@ class Converter:
                 if names.count(name) > 1:
                     raise ValueError(f"two {kind} are called '{name}'; names must be unique")
         users = [(column, feature.refuse) for feature in features for column in feature.columns]
-        single = [label.source_column for label in labels] + [*weights, *keys]
-        self.columns: list[str] = list(dict.fromkeys([*(column for column, _ in users), *single]))
+        single = [*weights, *keys]
+        of_labels = [label.source_column for label in labels]
+        self.columns: list[str] = list(dict.fromkeys([*(column for column, _ in users), *of_labels, *single]))
         self._users, self._single = users, single
         self.layout: Layout | None = None  # of every block; None: not known yet
         self._compiled: Compiled | None = None
@@ -66,6 +67,9 @@ class Converter:
         for column, refuse in self._users:
             if why := refuse(column, first[column]):
                 raise DataError(why, first_file, column=column)
+        for label in self.labels:
+            if why := label.refuse(first[label.source_column]):
+                raise DataError(why, first_file, column=label.source_column)
         for column in self._single:
             if why := refuse_single("the column", first[column]):
                 raise DataError(why, first_file, column=column)

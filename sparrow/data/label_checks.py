@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -79,14 +80,20 @@ class CheckedLabel(Label):
 
     def convert(self, columns: Any, problems: Problems) -> npt.NDArray[np.float32]:
         """(batch,) float32."""
-        bad_before = problems.rows
-        labels = super().convert(columns, problems)
-        for check in self.checks:
-            wrong = check.refused(labels, columns)
-            if problems.rows is not bad_before and problems.rows is not None:
-                wrong &= ~problems.rows  # labels that are missing, or not numbers
-            problems.add(self.source_column, np.flatnonzero(wrong), functools.partial(_why, check, labels[wrong]))
+        labels: npt.NDArray[np.float32] = super().convert(columns, problems)
+        refuse_labels(self.source_column, self.checks, labels, columns, problems)
         return labels
+
+
+def refuse_labels(
+    column: str, checks: Iterable[LabelCheck], labels: npt.NDArray[np.float32], columns: Any, problems: Problems
+) -> None:
+    """Add the labels that the checks do not take to the problems, except where there are problems already."""
+    for check in checks:
+        wrong = check.refused(labels, columns)
+        if problems.rows is not None:
+            wrong &= ~problems.rows  # such as labels that are missing, or not numbers
+        problems.add(column, np.flatnonzero(wrong), functools.partial(_why, check, labels[wrong]))
 
 
 def _why(check: LabelCheck, wrong: npt.NDArray[np.float32], i: int) -> str:

@@ -29,11 +29,13 @@ class Label:
       name: the name of the label.
       column: its column; None: the column of the label's name.
       at_least: the label is 1 where the column is at least this, else 0; None: the number itself.
+      bitmask: the label is 1 where the column, an integer, has one of these bits, else 0; None: the number itself.
     """
 
     name: str
     column: str | None = None
     at_least: float | None = None
+    bitmask: int | None = None
 
     def __post_init__(self) -> None:
         fields.string("label: name", self.name)
@@ -41,6 +43,10 @@ class Label:
             fields.string(f"label '{self.name}': column", self.column)
         if self.at_least is not None:
             fields.number(f"label '{self.name}': at_least", self.at_least)
+        if self.bitmask is not None:
+            fields.integer(f"label '{self.name}': bitmask", self.bitmask)
+            if self.at_least is not None:
+                raise ValueError(f"label '{self.name}': at_least and bitmask exclude each other; keep one")
 
     @property
     def source_column(self) -> str:
@@ -49,13 +55,30 @@ class Label:
 
     def step(self, kinds: Mapping[str, Any]) -> Step | None:
         """Return the compiled conversion; None: there is none for a column of this type."""
-        step = number_step(self.source_column, kinds)
+        step = number_step(self.source_column, kinds) if self.bitmask is None else None
         return None if step is None else dataclasses.replace(step, limit=self.at_least)
 
-    def convert(self, columns: Any, problems: Problems) -> npt.NDArray[np.float32]:
-        """(batch,) float32."""
+    def refuse(self, kind: Any) -> str | None:
+        """Return the sentence on a column whose Arrow type cannot be read; None: it can."""
+        return refuse_single("the column", kind)
+
+    def convert(self, columns: Any, problems: Problems) -> Any:
+        """(batch,) float32; `Ragged` where a row holds a list."""
         x = required_numbers(columns, self.source_column, f"label '{self.name}'", problems)
+        if self.bitmask is not None:
+            return self._has_bit(x, problems).astype(np.float32)
         return (x if self.at_least is None else x >= self.at_least).astype(np.float32)
+
+    def _has_bit(self, x: npt.NDArray[np.float64], problems: Problems) -> npt.NDArray[np.bool_]:
+        bad = ~np.isfinite(x) | (x != np.floor(x)) | (x < 0) | (x >= 2**53)
+        at = np.flatnonzero(bad if problems.rows is None else bad & ~problems.rows)
+        problems.add(
+            self.source_column,
+            at,
+            lambda i: f"label '{self.name}' reads bits of integers from 0 to 2**53, got {x[at[i]]:g}",
+        )
+        found: npt.NDArray[np.bool_] = np.where(bad, 0, x).astype(np.int64) & (self.bitmask or 0) != 0
+        return found
 
 
 def sample_weights(columns: Any, column: str, problems: Problems) -> npt.NDArray[np.float32]:

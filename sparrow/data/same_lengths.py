@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -35,6 +36,7 @@ def check_same_lengths(groups: Iterable[tuple[str, Sequence[str]]], batch: Batch
 
 
 def _offsets(batch: Batch, name: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    values = batch.ids[name] if name in batch.ids else batch.sequences[name]
+    part = next(part for part in (batch.ids, batch.sequences, batch.labels) if name in part)
+    values: Any = part[name]
     offsets: np.ndarray[tuple[int], np.dtype[np.int64]] = values.offsets
     return offsets

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sparrow.config import Task
-from sparrow.data import Feature, Holds
+from sparrow.data import CANDIDATES, Feature, Holds
 from sparrow.exports.functions import Exported
 from sparrow.serving.description import Input, Output
 from sparrow.tasks import meaning
@@ -41,5 +41,9 @@ def outputs(tasks: Mapping[str, Task], made: Exported) -> dict[str, Output]:
         task = name if name in tasks else None
         tower = name.removesuffix("_vector")
         words = f"vector of the {tower} tower" if task is None else meaning(tasks[task])
+        if name == CANDIDATES:
+            words = "number of candidates"
+        elif CANDIDATES in made.outputs:
+            words += " of each candidate"
         described[name] = Output(shape, dtype, words, task)
     return described

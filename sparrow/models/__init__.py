@@ -19,7 +19,7 @@ model               reads the groups                           outputs
 `DAT`               two per tower                              query, item, and negatives where sampled
 `MultiTowerDIN`     one per tower, named there                 logits
 `TDM`               one with a history, and others             logits
-`DlrmHSTU`          uih, candidate, and optional ones          logits by task
+`DlrmHSTU`          uih, candidate, and optional ones          logits by task, the number of candidates
 `MIND`              user, history and item, named there        query, item, interests, negatives where sampled
 `HSTUMatch`         history and item, named there              query, item, and negatives where sampled
 ==================  =========================================  ===============================================

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Literal
+from typing import ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from sparrow.models.inputs import Arrays, Group, Inputs, Sequence, SequenceGroup
+from sparrow.models.candidates import Candidates
+from sparrow.models.inputs import Arrays, Inputs, Sequence, SequenceGroup
 from sparrow.models.matching import unit
 from sparrow.models.mlp import MLP
 from sparrow.models.norms import LayerNorm
@@ -62,43 +62,6 @@ class History(nnx.Module):
         return Sequence(x, content.lengths), Sequence(times.values.astype(jnp.float32), content.lengths)
 
 
-@dataclasses.dataclass(frozen=True)
-class Candidates:
-    """The features of candidates: sequences with an element for each of several, or single features of one."""
-
-    group: Group | SequenceGroup
-
-    @classmethod
-    def of(cls, inputs: Inputs, group: str) -> Candidates:
-        """Return the candidates of a group, which must hold sequences alone or single features alone."""
-        if not any(name in inputs.sequences for name in inputs.groups[group]):
-            return cls(inputs.group(group))
-        found = inputs.sequence_group(group)
-        if found.queries.names:
-            raise ValueError(
-                f"DlrmHSTU: the group '{group}' must hold sequences alone, one element per candidate, or single "
-                f"features alone; move '{found.queries.names[0]}' to the group 'contextual'"
-            )
-        return cls(found)
-
-    @property
-    def are_several(self) -> bool:
-        """Whether an example has several candidates."""
-        return isinstance(self.group, SequenceGroup)
-
-    @property
-    def dim(self) -> int:
-        """The number of values of one candidate."""
-        return self.group.sequences.dim if isinstance(self.group, SequenceGroup) else self.group.dim
-
-    def __call__(self, acts: Arrays, numbers: Arrays) -> Sequence:
-        """``(batch, candidates, dim)``."""
-        if isinstance(self.group, SequenceGroup):
-            return self.group.sequence(acts, numbers)
-        x = self.group.concat(acts, numbers)
-        return Sequence(x[:, None], jnp.ones(x.shape[0], jnp.int32))
-
-
 @register_model("dlrm_hstu")
 class DlrmHSTU(nnx.Module):
     """Generative ranker: each candidate attends to everything the user did, and several tasks read the result.
@@ -117,7 +80,8 @@ class DlrmHSTU(nnx.Module):
 
     With single features an example is one candidate, and an output is ``(batch,)``. With sequences it has as many
     candidates as elements: they share one pass over the history, do not see each other, and an output is ``(batch,
-    candidates)``, 0 behind the last candidate of an example.
+    candidates)``, 0 behind the last candidate of an example; `sparrow.data.CANDIDATES` is the output with
+    their number. A label is then a list, with a number for each candidate.
 
     >>> hstu = HSTU(embedding_dim=8, num_heads=2, hidden_dim=4, attention_dim=4, scaling_seqlen=6, attn_num_layers=1)
     >>> options = {"hstu": hstu, "task_towers": (TaskTower("click"),), "mlp": MLP((8,)), "rngs": nnx.Rngs(0)}
@@ -133,6 +97,8 @@ class DlrmHSTU(nnx.Module):
 
     Reference: Zhai et al., Actions Speak Louder than Words, ICML 2024, arXiv 2402.17152.
     """
+
+    candidate_group: ClassVar[str] = "candidate"
 
     def __init__(
         self,
@@ -153,9 +119,11 @@ class DlrmHSTU(nnx.Module):
                 "DlrmHSTU reads the group 'candidate_timestamp' by hstu.num_time_buckets, and has only one of them; "
                 "give both or neither"
             )
-        self.candidates = Candidates.of(inputs, "candidate")
+        self.candidates = Candidates.of("DlrmHSTU", inputs, "candidate")
         self.contextual = inputs.group("contextual") if "contextual" in inputs.groups else None
-        self.stamps = Candidates.of(inputs, "candidate_timestamp") if hstu.num_time_buckets is not None else None
+        self.stamps = (
+            Candidates.of("DlrmHSTU", inputs, "candidate_timestamp") if hstu.num_time_buckets is not None else None
+        )
         if self.stamps is not None:
             if self.stamps.dim != 1:
                 raise ValueError("DlrmHSTU: the group 'candidate_timestamp' must hold one number, the time")
@@ -181,7 +149,7 @@ class DlrmHSTU(nnx.Module):
         self.towers = TaskLogits(task_towers, dict.fromkeys(self.tasks, mlp.dim if mlp else dim), rngs=rngs)
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
-        """Logits by task: ``(batch,)``, or ``(batch, candidates)``; a last axis of several classes."""
+        """Logits by task: ``(batch,)``, or ``(batch, candidates)`` and their number; a last axis of classes."""
         history, times = self.history(acts, numbers)
         found = self.candidates(acts, numbers)
         candidates = Sequence(self.linear(found.clean), found.lengths)
@@ -197,10 +165,4 @@ class DlrmHSTU(nnx.Module):
         y = unit(y.astype(jnp.float32)).astype(y.dtype) if self.norm is None else self.norm(y)
         if self.mlp is not None:
             y = self.mlp(y)
-        return {task: self._by_example(made, found) for task, made in self.towers(dict.fromkeys(self.tasks, y)).items()}
-
-    def _by_example(self, made: jax.Array, candidates: Sequence) -> jax.Array:
-        if not self.candidates.are_several:
-            return made
-        made = made.reshape(*candidates.values.shape[:2], *made.shape[1:])
-        return jnp.where(candidates.mask if made.ndim == 2 else candidates.mask[..., None], made, 0)
+        return self.candidates.outputs(self.towers(dict.fromkeys(self.tasks, y)), found)

@@ -47,6 +47,11 @@ class ModelRecord:
         """The groups whose features want tables of their own, besides those that they have in other groups."""
         return getattr(self.model, "wide_groups", ())
 
+    @property
+    def candidate_group(self) -> str | None:
+        """The group whose sequences hold an element for each candidate of an example; None: the model has none."""
+        return getattr(self.model, "candidate_group", None)
+
 
 registry: Registry[ModelRecord] = Registry("model", ModelRecord, words=WORDS)
 
@@ -57,7 +62,9 @@ def register_model(name: str, *, is_per_example: bool = False) -> Callable[[M], 
     The class is an ``nnx.Module`` with ``__init__(self, inputs, *, <options>, rngs)``, where ``inputs`` is an `Inputs`,
     and ``__call__(self, acts, numbers)``, which returns a dict of named outputs. The options are what a config file
     may set: numbers, names, lists, or frozen dataclasses such as `MLP`. A class attribute ``wide_groups`` names the
-    groups, if any, whose features want tables of their own, as the linear part of `WideAndDeep` does.
+    groups, if any, whose features want tables of their own, as the linear part of `WideAndDeep` does;
+    ``candidate_group`` names the group, if any, whose sequences hold several candidates of an example, as that of
+    `DlrmHSTU`: labels are then lists.
 
     ``is_per_example``: whether the outputs of an example depend on that example alone. Then the short last batch of an
     epoch is padded, and needs no program of its own. Statistics of ``nnx.BatchNorm`` need no mention: they are found.

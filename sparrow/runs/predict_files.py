@@ -39,7 +39,7 @@ def predict(
     """Predict every row of a source, in its order, into one Parquet file. Return the number of rows.
 
     The file holds ``columns`` of the source, and a column of each task's name with its prediction: a number, or a list
-    of them where there are classes. For two towers it also holds their vectors.
+    of them where there are classes or several candidates. For two towers it also holds their vectors.
 
     Args:
       program: the trained program.

@@ -93,6 +93,8 @@ class Run:
     def predict(self, data: Any, *, batch_size: int | None = None) -> dict[str, Array]:
         """Return the predictions of each task by its name, (rows,) or (rows, classes), and the vectors of two towers.
 
+        Of several candidates of a row, its predictions are an array of their own.
+
         Args:
           data: a frame of pandas or Polars, an Arrow table, columns by name, a source, or the path of Parquet or text
             files; labels are not needed.

@@ -16,6 +16,7 @@ from flatbuffers.table import Table as FlatTable
 from sparrow.data import shown, without_views
 from sparrow.server.json_bodies import check_rows
 from sparrow.server.refusals import Refused
+from sparrow.serving import arrow_column
 
 _HEADER, _COMPRESSION = 2, 3
 """Fields of the tables Message and RecordBatch in Arrow's Message.fbs."""
@@ -53,12 +54,7 @@ def table_of(body: bytes, wanted: Sequence[str], most_rows: int) -> Any:
 
 def to_arrow(columns: Mapping[str, npt.NDArray[Any]], facts: Mapping[str, str]) -> bytes:
     """Return an answer: one column for each array, and facts in the schema's metadata."""
-    arrays = [
-        pa.array(array)
-        if array.ndim == 1
-        else pa.FixedSizeListArray.from_arrays(pa.array(array.reshape(-1)), array.shape[1])
-        for array in columns.values()
-    ]
+    arrays = [arrow_column(array) for array in columns.values()]
     batch = pa.RecordBatch.from_arrays(arrays, names=list(columns)).replace_schema_metadata(dict(facts))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:

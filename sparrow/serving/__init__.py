@@ -9,10 +9,21 @@
     sparrow.serving.predict(model, "rows.parquet", "scores.parquet")
 """
 
+from sparrow.serving.columns import arrow_column
 from sparrow.serving.files import predict
 from sparrow.serving.function import Function
 from sparrow.serving.kept_programs import KeptPrograms
 from sparrow.serving.model import ExportedModel, is_export, load
 from sparrow.serving.program import CUSTOM_CALLS, called
 
-__all__ = ["CUSTOM_CALLS", "ExportedModel", "Function", "KeptPrograms", "called", "is_export", "load", "predict"]
+__all__ = [
+    "CUSTOM_CALLS",
+    "ExportedModel",
+    "Function",
+    "KeptPrograms",
+    "arrow_column",
+    "called",
+    "is_export",
+    "load",
+    "predict",
+]

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from sparrow.data import Batch, Converter, DataError, Feature, MissingColumn, Pipeline, Source, source_of
 from sparrow.data.sources import Reader, Rows
 from sparrow.files import replacing
+from sparrow.serving.columns import arrow_column, cut_to_candidates
 from sparrow.serving.description import PREDICT
 from sparrow.serving.model import ExportedModel
 
@@ -110,12 +111,12 @@ class Predicted(Generic[T]):
         made_of = _batches(self._source, self._converter, self.reader, self._batch_size, self._prepare)
         with contextlib.closing(made_of) as batches:  # type: ignore[type-var]
             for prepared in batches:
-                made = self._compute(prepared)
+                made = cut_to_candidates(self._compute(prepared))
                 size = len(next(iter(made.values())))
                 for name in made.keys() & self._kept.names:
                     text = f"a prediction has this name; keep the column under another one: {name}_label={name}"
                     raise DataError(text, column=name)
-                yield pa.table(self._kept.take(size) | {name: _arrow(values) for name, values in made.items()})
+                yield pa.table(self._kept.take(size) | {name: arrow_column(values) for name, values in made.items()})
 
 
 def _refuse(path: Path, reader: Reader) -> None:
@@ -150,12 +151,6 @@ def _batches(
 
 def _empty(reader: Reader) -> Any:
     return pa.schema(list(reader.schemas[0][1].items())).empty_table()
-
-
-def _arrow(values: np.ndarray[Any, Any]) -> Any:
-    if values.ndim == 1:
-        return pa.array(values)
-    return pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), values.shape[1])
 
 
 class _Columns:

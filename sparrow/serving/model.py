@@ -8,6 +8,7 @@ from typing import Any
 
 from sparrow.data import Feature
 from sparrow.registry import nearest
+from sparrow.serving.columns import cut_to_candidates
 from sparrow.serving.description import NAME, PREDICT, TABLES
 from sparrow.serving.function import Array, Arrays, Function
 from sparrow.serving.ids import known_ids
@@ -71,7 +72,7 @@ class ExportedModel:
         return tuple(name for name in self.description.functions if name != PREDICT)
 
     def predict(self, rows: Any, batch_size: int | None = None) -> Arrays:
-        """Return the predictions of each task: (rows,), or (rows, classes).
+        """Return the predictions of each task: (rows,), or (rows, classes); of several candidates, an array per row.
 
         Args:
           rows: a frame of pandas or Polars, an Arrow table, columns by name, or a `sparrow.data.Batch`; any number of
@@ -84,7 +85,8 @@ class ExportedModel:
     def predictions(self, made: Arrays) -> Arrays:
         """Return the predictions of each task from the outputs of the function "predict"."""
         outputs = self.description.functions[PREDICT].outputs
-        return {entry.task: made[name] for name, entry in outputs.items() if entry.task is not None}
+        cut = cut_to_candidates(made)
+        return {entry.task: cut[name] for name, entry in outputs.items() if entry.task is not None}
 
     def vectors(self, tower: str, rows: Any, batch_size: int | None = None) -> Array:
         """Return the vectors of one tower, (rows, dim). ``rows`` needs the columns of that tower alone."""

@@ -11,12 +11,14 @@ prediction.
 `named_metrics`, `Scores`          the metrics of all tasks, by name, and their states
 `check_predictions`                refuses metrics that do not fit the predictions
 `sample_weights`                   the weights of the examples of a batch; `IS_EXAMPLE`, `count_examples`: its padding
+`by_candidate`                     several candidates of an example as rows of their own
 `QualityCounts`                    counts for the charts of an evaluation, by task
 `ScoreHistograms`                  rows by score, for ROC, precision-recall and calibration curves
 `ValueCounts`, `RankCounts`        predicted numbers and labels; ranks of two towers
 =================================  ====================================================================================
 """
 
+from sparrow.tasks.candidates import by_candidate, judged_rows
 from sparrow.tasks.histograms import ScoreHistograms
 from sparrow.tasks.objective import total_loss
 from sparrow.tasks.outputs import NEGATIVE_IDS, NEGATIVE_LOG_Q, POSITIVE_IDS, POSITIVE_LOG_Q, TAKES_PART, USERS
@@ -46,9 +48,11 @@ __all__ = [
     "Task",
     "TaskMetric",
     "ValueCounts",
+    "by_candidate",
     "check_predictions",
     "count_examples",
     "is_matching",
+    "judged_rows",
     "meaning",
     "named_metrics",
     "predicted",

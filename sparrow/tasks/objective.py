@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from sparrow import losses
 from sparrow.models import extra_losses
+from sparrow.tasks.candidates import by_candidate
 from sparrow.tasks.outputs import pick, read_output
 from sparrow.tasks.sample_weights import sample_weights
 from sparrow.tasks.task import Arrays, Task
@@ -25,7 +26,8 @@ def total_loss(tasks: Mapping[str, Task], outputs: Arrays, columns: Arrays) -> t
     Args:
       tasks: the section ``tasks`` of a config.
       outputs: the outputs of the model: the logits of each task under its name, or under "logits" for one task;
-        query, item (and negatives) of a model with two towers.
+        query, item (and negatives) of a model with two towers. With `sparrow.data.CANDIDATES`, a
+        number per example, the logits are those of several candidates, and the mean is over all of them.
       columns: labels, sample weights, sessions and task spaces, by the names of their columns; `IS_EXAMPLE` where the
         batch may be padded.
 
@@ -36,16 +38,17 @@ def total_loss(tasks: Mapping[str, Task], outputs: Arrays, columns: Arrays) -> t
     >>> print(f"{total:.4f}")
     1.3863
     """
+    flat, rows = by_candidate(tasks, outputs, columns)
     values = {
-        name: functools.reduce(operator.add, (_values(name, task, loss, outputs, columns) for loss in task.losses))
+        name: functools.reduce(operator.add, (_values(name, task, loss, flat, rows) for loss in task.losses))
         for name, task in tasks.items()
     }
     total, terms = losses.combine(
         values,
         {name: task.weights for name, task in tasks.items()},
-        weights={name: held for name, task in tasks.items() if (held := sample_weights(task, columns)) is not None},
+        weights={name: held for name, task in tasks.items() if (held := sample_weights(task, rows)) is not None},
         indicators={
-            name: pick("column", columns, task.task_space_label)
+            name: pick("column", rows, task.task_space_label)
             for name, task in tasks.items()
             if task.task_space_label is not None
         },

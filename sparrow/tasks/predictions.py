@@ -7,7 +7,9 @@ from typing import Final
 
 import jax
 
+from sparrow.data import CANDIDATES
 from sparrow.losses import Towers
+from sparrow.tasks.candidates import by_candidate
 from sparrow.tasks.outputs import read_output
 from sparrow.tasks.task import Arrays, Task
 
@@ -45,11 +47,17 @@ def predicted(name: str, task: Task, outputs: Arrays) -> jax.Array:
 def predictions(tasks: Mapping[str, Task], outputs: Arrays) -> dict[str, jax.Array]:
     """Return all outputs for users, by column: each task's prediction by its name and, for two towers, their vectors.
 
-    A prediction has the name of its task everywhere: in files, in services and in Python.
+    A prediction has the name of its task everywhere: in files, in services and in Python. Of several candidates there
+    are ``(batch, most candidates)`` predictions, and their number as `sparrow.data.CANDIDATES`.
     """
     made = {}
+    flat, _ = by_candidate(tasks, outputs, {})
     for name in tasks:
-        made[name] = predicted(name, tasks[name], outputs)
+        made[name] = predicted(name, tasks[name], flat)
+        if CANDIDATES in outputs:
+            batch = outputs[CANDIDATES].shape[0]
+            made[name] = made[name].reshape(batch, -1, *made[name].shape[1:])
+            made[CANDIDATES] = outputs[CANDIDATES]
         if is_matching(tasks[name]):
             rows = outputs[TOWERS["user"]].shape[0]
             made |= {vector_column(tower): outputs[output][:rows] for tower, output in TOWERS.items()}

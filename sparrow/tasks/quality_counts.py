@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from sparrow.tasks.candidates import by_candidate
 from sparrow.tasks.histograms import ScoreHistograms
 from sparrow.tasks.rank_counts import RankCounts
 from sparrow.tasks.task import Arrays, Task
@@ -17,6 +18,7 @@ class QualityCounts:
     """Counts of fixed size for each task: of probabilities, numbers, or ranks. Other tasks have none."""
 
     def __init__(self, tasks: Mapping[str, Task]) -> None:
+        self._tasks = tasks
         self._parts: dict[str, Any] = {
             "scores": ScoreHistograms(tasks),
             "values": ValueCounts(tasks),
@@ -29,6 +31,7 @@ class QualityCounts:
 
     def update(self, states: States, outputs: Arrays, columns: Arrays) -> States:
         """Return the states with one more batch; runs inside jitted functions."""
+        outputs, columns = by_candidate(self._tasks, outputs, columns)
         return {name: part.update(states[name], outputs, columns) for name, part in self._parts.items()}
 
     def plain(self, states: States) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from sparrow.errors import ConfigError, Problem
 from sparrow.losses import Loss
 from sparrow.metrics import ByGroup, Metric, RankingMetric
 from sparrow.registry import written
+from sparrow.tasks.candidates import by_candidate
 from sparrow.tasks.predictions import judged
 from sparrow.tasks.sample_weights import sample_weights
 from sparrow.tasks.task import Arrays, MetricUse, Task
@@ -127,6 +128,7 @@ class Scores:
 
     def update(self, states: States, outputs: Arrays, columns: Arrays) -> States:
         """Return the states with one more batch; runs inside jitted functions."""
+        outputs, columns = by_candidate(self.tasks, outputs, columns)
         # One task's predictions serve all its metrics.
         of = functools.cache(lambda task: judged(task, self.tasks[task], outputs, columns))
         return {
@@ -139,6 +141,7 @@ class Scores:
 
         Rows of padding are still there: the host cuts them off.
         """
+        outputs, columns = by_candidate(self.tasks, outputs, columns)
         uses = {use.task: use for use in self.host.values()}
         return {
             task: (*judged(task, self.tasks[task], outputs, columns), self._weights(use, columns))
@@ -150,7 +153,7 @@ class Scores:
         new = {}
         for name, use in self.host.items():
             predictions, labels, weights = arrays[use.task]
-            groups = {} if use.group_by is None else {"groups": keys[use.group_by]}
+            groups = {} if use.group_by is None else {"groups": _repeated(keys[use.group_by], len(predictions))}
             try:
                 new[name] = use.metric.update(states[name], predictions, labels, weights=weights, **groups)
             except (ValueError, TypeError) as error:  # predictions of a shape that the metric does not take
@@ -182,5 +185,9 @@ class Scores:
         return bool(self.metrics[name].metric.has_faults(states[name]))
 
     def _weights(self, use: TaskMetric, columns: Arrays) -> Any:
-        column = self.tasks[use.task].sample_weight
-        return None if column is None else columns[column]
+        return sample_weights(self.tasks[use.task], columns)
+
+
+def _repeated(keys: Any, rows: int) -> Any:
+    """Return a key for each row: that of its example, where rows are several candidates of each."""
+    return keys if len(keys) in (0, rows) else np.repeat(keys, rows // len(keys))

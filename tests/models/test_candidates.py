@@ -7,6 +7,7 @@ import pytest
 from flax import nnx
 
 from sparrow import models
+from sparrow.data import CANDIDATES
 from sparrow.models import HSTU, Inputs, Sequence
 
 BATCH, LENGTH, COUNT, DIM = 4, 5, 3, 4
@@ -67,6 +68,7 @@ def alone(**hstu):
 def test_each_candidate_is_ranked_as_if_it_were_alone(options):
     acts, numbers = batch()
     together = nnx.jit(several(**options))(acts, numbers)
+    np.testing.assert_array_equal(together.pop(CANDIDATES), COUNTS)
     assert {name: array.shape for name, array in together.items()} == {"click": (4, 3), "kind": (4, 3, 2)}
     model = nnx.jit(alone(**options))
     for place in range(COUNT):

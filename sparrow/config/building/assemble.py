@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from sparrow.config.building.auto_vocabularies import fill_vocabularies
+from sparrow.config.building.candidates import label_lengths, label_of
 from sparrow.config.building.label_ranges import checked_label
 from sparrow.config.building.optimizers import table_rules
 from sparrow.config.building.two_towers import candidate_keys, item_column, user_column
@@ -47,6 +48,7 @@ class Assembly:
       inputs: the inputs of the model.
       item_id: the key of the item that an example chose, for two towers; None: not known.
       user_id: the key of the user, for two towers; None: not known.
+      label_lengths: the labels that have a number for each candidate of an example, after a sequence of candidates.
       lengths: the most elements of each sequence in order, by the name that it has in the model.
       embeddings: the embeddings that the model learns of numbers, with their dims, by feature.
     """
@@ -59,6 +61,7 @@ class Assembly:
     lengths: Mapping[str, int] = dataclasses.field(default_factory=dict)
     embeddings: Mapping[str, tuple[NumberEmbedding, int]] = dataclasses.field(default_factory=dict)
     user_id: str | None = None
+    label_lengths: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def lookups(self, ids: Mapping[str, Any]) -> dict[str, Any]:
         """Return the ids of a batch by lookup, for `sparrow.Embedder.pack`."""
@@ -107,8 +110,17 @@ def assemble(config: Config) -> Assembly:
     )
     learned = {name: feature.learned_embedding for name, feature in features.items()}
     embeddings = {name: embedding for name, embedding in learned.items() if embedding is not None}
-    item_id, user_id = item_column(config), user_column(config)
-    return Assembly(tuple(data.features), tuple(specs), ids_of, inputs, item_id, lengths, embeddings, user_id)
+    return Assembly(
+        features=tuple(data.features),
+        specs=tuple(specs),
+        ids_of=ids_of,
+        inputs=inputs,
+        item_id=item_column(config),
+        lengths=lengths,
+        embeddings=embeddings,
+        user_id=user_column(config),
+        label_lengths=tuple(label_lengths(config)),
+    )
 
 
 def _lengths(groups: Mapping[str, list[str]], lengths: Mapping[str, int | None]) -> dict[str, int]:
@@ -240,7 +252,7 @@ def _pipeline(config: Config, source: Any, prepare: Any, *, is_training: bool, *
     return Pipeline(
         source,
         data.features,
-        labels=[checked_label(config, made.get(name, Label(name)), made) for name in labels],
+        labels=[label_of(config, checked_label(config, made.get(name, Label(name)), made)) for name in labels],
         weights=list(dict.fromkeys(task.sample_weight for task in tasks if task.sample_weight)),
         keys=list(dict.fromkeys(keys)),
         seed=config.train.seed,

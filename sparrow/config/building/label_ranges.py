@@ -21,7 +21,7 @@ def checked_label(config: Config, label: Label, others: Mapping[str, Label]) -> 
     ]
     if not checks:
         return label
-    return CheckedLabel(label.name, label.column, label.at_least, tuple(dict.fromkeys(checks)))
+    return CheckedLabel(label.name, label.column, label.at_least, label.bitmask, tuple(dict.fromkeys(checks)))
 
 
 def _check(config: Config, name: str, task: Task, loss: Loss, others: Mapping[str, Label]) -> LabelCheck | None:

@@ -22,7 +22,7 @@ from sparrow.runs.loop.on_mesh import for_this_host, kept_everywhere, summed_in_
 from sparrow.runs.loop.preparer import Prepared
 from sparrow.runs.loop.program import Program, TrainState
 from sparrow.runs.loop.together import Requests, Together, batches_of
-from sparrow.tasks import TOWERS, QualityCounts, Scores, States, count_examples, total_loss
+from sparrow.tasks import TOWERS, QualityCounts, Scores, States, judged_rows, total_loss
 
 LOSS = "loss"
 
@@ -84,7 +84,8 @@ class Evaluator:
         optimizer = averaged(state.optimizer) if self._use_ema else state.optimizer
         device, host = self.scores.init(), self.scores.init_host()
         counts = self._quality.init()
-        device, counts, total = self.program.embedder.on_its_devices((device, counts, jnp.zeros(())))
+        total = jnp.zeros(2)  # the sum of losses, and the number of rows that it is of
+        device, counts, total = self.program.embedder.on_its_devices((device, counts, total))
         examples = 0
         rows = None if self.catalogue is None else self.catalogue.gather()
         with contextlib.closing(iter(self.pipeline)) as batches:  # type: ignore[type-var]
@@ -103,15 +104,20 @@ class Evaluator:
                 host = self.scores.update_host(host, _of_examples(arrays, prepared), prepared.keys)
                 examples += prepared.examples
                 if log is not None and self._every is not None and count % self._every == 0:
-                    log(f"eval   batch {count}  examples {examples:,}  loss {float(total) / examples:.4g}")
+                    log(f"eval   batch {count}  examples {examples:,}  loss {self._mean(total, examples):.4g}")
         self.curves, self.examples = self._quality.plain(counts), examples
-        results = {LOSS: float(total) / max(examples, 1)}
+        results = {LOSS: self._mean(total, examples)}
         states = {**device, **host}
         results |= self.scores.compute(states)
         self.reasons = self.scores.reasons(states, results)
         if self.catalogue is not None and rows is not None:
             results |= self.catalogue.results(rows, optimizer, state.rest, log)
         return results
+
+    def _mean(self, total: jax.Array, examples: int) -> float:
+        """Return the mean loss of examples, or of all their candidates."""
+        losses, rows = jax.device_get(total)
+        return float(losses) / max(float(rows) if self.program.assembly.label_lengths else examples, 1)
 
     def undefined(self) -> list[str]:
         """Return a line for each metric that is NaN in the last evaluation."""
@@ -126,8 +132,8 @@ class Evaluator:
                 states, counts, total = sums
                 loss, _ = total_loss(self.program.config.tasks, outputs, columns)
                 states = self.scores.update(states, outputs, columns)
-                total = total + count_examples(columns, feed.size) * loss
-                return states, self._quality.update(counts, outputs, columns), total
+                rows = judged_rows(self.program.config.tasks, outputs, columns, feed.size)
+                return states, self._quality.update(counts, outputs, columns), total + jnp.stack([rows * loss, rows])
 
             outputs = self.program.outputs(state, rest, feed)
             measure = summed_in_order(self.program.embedder, measured, feed.size)
@@ -143,7 +149,8 @@ def _of_examples(arrays: Any, prepared: Prepared) -> Any:
     """Return arrays of a batch without the rows of padding."""
     if prepared.examples == prepared.feed.size:
         return arrays
-    return jax.tree.map(lambda rows: np.asarray(rows)[: prepared.examples], arrays)
+    # An example may have several rows: its candidates.
+    return jax.tree.map(lambda rows: np.asarray(rows)[: prepared.examples * (len(rows) // prepared.feed.size)], arrays)
 
 
 def averaged(state: OptimizerState) -> OptimizerState:

@@ -42,6 +42,7 @@ from sparrow.embedding import (
 )
 from sparrow.embedding import Measured as MeasuredIds
 from sparrow.reports import size
+from sparrow.runs.loop.candidate_labels import padded_labels
 from sparrow.runs.loop.candidates import candidate_columns, numbered
 from sparrow.runs.loop.feed import Feed, Parts
 from sparrow.runs.loop.on_mesh import Split, filled, own_share, placed
@@ -159,6 +160,7 @@ class Preparer(Prepare[Prepared]):
         self._rows_of = rows_of
         self.embedder, self._assembly, self._traffic = embedder, assembly, traffic
         self.ids_of, self._alike = assembly.ids_of, assembly.alike
+        self._most = _most_candidates(assembly)
         self.sizes = Sizes()
         self.unvarying = Unvarying()
         self.stages = Stages()
@@ -264,6 +266,8 @@ class Preparer(Prepare[Prepared]):
         with self._lock:
             self.unvarying.add(batch.without_padding())
         check_same_lengths(self._alike, batch)
+        if batch.labels:
+            check_same_lengths(self._assembly.label_lengths, batch)
         ids: dict[str, Any] = batch.ids
         if batch.negatives is not None:  # the features of items hold the chosen items, then the drawn ones
             ids = {**ids, **{name: join([ids[name], drawn]) for name, drawn in batch.negatives.ids.items()}}
@@ -295,9 +299,8 @@ class Preparer(Prepare[Prepared]):
         batch = measured.batch
         with self.stages.timed(PACK):
             columns: dict[str, Any] = {**batch.weights, **self.computed(batch)}
-            columns |= {
-                name: self.converted[name](x) if name in self.converted else x for name, x in batch.labels.items()
-            }
+            labels = {name: padded_labels(x, self._most) for name, x in batch.labels.items()}
+            columns |= {name: self.converted[name](x) if name in self.converted else x for name, x in labels.items()}
             numbers: dict[str, Any] = dict(batch.numbers)
             if batch.negatives is not None:
                 numbers |= {name: join([numbers[name], drawn]) for name, drawn in batch.negatives.numbers.items()}
@@ -361,6 +364,12 @@ def _cut(keys: Mapping[str, npt.NDArray[np.int64]], examples: int) -> dict[str, 
 
 def _rows(blocks: Sequence[Block]) -> int:
     return sum(map(len, blocks))
+
+
+def _most_candidates(assembly: Assembly) -> int | None:
+    """Return the most candidates of an example; None: it is one candidate."""
+    found = [assembly.lengths[names[0]] for _, names in assembly.label_lengths]
+    return found[0] if found else None
 
 
 def _sequences(batch: Batch) -> dict[str, Ragged]:

@@ -48,7 +48,8 @@ class Unvarying:
         for kind, columns in (("feature", batch.numbers), ("label", batch.labels)):
             for name, values in columns.items():
                 column = f"{kind} '{name}'"
-                if column not in self._fine:
+                values = values.values if isinstance(values, Ragged) else values
+                if column not in self._fine and len(values):
                     first = self._first.setdefault(column, np.array(values[0]))
                     self._look(column, bool((values != first).any()), f"is {_text(first)}")
 
