@@ -20,6 +20,7 @@ model               reads the groups                           outputs
 `MultiTowerDIN`     one per tower, named there                 logits
 `TDM`               one with a history, and others             logits
 `DlrmHSTU`          uih, candidate, and optional ones          logits by task, the number of candidates
+`HSTURanker`        one per channel, candidate, and others     logits by task, the number of candidates
 `MIND`              user, history and item, named there        query, item, interests, negatives where sampled
 `HSTUMatch`         history and item, named there              query, item, and negatives where sampled
 ==================  =========================================  ===============================================
@@ -52,7 +53,9 @@ from sparrow.models.dssm import DSSM, DSSMv2
 from sparrow.models.encoded import Encoded
 from sparrow.models.extra_losses import extra_loss, extra_losses
 from sparrow.models.functional import Functional, functional
+from sparrow.models.hstu_channel import HSTUChannel, TimePeriod
 from sparrow.models.hstu_match import HSTUMatch
+from sparrow.models.hstu_ranker import HSTURanker
 from sparrow.models.inputs import Group, Inputs, Sequence, SequenceGroup
 from sparrow.models.interactions import factorization_machine, pairwise_dots
 from sparrow.models.mask_net import MaskBlocks, MaskNet
@@ -68,7 +71,9 @@ from sparrow.models.records import ModelRecord, register_model, registry
 from sparrow.models.rocket_launching import RocketLaunching
 from sparrow.models.sequences.capsules import Capsules
 from sparrow.models.sequences.hstu import HSTU
+from sparrow.models.sequences.stu import STU
 from sparrow.models.tdm import TDM
+from sparrow.models.tokens import Actions, Content
 from sparrow.models.towers import TaskTower, Tower
 from sparrow.models.variational_dropout import VariationalDropout
 from sparrow.models.wide_and_deep import DeepFM, WideAndDeep
@@ -85,10 +90,13 @@ __all__ = [
     "MIND",
     "MLP",
     "PLE",
+    "STU",
     "TDM",
+    "Actions",
     "BayesTaskTower",
     "Capsules",
     "Complete",
+    "Content",
     "DCNv1",
     "DCNv2",
     "DINTower",
@@ -99,7 +107,9 @@ __all__ = [
     "ExtractionNetwork",
     "Functional",
     "Group",
+    "HSTUChannel",
     "HSTUMatch",
+    "HSTURanker",
     "Inputs",
     "MINDUserTower",
     "MMoE",
@@ -114,6 +124,7 @@ __all__ = [
     "Sequence",
     "SequenceGroup",
     "TaskTower",
+    "TimePeriod",
     "Tower",
     "VariationalDropout",
     "WideAndDeep",

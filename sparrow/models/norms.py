@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 
 
@@ -11,17 +12,42 @@ class LayerNorm(nnx.LayerNorm):
 
     ::
 
-        y = (x - mean(x)) / √(var(x) + 1e-5) * scale + bias
+        y = (x - mean(x)) / √(var(x) + epsilon) * scale + bias
 
     >>> import jax.numpy as jnp
     >>> LayerNorm(3, rngs=nnx.Rngs(0))(jnp.ones((2, 3), jnp.bfloat16)).dtype
     dtype(bfloat16)
     """
 
-    def __init__(self, dim: int, *, rngs: nnx.Rngs) -> None:
-        super().__init__(dim, epsilon=1e-5, rngs=rngs)
+    def __init__(self, dim: int, *, epsilon: float = 1e-5, rngs: nnx.Rngs) -> None:
+        super().__init__(dim, epsilon=epsilon, rngs=rngs)
 
     def __call__(self, x: jax.Array, *, mask: jax.Array | None = None) -> jax.Array:
         """Return the same shape and dtype as ``x``."""
         y: jax.Array = super().__call__(x, mask=mask)
         return y.astype(x.dtype)
+
+
+class HeadNorm(nnx.Module):
+    """Normalisation of each head by itself, with one scale and one bias per head.
+
+    ::
+
+        y_h = (x_h - mean(x_h)) / √(var(x_h) + epsilon) * scale_h + bias_h
+
+    >>> HeadNorm(2)(jnp.array([[1.0, 3.0, 5.0, 9.0]])).round(3).tolist()
+    [[-1.0, 1.0, -1.0, 1.0]]
+    """
+
+    def __init__(self, heads: int, *, epsilon: float = 1e-5) -> None:
+        self.heads, self.epsilon = heads, epsilon
+        self.scale, self.bias = nnx.Param(jnp.ones(heads)), nnx.Param(jnp.zeros(heads))
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Return the same shape, ``(..., heads * dim)``, and dtype as ``x``."""
+        by_head = x.astype(jnp.float32).reshape(*x.shape[:-1], self.heads, -1)
+        centered = by_head - by_head.mean(axis=-1, keepdims=True)
+        variance = jnp.square(centered).mean(axis=-1, keepdims=True)
+        y = centered * jax.lax.rsqrt(variance + self.epsilon)
+        y = y * self.scale[...][:, None] + self.bias[...][:, None]
+        return y.reshape(x.shape).astype(x.dtype)

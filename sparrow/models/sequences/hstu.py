@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +13,8 @@ from flax import nnx
 from sparrow import fields
 from sparrow.models.inputs import Sequence
 from sparrow.models.norms import LayerNorm
-
-TimeBucket = Literal["sqrt", "log"]
+from sparrow.models.sequences.attention import pointwise_attention
+from sparrow.models.sequences.time_buckets import TimeBucket, time_buckets
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,9 +83,7 @@ class HSTU:
         >>> hstu.time_buckets(jnp.array([-5.0, 59.0, 60.0, 240.0, 9e9])).tolist()
         [0, 0, 1, 2, 3]
         """
-        units = jnp.maximum(distances.astype(jnp.float32), 0) / self.time_bucket_increments
-        scaled = jnp.sqrt(units) if self.time_bucket_fn == "sqrt" else jnp.log(jnp.maximum(units, 1))
-        return jnp.clip(scaled, 0, (self.num_time_buckets or 1) - 1).astype(jnp.int32)
+        return time_buckets(distances, self.time_bucket_fn, self.time_bucket_increments, self.num_time_buckets or 1)
 
 
 class HSTULayer(nnx.Module):
@@ -108,9 +106,7 @@ class HSTULayer(nnx.Module):
         width, reach = self.heads * self.hidden, self.heads * self.attention
         parts = jnp.split(jax.nn.silu(self.project(self.norm(x))), [width, 2 * width, 2 * width + reach], axis=-1)
         u, v, q, k = (part.reshape(batch, length, self.heads, -1) for part in parts)
-        scores = jnp.einsum("bihd,bjhd->bhij", q, k) + bias[:, None].astype(x.dtype)
-        weights = jnp.where(mask[:, None], jax.nn.silu(scores) * self.scale, 0)
-        mixed = jnp.einsum("bhij,bjhd->bihd", weights, v).reshape(batch, length, width)
+        mixed = pointwise_attention(q, k, v, bias, mask, self.scale).reshape(batch, length, width)
         y = self.output(self.mixed_norm(mixed) * u.reshape(batch, length, width))
         return x + (y if self.dropout is None else self.dropout(y))
 
