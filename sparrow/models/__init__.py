@@ -23,6 +23,7 @@ model               reads the groups                           outputs
 `HSTURanker`        one per channel, candidate, and others     logits by task, the number of candidates
 `MIND`              user, history and item, named there        query, item, interests, negatives where sampled
 `HSTUMatch`         history and item, named there              query, item, and negatives where sampled
+`HSTURetriever`     history and item, named there, and others  query, item, and negatives where sampled
 ==================  =========================================  ===============================================
 
 A model is built from `Inputs`, which holds the width of each feature and the groups of features, and is called
@@ -56,6 +57,7 @@ from sparrow.models.functional import Functional, functional
 from sparrow.models.hstu_channel import HSTUChannel, TimePeriod
 from sparrow.models.hstu_match import HSTUMatch
 from sparrow.models.hstu_ranker import HSTURanker
+from sparrow.models.hstu_retriever import HSTURetriever
 from sparrow.models.inputs import Group, Inputs, Sequence, SequenceGroup
 from sparrow.models.interactions import factorization_machine, pairwise_dots
 from sparrow.models.mask_net import MaskBlocks, MaskNet
@@ -110,6 +112,7 @@ __all__ = [
     "HSTUChannel",
     "HSTUMatch",
     "HSTURanker",
+    "HSTURetriever",
     "Inputs",
     "MINDUserTower",
     "MMoE",

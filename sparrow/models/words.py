@@ -9,6 +9,7 @@ WORDS: Final = {
     "backbone": "Layers below the cross network.",
     "booster_mlp": "The layers of the large network.",
     "bottom_mlp": "Layers that all tasks share.",
+    "channel": "The history and its layers.",
     "channels": "The histories, each with its layers.",
     "cross_num": "The number of cross layers.",
     "deep": "The layers of the deep network.",

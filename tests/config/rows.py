@@ -26,7 +26,14 @@ def same_predictions(trained, served):
     both = expected.keys() & found.keys()
     assert len(both) == len(expected)
     for name in both:
-        np.testing.assert_allclose(found[name], expected[name], rtol=1e-4, atol=1e-6, err_msg=name)
+        one, other = (_flat(column[name]) for column in (found, expected))
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def _flat(column):
+    """Return a column of predictions; of lists of several lengths, their numbers."""
+    lengths = {len(row) for row in column if isinstance(row, list)}
+    return column if len(lengths) < 2 else [number for row in column for number in row]
 
 
 def columns_of(config, rows, rng):
@@ -36,14 +43,26 @@ def columns_of(config, rows, rng):
     for feature in config.data.features:
         for column, values in MAKERS[registry.name_of(feature)](feature, rng, lengths).items():
             columns.setdefault(column, values)
+    made = {label.name: label.source_column for label in config.data.labels}
+    several = config_candidates(config)
     for task in config.tasks.values():
         for label in filter(None, (task.label, task.task_space_label)):
-            columns.setdefault(label, rng.integers(0, 2, rows))
+            column = made.get(label, label)
+            # A request without candidates has one, of the default id.
+            values = [rng.integers(0, 8, max(n, 1)).tolist() for n in lengths] if several else rng.integers(0, 2, rows)
+            columns.setdefault(column, values)
         if task.sample_weight:
             columns.setdefault(task.sample_weight, rng.uniform(0.5, 1.5, rows))
         for key in (key for loss in task.losses for key in loss.key_columns):
             columns.setdefault(key, rng.integers(0, 8, rows))
     return columns
+
+
+def config_candidates(config):
+    """Return whether an example of a config has several candidates."""
+    group = config.model.architecture.candidate_group
+    features = {feature.name: feature for feature in config.data.features}
+    return any(features[name].sequence_length for name in config.model.groups.get(group, ()))
 
 
 def write_items(config, path, rows=20, seed=0):

@@ -132,6 +132,55 @@ def hstu_match(params, x):
     return {"query": query, "item": linear(params["item_output"]["linear"], x["item"])}
 
 
+def token_layers(params, x):
+    h = linear(params["hidden"], x)
+    return layer_norm(params["norm"], linear(params["linear"], h / (1 + np.exp(-layer_norm(params["gate"], h)))))
+
+
+def stu_norm(params, x):
+    """A normalisation whose epsilon is 1e-6."""
+    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6) * params["scale"] + params["bias"]
+
+
+def stu(params, tokens, places, context, candidates):
+    """The units of `STU` above, over tokens of context, history and candidates; positions are added."""
+    x = 2 * tokens + params["position"][places]
+    kinds = np.array([0] * context + [1] * (len(tokens) - context - candidates) + [2] * candidates)
+    for layer in each(params["layers"]):
+        u, v, q, k = np.split(silu(linear(layer["project"], stu_norm(layer["norm"], x))), [6, 12, 16], axis=1)
+        mixed = np.zeros((len(x), 6))
+        for i in range(len(x)):
+            for j in range(len(x)):
+                before = kinds[j] < kinds[i] or (kinds[i] == kinds[j] == 1 and j < i)
+                if i == j or before or (kinds[i] == 0 and kinds[j] < 2):
+                    for head in range(2):
+                        dots = q[i, 2 * head : 2 * head + 2] @ k[j, 2 * head : 2 * head + 2]
+                        mixed[i, 3 * head : 3 * head + 3] += silu(dots / 2**0.5) / 6 * v[j, 3 * head : 3 * head + 3]
+        y = np.concatenate([u, mixed, stu_norm(layer["mixed_norm"], mixed) * u], axis=1)
+        x = x + y @ layer["output"]["kernel"]
+    return x
+
+
+def hstu_ranker(params, x):
+    own, rows = params["channels"][0], []
+    for row, elements in enumerate(history(x["clicks"])):
+        candidate = linear(own["candidate_linear"], x["item"][row : row + 1])
+        tokens = np.concatenate([linear(own["linear"], elements), candidate])
+        rows.append(stu(own["layers"], tokens, np.minimum(np.arange(len(tokens)), 2), 0, 1)[-1])
+    y = layer_norm(own["post"]["norm"], np.stack(rows)) * token_layers(params["item"], x["item"])
+    return {task: logits(tower, mlp(params["mlp"], y)) for task, tower in params["towers"]["tasks"].items()}
+
+
+def hstu_retriever(params, x):
+    own, rows = params["channel"], []
+    for row, elements in enumerate(history(x["clicks"])):
+        context = linear(own["context"]["layers"][0], concat(x, "user", "age")[row : row + 1])
+        tokens = np.concatenate([context, linear(own["linear"], elements)])
+        rows.append(stu(own["layers"], tokens, np.minimum(np.arange(len(tokens)), 2), 1, 0)[-1])
+    query = linear(params["user_output"]["linear"], unit(np.stack(rows)))
+    return {"query": query, "item": linear(params["item_output"]["linear"], x["item"])}
+
+
 STU = {
     "embedding_dim": 4,
     "num_heads": 2,
@@ -203,5 +252,28 @@ SEQUENCES = [
         {"name": "hstu_match", "hstu": {**STU, "max_attn_len": 2}, "item_tower": {"input": "items"}, "output_dim": 3},
         {"uih": ["clicks"], "items": ["item"]},
         hstu_match,
+    ),
+    Case(
+        "hstu_ranker",
+        {
+            "name": "hstu_ranker",
+            "channels": [{"stu": STU}],
+            "item_hidden_dim": 3,
+            "mlp": units(5),
+            "task_towers": [{"task": "click", "mlp": units(3)}, {"task": "like", "num_classes": 2}],
+        },
+        {"uih": ["clicks"], "candidate": ["item"]},
+        hstu_ranker,
+    ),
+    Case(
+        "hstu_retriever",
+        {
+            "name": "hstu_retriever",
+            "channel": {"stu": STU, "postprocessor": "l2norm", "concat_contextual_features": True},
+            "item_tower": {"input": "items"},
+            "output_dim": 3,
+        },
+        {"uih": ["clicks"], "items": ["item"], "contextual": ["user", "age"]},
+        hstu_retriever,
     ),
 ]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from sparrow.config.building.auto_vocabularies import fill_vocabularies
-from sparrow.config.building.candidates import label_lengths, label_of
+from sparrow.config.building.candidates import label_lengths, label_of, read_labels
 from sparrow.config.building.label_ranges import checked_label
 from sparrow.config.building.optimizers import table_rules
 from sparrow.config.building.two_towers import candidate_keys, item_column, user_column
@@ -243,7 +243,7 @@ def _pipeline(config: Config, source: Any, prepare: Any, *, is_training: bool, *
     fill_vocabularies(config)
     tasks = config.tasks.values()
     made = {label.name: label for label in data.labels}
-    labels = dict.fromkeys(name for task in tasks for name in (task.label, task.task_space_label) if name)
+    labels = dict.fromkeys(name for task in tasks for name in read_labels(task))
     keys = [column for task in tasks for loss in task.losses for column in loss.key_columns]
     keys += [data.tree.id_column] if data.tree is not None else candidate_keys(config, source, is_training)
     # Training rows need no group of a metric that is of evaluation alone.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sparrow.config.sections.config import Config
+from sparrow.config.sections.tasks import Task
 from sparrow.data import CandidateLabel, CheckedLabel, Feature, Label
 
 
@@ -14,6 +15,12 @@ def candidate_sequence(config: Config) -> Feature | None:
     names = () if group is None else config.model.groups.get(group, ())
     found = [feature for feature in config.data.features if feature.name in names and feature.sequence_length]
     return found[0] if found else None
+
+
+def read_labels(task: Task) -> list[str]:
+    """Return the labels of a task; losses of two towers read none: the item of a row is the one that was chosen."""
+    label = [] if all(loss.is_matching for loss in task.losses) else [task.label]
+    return [*label, *([task.task_space_label] if task.task_space_label else [])]
 
 
 def label_of(config: Config, label: Label) -> Label:
@@ -38,5 +45,5 @@ def label_lengths(config: Config) -> list[tuple[str, tuple[str, ...]]]:
     sequence = candidate_sequence(config)
     if sequence is None or config.model is None:
         return []
-    labels = [name for task in config.tasks.values() for name in (task.label, task.task_space_label) if name]
+    labels = [name for task in config.tasks.values() for name in read_labels(task)]
     return [(str(config.model.architecture.candidate_group), (sequence.name, *dict.fromkeys(labels)))]

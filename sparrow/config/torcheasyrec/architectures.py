@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from sparrow.config.torcheasyrec.blocks import Block
+from sparrow.config.torcheasyrec.hstu import ranker, retriever_channel
 from sparrow.config.torcheasyrec.layers import (
     bayes_tower,
     extraction_network,
@@ -28,7 +29,7 @@ from sparrow.models import (
     registry,
 )
 
-MATCHING: Final = ("dssm", "dssm_v2", "dat", "mind")
+MATCHING: Final = ("dssm", "dssm_v2", "dat", "mind", "hstu_match")
 """The models of two towers."""
 
 Options = dict[str, Any]
@@ -44,7 +45,12 @@ def architecture(name: str, block: Block, num_class: int) -> ModelRecord:
         return registry.make(ours, **options)
 
 
-_RENAMED: Final = {"simple_multi_task": "dbmtl"}
+_RENAMED: Final = {
+    "simple_multi_task": "dbmtl",
+    "dlrm_hstu": "hstu_ranker",
+    "ultra_hstu": "hstu_ranker",
+    "hstu_match": "hstu_retriever",
+}
 """Models that are a form of another one here."""
 
 
@@ -204,6 +210,13 @@ def _mind(block: Block) -> Options:
     }
 
 
+def _hstu_match(block: Block) -> Options:
+    if block["in_batch_negative"]:
+        block.fail("not supported by TorchEasyRec's hstu_match; remove it, and draw negatives", "in_batch_negative")
+    channel = retriever_channel(block["user_tower"])
+    return {**_matching(block), "channel": channel, "item_tower": tower(block["item_tower"])}
+
+
 def _tdm(block: Block) -> Options:
     windows = block["multiwindow_din"]
     return {
@@ -248,4 +261,7 @@ _OPTIONS: Final[Mapping[str, Callable[[Block], Options]]] = {
     "mind": _mind,
     "tdm": _tdm,
     "rocket_launching": _rocket_launching,
+    "dlrm_hstu": ranker,
+    "ultra_hstu": ranker,
+    "hstu_match": _hstu_match,
 }

@@ -29,6 +29,13 @@ class Entry:
     sequence: Block | None = None
     prefix: str = ""
 
+    def as_single(self) -> Entry:
+        """Return the feature as one of a single element per row, such as the item of two towers."""
+        if self.sequence is not None and self.sequence is not self.block:
+            for field in ("sequence_length", "sequence_delim"):
+                self.sequence.note("a row has one item: write a row for each", field)
+        return dataclasses.replace(self, sequence=None)
+
 
 def entries(blocks: Sequence[Block]) -> list[Entry]:
     """Return all features; two of one name are a problem."""

@@ -1,7 +1,7 @@
 """The contents of TorchEasyRec's configs: each supported message, field and default, and the refused ones.
 
-`data_messages` has the part about data and features, `model_messages` that about models. The names and defaults are
-those of the protocol buffers of TorchEasyRec 1.3.
+`data_messages` has the part about data and features, `model_messages` and `hstu_messages` that about models. The names
+and defaults are those of the protocol buffers of TorchEasyRec 1.3.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from sparrow.config.torcheasyrec.fields import (
     refused,
     string,
 )
+from sparrow.config.torcheasyrec.hstu_messages import HSTU
 from sparrow.config.torcheasyrec.model_messages import ENUMS as MODEL_ENUMS
 from sparrow.config.torcheasyrec.model_messages import MODELS
 
@@ -264,6 +265,7 @@ LOSSES_AND_METRICS: Final[Mapping[str, Fields]] = {
 MESSAGES: Final[Mapping[str, Fields]] = {
     **PIPELINE,
     **MODELS,
+    **HSTU,
     **FEATURES,
     **OPTIMIZERS,
     **TRAINING,

@@ -28,10 +28,6 @@ ENUMS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 _OWN_TABLES: Final = "give the features an embedding_name, which is the table's"
-_HSTU: Final = (
-    "TorchEasyRec's reads several candidates of an example as sequences, Sparrow's one; write a config of Sparrow with "
-    "the model {name}, one row per candidate"
-)
 _NO_MODEL: Final = "there is no such model in Sparrow"
 
 
@@ -100,9 +96,9 @@ MODELS: Final[Mapping[str, Fields]] = {
         "mind": message("MIND", "model"),
         "tdm": message("TDM", "model"),
         "rocket_launching": message("RocketLaunching", "model"),
-        "dlrm_hstu": refused(_HSTU.format(name="dlrm_hstu")),
-        "ultra_hstu": refused(_HSTU.format(name="dlrm_hstu")),
-        "hstu_match": refused(_HSTU.format(name="hstu_match")),
+        "dlrm_hstu": message("DlrmHSTU", "model"),
+        "ultra_hstu": message("UltraHSTU", "model"),
+        "hstu_match": message("HSTUMatch", "model"),
         "dc2vr": refused(f"{_NO_MODEL}; dbmtl is near"),
         "sid_rqvae": refused(_NO_MODEL),
         "sid_rqkmeans": refused(_NO_MODEL),

@@ -12,8 +12,9 @@ from sparrow.config.torcheasyrec import tables
 from sparrow.config.torcheasyrec.architectures import MATCHING, architecture
 from sparrow.config.torcheasyrec.blocks import Block
 from sparrow.config.torcheasyrec.groups import Groups
+from sparrow.config.torcheasyrec.hstu import RANKERS, bit_labels, label_name
 from sparrow.config.torcheasyrec.tasks import task
-from sparrow.data import Feature
+from sparrow.data import Feature, Label
 from sparrow.models import ModelRecord
 
 DOMAIN_INDEX: Final = "domain_index"
@@ -70,12 +71,15 @@ def tasks(block: Block, data: Block, columns: Mapping[str, str]) -> dict[str, Ta
     """
     name, chosen = block.choose("model")
     labels, weights = data["label_fields"], data["sample_weight_fields"]
+    if name in RANKERS:
+        data.note("the tasks of a fusion_mtl_tower have no weights of examples", "sample_weight_fields")
+        _check_own(block, f"task_configs of {name}")
+        configs = chosen["fusion_mtl_tower"]["task_configs"]
+        return {each["task_name"]: _fused_task(each, labels, columns) for each in configs}
     if "task_towers" in chosen:
         if weights:
             data.note("each task tower names its own in sample_weight_name", "sample_weight_fields")
-        for field in ("losses", "metrics", "train_metrics", "num_class"):
-            if field in block:
-                block.fail(f"belongs to the task_towers of {name}; move it there", field)
+        _check_own(block, f"task_towers of {name}")
         pareto = block["use_pareto_loss_weight"]
         return {tower["tower_name"]: _tower_task(tower, labels, columns, pareto) for tower in chosen["task_towers"]}
     block.note("there is one task", "use_pareto_loss_weight")
@@ -88,10 +92,32 @@ def tasks(block: Block, data: Block, columns: Mapping[str, str]) -> dict[str, Ta
     return {labels[0]: _with_candidates(made, block, name, chosen) if name in MATCHING else made}
 
 
+def labels_of(block: Block) -> tuple[Label, ...]:
+    """Return the labels that are made from a column."""
+    name, chosen = block.choose("model")
+    return bit_labels(chosen) if name in RANKERS else ()
+
+
+def _check_own(block: Block, owner: str) -> None:
+    """Refuse losses, metrics and classes of the model where they belong to its tasks."""
+    for field in ("losses", "metrics", "train_metrics", "num_class"):
+        if field in block:
+            block.fail(f"belongs to the {owner}; move it there", field)
+
+
+def _check_label(block: Block, field: str, labels: tuple[str, ...]) -> None:
+    if block[field] is not None and block[field] not in labels:
+        block.fail(f"'{block[field]}' is not among the label_fields of data_config: {', '.join(labels)}", field)
+
+
+def _fused_task(block: Block, labels: tuple[str, ...], columns: Mapping[str, str]) -> Task:
+    _check_label(block, "label_name", labels)
+    return task(block, label_name(block), block["num_class"], None, columns, weight=block["weight"])
+
+
 def _tower_task(tower: Block, labels: tuple[str, ...], columns: Mapping[str, str], pareto: bool) -> Task:
     for field in ("label_name", "task_space_indicator_label"):
-        if tower[field] is not None and tower[field] not in labels:
-            tower.fail(f"'{tower[field]}' is not among the label_fields of data_config: {', '.join(labels)}", field)
+        _check_label(tower, field, labels)
     if not pareto:
         tower.note("use_pareto_loss_weight is false", "pareto_min_loss_weight")
     space: dict[str, Any] = {}

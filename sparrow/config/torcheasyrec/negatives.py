@@ -13,6 +13,7 @@ from typing import Any, Final
 from sparrow.config.sections.data import LeafAncestors, Negatives, Tree, UserItems
 from sparrow.config.torcheasyrec.architectures import MATCHING
 from sparrow.config.torcheasyrec.blocks import Block
+from sparrow.config.torcheasyrec.groups import Groups
 from sparrow.data import Csv, Feature, Parquet, Source, Split
 
 _ITEMS: Final = ("id", "weight", "attrs")
@@ -21,7 +22,7 @@ _EDGES: Final = ("src_id", "dst_id", "weight")
 _KEEP: Final[dict[str, Any]] = {"UNIFORM": "uniform", "ARITHMETIC": "arithmetic", "RECIPROCAL": "reciprocal"}
 
 
-def sampled(data: Block, model: Block, features: Sequence[Feature]) -> dict[str, Any]:
+def sampled(data: Block, model: Block, features: Sequence[Feature], groups: Groups) -> dict[str, Any]:
     """Return the field ``negatives`` or ``tree`` of our section ``data``; neither where nothing is drawn."""
     name, chosen = model.choose("model")
     found = data.chosen("sampler")
@@ -39,10 +40,21 @@ def sampled(data: Block, model: Block, features: Sequence[Feature]) -> dict[str,
         data.fail(f"{name} takes no negatives; remove it", kind)
     if in_batch:
         chosen.fail(f"cannot be given together with the {kind} of data_config; keep one", "in_batch_negative")
-    return {"negatives": _negatives(block, chosen["item_tower"]["input"])}
+    group = chosen["item_tower"]["input"]
+    of_items = [feature for feature in features if feature.name in groups.features.get(group, ())]
+    return {"negatives": _negatives(block, group, of_items)}
 
 
-def _negatives(block: Block, group: str) -> Negatives:
+def _attributes(block: Block, features: Sequence[Feature]) -> tuple[str, ...]:
+    """Return the columns of the items' attributes; a member of a sequence_feature is meant by its own name too."""
+    read = [column for feature in features for column in feature.columns]
+    return tuple(
+        name if name in read else next((column for column in read if column.endswith(f"__{name}")), name)
+        for name in block["attr_fields"]
+    )
+
+
+def _negatives(block: Block, group: str, features: Sequence[Feature]) -> Negatives:
     if not block["attr_fields"]:
         block.fail("is required: the columns that attrs holds, in order", "attr_fields")
     path = "input_path" if block.kind == "NegativeSampler" else "item_input_path"
@@ -57,7 +69,7 @@ def _negatives(block: Block, group: str) -> Negatives:
         by_user["hard_count"] = block["num_hard_sample"] or 1
     with block.locating():
         return Negatives(
-            items=Split(_table(block, path, _ITEMS), "attrs", block["attr_delimiter"], tuple(block["attr_fields"])),
+            items=Split(_table(block, path, _ITEMS), "attrs", block["attr_delimiter"], _attributes(block, features)),
             group=group,
             id_column=block["item_id_field"],
             items_id_column="id",

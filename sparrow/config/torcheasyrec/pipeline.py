@@ -19,7 +19,7 @@ from sparrow.config.torcheasyrec.features import features
 from sparrow.config.torcheasyrec.findings import Findings, Outcome
 from sparrow.config.torcheasyrec.groups import Groups, groups
 from sparrow.config.torcheasyrec.inputs import has_source, source
-from sparrow.config.torcheasyrec.models import domain_feature, model, tasks, wide_tables
+from sparrow.config.torcheasyrec.models import domain_feature, labels_of, model, tasks, wide_tables
 from sparrow.config.torcheasyrec.negatives import sampled
 from sparrow.config.torcheasyrec.training import checkpoint_of, evaluate, optimizers_of, train
 from sparrow.data import Feature, RawFeature
@@ -111,7 +111,8 @@ class _Import:
         with self.findings.part("model.groups"):
             is_complete = not any(entry.broken for entry in self.pipeline["feature_configs"])
             grouped = groups(block, sequences, {entry.name for entry in found} if is_complete else None)
-        used = [entry for entry in found if entry.name in grouped.names]
+        single = _single_items(block, grouped)
+        used = [entry.as_single() if entry.name in single else entry for entry in found if entry.name in grouped.names]
         for entry in found:
             if entry.name not in grouped.names:
                 entry.block.note_all("the feature is in no group")
@@ -122,12 +123,13 @@ class _Import:
             if "label_fields" in data:
                 with self.findings.collecting(), self.findings.part("tasks"):
                     self.made["tasks"] = tasks(block, data, columns)
+                    self.made["labels"] = labels_of(block)
             with self.findings.collecting(), self.findings.part("model"):
                 self.made["model"] = model(block, made, grouped)
         self._frozen(block, made, grouped)
         if not block.broken and not any(field.endswith(("sampler", "sampler_v2")) for field in data.broken):
             with self.findings.collecting(), self.findings.part("data.negatives"):
-                self.made["sampled"] = sampled(data, block, [feature for feature, _ in made])
+                self.made["sampled"] = sampled(data, block, [feature for feature, _ in made], grouped)
         self.made["features"] = [*(feature for feature, _ in made), *_domain(block)]
 
     def _frozen(self, block: Block, made: list[tuple[Feature, Block]], grouped: Groups) -> None:
@@ -152,6 +154,7 @@ class _Import:
             self.made["data"] = {
                 **fields,
                 "features": tuple(self.made.pop("features", ())),
+                "labels": self.made.pop("labels", ()),
                 **self.made.pop("sampled", {}),
                 # TorchEasyRec's buffer counts batches.
                 "shuffle_rows": data["shuffle_buffer_size"] * data["batch_size"] if data["shuffle"] else 0,
@@ -210,3 +213,11 @@ def _domain(block: Block) -> list[Feature]:
         return []
     name = domain_feature(found[1])
     return [RawFeature(name, column=name.removesuffix("_index"))]
+
+
+def _single_items(block: Block, grouped: Groups) -> tuple[str, ...]:
+    """Return the sequences that are items of two towers: here a row has one of them."""
+    found = block.chosen("model")
+    if found is None or found[0] != "hstu_match" or "item_tower" not in found[1]:
+        return ()
+    return tuple(grouped.features.get(found[1]["item_tower"]["input"], ()))

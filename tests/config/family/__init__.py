@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from tests.config.family import computed, growing, histories, matching, single, tasks
+from tests.config.family import computed, growing, histories, hstu, matching, single, tasks
 from tests.config.family.refused import REFUSED
 
 __all__ = ["FAMILY", "REFUSED"]
@@ -17,4 +17,5 @@ FAMILY: dict[str, str] = {
     **matching.CONFIGS,
     **computed.CONFIGS,
     **growing.CONFIGS,
+    **hstu.CONFIGS,
 }

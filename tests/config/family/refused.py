@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+from tests.config.family import hstu
 from tests.config.family.parts import (
     BOTH,
     CLICK_IDS,
     DIN,
     DIN_GROUPS,
     NAMES,
-    RECALL,
     SINGLE,
-    USER_ITEM,
     config,
     group,
     raw,
 )
 
 REFUSED: dict[str, tuple[str, list[str]]] = {
-    "dlrm_hstu": (config("hstu", SINGLE, f"{USER_ITEM} dlrm_hstu {{ max_seq_len: 8 }}"), ["model_config.dlrm_hstu"]),
-    "ultra_hstu": (config("hstu", SINGLE, f"{USER_ITEM} ultra_hstu {{ max_seq_len: 8 }}"), ["model_config.ultra_hstu"]),
+    "dlrm_hstu": (
+        hstu.CONFIGS["dlrm_hstu"]
+        .replace("simple_mlp", "parameterized_mlp", 1)
+        .replace("max_seq_len: 12", "max_seq_len: 12 sequence_timestamp_is_ascending: false"),
+        [
+            "model_config.dlrm_hstu.hstu.input_preprocessor.contextual_preprocessor.action_mlp.parameterized_mlp",
+            "model_config.dlrm_hstu.sequence_timestamp_is_ascending",
+        ],
+    ),
+    "interleaved": (
+        hstu.CONFIGS["dlrm_hstu_padded"].replace("enable_interleaving: false", "enable_interleaving: true"),
+        ["model_config.dlrm_hstu.hstu.input_preprocessor.contextual_interleave_preprocessor.enable_interleaving"],
+    ),
     "hstu_match": (
-        config("hstu", SINGLE, f"{USER_ITEM} hstu_match {{ output_dim: 4 }} {RECALL}", data="sample_mask_prob: 0.1"),
-        ["data_config.sample_mask_prob", "model_config.hstu_match"],
+        hstu.CONFIGS["hstu_match"]
+        .replace("temperature: 0.05", "temperature: 0.05 sequence_timestamp_is_ascending: false")
+        .replace("num_workers: 8", "num_workers: 8 sample_mask_prob: 0.1"),
+        ["data_config.sample_mask_prob", "model_config.hstu_match.sequence_timestamp_is_ascending"],
     ),
     "sid_rqvae": (
         config("sid", SINGLE, f"{group('deep', NAMES)} sid_rqvae {{}} losses {{ recon_loss {{}} }}"),
