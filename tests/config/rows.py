@@ -100,12 +100,28 @@ def _combo(feature, rng, lengths):
     return {column: rng.integers(0, 9, len(lengths)).tolist() for column in feature.cross}
 
 
+def _each(record, rng, lengths):
+    """The columns of one that is computed element by element: sequences, and columns that are none."""
+    ends = np.cumsum(lengths)
+    made = {}
+    for column, values in _computed(record.compute_each, rng, max(int(ends[-1]), len(lengths))).items():
+        parts = [values[end - length : end] for end, length in zip(ends, lengths, strict=True)]
+        joined = [record.separator.join(map(str, part)) for part in parts]
+        made[column] = joined if column in record.sequences else values[: len(lengths)]
+    return made
+
+
 def _sequence(feature, rng, lengths):
+    if feature.compute is not None:
+        return _each(feature.compute, rng, lengths)
     rows = [_entries(feature, rng, length) for length in lengths]
     return {feature.id_column: [feature.separator.join(map(str, row)) for row in rows]}
 
 
 def _raw_sequence(feature, rng, lengths):
+    if feature.compute is not None:
+        return _each(feature.compute, rng, lengths)
+
     def element():
         return (feature.value_separator or "").join(f"{x:.3f}" for x in rng.uniform(0, 1, feature.dim))
 

@@ -5,7 +5,7 @@ import pytest
 from sparrow import config
 from sparrow.config import ConfigError, assemble
 from sparrow.data import DynamicRows, IdFeature
-from sparrow.embedding import Constant, Normal, Uniform
+from sparrow.embedding import Constant, HostMemory, Normal, Uniform
 
 PIPELINE = """
 train_input_path: "train.parquet"
@@ -38,7 +38,11 @@ def imported(block):
         ("zch { zch_size: 9 eviction_interval: 2 lfu {} }", DynamicRows(rows=9, evict="lfu")),
         ("zch { zch_size: 9 distance_lfu { decay_exponent: 1.0 } }", DynamicRows(rows=9, evict="lfu")),
         ("hash_bucket_size: 7 zch { zch_size: 9 lru {} }", DynamicRows(rows=9, evict="lru")),
-        ("dynamicemb { max_capacity: 9 cache_load_factor: 0.5 }", DynamicRows(rows=9, unknown="zeros")),
+        ("dynamicemb { max_capacity: 9 cache_load_factor: 1.0 }", DynamicRows(rows=9, unknown="zeros")),
+        (
+            'dynamicemb { max_capacity: 9 score_strategy: "NO_EVICTION" }',
+            DynamicRows(rows=9, evict="none", unknown="zeros"),
+        ),
         ("dynamicemb { max_capacity: 70 }", DynamicRows(rows=70, unknown="zeros")),
         (
             """dynamicemb {
@@ -97,3 +101,14 @@ def test_what_cannot_be_kept_is_refused_by_name(block, words):
         imported(block)
     assert words in str(caught.value)
     assert "pipeline.config" in str(caught.value)
+
+
+def test_a_share_of_the_rows_is_cached():
+    made = imported("dynamicemb { max_capacity: 100 cache_load_factor: 0.5 }")
+    assert assemble(made).specs[0].table_spec.memory == HostMemory(cache=0.5)
+    assert config.loads(config.dumps(made)) == made
+
+
+def test_a_cache_of_nothing_is_refused():
+    with pytest.raises(ConfigError, match=r"cache_load_factor: must be above 0"):
+        imported("dynamicemb { max_capacity: 100 cache_load_factor: 0.0 }")

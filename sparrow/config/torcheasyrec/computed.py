@@ -16,6 +16,7 @@ from sparrow.data.computed import (
     Computed,
     Constant,
     Custom,
+    Each,
     EditDistance,
     Expr,
     KvDotProduct,
@@ -45,6 +46,21 @@ def source_fields(entry: Entry, others: Entries) -> dict[str, Any]:
     """Return the field ``column`` or ``compute`` of a feature of one input."""
     found = input_of(entry, others)
     return {"column": found} if isinstance(found, str) else {"compute": found}
+
+
+def each_element(entry: Entry, made: Computed) -> Computed:
+    """Return a column that is computed for each element of the sequences among its inputs."""
+    block, sequence = entry.block, entry.sequence
+    assert sequence is not None
+    chosen = block["sequence_fields"]
+    if entry.prefix:
+        sequences = [name for name in made.columns if name.startswith(entry.prefix)]
+    else:
+        sequences = [name for name in made.columns if not chosen or name in chosen]
+    if not sequences:
+        block.fail("none of its columns is a sequence; name one in sequence_fields, or use a feature of single values")
+    with block.locating():
+        return Each(made, sequences=tuple(sequences), separator=sequence["sequence_delim"])
 
 
 def _constant(text: str) -> int | float | str:

@@ -132,9 +132,6 @@ _MANAGED: Final = "crossed values are hashed; use hash_bucket_size"
 _GENERATOR: Final = "it is part of TorchEasyRec's own feature generator; remove it"
 _TYPES: Final = "values are read in the type of their column"
 _PLACED: Final = "Sparrow places the tables by itself"
-_CACHED: Final = (
-    "all rows are on the device; memory: {kind: host, cache: ...} in model.tables keeps them in host memory"
-)
 
 _FEATURE: Fields = {
     "feature_name": needed(string()),
@@ -191,9 +188,14 @@ _FEATURE_KINDS: Fields = {
     "bool_mask_feature": message("BoolMaskFeature", "feature"),
     "combine_feature": message("CombineFeature", "feature"),
 }
-_ORDERED: Final = "of ordered sequences only ids and numbers are supported; make its values a column, and read that"
+_ORDERED: Final = {
+    "combo_feature": "elements of sequences are not crossed; make the crossed values a column, and read that",
+    "tokenize_feature": "elements of sequences are not cut into tokens; make the tokens a column, and read that",
+    "bool_mask_feature": "a mask changes the length of a sequence; make the values that remain a column, and read that",
+}
+"""Features that have no value for each element of a sequence, with the remedy."""
 _IN_SEQUENCES: Fields = {
-    kind: spec if kind in ("id_feature", "raw_feature") else refused(_ORDERED) for kind, spec in _FEATURE_KINDS.items()
+    kind: refused(_ORDERED[kind]) if kind in _ORDERED else spec for kind, spec in _FEATURE_KINDS.items()
 }
 
 FEATURES: Final[Mapping[str, Fields]] = {
@@ -237,7 +239,7 @@ FEATURES: Final[Mapping[str, Fields]] = {
         "eval_initializer_args": message("DynamicEmbInitializerArgs"),
         "score_strategy": string("STEP"),
         "max_capacity": needed(integer()),
-        "cache_load_factor": harmless(number(), _CACHED),
+        "cache_load_factor": number(),
         "init_capacity_per_rank": harmless(integer(), "a table has all its rows from the start"),
         "bucket_capacity": harmless(integer(), "it sets how ids are found, not which"),
         "init_table": refused("start from a checkpoint instead, with train.start_from"),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from sparrow.config.torcheasyrec.blocks import Block
-from sparrow.config.torcheasyrec.computed import COMPUTED, source_fields
+from sparrow.config.torcheasyrec.computed import COMPUTED, each_element, source_fields
 from sparrow.config.torcheasyrec.encoded import encoded_feature
 from sparrow.config.torcheasyrec.entries import Entry, column
 from sparrow.config.torcheasyrec.normalizers import normalizer
@@ -83,7 +83,7 @@ def feature_of(entry: Entry, context: Context) -> Feature:
         for field in ("sequence_length", "sequence_delim", "sequence_fields"):
             entry.block.note("the feature is no sequence", field)
         return KINDS[entry.kind](entry, context)
-    return (_sequence if entry.kind == "id_feature" else _raw_sequence)(entry, context)
+    return SEQUENCES.get(entry.kind, _computed_sequence)(entry, context)
 
 
 def _id(entry: Entry, context: Context) -> Feature:
@@ -247,6 +247,34 @@ def _raw_sequence(entry: Entry, context: Context) -> Feature:
     )
 
 
+def _computed_sequence(entry: Entry, context: Context) -> Feature:
+    """Return the ids or numbers that are computed for each element of a sequence."""
+    block = entry.block
+    for field in ("need_discrete", "zch", "dynamicemb"):
+        if block.get(field):
+            block.fail("not supported in sequences; make its values a column, and read that", field)
+    are_ids = has_ids(block)
+    if entry.kind in ("lookup_feature", "match_feature") and (are_ids or (block.get("value_dim") or 1) > 1):
+        block.fail("not supported: an element has one number; make its values a column, and read that")
+    compute = each_element(entry, COMPUTED[entry.kind](entry, context.entries))
+    fields = _sequence_fields(entry) | {"separator": None}
+    if are_ids:
+        block.note("the feature has ids", "boundaries")
+        block.note("an element is one id, so there is nothing to pool", "pooling")
+        pooling = context.poolings.get(entry.name)
+        return SequenceFeature(entry.name, compute=compute, pooling=pooling, **fields, **rows(block))
+    missing = 0.0 if entry.kind == "combine_feature" and not block["default_value"] else _missing(block)
+    missing = 0.0 if missing is None else missing
+    return RawSequenceFeature(
+        entry.name, compute=compute, missing=missing, default=missing, **fields, **dense_fields(block)
+    )
+
+
+SEQUENCES: Final[dict[str, Callable[[Entry, Context], Feature]]] = {
+    "id_feature": _sequence,
+    "raw_feature": _raw_sequence,
+}
+"""The sequences that are columns, by the name of their element's message; others are computed."""
 KINDS: Final[dict[str, Callable[[Entry, Context], Feature]]] = {
     "id_feature": _id,
     "raw_feature": _raw,

@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from sparrow.config.building.assemble import WIDE
-from sparrow.config.sections.tables import TableOptions
+from sparrow.config.sections.tables import HostMemoryOptions, TableOptions
 from sparrow.config.sections.train import TableOptimizer
 from sparrow.config.torcheasyrec.blocks import Block
-from sparrow.config.torcheasyrec.vocabularies import initial_values
+from sparrow.config.torcheasyrec.vocabularies import cached_share, initial_values
 from sparrow.data import Feature
 from sparrow.embedding import Constant, Initializer, Normal, Uniform
 from sparrow.rules import SGD
@@ -52,19 +52,25 @@ def frozen(tables: Mapping[str, Block], wide: Collection[str]) -> tuple[TableOpt
 
 
 def options(tables: Mapping[str, Block], wide: Collection[str], model: Block) -> tuple[TableOptions, ...]:
-    """Return initial values and precision of the tables, and of their twins for a ``wide`` group."""
+    """Return initial values, precision and memory of the tables, and of their twins for a ``wide`` group."""
     given = "wide_init_fn" in model.given
     of_twins = initializer(model, "wide_init_fn") if given else None
-    made: dict[tuple[Initializer | None, Any], list[str]] = {}
+    made: dict[tuple[Initializer | None, Any, float | None], list[str]] = {}
     for table, block in tables.items():
         values, dtype = initial_values(block) or initializer(block, "init_fn"), _dtype(block)
-        made.setdefault((values, dtype), []).append(table)
+        cache = cached_share(block)
+        made.setdefault((values, dtype, cache), []).append(table)
         if table in wide:
-            made.setdefault((of_twins if given else values, dtype), []).append(table + WIDE)
-    made.pop((None, "float32"), None)
+            made.setdefault((of_twins if given else values, dtype, cache), []).append(table + WIDE)
+    made.pop((None, "float32", None), None)
     return tuple(
-        TableOptions(tables=tuple(map(re.escape, names)), initializer=values, dtype=dtype)
-        for (values, dtype), names in made.items()
+        TableOptions(
+            tables=tuple(map(re.escape, names)),
+            initializer=values,
+            dtype=dtype,
+            memory=None if cache is None else HostMemoryOptions(kind="host", cache=cache),
+        )
+        for (values, dtype, cache), names in made.items()
     )
 
 

@@ -16,7 +16,7 @@ from sparrow.data import DynamicRows
 from sparrow.embedding import Constant, Initializer, Normal, Uniform
 
 FIELDS: Final = ("zch", "dynamicemb")
-_SCORES: Final = {"STEP": "lru", "TIMESTAMP": "lru", "LFU": "lfu"}
+_SCORES: Final = {"STEP": "lru", "TIMESTAMP": "lru", "LFU": "lfu", "NO_EVICTION": "none"}
 _POLICIES: Final[dict[str, Any]] = {"lru": "lru", "lfu": "lfu", "distance_lfu": "lfu"}
 
 
@@ -58,6 +58,19 @@ def _refuse_unless_zeros(block: Block, field: str) -> None:
     given = block[field]
     if given is not None and (given["mode"] != "CONSTANT" or given["value"] != 0):
         block.fail("not supported: ids without a row read zeros; remove it", field)
+
+
+def cached_share(feature: Block) -> float | None:
+    """Return the share of the rows that ``cache_load_factor`` keeps on the device; None: all rows."""
+    block: Block | None = feature.get("dynamicemb")
+    if block is None or "cache_load_factor" not in block:
+        return None
+    share: float = block["cache_load_factor"]
+    if share <= 0:
+        block.fail(
+            f"must be above 0: a step needs the rows of its batch on the device, got {share:g}", "cache_load_factor"
+        )
+    return share if share < 1 else None
 
 
 def initial_values(feature: Block) -> Initializer | None:

@@ -36,6 +36,22 @@ COMPUTED = [
       expression: ["user:first", "item:second"] operator_params { fields { key: "encoding" value { string_value: "utf-8" } } }
       embedding_dim: 4 autodis { num_channels: 3 } }""",
 ]
+IN_SEQUENCES = """sequence_feature {
+  sequence_name: "click_seq" sequence_length: 6 sequence_delim: "|"
+  features { id_feature { feature_name: "item" expression: "item:item" num_buckets: 20 embedding_dim: 4 embedding_name: "item_emb" } }
+  features { expr_feature { feature_name: "age" expression: "now - time" variables: ["user:now", "item:time"] sequence_fields: ["time"] } }
+  features { lookup_feature { feature_name: "liked" map: "user:map_1" key: "item:k1" sequence_fields: ["k1"] } }
+  features { match_feature { feature_name: "met" nested_map: "user:nested" pkey: "item:k1" skey: "item:k2" sequence_fields: ["k1", "k2"] } }
+  features { combine_feature { feature_name: "kind" expression: "item:k1" num_buckets: 9 embedding_dim: 4 } }
+  features { combine_feature { feature_name: "size" expression: "item:k2" boundaries: [2, 5] embedding_dim: 4 } }
+  features { overlap_feature { feature_name: "same" query: "user:q" title: "item:t" method: "query_common_ratio" sequence_fields: ["t"] } }
+  features { kv_dot_product { feature_name: "dot" query: "user:kv" document: "item:kd" sequence_fields: ["kd"] } }
+  features { custom_feature { feature_name: "near" operator_name: "EditDistance" operator_lib_file: "libedit.so" expression: ["user:first", "item:second"] sequence_fields: ["second"] } }
+}"""
+STANDALONE = """sequence_expr_feature { feature_name: "gap" sequence_length: 6 sequence_delim: "|" expression: "a - b" variables: ["user:a", "user:b"] }"""
+IN_SEQUENCES_NAMES = [
+    f"click_seq__{name}" for name in ("item", "age", "liked", "met", "kind", "size", "same", "dot", "near")
+]
 COMBINED = [
     'combine_feature { feature_name: "b1" expression: "user:tags" value_map { key: "w1" value: 0.5 } value_map { key: "w2" value: 2 } combiner: "max" }',
     'combine_feature { feature_name: "b2" expression: "item:k1" num_buckets: 9 embedding_dim: 4 }',
@@ -47,6 +63,17 @@ COMBINED_NAMES = ["b1", "b2", "b3", "b4", "b5"]
 COMPUTED_NAMES = ["l1", "l2", "l3", "l4", "m1", "m2", "e1", "o1", "d1", "c1"]
 DCN = f"dcn_v2 {{ cross {{}} {mlp('deep', 8)} {mlp('final', 4)} }} {BCE}"
 CONFIGS: dict[str, str] = {
+    "computed_in_sequences": config(
+        "din",
+        [
+            ids("item", "item", 'num_buckets: 20 embedding_name: "item_emb"'),
+            ids("user"),
+            *SINGLE[2:],
+            IN_SEQUENCES,
+            STANDALONE,
+        ],
+        f"{group('deep', NAMES)} {group('seq', ['item', *IN_SEQUENCES_NAMES, 'gap'], 'SEQUENCE')} {DIN}",
+    ),
     "computed": config("computed", [*SINGLE, *COMPUTED], f"{group('all', [*NAMES, *COMPUTED_NAMES])} {DCN}"),
     "combined": config("combined", [*SINGLE, *COMBINED], f"{group('all', [*NAMES, *COMBINED_NAMES])} {DCN}"),
     "computed_table": config(

@@ -15,4 +15,9 @@ CONFIGS: dict[str, str] = {
         [ids("user", more='dynamicemb { max_capacity: 50 score_strategy: "STEP" }'), *SINGLE[1:]],
         f"{USER_ITEM} multi_tower {{ towers {{ input: 'user' }} towers {{ input: 'item' }} {mlp('final', 4)} }} {BCE}",
     ),
+    "dynamicemb_cached": config(
+        "dynamicemb_cached",
+        [ids("user", more="dynamicemb { max_capacity: 50 cache_load_factor: 0.8 bucket_capacity: 64 }"), *SINGLE[1:]],
+        f"{USER_ITEM} multi_tower {{ towers {{ input: 'user' }} towers {{ input: 'item' }} {mlp('final', 4)} }} {BCE}",
+    ),
 }

@@ -47,13 +47,13 @@ REFUSED: dict[str, tuple[str, list[str]]] = {
             [
                 *SINGLE,
                 "sequence_bool_mask_feature { feature_name: 'b' }",
-                CLICK_IDS.replace("id_feature {", "combine_feature {", 1),
+                CLICK_IDS.replace("id_feature {", "combo_feature {", 1),
             ],
             f"{DIN_GROUPS} {DIN}",
         ),
         [
             "feature_configs.sequence_bool_mask_feature",
-            "feature_configs.sequence_feature.features.combine_feature",
+            "feature_configs.sequence_feature.features.combo_feature",
         ],
     ),
     "masked": (
