@@ -313,3 +313,37 @@ def test_ids_have_the_rows_and_pooling_of_their_fields():
     assert feature_of(made, "u") == IdFeature(
         "u", column="u", hash_bucket_size=9, embedding_dim=4, separator="\x1d", pooling="mean"
     )
+
+
+IN_SEQUENCE = """sequence_feature {
+    sequence_name: "seen" sequence_length: 3 sequence_delim: "|"
+    features { expr_feature { feature_name: "age" expression: "now - time" variables: ["user:now", "item:time"]
+                              sequence_fields: ["time"] } }
+    features { lookup_feature { feature_name: "liked" map: "user:likes" key: "item:kind" sequence_fields: ["kind"]
+                                separator: "," } }
+    features { combine_feature { feature_name: "kind" expression: "item:kind" num_buckets: 9 embedding_dim: 4 } }
+  }"""
+
+
+def test_computed_features_of_sequences_have_a_value_for_each_element():
+    """Columns of the sequence begin with its name; others are the same for all elements."""
+    names = ["seen__age", "seen__liked", "seen__kind"]
+    groups = group("deep", ["user"]) + group("seq", ["user", *names], "SEQUENCE")
+    attention = f'din_towers {{ input: "seq" {mlp("attn_mlp", 4)} }}'
+    din = f'multi_tower_din {{ towers {{ input: "deep" }} {attention} {mlp("final", 4)} }}'
+    text = family_config("x", [ids("user"), IN_SEQUENCE], f"{groups} {din} {BCE}")
+    made = config.import_config(text, "x.config", PATHS).data.features[1:]
+    rows = pa.RecordBatch.from_pydict(
+        {
+            "now": [10.0, 20.0, 30.0],
+            "seen__time": ["1|2", "5", ""],
+            "seen__kind": ["3|4", "4", ""],
+            "likes": ["3:0.5,4:2", "3:1", "4:1"],
+        }
+    )
+    problems = Problems(3)
+    found = {feature.name: feature.convert(rows, problems) for feature in made}
+    assert problems.first is None
+    assert found["seen__age"].values[:, 0].tolist()[:3] == [9.0, 8.0, 15.0]
+    assert found["seen__liked"].values[:, 0].tolist()[:3] == [0.5, 2.0, 0.0]
+    assert found["seen__kind"].values.tolist()[:3] == [3, 4, 4]

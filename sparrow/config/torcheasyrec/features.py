@@ -262,7 +262,7 @@ def _computed_sequence(entry: Entry, context: Context) -> Feature:
         block.note("the feature has ids", "boundaries")
         block.note("an element is one id, so there is nothing to pool", "pooling")
         pooling = context.poolings.get(entry.name)
-        return SequenceFeature(entry.name, compute=compute, pooling=pooling, **fields, **rows(block))
+        return SequenceFeature(entry.name, compute=compute, pooling=pooling, **fields, **rows(block, "0"))
     missing = 0.0 if entry.kind == "combine_feature" and not block["default_value"] else _missing(block)
     missing = 0.0 if missing is None else missing
     return RawSequenceFeature(
