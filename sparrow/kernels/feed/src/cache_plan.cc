@@ -21,7 +21,8 @@
 
 namespace sparrow {
 
-constexpr int kFetched = 24;  // entries that are fetched early
+constexpr int kFetched = 24;          // entries that are fetched early
+constexpr int64_t kChosen = 1 << 16;  // entries that are looked through at a time
 constexpr uint8_t kMostCounted = 7;
 constexpr int64_t kRounds = 5;  // after four rounds of the hand all counts are 0
 
@@ -62,20 +63,17 @@ class CachePlan {
 
   // Marks the rows of the newest step that belong to tables [begin, end).
   void see(const int32_t* ids, int64_t count, int64_t begin, int64_t end) {
-    Seen& seen = window_.back();
-    const int32_t mark = seen.step + 1;
-    const uint32_t low = first_row_[begin], rows = first_row_[end] - first_row_[begin];
-    const int64_t* starts = first_row_.data();
-    for (int64_t i = 0; i < count; ++i) {
-      if (i + kFetched < count) {
-        const uint32_t ahead = uint32_t(ids[i + kFetched]);
-        if (ahead - low < rows) __builtin_prefetch(&map_[ahead], 1);
+    const uint32_t low = first_row_[begin], rows = first_row_[end] - low;
+    if (rows == uint32_t(first_row_.back())) return mark(ids, count, begin, end);
+    // Own rows first, side by side: rows are fetched early only if the next ones are near.
+    std::vector<int32_t> own(std::min(count, kChosen) + 1);
+    for (int64_t from = 0; from < count;) {
+      int64_t kept = 0;
+      for (const int64_t to = std::min(from + kChosen, count); from < to; ++from) {
+        own[kept] = ids[from];
+        kept += uint32_t(ids[from]) - low < rows;
       }
-      const uint32_t row = uint32_t(ids[i]);
-      if (row - low >= rows || map_[row].last == mark) continue;
-      map_[row].last = mark;
-      const int64_t table = end - begin == 1 ? begin : std::upper_bound(starts + begin, starts + end, row) - starts - 1;
-      seen.rows[table].push_back(int32_t(row));
+      mark(own.data(), kept, begin, end);
     }
   }
 
@@ -136,6 +134,24 @@ class CachePlan {
   }
 
  private:
+  void mark(const int32_t* ids, int64_t count, int64_t begin, int64_t end) {
+    Seen& seen = window_.back();
+    const int32_t mark = seen.step + 1;
+    const uint32_t low = first_row_[begin], rows = first_row_[end] - low;
+    const int64_t* starts = first_row_.data();
+    for (int64_t i = 0; i < count; ++i) {
+      if (i + kFetched < count) {
+        const uint32_t ahead = uint32_t(ids[i + kFetched]);
+        if (ahead - low < rows) __builtin_prefetch(&map_[ahead], 1);
+      }
+      const uint32_t row = uint32_t(ids[i]);
+      if (row - low >= rows || map_[row].last == mark) continue;
+      map_[row].last = mark;
+      const int64_t table = end - begin == 1 ? begin : std::upper_bound(starts + begin, starts + end, row) - starts - 1;
+      seen.rows[table].push_back(int32_t(row));
+    }
+  }
+
   // The next row that comes gets this slot.
   void give(Moves& made, int32_t slot) {
     const int32_t row = made.in_rows[made.in_slots.size()];
