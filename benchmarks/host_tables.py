@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import concurrent.futures
 import dataclasses
+import itertools
 import json
 import os
 import statistics
@@ -32,6 +33,8 @@ from sparrow.embedding import HostTables, Sender, copied, host_blocks, on_host, 
 DIM = 128
 AHEAD = 2
 """Steps whose rows are sent early."""
+LOOKAHEAD = 16
+"""Steps that the plan sees, as `sparrow.runs` has it."""
 
 
 class Bench:
@@ -169,10 +172,17 @@ class Loop:
 def with_cache(bench: Bench, cache: float, warm: int, report: Callable[..., None], repeats: bool = False) -> None:
     """Time a cache that has seen ``warm`` steps. ``repeats``: the timed batches are the ones it has seen."""
     steps = bench.options.steps
-    loop = Loop(bench, cache, lookahead=steps)
+    loop = Loop(bench, cache, lookahead=LOOKAHEAD)
     seen = bench.batches(warm, 1)
+
+    def inputs() -> Iterator[Any]:
+        yield from seen
+        for attempt in itertools.count(2):
+            yield from seen[:steps] if repeats else bench.batches(steps, attempt)
+
+    stream = loop.ready(inputs())  # one plan from the first step to the last, as in a run
     began = time.perf_counter()
-    loop.make(loop.ready(iter(seen)))
+    loop.make(itertools.islice(stream, warm))
     jax.block_until_ready(loop.state)
     total = loop.host.total
     report(
@@ -185,9 +195,8 @@ def with_cache(bench: Bench, cache: float, warm: int, report: Callable[..., None
     )
     for attempt in range(2 if repeats else 6):
         swaps_only = attempt == 5  # the part of a step that the cache adds, by itself
-        inputs = seen[:steps] if repeats else bench.batches(steps, 2 + attempt)
         began = time.perf_counter()
-        ready = list(loop.ready(iter(inputs)))
+        ready = list(itertools.islice(stream, steps))
         staging = 1e3 * (time.perf_counter() - began) / steps
         loop.host.writer.drain()
         jax.block_until_ready([packed for packed, _ in ready])

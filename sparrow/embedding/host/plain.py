@@ -86,11 +86,12 @@ class PlainPlanner(Planner):
             wanted -= len(slots)
         early = wanted
         if wanted:
-            stays = np.zeros(end - begin, bool)
-            held = self._place[rows]
-            stays[held[held > 0] - 1 - begin] = True
-            others = np.flatnonzero(~stays) + begin
-            order = np.argsort(-self._last[self._row_of[others]], kind="stable")
+            needed = np.full(end - begin, np.iinfo(np.int32).max)  # by slot: the next step that needs its row
+            for other, seen in reversed(self._window):
+                held = self._place[np.concatenate([*seen[table], np.zeros(0, np.int32)])]
+                needed[held[held > 0] - 1 - begin] = other
+            others = np.flatnonzero(needed != step) + begin
+            order = np.argsort(-needed[others - begin], kind="stable")
             slots = others[order][:wanted].astype(np.int32)
             out.append(self._free(slots, step))
             self._give(coming[len(coming) - wanted :], slots)

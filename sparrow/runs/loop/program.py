@@ -28,7 +28,7 @@ from sparrow.runs.loop.room import refuse_large_layers, refuse_large_tables
 from sparrow.runs.recorded.traffic import Traffic
 from sparrow.tasks import Scores, States, total_loss
 
-LOOKAHEAD: Final = 8
+LOOKAHEAD: Final = 16
 """Steps that the plan of a cache sees before the oldest is prepared: more than are prepared and in flight, so that rows
 are seldom needed again before they are home."""
 

@@ -2,7 +2,7 @@
 //
 // Batches are seen ahead of the steps that take them. `see` marks the rows of a step as it enters the window; `admit`,
 // some steps later, gives slots to the rows of the oldest step. It frees slots by a clock over counts of use, among
-// rows that no step of the window needs. Where the window does not fit, rows of its latest steps leave early. Slots of
+// rows that no step of the window needs. Where the window does not fit, rows that are needed last leave early. Slots of
 // a table are never given to another one. plain.py holds the same rules in NumPy.
 #include <algorithm>
 #include <atomic>
@@ -116,7 +116,7 @@ class CachePlan {
       }
     }
     const size_t in_time = made.out_rows.size();
-    if (made.in_slots.size() < wanted) free_early(made, rows, begin, end, step);
+    if (made.in_slots.size() < wanted) free_early(made, table, begin, end, step);
     numbers[0] = wanted, numbers[1] = made.out_rows.size(), numbers[2] = made.out_rows.size() - in_time;
     numbers[3] = after;
   }
@@ -169,18 +169,20 @@ class CachePlan {
     give(made, slot);
   }
 
-  // Rows that the step itself does not need, the latest first.
-  void free_early(Moves& made, const std::vector<int32_t>& rows, int64_t begin, int64_t end, int32_t step) {
-    std::vector<bool> stays(end - begin, false);
-    for (int32_t row : rows) {
-      if (map_[row].place > 0) stays[map_[row].place - 1 - begin] = true;
+  // Rows that the step itself does not need, the ones first that are needed last.
+  void free_early(Moves& made, int64_t table, int64_t begin, int64_t end, int32_t step) {
+    std::vector<int32_t> needed(end - begin, INT32_MAX);  // by slot: the next step of the window that needs its row
+    for (size_t i = window_.size(); i-- > 0;) {
+      for (int32_t row : window_[i].rows[table]) {
+        if (map_[row].place > 0) needed[map_[row].place - 1 - begin] = window_[i].step;
+      }
     }
     std::vector<int32_t> others;
     for (int64_t slot = begin; slot < end; ++slot) {
-      if (!stays[slot - begin]) others.push_back(int32_t(slot));
+      if (needed[slot - begin] != step) others.push_back(int32_t(slot));
     }
-    std::stable_sort(others.begin(), others.end(), [this](int32_t a, int32_t b) {
-      return map_[row_of_[a]].last > map_[row_of_[b]].last;
+    std::stable_sort(others.begin(), others.end(), [&](int32_t a, int32_t b) {
+      return needed[a - begin] > needed[b - begin];
     });
     for (size_t i = 0; made.in_slots.size() < made.in_rows.size(); ++i) free(made, others[i], step);
   }
