@@ -20,6 +20,8 @@ T = TypeVar("T")
 Array = npt.NDArray[Any]
 SMALL: Final = 8 << 20
 """Bytes that one thread copies by itself."""
+KEPT_SIZES: Final = 16
+"""Sizes of buffers that are kept to be used again; pinned memory of others goes back to JAX."""
 
 
 @functools.cache
@@ -68,8 +70,11 @@ class Sender:
         """Return memory with any content."""
         if self._pinned is None:
             return Buffer(np.empty(shape, dtype), None)  # a CPU goes on using it
+        key = shape, np.dtype(dtype)
         with self._lock:
-            sent = self._sent.setdefault((shape, np.dtype(dtype)), deque())
+            sent = self._sent[key] = self._sent.pop(key, deque())  # the sizes used last are kept
+            if len(self._sent) > KEPT_SIZES:
+                del self._sent[next(iter(self._sent))]
             if sent and sent[0][0].is_ready():  # type: ignore[attr-defined]
                 return sent.popleft()[1]
         held = jax.device_put(np.zeros(shape, dtype), self._pinned)
@@ -81,7 +86,8 @@ class Sender:
             on_device: jax.Array = jax.device_put(buffer.values, self._device)
             return on_device
         made: jax.Array = jax.device_put(buffer.held, jax.sharding.SingleDeviceSharding(self._device))
-        self._sent[buffer.values.shape, buffer.values.dtype].append((made, buffer))
+        with self._lock:
+            self._sent.setdefault((buffer.values.shape, buffer.values.dtype), deque()).append((made, buffer))
         return made
 
 
