@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import gc
 import io
 import json
 import os
@@ -164,6 +165,7 @@ class Ours:
     def train(self, steps_per_call: int) -> float:
         """Examples a second of the trainer."""
         train = self.config.train.model_copy(update={"steps_per_call": steps_per_call})
+        gc.collect()  # tables of an earlier run may be in a cycle, and fill the device
         return runs.train(self.config.model_copy(update={"train": train}), stream=io.StringIO()).examples_per_second
 
     def loop(self) -> float:

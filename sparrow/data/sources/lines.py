@@ -25,6 +25,8 @@ MARK: Final = b"\xef\xbb\xbf"
 """The mark that some tools put before UTF-8."""
 BLOCK: Final = 2**24
 """Bytes to read at a time."""
+ASCII_INSIDE: Final = ("utf8", "utf-8", "ascii", "latin1")
+"""Encodings in which text of ASCII is itself."""
 
 
 class TextFile:
@@ -170,8 +172,22 @@ def _end_of_rows(opened: BinaryIO) -> int:
     return end
 
 
+def has_empty_line(data: bytes) -> bool:
+    r"""Return whether a line is empty. NumPy looks without the interpreter's lock, unlike a search in bytes.
+
+    >>> has_empty_line(b"a\nb\n"), has_empty_line(b"a\n\nb\n"), has_empty_line(b"\r\na\r\n"), has_empty_line(b"")
+    (False, True, True, False)
+    """
+    block = np.frombuffer(data, np.uint8)
+    ends = np.flatnonzero(block == ord(b"\n"))
+    lengths = np.diff(ends, prepend=-1)
+    return bool((lengths == 1).any() or (block[ends[lengths == 2] - 1] == ord(b"\r")).any())
+
+
 def why_not(data: bytes, encoding: str) -> str | None:
     """Return the sentence on bytes that are not in the encoding; None: they are."""
+    if encoding in ASCII_INSIDE and data.isascii():
+        return None  # without a copy
     try:
         data.decode(encoding)
     except UnicodeDecodeError as error:

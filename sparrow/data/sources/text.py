@@ -17,7 +17,7 @@ from sparrow.data.errors import DataError, shown
 from sparrow.data.sources.base import BadRows, Reader, Rows, Source, check_columns, register_source
 from sparrow.data.sources.content import fingerprint
 from sparrow.data.sources.files import find_files
-from sparrow.data.sources.lines import TextFile, first_row, original_row, why_not
+from sparrow.data.sources.lines import TextFile, first_row, has_empty_line, original_row, why_not
 
 _UNIT = "\x1f"  # replaces a separator of several characters, which Arrow's parser does not know
 
@@ -183,7 +183,7 @@ class TextReader(Reader):
         """Return the rows that hold text of the right encoding, and the numbers of the others."""
         encoding = self._source.encoding
         may_be_blank = len(self._names[i]) == 1  # an empty line is then a missing value
-        has_blank = not may_be_blank and (b"\n\n" in data or b"\n\r\n" in data or data[:1] in b"\r\n")
+        has_blank = not may_be_blank and has_empty_line(data)
         if not has_blank and why_not(data, encoding) is None:
             return data, np.zeros(0, np.int64)
         good, bad = [], []
@@ -218,7 +218,7 @@ class TextReader(Reader):
         )
         try:
             table = csv.read_csv(
-                io.BytesIO(data),
+                pa.BufferReader(data),  # a file of Python's would be read under the interpreter's lock
                 source.read_options(len(data), names),
                 source.parse_options(on_invalid_row),
                 convert,
