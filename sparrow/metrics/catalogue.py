@@ -122,6 +122,9 @@ def catalogue_metrics(ranks: npt.ArrayLike, users: npt.ArrayLike, top_k: Sequenc
         recall@K = |r <= K| / n           hr@K = 1 where some r <= K         mrr = 1 / min(r)
         ndcg@K   = Σ 1 / log2(1 + r), r <= K, over the same sum for the ranks 1 ... min(n, K)
 
+    An item that was chosen twice, or rows with queries of their own, may share a rank with another row of their user. For
+    NDCG the i-th best of a user counts as rank i at least, as in one list, so that 1 is the most.
+
     >>> found = catalogue_metrics([1, 30, 2], ["ann", "ann", "bob"], top_k=[10])
     >>> {name: round(value, 3) for name, value in found.items()}
     {'recall@10': 0.75, 'hr@10': 1.0, 'ndcg@10': 0.622, 'mrr': 0.75}
@@ -132,13 +135,16 @@ def catalogue_metrics(ranks: npt.ArrayLike, users: npt.ArrayLike, top_k: Sequenc
     if not len(ranks):
         return {}
     found: dict[str, float] = {}
-    gain = 1 / np.log2(1 + ranks)
+    order = np.lexsort((ranks, number))
+    place = np.arange(1, len(ranks) + 1) - np.concatenate([[0], np.cumsum(chosen)])[number[order]]
+    listed, owner = np.maximum(ranks[order], place), number[order]
+    gain = 1 / np.log2(1 + listed)
     ideal = np.concatenate([[0.0], np.cumsum(1 / np.log2(2.0 + np.arange(max(top_k))))])
     for k in top_k:
         hits = np.bincount(number, ranks <= k)
         found[f"recall@{k}"] = float(np.mean(hits / chosen))
         found[f"hr@{k}"] = float(np.mean(hits > 0))
-        found[f"ndcg@{k}"] = float(np.mean(np.bincount(number, gain * (ranks <= k)) / ideal[np.minimum(chosen, k)]))
+        found[f"ndcg@{k}"] = float(np.mean(np.bincount(owner, gain * (listed <= k)) / ideal[np.minimum(chosen, k)]))
     best = np.full(len(chosen), np.iinfo(np.int64).max)
     np.minimum.at(best, number, ranks)
     return {**found, "mrr": float(np.mean(1 / best))}

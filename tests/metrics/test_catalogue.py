@@ -65,3 +65,9 @@ def test_metrics_of_several_choices():
 def test_bad_input(arguments, words):
     with pytest.raises(ValueError, match=words):
         metrics.catalogue_ranks(*arguments)
+
+
+def test_ndcg_is_at_most_one_where_items_of_a_user_share_a_rank():
+    shared = catalogue.catalogue_metrics([1, 1, 1, 2], ["ann", "ann", "bob", "bob"], top_k=[1, 10])
+    assert shared["ndcg@10"] == shared["ndcg@1"] == 1.0
+    assert shared["recall@1"] == 0.75
