@@ -122,8 +122,8 @@ def catalogue_metrics(ranks: npt.ArrayLike, users: npt.ArrayLike, top_k: Sequenc
         recall@K = |r <= K| / n           hr@K = 1 where some r <= K         mrr = 1 / min(r)
         ndcg@K   = Σ 1 / log2(1 + r), r <= K, over the same sum for the ranks 1 ... min(n, K)
 
-    An item that was chosen twice, or rows with queries of their own, may share a rank with another row of their user. For
-    NDCG the i-th best of a user counts as rank i at least, as in one list, so that 1 is the most.
+    An item that was chosen twice, or rows with queries of their own, may share a rank with another row of their user.
+    For NDCG the i-th best of a user counts as rank i at least, as in one list, so that 1 is the most.
 
     >>> found = catalogue_metrics([1, 30, 2], ["ann", "ann", "bob"], top_k=[10])
     >>> {name: round(value, 3) for name, value in found.items()}
