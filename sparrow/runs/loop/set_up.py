@@ -5,11 +5,15 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import gc
+import itertools
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
+
+import jax
 
 from sparrow import processes
 from sparrow.config import Config, fill_vocabularies, item_counts, need, train_pipeline
@@ -38,6 +42,9 @@ from sparrow.runs.saved.saving import Extra, Saver, owned_words
 from sparrow.runs.saved.starting import started
 from sparrow.runs.saved.vocabularies import Vocabularies
 from sparrow.tasks import check_predictions
+
+_BEGUN: Final = itertools.count()
+"""Runs of this process that have begun."""
 
 
 def train(
@@ -68,6 +75,8 @@ def _train(
 ) -> Trained:
     led = functools.partial(processes.led, rebuild=FolderError)
     keep_freed_memory()
+    if next(_BEGUN) and jax.default_backend() != "cpu":
+        gc.collect()  # the tables of a run before may be held by a cycle, and fill the device
     if folder is not None:
         led(lambda: _refuse(folder, resume, overwrite))
     check_predictions(config.tasks)
