@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import inspect
 import json
 import re
@@ -16,6 +15,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+import sparrow
 from sparrow.cli.parsing import make_parser
 from sparrow.config.loading.json_schema import json_schema
 
@@ -24,7 +24,7 @@ from site_docstrings import markdown
 
 ROOMS = (
     *("sparrow", "rules", "dense", "schedules", "losses", "metrics", "models", "data"),
-    *("config", "runs", "checkpoint", "exports", "serving"),
+    *("nnx", "linen", "config", "runs", "checkpoint", "exports", "serving"),
 )
 EXAMPLES = Path(__file__).parents[1] / "examples"
 EXAMPLES_PAGE = "reference/examples.md"
@@ -59,7 +59,9 @@ def on_page_markdown(text: str, page: Page, config: MkDocsConfig, files: Files) 
     def linked(match: re.Match[str]) -> str:
         return f"[{match[0]}]({top}{EXAMPLES_PAGE}#{slug(match[1])})"
 
-    return re.sub(r"`(?:python )?examples/([\w.]+)`", linked, text)
+    parts = re.split(r"(?ms)(^```.*?^```$)", text)  # prose, and blocks of code at odd places
+    parts[::2] = [re.sub(r"`(?:python )?examples/([\w.]+)`", linked, part) for part in parts[::2]]
+    return "".join(parts)
 
 
 def examples_page() -> str:
@@ -160,7 +162,7 @@ def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
 def python_page(room: str) -> str:
     """Return the reference of all public names of a room."""
     path = "sparrow" if room == "sparrow" else f"sparrow.{room}"
-    module = importlib.import_module(path)
+    module = sparrow if room == "sparrow" else getattr(sparrow, room)
     parts = [f"# {path}", markdown(inspect.cleandoc(module.__doc__ or ""))]
     for name in module.__all__:
         value = getattr(module, name)

@@ -13,11 +13,13 @@ import numpy.typing as npt
 from sparrow.embedding.hashing import hash_integers
 from sparrow.embedding.sparse_matrices import is_matrix, offsets_of, read_matrix
 from sparrow.embedding.specs import FeatureSpec, TableSpec
+from sparrow.registry import answering
 
 Ints: TypeAlias = npt.NDArray[np.integer[Any]]
 Floats: TypeAlias = npt.NDArray[np.float32]
 
 
+@answering
 @dataclasses.dataclass(frozen=True)
 class Ragged:
     """Bags of different lengths: bag i holds ``values[offsets[i]:offsets[i + 1]]``, with optional weights.
@@ -54,6 +56,28 @@ class Ragged:
         return cls(
             _concatenated(bags), np.cumsum([0, *map(len, bags)]), np.concatenate([*held, np.zeros(0, np.float32)])
         )
+
+    @classmethod
+    def from_lengths(cls, values: Any, lengths: Any, weights: Any = None) -> Ragged:
+        """Return the bags of ids that lie one after the other, as in one feature of TorchRec's ``KeyedJaggedTensor``.
+
+        >>> Ragged.from_lengths([3, 1, 4], [2, 0, 1]).to_lists()
+        [[3, 1], [], [4]]
+
+        Args:
+          values: (N,) ids.
+          lengths: (batch,) the number of ids of each bag; their sum is N.
+          weights: (N,) numbers, or None for all 1.
+        """
+        counts, count = _integers("Ragged.from_lengths", lengths, "lengths"), len(values)
+        if counts.size and counts.min() < 0:
+            raise ValueError(f"Ragged.from_lengths: lengths must be at least 0, got {counts.min()}")
+        if counts.sum() != count:
+            raise ValueError(
+                f"Ragged.from_lengths: the lengths add up to {counts.sum()}, but there are {count} values; give the "
+                "values and lengths of one feature"
+            )
+        return cls(values, np.concatenate([[0], np.cumsum(counts)]), weights)
 
     @classmethod
     def from_coo(cls, indices: Any, values: Any, dense_shape: Any, weights: Any = None) -> Ragged:
@@ -132,6 +156,11 @@ def read_input(
     if is_matrix(given):
         ids, starts, weights = read_matrix(name, given, columns)
         return ids, starts, _check_weights(name, weights, len(ids)), None, False
+    if isinstance(given, tuple) and _is_values_and_offsets(given):
+        raise TypeError(
+            f"feature '{name}': a tuple of values and offsets is read as two bags; give sp.Ragged(values, offsets), "
+            "or a list where two bags are meant"
+        )
     if not isinstance(given, list | tuple | np.ma.MaskedArray):
         given = np.asarray(given)
         given = given.tolist() if given.dtype == object else given
@@ -149,6 +178,16 @@ def read_input(
 _LISTS: Final = (list, tuple, np.ndarray)
 
 
+def _is_values_and_offsets(given: tuple[Any, ...]) -> bool:
+    """Whether the second member has the form of offsets into the first; a third one may hold weights."""
+    if len(given) not in (2, 3) or any(not hasattr(member, "__len__") for member in given):
+        return False
+    values, offsets = given[0], np.asarray(given[1])
+    if offsets.ndim != 1 or len(offsets) < 2 or offsets.dtype.kind not in "iu":
+        return False
+    return bool(offsets[0] == 0 and offsets[-1] == len(values) and (offsets[1:] >= offsets[:-1]).all())
+
+
 def _bags_of(where: str, given: Sequence[Any]) -> list[Ints]:
     """Return the ids of each bag; None is an empty one, and an id among lists is a mistake."""
     if all(bag is None or isinstance(bag, _LISTS) for bag in given):
@@ -158,14 +197,16 @@ def _bags_of(where: str, given: Sequence[Any]) -> list[Ints]:
     return [_integers(where, () if id is None else (id,)) for id in given]
 
 
-def _integers(where: str, given: Any) -> Ints:
+def _integers(where: str, given: Any, what: str = "ids") -> Ints:
     array = np.asarray(given)
     if array.size == 0 and array.ndim <= 1:
         return np.zeros(0, np.int64)
     if array.dtype.kind not in "iu":
-        raise TypeError(f"{where}: ids must be integers, got {array.dtype}; hash or convert them first")
+        remedy = "; hash or convert them first" if what == "ids" else ""
+        raise TypeError(f"{where}: {what} must be integers, got {array.dtype}{remedy}")
     if array.ndim != 1:
-        raise ValueError(f"{where}: ids must be 1-D (or 2-D for bags of one length), got {array.ndim}-D")
+        forms = "1-D (or 2-D for bags of one length)" if what == "ids" else "1-D"
+        raise ValueError(f"{where}: {what} must be {forms}, got {array.ndim}-D")
     return array
 
 

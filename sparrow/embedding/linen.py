@@ -21,6 +21,8 @@ from sparrow.embedding.packing import PackedBatch
 from sparrow.embedding.specs import FeatureSpec
 from sparrow.registry import answering
 
+__all__ = ["COLLECTION", "LOOKUPS", "PROBES", "Embed", "TrainState"]
+
 _embedder = functools.lru_cache(maxsize=None)(Embedder)  # a Linen module is made again at every call
 
 COLLECTION = "embeddings"

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from flax import nnx
+from jax.sharding import Mesh
 
 from sparrow.embedding.embedder import Embedder
 from sparrow.embedding.guards import untrained
@@ -19,6 +20,8 @@ from sparrow.embedding.row_grads import RowGrads
 from sparrow.embedding.specs import FeatureSpec
 from sparrow.embedding.state import EmbeddingState
 from sparrow.registry import answering
+
+__all__ = ["Embed", "Gradients", "Optimizer", "value_and_grad"]
 
 _ADVICE = (
     "nnx.value_and_grad (or nnx.grad) does not reach the tables of this sp.nnx.Embed. Write "
@@ -47,6 +50,7 @@ class Batches(nnx.Variable[tuple[PackedBatch, ...]]):
     """Holds the batches of the prepared calls, from ``value_and_grad`` to the update."""
 
 
+@answering
 class Embed(nnx.Module):
     """Tables inside an NNX model, which looks them up in its ``__call__`` and trains as any other.
 
@@ -74,15 +78,33 @@ class Embed(nnx.Module):
     """
 
     def __init__(
-        self, features: Sequence[FeatureSpec] | Embedder, *, rngs: nnx.Rngs, backend: str = "auto", **options: Any
+        self,
+        features: Sequence[FeatureSpec] | Embedder,
+        *,
+        rngs: nnx.Rngs,
+        backend: str = "auto",
+        mesh: Mesh | None = None,
+        axis: str | tuple[str, ...] = "data",
+        exchange: str = "auto",
     ) -> None:
-        """``features`` or a ready Embedder; the tables are drawn from ``rngs.params()``.
+        """Draw the tables.
 
-        ``options``: ``mesh``, ``axis`` and ``exchange`` of the Embedder, for features.
+        Args:
+          features: the features, or a ready Embedder, which has its own backend, mesh, axis and exchange.
+          rngs: the tables are drawn from ``rngs.params()``.
+          backend: as of the Embedder, and so are ``mesh``, ``axis`` and ``exchange``.
+          mesh: the mesh that the tables are split over; None: one device.
+          axis: the axis of the mesh, or several.
+          exchange: the way in which rows travel between devices.
         """
-        if isinstance(features, Embedder) and options:
-            raise ValueError(f"{', '.join(options)} belong to the Embedder, which is given ready-made: set them there")
-        self.embedder = features if isinstance(features, Embedder) else Embedder(features, backend, **options)
+        if isinstance(features, Embedder):
+            options = {"backend": (backend, "auto"), "mesh": (mesh, None), "axis": (axis, "data")}
+            options["exchange"] = (exchange, "auto")
+            if own := [name for name, (given, default) in options.items() if given != default]:
+                raise ValueError(f"{', '.join(own)} belong to the Embedder, which is given ready-made: set them there")
+            self.embedder = features
+        else:
+            self.embedder = Embedder(features, backend, mesh, axis, exchange)
         self.state = Tables(self.embedder.init(rngs.params()))
         self.anchor = Anchor(self.embedder.on_its_devices(jnp.zeros(())))
         self.probe = Probe(())
@@ -187,9 +209,10 @@ class Optimizer(nnx.Optimizer[Any]):
 
         Args:
           model: the model whose tables and parameters are trained.
-          tx: the optax transformation of the parameters. It must not accumulate by itself.
+          tx: the optax transformation of the parameters. It must not accumulate by itself, and clips their gradients
+            alone where it clips.
           wrt: the filter of the parameters, as in ``nnx.Optimizer``.
-          clip_global_norm: limits the norm over parameters and rows together; None: no limit.
+          clip_global_norm: limits the norm of the gradients of parameters and rows together; None: no limit.
         """
         if jax.tree.leaves(nnx.state(model, nnx.All(wrt, Tables))):
             raise ValueError(

@@ -50,7 +50,7 @@ class Group:
         return jnp.concatenate(parts, axis=1).reshape(-1, len(parts), self.dims[0])
 
     def _pick(self, name: str, dim: int, acts: Arrays, numbers: Arrays) -> jax.Array:
-        array: Any = acts[name] if name in acts else numbers.get(name)
+        array = _found(name, acts, numbers)
         if array is None:
             raise ValueError(
                 f"group '{self.name}': the batch has no feature '{name}': {nearest(name, [*acts, *numbers])}"
@@ -65,6 +65,19 @@ class Group:
             )
         made: jax.Array = array
         return made
+
+
+def _found(name: str, acts: Arrays, numbers: Arrays) -> Any:
+    """Return the activations or the numbers of a feature, or None."""
+    for argument, given in (("acts", acts), ("numbers", numbers)):
+        if not isinstance(given, Mapping):
+            got = f"an array of shape {given.shape}" if hasattr(given, "shape") else type(given).__name__
+            raise TypeError(
+                f"{argument} of a model must be a dict of arrays by feature, {{'{name}': array, ...}}, got {got}"
+            )
+        if name in given:
+            return given[name]
+    return None
 
 
 def _dtype(acts: Arrays) -> Any:
@@ -111,7 +124,7 @@ class SequenceGroup:
         return self.queries.concat(acts, numbers)
 
     def _pick(self, name: str, dim: int, acts: Arrays, numbers: Arrays) -> Sequence:
-        found = acts[name] if name in acts else numbers.get(name)
+        found = _found(name, acts, numbers)
         if not isinstance(found, Sequence):
             given = "is missing" if found is None else f"is an array of shape {found.shape}"
             raise ValueError(f"group '{self.name}': feature '{name}' must be a Sequence, and {given}")

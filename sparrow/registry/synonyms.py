@@ -148,7 +148,10 @@ SYNONYMS: Final[dict[str, tuple[str, ...]]] = {
 
 UNNEEDED: Final[dict[str, str]] = {
     "input_shape": "leave it out, a batch may have any size",
-    "output_shape": "leave it out, activations have the batch size and the embedding_dim of the table",
+    "output_shape": (
+        "leave it out, activations have the batch size and the embedding_dim of the table; for one row per id, set "
+        "combiner=None"
+    ),
     "max_ids_per_partition": "leave it out, buffers grow by themselves; capacity of Embedder.pack fixes their size",
     "max_unique_ids_per_partition": "leave it out, buffers grow by themselves",
     "suggested_coo_buffer_size_per_device": "leave it out, buffers grow by themselves",
@@ -156,6 +159,7 @@ UNNEEDED: Final[dict[str, str]] = {
     "table_sharding_strategy": "leave it out, rows are spread evenly over the mesh",
     "sharding_strategy": "leave it out, rows are spread evenly over the mesh",
     "quantization_config": "tables have a dtype of 32 or 16 bits, and no quantization",
+    "lengths": "for bags of given lengths, use sp.Ragged.from_lengths(values, lengths)",
     "feature_names": "make one FeatureSpec for each feature, with table_spec=",
     "padding_idx": "leave ids out of their bag, or use FeatureSpec(invalid_ids='ignore')",
     "device": "leave it out, arrays live on JAX's default device or on the mesh of the Embedder",

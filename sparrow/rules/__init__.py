@@ -1,5 +1,8 @@
 """Optimizers for table rows: each one equation, written once, run by every backend."""
 
+from typing import TYPE_CHECKING, Any
+
+from sparrow.registry import nearest
 from sparrow.rules.adagrad import F2A, Adagrad, AdagradMomentum, RowwiseAdagrad
 from sparrow.rules.adam import LAMB, Adam, PartialRowwiseAdam, PartialRowwiseLAMB
 from sparrow.rules.adaptive import Adadelta, LaProp, Lion, RMSprop
@@ -52,3 +55,14 @@ __all__ = [
     "register_rule",
     "step_count",
 ]
+
+if not TYPE_CHECKING:  # a type checker knows the names
+
+    def __getattr__(name: str) -> Any:
+        """Answer the name of another library's optimizer, such as ``AdagradOptimizerSpec``, with the one here."""
+        if name.startswith("__"):
+            raise AttributeError(f"module 'sparrow.rules' has no attribute '{name}'")
+        bare = name.removesuffix("OptimizerSpec").removesuffix("Optimizer")
+        shipped = [rule.__name__ for rule in SHIPPED]
+        answer = f"did you mean '{bare}'?" if bare in shipped else nearest(bare, shipped)
+        raise AttributeError(f"module 'sparrow.rules' has no rule '{name}': {answer}")

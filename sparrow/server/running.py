@@ -78,6 +78,8 @@ async def running(
             log(f"the newer export cannot be loaded, the older one stays in use: {why}")
 
     def compiled(model: ExportedModel) -> None:
+        if service is None:
+            log(f"loaded {_named(model)}, compiling for batches of up to {limits.batch_rows} rows")
         model.compile(limits.batch_rows, lambda: reloading.is_stopped)
 
     reloading = Reloading(folder, use, failed, prepare=compiled, every_seconds=reload_seconds, verify=verify)

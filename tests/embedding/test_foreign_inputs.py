@@ -157,3 +157,43 @@ def test_ragged_batches_of_a_capacity_stack_for_scan():
     np.testing.assert_allclose(embedder.table(scanned, "t"), embedder.table(state, "t"), rtol=1e-6)
     with pytest.raises(ValueError, match="capacity"):
         embedder.pack({"f": [[0] * 9]}, capacity=8)
+
+
+def test_lengths_make_the_bags():
+    bags = sp.Ragged.from_lengths(np.concatenate(BAGS).astype(int), [2, 0, 3], np.concatenate(WEIGHTS))
+    assert bags.to_lists() == BAGS
+    np.testing.assert_array_equal(_activations(bags, "mean"), _activations(sp.Ragged.from_lists(BAGS, WEIGHTS), "mean"))
+    assert sp.Ragged.from_lengths([], []).to_lists() == []
+    assert sp.Ragged.from_lengths([], [0, 0]).to_lists() == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "sentence"),
+    [
+        ([2, 2], "lengths add up to 4, but there are 3 values"),
+        ([4, -1], "lengths must be at least 0, got -1"),
+        ([1.5, 1.5], "lengths must be integers, got float64"),
+        ([[2, 1]], "lengths must be 1-D, got 2-D"),
+    ],
+)
+def test_lengths_that_do_not_fit_are_refused(lengths, sentence):
+    with pytest.raises((ValueError, TypeError), match=sentence):
+        sp.Ragged.from_lengths([3, 1, 4], lengths)
+
+
+@pytest.mark.parametrize("form", [list, np.array, jnp.array])
+def test_a_tuple_of_values_and_offsets_is_refused(form):
+    with pytest.raises(TypeError, match=r"feature 'f': a tuple of values and offsets .* sp\.Ragged\(values, offsets\)"):
+        _embedder().pack({"f": (form([3, 1, 4]), form([0, 2, 2, 3]))})
+
+
+def test_a_tuple_of_bags_is_a_batch():
+    np.testing.assert_array_equal(_activations(([3, 1], [4, 4, 0])), _activations([[3, 1], [4, 4, 0]]))
+
+
+def test_features_may_have_batches_of_different_sizes():
+    table = sp.TableSpec(name="t", vocabulary_size=ROWS, embedding_dim=2, optimizer=sp.rules.SGD(0.1))
+    embedder = sp.Embedder([sp.FeatureSpec(name=name, table_spec=table) for name in ("user", "item")])
+    acts = embedder.lookup(embedder.init(jax.random.key(0)), embedder.pack({"user": [1], "item": [2, 3, 4]}))
+    assert acts["user"].shape == (1, 2)
+    assert acts["item"].shape == (3, 2)

@@ -263,3 +263,13 @@ def test_batches(change, message):
     apply, params, rest = models.functional(model)
     with pytest.raises(ValueError, match=message):
         jax.eval_shape(apply.predict, params, rest, acts, {})
+
+
+def test_arrays_that_are_no_dict():
+    inputs = Inputs({"user": 4}, {"x": 3}, {"deep": ["user", "x"]})
+    group, acts, numbers = inputs.group("deep"), {"user": jnp.ones((2, 4))}, jnp.ones((2, 3))
+    assert group.concat(acts, {"x": numbers}).shape == (2, 7)
+    with pytest.raises(TypeError, match=r"numbers of a model must be a dict .*\{'x': array.* of shape \(2, 3\)"):
+        group.concat(acts, numbers)
+    with pytest.raises(TypeError, match=r"acts of a model must be a dict .*\{'user': array.* got list"):
+        group.concat([acts["user"]], {"x": numbers})

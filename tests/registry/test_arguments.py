@@ -36,6 +36,8 @@ CASES = [
     # JAX SparseCore
     (lambda: sp.FeatureSpec(name="f", table_spec=TABLE, input_shape=(8, 1)), "leave it out"),
     (lambda: sp.FeatureSpec(name="f", table_spec=TABLE, output_shape=(8, 2)), "leave it out"),
+    (lambda: sp.FeatureSpec(name="f", table_spec=TABLE, output_shape=(8, 3, 2)), "combiner=None"),
+    (lambda: sp.nnx.Embed(feature_specs=[]), "'features'"),
     (lambda: sp.TableSpec(name="t", max_ids_per_partition=256), "leave it out"),
     (lambda: sp.Embedder(feature_specs=[]), "'features'"),
     (lambda: rules.Adam(0.1, beta_1=0.9), "'beta1'"),
@@ -73,6 +75,7 @@ CASES = [
     (lambda: schedules.manual_steps(0.1, milestones=[1], learning_rates=[0.1]), "'schedule_sizes'"),
     (lambda: sp.TableSpec(name="t", num_embeddings=4), "'vocabulary_size'"),
     (lambda: sp.TableSpec(name="t", feature_names=["f"]), "FeatureSpec"),
+    (lambda: sp.Ragged(values=[1], lengths=[1]), "Ragged.from_lengths"),
     (lambda: sp.Embedder([], device="cuda"), "default device"),
     (lambda: losses.binary_cross_entropy(jnp.zeros(1), jnp.zeros(1), reduction="mean"), "sparrow.losses.reduce"),
     (lambda: losses.softmax_cross_entropy(jnp.zeros((1, 2)), target=jnp.zeros(1)), "'labels'"),
@@ -141,3 +144,23 @@ def test_a_rate_without_arguments():
     assert schedule(3) == 0.5
     updates, _ = tx.update(jnp.ones(1), tx.init(jnp.ones(1)), jnp.ones(1))
     assert float(updates[0]) == -0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("AdagradOptimizerSpec", "Adagrad"),
+        ("FTRLOptimizerSpec", "FTRL"),
+        ("LaPropOptimizerSpec", "LaProp"),
+        ("RowWiseAdagrad", "RowwiseAdagrad"),
+        ("AdamW", "Adam"),
+    ],
+)
+def test_the_name_of_a_rule_elsewhere_is_answered(name, ours):
+    with pytest.raises(AttributeError, match=f"no rule '{name}': did you mean '{ours}'"):
+        getattr(rules, name)
+
+
+def test_rules_has_no_other_names():
+    assert not hasattr(rules, "__no_such__")
+    assert not hasattr(rules, "wrap")

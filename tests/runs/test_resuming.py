@@ -36,6 +36,25 @@ def undisturbed(tmp_path_factory):
     return folder, runs.train(case(*RICH, "train.steps=10"), folder, stream=io.StringIO())
 
 
+@pytest.mark.parametrize(
+    ("before", "now", "hint"),
+    [
+        ("train.steps=4", "train.steps=2", "train.steps = 2"),
+        ("train.epochs=2", "train.epochs=1", "train.epochs = 1"),
+        ("train.steps=2", "train.steps=3", None),
+    ],
+)
+def test_a_run_that_ends_at_once_gets_a_hint(tmp_path, before, now, hint):
+    base = ("train.steps=null",) if "epochs" in before else ()
+    runs.train(case(*base, before), tmp_path, stream=io.StringIO())
+    stream = io.StringIO()
+    runs.train(case(*base, now), tmp_path, resume=True, stream=stream)
+    assert ("nothing is left to train" in stream.getvalue()) == (hint is not None)
+    if hint is not None:
+        assert f"the run is beyond {hint}; repeat the overrides" in stream.getvalue()
+        assert str(tmp_path / "config.yaml") in stream.getvalue()
+
+
 def test_same_bits_and_the_same_log(undisturbed, tmp_path):
     folder, whole = undisturbed
     runs.train(case(*RICH, "train.steps=6"), tmp_path, stream=io.StringIO())

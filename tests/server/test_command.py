@@ -23,6 +23,7 @@ def test_from_start_to_end(tmp_path):
     command = [sys.executable, "-m", "sparrow.cli", "serve", str(tmp_path / "export"), "--port", "0"]
     process = subprocess.Popen([*command, "--batch-rows", "8"], stderr=subprocess.PIPE, text=True)
     try:
+        assert process.stderr.readline() == "loaded deepfm of step 0, compiling for batches of up to 8 rows\n"
         ready = next(line for line in process.stderr if line.startswith("serving"))
         address = re.search(r"serving deepfm of step 0 on (http://127\.0\.0\.1:\d+) ", ready)[1]
         body = json.dumps({"rows": rows(20).to_pylist()}).encode()

@@ -10,7 +10,7 @@ from sparrow.config import ConfigError
 from sparrow.data import Pipeline
 from sparrow.runs.loop.program import Program, TrainState
 from sparrow.runs.loop.progress import Progress
-from sparrow.runs.saved.differences import differences
+from sparrow.runs.saved.differences import Difference, differences
 from sparrow.runs.saved.machine import log_differences
 from sparrow.runs.saved.restoring import LogLine, extras_of, restored
 from sparrow.runs.saved.run_folder import RunFolder
@@ -28,7 +28,7 @@ def resumed(
         log(f"{folder} holds no checkpoint; starting at step 0")
         return None
     for saved in whole(folder.checkpoints, log):
-        _log_changed_fields(saved, program, log)
+        changed = _log_changed_fields(saved, program, log)
         try:
             progress = progress_of(saved)
             state, arrays = restored(program, saved, log), saved.arrays()
@@ -46,16 +46,29 @@ def resumed(
             extra.restore(extras_of(arrays, name))
         log_differences(saved, program.embedder, log)
         log(f"resumed at step {progress.steps} from {saved.path}")
+        _log_shorter_run(changed, progress, folder, log)
         return state, progress
     raise all_damaged(folder.path)
 
 
-def _log_changed_fields(saved: Saved, program: Program, log: LogLine) -> None:
+def _log_changed_fields(saved: Saved, program: Program, log: LogLine) -> list[Difference]:
     try:
         before = config_of(saved)
     except ConfigError as error:  # such as one of another version
         log(f"the config of {saved.path} cannot be read, so the changes are not known: {error}")
-        return
-    for difference in differences(before, program.config):
-        if difference.field != ("model_dir",):
-            log(f"changed: {difference}")
+        return []
+    changed = [change for change in differences(before, program.config) if change.field != ("model_dir",)]
+    for difference in changed:
+        log(f"changed: {difference}")
+    return changed
+
+
+def _log_shorter_run(changed: list[Difference], progress: Progress, folder: RunFolder, log: LogLine) -> None:
+    """Log that a changed number of steps or epochs leaves nothing to train: often an override was not repeated."""
+    for unit, done in (("steps", progress.steps), ("epochs", progress.epoch)):
+        for change in changed:
+            if change.field == ("train", unit) and isinstance(change.now, int) and done >= change.now:
+                log(
+                    f"nothing is left to train: the run is beyond train.{unit} = {change.now}; repeat the overrides of "
+                    f"the first command line, or give {folder.config} as the config"
+                )
