@@ -60,7 +60,8 @@ def build(
       l2: ``l2 * params`` joins the gradient before the optimizer sees it (and after clipping, which is about the
         loss's gradient). This is what PyTorch calls weight_decay in SGD, Adagrad, Adam, Adadelta and RMSprop.
       clip_norm: the largest global norm of the gradients. A caller that holds only a share of them hands in the norm
-        of the whole: ``tx.update(..., global_norm=norm)``.
+        of the whole: ``tx.update(..., global_norm=norm)``. In the ``tx`` of ``sp.Optimizer`` it clips dense parameters
+        only; ``clip_global_norm`` of ``sp.Optimizer`` clips them and the rows of tables by one norm.
       clip_value: the largest absolute value of a gradient's element.
       accumulate: micro-batches per optimizer step; the updates in between are zeros. Schedules count optimizer steps.
       fused: accepted for configs written for PyTorch; XLA fuses the update either way.

@@ -162,6 +162,7 @@ class Embedder:
             object arrays of lists, a column of Arrow, Polars or pandas with ids or lists of ids, or a sparse matrix
             (SciPy's, or BCOO) with a row per example, a column per id, and weights. The bags of an ordered feature are
             its sequences. Nested dicts are flattened: a feature is found by its path ("user/id") or its last key.
+            Features may have different batch sizes: each has activations of its own.
           capacity: the most ids of a feature in one batch: one number for all features, or numbers by feature name.
             Such features have the same shapes in every batch, so that batches can be stacked for ``jax.lax.scan``. A
             batch that does not fit is an error. A feature of one id per example needs no room besides its batch size.

@@ -108,7 +108,8 @@ class Optimizer:
     Attributes:
       embedder: whose tables are trained, each by its own rule.
       tx: the optax transformation of the dense parameters. It must not accumulate by itself: give `step` several
-        micro-batches instead, so that tables and dense parameters take the same step.
+        micro-batches instead, so that tables and dense parameters take the same step. Clipping in it acts on dense
+        parameters only.
       clip_global_norm: limits the norm over dense and row gradients together; None: no limit.
       precision: the dtype of the model: "float32", "bfloat16" or "float16". Parameters and tables keep their
         own dtype.

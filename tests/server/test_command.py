@@ -41,7 +41,8 @@ def test_from_start_to_end(tmp_path):
         for thread in threads:
             thread.join()
         (block,) = re.findall(r"```py\n(.*?)```", DOCS, re.DOTALL)
-        scope = {"table": rows(20)}
+        scope = {"rows": rows}
+        block = re.sub(r"pa\.table\(.*\)", "rows(20)", block)  # the columns of this model
         exec(block.replace("http://127.0.0.1:8080", address), scope)
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0

@@ -376,7 +376,9 @@ def test_the_documented_client(two, capsys):
     (block,) = re.findall(r"^```py\n(.*?)^```$", DOCS.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     assert "http://127.0.0.1:8080/" in block
     table = rows(20)
-    scope = {"table": table}
+    columns = re.search(r"pa\.table\(.*\)", block)[0]
+    block = block.replace(columns, "rows(20)")  # the columns of this model
+    scope = {"rows": rows}
 
     async def ask():
         async with serving_of(two / "deepfm") as client:
