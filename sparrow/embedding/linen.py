@@ -68,6 +68,13 @@ class Embed(nn.Module):
     >>> _, variables = embed.apply(variables, batch, acts, method="update", mutable=["embeddings"])
     >>> int(variables["embeddings"]["state"].step)
     1
+
+    Attributes:
+      features: the features, each with its table.
+      backend: as of the Embedder, and so are ``mesh``, ``axis`` and ``exchange``.
+      mesh: the mesh that the tables are split over; None: one device.
+      axis: the axis of the mesh, or several.
+      exchange: the way in which rows travel between devices.
     """
 
     features: tuple[FeatureSpec, ...]
