@@ -351,3 +351,8 @@ def test_a_table_may_be_set():
     np.testing.assert_array_equal(embed(embed.pack({"seen": [[3, 4]]}))["seen"], np.ones((1, 4)))
     with pytest.raises(ValueError, match="items"):
         embed.set_table("items", np.ones((50, 5), np.float32))
+
+
+def test_a_ready_embedder_has_its_own_options():
+    with pytest.raises(ValueError, match="backend belong to the Embedder, which is given ready-made"):
+        sp.nnx.Embed(sp.Embedder([SEEN]), rngs=nnx.Rngs(0), backend="xla")
