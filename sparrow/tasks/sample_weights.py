@@ -9,8 +9,12 @@ import jax
 from sparrow.tasks.outputs import pick
 from sparrow.tasks.task import Arrays, Task
 
-IS_EXAMPLE: Final = "<whether a row is an example>"
-"""The column of a batch that may be padded: (batch,) float32, 1 for examples and 0 for padding behind them."""
+IS_EXAMPLE: Final = "~ whether a row is an example"
+"""The column of a batch that may be padded: (batch,) float32, 1 for examples and 0 for padding behind them.
+
+Its name comes after those of other columns, as its place in the buffer of a batch does: a batch that is packed again,
+in the order of names, keeps its layout and its program.
+"""
 
 
 def sample_weights(task: Task, columns: Arrays) -> Any:
