@@ -182,6 +182,7 @@ def test_quiet_and_loud(runs_folder, capsys):
     assert (quiet.stdout, quiet.stderr) == ("", "")
 
 
+@pytest.mark.slow
 def test_compiled_programs_are_kept(runs_folder, tmp_path):
     """In a folder of one's own, which is logged; not where the switch or JAX's own variable says so."""
     code = "import sys, sparrow.cli; sparrow.cli.main(sys.argv[1:])\n"

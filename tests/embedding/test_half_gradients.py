@@ -39,6 +39,7 @@ def test_they_move_the_tables_as_their_numbers_in_float32_do(backend, dtype):
     assert all(str(part.bag_grads.dtype) == dtype for part in emb.row_grads(batch, grads).stacks.values())
 
 
+@pytest.mark.slow
 def test_limits_scaling_and_norms_are_in_float32():
     emb = embedder("xla", max_gradient=0.3)
     state, batch, grads = problem(emb, "bfloat16")

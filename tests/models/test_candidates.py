@@ -64,6 +64,7 @@ def alone(**hstu):
     return models.registry.from_dict({**RECORD, "hstu": {**STU, **hstu}}).build(inputs, rngs=nnx.Rngs(0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"max_attn_len": 2}], ids=["all", "near"])
 def test_each_candidate_is_ranked_as_if_it_were_alone(options):
     acts, numbers = batch()

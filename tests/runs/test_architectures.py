@@ -110,6 +110,7 @@ def test_variational_dropout(tmp_path):
     assert all(np.isfinite(array).all() for array in predictions.values())
 
 
+@pytest.mark.slow
 def test_pareto_weights():
     """The total is the weighted sum of the terms, with weights of sum 1 that respect the floor, and it trains."""
     made = config("ple", "train.pareto_loss_weights=true", "tasks.click.pareto_min_loss_weight=0.3")

@@ -74,6 +74,7 @@ def test_loading_evaluates_as_the_run_did(undisturbed):
     assert runs.Evaluator(program)(state) == whole.results
 
 
+@pytest.mark.slow
 def test_tables_may_grow_and_may_not_shrink(undisturbed, tmp_path):
     runs.train(growing("train.steps=4"), tmp_path, stream=io.StringIO())
     stream = io.StringIO()

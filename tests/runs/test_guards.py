@@ -142,6 +142,7 @@ def small_disk(tmp_path):
         yield folder, 40_000
 
 
+@pytest.mark.slow
 def test_a_full_disk(small_disk, tmp_path):
     """One line, exit code 1, nothing half-written left; the last whole checkpoint goes on where there is room."""
     folder, limit = small_disk

@@ -86,6 +86,7 @@ def test_sums_are_in_the_order_of_devices():
     assert found["exchanged"] == 2  # of the towers' gradients, and of all parameters' together
 
 
+@pytest.mark.slow
 def test_ordered_features_on_a_mesh():
     (gaps,) = on_devices(4, "ordered:native").values()
     assert gaps.keys() == {"pooled", "rows"}
@@ -98,6 +99,7 @@ def test_dynamic_tables_on_a_mesh():
     assert found["back"] == [True, True]
 
 
+@pytest.mark.slow
 def test_optimizer_on_a_mesh():
     """Clipping, accumulation, EMA, loss scaling and a skipped step, on axes of both types."""
     found = on_devices(4, "optimizer:Auto:float32", "optimizer:Explicit:float32", "split_params")
