@@ -74,7 +74,6 @@ def _train(
     watch: Watcher | None,
 ) -> Trained:
     led = functools.partial(processes.led, rebuild=FolderError)
-    keep_freed_memory()
     if next(_BEGUN) and jax.default_backend() != "cpu":
         gc.collect()  # the tables of a run before may be held by a cycle, and fill the device
     if folder is not None:
@@ -88,6 +87,7 @@ def _train(
     pipeline: Pipeline[Any] = train_pipeline(config)
     config, steps, note = length(config, pipeline)
     program = dataclasses.replace(Program.of(config), item_counts=item_counts(config))
+    keep_freed_memory()  # not before: it looks at the devices, which a mesh chooses
     recorder = Recorder(program, folder.path if folder is not None and processes.is_first() else None)
     hashed = collisions(config)
     recorder.hashed = {one.feature: one._asdict() for one in hashed}
