@@ -15,10 +15,10 @@ from sparrow.embedding import Embedder, FeatureSpec, TableSpec
 from sparrow.rules import SGD
 from sparrow.runs.loop.places import Place, device_memory, host_memory
 
-PROBE_BYTES: Final = 256 * 2**20
-PROBE_ROWS: Final = 200_000
+PROBE_BYTES: Final = 128 * 2**20
+PROBE_ROWS: Final = 100_000
 BAG: Final = 50
-REPEATS: Final = 5
+REPEATS: Final = 3
 
 
 @dataclasses.dataclass(frozen=True)

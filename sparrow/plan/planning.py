@@ -207,6 +207,6 @@ def plan(config: Config) -> Plan:
 
 
 def _feed_seconds(config: Config) -> float:
-    """Return the time of a step's batches, from a second of the feed by itself."""
-    speed = time_feed(config, seconds=1.0).examples_per_second
+    """Return the time of a step's batches, from a moment of the feed by itself."""
+    speed = time_feed(config, seconds=0.3).examples_per_second
     return config.train.batch_size * config.train.accumulate / speed if speed else 0.0
