@@ -9,6 +9,7 @@ from flax import nnx
 from sparrow import models
 from sparrow.data import CANDIDATES
 from sparrow.models import HSTU, Inputs, Sequence
+from tests.models.test_hstu_ranker import sequence
 
 BATCH, LENGTH, COUNT, DIM = 4, 5, 3, 4
 LENGTHS, COUNTS = np.array([5, 0, 1, 3]), np.array([3, 2, 1, 3])
@@ -26,12 +27,6 @@ GROUPS = {
     "candidate_timestamp": ["now"],
     "contextual": ["user"],
 }
-
-
-def sequence(rng, lengths, size, dim):
-    values = rng.normal(size=(BATCH, size, dim)).astype(np.float32)
-    values[np.arange(size) >= lengths[:, None]] = np.nan  # never to be read
-    return Sequence(jnp.asarray(values), jnp.asarray(lengths, jnp.int32))
 
 
 def batch(seed=0):

@@ -48,8 +48,8 @@ CASES = {
 
 
 def sequence(rng, lengths, size, dim, make=None):
-    values = rng.normal(size=(BATCH, size, dim)) if make is None else make((BATCH, size, dim))
-    values = values.astype(np.float32)
+    shape = len(lengths), size, dim
+    values = (rng.normal(size=shape) if make is None else make(shape)).astype(np.float32)
     values[np.arange(size) >= lengths[:, None]] = np.nan  # never to be read
     return Sequence(jnp.asarray(values), jnp.asarray(lengths, jnp.int32))
 

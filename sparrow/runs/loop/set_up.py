@@ -10,7 +10,6 @@ import itertools
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final, TextIO
 
 import jax
@@ -49,16 +48,15 @@ _BEGUN: Final = itertools.count()
 
 def train(
     config: Config,
-    model_dir: str | Path | None = None,
+    path: str | Path | None,
     *,
-    resume: bool = False,
-    overwrite: bool = False,
-    stream: TextIO | None = None,
-    extras: Mapping[str, Extra] = MappingProxyType({}),
-    watch: Watcher | None = None,
+    resume: bool,
+    overwrite: bool,
+    stream: TextIO | None,
+    extras: Mapping[str, Extra],
+    watch: Watcher | None,
 ) -> Trained:
     """Train the model of a config and evaluate it: `sparrow.runs.train`, whose arguments these are."""
-    path = model_dir if model_dir is not None else config.model_dir
     folder = None if path is None else RunFolder(path)
     with in_one_line(folder):
         return _train(config, folder, resume, overwrite, stream, extras, watch)
