@@ -6,9 +6,11 @@ import gc
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,12 +32,41 @@ AS_USERS = {**os.environ, "XLA_FLAGS": ""}  # the environment of programs that r
 import jax  # noqa: E402
 
 import sparrow as sp  # noqa: E402
+from sparrow.data.computed.custom import FUNCTIONS  # noqa: E402
+from sparrow.registry import REGISTRIES  # noqa: E402
 
 # A shell's background jobs ignore Ctrl-C, and so would the runs that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 MUCH_MEMORY = 2_500_000_000
 AVAILABLE = [name for name, state in sp.backends().items() if state == "available"]
+
+
+class RegistriesAsFound:
+    """Forgets the records and functions that a test or a doctest registers: errors list all names that are known."""
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self) -> Iterator[None]:
+        held = [FUNCTIONS, *(registry._records for registry in REGISTRIES)]
+        before = [set(records) for records in held]
+        try:
+            return (yield)
+        finally:
+            for records, known in zip(held, before, strict=True):
+                for name in records.keys() - known:
+                    if not _is_shipped(records[name]):
+                        del records[name]
+
+
+def _is_shipped(record: Any) -> bool:
+    """Return whether a module of Sparrow, which a test may be the first to import, holds it."""
+    name = record.__module__
+    return name.startswith("sparrow.") and vars(sys.modules[name]).get(record.__name__) is record
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register what also holds for doctests, which no fixture of this file reaches."""
+    config.pluginmanager.register(RegistriesAsFound())
 
 
 def pytest_unconfigure() -> None:
