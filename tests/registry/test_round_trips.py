@@ -17,6 +17,7 @@ from sparrow.data.features.dynamic import DynamicRows
 from sparrow.models import MLP, TaskTower, Tower
 from sparrow.models.mask_net import MaskBlocks
 from sparrow.registry import Registry, fields_of, registry_of
+from tests.config.test_records import record_of
 
 RECORDS = [(registry, name) for registry in REGISTRIES for name in registry.names()]
 every_record = pytest.mark.parametrize(("registry", "name"), RECORDS, ids=lambda x: getattr(x, "kind", x))
@@ -107,8 +108,6 @@ def changed(record: Any) -> Any:
 
 def variants(registry: Registry[Any], name: str) -> dict[str, Any]:
     """The record with each field changed by itself, by field, as far as the record allows it."""
-    from tests.config.test_records import record_of
-
     base = record_of(registry, name)
     made = {"": base}
     for field, of in fields_of(type(base)).items():
