@@ -27,19 +27,19 @@ def answering(made: T) -> T:
     inner: Any = vars(made).get("__init__") if isinstance(made, type) else made
     if inner is None or hasattr(inner, "_answers"):  # an inherited constructor answers, or was not made to
         return made
-    parameters = inspect.signature(inner).parameters.values()
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+    if inspect.isfunction(inspect.unwrap(inner)) and inspect.unwrap(inner).__code__.co_flags & inspect.CO_VARKEYWORDS:
         return made
-    known = {parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_POSITIONAL}
-    if isinstance(made, type):
-        known.discard(next(iter(inspect.signature(inner).parameters)))
 
     @functools.wraps(inner)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if not kwargs.keys() <= known:
-            name = next(name for name in kwargs if name not in known)
-            raise TypeError(f"{made.__name__} has no argument '{name}': {nearest(name, known)}")
-        return inner(*args, **kwargs)
+        try:
+            return inner(*args, **kwargs)
+        except TypeError:  # names are looked at only here: most records are never given a wrong one
+            known = list(inspect.signature(inner).parameters)[isinstance(made, type) :]
+            unknown = [name for name in kwargs if name not in known]
+            if not unknown:
+                raise
+        raise TypeError(f"{made.__name__} has no argument '{unknown[0]}': {nearest(unknown[0], known)}")
 
     call._answers = True  # type: ignore[attr-defined]
     if not isinstance(made, type):
