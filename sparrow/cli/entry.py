@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -10,7 +11,7 @@ from typing import Final
 from sparrow.cli.kept_programs import keep_programs
 from sparrow.cli.output import Mistake, begin, error_lines, set_quiet
 from sparrow.cli.parsing import parsed
-from sparrow.cli.quick_start import collect_seldom, leave_pandas_out
+from sparrow.cli.quick_start import collect_nothing, collect_seldom, leave_pandas_out, make_methods_late
 
 FAILED: Final = 1
 USER_ERROR: Final = 2
@@ -24,8 +25,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = parsed(arguments)
     options.owns_process = arguments is None
-    if options.owns_process:
-        collect_seldom()
     set_quiet(options.quiet)
     if options.command.first_line is not None:
         begin(options.command.first_line(options))
@@ -38,12 +37,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     try:
+        if options.owns_process:
+            collect_nothing()
+            make_methods_late()
         for file in options.imports or ():
             _run_file(file)
         if options.owns_process and not _runs_python(options):
             leave_pandas_out()
         if options.command.compiles:
             keep_programs()
+        for module in options.command.modules:
+            importlib.import_module(module)
+        if options.owns_process:
+            collect_seldom()
         options.command.run(options)
         if sys.stdout is not None:
             sys.stdout.flush()

@@ -43,4 +43,4 @@ def run(options: argparse.Namespace) -> None:
         out(f"{name:{width}}  {value:.6g}{why}")
 
 
-COMMAND = Command("eval", "Evaluate a trained model.", arguments, run, compiles=True)
+COMMAND = Command("eval", "Evaluate a trained model.", arguments, run, compiles=True, modules=("sparrow.runs",))

@@ -46,4 +46,5 @@ COMMAND = Command(
     arguments,
     run,
     compiles=True,
+    modules=("sparrow.runs", "sparrow.exports"),
 )

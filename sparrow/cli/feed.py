@@ -26,5 +26,10 @@ def run(options: argparse.Namespace) -> None:
 
 
 COMMAND = Command(
-    "feed", "Time the way from files to the device alone, and name its slowest stage.", arguments, run, compiles=True
+    "feed",
+    "Time the way from files to the device alone, and name its slowest stage.",
+    arguments,
+    run,
+    compiles=True,
+    modules=("sparrow.runs",),
 )

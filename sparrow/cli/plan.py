@@ -47,4 +47,11 @@ def run(options: argparse.Namespace) -> None:
         plan.show_spread(many)
 
 
-COMMAND = Command("plan", "Predict the memory and speed of a config, without training.", arguments, run, compiles=True)
+COMMAND = Command(
+    "plan",
+    "Predict the memory and speed of a config, without training.",
+    arguments,
+    run,
+    compiles=True,
+    modules=("sparrow.plan",),
+)

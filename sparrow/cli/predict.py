@@ -55,4 +55,5 @@ COMMAND = Command(
     arguments,
     run,
     compiles=True,
+    modules=("sparrow.serving",),
 )

@@ -51,5 +51,6 @@ COMMAND = Command(
     arguments,
     run,
     compiles=True,
+    modules=("sparrow.runs",),
     first_line=first_line,
 )

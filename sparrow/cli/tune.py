@@ -58,5 +58,6 @@ COMMAND = Command(
     arguments,
     run,
     compiles=True,
+    modules=("sparrow.runs",),
     first_line=first_line,
 )
