@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from jax.extend import core
+if TYPE_CHECKING:
+    from jax.extend import core
 
 Value = TypeVar("Value")
 
@@ -22,9 +23,16 @@ def called(equation: core.JaxprEqn) -> core.ClosedJaxpr | None:
     """Return the jaxpr that a call runs; None for a primitive that is not a call."""
     if equation.primitive.name not in CALLS:
         return None
+    from jax.extend import core  # imports Pallas, too: only where a jaxpr is read
+
     keys = ("jaxpr", "call_jaxpr", "fun_jaxpr")
     inner = next(equation.params[key] for key in keys if key in equation.params)
     return inner if isinstance(inner, core.ClosedJaxpr) else core.ClosedJaxpr(inner, ())
+
+
+def is_literal(atom: Any) -> bool:
+    """Return whether an operand is a number that the jaxpr itself holds, and no variable."""
+    return hasattr(atom, "val")
 
 
 def walk(
@@ -49,7 +57,7 @@ def walk(
         known[variable] = constant(number, variable.aval)
 
     def read(atom: Any) -> Value:
-        return constant(atom.val, atom.aval) if isinstance(atom, core.Literal) else known[atom]
+        return constant(atom.val, atom.aval) if is_literal(atom) else known[atom]
 
     for one in closed.jaxpr.eqns:
         operands = [read(atom) for atom in one.invars]

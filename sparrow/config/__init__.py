@@ -24,6 +24,8 @@ sparrow.errors.ConfigError: train.batch_siz: unknown field: did you mean 'batch_
 `sparrow.tasks` its losses and metrics; `epochs_in_steps` gives the length of an epoch to schedules that count epochs.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from sparrow.config.building.assemble import Assembly, assemble, evaluate_pipeline, need, train_pipeline
 from sparrow.config.building.auto_vocabularies import fill_vocabularies
 from sparrow.config.building.epochs import counts_epochs, epochs_in_steps
@@ -56,9 +58,11 @@ from sparrow.config.sections.train import (
     TableOptimizer,
     Train,
 )
-from sparrow.config.torcheasyrec import from_json, import_config
 from sparrow.errors import ConfigError, Problem
 from sparrow.rules import RULES, register_rule
+
+if TYPE_CHECKING:
+    from sparrow.config.torcheasyrec import from_json, import_config
 
 __all__ = [
     "RULES",
@@ -110,3 +114,12 @@ __all__ = [
     "train_pipeline",
     "user_column",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Return the functions for configs of TorchEasyRec, imported when they are first used: few runs need them."""
+    if name in ("from_json", "import_config"):
+        from sparrow.config import torcheasyrec
+
+        return getattr(torcheasyrec, name)
+    raise AttributeError(f"module 'sparrow.config' has no attribute '{name}'")

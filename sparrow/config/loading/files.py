@@ -11,7 +11,6 @@ from sparrow.config.loading.overrides import override, parse_override
 from sparrow.config.loading.plain import plain
 from sparrow.config.loading.table_vocabularies import with_table_vocabularies
 from sparrow.config.sections.config import Config
-from sparrow.config.torcheasyrec import from_override, is_edit, read_config
 from sparrow.errors import ConfigError, Problem, shown
 from sparrow.errors import Path as FieldPath
 from sparrow.files import run_file
@@ -48,6 +47,8 @@ def _text(path: Path) -> str:
 
 def import_report(path: str | Path, overrides: Iterable[str] = ()) -> tuple[list[str], ConfigError | None]:
     """Return a line for each field of a config of TorchEasyRec, and its problems, if any."""
+    from sparrow.config.torcheasyrec import from_override, is_edit, read_config
+
     imported = read_config(_text(Path(path)), str(path), map(from_override, filter(is_edit, overrides)))
     return [str(outcome) for outcome in imported.outcomes], imported.error
 
@@ -71,6 +72,8 @@ def loads(
     line 1: tasks: is required
     """
     if form == "config":
+        from sparrow.config.torcheasyrec import from_override, is_edit, read_config
+
         written = list(overrides)
         imported = read_config(text, source, map(from_override, filter(is_edit, written)))
         if imported.config is None:

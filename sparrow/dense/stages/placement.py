@@ -15,14 +15,16 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend import core
 
 from sparrow.jaxprs import walk
+
+if TYPE_CHECKING:
+    from jax.extend import core
 
 Stage = Hashable
 

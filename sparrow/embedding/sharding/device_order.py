@@ -16,12 +16,12 @@ from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
-from jax.extend import core
 from jax.sharding import AxisType
 
 from sparrow.embedding.sharding.following import Value, dim_of
 from sparrow.embedding.sharding.linear import LINEAR
 from sparrow.embedding.sharding.shards import EVERYWHERE, Shards
+from sparrow.jaxprs import is_literal
 
 GATHERED: Final = 1 << 16
 """Bytes of all devices' parts up to which every device gets all of them, in one collective instead of two."""
@@ -99,7 +99,7 @@ class _Walk:
         held |= zip(jaxpr.invars, values, strict=True)
 
         def read(atom: Any) -> Value:
-            return Value(atom.val) if isinstance(atom, core.Literal) else held[atom]
+            return Value(atom.val) if is_literal(atom) else held[atom]
 
         for equation in jaxpr.eqns:
             given = [read(atom) for atom in equation.invars]

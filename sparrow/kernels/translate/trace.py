@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend import core
 
 from sparrow.kernels.rounding import noise
 from sparrow.kernels.row import RowStep
+
+if TYPE_CHECKING:
+    from jax.extend import core
 
 
 @dataclasses.dataclass(frozen=True)
