@@ -11,7 +11,7 @@ from typing import Final
 from sparrow.cli.kept_programs import keep_programs
 from sparrow.cli.output import Mistake, begin, error_lines, set_quiet
 from sparrow.cli.parsing import parsed
-from sparrow.cli.quick_start import collect_nothing, collect_seldom, leave_pandas_out, make_methods_late
+from sparrow.cli.quick_start import collect_next_to_nothing, collect_seldom, leave_pandas_out, make_methods_late
 
 FAILED: Final = 1
 USER_ERROR: Final = 2
@@ -25,6 +25,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = parsed(arguments)
     options.owns_process = arguments is None
+    if options.owns_process:
+        collect_next_to_nothing()
+        make_methods_late()
     set_quiet(options.quiet)
     if options.command.first_line is not None:
         begin(options.command.first_line(options))
@@ -37,9 +40,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     try:
-        if options.owns_process:
-            collect_nothing()
-            make_methods_late()
         for file in options.imports or ():
             _run_file(file)
         if options.owns_process and not _runs_python(options):
