@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import Any
 
 from sparrow.checkpoint.content import StateSave
+from sparrow.checkpoint.errors import CheckpointError
 
 
 class SingleWriter:
     """Writer with the methods that `Checkpoints` calls. The first save imports Orbax, which takes a while."""
 
     def __init__(self) -> None:
+        """Look for Orbax, so that a run without it ends before it trains."""
+        if importlib.util.find_spec("orbax") is None or importlib.util.find_spec("orbax.checkpoint") is None:
+            raise CheckpointError("checkpoints need the package orbax-checkpoint: pip install orbax-checkpoint")
         self._orbax: Any = None
 
     def save(self, path: Path, args: StateSave) -> None:

@@ -1,6 +1,7 @@
 """Checkpoints by themselves: what goes in comes out, whatever it is."""
 
 import contextlib
+import importlib.util
 import json
 
 import jax.numpy as jnp
@@ -89,3 +90,9 @@ def test_tables_that_are_copied_or_written_first_are_the_same(tmp_path, copy_byt
     saved = Saved(tmp_path / "3")
     held = np.concatenate([block for _, block in saved.rows(Key("t"))])
     np.testing.assert_array_equal(held.reshape(-1), np.arange(8_000))
+
+
+def test_a_missing_orbax_is_reported_before_anything_is_trained(tmp_path, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(CheckpointError, match="pip install orbax-checkpoint"):
+        Checkpoints(tmp_path)
