@@ -1,9 +1,9 @@
 """The feed stage by stage: what each stage alone gives with 1 to many threads, without queues between them.
 
-    python benchmarks/feed.py                               # all workloads of benchmarks/train.py that are in Parquet
+    python benchmarks/feed.py                               # all workloads of benchmarks/train.py
     python benchmarks/feed.py --examples 65536 --rows 1000 --group 8192 --seconds 0.2 --threads 1,2
 
-Every thread repeats one stage on row groups of its own: read (bytes from the page cache), decode (pages to rows),
+Every thread repeats one stage on chunks of its own: read (bytes from the page cache), decode (pages or lines to rows),
 shuffle (the order of a window), fill (rows to the buffer of a batch), put (the buffer to the device, until it is
 there), copy (memory to memory, for scale: the bytes of a batch), and all (one after the other).
 """
@@ -32,7 +32,7 @@ from sparrow.data.hashing import shuffled
 
 
 class Work:
-    """One thread's row group, in every stage of its way."""
+    """One thread's chunk, in every stage of its way."""
 
     def __init__(self, config: configs.Config, program: Any, chunk: int) -> None:
         self.preparer = program.preparer()
@@ -118,9 +118,8 @@ def main() -> None:
     counts = [int(number) for number in options.threads.split(",")]
     found: dict[str, dict[str, list[float]]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for workload in ("single", "lists"):
-            share = 1 if workload == "single" else 8
-            group = options.group // (1 if workload == "single" else 4)
+        for workload, share in (("single", 1), ("text", 4), ("lists", 8)):
+            group = options.group // (4 if workload == "lists" else 1)
             path = train_data.write(
                 pathlib.Path(folder), workload, options.rows, options.examples // share, group, min(cores, 16)
             )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from sparrow.data.block import Block
-from sparrow.data.errors import Problems
+from sparrow.data.errors import DataError, Problems
 from sparrow.data.features import Feature
 from sparrow.data.label_checks import CheckedLabel
 from sparrow.data.labels import Label, key_step, number_step
@@ -22,12 +22,17 @@ if TYPE_CHECKING:
     from sparrow.data.converter import Converter
 
 
+Transform = Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]]
+KNOWN: Final = 8192
+"""Integers from 0 on whose transforms are looked up: most numbers of text files are small counts."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Output:
     """A step's result: its column, and the transform of its numbers, where it has one."""
 
     column: Name
-    transform: Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]]
+    transform: Transform
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +62,7 @@ class Compiled:
             return None
         made: list[tuple[Name, feed.Step | None, Any]] = []
         rest: dict[Name, Feature | Label] = {}
+        known: dict[bytes, npt.NDArray[np.float32]] = {}
         for label in converter.labels:
             step = label.step(kinds)
             if step is None:
@@ -70,6 +76,7 @@ class Compiled:
             if step is None:
                 rest[feature.part, feature.name] = feature
             else:
+                step = with_known(step, feature.transform, known)
                 made.append(((feature.part, feature.name), step, feature.transform))
         if any(step is None for _, step, _ in made):
             return None
@@ -103,10 +110,10 @@ class Compiled:
             return None
         return _usable(block, made, bad_rows)
 
-    def decode(self, encoded: feed.Encoded, bad_rows: BadRows) -> tuple[Block, int, float] | None:
-        """Return the usable rows of a Parquet row group, the number of others, and the seconds of decoding.
+    def decode(self, encoded: feed.Encoded | feed.EncodedText, bad_rows: BadRows) -> tuple[Block, int, float] | None:
+        """Return the usable rows of a row group or of lines, the number of others, and the seconds of decoding.
 
-        None: Arrow must read the row group.
+        None: Arrow must read them.
         """
         library = feed.library()
         if library is None or self.rest:
@@ -121,12 +128,19 @@ class Compiled:
         return None if usable is None else (*usable, made.decoding)
 
     def _block(self, made: feed.Converted) -> Block:
-        words = made.words
-        for output, numbers in zip(self.outputs, made.numbers, strict=True):
-            if numbers is not None:
-                word = self.layout.places[output.column].word
-                words[:, word : word + numbers.shape[1]].view(np.float32)[...] = output.transform(numbers)
-        return Block(self.layout, words, made.tail)
+        for output, later in zip(self.outputs, made.later, strict=True):
+            if later is not None and later.values.size:
+                self._transform(made.words, output, later)
+        return Block(self.layout, made.words, made.tail)
+
+    def _transform(self, words: npt.NDArray[np.int32], output: Output, later: feed.Later) -> None:
+        place = self.layout.places[output.column]
+        dim = place.width or 1
+        if later.values.size == len(words) * dim:
+            place.view(words)[...] = output.transform(later.values.reshape(-1, dim))
+            return
+        made = output.transform(later.values.reshape(-1, 1)).astype(np.float32).reshape(-1)
+        words[later.places // dim, place.word + later.places % dim] = made.view(np.int32)
 
     def _labels(self, label: CheckedLabel, block: Block) -> npt.NDArray[np.float32]:
         return block.column(("labels", label.name)).copy()
@@ -140,6 +154,19 @@ def _usable(block: Block, made: feed.Converted, bad_rows: BadRows) -> tuple[Bloc
     if made.bad is None:
         return block, 0
     return None if bad_rows == "error" else (block.take(np.flatnonzero(~made.bad)), int(made.bad.sum()))
+
+
+def with_known(step: feed.Step, transform: Transform, known: dict[bytes, npt.NDArray[np.float32]]) -> feed.Step:
+    """Return the step with the transforms of small integers, if it has a transform. Equal ones are ``known`` once."""
+    if not step.is_transformed:
+        return step
+    x = np.concatenate([[step.fill], np.arange(KNOWN, dtype=np.float64)])
+    try:
+        with np.errstate(all="ignore"):
+            made = transform(x.reshape(-1, 1)).astype(np.float32).reshape(-1)
+    except DataError:  # an expression that is not finite for one of them
+        return step
+    return dataclasses.replace(step, known=known.setdefault(made.tobytes(), made))
 
 
 def _with(block: Block, column: Name, values: Any) -> Block:

@@ -85,8 +85,13 @@ class Converter:
             return None
         return Layout.of(batch, [(f.part, f.name) for f in self.features if f.step(kinds) is not None])
 
-    def decode(self, encoded: feed.Encoded, bad_rows: BadRows) -> tuple[Block, int, float] | None:
-        """Return the usable rows of a Parquet row group, the number of the others, and the seconds of decoding.
+    @property
+    def decodes(self) -> bool:
+        """Whether `decode` can read chunks: every feature and label has a compiled conversion."""
+        return self._compiled is not None and not self._compiled.rest
+
+    def decode(self, encoded: feed.Encoded | feed.EncodedText, bad_rows: BadRows) -> tuple[Block, int, float] | None:
+        """Return the usable rows of a row group or of lines, the number of the others, and the seconds of decoding.
 
         None: it must be read as an Arrow table, for `convert`.
         """

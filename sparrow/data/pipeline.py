@@ -290,7 +290,7 @@ class Pipeline(Generic[T]):
 
     def _converted(self, chunk: int) -> tuple[Block, int]:
         with self.stages.timed(READ):
-            encoded = self._reader.fetch(chunk)
+            encoded = self._reader.fetch(chunk) if self._converter.decodes else None
         if encoded is not None:
             began = time.perf_counter()
             made = self._converter.decode(encoded, self.bad_rows)

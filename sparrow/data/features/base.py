@@ -170,7 +170,7 @@ class Feature(abc.ABC):
         return None
 
     def transform(self, x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Transform numbers after they were read, where its `step` is transformed."""
+        """Transform numbers after they were read, each by itself, where its `step` is transformed."""
         return x
 
     @abc.abstractmethod

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
 
 from sparrow.data.errors import DataError, MissingColumn
-from sparrow.kernels.feed import Encoded
+from sparrow.kernels.feed import Encoded, EncodedText
 from sparrow.registry import Registry
 
 S = TypeVar("S", bound="type[Source]")
@@ -60,7 +60,7 @@ class Reader(abc.ABC):
         """The number of rows, including malformed ones; None where it is not known before reading."""
         return None
 
-    def fetch(self, chunk: int) -> Encoded | None:
+    def fetch(self, chunk: int) -> Encoded | EncodedText | None:
         """Return the bytes of a chunk, for compiled code to decode; None: `read` must read it.
 
         Called by several threads at a time.

@@ -43,6 +43,11 @@ class TextFile:
             self._begin = len(MARK) if opened.read(len(MARK)) == MARK else 0
             self._end = _end_of_rows(opened)
 
+    @property
+    def stored(self) -> Path:
+        """The file that holds the text, unpacked."""
+        return self._stored
+
     def chunks(self, header: bool, size: int) -> list[tuple[int, int]]:
         """Return begins and ends of stretches of complete rows of about ``size`` bytes; ``header``: skip the first."""
         begin = self._first_end() if header else self._begin

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from sparrow.data.errors import DataError, Problems
 from sparrow.data.sources.base import BadRows, Reader, ReaderOver, Rows, Source, check_columns, register_source
 from sparrow.data.sources.text import Csv
+from sparrow.kernels.feed import Encoded, EncodedText
 
 # fmt: off
 GENRES_100K: Final = (
@@ -117,7 +118,7 @@ class MovieLens(Source):
         if layout.users is not None and any(column in USERS for column in columns):
             users = self._side(layout.users, layout.user_columns, layout.separators[2])
             sides.append(Side("user_id", layout.users, users))
-        needed = [c for c in RATINGS if c in columns or any(c == side.key for side in sides)]
+        needed = list(dict.fromkeys([*(c for c in columns if c in RATINGS), *(side.key for side in sides)]))
         ratings = self._text(layout.ratings, RATINGS, layout.separators[0]).open(needed)
         return JoinedReader(ratings, sides, list(columns))
 
@@ -159,6 +160,10 @@ class JoinedReader(ReaderOver):
     def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
         """Strings for all columns."""
         return [(file, dict.fromkeys(self._columns, pa.string())) for file, _ in self.inner.schemas]
+
+    def fetch(self, chunk: int) -> Encoded | EncodedText | None:
+        """Return the lines of ratings, where they hold all columns."""
+        return None if self._sides else self.inner.fetch(chunk)
 
     def read(self, chunk: int, bad_rows: BadRows) -> Rows:
         """Return ratings, joined; one of an unknown movie or user is a malformed row."""

@@ -18,6 +18,7 @@ from sparrow.data.sources.base import BadRows, Reader, Rows, Source, check_colum
 from sparrow.data.sources.content import fingerprint
 from sparrow.data.sources.files import find_files
 from sparrow.data.sources.lines import TextFile, first_row, has_empty_line, original_row, why_not
+from sparrow.kernels.feed import EncodedText, TextForm
 
 _UNIT = "\x1f"  # replaces a separator of several characters, which Arrow's parser does not know
 
@@ -109,6 +110,18 @@ class Csv(Source):
             raise DataError(f"the header cannot be read: {error}", str(file), "line 1") from None
         return list(table.column_names)
 
+    def form(self, names: Sequence[str], wanted: Sequence[str]) -> TextForm:
+        """Return the form of a file with the columns ``names``, as compiled code takes it."""
+        return TextForm(
+            self.separator,
+            self.quote,
+            self.newlines_in_values,
+            self.encoding,
+            tuple(self.missing),
+            len(names),
+            tuple(names.index(column) for column in wanted),
+        )
+
     def plain(self, data: bytes) -> bytes:
         """Return the bytes with a separator that Arrow knows."""
         return data if len(self.separator) == 1 else data.replace(self.separator.encode(self.encoding), _UNIT.encode())
@@ -142,10 +155,12 @@ class TextReader(Reader):
         self._texts: list[TextFile] = []
         self._columns = list(columns)
         self._names: list[list[str]] = []
+        self._forms: list[TextForm] = []
         self._chunks: list[tuple[int, int, int]] = []  # file, first byte, end
         for i, file in enumerate(files):
             self._names.append(source.names_in(file))
             check_columns(str(file), columns, self._names[-1])
+            self._forms.append(source.form(self._names[-1], columns))
             self._texts.append(TextFile(file, source.row_quote))
             chunks = self._texts[-1].chunks(source.has_header, source.chunk_bytes)
             self._chunks += [(i, start, end) for start, end in chunks]
@@ -169,6 +184,11 @@ class TextReader(Reader):
     def schemas(self) -> Sequence[tuple[str, dict[str, Any]]]:
         """Strings for all columns."""
         return [(str(file), dict.fromkeys(self._columns, pa.string())) for file in self._files]
+
+    def fetch(self, chunk: int) -> EncodedText | None:
+        """Return the bytes of one stretch of lines."""
+        i, start, end = self._chunks[chunk]
+        return self._forms[i].read(self._texts[i].stored, start, end)
 
     def read(self, chunk: int, bad_rows: BadRows) -> Rows:
         """Return one stretch of lines."""

@@ -1,30 +1,34 @@
-"""The feed's hot path in C++: from Arrow columns to packed batches, without the interpreter's lock.
+"""The feed's hot path in C++: from files' columns to packed batches, without the interpreter's lock.
 
 Where there is no compiler, NumPy does the same work in `sparrow.data` and `sparrow.embedding`, to the same bits.
 """
 
 from sparrow.kernels.feed import plan, pool
-from sparrow.kernels.feed.conversion import Converted, Tail, convert, decode
+from sparrow.kernels.feed.conversion import Converted, Later, Tail, convert, decode
 from sparrow.kernels.feed.encoded import CODECS, Encoded, EncodedColumn, fields
 from sparrow.kernels.feed.filling import Field, Filling, Packed, Rows
 from sparrow.kernels.feed.loading import keep_memory, library, unavailable
 from sparrow.kernels.feed.ordering import bags, numbered, shuffled, take_rows, take_tails
 from sparrow.kernels.feed.packing import Given, pack_bags, pack_single
 from sparrow.kernels.feed.plan import Plan, Step
+from sparrow.kernels.feed.text import EncodedText, TextForm
 
 __all__ = [
     "CODECS",
     "Converted",
     "Encoded",
     "EncodedColumn",
+    "EncodedText",
     "Field",
     "Filling",
     "Given",
+    "Later",
     "Packed",
     "Plan",
     "Rows",
     "Step",
     "Tail",
+    "TextForm",
     "bags",
     "convert",
     "decode",

@@ -1,4 +1,4 @@
-"""Calling the compiled conversion of a record batch, or of a Parquet row group."""
+"""Calling the compiled conversion of a record batch, of a Parquet row group, or of lines of text."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from sparrow.kernels.feed import pool
 from sparrow.kernels.feed.encoded import Encoded
 from sparrow.kernels.feed.ordering import address
 from sparrow.kernels.feed.plan import Plan
+from sparrow.kernels.feed.text import EncodedText
 
 _ALL_GOOD, _SOME_BAD, _ASK_REFERENCE = range(3)
 
@@ -29,6 +30,18 @@ class Tail(NamedTuple):
     starts: npt.NDArray[np.int64]
 
 
+class Later(NamedTuple):
+    """Numbers that are yet to be transformed.
+
+    Attributes:
+      values: (N,) float64.
+      places: (N,) their places, row by row: ``row * dim + k``, ascending.
+    """
+
+    values: npt.NDArray[np.float64]
+    places: npt.NDArray[np.int64]
+
+
 class Converted(NamedTuple):
     """Converted rows.
 
@@ -36,14 +49,14 @@ class Converted(NamedTuple):
       words: (rows, width).
       bad: (rows,) mask of the rows that cannot be used; None: all can.
       tail: the bags; None: there are none.
-      numbers: by step, (rows, dim) float64; None where its numbers need no transform.
+      later: by step, the numbers that are yet to be transformed; None where the step transforms none.
       decoding: the seconds before the conversion.
     """
 
     words: npt.NDArray[np.int32]
     bad: npt.NDArray[np.bool_] | None
     tail: Tail | None
-    numbers: list[npt.NDArray[np.float64] | None]
+    later: list[Later | None]
     decoding: float
 
 
@@ -53,8 +66,10 @@ class _Target(ctypes.Structure):
         ("words", ctypes.c_void_p),
         ("width", ctypes.c_int64),
         ("bad", ctypes.c_void_p),
-        ("doubles", ctypes.c_void_p),
+        ("later", ctypes.c_void_p),
+        ("places", ctypes.c_void_p),
         ("starts", ctypes.c_void_p),
+        ("num_later", ctypes.c_void_p),
         ("tail", ctypes.c_void_p),
         ("tail_size", ctypes.c_int64),
         ("decoding", ctypes.c_int64),
@@ -74,20 +89,10 @@ def convert(library: ctypes.CDLL, plan: Plan, piece: Any, width: int) -> Convert
     )
 
 
-def decode(library: ctypes.CDLL, plan: Plan, encoded: Encoded, width: int) -> Converted | None:
-    """Decode and convert the columns of a Parquet row group; None: Arrow must read them."""
+def decode(library: ctypes.CDLL, plan: Plan, encoded: Encoded | EncodedText, width: int) -> Converted | None:
+    """Decode and convert a Parquet row group, or lines of text; None: Arrow must read them."""
     target = _Rows(plan, encoded.rows, width)
-    columns = encoded.columns.copy()
-    columns[:, 0] += encoded.memory.__array_interface__["data"][0]
-    return target.converted(
-        library.sparrow_feed_decode(
-            plan.array,
-            ctypes.c_int64(len(plan.steps)),
-            address(columns),
-            ctypes.c_int64(len(columns)),
-            ctypes.byref(target.raw),
-        )
-    )
+    return target.converted(encoded.run(library, plan.array, len(plan.steps), target.raw))
 
 
 class _Rows:
@@ -96,27 +101,36 @@ class _Rows:
     def __init__(self, plan: Plan, rows: int, width: int) -> None:
         self.words = pool.empty((rows, width), np.int32)
         self.bad = np.zeros(rows, np.uint8)
-        self.numbers = [np.empty((rows, step.dim), np.float64) if step.is_transformed else None for step in plan.steps]
+        sizes = [rows * step.dim if step.is_transformed else None for step in plan.steps]
+        self.later = [None if n is None else Later(np.empty(n, np.float64), np.empty(n, np.int64)) for n in sizes]
         self.starts = pool.empty((rows + 1,), np.int64) if plan.has_bags else None
-        pointers = [0 if x is None else x.__array_interface__["data"][0] for x in self.numbers]
-        self._doubles = np.array(pointers or [0], np.int64)
+        fields = [(0, 0) if x is None else [y.__array_interface__["data"][0] for y in x] for x in self.later]
+        self._later = np.ascontiguousarray(np.array(fields or [(0, 0)], np.int64).T)
+        self._num_later = np.zeros(len(fields) or 1, np.int64)
         self.raw = _Target(
             rows=rows,
             words=address(self.words),
             width=width,
             bad=address(self.bad),
-            doubles=address(self._doubles),
+            later=address(self._later[0]),
+            places=address(self._later[1]),
             starts=None if self.starts is None else address(self.starts),
+            num_later=address(self._num_later),
         )
 
     def converted(self, answer: int) -> Converted | None:
         """Return the rows, by the answer of compiled code."""
         if answer == _ASK_REFERENCE:
             return None
+        rows = self.raw.rows  # of text: at most the rows that there is room for
         tail = None
         if self.starts is not None:
             has_tail = bool(self.raw.tail)
             words = pool.held(self.raw.tail, self.raw.tail_size, np.int32) if has_tail else pool.empty((0,), np.int32)
-            tail = Tail(words[: self.starts[-1]], self.starts)
-        bad = self.bad.view(np.bool_) if answer == _SOME_BAD else None
-        return Converted(self.words, bad, tail, self.numbers, self.raw.decoding * 1e-9)
+            tail = Tail(words[: self.starts[rows]], self.starts[: rows + 1])
+        bad = self.bad[:rows].view(np.bool_) if answer == _SOME_BAD else None
+        later = [
+            None if own is None else Later(own.values[:count], own.places[:count])
+            for own, count in zip(self.later, self._num_later.tolist(), strict=False)
+        ]
+        return Converted(self.words[:rows], bad, tail, later, self.raw.decoding * 1e-9)

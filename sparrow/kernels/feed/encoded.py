@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+
+from sparrow.kernels.feed.ordering import address
 
 CODECS: Final = {"UNCOMPRESSED": 0, "SNAPPY": 1}
 """The compressions that compiled code reads."""
@@ -52,6 +55,19 @@ class Encoded:
     rows: int
     columns: npt.NDArray[np.int64]
     memory: Any
+
+    def run(self, loaded: ctypes.CDLL, steps: Any, num_steps: int, target: Any) -> int:
+        """Decode and convert the columns."""
+        columns = self.columns.copy()
+        columns[:, 0] += self.memory.__array_interface__["data"][0]
+        answer: int = loaded.sparrow_feed_decode(
+            steps,
+            ctypes.c_int64(num_steps),
+            address(columns),
+            ctypes.c_int64(len(columns)),
+            ctypes.byref(target),
+        )
+        return answer
 
 
 def fields(columns: Sequence[EncodedColumn], begins: Sequence[int]) -> npt.NDArray[np.int64]:

@@ -21,7 +21,10 @@ SOURCES = (
     "order.cc",
     "pack.cc",
     "pool.cc",
+    "read_text.cc",
     "route.cc",
+    "shorts.cc",
+    "text_index.cc",
     "tile.cc",
 )
 SYMBOLS: Final = {  # and whether each returns a number
@@ -32,6 +35,8 @@ SYMBOLS: Final = {  # and whether each returns a number
     "sparrow_feed_keep_memory": False,
     "sparrow_feed_convert": True,
     "sparrow_feed_decode": True,
+    "sparrow_feed_parse": True,
+    "sparrow_feed_read_text": True,
     "sparrow_feed_shuffled": True,
     "sparrow_feed_numbered": True,
     "sparrow_feed_take_rows": False,

@@ -41,7 +41,8 @@ class Step:
     is_weight: bool = False
     limit: float | None = None
     boundaries: tuple[float, ...] = ()
-    is_transformed: bool = False  # whether its numbers are wanted as float64, to be transformed
+    is_transformed: bool = False  # whether NumPy transforms its numbers
+    known: npt.NDArray[np.float32] | None = None  # its results for `fill`, and for 0, 1, 2, ...
 
 
 class _Step(ctypes.Structure):
@@ -65,6 +66,8 @@ class _Step(ctypes.Structure):
         ("limit", ctypes.c_double),
         ("boundaries", ctypes.c_void_p),
         ("num_boundaries", ctypes.c_int64),
+        ("known", ctypes.c_void_p),
+        ("num_known", ctypes.c_int64),
     ]
 
 
@@ -112,6 +115,8 @@ class Plan:
             limit=step.limit or 0.0,
             boundaries=boundaries,
             num_boundaries=len(step.boundaries),
+            known=None if step.known is None else self._address(step.known),
+            num_known=0 if step.known is None else len(step.known) - 1,
         )
 
     def _address(self, array: npt.NDArray[Any]) -> int:

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <vector>
 
@@ -64,6 +65,8 @@ struct Leaf {
   const void* data = nullptr;
   const void* offsets = nullptr;  // offsets of strings
   const Span* spans = nullptr;    // not null: the strings themselves
+  const uint64_t* shorts = nullptr;  // not null: the strings, of at most eight bytes, each in a word; empty ones are missing
+  const uint8_t* sizes = nullptr;    // their sizes
   int64_t offset = 0, length = 0;
   std::vector<Leaf> words;  // the words of a dictionary; at most one
   bool is_checked = false;  // whether every place in the dictionary is known to be one
@@ -78,6 +81,7 @@ struct Leaf {
     if (is_missing(i)) return {nullptr, 0};
     const int64_t at = offset + i;
     if (spans != nullptr) return spans[at];
+    if (shorts != nullptr) return {sizes[at] == 0 ? nullptr : reinterpret_cast<const char*>(shorts + at), sizes[at]};
     const char* bytes = static_cast<const char*>(data);
     if (type == 'u') {
       const int32_t* ends = static_cast<const int32_t*>(offsets);

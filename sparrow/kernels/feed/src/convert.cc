@@ -16,6 +16,7 @@
 #include "room.h"
 #include "runner.h"
 #include "step.h"
+#include "text.h"
 #include "tile.h"
 
 namespace sparrow {
@@ -28,9 +29,11 @@ struct Target {
   int32_t* words;    // (rows, width)
   int64_t width;
   uint8_t* bad;      // (rows,), set where a row cannot be used
-  double** doubles;  // by step: where numbers go that are yet to be transformed; or null
+  double** later;    // by step: the numbers that are yet to be transformed; or null
+  int64_t** places;  // by step: their places
   int64_t* starts;   // (rows + 1,): where the tail of each row begins; null where there are no bags
   // Filled here:
+  int64_t* num_later;  // by step: the number of these
   int32_t* tail;      // from the pool: the bags of each row, in the order of the steps; weights follow their ids
   int64_t tail_size;  // bytes
   int64_t decoding;   // nanoseconds
@@ -125,28 +128,42 @@ std::unique_ptr<Runner> runner_of(const Work& work) {
   }
 }
 
+// `next(begin)` returns the number of rows in the block that begins there, once the columns hold it; 0: there are no
+// more; -1: the reference must look.
+template <class Next>
 int64_t convert(const Step* steps, int64_t num_steps, const std::vector<Column>& columns,
-                const std::vector<bool>& readable, Room& room, Target& target) {
+                const std::vector<bool>& readable, Room& room, Target& target, Next&& next) {
   Tile tile(target.width, room);
   std::vector<std::unique_ptr<Runner>> runners;
   for (int64_t i = 0; i < num_steps; ++i) {
     for (int64_t k = 0; k < steps[i].num_columns; ++k) {
       if (!readable[steps[i].columns[k]]) return ASK_REFERENCE;
     }
-    runners.push_back(runner_of({steps[i], columns, tile, target.bad, target.doubles[i], room}));
+    target.num_later[i] = 0;
+    const Later later{target.later[i], target.places[i], target.num_later + i};
+    runners.push_back(runner_of({steps[i], columns, tile, target.bad, later, room}));
   }
   Tails tails(runners, target);
-  for (int64_t begin = 0; begin < target.rows; begin += BLOCK) {
-    const int64_t end = std::min(begin + BLOCK, target.rows);
+  int64_t begin = 0;
+  for (int64_t count; (count = next(begin)) != 0; begin += count) {
+    const int64_t end = begin + count;
+    if (count < 0 || end > target.rows) return ASK_REFERENCE;
     for (auto& runner : runners) {
       if (!runner->run(begin, end)) return ASK_REFERENCE;
     }
     if (target.starts != nullptr) tails.add(begin, end);
     tile.write(end - begin, target.words + begin * target.width);
   }
+  target.rows = begin;
   tails.finish(target);
   return std::find(target.bad, target.bad + target.rows, 1) == target.bad + target.rows ? ALL_GOOD : SOME_BAD;
 }
+
+// Blocks of columns that are there as a whole.
+struct Whole {
+  int64_t rows;
+  int64_t operator()(int64_t begin) const { return std::min(BLOCK, rows - begin); }
+};
 
 // Empty room of this thread.
 Room& own_room() {
@@ -173,7 +190,7 @@ __attribute__((visibility("default"))) int64_t sparrow_feed_convert(const sparro
       readable[i] = read_column(*schema->children[i], *array->children[i], columns[i]);
     }
     if (array->offset != 0) return ASK_REFERENCE;
-    return convert(steps, num_steps, columns, readable, own_room(), *target);
+    return convert(steps, num_steps, columns, readable, own_room(), *target, Whole{target->rows});
   } catch (const std::bad_alloc&) {
     return ASK_REFERENCE;
   }
@@ -192,7 +209,32 @@ __attribute__((visibility("default"))) int64_t sparrow_feed_decode(const sparrow
       if (!ColumnDecoder(encoded[i], target->rows, room, columns[i]).decode()) return ASK_REFERENCE;
     }
     target->decoding = std::chrono::nanoseconds(std::chrono::steady_clock::now() - began).count();
-    return convert(steps, num_steps, columns, std::vector<bool>(num_columns, true), room, *target);
+    return convert(steps, num_steps, columns, std::vector<bool>(num_columns, true), room, *target, Whole{target->rows});
+  } catch (const std::bad_alloc&) {
+    return ASK_REFERENCE;
+  }
+}
+
+// Parses delimited text, and converts it. The rows of the target are the most that there may be; their number is set.
+__attribute__((visibility("default"))) int64_t sparrow_feed_parse(const sparrow::Step* steps, int64_t num_steps,
+                                                                  const EncodedText* text, sparrow::Target* target) {
+  using namespace sparrow;
+  Room& room = own_room();
+  int64_t parsing = 0;
+  try {
+    std::vector<Column> columns(text->num_wanted);
+    TextBlocks blocks(*text, room, columns);
+    if (!blocks.is_known()) return ASK_REFERENCE;
+    const auto next = [&](int64_t begin) {
+      const auto began = std::chrono::steady_clock::now();
+      const int64_t rows = blocks.next(begin);
+      parsing += std::chrono::nanoseconds(std::chrono::steady_clock::now() - began).count();
+      return rows;
+    };
+    const std::vector<bool> readable(columns.size(), true);
+    const int64_t answer = convert(steps, num_steps, columns, readable, room, *target, next);
+    target->decoding = parsing;
+    return answer;
   } catch (const std::bad_alloc&) {
     return ASK_REFERENCE;
   }

@@ -10,6 +10,7 @@
 #include "arrow.h"
 #include "hash.h"
 #include "room.h"
+#include "shorts.h"
 
 namespace sparrow {
 
@@ -24,6 +25,9 @@ struct Entries {
 
   bool is_text() const { return texts != nullptr || leaf->is_text(); }
   Span text(int64_t i) const { return texts != nullptr ? texts[i] : leaf->text(begin + i); }
+  bool is_short() const { return texts == nullptr && leaf->shorts != nullptr; }
+  const uint64_t* shorts() const { return leaf->shorts + leaf->offset + begin; }
+  const uint8_t* sizes() const { return leaf->sizes + leaf->offset + begin; }
 };
 
 inline State parse_integer(Span text, int64_t& value) {
@@ -41,6 +45,30 @@ inline State parse_integer(Span text, int64_t& value) {
   return GOOD;
 }
 
+// A number such as -12.75 of at most 15 digits: they and the power of ten are exact, so their quotient is rounded once.
+// False: it has another form.
+inline bool parse_decimal(Span text, double& value) {
+  static constexpr double POWERS[] = {1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14};
+  const bool is_negative = text.data[0] == '-';
+  const char *const begin = text.data + is_negative, *const end = text.data + text.size, *point = nullptr;
+  if (end - begin > 16) return false;
+  int64_t digits = 0;
+  for (const char* at = begin; at < end; ++at) {
+    const unsigned digit = static_cast<unsigned char>(*at) - '0';
+    if (digit <= 9) {
+      digits = digits * 10 + digit;
+    } else if (*at == '.' && point == nullptr) {
+      point = at;
+    } else {
+      return false;
+    }
+  }
+  if (point == nullptr || point == begin || point + 1 == end) return false;
+  value = static_cast<double>(digits) / POWERS[end - point - 1];
+  if (is_negative) value = -value;
+  return true;
+}
+
 inline State parse_number(Span text, double& value) {
   value = 0;
   if (text.data == nullptr || text.size == 0) return MISSING;
@@ -49,6 +77,7 @@ inline State parse_number(Span text, double& value) {
     value = text.data[0] == '-' ? -static_cast<double>(-whole) : static_cast<double>(whole);  // "-0" is a number too
     return GOOD;
   }
+  if (parse_decimal(text, value)) return GOOD;
   for (int64_t i = 0; i < text.size; ++i) {
     if (!is_one_of(text.data[i], "0123456789.eE+-")) return UNSURE;
   }
@@ -109,10 +138,36 @@ void each_stored(const Entries& entries, Put&& put) {
   }
 }
 
+// The states of strings of which the empty ones are missing.
+inline uint8_t states_of(const uint8_t* sizes, int64_t count, uint8_t* states) {
+  uint8_t seen = 0;
+  for (int64_t i = 0; i < count; ++i) seen |= states[i] = sizes[i] == 0 ? MISSING : GOOD;
+  return seen;
+}
+
+// Strings in words, as integers; `parse(string, value)` reads the ones that hold more than digits.
+template <class T, class Parse>
+uint8_t parse_words(const Entries& entries, T* values, uint8_t* states, Parse&& parse) {
+  constexpr int64_t AT_ONCE = 256;
+  int64_t whole[AT_ONCE];
+  uint8_t odd[AT_ONCE], seen = 0;
+  for (int64_t first = 0; first < entries.count; first += AT_ONCE) {
+    const int64_t count = std::min(AT_ONCE, entries.count - first);
+    const bool some_odd = parse_shorts(entries.shorts() + first, entries.sizes() + first, count, whole, odd);
+    seen |= states_of(entries.sizes() + first, count, states + first);
+    for (int64_t i = 0; i < count; ++i) values[first + i] = static_cast<T>(whole[i]);
+    for (int64_t i = 0; some_odd && i < count; ++i) {
+      if (odd[i]) seen |= states[first + i] = parse(entries.text(first + i), values[first + i]);
+    }
+  }
+  return seen;
+}
+
 // Each function below fills values[0, count) and states[0, count), and returns all states that occur, joined.
 
 inline uint8_t integers(const Entries& entries, int64_t* values, uint8_t* states) {
   uint8_t seen = 0;
+  if (entries.is_short()) return parse_words(entries, values, states, parse_integer);
   if (entries.is_text()) {
     for (int64_t i = 0; i < entries.count; ++i) seen |= states[i] = parse_integer(entries.text(i), values[i]);
     return seen;
@@ -131,6 +186,7 @@ inline uint8_t integers(const Entries& entries, int64_t* values, uint8_t* states
 
 inline uint8_t numbers(const Entries& entries, double* values, uint8_t* states) {
   uint8_t seen = 0;
+  if (entries.is_short()) return parse_words(entries, values, states, parse_number);
   if (entries.is_text()) {
     for (int64_t i = 0; i < entries.count; ++i) seen |= states[i] = parse_number(entries.text(i), values[i]);
     return seen;
@@ -149,6 +205,10 @@ inline uint8_t numbers(const Entries& entries, double* values, uint8_t* states) 
 
 inline uint8_t hashes(const Entries& entries, bool as_integer, uint64_t* values, uint8_t* states) {
   uint8_t seen = 0;
+  if (entries.is_short() && !as_integer) {
+    hash_shorts(entries.shorts(), entries.sizes(), entries.count, values);
+    return states_of(entries.sizes(), entries.count, states);
+  }
   if (entries.is_text() && !as_integer) {
     for (int64_t i = 0; i < entries.count; ++i) {
       const Span text = entries.text(i);

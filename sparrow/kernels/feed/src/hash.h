@@ -25,6 +25,18 @@ inline uint64_t unmix64(uint64_t mixed) {
   return x - 0x9E3779B97F4A7C15u;
 }
 
+// The first `size` bytes, 1 to 7 of them, and zeros behind; no other byte is read.
+inline uint64_t part_of_word(const char* data, int64_t size) {
+  if (size >= 4) {
+    uint32_t first, last;
+    std::memcpy(&first, data, 4);
+    std::memcpy(&last, data + size - 4, 4);
+    return first | static_cast<uint64_t>(last) << (8 * (size - 4));
+  }
+  const auto byte = [&](int64_t at) { return static_cast<uint64_t>(static_cast<unsigned char>(data[at])) << (8 * at); };
+  return byte(0) | byte(size / 2) | byte(size - 1);
+}
+
 inline uint64_t hash_text(Span text) {
   uint64_t h = mix64(static_cast<uint64_t>(text.size));
   int64_t at = 0;
@@ -33,12 +45,7 @@ inline uint64_t hash_text(Span text) {
     std::memcpy(&word, text.data + at, 8);
     h = mix64(h ^ word);
   }
-  if (at < text.size) {
-    uint64_t word = 0;
-    std::memcpy(&word, text.data + at, text.size - at);
-    h = mix64(h ^ word);
-  }
-  return h;
+  return at < text.size ? mix64(h ^ part_of_word(text.data + at, text.size - at)) : h;
 }
 
 // x % size by a multiplication.
@@ -49,7 +56,8 @@ struct Modulo {
 
   uint64_t operator()(uint64_t x) const {
     uint64_t rest = x - static_cast<uint64_t>(static_cast<unsigned __int128>(x) * inverse >> 64) * size;
-    while (rest >= size) rest -= size;
+    rest -= rest >= size ? size : 0;  // no branch: it would go either way
+    rest -= rest >= size ? size : 0;
     return rest;
   }
 };

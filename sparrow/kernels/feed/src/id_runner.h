@@ -40,7 +40,7 @@ class IdRunner : public Runner {
     if (seen & UNSURE) return false;
     if (seen) {
       if ((seen & MISSING) && step_.default_row == BAD_ROW) return false;
-      mark(begin);
+      if (seen & BAD) mark(begin);
       for (int64_t i = 0; i < count; ++i) {
         if (states_[i] != GOOD) rows_[i] = states_[i] == MISSING ? static_cast<int32_t>(step_.default_row) : NO_ROW;
       }

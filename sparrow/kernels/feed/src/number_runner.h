@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -24,6 +25,7 @@ class NumberRunner : public Runner {
     states_.resize(std::max<int64_t>(count, 1));
     const uint8_t seen = by_word_(flat_.entries, values_.data(), states_.data(), numbers);
     if (seen & UNSURE) return false;
+    if (flat_.is_single && dim == 1) return single(begin, count, seen);
     const double* from = values_.data();
     const uint8_t* state = states_.data();
     for (int64_t row = begin; row < end; ++row) {
@@ -31,12 +33,12 @@ class NumberRunner : public Runner {
       const bool is_absent = length == 0 && is_missing(column, row);
       if (length != dim && !is_absent) {
         bad_[row] = 1;
-        for (int64_t k = 0; k < dim; ++k) put(row, row - begin, k, 0.0);
+        for (int64_t k = 0; k < dim; ++k) put(row, row - begin, k, 0.0, false);
       } else {
         for (int64_t k = 0; k < dim; ++k) {
           const uint8_t is = is_absent ? uint8_t{MISSING} : state[k];
           if ((is & BAD) || ((is & MISSING) && step_.is_required)) bad_[row] = 1;
-          put(row, row - begin, k, is & MISSING ? step_.fill : from[k]);
+          put(row, row - begin, k, is & MISSING ? step_.fill : from[k], is & MISSING);
         }
       }
       from += length;
@@ -46,6 +48,20 @@ class NumberRunner : public Runner {
   }
 
  private:
+  // One number per row.
+  bool single(int64_t begin, int64_t count, uint8_t seen) {
+    const uint8_t wrong = step_.is_required ? BAD | MISSING : BAD;
+    for (int64_t i = 0; (seen & wrong) && i < count; ++i) bad_[begin + i] |= (states_[i] & wrong) != 0;
+    for (int64_t i = 0; (seen & MISSING) && i < count; ++i) values_[i] = states_[i] & MISSING ? step_.fill : values_[i];
+    if (!is_transformed() && step_.kind != BUCKETS && !step_.has_limit && !step_.is_weight) {
+      int32_t* to = out();
+      for (int64_t i = 0; i < count; ++i) to[i] = bits_of(static_cast<float>(values_[i]));
+    } else {
+      for (int64_t i = 0; i < count; ++i) put(begin + i, i, 0, values_[i], states_[i] & MISSING);
+    }
+    return true;
+  }
+
   // One number per row, of a dictionary whose every word is good: most labels. Each word is converted once.
   bool one_by_word(int64_t begin, int64_t end) {
     const Leaf& words = columns_[0]->entries.words[0];
@@ -59,7 +75,7 @@ class NumberRunner : public Runner {
     }
     if (by_word_.seen() != GOOD || (step_.is_weight && has_negative_)) return false;
     if (is_transformed()) {
-      for (int64_t row = begin; row < end; ++row) doubles_[row] = by_word_.words()[places()[row]];
+      for (int64_t row = begin; row < end; ++row) transform(row, row - begin, 0, by_word_.words()[places()[row]], false);
     } else {
       gather(words_.data(), places() + begin, end - begin, out());
     }
@@ -69,12 +85,12 @@ class NumberRunner : public Runner {
   static bool is_missing(const Column& column, int64_t row) {
     if (column.is_list) return column.is_missing(row);
     if (column.entries.is_missing(row)) return true;
-    if (column.entries.words.empty()) return false;
+    if (column.entries.words.empty()) return column.entries.is_text() && column.entries.text(row).data == nullptr;
     const int64_t word = column.entries.integer(row);
     return word >= 0 && word < column.entries.words[0].length && column.entries.words[0].is_missing(word);
   }
 
-  bool is_transformed() const { return doubles_ != nullptr && step_.kind != BUCKETS; }
+  bool is_transformed() const { return later_.values != nullptr && step_.kind != BUCKETS; }
 
   // A number as a word of a row.
   int32_t word_of(double value) const {
@@ -82,16 +98,36 @@ class NumberRunner : public Runner {
       const double* end = step_.boundaries + step_.num_boundaries;
       return static_cast<int32_t>(std::upper_bound(step_.boundaries, end, value) - step_.boundaries);
     }
-    const float number = !step_.has_limit ? static_cast<float>(value) : value >= step_.limit ? 1.0f : 0.0f;
+    return bits_of(!step_.has_limit ? static_cast<float>(value) : value >= step_.limit ? 1.0f : 0.0f);
+  }
+
+  static int32_t bits_of(float number) {
     int32_t word;
     std::memcpy(&word, &number, sizeof word);
     return word;
   }
 
-  void put(int64_t row, int64_t i, int64_t k, double value) {
+  // The result of NumPy's transform, where it is known; if not, NumPy transforms the number later.
+  void transform(int64_t row, int64_t i, int64_t k, double value, bool is_missing) {
+    if (step_.known != nullptr) {
+      if (is_missing) {
+        out(k)[i] = bits_of(step_.known[0]);
+        return;
+      }
+      const int64_t whole = value >= 0 && value < static_cast<double>(step_.num_known) ? static_cast<int64_t>(value) : -1;
+      if (static_cast<double>(whole) == value && !std::signbit(value)) {
+        out(k)[i] = bits_of(step_.known[1 + whole]);
+        return;
+      }
+    }
+    later_.values[*later_.count] = value;
+    later_.places[(*later_.count)++] = row * step_.dim + k;
+  }
+
+  void put(int64_t row, int64_t i, int64_t k, double value, bool is_missing) {
     if (step_.is_weight && value < 0) bad_[row] = 1;
     if (is_transformed()) {
-      doubles_[row * step_.dim + k] = value;
+      transform(row, i, k, value, is_missing);
     } else {
       out(k)[i] = word_of(value);
     }

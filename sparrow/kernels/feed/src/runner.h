@@ -16,20 +16,27 @@ namespace sparrow {
 
 constexpr int64_t SPARE = 16;  // entries behind every block of bags, which may be read
 
-// The input and output of a conversion. `bad` and `doubles` are of all rows, the tile of those of the block.
+// Numbers that NumPy transforms later, one after the other; of all rows.
+struct Later {
+  double* values;   // null: the step transforms none
+  int64_t* places;  // row * dim + k, in ascending order
+  int64_t* count;
+};
+
+// The input and output of a conversion. `bad` is of all rows, the tile of those of the block.
 struct Work {
   const Step& step;
   const std::vector<Column>& columns;
   Tile& tile;
   uint8_t* bad;
-  double* doubles;
+  Later later;
   Room& room;
 };
 
 class Runner {
  public:
   explicit Runner(const Work& work)
-      : step_(work.step), tile_(work.tile), bad_(work.bad), doubles_(work.doubles) {
+      : step_(work.step), tile_(work.tile), bad_(work.bad), later_(work.later) {
     for (int64_t i = 0; i < step_.num_columns; ++i) columns_.push_back(&work.columns[step_.columns[i]]);
     if (step_.separator != nullptr) separator_ = {step_.separator, static_cast<size_t>(step_.separator_size)};
   }
@@ -61,7 +68,7 @@ class Runner {
   const Step& step_;
   Tile& tile_;
   uint8_t* bad_;
-  double* doubles_;
+  Later later_;
   std::vector<const Column*> columns_;
   std::string_view separator_;
   Flat flat_;

@@ -43,6 +43,8 @@ struct Step {
   double limit;
   const double* boundaries;
   int64_t num_boundaries;
+  const float* known;     // of a number that is transformed: the result for `fill`, and for 0, 1, 2, ...; null: none is known
+  int64_t num_known;      // of the integers
 };
 
 }  // extern "C"

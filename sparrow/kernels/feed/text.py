@@ -1,0 +1,141 @@
+"""`EncodedText`: lines of a text file as they are in the file, for compiled code to parse."""
+
+from __future__ import annotations
+
+import codecs
+import ctypes
+import dataclasses
+import functools
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrow.kernels.feed import pool
+from sparrow.kernels.feed.loading import library
+from sparrow.kernels.feed.ordering import address
+
+ASCII_INSIDE: Final = ("utf-8", "ascii", "iso8859-1", "iso8859-15", "cp1252")
+"""Encodings, by Python's names, in which ASCII is itself: compiled code reads such text where it is ASCII."""
+
+
+class _Text(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("size", "is_ascii", "is_utf8")),
+        ("separator", ctypes.c_char_p),
+        *((name, ctypes.c_int64) for name in ("separator_size", "quote", "breaks_in_quotes", "num_columns")),
+        ("wanted", ctypes.c_void_p),
+        ("num_wanted", ctypes.c_int64),
+        ("missing", ctypes.c_void_p),
+        ("num_missing", ctypes.c_int64),
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
+class TextForm:
+    """The form of text files.
+
+    Attributes:
+      separator: the separator between columns.
+      quote: the character around strings that hold separators; None: quotes have no meaning.
+      breaks_in_quotes: whether quoted strings may hold line breaks.
+      encoding: the encoding.
+      missing: the strings that mean a missing value.
+      num_columns: the columns of the file.
+      wanted: the places of the wanted ones among them.
+    """
+
+    separator: str
+    quote: str | None
+    breaks_in_quotes: bool
+    encoding: str
+    missing: tuple[str, ...]
+    num_columns: int
+    wanted: tuple[int, ...]
+
+    @functools.cached_property
+    def is_known(self) -> bool:
+        """Whether compiled code reads the encoding and the separator."""
+        return self._encoding in ASCII_INSIDE and self.separator.isascii()
+
+    @functools.cached_property
+    def _encoding(self) -> str:
+        return codecs.lookup(self.encoding).name
+
+    @functools.cached_property
+    def _raw(self) -> tuple[_Text, list[Any]]:
+        """All but the data, and the arrays that it points to."""
+        separator = self.separator.encode()
+        wanted = np.array(self.wanted or [0], np.int64)
+        words = [np.frombuffer(text.encode() + b"\0", np.uint8) for text in self.missing]
+        spans = [(word.__array_interface__["data"][0], len(word) - 1) for word in words]
+        missing = np.array(spans or [(0, 0)], np.int64)
+        raw = _Text(
+            is_utf8=self._encoding == "utf-8",
+            separator=separator,
+            separator_size=len(separator),
+            quote=-1 if self.quote is None else ord(self.quote),
+            breaks_in_quotes=self.breaks_in_quotes,
+            num_columns=self.num_columns,
+            wanted=wanted.__array_interface__["data"][0],
+            num_wanted=len(self.wanted),
+            missing=missing.__array_interface__["data"][0],
+            num_missing=len(self.missing),
+        )
+        return raw, [separator, wanted, words, missing]
+
+    def read(self, path: Path, begin: int, end: int) -> EncodedText | None:
+        """Return the complete lines between two places of a file; None: they must be read in another way."""
+        loaded = library() if self.is_known else None
+        if loaded is None:
+            return None
+        memory = pool.empty((end - begin + 1,), np.uint8)
+        is_ascii = ctypes.c_int64()
+        try:
+            file = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        except OSError:
+            return None  # the other way will raise the error
+        try:
+            lines = loaded.sparrow_feed_read_text(
+                *map(ctypes.c_int64, (file, begin, end - begin)), address(memory), ctypes.byref(is_ascii)
+            )
+        finally:
+            os.close(file)
+        if lines < 0:
+            return None
+        has_break = bool(memory[end - begin - 1] == ord("\n")) if end > begin else False
+        return EncodedText(self, lines, memory[: end - begin + (not has_break)], bool(is_ascii.value))
+
+
+@dataclasses.dataclass(frozen=True)
+class EncodedText:
+    """Complete lines.
+
+    Attributes:
+      form: their form.
+      rows: the most rows that they may be.
+      memory: their bytes.
+      is_ascii: whether all of these are ASCII.
+    """
+
+    form: TextForm
+    rows: int
+    memory: npt.NDArray[np.uint8]
+    is_ascii: bool
+
+    def run(self, loaded: ctypes.CDLL, steps: Any, num_steps: int, target: Any) -> int:
+        """Parse and convert the lines."""
+        raw, _ = self.form._raw
+        text = _Text.from_buffer_copy(raw)
+        text.data, text.size = self.memory.__array_interface__["data"][0], len(self.memory)
+        text.is_ascii = self.is_ascii
+        answer: int = loaded.sparrow_feed_parse(
+            steps, ctypes.c_int64(num_steps), ctypes.byref(text), ctypes.byref(target)
+        )
+        return answer
+
+
