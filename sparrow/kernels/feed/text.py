@@ -7,7 +7,6 @@ import ctypes
 import dataclasses
 import functools
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,7 +24,9 @@ ASCII_INSIDE: Final = ("utf-8", "ascii", "iso8859-1", "iso8859-15", "cp1252")
 class _Text(ctypes.Structure):
     _fields_ = [
         ("data", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("size", "is_ascii", "is_utf8")),
+        ("size", ctypes.c_int64),
+        ("counted", ctypes.c_int64 * 4),
+        ("is_utf8", ctypes.c_int64),
         ("separator", ctypes.c_char_p),
         *((name, ctypes.c_int64) for name in ("separator_size", "quote", "breaks_in_quotes", "num_columns")),
         ("wanted", ctypes.c_void_p),
@@ -94,21 +95,21 @@ class TextForm:
         if loaded is None:
             return None
         memory = pool.empty((end - begin + 1,), np.uint8)
-        is_ascii = ctypes.c_int64()
+        counted = (ctypes.c_int64 * 4)()
         try:
             file = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
         except OSError:
             return None  # the other way will raise the error
         try:
-            lines = loaded.sparrow_feed_read_text(
-                *map(ctypes.c_int64, (file, begin, end - begin)), address(memory), ctypes.byref(is_ascii)
+            is_read = loaded.sparrow_feed_read_text(
+                *map(ctypes.c_int64, (file, begin, end - begin, self._raw[0].quote)), address(memory), counted
             )
         finally:
             os.close(file)
-        if lines < 0:
+        if not is_read:
             return None
         has_break = bool(memory[end - begin - 1] == ord("\n")) if end > begin else False
-        return EncodedText(self, lines, memory[: end - begin + (not has_break)], bool(is_ascii.value))
+        return EncodedText(self, counted[0], memory[: end - begin + (not has_break)], counted)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,23 +120,21 @@ class EncodedText:
       form: their form.
       rows: the most rows that they may be.
       memory: their bytes.
-      is_ascii: whether all of these are ASCII.
+      counted: the fields of ``Counted`` of text_index.h.
     """
 
     form: TextForm
     rows: int
     memory: npt.NDArray[np.uint8]
-    is_ascii: bool
+    counted: Any
 
     def run(self, loaded: ctypes.CDLL, steps: Any, num_steps: int, target: Any) -> int:
         """Parse and convert the lines."""
         raw, _ = self.form._raw
         text = _Text.from_buffer_copy(raw)
         text.data, text.size = self.memory.__array_interface__["data"][0], len(self.memory)
-        text.is_ascii = self.is_ascii
+        text.counted = self.counted
         answer: int = loaded.sparrow_feed_parse(
             steps, ctypes.c_int64(num_steps), ctypes.byref(text), ctypes.byref(target)
         )
         return answer
-
-

@@ -56,9 +56,8 @@ struct Modulo {
 
   uint64_t operator()(uint64_t x) const {
     uint64_t rest = x - static_cast<uint64_t>(static_cast<unsigned __int128>(x) * inverse >> 64) * size;
-    rest -= rest >= size ? size : 0;  // no branch: it would go either way
-    rest -= rest >= size ? size : 0;
-    return rest;
+    rest -= size & -static_cast<uint64_t>(rest >= size);  // without a branch, which would go either way
+    return rest - (size & -static_cast<uint64_t>(rest >= size));
   }
 };
 

@@ -50,16 +50,42 @@ class NumberRunner : public Runner {
  private:
   // One number per row.
   bool single(int64_t begin, int64_t count, uint8_t seen) {
+    double* values = values_.data();
+    const uint8_t* states = states_.data();
     const uint8_t wrong = step_.is_required ? BAD | MISSING : BAD;
-    for (int64_t i = 0; (seen & wrong) && i < count; ++i) bad_[begin + i] |= (states_[i] & wrong) != 0;
-    for (int64_t i = 0; (seen & MISSING) && i < count; ++i) values_[i] = states_[i] & MISSING ? step_.fill : values_[i];
-    if (!is_transformed() && step_.kind != BUCKETS && !step_.has_limit && !step_.is_weight) {
+    if (seen & wrong) {
+      for (int64_t i = 0; i < count; ++i) bad_[begin + i] |= (states[i] & wrong) != 0;
+    }
+    if (seen & MISSING) {
+      const double fill = step_.fill;
+      for (int64_t i = 0; i < count; ++i) values[i] = states[i] & MISSING ? fill : values[i];
+    }
+    if (is_transformed() && step_.known != nullptr && !step_.is_weight) {
+      look_up(begin, count, values, states);
+    } else if (!is_transformed() && step_.kind != BUCKETS && !step_.has_limit && !step_.is_weight) {
       int32_t* to = out();
-      for (int64_t i = 0; i < count; ++i) to[i] = bits_of(static_cast<float>(values_[i]));
+      for (int64_t i = 0; i < count; ++i) to[i] = bits_of(static_cast<float>(values[i]));
     } else {
-      for (int64_t i = 0; i < count; ++i) put(begin + i, i, 0, values_[i], states_[i] & MISSING);
+      for (int64_t i = 0; i < count; ++i) put(begin + i, i, 0, values[i], states[i] & MISSING);
     }
     return true;
+  }
+
+  // Transforms one number per row.
+  void look_up(int64_t begin, int64_t count, const double* values, const uint8_t* states) {
+    const float* known = step_.known;
+    const double limit = static_cast<double>(step_.num_known);
+    int32_t* to = out();
+    for (int64_t i = 0; i < count; ++i) {
+      const double value = values[i];
+      const bool is_missing = states[i] & MISSING;
+      const int32_t whole = value >= 0 && value < limit ? static_cast<int32_t>(value) : -1;
+      if (is_missing || (static_cast<double>(whole) == value && !std::signbit(value))) {
+        to[i] = bits_of(known[is_missing ? 0 : 1 + whole]);
+      } else {
+        later(begin + i, value);
+      }
+    }
   }
 
   // One number per row, of a dictionary whose every word is good: most labels. Each word is converted once.
@@ -120,8 +146,12 @@ class NumberRunner : public Runner {
         return;
       }
     }
+    later(row * step_.dim + k, value);
+  }
+
+  void later(int64_t place, double value) {
     later_.values[*later_.count] = value;
-    later_.places[(*later_.count)++] = row * step_.dim + k;
+    later_.places[(*later_.count)++] = place;
   }
 
   void put(int64_t row, int64_t i, int64_t k, double value, bool is_missing) {

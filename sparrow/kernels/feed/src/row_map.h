@@ -22,7 +22,7 @@ class RowMap {
     if (static_cast<int64_t>(keys_.size()) < entries.count) keys_.resize(entries.count);
     const uint8_t seen = hashes(entries, step_.as_integer, keys_.data(), states);
     if (step_.mapping == HASHED) {
-      for (int64_t i = 0; i < entries.count; ++i) rows[i] = static_cast<int32_t>(modulo_(keys_[i]));
+      remainders(keys_.data(), entries.count, step_.size, rows);
       return seen;
     }
     const HashTable table{step_.keys, step_.positions, step_.mask};

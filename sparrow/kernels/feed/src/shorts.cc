@@ -31,4 +31,9 @@ SPARROW_VERSIONS bool parse_shorts(const uint64_t* words, const uint8_t* sizes, 
   return any != 0;
 }
 
+SPARROW_VERSIONS void remainders(const uint64_t* hashes, int64_t count, uint64_t size, int32_t* rows) {
+  const Modulo modulo(size);
+  for (int64_t i = 0; i < count; ++i) rows[i] = static_cast<int32_t>(modulo(hashes[i]));
+}
+
 }  // namespace sparrow

@@ -13,4 +13,7 @@ void hash_shorts(const uint64_t* words, const uint8_t* sizes, int64_t count, uin
 // The numbers that strings of digits are. `odd`: 1 where a string has another form. Returns whether there is one.
 bool parse_shorts(const uint64_t* words, const uint8_t* sizes, int64_t count, int64_t* values, uint8_t* odd);
 
+// The rest of each hash, divided by `size`.
+void remainders(const uint64_t* hashes, int64_t count, uint64_t size, int32_t* rows);
+
 }  // namespace sparrow

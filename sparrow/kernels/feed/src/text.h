@@ -19,7 +19,7 @@ extern "C" {
 struct EncodedText {
   const char* data;  // complete lines, with SLACK behind them
   int64_t size;
-  int64_t is_ascii;  // whether all bytes are
+  sparrow::Counted counted;
   int64_t is_utf8;   // whether other bytes are UTF-8; if not, they are another encoding's
   const char* separator;
   int64_t separator_size;
@@ -42,19 +42,22 @@ static_assert(TEXT_ROWS <= BLOCK);
 class TextBlocks {
  public:
   TextBlocks(const EncodedText& text, Room& room, std::vector<Column>& columns)
-      : text_(text), room_(room), columns_(columns), outputs_(text.num_wanted) {
+      : text_(text), room_(room), columns_(columns), spans_(text.num_wanted) {
     const int64_t most = TEXT_ROWS * text.num_columns + PIECE;
     found_.ends = room.array<uint32_t>(most + 32) + 16;  // and the end before the first one
     found_.breaks = room.array<int64_t>(most + 16);
     found_.begins_field = 1;
     found_.ends[-1] = UINT32_MAX;  // one before the first byte
+    words_ = room.array<uint64_t>(text.num_wanted * STRIDE);
+    sizes_ = room.array<uint8_t>(text.num_wanted * STRIDE);
+    bool empty_is_missing = false;
+    for (int64_t i = 0; i < text.num_missing; ++i) empty_is_missing |= text.missing[i].size == 0;
     for (int64_t i = 0; i < text.num_wanted; ++i) {
-      outputs_[i] = {room.array<uint64_t>(TEXT_ROWS), room.array<uint8_t>(TEXT_ROWS), room.array<Span>(TEXT_ROWS), false};
-      Leaf& leaf = columns[i].entries;
-      leaf.type = 'u';
+      columns[i].entries.type = 'u';
+      (empty_is_missing ? short_ : long_).push_back(i);
     }
-    for (int64_t i = 0; i < text.num_missing; ++i) empty_is_missing_ |= text.missing[i].size == 0;
     is_filtered_ = text.separator_size > 1;
+    is_plain_ = !is_filtered_ && !text.counted.has_returns && !text.counted.has_quotes;
   }
 
   // Whether this code reads the text at all.
@@ -65,7 +68,7 @@ class TextBlocks {
     if (text_.separator[0] == static_cast<char>(text_.quote)) return false;
     // The reference splits at this byte, too, where it has to replace a longer separator.
     if (text_.separator_size > 1 && std::memchr(text_.data, '\x1f', text_.size) != nullptr) return false;
-    return text_.is_ascii || (text_.is_utf8 && sparrow::is_utf8(text_.data, text_.size));
+    return text_.counted.is_ascii || (text_.is_utf8 && sparrow::is_utf8(text_.data, text_.size));
   }
 
   // Reads the next rows, the first of which is the number `begin`. Returns their number; 0: there are no more; -1: the
@@ -81,24 +84,23 @@ class TextBlocks {
     }
     if (rows == 0) return found_.count == 0 && close_ == 0 ? 0 : -1;
     rows_ = rows;
-    for (int64_t i = 0; i < text_.num_wanted; ++i) {
-      Leaf& leaf = columns_[i].entries;
-      leaf.length = rows;
-      leaf.offset = -begin;
-      fill(text_.wanted[i], outputs_[i], leaf);
+    for (Column& column : columns_) {
+      column.entries.length = rows;
+      column.entries.offset = -begin;
     }
+    if (has_quotes()) {
+      long_.insert(long_.end(), short_.begin(), short_.end());
+      short_.clear();
+    }
+    fill_shorts();
+    for (const int64_t i : long_) fill_spans(i);
     return rows;
   }
 
  private:
   static constexpr int64_t PIECE = 4096;  // bytes that are searched at a time
 
-  struct Output {
-    uint64_t* words;
-    uint8_t* sizes;
-    Span* spans;
-    bool is_long;
-  };
+  static constexpr int64_t STRIDE = TEXT_ROWS + 8;  // words from a column to the next one: not a power of two
 
   // Forgets the rows of the last block; the ends that follow them move to the front.
   void drop() {
@@ -117,7 +119,11 @@ class TextBlocks {
     const Found before = found_;
     // A row has one end more than there is room for: the line is malformed, or there are more columns than bytes.
     if (found_.count > TEXT_ROWS * text_.num_columns) return false;
-    find_ends(text_.data, at_, to, text_.separator[0], is_filtered_ ? -1 : static_cast<int>(text_.quote), found_);
+    if (is_plain_) {
+      find_plain_ends(text_.data, at_, to, text_.separator[0], found_);
+    } else {
+      find_ends(text_.data, at_, to, text_.separator[0], is_filtered_ ? -1 : static_cast<int>(text_.quote), found_);
+    }
     if (found_.is_odd) return false;
     if (found_.is_quoted) {
       is_filtered_ = true;
@@ -183,67 +189,67 @@ class TextBlocks {
     return false;
   }
 
-  // The strings of one column.
-  void fill(int64_t place, Output& output, Leaf& leaf) {
-    if (!has_quotes() && empty_is_missing_ && !output.is_long && fill_shorts(place, output)) {
-      drop_missing(output);
-      leaf.shorts = output.words;
-      leaf.sizes = output.sizes;
-      leaf.spans = nullptr;
-      return;
+  uint32_t step_of(int64_t place) const { return place == 0 ? 1 : static_cast<uint32_t>(text_.separator_size); }
+
+  // The strings of columns that had no long one yet.
+  void fill_shorts() {
+    places_.clear();
+    steps_.clear();
+    for (const int64_t i : short_) {
+      places_.push_back(text_.wanted[i]);
+      steps_.push_back(step_of(text_.wanted[i]));
     }
-    output.is_long = true;
-    leaf.shorts = nullptr;
-    leaf.spans = output.spans;
-    const uint32_t step = place == 0 ? 1 : static_cast<uint32_t>(text_.separator_size);
-    const uint32_t* ends = found_.ends + place;
-    for (int64_t row = 0; row < rows_; ++row, ends += text_.num_columns) {
-      const uint32_t begin = ends[-1] + step;
-      output.spans[row] = string_of(begin, end_of(place, begin, ends[0]));
+    longest_.assign(short_.size(), 0);
+    const int64_t count = static_cast<int64_t>(short_.size());
+    gather_fields(text_.data, found_.ends, rows_, text_.num_columns,
+                  {places_.data(), steps_.data(), count, STRIDE, words_, sizes_, longest_.data()});
+    std::vector<int64_t> still_short;
+    for (int64_t k = 0; k < count; ++k) {
+      Leaf& leaf = columns_[short_[k]].entries;
+      const bool is_short = longest_[k] <= 8;
+      leaf.shorts = is_short ? words_ + k * STRIDE : nullptr;
+      leaf.sizes = sizes_ + k * STRIDE;
+      (is_short ? still_short : long_).push_back(short_[k]);
+      if (is_short && found_.has_returns && places_[k] + 1 == text_.num_columns) {
+        drop_returns(words_ + k * STRIDE, sizes_ + k * STRIDE);
+      }
+      if (is_short && text_.num_missing > 1) drop_missing(words_ + k * STRIDE, sizes_ + k * STRIDE);
     }
+    short_ = still_short;
   }
 
-  // False: one has more than eight bytes.
-  bool fill_shorts(int64_t place, const Output& output) const {
-    const uint32_t step = place == 0 ? 1 : static_cast<uint32_t>(text_.separator_size);
-    const uint32_t* ends = found_.ends + place;
-    const int64_t stride = text_.num_columns;
-    uint32_t longest = 0;
-    if (place + 1 == stride && found_.has_returns) {
-      for (int64_t row = 0; row < rows_; ++row, ends += stride) {
-        const uint32_t begin = ends[-1] + step;
-        longest |= put_short(begin, end_of(place, begin, ends[0]), row, output);
-      }
-    } else {
-      for (int64_t row = 0; row < rows_; ++row, ends += stride) {
-        longest |= put_short(ends[-1] + step, ends[0], row, output);
-      }
+  // Cuts the carriage returns at the ends of strings in the last column.
+  void drop_returns(uint64_t* words, uint8_t* sizes) const {
+    for (int64_t row = 0; row < rows_; ++row) {
+      const int shift = 8 * (sizes[row] - 1);
+      if (sizes[row] == 0 || (words[row] >> shift & 255) != '\r') continue;
+      words[row] &= (uint64_t{1} << shift) - 1;
+      --sizes[row];
     }
-    return longest == 0;
   }
 
   // Makes the other strings that mean a missing value empty.
-  void drop_missing(const Output& output) const {
+  void drop_missing(uint64_t* words, uint8_t* sizes) const {
     for (int64_t i = 0; i < text_.num_missing; ++i) {
       const Span& missing = text_.missing[i];
       if (missing.size == 0 || missing.size > 8) continue;
       uint64_t word = 0;
       std::memcpy(&word, missing.data, missing.size);
       for (int64_t row = 0; row < rows_; ++row) {
-        if (output.words[row] == word && output.sizes[row] == missing.size) output.words[row] = output.sizes[row] = 0;
+        if (words[row] == word && sizes[row] == missing.size) words[row] = sizes[row] = 0;
       }
     }
   }
 
-  // Returns 0 where the string is short.
-  uint32_t put_short(uint32_t begin, uint32_t end, int64_t row, const Output& output) const {
-    const uint32_t size = end - begin;
-    uint64_t word;
-    std::memcpy(&word, text_.data + begin, 8);
-    const uint32_t shift = 64 - 8 * size;
-    output.words[row] = size == 0 ? 0 : word << (shift & 63) >> (shift & 63);
-    output.sizes[row] = static_cast<uint8_t>(size);
-    return size > 8;
+  void fill_spans(int64_t i) {
+    const int64_t place = text_.wanted[i];
+    if (spans_[i] == nullptr) spans_[i] = room_.array<Span>(TEXT_ROWS);
+    columns_[i].entries.spans = spans_[i];
+    const uint32_t step = step_of(place), *ends = found_.ends + place;
+    for (int64_t row = 0; row < rows_; ++row, ends += text_.num_columns) {
+      const uint32_t begin = ends[-1] + step;
+      spans_[i][row] = string_of(begin, end_of(place, begin, ends[0]));
+    }
   }
 
   uint32_t end_of(int64_t place, uint32_t begin, uint32_t end) const {
@@ -278,13 +284,17 @@ class TextBlocks {
   const EncodedText& text_;
   Room& room_;
   std::vector<Column>& columns_;
-  std::vector<Output> outputs_;
+  std::vector<int64_t> short_, long_;  // the wanted columns, by whether a long string was seen
+  std::vector<Span*> spans_;           // by wanted column
+  uint64_t* words_;
+  uint8_t* sizes_;
+  std::vector<int64_t> places_;
+  std::vector<uint32_t> steps_, longest_;  // of the short ones
   Found found_{};
   int64_t at_ = 0;      // the bytes that were searched
   int64_t rows_ = 0;    // of the current block
   uint32_t close_ = 0;  // the closing quote of the field that is open; 0: none is known
-  bool is_filtered_ = false;
-  bool empty_is_missing_ = false;
+  bool is_plain_, is_filtered_;
 };
 
 }  // namespace sparrow

@@ -60,6 +60,32 @@ inline __attribute__((always_inline)) uint64_t bits_of(const Bytes& bytes, char 
 
 #endif
 
+// Appends the place of every bit. Groups of eight, with places that do not count behind the last: fewer branches depend
+// on the number.
+inline __attribute__((always_inline)) uint32_t* put_places(uint64_t bits, int64_t at, uint32_t* out) {
+  const uint32_t base = static_cast<uint32_t>(at);
+  const int64_t count = __builtin_popcountll(bits);
+  for (int64_t done = 0; done < count; done += 8) {
+    for (int k = 0; k < 8; ++k) {
+      out[done + k] = base + static_cast<uint32_t>(__builtin_ctzll(bits | uint64_t{1} << 63));
+      bits &= bits - 1;
+    }
+  }
+  return out + count;
+}
+
+// Appends the places of line breaks among the ends.
+inline __attribute__((always_inline)) int64_t* put_breaks(uint64_t lines, uint64_t ends, int64_t before, int64_t* out) {
+  for (uint64_t left = lines; left != 0; left &= left - 1) {
+    *out++ = before + __builtin_popcountll(ends & ((left & -left) - 1));
+  }
+  return out;
+}
+
+inline __attribute__((always_inline)) uint64_t known_bits(int64_t left) {
+  return left >= 64 ? ~uint64_t{0} : (uint64_t{1} << left) - 1;
+}
+
 }  // namespace
 
 SPARROW_VERSIONS void find_ends(const char* data, int64_t from, int64_t to, char separator, int quote, Found& found) {
@@ -69,7 +95,7 @@ SPARROW_VERSIONS void find_ends(const char* data, int64_t from, int64_t to, char
   bool has_returns = found.has_returns;
   for (int64_t at = from; at < to; at += 64) {
     const Bytes bytes = load(data + at);
-    const uint64_t known = to - at >= 64 ? ~uint64_t{0} : (uint64_t{1} << (to - at)) - 1;
+    const uint64_t known = known_bits(to - at);
     const uint64_t lines = bits_of(bytes, '\n') & known, ends = (bits_of(bytes, separator) | lines) & known;
     const uint64_t returns = bits_of(bytes, '\r') & known;
     const uint64_t starts = ends << 1 | begins;
@@ -80,21 +106,8 @@ SPARROW_VERSIONS void find_ends(const char* data, int64_t from, int64_t to, char
     has_returns |= returns != 0;
     begins = ends >> 63;
     after_return = returns >> 63;
-    for (uint64_t left = lines; left != 0; left &= left - 1) {
-      const uint64_t before = ends & ((left & -left) - 1);
-      *breaks++ = out - found.ends + __builtin_popcountll(before);
-    }
-    const uint32_t base = static_cast<uint32_t>(at);
-    const int64_t count = __builtin_popcountll(ends);
-    uint64_t left = ends;
-    // Groups of eight, with places that do not count behind the last: no branch depends on the number.
-    for (int64_t done = 0; done < count; done += 8) {
-      for (int k = 0; k < 8; ++k) {
-        out[done + k] = base + static_cast<uint32_t>(left == 0 ? 0 : __builtin_ctzll(left));
-        left &= left - 1;
-      }
-    }
-    out += count;
+    breaks = put_breaks(lines, ends, out - found.ends, breaks);
+    out = put_places(ends, at, out);
   }
   found.count = out - found.ends;
   found.lines = breaks - found.breaks;
@@ -103,30 +116,71 @@ SPARROW_VERSIONS void find_ends(const char* data, int64_t from, int64_t to, char
   found.has_returns = has_returns;
 }
 
-SPARROW_VERSIONS int64_t count_lines(const char* data, int64_t size, uint8_t& all) {
+SPARROW_VERSIONS void find_plain_ends(const char* data, int64_t from, int64_t to, char separator, Found& found) {
+  uint32_t* out = found.ends + found.count;
+  int64_t* breaks = found.breaks + found.lines;
+  for (int64_t at = from; at < to; at += 64) {
+    const Bytes bytes = load(data + at);
+    const uint64_t known = known_bits(to - at);
+    const uint64_t lines = bits_of(bytes, '\n') & known, ends = (bits_of(bytes, separator) | lines) & known;
+    breaks = put_breaks(lines, ends, out - found.ends, breaks);
+    out = put_places(ends, at, out);
+  }
+  found.count = out - found.ends;
+  found.lines = breaks - found.breaks;
+}
+
+SPARROW_VERSIONS void gather_fields(const char* data, const uint32_t* ends, int64_t rows, int64_t num_columns,
+                                    const Fields& fields) {
+  const int64_t *places = fields.places, count = fields.count, stride = fields.stride;
+  const uint32_t* steps = fields.steps;
+  uint32_t* longest = fields.longest;
+  for (int64_t row = 0; row < rows; ++row, ends += num_columns) {
+    uint64_t* words = fields.words + row;
+    uint8_t* sizes = fields.sizes + row;
+    for (int64_t i = 0; i < count; ++i) {
+      const uint32_t *end = ends + places[i], begin = end[-1] + steps[i], size = end[0] - begin;
+      uint64_t word;
+      std::memcpy(&word, data + begin, 8);
+      const uint32_t half = 32 - 4 * (size < 8 ? size : 8);  // in two steps: all bits of an empty one are shifted out
+      words[i * stride] = word << half << half >> half >> half;
+      sizes[i * stride] = static_cast<uint8_t>(size);
+      longest[i] = size > longest[i] ? size : longest[i];
+    }
+  }
+}
+
+SPARROW_VERSIONS void count_lines(const char* data, int64_t size, int quote, Counted& counted) {
   typedef uint8_t Lanes __attribute__((vector_size(64)));
   constexpr int64_t MOST = 255;  // times that a lane can count
-  int64_t lines = 0, at = 0;
-  uint8_t joined[64] = {};
-  Lanes seen = {};
+  const uint8_t mark = quote < 0 ? '\r' : static_cast<uint8_t>(quote);
+  int64_t at = 0;
+  Lanes all = {}, returns = {}, quotes = {};
   while (size - at >= 64) {
     const int64_t times = (size - at) / 64 < MOST ? (size - at) / 64 : MOST;
-    Lanes counts = {};
+    Lanes lines = {};
     for (int64_t i = 0; i < times; ++i, at += 64) {
       Lanes bytes;
       std::memcpy(&bytes, data + at, 64);
-      counts -= reinterpret_cast<Lanes>(bytes == static_cast<uint8_t>('\n'));
-      seen |= bytes;
+      lines -= reinterpret_cast<Lanes>(bytes == static_cast<uint8_t>('\n'));
+      returns |= reinterpret_cast<Lanes>(bytes == static_cast<uint8_t>('\r'));
+      quotes |= reinterpret_cast<Lanes>(bytes == mark);
+      all |= bytes;
     }
-    for (int i = 0; i < 64; ++i) lines += counts[i];
+    for (int i = 0; i < 64; ++i) counted.lines += lines[i];
   }
-  std::memcpy(joined, &seen, 64);
-  for (int i = 0; i < 64; ++i) all |= joined[i];
+  for (int i = 0; i < 64; ++i) {
+    counted.is_ascii &= all[i] < 128;
+    counted.has_returns |= returns[i] != 0;
+    counted.has_quotes |= quote >= 0 && quotes[i] != 0;
+  }
   for (; at < size; ++at) {
-    lines += data[at] == '\n';
-    all |= static_cast<uint8_t>(data[at]);
+    const uint8_t byte = static_cast<uint8_t>(data[at]);
+    counted.lines += byte == '\n';
+    counted.is_ascii &= byte < 128;
+    counted.has_returns |= byte == '\r';
+    counted.has_quotes |= quote >= 0 && byte == mark;
   }
-  return lines;
 }
 
 }  // namespace sparrow

@@ -18,10 +18,34 @@ struct Found {
   bool is_odd;            // a carriage return elsewhere, which may end a line too
 };
 
-// Searches the bytes from `from` on, up to `to`, of which 64 more may be read: in text_index.cc. `quote`: -1: none.
-void find_ends(const char* data, int64_t from, int64_t to, char separator, int quote, Found& found);
+// The functions are in text_index.cc.
 
-// The number of line breaks, and in `all` the bytes of all, joined by "or": in text_index.cc.
-int64_t count_lines(const char* data, int64_t size, uint8_t& all);
+// Searches the bytes from `from` on, up to `to`, of which 64 more may be read. `quote`: -1: none.
+void find_ends(const char* data, int64_t from, int64_t to, char separator, int quote, Found& found);
+// The same, for text without carriage returns and quotes.
+void find_plain_ends(const char* data, int64_t from, int64_t to, char separator, Found& found);
+
+// Fields that are put into words.
+struct Fields {
+  const int64_t* places;   // of the columns, among the columns of the file
+  const uint32_t* steps;   // from the end before a field to its begin
+  int64_t count;
+  int64_t stride;          // from the words of a column to those of the next one
+  uint64_t* words;
+  uint8_t* sizes;
+  uint32_t* longest;       // by column: the largest size of its fields
+};
+
+// Puts the first eight bytes of fields into words; `ends`: the ones of `rows` rows of `num_columns`.
+void gather_fields(const char* data, const uint32_t* ends, int64_t rows, int64_t num_columns, const Fields& fields);
+
+// Facts about text.
+struct Counted {
+  int64_t lines;
+  int64_t is_ascii, has_returns, has_quotes;
+};
+
+// Adds the facts of these bytes. `quote`: -1: none.
+void count_lines(const char* data, int64_t size, int quote, Counted& counted);
 
 }  // namespace sparrow
