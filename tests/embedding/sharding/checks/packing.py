@@ -1,0 +1,76 @@
+"""Sizes, exchanges and traffic of batches on a mesh."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import sparrow as sp
+from sparrow.embedding import of_one_size
+from tests.embedding.sharding.checks.cases import features, inputs, mesh, same_bits
+
+
+def ragged_sizes():
+    """Programs over 1,000 ragged batches: each combination of sizes is one."""
+    found = {}
+    for exchange in ("pooled", "rows"):
+        emb = sp.Embedder(features(sp.rules.SGD(0.1)), mesh=mesh(), exchange=exchange)
+        sizes, seen = sp.Sizes(), set()
+        for i in range(1000):
+            measured = emb.measure(inputs(np.random.default_rng(i), 24))
+            room = sizes.fit(measured.loose)
+            assert all(room[name] >= need for name, need in measured.loose.items())
+            seen.add(tuple(sorted(room.items())))
+        again = sp.Sizes(sizes.learned)
+        room = again.fit(emb.measure(inputs(np.random.default_rng(3), 24)).loose)
+        found[exchange] = {"programs": len(seen), "new": tuple(sorted(room.items())) not in seen}
+    return found
+
+
+def automatic():
+    """Long bags are pooled; ids that repeat over and over travel as rows. Learned sizes bring the choice back."""
+    table = sp.TableSpec(name="t", vocabulary_size=1000, embedding_dim=4, optimizer=sp.rules.SGD(0.1))
+    found = {}
+    for name, ids in {"bags": np.arange(960).reshape(24, 40), "hot": np.arange(24) % 2}.items():
+        emb = sp.Embedder([sp.FeatureSpec(name="f", table_spec=table)], mesh=mesh())
+        sizes = sp.Sizes()
+        emb.pack({"f": ids}, sizes=sizes)
+        again = sp.Embedder([sp.FeatureSpec(name="f", table_spec=table)], mesh=mesh())
+        again.pack({"f": np.arange(24)}, sizes=sp.Sizes(sizes.learned))
+        found[name] = [emb.sharded.exchanges["t"], again.sharded.exchanges["t"]]
+    return found
+
+
+def counted_traffic():
+    """The bytes of a batch are those of the arrays that it is packed into."""
+    found = {}
+    count = len(jax.devices())
+    for exchange in ("pooled", "rows"):
+        emb = sp.Embedder(features(sp.rules.SGD(0.1)), mesh=mesh(), exchange=exchange)
+        measured = emb.measure(inputs(np.random.default_rng(0), 24))
+        room = sp.Sizes().fit(measured.loose)
+        packed = measured.pack(room)
+        for name, one in emb.sharded.traffic(measured, room).items():
+            lookups = packed.lookups[name]
+            ids = lookups.block if exchange == "pooled" else lookups.send
+            pair = lookups.sums if exchange == "pooled" else lookups.send.shape[1]
+            dim = next(stack.dim for stack in emb.stacks if stack.name == name)
+            held = (ids.nbytes // count**2 + 2 * pair * dim * 4) * (count - 1)
+            fits = 0 <= one.padding < 1 <= one.fullest and one.vectors.max() <= one.room
+            found[f"{exchange} {name}"] = bool(one.sent == held and fits and one.exchange == exchange)
+    return found
+
+
+def exchanged_ahead():
+    """Ids that travelled before the step change no bit; a capacity gives every batch the same shapes."""
+    specs = features(sp.rules.Adagrad(0.1))
+    emb = sp.Embedder(specs, mesh=mesh(), exchange="rows")
+    state, batch = emb.init(jax.random.key(0)), emb.pack(inputs(np.random.default_rng(0), 24))
+    ahead = jax.jit(emb.exchange)(batch)
+    look = jax.jit(emb.lookup)
+    a, b = look(state, batch), look(state, ahead)
+    sizes = [jax.tree.map(jnp.shape, emb.pack(inputs(np.random.default_rng(i), 24), capacity=400)) for i in range(3)]
+    return {
+        "same": all(same_bits(a[k], b[k]) for k in a),
+        "shapes": sizes[0] == sizes[1] == sizes[2],
+        "as they are": of_one_size(emb.stacks, [batch, ahead]) == [batch, ahead],
+    }

@@ -1,0 +1,89 @@
+"""Ordered features and dynamic tables on a mesh."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+import sparrow as sp
+from tests.embedding.sharding.checks.cases import BY_NAME, EACH, gap, mesh, same_bits, split
+from tests.embedding.sharding.checks.training import dense_params
+
+
+def ordered(backend):
+    """Histories, bags and single ids of one table, and a history with ids to ignore; lengths that grow."""
+    items = sp.TableSpec(name="items", vocabulary_size=301, embedding_dim=6, optimizer=BY_NAME["adam"], combiner="mean")
+    wide = sp.TableSpec(name="wide", vocabulary_size=301, embedding_dim=3, optimizer=BY_NAME["sgd"])
+    specs = [
+        sp.FeatureSpec(name="seen", table_spec=items, combiner=None),
+        sp.FeatureSpec(name="bag", table_spec=items),
+        sp.FeatureSpec(name="item", table_spec=items),
+        sp.FeatureSpec(name="old", table_spec=wide, combiner=None, invalid_ids="ignore"),
+    ]
+    batch = EACH * len(jax.devices())
+
+    def loss_fn(params, acts, packed, labels):
+        seen, old = (packed.jagged(acts)[name].pad(length) for name, length in (("seen", 4), ("old", 3)))
+        pooled = seen.clean.sum(1) + 2 * seen.values[:, 0]
+        x = jnp.concatenate([pooled, acts["bag"], acts["item"], old.clean.reshape(batch, -1)], 1)
+        x = x + 0.01 * seen.lengths[:, None]
+        return jnp.mean((jax.nn.relu(x @ params["w"]) @ params["v"] - labels) ** 2)
+
+    def given(rng, step):
+        def ragged(most, lowest=0):
+            offsets = np.concatenate([[0], np.cumsum(rng.integers(0, most, batch))])
+            return sp.Ragged(rng.integers(lowest, 301, offsets[-1]), offsets)
+
+        old = rng.integers(0, 301, (batch, 3)) if step == 3 else ragged(5, -20)
+        return {"seen": ragged(3 + 4 * step), "bag": ragged(4), "item": rng.integers(0, 301, batch), "old": old}
+
+    def result(**where):
+        emb, sizes, losses = sp.Embedder(specs, backend, **where), sp.Sizes(), []
+        trainer = sp.Optimizer(emb, optax.adam(0.01), clip_global_norm=0.7)
+        state = trainer.init(emb.init(jax.random.key(0)), dense_params(27))
+        step = jax.jit(lambda s, b, y: trainer.step(s, loss_fn, b, b, y), donate_argnums=0)
+        for i in (0, 3):  # the second batch is much larger than the first
+            rng = np.random.default_rng(i)
+            packed, labels = emb.pack(given(rng, i), sizes=sizes), rng.standard_normal(batch).astype(np.float32)
+            state, info = step(state, packed, labels if emb.shards is None else split(emb, labels))
+            losses.append(float(info.loss))
+        tables = [np.asarray(emb.table(state.embedding, name)) for name in emb.tables]
+        segments = np.asarray(packed.jagged(jax.jit(emb.lookup)(state.embedding, packed))["seen"].segments)
+        return [*jax.tree.leaves([losses, tables, jax.device_get(state.params)]), np.sort(segments)[:40]]
+
+    one = result()
+    many = {exchange: result(mesh=mesh(), exchange=exchange) for exchange in ("pooled", "rows")}
+    return {exchange: max(gap(a, b) for a, b in zip(one, found, strict=True)) for exchange, found in many.items()}
+
+
+def dynamic():
+    """Ids that come and go: their rows start, are updated, and are given back, as on one device."""
+    found, back, batch = [], [], EACH * len(jax.devices())
+    for where in (None, mesh()):
+        items = sp.TableSpec(
+            name="items",
+            vocabulary_size=41,
+            embedding_dim=4,
+            optimizer=BY_NAME["adam"],
+            dynamic=sp.Dynamic(evict="lru"),
+        )
+        users = sp.TableSpec(name="users", vocabulary_size=30, embedding_dim=4, optimizer=BY_NAME["adam"])
+        specs = [sp.FeatureSpec(name=name, table_spec=table) for name, table in (("item", items), ("user", users))]
+        emb = sp.Embedder(specs, "native", mesh=where, exchange="pooled")
+        state, words, sizes = emb.init(jax.random.key(0)), emb.vocabularies(), sp.Sizes()
+        update = jax.jit(emb.update)
+        for i in range(5):
+            rng = np.random.default_rng(i)
+            given = {"item": rng.integers(0, 10**12 if i % 2 else 60, batch), "user": rng.integers(0, 30, batch)}
+            packed = emb.pack(given, sizes=sizes, vocabularies=words)
+            before, held = np.array(emb.table(state, "items")), emb.overwritten(state, packed)
+            state, ready = emb.admit(state, packed)
+            if i == 3:
+                state = emb.give_back(state, packed, held)
+                back.append(same_bits(np.asarray(emb.table(state, "items")), before))
+                state, ready = emb.admit(state, packed)
+            grads = {name: rng.standard_normal((batch, 4)).astype(np.float32) for name in given}
+            state = update(state, ready, split(emb, grads))
+        found.append([*(emb.table(state, name) for name in emb.tables), *emb.slots(state, "items").values()])
+    same = all(same_bits(np.asarray(a), np.asarray(b)) for a, b in zip(*found, strict=True))
+    return {"same": same, "back": back}

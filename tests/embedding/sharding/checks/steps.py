@@ -1,0 +1,83 @@
+"""Steps on a mesh and on one device, by rule, exchange, backend and axes."""
+
+import jax
+import numpy as np
+from jax.sharding import AxisType
+
+import sparrow as sp
+from tests.embedding.sharding.checks.cases import (
+    BY_NAME,
+    EACH,
+    STEPS,
+    arrays,
+    compared,
+    features,
+    inputs,
+    mesh,
+    same_bits,
+    split,
+)
+
+
+def stepped(emb, make, batch, steps=STEPS, learned=False, norm=True):
+    """Arrays before and after some steps, with the activations of each step and the norm of the first gradient.
+
+    Each method is one program where the sizes are ``learned`` from every batch beforehand; else they grow on the way.
+    The norm takes longer to compile than the rest together: ``norm`` may leave it out.
+    """
+    state, sizes = emb.init(jax.random.key(0)), sp.Sizes()
+    first, every, length = arrays(emb, state), {}, np.zeros(())
+    lookup, update = jax.jit(emb.lookup), jax.jit(emb.update, donate_argnums=0)
+    for i in range(steps if learned else 0):
+        sizes.fit(emb.measure(make(np.random.default_rng(i), batch)).loose)
+    for i in range(steps):
+        rng = np.random.default_rng(i)
+        packed = emb.pack(make(rng, batch), sizes=sizes)
+        acts = lookup(state, packed)
+        every |= {f"{i}/{name}": np.array(array) for name, array in acts.items()}
+        grads = {name: rng.standard_normal(acts[name].shape).astype(np.float32) for name in sorted(acts)}
+        if norm and i == 0:
+            length = jax.jit(lambda b, g: emb.row_grads(b, g).global_norm())(packed, split(emb, grads))
+        state = update(state, packed, split(emb, grads))
+    return {"first": first, "last": arrays(emb, state), "acts": every, "norm": length}
+
+
+def differences(one, many):
+    """Compare two results of `stepped`: the same steps on the same activation gradients."""
+    return {
+        **compared(one["last"], many["last"]),
+        "first": compared(one["first"], many["first"])["same"],
+        "acts": compared(one["acts"], many["acts"])["gap"],
+        "norm": same_bits(one["norm"], many["norm"]),
+    }
+
+
+def equal(exchange, backend, dtype, rule):
+    """One rule on a mesh and on one device, with sizes that grow."""
+    specs, batch = features(BY_NAME[rule], dtype), EACH * len(jax.devices())
+    one, many = sp.Embedder(specs, backend), sp.Embedder(specs, backend, mesh=mesh(), exchange=exchange)
+    return differences(stepped(one, inputs, batch), stepped(many, inputs, batch))
+
+
+def every_rule(backend, dtype):
+    """All rules on a mesh, by each exchange, and on one device: stacks of one Embedder, so one program for all."""
+    specs = [f for name, rule in BY_NAME.items() for f in features(rule, dtype, prefix=f"{name}.")]
+
+    def make(rng, batch):
+        return {key: given for name in BY_NAME for key, given in inputs(rng, batch, f"{name}.").items()}
+
+    def result(**where):
+        emb = sp.Embedder(specs, backend, **where)
+        return stepped(emb, make, EACH * len(jax.devices()), learned=True, norm=False)
+
+    one = result()
+    return {exchange: differences(one, result(mesh=mesh(), exchange=exchange)) for exchange in ("pooled", "rows")}
+
+
+def axes(kind, names):
+    """Tables over some axes of a mesh of two."""
+    both = mesh(AxisType[kind], (2, 2), ("a", "b"))
+    specs = features(BY_NAME["adam"], "bfloat16")
+    many = sp.Embedder(specs, "native", mesh=both, axis=tuple(names.split(",")), exchange="pooled")
+    results = [stepped(emb, inputs, batch=24, steps=2) for emb in (sp.Embedder(specs, "native"), many)]
+    return {**differences(*results), "shards": many.shards.count}
