@@ -18,9 +18,10 @@ from sparrow.embedding.host.transfer import Sender, copied, is_in_host_memory, o
 from sparrow.embedding.host.transfer import blocks as host_blocks
 from sparrow.embedding.host.workers import Workers
 from sparrow.embedding.initializers import INITIALIZERS, Constant, Initializer, Normal, Uniform, register_initializer
-from sparrow.embedding.inputs import Bags, Ragged, to_bags
+from sparrow.embedding.inputs import Bags, to_bags
 from sparrow.embedding.ordered import room_name
 from sparrow.embedding.packing import MAX_ENTRIES, Group, Measured, PackedBatch, of_one_size
+from sparrow.embedding.ragged import Ragged
 from sparrow.embedding.row_grads import RowGrads
 from sparrow.embedding.sequences import Jagged, Sequence
 from sparrow.embedding.sharding.device_order import in_device_order

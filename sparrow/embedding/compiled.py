@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from sparrow.embedding.inputs import Ragged
+from sparrow.embedding.ragged import Ragged
 from sparrow.embedding.specs import FeatureSpec
 from sparrow.embedding.stacking import Stack
 from sparrow.kernels import Lookups, feed

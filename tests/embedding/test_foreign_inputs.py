@@ -181,6 +181,42 @@ def test_lengths_that_do_not_fit_are_refused(lengths, sentence):
         sp.Ragged.from_lengths([3, 1, 4], lengths)
 
 
+def test_offsets_of_torch_make_the_bags():
+    values, weights = np.concatenate(BAGS).astype(int), np.concatenate(WEIGHTS)
+    assert sp.Ragged.from_offsets(values, [0, 2, 2]).to_lists() == BAGS
+    with_last = sp.Ragged.from_offsets(values, [0, 2, 2, 5], weights, include_last_offset=True)
+    assert with_last.to_lists() == BAGS
+    expected = _activations(sp.Ragged.from_lists(BAGS, WEIGHTS), "mean")
+    np.testing.assert_array_equal(_activations(with_last, "mean"), expected)
+    np.testing.assert_array_equal(_activations(sp.Ragged.from_offsets(values, [0, 2, 2], weights), "mean"), expected)
+    assert sp.Ragged.from_offsets([7], [0, 1]).to_lists() == [[7], []]
+    assert sp.Ragged.from_offsets([], []).to_lists() == []
+    assert sp.Ragged.from_offsets([], [0, 0]).to_lists() == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("offsets", "with_last", "sentence"),
+    [
+        ([1, 2], False, "offsets must begin with 0"),
+        ([0, 2, 1], False, "never decrease"),
+        ([0, 4], False, "at most the number of values, 3"),
+        ([], False, "offsets must begin with 0"),
+        ([0, 2], True, "end with the number of values, 3, got 2"),
+        ([], True, "end with the number of values, 3, got none"),
+        ([0.0, 2.0], False, "offsets must be integers, got float64"),
+    ],
+)
+def test_offsets_that_do_not_fit_are_refused(offsets, with_last, sentence):
+    with pytest.raises((ValueError, TypeError), match=sentence):
+        sp.Ragged.from_offsets([3, 1, 4], offsets, include_last_offset=with_last)
+
+
+@pytest.mark.parametrize("form", [np.array, jnp.array])
+def test_a_tuple_of_values_and_open_offsets_is_refused(form):
+    with pytest.raises(TypeError, match=r"sp\.Ragged\.from_offsets\(values, offsets\)"):
+        _embedder().pack({"f": (form([3, 1, 4]), form([0, 2]))})
+
+
 @pytest.mark.parametrize("form", [list, np.array, jnp.array])
 def test_a_tuple_of_values_and_offsets_is_refused(form):
     with pytest.raises(TypeError, match=r"feature 'f': a tuple of values and offsets .* sp\.Ragged\(values, offsets\)"):

@@ -76,6 +76,8 @@ CASES = [
     (lambda: sp.TableSpec(name="t", num_embeddings=4), "'vocabulary_size'"),
     (lambda: sp.TableSpec(name="t", feature_names=["f"]), "FeatureSpec"),
     (lambda: sp.Ragged(values=[1], lengths=[1]), "Ragged.from_lengths"),
+    (lambda: sp.Ragged([1], [0], include_last_offset=False), "Ragged.from_offsets"),
+    (lambda: sp.Ragged([1], [0, 1], per_sample_weights=[1.0]), "'weights'"),
     (lambda: sp.Embedder([], device="cuda"), "default device"),
     (lambda: losses.binary_cross_entropy(jnp.zeros(1), jnp.zeros(1), reduction="mean"), "sparrow.losses.reduce"),
     (lambda: losses.softmax_cross_entropy(jnp.zeros((1, 2)), target=jnp.zeros(1)), "'labels'"),

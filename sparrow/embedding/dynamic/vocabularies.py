@@ -15,7 +15,8 @@ from sparrow.embedding.dynamic.id_map import IdMap, Ids, Rows, Settings, TooFewR
 from sparrow.embedding.dynamic.new_rows import NewRows
 from sparrow.embedding.dynamic.saved import fitted, saved_arrays, unused
 from sparrow.embedding.dynamic.strings import hash_strings
-from sparrow.embedding.inputs import Ragged, read_input
+from sparrow.embedding.inputs import read_input
+from sparrow.embedding.ragged import Ragged
 from sparrow.embedding.specs import FeatureSpec, TableSpec
 from sparrow.embedding.stacking import stable_hash
 
