@@ -20,7 +20,8 @@ from sparrow.embedding.host.workers import Workers
 from sparrow.embedding.initializers import INITIALIZERS, Constant, Initializer, Normal, Uniform, register_initializer
 from sparrow.embedding.inputs import Bags, to_bags
 from sparrow.embedding.ordered import room_name
-from sparrow.embedding.packing import MAX_ENTRIES, Group, Measured, PackedBatch, of_one_size
+from sparrow.embedding.packed_batch import Group, PackedBatch
+from sparrow.embedding.packing import MAX_ENTRIES, Measured, of_one_size
 from sparrow.embedding.ragged import Ragged
 from sparrow.embedding.row_grads import RowGrads
 from sparrow.embedding.sequences import Jagged, Sequence

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import jax
 import jax.numpy as jnp
 
-from sparrow.embedding.packing import Group
+from sparrow.embedding.packed_batch import Group
 
 
 def activations(groups: Sequence[Group], rows: jax.Array) -> dict[str, jax.Array]:

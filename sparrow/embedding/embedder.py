@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from sparrow.embedding.dynamic.new_rows import Spread, held_rows, put_back, started
+from sparrow.embedding.checks import check_act_grads, check_batch, check_features, check_state, collect_tables
+from sparrow.embedding.dynamic import admitting
+from sparrow.embedding.dynamic.new_rows import Spread
 from sparrow.embedding.dynamic.vocabularies import Vocabularies
 from sparrow.embedding.host.plans import HostStack
 from sparrow.embedding.host.session import Session
 from sparrow.embedding.host.tables import HostTables
-from sparrow.embedding.nested import flat_inputs, leaves
+from sparrow.embedding.nested import flat_inputs
 from sparrow.embedding.one_device import OneDevice
-from sparrow.embedding.packing import Group, Measured, PackedBatch
+from sparrow.embedding.packed_batch import Group, PackedBatch
+from sparrow.embedding.packing import Measured
 from sparrow.embedding.row_grads import RowGrads
 from sparrow.embedding.sharding.measured import RoutedBatch
 from sparrow.embedding.sharding.on_mesh import EXCHANGES, OnMesh
@@ -27,7 +30,7 @@ from sparrow.embedding.specs import FeatureSpec, TableSpec
 from sparrow.embedding.stacking import Stack, cache_of, stack_tables
 from sparrow.embedding.state import EmbeddingState
 from sparrow.embedding.view import tables_html
-from sparrow.kernels import Backend, Lookups, choose
+from sparrow.kernels import Backend, choose
 from sparrow.registry import answering, nearest
 
 
@@ -74,9 +77,9 @@ class Embedder:
           exchange: the way of rows to the examples. "pooled": owners sum their rows of each bag. "rows": every
             distinct row travels once. "auto": for each stack the one with less traffic in the first batch packed.
         """
-        self.features: tuple[FeatureSpec, ...] = _check_features(features)
+        self.features: tuple[FeatureSpec, ...] = check_features(features)
         self._names = frozenset(feature.name for feature in self.features)
-        self.tables: dict[str, TableSpec] = _collect_tables(self.features)
+        self.tables: dict[str, TableSpec] = collect_tables(self.features)
         self.logical_stacks: tuple[Stack, ...] = stack_tables(list(self.tables.values()))
         self.stacks: tuple[Stack, ...] = tuple(map(cache_of, self.logical_stacks))
         self._stack_of = {table.name: stack for stack in self.stacks for table in stack.tables}
@@ -205,44 +208,18 @@ class Embedder:
         Return the state, and the batch without them: call it between `pack` and the jitted step, whose program does not
         depend on the number of new ids then. The state is donated. ``when``: nothing changes where it is false.
         """
-        if not batch.new:
-            return state, batch
-        return self._with_arrays(
-            state,
-            batch,
-            lambda stack, arrays: started(stack, arrays, state.seed, batch.new, when, self._spread(stack)),
-        )
+        return admitting.admit(self.stacks, state, batch, self._spread, when)
 
     def overwritten(self, state: EmbeddingState, batch: PackedBatch) -> dict[str, Any]:
         """Return the values that `admit` overwrites; `give_back` brings them back."""
-        held: dict[str, Any] = {}
-        for stack in self.stacks:
-            held |= held_rows(stack, self._arrays(state, stack), batch.new, self._spread(stack))
-        return held
+        return admitting.overwritten(self.stacks, state, batch, self._spread)
 
     def give_back(self, state: EmbeddingState, batch: PackedBatch, held: Mapping[str, Any]) -> EmbeddingState:
         """Undo `admit` of ``batch``: ``held`` is the result of `overwritten`. The state is donated."""
-        return self._with_arrays(
-            state, batch, lambda stack, arrays: put_back(stack, arrays, batch.new, held, self._spread(stack))
-        )[0]
+        return admitting.give_back(self.stacks, state, batch, held, self._spread)
 
     def _spread(self, stack: Stack) -> Spread | None:
         return None if self.shards is None else Spread(self.shards, self.sharded.layouts[stack.name])
-
-    def _arrays(self, state: EmbeddingState, stack: Stack) -> dict[str, jax.Array]:
-        return {"": state.tables[stack.name], **state.slots[stack.name]}
-
-    def _with_arrays(
-        self, state: EmbeddingState, batch: PackedBatch, change: Callable[[Stack, Any], Any]
-    ) -> tuple[EmbeddingState, PackedBatch]:
-        """Return the state with the arrays changed of stacks that have new rows, and the batch without these."""
-        tables, slots = dict(state.tables), dict(state.slots)
-        for stack in self.stacks:
-            if any(table.name in batch.new for table in stack.tables):
-                arrays = change(stack, self._arrays(state, stack))
-                tables[stack.name] = arrays.pop("")
-                slots[stack.name] = arrays
-        return dataclasses.replace(state, tables=tables, slots=slots), dataclasses.replace(batch, new={})
 
     def measure(self, inputs: Mapping[str, Any]) -> Measured | RoutedBatch:
         """Check a batch and count its ids: the first half of `pack`, for loops that pack several batches at a time.
@@ -272,7 +249,7 @@ class Embedder:
 
         ``dtype``: the dtype of the activations; bags are summed in float32.
         """
-        _check_state(state)
+        check_state(state)
         acts, _ = self._work.lookup(state, batch, self._stacks_of(batch), dtype, sort=False)
         return {feature.name: acts[feature.name] for feature in self.features}
 
@@ -284,7 +261,7 @@ class Embedder:
         A GPU sorts the ids for the update while it looks them up; `update` of the batch as `pack` made it sorts them
         itself, later. On a mesh, ids travel once for both.
         """
-        _check_state(state)
+        check_state(state)
         acts, batch = self._work.lookup(state, batch, self._stacks_of(batch), dtype, sort=True)
         return {feature.name: acts[feature.name] for feature in self.features}, batch
 
@@ -300,7 +277,7 @@ class Embedder:
 
     def row_grads(self, batch: PackedBatch, act_grads: Mapping[str, jax.Array]) -> RowGrads:
         """Return the tables' gradient from the activations' gradients: a value to add, scale, measure, then `apply`."""
-        self._check_act_grads(batch, act_grads)
+        check_act_grads(self.activation_shapes(batch), act_grads)
         return self._work.row_grads(batch, act_grads, self._stacks_of(batch))
 
     def apply(
@@ -311,7 +288,7 @@ class Embedder:
         ``logical_rows``: by stack, (rows,) int32, the number that each row has in its complete table. Given for stacks
         that hold their rows in another order, or only some of them: stochastic rounding is keyed by it.
         """
-        _check_state(state)
+        check_state(state)
         if grads.shards != self.shards:
             raise ValueError("these row gradients were made by an Embedder on other devices; use this one's row_grads")
         return self._work.apply(state, grads, logical_rows)
@@ -322,14 +299,14 @@ class Embedder:
 
     def table(self, state: EmbeddingState, name: str) -> jax.Array:
         """Return the logical table, (vocabulary_size, embedding_dim). On a mesh: a NumPy array, on the host."""
-        _check_state(state)
+        check_state(state)
         stack = self._on_device(name)
         rows: jax.Array = self._work.rows(stack, state.tables[stack.name], stack.rows_of(name))
         return rows
 
     def slots(self, state: EmbeddingState, name: str) -> dict[str, jax.Array]:
         """Return the logical slots of a table, by slot name. On a mesh: NumPy arrays, on the host."""
-        _check_state(state)
+        check_state(state)
         stack = self._on_device(name)
         span = stack.rows_of(name)
         return {slot: self._work.rows(stack, array, span) for slot, array in state.slots[stack.name].items()}
@@ -381,16 +358,7 @@ class Embedder:
         return stack
 
     def _stacks_of(self, batch: PackedBatch) -> list[tuple[Stack, tuple[Group, ...]]]:
-        if not isinstance(batch, PackedBatch):
-            raise TypeError(f"pack the batch first: emb.pack(inputs); got {type(batch).__name__}")
-        if batch.new:
-            raise ValueError("the batch has ids that are new: call state, batch = emb.admit(state, batch) first")
-        if not batch.planned:
-            raise ValueError("the batch has rows of tables in host memory: take batches from emb.session().stream(...)")
-        if [name for name, _ in batch.groups] != [stack.name for stack in self.stacks]:
-            raise ValueError("this batch was packed by another Embedder; use this one's pack")
-        if any(isinstance(lookups, Lookups) != (self.shards is None) for lookups in batch.lookups.values()):
-            raise ValueError("this batch was packed by an Embedder on other devices; use this one's pack")
+        check_batch(batch, self.stacks, is_on_mesh=self.shards is not None)
         return [(stack, groups) for stack, (_, groups) in zip(self.stacks, batch.groups, strict=True)]
 
     def _replaced(self, stack: Stack, table: str, array: jax.Array, new: Any, what: str) -> jax.Array:
@@ -399,45 +367,3 @@ class Embedder:
         if jnp.shape(new) != shape:
             raise ValueError(f"{what} has the shape {shape}, got {jnp.shape(new)}")
         return self._work.with_rows(stack, array, span, new)
-
-    def _check_act_grads(self, batch: PackedBatch, act_grads: Mapping[str, jax.Array]) -> None:
-        expected = self.activation_shapes(batch)
-        for name in act_grads:
-            if name not in expected:
-                raise ValueError(f"act_grads has an unknown feature '{name}': {nearest(str(name), expected)}")
-        for name, shape in expected.items():
-            if name not in act_grads:
-                raise ValueError(f"act_grads lacks the feature '{name}'")
-            if jnp.shape(act_grads[name]) != shape:
-                raise ValueError(f"act_grads['{name}'] must have the shape {shape}, got {jnp.shape(act_grads[name])}")
-
-
-def _check_features(given: Any) -> tuple[FeatureSpec, ...]:
-    features = tuple(leaves(list(given) if not isinstance(given, Mapping) else given))
-    if not features:
-        raise ValueError("an Embedder needs at least one FeatureSpec")
-    seen: set[str] = set()
-    for feature in features:
-        if not isinstance(feature, FeatureSpec):
-            raise TypeError(f"an Embedder takes FeatureSpecs, got {feature!r}")
-        if feature.name in seen:
-            raise ValueError(f"two features are called '{feature.name}'; names must be unique")
-        seen.add(feature.name)
-    return features
-
-
-def _collect_tables(features: Sequence[FeatureSpec]) -> dict[str, TableSpec]:
-    tables: dict[str, TableSpec] = {}
-    for feature in features:
-        table = feature.table_spec
-        if tables.setdefault(table.name, table) != table:
-            raise ValueError(
-                f"two different tables are called '{table.name}'; features that share a table must share its TableSpec"
-            )
-    return tables
-
-
-def _check_state(state: Any) -> None:
-    if not hasattr(state, "tables"):
-        kind = type(state).__name__
-        raise TypeError(f"the state must be what emb.init made, got {kind}; an Optimizer keeps it as state.embedding")

@@ -17,7 +17,7 @@ from jax.sharding import Mesh
 from sparrow.embedding.embedder import Embedder
 from sparrow.embedding.guards import untrained
 from sparrow.embedding.model_gradients import ACCUMULATES, Gradients, accumulates, sum_calls
-from sparrow.embedding.packing import PackedBatch
+from sparrow.embedding.packed_batch import PackedBatch
 from sparrow.embedding.specs import FeatureSpec
 from sparrow.registry import answering
 

@@ -12,7 +12,7 @@ import optax
 
 from sparrow.embedding.clipping import clip_factor
 from sparrow.embedding.embedder import Embedder
-from sparrow.embedding.packing import PackedBatch
+from sparrow.embedding.packed_batch import PackedBatch
 from sparrow.embedding.row_grads import RowGrads
 
 

@@ -14,7 +14,8 @@ import numpy as np
 from sparrow.embedding.bags import activations, bag_grads
 from sparrow.embedding.guards import undifferentiable, whole
 from sparrow.embedding.initializers import Place, cut, draw_into, is_independent, zeros
-from sparrow.embedding.packing import Group, Measured, PackedBatch, measure, pack
+from sparrow.embedding.packed_batch import Group, PackedBatch
+from sparrow.embedding.packing import Measured, measure, pack
 from sparrow.embedding.row_grads import RowGrads
 from sparrow.embedding.sizes import Sizes
 from sparrow.embedding.specs import FeatureSpec

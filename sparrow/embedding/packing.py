@@ -6,58 +6,21 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
-import numpy.typing as npt
 
 from sparrow.embedding import compiled
 from sparrow.embedding.compiled import Empty
-from sparrow.embedding.dynamic.new_rows import NewRows
 from sparrow.embedding.inputs import Bags, to_bags
 from sparrow.embedding.ordered import Ordered, as_single, loose, padded, read_ordered
-from sparrow.embedding.sequences import Jagged
-from sparrow.embedding.sharding.shards import Shards
+from sparrow.embedding.packed_batch import Group, PackedBatch
 from sparrow.embedding.sizes import Sizes, check_capacity, size_class, within
 from sparrow.embedding.specs import FeatureSpec
+from sparrow.embedding.stack_arrays import lookups_of, padded_to
 from sparrow.embedding.stacking import Stack
 from sparrow.kernels import Lookups
 from sparrow.registry import nearest
 
 MAX_ENTRIES = 2**28  # with MAX_ROWS of the specs, row numbers and spare numbers stay within int32
-
-
-class Group(NamedTuple):
-    """Features of one stack with one batch size: bag ``b * len(features) + i`` is feature i of example b."""
-
-    features: tuple[str, ...]
-    num_bags: int
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class PackedBatch:
-    """A batch as `Embedder.pack` makes it: a pytree of arrays whose shapes depend on the batch's sizes only.
-
-    Attributes:
-      lookups: by stack.
-      groups: by stack.
-      new: rows of dynamic tables that start fresh, by table; `Embedder.admit` takes them.
-      offsets: by ordered feature, (batch + 1,) int32: where each sequence begins and ends among the rows.
-      shards: the devices that the sequences of ordered features are split over; None: one device.
-      planned: whether its entries are rows of the device's arrays; False: entries of tables in host memory are logical
-        rows, which `Session` brings to the device.
-    """
-
-    lookups: dict[str, Lookups]
-    groups: tuple[tuple[str, tuple[Group, ...]], ...] = dataclasses.field(metadata={"static": True})
-    new: dict[str, NewRows] = dataclasses.field(default_factory=dict)
-    offsets: dict[str, Any] = dataclasses.field(default_factory=dict)
-    planned: bool = dataclasses.field(metadata={"static": True}, default=True)
-    shards: Shards | None = dataclasses.field(metadata={"static": True}, default=None)
-
-    def jagged(self, acts: Mapping[str, jax.Array]) -> dict[str, Jagged]:
-        """Return the activations of the ordered features as sequences; `Jagged.pad` pads them."""
-        return {name: Jagged(acts[name], offsets, self.shards) for name, offsets in self.offsets.items()}
 
 
 class Entries(NamedTuple):
@@ -198,21 +161,10 @@ def of_one_size(stacks: Sequence[Stack], batches: Sequence[PackedBatch]) -> list
     made = []
     for batch in batches:
         sizes = largest[batch.groups]
-        padded = {s.name: _pad_to(batch.lookups[s.name], sizes[s.name], s.num_rows) for s in stacks}
+        padded = {s.name: padded_to(batch.lookups[s.name], sizes[s.name], s.num_rows) for s in stacks}
         same = all(padded[name] is lookups for name, lookups in batch.lookups.items())
         made.append(batch if same else dataclasses.replace(batch, lookups=padded))
     return made
-
-
-def _pad_to(lookups: Lookups, size: int, num_rows: int) -> Lookups:
-    if len(lookups.ids) == size:
-        return lookups
-    return dataclasses.replace(
-        lookups,
-        ids=_pad(lookups.ids, size, num_rows),
-        bags=_pad(lookups.bags, size, lookups.num_bags),
-        gains=None if lookups.gains is None else _pad(lookups.gains, size, 0.0),
-    )
 
 
 def _reading(feature: FeatureSpec, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -289,7 +241,7 @@ class _Reading:
         )
 
         def lookups(size: int, empty: Empty) -> Lookups:
-            return _pad_to(_lookups(self.stack, groups, bags, starts), size, self.stack.num_rows)
+            return padded_to(lookups_of(self.stack, groups, bags, starts), size, self.stack.num_rows)
 
         return Entries(num_bags, fixed, loose, lookups, self.again)
 
@@ -309,79 +261,3 @@ class _Reading:
         if total > MAX_ENTRIES:
             raise ValueError(f"a batch holds at most {MAX_ENTRIES} ids for tables of one kind, got {total}; split it")
         return fixed, loose
-
-
-def _in_stack(stack: Stack, bags: Bags, start: int, out: Any = None) -> npt.NDArray[np.int32]:
-    """Return the ids as rows of the stack's array, in which their table begins at row ``start``."""
-    rows: npt.NDArray[np.int32] = np.add(bags.ids, np.int32(start), out=out)
-    if bags.valid is not None:
-        rows[~bags.valid] = stack.num_rows  # no row: it reads zeros and is not updated
-    return rows
-
-
-def _lookups(stack: Stack, groups: Sequence[Group], bags: Mapping[str, Bags], starts: Mapping[str, int]) -> Lookups:
-    """Return the lookups of one stack. ``starts``: the first row of each feature's table."""
-    num_bags = sum(len(group.features) * group.num_bags for group in groups)
-    held = [bags[name] for group in groups for name in group.features]
-    weighted = any(feature.gains is not None for feature in held)
-    if all(feature.lengths is None for feature in held):
-        blocks = []
-        for group in groups:
-            block = np.empty((group.num_bags, len(group.features)), np.int32)
-            for i, name in enumerate(group.features):
-                _in_stack(stack, bags[name], starts[name], out=block[:, i])
-            blocks.append(block.reshape(-1))
-        return Lookups(_join(blocks), None, None, None, num_bags)
-
-    lengths, entries = [], []
-    for group in groups:
-        members = [bags[name] for name in group.features]
-        table = np.stack([_lengths(member) for member in members], axis=1)  # (batch, features)
-        lengths.append(table.reshape(-1))
-        rows = [_in_stack(stack, bags[name], starts[name]) for name in group.features]
-        entries.append(_interleave(members, rows, table, weighted))
-    all_lengths = _join(lengths)
-    offsets: Any = np.zeros(num_bags + 1, np.int32)
-    np.cumsum(all_lengths, out=offsets[1:])
-    ids = _join([ids for ids, _ in entries])
-    return Lookups(
-        ids=ids,
-        bags=np.repeat(np.arange(num_bags, dtype=np.int32), all_lengths),  # type: ignore[arg-type]
-        offsets=offsets,
-        gains=_join([gains for _, gains in entries]) if weighted else None,
-        num_bags=num_bags,
-    )
-
-
-def _lengths(bags: Bags) -> npt.NDArray[np.int32]:
-    return np.ones(len(bags.ids), np.int32) if bags.lengths is None else bags.lengths
-
-
-def _interleave(
-    members: Sequence[Bags], rows: Sequence[npt.NDArray[np.int32]], lengths: npt.NDArray[np.int32], weighted: bool
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
-    """Entries in bag order, example by example, from features that come one after the other."""
-    starts = np.cumsum(lengths.reshape(-1)).reshape(lengths.shape) - lengths  # (batch, features) in the result
-    total = int(lengths.sum())
-    ids = np.empty(total, np.int32)
-    gains = np.ones(total if weighted else 0, np.float32)
-    for i, (member, of_member) in enumerate(zip(members, rows, strict=True)):
-        own = lengths[:, i]
-        if len(members) == 1:
-            at: Any = slice(None)
-        else:
-            at = np.repeat(starts[:, i] - (np.cumsum(own) - own), own) + np.arange(len(of_member))
-        ids[at] = of_member
-        if member.gains is not None:
-            gains[at] = member.gains
-    return ids, gains
-
-
-def _join(parts: Sequence[npt.NDArray[Any]]) -> Any:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-def _pad(array: Any, size: int, value: float) -> Any:
-    padded = np.full(size, value, array.dtype)
-    padded[: len(array)] = array
-    return padded

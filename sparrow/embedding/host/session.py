@@ -19,7 +19,7 @@ from sparrow.embedding.host.plans import IdsOf
 from sparrow.embedding.host.swaps import Swap
 from sparrow.embedding.host.tables import HostTables
 from sparrow.embedding.host.writer import Closed
-from sparrow.embedding.packing import PackedBatch
+from sparrow.embedding.packed_batch import PackedBatch
 from sparrow.embedding.state import EmbeddingState
 
 if TYPE_CHECKING:

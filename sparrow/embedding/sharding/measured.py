@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.embedding.ordered import room_name
-from sparrow.embedding.packing import Group, PackedBatch
+from sparrow.embedding.packed_batch import Group, PackedBatch
 from sparrow.embedding.sharding import pooled, rows
 from sparrow.embedding.sharding.elements import Elements
 from sparrow.embedding.sharding.layout import Layout

@@ -16,7 +16,8 @@ from sparrow.embedding.bags import activations, bag_grads
 from sparrow.embedding.guards import undifferentiable
 from sparrow.embedding.one_device import OneDevice, Stacked, seed_of
 from sparrow.embedding.ordered import room_name
-from sparrow.embedding.packing import Group, Measured, PackedBatch, measure
+from sparrow.embedding.packed_batch import Group, PackedBatch
+from sparrow.embedding.packing import Measured, measure
 from sparrow.embedding.row_grads import RowGrads
 from sparrow.embedding.sharding import blocks
 from sparrow.embedding.sharding.elements import Elements, elements_of, with_elements

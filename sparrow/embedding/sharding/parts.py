@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.embedding.packing import Group
+from sparrow.embedding.packed_batch import Group
 from sparrow.kernels import Lookups
 
 Ints = npt.NDArray[np.int32]

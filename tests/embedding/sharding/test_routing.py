@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import sparrow as sp
 from sparrow.embedding import imagined_mesh
-from sparrow.embedding.packing import Group
+from sparrow.embedding.packed_batch import Group
 from sparrow.embedding.sharding import pooled, routing, rows
 from sparrow.embedding.sharding.layout import Layout, turn
 from sparrow.embedding.sharding.parts import Part, split

@@ -1,0 +1,75 @@
+"""Checks of an `Embedder`: its features, and the states, batches and gradients that its methods are given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+
+from sparrow.embedding.nested import leaves
+from sparrow.embedding.packed_batch import PackedBatch
+from sparrow.embedding.specs import FeatureSpec, TableSpec
+from sparrow.embedding.stacking import Stack
+from sparrow.kernels import Lookups
+from sparrow.registry import nearest
+
+
+def check_features(given: Any) -> tuple[FeatureSpec, ...]:
+    """Return the features of nested dicts and lists, each with a name of its own."""
+    features = tuple(leaves(list(given) if not isinstance(given, Mapping) else given))
+    if not features:
+        raise ValueError("an Embedder needs at least one FeatureSpec")
+    seen: set[str] = set()
+    for feature in features:
+        if not isinstance(feature, FeatureSpec):
+            raise TypeError(f"an Embedder takes FeatureSpecs, got {feature!r}")
+        if feature.name in seen:
+            raise ValueError(f"two features are called '{feature.name}'; names must be unique")
+        seen.add(feature.name)
+    return features
+
+
+def collect_tables(features: Sequence[FeatureSpec]) -> dict[str, TableSpec]:
+    """Return the tables of features, by name."""
+    tables: dict[str, TableSpec] = {}
+    for feature in features:
+        table = feature.table_spec
+        if tables.setdefault(table.name, table) != table:
+            raise ValueError(
+                f"two different tables are called '{table.name}'; features that share a table must share its TableSpec"
+            )
+    return tables
+
+
+def check_state(state: Any) -> None:
+    """Raise TypeError unless this is an `EmbeddingState`."""
+    if not hasattr(state, "tables"):
+        kind = type(state).__name__
+        raise TypeError(f"the state must be what emb.init made, got {kind}; an Optimizer keeps it as state.embedding")
+
+
+def check_batch(batch: Any, stacks: Sequence[Stack], *, is_on_mesh: bool) -> None:
+    """Raise an error unless the batch is packed for these stacks and ready for the device."""
+    if not isinstance(batch, PackedBatch):
+        raise TypeError(f"pack the batch first: emb.pack(inputs); got {type(batch).__name__}")
+    if batch.new:
+        raise ValueError("the batch has ids that are new: call state, batch = emb.admit(state, batch) first")
+    if not batch.planned:
+        raise ValueError("the batch has rows of tables in host memory: take batches from emb.session().stream(...)")
+    if [name for name, _ in batch.groups] != [stack.name for stack in stacks]:
+        raise ValueError("this batch was packed by another Embedder; use this one's pack")
+    if any(isinstance(lookups, Lookups) == is_on_mesh for lookups in batch.lookups.values()):
+        raise ValueError("this batch was packed by an Embedder on other devices; use this one's pack")
+
+
+def check_act_grads(expected: Mapping[str, tuple[int, int]], act_grads: Mapping[str, Any]) -> None:
+    """Raise ValueError unless every feature has a gradient of the shape ``expected``."""
+    for name in act_grads:
+        if name not in expected:
+            raise ValueError(f"act_grads has an unknown feature '{name}': {nearest(str(name), expected)}")
+    for name, shape in expected.items():
+        if name not in act_grads:
+            raise ValueError(f"act_grads lacks the feature '{name}'")
+        if jnp.shape(act_grads[name]) != shape:
+            raise ValueError(f"act_grads['{name}'] must have the shape {shape}, got {jnp.shape(act_grads[name])}")

@@ -1,0 +1,48 @@
+"""`PackedBatch`: a batch as the jitted methods take it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+
+from sparrow.embedding.dynamic.new_rows import NewRows
+from sparrow.embedding.sequences import Jagged
+from sparrow.embedding.sharding.shards import Shards
+from sparrow.kernels import Lookups
+
+
+class Group(NamedTuple):
+    """Features of one stack with one batch size: bag ``b * len(features) + i`` is feature i of example b."""
+
+    features: tuple[str, ...]
+    num_bags: int
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class PackedBatch:
+    """A batch as `Embedder.pack` makes it: a pytree of arrays whose shapes depend on the batch's sizes only.
+
+    Attributes:
+      lookups: by stack.
+      groups: by stack.
+      new: rows of dynamic tables that start fresh, by table; `Embedder.admit` takes them.
+      offsets: by ordered feature, (batch + 1,) int32: where each sequence begins and ends among the rows.
+      shards: the devices that the sequences of ordered features are split over; None: one device.
+      planned: whether its entries are rows of the device's arrays; False: entries of tables in host memory are logical
+        rows, which `Session` brings to the device.
+    """
+
+    lookups: dict[str, Lookups]
+    groups: tuple[tuple[str, tuple[Group, ...]], ...] = dataclasses.field(metadata={"static": True})
+    new: dict[str, NewRows] = dataclasses.field(default_factory=dict)
+    offsets: dict[str, Any] = dataclasses.field(default_factory=dict)
+    planned: bool = dataclasses.field(metadata={"static": True}, default=True)
+    shards: Shards | None = dataclasses.field(metadata={"static": True}, default=None)
+
+    def jagged(self, acts: Mapping[str, jax.Array]) -> dict[str, Jagged]:
+        """Return the activations of the ordered features as sequences; `Jagged.pad` pads them."""
+        return {name: Jagged(acts[name], offsets, self.shards) for name, offsets in self.offsets.items()}
