@@ -6,13 +6,13 @@ import jax
 from flax import nnx
 
 from sparrow.models.inputs import Arrays, Inputs
-from sparrow.models.matching import Negatives, Similarity, candidates, check_towers, outputs
+from sparrow.models.matching import Negatives, Similarity, TwoTowers, check_towers, outputs
 from sparrow.models.records import register_model
 from sparrow.models.towers import GroupTower, Tower
 
 
 @register_model("dssm", is_per_example=True)
-class DSSM(nnx.Module):
+class DSSM(TwoTowers):
     """Two towers: candidates for a user are the items of the largest inner product of two vectors.
 
     ::
@@ -65,17 +65,9 @@ class DSSM(nnx.Module):
         self.user_output, self.item_output = outputs("DSSM", dims, output_dim, similarity, rngs=rngs)
         self.negatives = negatives
 
-    def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
-        """``{"query": (batch, dim), "item": (items, dim)}``, and "negatives" where they are sampled."""
-        return candidates("DSSM", self.query(acts, numbers), self.item(acts, numbers), self.negatives)
-
     def query(self, acts: Arrays, numbers: Arrays) -> jax.Array:
         """Return the users' vectors alone, ``(batch, dim)``, for an online service. float32."""
         return self.user_output(self.user_tower(acts, numbers))
-
-    def item(self, acts: Arrays, numbers: Arrays) -> jax.Array:
-        """Return the items' vectors alone, ``(items, dim)``, for an index. float32."""
-        return self.item_output(self.item_tower(acts, numbers))
 
 
 @register_model("dssm_v2", is_per_example=True)

@@ -7,7 +7,7 @@ from flax import nnx
 
 from sparrow.models.dlrm_hstu import History
 from sparrow.models.inputs import Arrays, Inputs
-from sparrow.models.matching import Negatives, Similarity, candidates, check_towers, outputs
+from sparrow.models.matching import Negatives, Similarity, TwoTowers, check_towers, outputs
 from sparrow.models.norms import LayerNorm
 from sparrow.models.records import register_model
 from sparrow.models.sequences.hstu import HSTU, last
@@ -15,7 +15,7 @@ from sparrow.models.towers import GroupTower, Tower
 
 
 @register_model("hstu_match")
-class HSTUMatch(nnx.Module):
+class HSTUMatch(TwoTowers):
     """Two towers: an HSTU over the user's history, and layers over the item.
 
     ::
@@ -63,16 +63,8 @@ class HSTUMatch(nnx.Module):
         self.user_output, self.item_output = outputs("HSTUMatch", dims, output_dim, similarity, rngs=rngs)
         self.negatives = negatives
 
-    def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
-        """``{"query": (batch, dim), "item": (items, dim)}``, and "negatives" where they are sampled."""
-        return candidates("HSTUMatch", self.query(acts, numbers), self.item(acts, numbers), self.negatives)
-
     def query(self, acts: Arrays, numbers: Arrays) -> jax.Array:
         """Return the users' vectors alone, ``(batch, dim)``, for an online service. float32."""
         history, times = self.history(acts, numbers)
         states = self.hstu(history, None if times is None else times.values[..., 0])
         return self.user_output(self.norm(last(states)))
-
-    def item(self, acts: Arrays, numbers: Arrays) -> jax.Array:
-        """Return the items' vectors alone, ``(items, dim)``, for an index. float32."""
-        return self.item_output(self.item_tower(acts, numbers))

@@ -8,13 +8,13 @@ from flax import nnx
 
 from sparrow.models.hstu_channel import ChannelLayers, HSTUChannel
 from sparrow.models.inputs import Arrays, Inputs
-from sparrow.models.matching import Negatives, Similarity, candidates, check_towers, outputs
+from sparrow.models.matching import Negatives, Similarity, TwoTowers, check_towers, outputs
 from sparrow.models.records import register_model
 from sparrow.models.towers import GroupTower, Tower
 
 
 @register_model("hstu_retriever")
-class HSTURetriever(nnx.Module):
+class HSTURetriever(TwoTowers):
     """Two towers: an `STU` over the user's context and history, and layers over the item.
 
     ::
@@ -65,17 +65,9 @@ class HSTURetriever(nnx.Module):
         self.user_output, self.item_output = outputs("HSTURetriever", dims, output_dim, similarity, rngs=rngs)
         self.negatives = negatives
 
-    def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
-        """``{"query": (batch, dim), "item": (items, dim)}``, and "negatives" where they are sampled."""
-        return candidates("HSTURetriever", self.query(acts, numbers), self.item(acts, numbers), self.negatives)
-
     def query(self, acts: Arrays, numbers: Arrays) -> jax.Array:
         """Return the users' vectors alone, ``(batch, dim)``, for an online service. float32."""
         request = None
         if self.request is not None:
             request = self.request.concat({}, numbers)[:, 0].astype(jnp.float32)
         return self.user_output(self.channel.newest(acts, numbers, request))
-
-    def item(self, acts: Arrays, numbers: Arrays) -> jax.Array:
-        """Return the items' vectors alone, ``(items, dim)``, for an index. float32."""
-        return self.item_output(self.item_tower(acts, numbers))

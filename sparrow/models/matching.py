@@ -9,6 +9,8 @@ import jax.numpy as jnp
 from flax import nnx
 
 from sparrow import fields
+from sparrow.models.inputs import Arrays
+from sparrow.models.towers import GroupTower
 from sparrow.registry import nearest
 
 Similarity = Literal["inner_product", "cosine"]
@@ -40,6 +42,32 @@ class VectorOutput(nnx.Module):
         """Map ``(..., dim)`` to ``(..., output_dim)``."""
         x = (x if self.linear is None else self.linear(x)).astype(jnp.float32)
         return unit(x) if self.similarity == "cosine" else x
+
+
+class TwoTowers(nnx.Module):
+    """A model of two towers, one vector each for the user and the item; a subclass makes the layers and `query`.
+
+    Attributes:
+      item_tower: the layers over the item's group.
+      item_output: the last layer of the items.
+      negatives: where the negatives of the losses come from.
+    """
+
+    item_tower: GroupTower
+    item_output: VectorOutput
+    negatives: Negatives
+
+    def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
+        """``{"query": (batch, dim), "item": (items, dim)}``, and "negatives" where they are sampled."""
+        return candidates(type(self).__name__, self.query(acts, numbers), self.item(acts, numbers), self.negatives)
+
+    def query(self, acts: Arrays, numbers: Arrays) -> jax.Array:
+        """Return the users' vectors alone, ``(batch, dim)``, for an online service. float32."""
+        raise NotImplementedError
+
+    def item(self, acts: Arrays, numbers: Arrays) -> jax.Array:
+        """Return the items' vectors alone, ``(items, dim)``, for an index. float32."""
+        return self.item_output(self.item_tower(acts, numbers))
 
 
 def outputs(
