@@ -14,6 +14,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", help="a Parquet file, or a text file with a header (.csv, .tsv)")
     parser.add_argument("output", nargs="?", help="the config to write; by default the standard output")
     parser.add_argument("--target", metavar="COLUMN", help="the column to predict; by default one that looks like it")
+    parser.add_argument("--loss", metavar="NAME", help="the loss, such as softmax_cross_entropy")
     parser.add_argument("--evaluate", metavar="FILE", help="data to evaluate on; by default a part of the file")
 
 
@@ -24,7 +25,7 @@ def run(options: argparse.Namespace) -> None:
     path = None if options.output is None else Path(options.output)
     if path is not None and path.exists():
         raise Mistake(f"{path} is there already; choose another name, or remove it")
-    text = frames.first_config(options.data, target=options.target, evaluate=options.evaluate)
+    text = frames.first_config(options.data, target=options.target, evaluate=options.evaluate, loss=options.loss)
     if path is None:
         out(text, end="")
         return

@@ -26,7 +26,7 @@ sparrow.errors.ConfigError: train.batch_siz: unknown field: did you mean 'batch_
 
 from typing import TYPE_CHECKING, Any
 
-from sparrow.config.building.assemble import Assembly, assemble, evaluate_pipeline, need, train_pipeline
+from sparrow.config.building.assemble import WIDE, Assembly, assemble, evaluate_pipeline, need, train_pipeline
 from sparrow.config.building.auto_vocabularies import fill_vocabularies
 from sparrow.config.building.epochs import counts_epochs, epochs_in_steps
 from sparrow.config.building.optimizers import dense_optimizer, optimizer, table_rules
@@ -66,6 +66,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RULES",
+    "WIDE",
     "Assembly",
     "Catalogue",
     "Checkpoint",

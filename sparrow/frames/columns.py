@@ -19,6 +19,7 @@ import re
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -142,6 +143,8 @@ class _Column(NamedTuple):
             return None, f"left out: {of} is neither an id nor a number"
         if kind is None and distinct > rows / 2 and (pc.mean(pc.utf8_length(values)).as_py() or 0) > LONG:
             return None, "left out: long strings; embed or tokenize them"
+        if kind is None and not self._sounds_like_ids() and _has_decimal_commas(values):
+            return None, "left out: numbers with a decimal comma; write them with a point"
         if kind is None and _separator(values) is not None:
             return self._bag_of_text()
         if is_unique:
@@ -190,8 +193,7 @@ class _Column(NamedTuple):
         return IdFeature(self.name, hash_bucket_size=buckets, **fields), words_
 
     def _number(self, values: Any) -> Made:
-        array = np.asarray(values.cast(pa.float64()).drop_null(), np.float64)
-        array = array[np.isfinite(array)]
+        array = _finite(values)
         if not array.size:
             return None, "left out: it holds no number"
         middle = float(np.median(array))
@@ -234,6 +236,18 @@ def _parsed(texts: Any) -> Any | None:
     return None
 
 
+def _finite(values: Any) -> npt.NDArray[np.float64]:
+    """Return the finite numbers of a column; integers above 2**53 are rounded."""
+    array = np.asarray(values.cast(pa.float64(), safe=False).drop_null(), np.float64)
+    return array[np.isfinite(array)]
+
+
+def _has_decimal_commas(texts: Any) -> bool:
+    """Return whether strings are all numbers such as "3,14"."""
+    held = texts.drop_null()
+    return bool(len(held)) and bool(pc.all(pc.match_substring_regex(held, r"^\s*[-+]?\d+,\d+\s*$")).as_py())
+
+
 def _as_integers(values: Any) -> Any | None:
     """Return floats that are all integers, such as ids with gaps in pandas, as integers; None: they are not."""
     array = np.asarray(values.cast(pa.float64()).drop_null(), np.float64)
@@ -264,8 +278,7 @@ def in_buckets(reading: Reading, values: Any, embedding_dim: int) -> Reading:
         return reading
     values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     values = _parsed(values) if _is_text(values.type) else values
-    array = np.asarray(values.cast(pa.float64()).drop_null(), np.float64)
-    cuts = np.quantile(array[np.isfinite(array)], np.arange(1, BUCKETS) / BUCKETS)
+    cuts = np.quantile(_finite(values), np.arange(1, BUCKETS) / BUCKETS)
     cut = tuple(sorted({_short(float(x)) for x in cuts}))
     made = RawFeature(
         reading.column, boundaries=cut, embedding_dim=embedding_dim, missing=getattr(feature, "missing", 0.0)

@@ -13,8 +13,9 @@ import yaml
 
 from sparrow import config as configs
 from sparrow.config import ConfigError
-from sparrow.data import DataError, source_of
-from sparrow.frames.guessing import SAMPLE, Guess, guess
+from sparrow.data import DataError
+from sparrow.frames.given import SAMPLE, opened
+from sparrow.frames.guessing import Guess, guess
 from sparrow.registry import nearest
 
 TARGETS: Final = ("label", "target", "click", "clicked", "is_click", "y", "like", "liked", "buy", "purchase", "rating")
@@ -30,20 +31,27 @@ _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _PLAIN: Final = ("true", "false", "null", "yes", "no", "on", "off", "y", "n")
 
 
-def first_config(path: str | Path, *, target: str | None = None, evaluate: str | Path | None = None) -> str:
+def first_config(
+    path: str | Path,
+    *,
+    target: str | None = None,
+    evaluate: str | Path | None = None,
+    loss: str | None = None,
+) -> str:
     """Return the text of a config that trains DeepFM on a Parquet or text file.
 
     Args:
       path: the file.
       target: the column to predict; by default one that is called like it, such as "click" or "label".
       evaluate: a file to evaluate on; by default a tenth of the rows are held out.
+      loss: the loss; by default by the values of the target.
     """
     path = Path(path)
     if not path.is_file():
         raise DataError("there is no such file", str(path))
     try:
-        names = source_of(path).column_names()
-        made = guess(path, _target(names, target), evaluate=0.1 if evaluate is None else Path(evaluate))
+        column = _target(opened(path).column_names(), target)
+        made = guess(path, column, evaluate=0.1 if evaluate is None else Path(evaluate), loss=loss)
     except ConfigError as error:
         raise DataError(str(error), str(path)) from None
     except (pa.ArrowException, UnicodeDecodeError) as error:
@@ -93,13 +101,15 @@ def _text(path: Path, made: Guess) -> str:
     ]
     for reading in made.readings:
         if reading.feature is None:
-            lines.append(f"    # {reading.column} is {reading.words}")
+            lines.append(f"    # {_flow(reading.column)} is {reading.words}")
         else:
-            lines.append(f"    - {_flow(features[reading.column])}    # {reading.words}")
+            lines.append(f"    - {_flow(features[reading.feature.name])}    # {reading.words}")
+    comments = {("train", name): words for name, words in COMMENTS.items()}
+    comments |= {("tasks", target.column): target.words for target in made.targets}
     for section, values in plain.items():
         lines.append(f"{section}:")
         for name, value in values.items():
-            comment = COMMENTS.get(name, "") if section == "train" else ""
+            comment = comments.get((section, name), "")
             lines.append(f"  {_flow(name)}: {_flow(value)}" + (f"    # {comment}" if comment else ""))
     return "\n".join(lines) + "\n"
 
@@ -118,7 +128,22 @@ def _flow(value: Any) -> str:
         return value
     if isinstance(value, float):
         return _number(value)
+    if isinstance(value, str):
+        return _quoted(value)
     return json.dumps(value)
+
+
+def _quoted(text: str) -> str:
+    """Return a string in quotes; characters that cannot be seen are escaped.
+
+    >>> print(_quoted('größe\\n"x"'), _quoted("a\\u2028b\\ufeff"))
+    "größe\\n\\"x\\"" "a\\u2028b\\ufeff"
+    """
+    return "".join(char if char.isprintable() else _escaped(char) for char in json.dumps(text, ensure_ascii=False))
+
+
+def _escaped(char: str) -> str:
+    return f"\\U{ord(char):08x}" if ord(char) > 0xFFFF else f"\\u{ord(char):04x}"
 
 
 def _number(value: float) -> str:

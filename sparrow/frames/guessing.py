@@ -6,26 +6,22 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from sparrow import config as configs
 from sparrow import fields
 from sparrow.config import Config, ConfigError
-from sparrow.data import Feature, HeldOut, Source, Tables, cut_in_two, source_of
+from sparrow.data import Feature
 from sparrow.data.features import registry as feature_kinds
 from sparrow.files import replace_file
 from sparrow.frames.columns import KINDS, Kind, Reading, in_buckets, read_column
+from sparrow.frames.given import Given, given_rows
 from sparrow.frames.labels import METRICS, MODES, Target, read_target
-from sparrow.frames.models import items_of, model_section, user_of
+from sparrow.frames.models import items_of, model_section, user_of, without_clashes
 from sparrow.losses import registry as losses
 from sparrow.registry import answering, nearest
-
-SAMPLE: Final = 200_000
-"""Rows of a file that are looked at."""
 
 REGULARIZED: Final = {
     "name": "rowwise_adagrad",
@@ -41,6 +37,9 @@ PATIENCE: Final = 4
 
 RANKED: Final = 10**10
 """Two towers of at most this many rows times items stop by their ranks among all items, others by the loss."""
+
+REASONS: Final = 5
+"""Columns that an error names."""
 
 LEFT: Final = 'style="text-align: left"'
 """Cells of words in a notebook, which would put them to the right."""
@@ -90,16 +89,6 @@ class Guess:
         head = "".join(f"<th {LEFT}>{name}</th>" for name in ("column", "type", "read as"))
         notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
         return f"<table><tr>{head}</tr>{body}</table>{notes}"
-
-
-class _Data(NamedTuple):
-    """Rows to look at, and the sources to train and evaluate on."""
-
-    seen: Any
-    complete: bool
-    train: Source
-    evaluate: Source | None
-    notes: tuple[str, ...] = ()
 
 
 @answering
@@ -153,21 +142,29 @@ def guess(
         if value is not None:
             fields.integer(f"guess: {name}", value)
     matching = _is_matching(model)
-    held = _data(data, targets, evaluate, evaluate_by, seed, matching)
+    held = given_rows(data, targets, evaluate, evaluate_by, seed, matching)
     columns = held.seen.column_names
     for name in (*targets, *([weight] if weight else []), *item):
         if name not in columns:
             raise ConfigError(f"there is no column '{name}': {nearest(name, columns)}")
-    tasks = tuple(read_target(name, held.seen[name], _loss_of(loss, name, matching)) for name in targets)
+    tasks = tuple(
+        read_target(
+            name,
+            held.seen[name],
+            _loss_of(loss, name, matching),
+            may_be_constant=matching or not held.complete,
+        )
+        for name in targets
+    )
     is_regular = not matching and all(task.kind == "binary" for task in tasks)
     readings = _readings(held, {*targets, weight}, features or {}, embedding_dim or (8 if is_regular else 16))
+    readings = without_clashes(readings)
     kept = [reading.feature for reading in readings if reading.feature is not None]
     if not kept:
-        raise ConfigError("no column can be a feature; name some in features=")
+        raise ConfigError(_no_features(readings))
     names = ["match"] if matching else list(targets)
-    section = model_section(model, kept, names, groups, [name for name in item if name in {f.name for f in kept}])
-    if tasks[0].classes > 1:
-        section["architecture"].setdefault("num_classes", tasks[0].classes)
+    items = [name for name in item if name in {feature.name for feature in kept}]
+    section = model_section(model, kept, names, groups, items, tasks[0].classes)
     rows = held.seen.num_rows
     made = {
         "data": {
@@ -197,6 +194,15 @@ def guess(
     return Guess(configs.from_mapping(made, overrides=overrides), tasks, readings, notes)
 
 
+def _no_features(readings: Sequence[Reading]) -> str:
+    """Return the sentence for a table without a column that could be a feature."""
+    if not readings:
+        return "there is no column besides the target; add columns to learn from"
+    reasons = "; ".join(f"'{reading.column}' is {reading.words}" for reading in readings[:REASONS])
+    more = f"; and {len(readings) - REASONS} more" if len(readings) > REASONS else ""
+    return f"no column can be a feature: {reasons}{more}; give more rows or columns, or kinds of columns in features="
+
+
 def _is_matching(model: Any) -> bool:
     name = model if isinstance(model, str) else dict(model).get("name")
     return name in ("dssm", "dssm_v2")
@@ -208,55 +214,8 @@ def _loss_of(loss: str | Mapping[str, str] | None, target: str, matching: bool) 
     return loss if loss is None or isinstance(loss, str) else loss.get(target)
 
 
-def _data(data: Any, targets: Sequence[str], evaluate: Any, by: str | None, seed: int, matching: bool) -> _Data:
-    source = source_of(data)
-    notes: tuple[str, ...] = ()
-    is_share = isinstance(evaluate, float) and not isinstance(evaluate, bool)
-    other = None if evaluate is None or is_share else source_of(evaluate, source)
-    if is_share:
-        fields.number("guess: evaluate", evaluate, above=0, below=1)
-    if not isinstance(source, Tables):
-        seen, complete = _sample(source)
-        if matching and pc.any(pc.less_equal(seen[targets[0]].cast(pa.float64()), 0)).as_py():
-            raise ConfigError(f"two towers learn from rows that were chosen; leave out those whose {targets[0]} is 0")
-        if not is_share:
-            return _Data(seen, complete, source, other)
-        train, held_out = (HeldOut(source, part, evaluate, by, seed) for part in ("train", "evaluate"))
-        return _Data(seen, complete, train, held_out)
-    table = source.table
-    if matching and targets[0] in table.column_names:
-        chosen = np.flatnonzero(pc.fill_null(pc.greater(table[targets[0]].cast(pa.float64()), 0), False).to_numpy())
-        if len(chosen) < table.num_rows:
-            notes = (f"two towers learn from the {len(chosen):,} rows whose {targets[0]} is above 0",)
-            source = source.take(chosen)
-            table = source.table
-    if not table.num_rows:
-        raise ConfigError("the data holds no rows")
-    if not is_share:
-        return _Data(table, True, source, other, notes)
-    parts_ = cut_in_two(source, evaluate, by, seed)
-    if not all(part.table.num_rows for part in parts_):
-        raise ConfigError(
-            f"evaluate={evaluate:g} of {table.num_rows} rows leaves none; give more rows, or evaluate=None"
-        )
-    notes += (f"{parts_[1].table.num_rows:,} of {table.num_rows:,} rows are held out to evaluate on",)
-    return _Data(table, True, *parts_, notes)
-
-
-def _sample(source: Source) -> tuple[Any, bool]:
-    """Return the first rows of a source, and whether these are all."""
-    names = source.column_names()
-    reader = source.open(names)
-    tables: list[Any] = []
-    while len(tables) < reader.num_chunks and sum(table.num_rows for table in tables) < SAMPLE:
-        tables.append(reader.read(len(tables), "skip").table)
-    if not tables:
-        raise ConfigError("the data holds no rows")
-    return pa.concat_tables(tables, promote_options="permissive").combine_chunks(), len(tables) == reader.num_chunks
-
-
 def _readings(
-    held: _Data, others: set[str | None], changes: Mapping[str, FeatureGuess], dim: int
+    held: Given, others: set[str | None], changes: Mapping[str, FeatureGuess], dim: int
 ) -> tuple[Reading, ...]:
     made = []
     for name in held.seen.column_names:
@@ -276,7 +235,7 @@ def _readings(
     return tuple(made)
 
 
-def _changed(name: str, held: _Data, change: Any, dim: int) -> Reading:
+def _changed(name: str, held: Given, change: Any, dim: int) -> Reading:
     if isinstance(change, Feature):
         return Reading(name, str(held.seen[name].type), change, "as given")
     if isinstance(change, Mapping) and "kind" in change:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -14,6 +15,8 @@ from sparrow.registry import nearest
 
 METRICS: Final[dict[str, list[str]]] = {"binary": ["auc", "log_loss"], "real": ["rmse", "mae"], "class": ["accuracy"]}
 """The metrics of each kind of label; the first one chooses the best step."""
+FEW_CLASSES: Final = 20
+"""Integers from 0 up to FEW_CLASSES - 1 may be classes."""
 MODES: Final = {"auc": "max", "rmse": "min", "accuracy": "max"}
 
 
@@ -35,8 +38,8 @@ class Target(NamedTuple):
     words: str
 
 
-def read_target(name: str, values: Any, loss: str | None = None) -> Target:
-    """Return the task of a column.
+def read_target(name: str, values: Any, loss: str | None = None, *, may_be_constant: bool = True) -> Target:
+    """Return the task of a column; ``may_be_constant``: False refuses a column of one value.
 
     >>> read_target("click", pa.chunked_array([[0, 1, 1]])).words
     'yes or no, by binary_cross_entropy'
@@ -52,6 +55,8 @@ def read_target(name: str, values: Any, loss: str | None = None) -> Target:
         raise ConfigError(
             f"target '{name}' must hold numbers, got {values.type} such as {example}; make it 0 and 1, or a number"
         ) from None
+    if not may_be_constant and len(array) and (array == array[0]).all():
+        raise ConfigError(f"target '{name}' is {array[0]:g} in every row; there is nothing to learn")
     if loss is None:
         loss = "binary_cross_entropy" if np.isin(array, (0.0, 1.0)).all() else "l2"
     usable = [each for each in losses.names() if losses[each].label_kind in METRICS and each not in ("bpr", "jrc")]
@@ -60,4 +65,20 @@ def read_target(name: str, values: Any, loss: str | None = None) -> Target:
     kind = str(losses[loss].label_kind)
     classes = int(array.max(initial=0)) + 1 if kind == "class" else 1
     words = {"binary": "yes or no", "real": "a number", "class": f"one of {classes} classes"}[kind]
-    return Target(name, loss, kind, classes, f"{words}, by {loss}")
+    return Target(name, loss, kind, classes, f"{words}, by {loss}{_other_reading(array) if kind == 'real' else ''}")
+
+
+def _other_reading(array: npt.NDArray[np.float64]) -> str:
+    """Return the other way to read numbers of few values, for the words of a target.
+
+    >>> _other_reading(np.array([0.0, 2.0, 1.0])), _other_reading(np.array([0.5, 1.0, 1.5]))
+    ('; for 3 classes, choose the loss softmax_cross_entropy', '')
+    >>> _other_reading(np.array([-1.0, 1.0]))
+    '; for yes or no, make it 0 and 1'
+    """
+    values = np.unique(array)
+    if len(values) == 2:
+        return "; for yes or no, make it 0 and 1"
+    if 2 < len(values) <= FEW_CLASSES and (values == np.arange(len(values))).all():
+        return f"; for {len(values)} classes, choose the loss softmax_cross_entropy"
+    return ""

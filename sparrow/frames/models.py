@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
-from sparrow.config import ConfigError
+from sparrow.config import WIDE, ConfigError
 from sparrow.data import Feature
+from sparrow.frames.columns import Reading
 from sparrow.models import registry
 from sparrow.registry import nearest
 
@@ -51,12 +53,26 @@ def items_of(features: Sequence[Feature], section: Mapping[str, Any]) -> int:
     return max((use.num_rows for use in uses if use is not None), default=0)
 
 
+def without_clashes(readings: Sequence[Reading]) -> tuple[Reading, ...]:
+    """Return the readings with another name for each feature that is called as the wide table of another is."""
+    taken = {reading.feature.name + WIDE for reading in readings if reading.feature and reading.feature.is_sparse}
+
+    def renamed(reading: Reading) -> Reading:
+        feature: Any = reading.feature
+        if feature is None or feature.name not in taken or getattr(feature, "column", "") is not None:
+            return reading
+        return reading._replace(feature=replace(feature, name=f"{feature.name}_", column=reading.column))
+
+    return tuple(map(renamed, readings))
+
+
 def model_section(
     model: str | Mapping[str, Any],
     features: Sequence[Feature],
     tasks: Sequence[str],
     groups: Mapping[str, Sequence[str]] | None,
     item: Sequence[str],
+    classes: int = 1,
 ) -> dict[str, Any]:
     """Return the section ``model`` of a config.
 
@@ -66,6 +82,7 @@ def model_section(
       tasks: the names of the tasks.
       groups: the groups of features; None: as the model wants them.
       item: the features that describe an item, for two towers.
+      classes: the number of classes of the target; 1: it has none.
     """
     given = {"name": model} if isinstance(model, str) else dict(model)
     name = given.get("name")
@@ -99,5 +116,9 @@ def model_section(
             "output_dim": 16,
         }
         made = {"user": [name for name in every if name not in item], "item": list(item)}
+    if classes > 1 and name in ("deepfm", "wide_and_deep"):
+        defaults = {**defaults, "final": _SMALL, "num_classes": classes}  # one number for all classes changes nothing
+    elif classes > 1:
+        defaults = {**defaults, "num_classes": classes}
     chosen = made if groups is None else {key: list(names) for key, names in groups.items()}
     return {"architecture": {**defaults, **given}, "groups": chosen}
