@@ -99,6 +99,15 @@ class Crew:
             self._drop_all()
         return task
 
+    def help(self) -> bool:
+        """Do an urgent task that no thread has begun, in the calling thread; return whether there was one."""
+        try:
+            task = self._urgent.popleft()
+        except IndexError:
+            return False
+        task.work()
+        return True
+
     @property
     def is_closed(self) -> bool:
         """Return whether no further task is begun."""

@@ -17,6 +17,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar, cast
 
 from sparrow import fields
+from sparrow.background import Until
 from sparrow.data.batch import Batch
 from sparrow.data.block import Block, concatenate
 from sparrow.data.converter import Converter
@@ -40,6 +41,10 @@ MEMORY_AHEAD: Final = 2**31
 """Default of the bytes that rows made early may take."""
 
 T = TypeVar("T")
+
+
+def _no_work() -> bool:
+    return False
 
 
 class Pipeline(Generic[T]):
@@ -95,10 +100,11 @@ class Pipeline(Generic[T]):
           bad_rows: the policy for malformed rows: "error", or "skip" to leave them out and count them (`skipped`).
           ahead: batches that are made early; None: enough for two more tasks than threads; 0: each is made when it is
             requested.
-          threads: the number of threads that make them; None: the cores less two, at least one.
+          threads: the number of threads that make them; None: the cores less two, at least one. A loop that waits for a
+            batch makes some itself, while its device is idle; it never reads.
           memory_ahead: bytes that rows made early may take, about. One window is always made.
-          prepare: called on each batch in one of those threads, such as to pack it; iterating yields its result. Work
-            that depends on the order of batches needs a `Prepare`.
+          prepare: called on each batch in one of those threads, or in the one that waits for it, such as to pack it;
+            iterating yields its result. Work that depends on the order of batches needs a `Prepare`.
           negatives: makes the sampler of negatives, from the opened source.
         """
         fields.integer("batch_size", batch_size)
@@ -198,11 +204,14 @@ class Pipeline(Generic[T]):
                 for group in together(cuts(windows, start, self.batch_size, self.drop_remainder), size):
                     yield do(crew, functools.partial(self._make, group, turns)), group
 
-            made = stack.enter_context(contextlib.closing(prefetch(groups, ahead, self._wait) if ahead else groups()))
+            def wait(until: Until) -> None:
+                self._wait(until, _no_work if crew is None else crew.help)
+
+            made = stack.enter_context(contextlib.closing(prefetch(groups, ahead, wait) if ahead else groups()))
             if crew is not None:
                 stack.callback(crew.stop)  # stops first, because the thread that cuts batches may wait for a chunk
             for task, group in made:
-                self._wait(task.wait)
+                wait(task.wait)
                 batches, error = task.result()
                 for batch, cut in zip(batches, group, strict=False):
                     memory.add(-cut.freed)
@@ -229,18 +238,17 @@ class Pipeline(Generic[T]):
         size = max(min(most, self.ahead), 1)
         return -(-self.ahead // size), size
 
-    def _wait(self, until: Callable[[float], bool]) -> None:
+    def _wait(self, until: Until, work: Callable[[], bool]) -> None:
         if self.counts_waits:
-            self.wait(until)
-            return
-        while not until(0.2):
-            if self.interrupted():
-                raise WaitInterrupted
+            self.wait(until, work)
+        else:
+            self._until(until, work)
 
-    def wait(self, until: Callable[[float], bool]) -> None:
+    def wait(self, until: Until, work: Callable[[], bool] = _no_work) -> None:
         """Wait until ``until(seconds)`` is true; raise `WaitInterrupted` where a stop was requested.
 
-        The time counts as waited from when the device has nothing left to do.
+        The time counts as waited from when the device has nothing left to do. From then on, ``work`` does a piece of
+        the work that is waited for, and returns whether there was any.
         """
         if until(0):
             return
@@ -249,11 +257,18 @@ class Pipeline(Generic[T]):
                 return
         began = time.perf_counter()
         try:
-            while not until(0.2):
-                if self.interrupted():
-                    raise WaitInterrupted
+            self._until(until, work)
         finally:
             self.waited += time.perf_counter() - began
+
+    def _until(self, until: Until, work: Callable[[], bool]) -> None:
+        while not until(0):
+            if work():
+                continue
+            if until(0.2):
+                return
+            if self.interrupted():
+                raise WaitInterrupted
 
     def _windows(self, start: Position, crew: Crew | None, memory: Memory, end: _End) -> Generator[Window, None, None]:
         """Yield windows of converted rows, from the one of ``start``."""

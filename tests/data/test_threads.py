@@ -286,6 +286,48 @@ def test_a_crew_does_urgent_tasks_first_and_drops_what_has_not_begun():
         crew.do(lambda: 1).result()
 
 
+def test_the_waiting_thread_does_urgent_tasks():
+    crew, gate, begun, done = Crew(1), threading.Event(), threading.Event(), []
+    crew.do(lambda: begun.set() or gate.wait())
+    assert begun.wait(60)
+    assert not crew.help()
+    late = crew.do(lambda: done.append("chunk"), urgent=False)
+    task = crew.do(threading.current_thread)
+    assert crew.help()
+    assert task.result() is threading.current_thread()
+    assert not crew.help()  # chunks stay with the crew, because reading may hang
+    assert not done
+    gate.set()
+    late.result()
+    crew.close()
+    assert not crew.help()
+
+
+class Busy(TableReader):
+    """Keeps its thread in the fourth chunk until the loop has made a batch."""
+
+    made = threading.Event()
+
+    def read(self, chunk, bad_rows):
+        if chunk == 3 and not self.made.wait(30):
+            raise RuntimeError("the loop made no batch")
+        return super().read(chunk, bad_rows)
+
+
+def test_the_loop_makes_batches_while_the_only_thread_reads():
+    def prepare(batch):
+        if threading.current_thread() is threading.main_thread():
+            Busy.made.set()
+        return batch
+
+    Busy.made.clear()
+    made, found = read_by(Busy, threads=1, batch_size=2, ahead=1, prepare=prepare), []
+    for batch in made:
+        found += batch.ids["item"].tolist()
+        time.sleep(0.002)
+    assert found == list(range(103))
+
+
 def test_defaults():
     made = pipeline()
     assert made.threads == default_threads() >= 1

@@ -1,11 +1,14 @@
 """Batches as one array: the same parts whichever way they were made."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
 
 from sparrow import config as configs
 from sparrow import runs
+from sparrow.config.building import assemble
 from sparrow.data import Tables
 from sparrow.kernels import feed
 from sparrow.runs.loop import preparer as preparers
@@ -64,41 +67,44 @@ def program(lists, task):
     )
 
 
-def batches(monkeypatch, lists, task, by_recipe, together=1):
-    """All batches of an epoch, as the device has them, and the sizes after each."""
-    from sparrow.config.building import assemble
+def pipeline_of(config, preparer, lists=False):
+    made = assemble._pipeline(config, clicks(lists=lists), preparer, batch_size=16, shuffle_rows=20, is_training=True)
+    made.threads = 3
+    return made
 
+
+def batches(monkeypatch, lists, task, by_recipe, together=1, shares=False):
+    """All batches of an epoch, as the device has them, and the sizes after each."""
     if not by_recipe:
         monkeypatch.setattr(preparers.Preparer, "_recipe", lambda *_: None)
     monkeypatch.setattr(preparers.Preparer, "together", lambda *_: together)
     config = program(lists, task)
     preparer = runs.Program.of(config).preparer()
-    pipeline = assemble._pipeline(
-        config, clicks(lists=lists), preparer, batch_size=16, shuffle_rows=20, is_training=True
-    )
-    pipeline.threads = 3
+    preparer.shares_transfers = shares
+    pipeline = pipeline_of(config, preparer, lists)
     found = []
     for prepared in pipeline:
-        assert (prepared.feed.slot is not None) == (together > 1)
+        assert (prepared.feed.slot is not None) == (together > 1 and shares)
         found.append((jax.device_get(prepared.feed.parts), prepared.feed.size, prepared.learned, pipeline.position()))
     return found
 
 
 @pytest.mark.skipif(feed.unavailable() is not None, reason="the recipe is compiled code's")
 @pytest.mark.parametrize(
-    ("lists", "together", "task"),
+    ("lists", "together", "shares", "task"),
     [
-        (False, 1, {"losses": ["binary_cross_entropy"]}),
-        (False, 3, {"losses": ["binary_cross_entropy"]}),
-        (True, 1, {"losses": ["binary_cross_entropy"]}),
-        (False, 3, {"losses": [{"name": "jrc", "session_name": "user"}], "train_metrics": []}),
-        (True, 1, {"losses": ["softmax_cross_entropy"]}),
+        (False, 1, False, {"losses": ["binary_cross_entropy"]}),
+        (False, 3, False, {"losses": ["binary_cross_entropy"]}),
+        (False, 3, True, {"losses": ["binary_cross_entropy"]}),
+        (True, 1, False, {"losses": ["binary_cross_entropy"]}),
+        (False, 3, True, {"losses": [{"name": "jrc", "session_name": "user"}], "train_metrics": []}),
+        (True, 1, False, {"losses": ["softmax_cross_entropy"]}),
     ],
 )
-def test_a_recipe_gives_what_the_long_way_gives(monkeypatch, lists, together, task):
+def test_a_recipe_gives_what_the_long_way_gives(monkeypatch, lists, together, shares, task):
     with monkeypatch.context() as patch:
         patch.setattr(preparers.Preparer, "route", lambda *_: pytest.fail("a batch took the long way"))
-        ours = batches(patch, lists, task, by_recipe=True, together=together)
+        ours = batches(patch, lists, task, by_recipe=True, together=together, shares=shares)
     with monkeypatch.context() as patch:
         theirs = batches(patch, lists, task, by_recipe=False)
     assert len(ours) == len(theirs) == 7
@@ -106,6 +112,31 @@ def test_a_recipe_gives_what_the_long_way_gives(monkeypatch, lists, together, ta
         assert of_a == of_b
         assert jax.tree.structure(a) == jax.tree.structure(b)
         jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+BINARY = {"losses": ["binary_cross_entropy"]}
+
+
+@pytest.mark.skipif(feed.unavailable() is not None, reason="batches that go together are compiled code's")
+def test_small_batches_of_single_ids_go_together_and_keep_their_memory():
+    config = program(False, BINARY)
+    preparer = runs.Program.of(config).preparer()
+    pipeline = pipeline_of(config, preparer)
+    layout = pipeline._converter.layout
+    assert preparer.together(16, layout) == preparers.MOST_TOGETHER
+    assert preparer.together(2**15, layout) == 2
+    assert preparer.together(2**20, layout) == 1
+    assert preparer.together(4, dataclasses.replace(layout, width=2**18)) == 4  # rows of a MiB
+    with_bags = pipeline_of(program(True, BINARY), preparer, lists=True)
+    assert preparer.together(16, with_bags._converter.layout) == 1
+    held = [(prepared.feed, jax.tree.map(np.array, prepared.feed.parts)) for prepared in pipeline]
+    assert len(held) == 7
+    if jax.default_backend() == "cpu":  # slots of one buffer, without a copy
+        begins = {int(one.buffer.unsafe_buffer_pointer()) - i * one.nbytes for i, (one, _) in enumerate(held[:6])}
+        assert len(begins) == 1
+    list(pipeline)  # takes memory again
+    for one, expected in held:
+        jax.tree.map(np.testing.assert_array_equal, jax.tree.unflatten(*jax.tree.flatten(one)[::-1]).parts, expected)
 
 
 def test_any_tree_goes_and_comes_back():

@@ -31,8 +31,10 @@ def test_ctrl_c_while_a_reader_hangs(tmp_path, monkeypatch):
     monkeypatch.setattr("sparrow.data.crew.PATIENCE", 0.1)
     config = case("data.evaluate=null", "data.threads=3", "data.ahead=2")
 
+    default = signal.getsignal(signal.SIGINT)
+
     def press():
-        while len(calls) <= 6:
+        while len(calls) <= 6 or signal.getsignal(signal.SIGINT) is default:  # until the run listens
             time.sleep(0.05)
         time.sleep(1)
         os.kill(os.getpid(), signal.SIGINT)

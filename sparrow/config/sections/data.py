@@ -174,7 +174,8 @@ class Data(Section):
     bad_rows: Literal["error", "skip"] = "error"
     """The reaction to a malformed row: raise an error, or skip the row and count it."""
     ahead: Annotated[int, Field(ge=0, le=1000)] | None = None
-    """Batches that are made early, in the background; two more than threads, unless given."""
+    """Batches that are made early, in the background. Unless given, two more groups of them than threads: small batches
+    of single ids are made in groups of up to 16."""
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     """Threads that read and convert; the cores of the machine less two, at least one, unless given."""
     memory_ahead: Annotated[int, Field(ge=1)] = 2**31

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import jax
@@ -54,7 +55,9 @@ from sparrow.runs.recorded.traffic import Counted, Traffic
 from sparrow.tasks import IS_EXAMPLE
 
 TOGETHER: Final = 2**16
-"""Examples that go to a device in one transfer: small batches go together."""
+"""Examples that are written by one call, and go to a device in one transfer: small batches go together."""
+TOGETHER_BYTES: Final = 2**24
+"""The most bytes of rows in one transfer, where batches go together."""
 MOST_TOGETHER: Final = 16
 """The most batches in one transfer."""
 
@@ -139,6 +142,8 @@ class Preparer(Prepare[Prepared]):
       unvarying: looks for columns that hold one value throughout.
       converted: functions of labels that the losses need in another form, by name.
       stages: the time of each stage.
+      shares_transfers: whether batches that go together are one array on the device. On a CPU, where nothing is copied,
+        each is an array of its own.
     """
 
     parts = Parts
@@ -166,6 +171,7 @@ class Preparer(Prepare[Prepared]):
         self.stages = Stages()
         self._words = 0  # the most that a batch needed
         self._lock = threading.Lock()
+        self.shares_transfers = jax.default_backend() != "cpu"
         self._exchanged: tuple[RoutedBatch, dict[str, int]] | None = None  # the last batch on a mesh
         self._recipes: dict[tuple[int, int], tuple[Recipe | None, Any]] = {}
         losses = [(task, loss) for task in tasks.values() for loss in task.losses]
@@ -179,9 +185,11 @@ class Preparer(Prepare[Prepared]):
         return {**found, **candidate_columns(batch, self._assembly, self._item_counts)}
 
     def together(self, batch_size: int, layout: BlockLayout) -> int:
-        """Return the number of batches in one transfer: 1 where bags make them large, and on a CPU."""
-        alone = self._waits or bool(layout.bags) or jax.default_backend() == "cpu"
-        return 1 if alone else max(min(TOGETHER // batch_size, MOST_TOGETHER), 1)
+        """Return the number of batches in one transfer: 1 where bags make them large, or each must be measured."""
+        if layout.bags or self._host is not None or not self._has_recipes:
+            return 1
+        fitting = TOGETHER_BYTES // (4 * max(layout.width, 1) * batch_size)
+        return max(min(TOGETHER // batch_size, fitting, MOST_TOGETHER), 1)
 
     def at_once(self, batches: Sequence[Sequence[Block]]) -> list[Prepared] | None:
         """Return the batches, where each example holds one id of each feature: most batches do."""
@@ -193,7 +201,7 @@ class Preparer(Prepare[Prepared]):
                 return None
             slots = self.together(size, first[0].layout)
             alike = [batch for batch in batches[len(made) : len(made) + slots] if _rows(batch) == size]
-            sent = self._sent(recipe, alike, {}, slots)
+            sent = self._sent(recipe, alike, {}, slots if self.shares_transfers else len(alike))
             if sent is None:
                 return None
             made += sent
@@ -226,24 +234,38 @@ class Preparer(Prepare[Prepared]):
             if self._traffic is not None:
                 counted = [self._traffic.sample(layout.views(own).packed) for own in buffer[: len(batches)]]
         with self.stages.timed(COPY):
-            whole = buffer if slots > 1 else buffer[0]
-            sent: Any = whole if self._waits else jax.device_put(whole)
-        numbers = self._numbers(slots) if slots > 1 else [None]
+            feeds = [Feed(sent, layout, recipe.rows, slot) for sent, slot in self._put(buffer)]
+        learned = self.sizes.learned
         examples = [recipe.rows - batch[-1].padding for batch in batches]
         return [
-            Prepared(Feed(sent, layout, recipe.rows, slot), _cut(of_batch, count), self.sizes.learned, count, own)
-            for count, of_batch, own, slot in zip(examples, keys, counted, numbers, strict=False)
+            Prepared(feed, _cut(of_batch, count), learned, count, own)
+            for feed, count, of_batch, own in zip(feeds, examples, keys, counted, strict=False)
         ]
+
+    def _put(self, buffer: npt.NDArray[np.int32]) -> Iterable[tuple[Any, jax.Array | None]]:
+        """Start the copy of batches to the device; yield the array of each, and its number there where they share it.
+
+        On a CPU the arrays are the memory of the buffer, which returns to its pool after the last of them.
+        """
+        slots = len(buffer)
+        if self._waits:
+            return [(buffer[0], None)]
+        if slots > 1 and self.shares_transfers:
+            return zip(itertools.repeat(jax.device_put(buffer)), self._numbers(slots), strict=False)
+        return [(sent, None) for sent in jax.device_put(list(buffer))]
 
     @functools.cache  # noqa: B019  as long as the preparer
     def _numbers(self, count: int) -> list[jax.Array]:
         """Return 0, 1, ... as scalars on the device."""
         return [jax.device_put(np.int32(number)) for number in range(count)]
 
+    @functools.cached_property
+    def _has_recipes(self) -> bool:
+        """Whether batches may be written without a look at their ids."""
+        return self._rows_of is None and not self._alike and self.embedder.shards is None
+
     def _recipe(self, blocks: Sequence[Block]) -> Recipe | None:
-        if self._rows_of is not None or self._alike:
-            return None
-        if self._host is not None and not self._waits:
+        if not self._has_recipes or (self._host is not None and not self._waits):
             return None
         layout, rows = blocks[0].layout, _rows(blocks)
         key = id(layout), rows
