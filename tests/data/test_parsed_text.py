@@ -252,6 +252,25 @@ def test_quoted_csv_needs_no_arrow(tmp_path, monkeypatch, newlines_in_values):
     assert_same_batches(batches(source, CSV_FEATURES), by_arrow)
 
 
+@pytest.mark.parametrize("field", ['"quoted, and more"', '"7"', "longer than eight bytes", "NA", "12345678", ""])
+@pytest.mark.parametrize("ends", ["\n", "\r\n"])
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_a_chunk_may_change_in_its_middle(tmp_path, field, ends, at):
+    """Strings of another form come after many blocks of short ones, in the first, an inner or the last column."""
+    lines = []
+    for i in range(2000):
+        fields = [str(i % 50), "7" if i % 3 else "", f"{i:x}", str(i % 2)]
+        if i in (700, 1999):
+            fields[at if at < 2 else 3] = field if at < 2 or field == "12345678" else "0"
+        lines.append(",".join(fields) + ends)
+    (tmp_path / "a.csv").write_bytes("".join(lines).encode())
+    source = Csv(str(tmp_path / "a.csv"), columns=("a", "b", "c", "label"), missing=("", "NA"))
+    features = [IdFeature(name, hash_bucket_size=2**30, embedding_dim=2) for name in "cba"]
+    ours, by_arrow = rows_of(source, features, "error")
+    assert ours[0] is not None
+    assert_same(ours[0][0], by_arrow[0][0])
+
+
 @pytest.mark.usefixtures("no_arrow")
 def test_ratings_of_movielens_need_no_arrow(tmp_path):
     (tmp_path / "ratings.dat").write_text(
@@ -380,3 +399,13 @@ def test_transforms_of_small_integers_are_the_ones_of_numpy(feature):
     ours, _ = converter._compiled.convert(table.to_batches()[0], "error")
     converter._compiled = None
     assert_same(ours, converter.convert(rows, "error")[0])
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 64, 1000, 2**20 - 1, 2**20, 2**30 + 7, 2**31 - 2, 2**31 - 1])
+def test_hashes_are_divided_without_a_rest(size):
+    table = pa.table({"c": [f"{i}" for i in range(500)]})
+    converter = Converter([IdFeature("c", hash_bucket_size=size, embedding_dim=2)], [], [], [])
+    converter.check(Tables(table).open(["c"]))
+    ours, _ = converter._compiled.convert(table.to_batches()[0], "error")
+    converter._compiled = None
+    assert_same(ours, converter.convert(Tables(table).open(["c"]).read(0, "error"), "error")[0])

@@ -50,14 +50,19 @@ inline uint64_t hash_text(Span text) {
 
 // x % size by a multiplication.
 struct Modulo {
-  uint64_t size, inverse;  // inverse: floor((2**64 - 1) / size), so that the quotient is at most two too small
+  uint64_t size, inverse = 0;  // inverse: floor((2**(64 + shift) - 1) / size), so that the quotient is at most one too small
+  int shift = 0;               // 2**shift is at most the size
 
-  explicit Modulo(uint64_t size) : size(size), inverse(size ? ~uint64_t{0} / size : 0) {}
+  explicit Modulo(uint64_t size) : size(size) {
+    if (size == 0) return;
+    shift = 63 - __builtin_clzll(size);
+    inverse = static_cast<uint64_t>((~static_cast<unsigned __int128>(0) >> (64 - shift)) / size);
+  }
 
   uint64_t operator()(uint64_t x) const {
-    uint64_t rest = x - static_cast<uint64_t>(static_cast<unsigned __int128>(x) * inverse >> 64) * size;
-    rest -= size & -static_cast<uint64_t>(rest >= size);  // without a branch, which would go either way
-    return rest - (size & -static_cast<uint64_t>(rest >= size));
+    const uint64_t quotient = static_cast<uint64_t>(static_cast<unsigned __int128>(x) * inverse >> 64) >> shift;
+    const uint64_t rest = x - quotient * size;
+    return rest - (size & -static_cast<uint64_t>(rest >= size));  // without a branch, which would go either way
   }
 };
 

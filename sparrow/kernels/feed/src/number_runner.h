@@ -56,13 +56,15 @@ class NumberRunner : public Runner {
     if (seen & wrong) {
       for (int64_t i = 0; i < count; ++i) bad_[begin + i] |= (states[i] & wrong) != 0;
     }
+    if (is_transformed() && step_.known != nullptr && !step_.is_weight) {
+      look_up(begin, count, values, states);
+      return true;
+    }
     if (seen & MISSING) {
       const double fill = step_.fill;
       for (int64_t i = 0; i < count; ++i) values[i] = states[i] & MISSING ? fill : values[i];
     }
-    if (is_transformed() && step_.known != nullptr && !step_.is_weight) {
-      look_up(begin, count, values, states);
-    } else if (!is_transformed() && step_.kind != BUCKETS && !step_.has_limit && !step_.is_weight) {
+    if (!is_transformed() && step_.kind != BUCKETS && !step_.has_limit && !step_.is_weight) {
       int32_t* to = out();
       for (int64_t i = 0; i < count; ++i) to[i] = bits_of(static_cast<float>(values[i]));
     } else {
@@ -74,18 +76,25 @@ class NumberRunner : public Runner {
   // Transforms one number per row.
   void look_up(int64_t begin, int64_t count, const double* values, const uint8_t* states) {
     const float* known = step_.known;
-    const double limit = static_cast<double>(step_.num_known);
+    const uint64_t limit = order_of(static_cast<double>(step_.num_known));
     int32_t* to = out();
     for (int64_t i = 0; i < count; ++i) {
-      const double value = values[i];
       const bool is_missing = states[i] & MISSING;
-      const int32_t whole = value >= 0 && value < limit ? static_cast<int32_t>(value) : -1;
-      if (is_missing || (static_cast<double>(whole) == value && !std::signbit(value))) {
+      const double small = order_of(values[i]) < limit ? values[i] : -1.0;
+      const int32_t whole = static_cast<int32_t>(small);
+      if (is_missing | ((whole >= 0) & (static_cast<double>(whole) == small))) {
         to[i] = bits_of(known[is_missing ? 0 : 1 + whole]);
       } else {
-        later(begin + i, value);
+        later(begin + i, values[i]);
       }
     }
+  }
+
+  // An integer that is in the order of numbers from 0 on; -0 and all below are larger.
+  static uint64_t order_of(double value) {
+    uint64_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    return bits;
   }
 
   // One number per row, of a dictionary whose every word is good: most labels. Each word is converted once.
@@ -136,13 +145,10 @@ class NumberRunner : public Runner {
   // The result of NumPy's transform, where it is known; if not, NumPy transforms the number later.
   void transform(int64_t row, int64_t i, int64_t k, double value, bool is_missing) {
     if (step_.known != nullptr) {
-      if (is_missing) {
-        out(k)[i] = bits_of(step_.known[0]);
-        return;
-      }
-      const int64_t whole = value >= 0 && value < static_cast<double>(step_.num_known) ? static_cast<int64_t>(value) : -1;
-      if (static_cast<double>(whole) == value && !std::signbit(value)) {
-        out(k)[i] = bits_of(step_.known[1 + whole]);
+      const double small = order_of(value) < order_of(static_cast<double>(step_.num_known)) ? value : -1.0;
+      const int64_t whole = static_cast<int64_t>(small);
+      if (is_missing || (whole >= 0 && static_cast<double>(whole) == small)) {
+        out(k)[i] = bits_of(step_.known[is_missing ? 0 : 1 + whole]);
         return;
       }
     }

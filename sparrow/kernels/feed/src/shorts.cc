@@ -7,6 +7,14 @@
 namespace sparrow {
 
 SPARROW_VERSIONS void hash_shorts(const uint64_t* words, const uint8_t* sizes, int64_t count, uint64_t* hashes) {
+  uint8_t largest = 0, differ = 0;
+  for (int64_t i = 0; i < count; ++i) largest = sizes[i] > largest ? sizes[i] : largest;
+  for (int64_t i = 0; i < count; ++i) differ |= sizes[i] == 0 ? 0 : sizes[i] ^ largest;
+  if (differ == 0) {  // one size, such as that of hexadecimal numbers
+    const uint64_t begun = mix64(largest);
+    for (int64_t i = 0; i < count; ++i) hashes[i] = mix64(begun ^ words[i]);
+    return;
+  }
   uint64_t begun[9];
   for (uint64_t size = 0; size < 9; ++size) begun[size] = mix64(size);
   for (int64_t i = 0; i < count; ++i) hashes[i] = mix64(begun[sizes[i]] ^ words[i]);

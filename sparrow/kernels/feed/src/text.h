@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "arrow.h"
@@ -52,9 +53,15 @@ class TextBlocks {
     sizes_ = room.array<uint8_t>(text.num_wanted * STRIDE);
     bool empty_is_missing = false;
     for (int64_t i = 0; i < text.num_missing; ++i) empty_is_missing |= text.missing[i].size == 0;
+    std::vector<int64_t> all(text.num_wanted);
     for (int64_t i = 0; i < text.num_wanted; ++i) {
       columns[i].entries.type = 'u';
-      (empty_is_missing ? short_ : long_).push_back(i);
+      all[i] = i;
+    }
+    if (empty_is_missing) {
+      set_short(std::move(all));
+    } else {
+      long_ = std::move(all);
     }
     is_filtered_ = text.separator_size > 1;
     is_plain_ = !is_filtered_ && !text.counted.has_returns && !text.counted.has_quotes;
@@ -89,8 +96,9 @@ class TextBlocks {
       column.entries.offset = -begin;
     }
     if (has_quotes()) {
+      for (const int64_t i : short_) columns_[i].entries.shorts = nullptr;
       long_.insert(long_.end(), short_.begin(), short_.end());
-      short_.clear();
+      set_short({});
     }
     fill_shorts();
     for (const int64_t i : long_) fill_spans(i);
@@ -193,29 +201,57 @@ class TextBlocks {
 
   // The strings of columns that had no long one yet.
   void fill_shorts() {
-    places_.clear();
-    steps_.clear();
-    for (const int64_t i : short_) {
-      places_.push_back(text_.wanted[i]);
-      steps_.push_back(step_of(text_.wanted[i]));
+    const int64_t num_columns = text_.num_columns;
+    const Fields fields{words_, sizes_, STRIDE};
+    const uint32_t separator_size = static_cast<uint32_t>(text_.separator_size);
+    while (!gather_fields(text_.data, found_.ends, rows_, num_columns, separator_size, runs_.data(),
+                          static_cast<int64_t>(runs_.size()), fields)) {
+      sort_out();
     }
-    longest_.assign(short_.size(), 0);
-    const int64_t count = static_cast<int64_t>(short_.size());
-    gather_fields(text_.data, found_.ends, rows_, text_.num_columns,
-                  {places_.data(), steps_.data(), count, STRIDE, words_, sizes_, longest_.data()});
-    std::vector<int64_t> still_short;
-    for (int64_t k = 0; k < count; ++k) {
+    for (size_t k = 0; k < short_.size(); ++k) {
       Leaf& leaf = columns_[short_[k]].entries;
-      const bool is_short = longest_[k] <= 8;
-      leaf.shorts = is_short ? words_ + k * STRIDE : nullptr;
-      leaf.sizes = sizes_ + k * STRIDE;
-      (is_short ? still_short : long_).push_back(short_[k]);
-      if (is_short && found_.has_returns && places_[k] + 1 == text_.num_columns) {
-        drop_returns(words_ + k * STRIDE, sizes_ + k * STRIDE);
-      }
-      if (is_short && text_.num_missing > 1) drop_missing(words_ + k * STRIDE, sizes_ + k * STRIDE);
+      uint64_t* words = words_ + k * STRIDE;
+      uint8_t* sizes = sizes_ + k * STRIDE;
+      leaf.shorts = words;
+      leaf.sizes = sizes;
+      if (found_.has_returns && text_.wanted[short_[k]] + 1 == num_columns) drop_returns(words, sizes);
+      if (text_.num_missing > 1) drop_missing(words, sizes);
     }
-    short_ = still_short;
+  }
+
+  // Moves the columns with a long string to the long ones.
+  void sort_out() {
+    std::vector<int64_t> still_short;
+    for (const int64_t i : short_) {
+      const int64_t place = text_.wanted[i];
+      const uint32_t step = step_of(place), *ends = found_.ends + place;
+      uint32_t longest = 0;
+      for (int64_t row = 0; row < rows_; ++row) {
+        longest = std::max(longest, ends[row * text_.num_columns] - ends[row * text_.num_columns - 1] - step);
+      }
+      if (longest <= 8) {
+        still_short.push_back(i);
+      } else {
+        columns_[i].entries.shorts = nullptr;
+        long_.push_back(i);
+      }
+    }
+    set_short(std::move(still_short));
+  }
+
+  void set_short(std::vector<int64_t> columns) {
+    short_ = std::move(columns);
+    std::stable_sort(short_.begin(), short_.end(),
+                     [&](int64_t a, int64_t b) { return text_.wanted[a] < text_.wanted[b]; });
+    runs_.clear();
+    for (const int64_t i : short_) {
+      const int64_t place = text_.wanted[i];
+      if (runs_.empty() || place != runs_.back().first + runs_.back().count) {
+        runs_.push_back({place, 1});
+      } else {
+        ++runs_.back().count;
+      }
+    }
   }
 
   // Cuts the carriage returns at the ends of strings in the last column.
@@ -288,8 +324,7 @@ class TextBlocks {
   std::vector<Span*> spans_;           // by wanted column
   uint64_t* words_;
   uint8_t* sizes_;
-  std::vector<int64_t> places_;
-  std::vector<uint32_t> steps_, longest_;  // of the short ones
+  std::vector<Run> runs_;  // of the short ones
   Found found_{};
   int64_t at_ = 0;      // the bytes that were searched
   int64_t rows_ = 0;    // of the current block

@@ -130,24 +130,30 @@ SPARROW_VERSIONS void find_plain_ends(const char* data, int64_t from, int64_t to
   found.lines = breaks - found.breaks;
 }
 
-SPARROW_VERSIONS void gather_fields(const char* data, const uint32_t* ends, int64_t rows, int64_t num_columns,
-                                    const Fields& fields) {
-  const int64_t *places = fields.places, count = fields.count, stride = fields.stride;
-  const uint32_t* steps = fields.steps;
-  uint32_t* longest = fields.longest;
+SPARROW_VERSIONS bool gather_fields(const char* data, const uint32_t* ends, int64_t rows, int64_t num_columns,
+                                    uint32_t separator_size, const Run* runs, int64_t num_runs, const Fields& fields) {
+  uint64_t masks[9];  // of the first bytes of a word
+  for (int size = 0; size < 9; ++size) masks[size] = size == 8 ? ~uint64_t{0} : (uint64_t{1} << (8 * size)) - 1;
+  const int64_t stride = fields.stride;
+  uint32_t sizes_seen = 0;
   for (int64_t row = 0; row < rows; ++row, ends += num_columns) {
     uint64_t* words = fields.words + row;
     uint8_t* sizes = fields.sizes + row;
-    for (int64_t i = 0; i < count; ++i) {
-      const uint32_t *end = ends + places[i], begin = end[-1] + steps[i], size = end[0] - begin;
-      uint64_t word;
-      std::memcpy(&word, data + begin, 8);
-      const uint32_t half = 32 - 4 * (size < 8 ? size : 8);  // in two steps: all bits of an empty one are shifted out
-      words[i * stride] = word << half << half >> half >> half;
-      sizes[i * stride] = static_cast<uint8_t>(size);
-      longest[i] = size > longest[i] ? size : longest[i];
+    for (const Run* run = runs; run < runs + num_runs; ++run) {
+      const uint32_t* own = ends + run->first;
+      uint32_t begin = own[-1] + (run->first == 0 ? 1 : separator_size);
+      for (int64_t i = 0; i < run->count; ++i, words += stride, sizes += stride) {
+        const uint32_t size = own[i] - begin;
+        uint64_t word;
+        std::memcpy(&word, data + begin, 8);
+        *words = word & masks[size < 8 ? size : 8];
+        *sizes = static_cast<uint8_t>(size);
+        sizes_seen |= size + 7;  // 16 or more where the size is above eight
+        begin = own[i] + separator_size;
+      }
     }
   }
+  return sizes_seen < 16;
 }
 
 SPARROW_VERSIONS void count_lines(const char* data, int64_t size, int quote, Counted& counted) {

@@ -25,19 +25,22 @@ void find_ends(const char* data, int64_t from, int64_t to, char separator, int q
 // The same, for text without carriage returns and quotes.
 void find_plain_ends(const char* data, int64_t from, int64_t to, char separator, Found& found);
 
-// Fields that are put into words.
-struct Fields {
-  const int64_t* places;   // of the columns, among the columns of the file
-  const uint32_t* steps;   // from the end before a field to its begin
-  int64_t count;
-  int64_t stride;          // from the words of a column to those of the next one
-  uint64_t* words;
-  uint8_t* sizes;
-  uint32_t* longest;       // by column: the largest size of its fields
+// Columns that follow each other in the file.
+struct Run {
+  int64_t first, count;
 };
 
-// Puts the first eight bytes of fields into words; `ends`: the ones of `rows` rows of `num_columns`.
-void gather_fields(const char* data, const uint32_t* ends, int64_t rows, int64_t num_columns, const Fields& fields);
+// Where fields go: by column, its words and sizes are `stride` from those of the column before.
+struct Fields {
+  uint64_t* words;
+  uint8_t* sizes;
+  int64_t stride;
+};
+
+// Puts the first eight bytes of the fields of `rows` rows into words. `ends`: of rows of `num_columns`. Returns whether all
+// are of at most eight bytes.
+bool gather_fields(const char* data, const uint32_t* ends, int64_t rows, int64_t num_columns, uint32_t separator_size,
+                   const Run* runs, int64_t num_runs, const Fields& fields);
 
 // Facts about text.
 struct Counted {
