@@ -122,8 +122,10 @@ class Compiled:
         if made is None:
             return None
         block = self._block(made)
-        if any(check.may_refuse(self._labels(label, block)) for label in self.checked for check in label.checks):
-            return None
+        for label in self.checked:
+            labels = block.column(("labels", label.name))
+            if any(check.may_refuse(labels) for check in label.checks):
+                return None
         usable = _usable(block, made, bad_rows)
         return None if usable is None else (*usable, made.decoding)
 
@@ -142,11 +144,8 @@ class Compiled:
         made = output.transform(later.values.reshape(-1, 1)).astype(np.float32).reshape(-1)
         words[later.places // dim, place.word + later.places % dim] = made.view(np.int32)
 
-    def _labels(self, label: CheckedLabel, block: Block) -> npt.NDArray[np.float32]:
-        return block.column(("labels", label.name)).copy()
-
     def _refused(self, label: CheckedLabel, block: Block, piece: Any) -> bool:
-        labels = self._labels(label, block)
+        labels = block.column(("labels", label.name)).copy()
         return any(check.refused(labels, piece).any() for check in label.checks)
 
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from sparrow.data.errors import Problems
 from sparrow.data.labels import Label, required_numbers
+from sparrow.kernels import feed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +36,8 @@ class LabelCheck:
 
     def may_refuse(self, labels: npt.NDArray[np.float32]) -> bool:
         """Return whether a label is outside the range, whether or not its row counts."""
-        return bool(self._outside(labels).any())
+        found = feed.outside(labels, self.most, self.integers)
+        return bool(self._outside(labels).any()) if found is None else found
 
     def _outside(self, labels: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
         wrong: npt.NDArray[np.bool_] = ~((labels >= 0) & (labels <= self.most))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -25,7 +24,7 @@ class Pages:
         """Take the file's metadata, its Arrow schema, and the columns to read."""
         self._path, self._footer = path, footer
         self._leaves = [_leaf(footer.schema, schema.field(name)) for name in columns]
-        self._known: dict[int, tuple[list[tuple[int, int]], Any] | None] = {}
+        self._known: dict[int, tuple[Any, Any] | None] = {}
 
     def read(self, group: int) -> Encoded | None:
         """Return the columns of a row group; None: Arrow must read them."""
@@ -35,23 +34,12 @@ class Pages:
         if known is None:
             return None
         spans, fields = known
-        memory = feed.pool.empty((sum(size for _, size in spans),), np.uint8)
-        try:
-            file = os.open(self._path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
-            try:
-                at = 0
-                for begin, size in spans:
-                    if not _read(file, memory[at : at + size], begin):
-                        return None
-                    at += size
-            finally:
-                os.close(file)
-        except OSError:
-            return None  # Arrow will raise the error
-        return Encoded(self._footer.row_group(group).num_rows, fields, memory)
+        memory = feed.read(self._path, spans)
+        # Without memory, Arrow reads the group, or raises the error.
+        return None if memory is None else Encoded(self._footer.row_group(group).num_rows, fields, memory)
 
-    def _found(self, group: int) -> tuple[list[tuple[int, int]], Any] | None:
-        """Return the spans of bytes to read for a row group, and its columns for compiled code."""
+    def _found(self, group: int) -> tuple[Any, Any] | None:
+        """Return the spans of bytes to read for a row group, and its columns, both for compiled code."""
         meta, columns = self._footer.row_group(group), []
         for leaf in self._leaves:
             if leaf is None:
@@ -70,24 +58,14 @@ class Pages:
         last = max(column.begin + column.size for column in columns)
         needed = sum({column.begin: column.size for column in columns}.values())
         if last - first <= GAP * needed:
-            return [(first, last - first)], feed.fields(columns, [column.begin - first for column in columns])
+            whole = np.array([(first, last - first)], np.int64)
+            return whole, feed.fields(columns, [column.begin - first for column in columns])
         spans, begins, at = [], [], 0
         for column in columns:
             spans.append((column.begin, column.size))
             begins.append(at)
             at += column.size
-        return spans, feed.fields(columns, begins)
-
-
-def _read(file: int, memory: Any, begin: int) -> bool:
-    """Fill the memory from a place of a file; False: the file ends before."""
-    done = 0
-    while done < len(memory):
-        count = os.preadv(file, [memory[done:]], begin + done)
-        if count <= 0:
-            return False
-        done += count
-    return True
+        return np.array(spans, np.int64), feed.fields(columns, begins)
 
 
 def _leaf(schema: Any, field: Any) -> tuple[int, dict[str, Any]] | None:

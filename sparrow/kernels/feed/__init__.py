@@ -4,8 +4,9 @@ Where there is no compiler, NumPy does the same work in `sparrow.data` and `spar
 """
 
 from sparrow.kernels.feed import plan, pool
+from sparrow.kernels.feed.checks import outside
 from sparrow.kernels.feed.conversion import Converted, Later, Tail, convert, decode
-from sparrow.kernels.feed.encoded import CODECS, Encoded, EncodedColumn, fields
+from sparrow.kernels.feed.encoded import CODECS, Encoded, EncodedColumn, fields, read
 from sparrow.kernels.feed.filling import Field, Filling, Packed, Rows
 from sparrow.kernels.feed.loading import keep_memory, library, unavailable
 from sparrow.kernels.feed.ordering import bags, numbered, shuffled, take_rows, take_tails
@@ -36,10 +37,12 @@ __all__ = [
     "keep_memory",
     "library",
     "numbered",
+    "outside",
     "pack_bags",
     "pack_single",
     "plan",
     "pool",
+    "read",
     "shuffled",
     "take_rows",
     "take_tails",

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from sparrow.kernels.feed import pool
+from sparrow.kernels.feed.loading import library
 from sparrow.kernels.feed.ordering import address
 
 CODECS: Final = {"UNCOMPRESSED": 0, "SNAPPY": 1}
@@ -83,3 +87,13 @@ def fields(columns: Sequence[EncodedColumn], begins: Sequence[int]) -> npt.NDArr
         ],
         np.int64,
     ).reshape(-1, 9)
+
+
+def read(path: Path, spans: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8] | None:
+    """Return bytes of a file, one span after the other, each its first byte and its size; None: they cannot be read."""
+    loaded = library()
+    if loaded is None:
+        return None
+    memory = pool.empty((int(spans[:, 1].sum()),), np.uint8)
+    done = loaded.sparrow_feed_read(os.fsencode(path), address(spans), ctypes.c_int64(len(spans)), address(memory))
+    return memory if done else None

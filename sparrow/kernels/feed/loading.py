@@ -17,10 +17,12 @@ SOURCES = (
     "convert.cc",
     "fill.cc",
     "id_map.cc",
+    "labels.cc",
     "number.cc",
     "order.cc",
     "pack.cc",
     "pool.cc",
+    "read.cc",
     "read_text.cc",
     "route.cc",
     "shorts.cc",
@@ -28,13 +30,14 @@ SOURCES = (
     "tile.cc",
 )
 SYMBOLS: Final = {  # and whether each returns a number
-    "sparrow_pool_size": True,
     "sparrow_pool_take": True,
     "sparrow_pool_give": False,
     "sparrow_pool_trim": True,
     "sparrow_feed_keep_memory": False,
     "sparrow_feed_convert": True,
     "sparrow_feed_decode": True,
+    "sparrow_feed_outside": True,
+    "sparrow_feed_read": True,
     "sparrow_feed_parse": True,
     "sparrow_feed_read_text": True,
     "sparrow_feed_shuffled": True,
@@ -98,8 +101,6 @@ def _load() -> ctypes.CDLL | str:
         return f"the compiled feed could not be loaded: {error}"
     for symbol, returns in SYMBOLS.items():
         getattr(loaded, symbol).restype = ctypes.c_int64 if returns else None
-    for symbol, count in (("size", 1), ("take", 1), ("give", 2)):
-        getattr(loaded, f"sparrow_pool_{symbol}").argtypes = [ctypes.c_int64] * count
     return loaded
 
 
@@ -116,6 +117,23 @@ def library() -> ctypes.CDLL | None:
         warn_once(f"batches are prepared by slower NumPy code: {loaded}")
         return None
     return loaded
+
+
+def short_calls() -> ctypes.PyDLL | None:
+    """Return the library for calls of a microsecond: they keep the interpreter's lock.
+
+    Where many threads want the lock, a thread that lets it go waits longer for it than such a call takes.
+    """
+    loaded = library()
+    return None if loaded is None else _keeping_the_lock(loaded)
+
+
+@functools.cache
+def _keeping_the_lock(loaded: ctypes.CDLL) -> ctypes.PyDLL:
+    held = ctypes.PyDLL(loaded._name, handle=loaded._handle)
+    held.sparrow_pool_take.restype, held.sparrow_pool_take.argtypes = ctypes.c_int64, [ctypes.c_int64]
+    held.sparrow_pool_give.restype, held.sparrow_pool_give.argtypes = None, [ctypes.c_int64] * 2
+    return held
 
 
 def keep_memory() -> None:

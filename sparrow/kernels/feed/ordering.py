@@ -17,7 +17,7 @@ def shuffled(count: int, key: int) -> npt.NDArray[np.int64] | None:
     loaded = library()
     if loaded is None:
         return None
-    order = np.empty(count, np.int64)
+    order = pool.empty((count,), np.int64)
     made = loaded.sparrow_feed_shuffled(ctypes.c_int64(count), ctypes.c_uint64(key), address(order))
     return order if made else None
 

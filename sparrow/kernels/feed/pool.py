@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.kernels.feed.loading import library
+from sparrow.kernels.feed.loading import library, short_calls
 
 LEAST: Final = 2**16
 """Bytes from which arrays come from the pool."""
@@ -20,7 +20,7 @@ class Piece:
 
     __slots__ = ("__array_interface__", "_address", "_give", "_size")
 
-    def __init__(self, loaded: ctypes.CDLL, address: int, size: int) -> None:
+    def __init__(self, loaded: ctypes.PyDLL, address: int, size: int) -> None:
         self._give, self._address, self._size = loaded.sparrow_pool_give, address, size
         self.__array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3}
 
@@ -32,13 +32,12 @@ def empty(shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
     """Return an array with any content, which begins at a multiple of 64 bytes, and has 64 spare bytes behind it."""
     dtype = np.dtype(dtype)
     bytes_ = math.prod(shape) * dtype.itemsize
-    loaded = library() if bytes_ >= LEAST else None
+    loaded = short_calls() if bytes_ >= LEAST else None
     if loaded is not None:
-        size = loaded.sparrow_pool_size(bytes_ + 64)
-        address = loaded.sparrow_pool_take(size)
+        address = loaded.sparrow_pool_take(bytes_ + 64)
         if not address:
             raise MemoryError(f"no memory for {bytes_:,} bytes")
-        memory: npt.NDArray[Any] = np.asarray(Piece(loaded, address, size))
+        memory: npt.NDArray[Any] = np.asarray(Piece(loaded, address, bytes_ + 64))
     else:
         memory = np.empty(bytes_ + 128, np.uint8)
         skip = -memory.__array_interface__["data"][0] % 64
@@ -49,7 +48,7 @@ def empty(shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
 
 def held(address: int, size: int, dtype: Any) -> npt.NDArray[Any]:
     """Return memory that compiled code took from the pool as an array, which gives it back."""
-    loaded = library()
+    loaded = short_calls()
     assert loaded is not None  # it took the memory
     return np.asarray(Piece(loaded, address, size)).view(dtype)
 

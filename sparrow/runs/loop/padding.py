@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Literal
 
 import numpy as np
@@ -34,6 +35,9 @@ def may_pad(config: Config, use: Use, *, has_statistics: bool = False) -> bool:
     return not (data.drop_remainder or has_statistics or model.variational_dropout is not None)
 
 
+@functools.lru_cache(maxsize=8)  # most batches are complete
 def is_example(rows: int, examples: int) -> npt.NDArray[np.float32]:
     """Return the column of a batch of ``rows`` that is 1 for its first ``examples`` rows, and 0 for padding."""
-    return (np.arange(rows) < examples).astype(np.float32)
+    made = (np.arange(rows) < examples).astype(np.float32)
+    made.flags.writeable = False
+    return made

@@ -73,14 +73,13 @@ void pool_give(void* memory, int64_t size) {
 
 extern "C" {
 
-__attribute__((visibility("default"))) int64_t sparrow_pool_size(int64_t bytes) { return sparrow::pool_size(bytes); }
-
-__attribute__((visibility("default"))) int64_t sparrow_pool_take(int64_t size) {
-  return reinterpret_cast<int64_t>(sparrow::pool_take(size));
+// `bytes` may be any number, the same for both; `pool_size` of a size is that size.
+__attribute__((visibility("default"))) int64_t sparrow_pool_take(int64_t bytes) {
+  return reinterpret_cast<int64_t>(sparrow::pool_take(sparrow::pool_size(bytes)));
 }
 
-__attribute__((visibility("default"))) void sparrow_pool_give(int64_t memory, int64_t size) {
-  sparrow::pool_give(reinterpret_cast<void*>(memory), size);
+__attribute__((visibility("default"))) void sparrow_pool_give(int64_t memory, int64_t bytes) {
+  sparrow::pool_give(reinterpret_cast<void*>(memory), sparrow::pool_size(bytes));
 }
 
 // Gives the idle pieces back to the system. Returns their bytes.
