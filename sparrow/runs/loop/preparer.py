@@ -54,7 +54,7 @@ from sparrow.runs.loop.unvarying import Unvarying
 from sparrow.runs.recorded.traffic import Counted, Traffic
 from sparrow.tasks import IS_EXAMPLE
 
-TOGETHER: Final = 2**16
+TOGETHER: Final = 2**17
 """Examples that are written by one call, and go to a device in one transfer: small batches go together."""
 TOGETHER_BYTES: Final = 2**24
 """The most bytes of rows in one transfer, where batches go together."""
