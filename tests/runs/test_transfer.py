@@ -124,7 +124,7 @@ def test_small_batches_of_single_ids_go_together_and_keep_their_memory():
     pipeline = pipeline_of(config, preparer)
     layout = pipeline._converter.layout
     assert preparer.together(16, layout) == preparers.MOST_TOGETHER
-    assert preparer.together(2**15, layout) == 2
+    assert preparer.together(2**16, layout) == 2
     assert preparer.together(2**20, layout) == 1
     assert preparer.together(4, dataclasses.replace(layout, width=2**18)) == 4  # rows of a MiB
     with_bags = pipeline_of(program(True, BINARY), preparer, lists=True)
