@@ -60,7 +60,7 @@ class Work:
         for begin in range(0, len(window) - size + 1, size):
             piece = window.cut(begin, begin + size)
             recipe = self.preparer._recipe([piece])
-            room = self.preparer.sizes.fit(recipe.loose([piece])) if recipe.has_bags else {}
+            room = self.preparer.rooms.fit(size, recipe.counted([piece])) if recipe.has_bags else {}
             made.append(recipe.fill([[piece]], room)[0][0])
         return made
 

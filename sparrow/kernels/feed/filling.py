@@ -23,6 +23,7 @@ class Field(NamedTuple):
       limit: rows of its table.
       ignores: whether ids outside the table are ignored; if not, they are an error.
       combiner: one of `COMBINERS`.
+      places: the places of its ids in every example; 0: as many as it has.
     """
 
     word: int
@@ -31,6 +32,7 @@ class Field(NamedTuple):
     limit: int
     ignores: bool
     combiner: str
+    places: int = 0
 
 
 class Packed(NamedTuple):
@@ -41,7 +43,7 @@ class Packed(NamedTuple):
       spare: the row of an id that is ignored.
       examples: in a batch.
       room: the number of entries; -1: one for each bag.
-      ids, bags, offsets, gains: the places; -1 where there is no such array.
+      ids, bags, offsets, gains: the places; -1 where there is no such array. Without bags, each field has `places`.
     """
 
     fields: Sequence[Field]
@@ -96,7 +98,7 @@ class Filling:
         self._held: list[Any] = []
         raw = []
         for stack in stacks:
-            fields = [(*field[:5], COMBINERS.index(field.combiner)) for field in stack.fields]
+            fields = [(*field[:5], COMBINERS.index(field.combiner), field.places) for field in stack.fields]
             raw.append((self._array(fields), len(fields), *stack[1:]))
         self._raw = np.array(
             (
@@ -118,12 +120,12 @@ class Filling:
         done: int = library.sparrow_feed_fill(self._at, address(pieces), ctypes.c_int64(count), address(buffer))
         return bool(done)
 
-    def count(self, library: ctypes.CDLL, batch: Sequence[Rows]) -> list[int]:
-        """Return the number of ids in each column of bags."""
+    def count(self, library: ctypes.CDLL, batch: Sequence[Rows]) -> tuple[list[int], list[int]]:
+        """Return the number of ids in each column of bags, and in its longest bag."""
         pieces, count = _pieces([batch])
-        counts = np.empty(max(self.num_columns, 1), np.int64)
+        counts = np.empty((2, max(self.num_columns, 1)), np.int64)
         library.sparrow_feed_count(self._at, address(pieces), ctypes.c_int64(count), address(counts))
-        found: list[int] = counts[: self.num_columns].tolist()
+        found: tuple[list[int], list[int]] = tuple(counts[:, : self.num_columns].tolist())
         return found
 
 

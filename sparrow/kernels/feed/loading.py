@@ -28,6 +28,7 @@ SOURCES = (
     "shorts.cc",
     "text_index.cc",
     "tile.cc",
+    "unpack.cc",
 )
 SYMBOLS: Final = {  # and whether each returns a number
     "sparrow_pool_take": True,

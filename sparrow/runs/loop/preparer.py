@@ -49,6 +49,8 @@ from sparrow.runs.loop.feed import Feed, Parts
 from sparrow.runs.loop.on_mesh import Split, filled, own_share, placed
 from sparrow.runs.loop.padding import is_example
 from sparrow.runs.loop.recipe import Recipe, recipe
+from sparrow.runs.loop.rooms import Counted as CountedIds
+from sparrow.runs.loop.rooms import Room, Rooms
 from sparrow.runs.loop.transfer import Arena, words
 from sparrow.runs.loop.unvarying import Unvarying
 from sparrow.runs.recorded.traffic import Counted, Traffic
@@ -116,11 +118,11 @@ class Measured(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """A batch for which there is a recipe, and the number of its ids that may differ, by stack."""
+    """A batch for which there is a recipe, and its ids in bags, by stack."""
 
     recipe: Recipe
     blocks: Sequence[Block]
-    loose: dict[str, int]
+    counted: dict[str, CountedIds]
 
 
 class Fitted(NamedTuple):
@@ -128,7 +130,7 @@ class Fitted(NamedTuple):
 
     recipe: Recipe
     blocks: Sequence[Block]
-    room: dict[str, int]
+    room: dict[str, Room]
     learned: Learned
 
 
@@ -139,6 +141,7 @@ class Preparer(Prepare[Prepared]):
       embedder: the tables.
       ids_of: the feature whose ids each lookup takes.
       sizes: the sizes that batches are padded to; they only grow.
+      rooms: the room of bags: these sizes, or fixed places.
       unvarying: looks for columns that hold one value throughout.
       converted: functions of labels that the losses need in another form, by name.
       stages: the time of each stage.
@@ -167,6 +170,7 @@ class Preparer(Prepare[Prepared]):
         self.ids_of, self._alike = assembly.ids_of, assembly.alike
         self._most = _most_candidates(assembly)
         self.sizes = Sizes()
+        self.rooms = Rooms(self.sizes)
         self.unvarying = Unvarying()
         self.stages = Stages()
         self._words = 0  # the most that a batch needed
@@ -210,11 +214,11 @@ class Preparer(Prepare[Prepared]):
     def look(self, blocks: Sequence[Block]) -> Batch | Looked:
         """Count the ids, where there is a recipe for the batch."""
         recipe = self._recipe(blocks)
-        loose = None if recipe is None else recipe.loose(blocks)
-        return concatenate(blocks).to_batch() if recipe is None or loose is None else Looked(recipe, blocks, loose)
+        counted = None if recipe is None else recipe.counted(blocks)
+        return concatenate(blocks).to_batch() if recipe is None or counted is None else Looked(recipe, blocks, counted)
 
     def _sent(
-        self, recipe: Recipe, batches: Sequence[Sequence[Block]], room: Mapping[str, int], slots: int = 1
+        self, recipe: Recipe, batches: Sequence[Sequence[Block]], room: Mapping[str, Room], slots: int = 1
     ) -> list[Prepared] | None:
         """Return batches that were sent together, by a recipe; None: the reference must look at one of them."""
         for batch in batches:
@@ -279,7 +283,8 @@ class Preparer(Prepare[Prepared]):
     def measure(self, looked: Batch | Looked) -> Measured | Fitted:
         """Find the room for the ids, which depends on the order of batches."""
         if isinstance(looked, Looked):
-            return Fitted(looked.recipe, looked.blocks, self.sizes.fit(looked.loose), self.sizes.learned)
+            room = self.rooms.fit(looked.recipe.rows, looked.counted)
+            return Fitted(looked.recipe, looked.blocks, room, self.sizes.learned)
         routed = self.route(looked)
         return self.fit(routed, routed.ids.loose)
 

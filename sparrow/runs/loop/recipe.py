@@ -9,9 +9,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
@@ -19,7 +20,8 @@ from sparrow.data import Batch, Block, BlockLayout
 from sparrow.embedding import MAX_ENTRIES, FeatureSpec, Group, PackedBatch, Stack
 from sparrow.kernels import Lookups, feed
 from sparrow.runs.loop.padding import is_example
-from sparrow.runs.loop.transfer import Layout, Place, after
+from sparrow.runs.loop.rooms import Counted, Room
+from sparrow.runs.loop.transfer import Layout, Pattern, Place, after
 from sparrow.tasks import IS_EXAMPLE
 
 if TYPE_CHECKING:
@@ -69,25 +71,33 @@ class Recipe:
     computed: Callable[[Batch], Mapping[str, Array]]
     converted: Mapping[str, Callable[[Array], Array]]
     pads: bool
-    _made: dict[tuple[tuple[str, int], ...], Filled] = dataclasses.field(default_factory=dict)
+    _made: dict[tuple[tuple[str, Room], ...], Filled] = dataclasses.field(default_factory=dict)
 
     @property
     def has_bags(self) -> bool:
         """Whether the room depends on earlier batches."""
         return any(held.bags for held in self.stacks)
 
-    def loose(self, batch: Sequence[Block]) -> dict[str, int] | None:
-        """Return the ids whose number may differ from batch to batch, by stack; None: there are too many."""
+    def counted(self, batch: Sequence[Block]) -> dict[str, Counted] | None:
+        """Return the ids of each stack with bags; None: there are too many."""
         library = feed.library()
         assert library is not None  # or there would be no recipe
-        counts = self.filled({}).filling.count(library, [block.rows for block in batch])
-        loose = {held.stack.name: sum(counts[i] for i in held.bags) for held in self.stacks if held.bags}
-        if any(held.fixed + loose.get(held.stack.name, 0) > MAX_ENTRIES for held in self.stacks):
+        counts, longest = self.filled({}).filling.count(library, [block.rows for block in batch])
+        counted = {
+            held.stack.name: Counted(
+                sum(counts[i] for i in held.bags),
+                held.fixed,
+                tuple(1 if field.bag < 0 else longest[field.bag] for field in held.fields),
+            )
+            for held in self.stacks
+            if held.bags
+        }
+        if any(held.fixed > MAX_ENTRIES for held in self.stacks):
             return None
-        return loose
+        return None if any(own.fixed + own.loose > MAX_ENTRIES for own in counted.values()) else counted
 
     def fill(
-        self, batches: Sequence[Sequence[Block]], room: Mapping[str, int], slots: int = 1
+        self, batches: Sequence[Sequence[Block]], room: Mapping[str, Room], slots: int = 1
     ) -> tuple[npt.NDArray[np.int32], list[dict[str, Array]]] | None:
         """Return batches in one buffer, (slots, words), and the keys of each; None: the reference must look at one."""
         library, filled = feed.library(), self.filled(room)
@@ -124,34 +134,25 @@ class Recipe:
         copies = [(place.word, 2, i * 2 * self.rows) for i, place in enumerate(places)]
         return feed.Filling(self.layout.width, [], [], copies, len(places) * 2 * self.rows)
 
-    def filled(self, room: Mapping[str, int]) -> Filled:
-        """Return the plan for batches with this room for loose ids, by stack."""
+    def filled(self, room: Mapping[str, Room]) -> Filled:
+        """Return the plan for batches with this room for the ids in bags, by stack."""
         key = tuple(sorted(room.items()))
         if key not in self._made:
             self._made[key] = self._planned(room)
         return self._made[key]
 
-    def _planned(self, room: Mapping[str, int]) -> Filled:
+    def _planned(self, room: Mapping[str, Room]) -> Filled:
         places = _Places()
         made: dict[Any, Lookups] = {}
         lookups, groups, packed = {}, [], []
         for held in self.stacks:
-            size, count = room.get(held.stack.name, 0), self.rows * len(held.fields)
+            size = room.get(held.stack.name, 0)
             alike = held.stack.name if held.stack.in_host else held.stack.num_rows, held.fields, size
             if (
                 alike not in made
             ):  # stacks that are read with the same ids, such as of a wide and a deep part, share them
-                entries = held.fixed + size
-                ids = places.add((entries if held.bags else count,), "int32")
-                if not held.bags:
-                    made[alike] = Lookups(ids, None, None, None, count)
-                    packed.append(feed.Packed(held.fields, held.stack.num_rows, self.rows, -1, places.word(ids)))
-                else:
-                    bags, offsets = places.add((entries,), "int32"), places.add((count + 1,), "int32")
-                    gains = places.add((entries,), "float32") if held.is_weighted else None
-                    made[alike] = Lookups(ids, bags, offsets, gains, count)
-                    words = map(places.word, (ids, bags, offsets, gains))
-                    packed.append(feed.Packed(held.fields, held.stack.num_rows, self.rows, entries, *words))
+                made[alike], own = self._laid_out(places, held, size)
+                packed.append(own)
             lookups[held.stack.name] = made[alike]
             groups.append((held.stack.name, (Group(tuple(m.name for m in held.members), self.rows),)))
         copies, others = [], dict[str, dict[str, Any]](numbers={}, weights={}, labels={})
@@ -178,13 +179,34 @@ class Recipe:
         layout = Layout(structure, tuple(places.of(leaf) for leaf in leaves))
         return Filled(filling, places.end, layout, places.word(columns.get(IS_EXAMPLE)))
 
+    def _laid_out(self, places: _Places, held: OfStack, room: Room) -> tuple[Lookups, feed.Packed]:
+        """Return the lookups of a stack, and where compiled code writes them."""
+        count, rows, fields = self.rows * len(held.fields), held.stack.num_rows, held.fields
+        if not held.bags:
+            ids = places.add((count,), "int32")
+            return Lookups(ids, None, None, None, count), feed.Packed(fields, rows, self.rows, -1, places.word(ids))
+        bags: Any
+        offsets: Any
+        if isinstance(room, tuple):
+            fields = tuple(field._replace(places=own) for field, own in zip(fields, room, strict=True))
+            entries = self.rows * sum(room)
+            ids = places.add((entries,), "int32")
+            bags, offsets = places.know("bags", self.rows, room), places.know("offsets", self.rows, room)
+        else:
+            entries = held.fixed + room
+            ids = places.add((entries,), "int32")
+            bags, offsets = places.add((entries,), "int32"), places.add((count + 1,), "int32")
+        gains = places.add((entries,), "float32") if held.is_weighted else None
+        words = map(places.word, (ids, bags, offsets, gains))
+        return Lookups(ids, bags, offsets, gains, count), feed.Packed(fields, rows, self.rows, entries, *words)
+
 
 class _Places:
     """The places of arrays in a buffer, one after the other."""
 
     def __init__(self) -> None:
         self.end = 0
-        self._places: dict[int, tuple[Any, Place]] = {}  # by id, with the leaf, which keeps its id
+        self._places: dict[int, tuple[Any, Place | Pattern]] = {}  # by id, with the leaf, which keeps its id
 
     def add(self, shape: tuple[int, ...], dtype: str) -> Any:
         """Return a leaf that stands for an array, which has a place from now on."""
@@ -193,13 +215,21 @@ class _Places:
         self.end = after(self.end + int(np.prod(shape)))
         return leaf
 
-    def of(self, leaf: Any) -> Place:
+    def know(self, kind: Literal["bags", "offsets"], examples: int, lengths: tuple[int, ...]) -> Any:
+        """Return a leaf that stands for an array which is not in the buffer: every batch has it alike."""
+        pattern = Pattern(kind, examples, lengths)
+        leaf = jax.eval_shape(functools.partial(pattern.values, jnp))
+        self._places[id(leaf)] = leaf, pattern
+        return leaf
+
+    def of(self, leaf: Any) -> Place | Pattern:
         """Return the place of a leaf."""
         return self._places[id(leaf)][1]
 
     def word(self, leaf: Any) -> int:
-        """Return the first word of a leaf; -1 for none."""
-        return -1 if leaf is None else self.of(leaf).word
+        """Return the first word of a leaf; -1 for none, and for one that is not in the buffer."""
+        place = None if leaf is None else self.of(leaf)
+        return place.word if isinstance(place, Place) else -1
 
 
 def recipe(preparer: Preparer, block: Block, rows: int) -> Recipe | None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
@@ -37,6 +38,54 @@ class Place(NamedTuple):
         """Return its words."""
         return buffer[self.word : self.word + math.prod(self.shape)].reshape(self.shape)
 
+    def cut(self, buffer: jax.Array) -> jax.Array:
+        """Return the array, from a buffer on the device."""
+        words: jax.Array = self.words(buffer)
+        return words if self.dtype == "int32" else jax.lax.bitcast_convert_type(words, np.dtype(self.dtype))
+
+    def view(self, buffer: npt.NDArray[np.int32]) -> npt.NDArray[Any]:
+        """Return the array, from a buffer on the host, without a copy."""
+        view: npt.NDArray[Any] = self.words(buffer).view(self.dtype)
+        return view
+
+
+class Pattern(NamedTuple):
+    """An array that every batch has alike, where bags have fixed places: computed on the device, and not sent.
+
+    >>> Pattern("offsets", 2, (1, 3)).values(np).tolist(), Pattern("bags", 2, (1, 3)).values(np).tolist()
+    ([0, 1, 4, 5, 8], [0, 1, 1, 1, 2, 3, 3, 3])
+
+    Attributes:
+      kind: the array of `sparrow.kernels.Lookups`.
+      examples: the examples of a batch.
+      lengths: the places of each feature in an example.
+    """
+
+    kind: Literal["bags", "offsets"]
+    examples: int
+    lengths: tuple[int, ...]
+
+    def values(self, numpy: Any) -> Any:
+        """Return the array, made by NumPy or by ``jax.numpy``."""
+        fields, places = len(self.lengths), sum(self.lengths)
+        examples = numpy.arange(self.examples, dtype=np.int32)[:, None]
+        if self.kind == "bags":
+            own = np.repeat(np.arange(fields, dtype=np.int32), self.lengths)
+            return (examples * np.int32(fields) + own).reshape(-1)
+        begins = np.cumsum([0, *self.lengths[:-1]], dtype=np.int32)
+        offsets = (examples * np.int32(places) + begins).reshape(-1)
+        return numpy.concatenate([offsets, np.array([self.examples * places], np.int32)])
+
+    def cut(self, buffer: jax.Array) -> jax.Array:
+        """Return the array on the device."""
+        made: jax.Array = self.values(jnp)
+        return made
+
+    def view(self, buffer: npt.NDArray[np.int32]) -> npt.NDArray[Any]:
+        """Return the array on the host."""
+        made: npt.NDArray[Any] = self.values(np)
+        return made
+
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
@@ -48,24 +97,19 @@ class Layout:
     """
 
     structure: Any
-    places: tuple[Place, ...]
+    places: tuple[Place | Pattern, ...]
 
     def split(self, buffer: jax.Array) -> Any:
         """Return the tree of a buffer on the device."""
-        return self._split(lambda place: _cut(buffer, place))
+        return self._split(lambda place: place.cut(buffer))
 
     def views(self, buffer: npt.NDArray[np.int32]) -> Any:
         """Return the tree of a buffer on the host, without a copy."""
-        return self._split(lambda place: place.words(buffer).view(place.dtype))
+        return self._split(lambda place: place.view(buffer))
 
-    def _split(self, cut: Callable[[Place], Any]) -> Any:
+    def _split(self, cut: Callable[[Place | Pattern], Any]) -> Any:
         made = {place: cut(place) for place in dict.fromkeys(self.places)}
         return jax.tree.unflatten(self.structure, [made[place] for place in self.places])
-
-
-def _cut(buffer: jax.Array, place: Place) -> jax.Array:
-    words = place.words(buffer)
-    return words if place.dtype == "int32" else jax.lax.bitcast_convert_type(words, np.dtype(place.dtype))
 
 
 class Arena:

@@ -11,11 +11,13 @@
 #include "id_runner.h"
 #include "key_runner.h"
 #include "number_runner.h"
+#include "paged.h"
 #include "parquet.h"
 #include "pool.h"
 #include "room.h"
 #include "runner.h"
 #include "step.h"
+#include "tails.h"
 #include "text.h"
 #include "tile.h"
 
@@ -54,71 +56,6 @@ struct Released {  // the arrays are given back, however this ends
   }
 };
 
-inline void copy_words(const void* from, int64_t count, int32_t* to) {
-  // Most bags are short: a copy of fixed length, of which the next bag overwrites the rest.
-  if (count <= SPARE) {
-    std::memcpy(to, from, SPARE * sizeof(int32_t));
-  } else {
-    std::memcpy(to, from, count * sizeof(int32_t));
-  }
-}
-
-// The bags of all rows, row by row.
-class Tails {
- public:
-  Tails(std::vector<std::unique_ptr<Runner>>& runners, const Target& target) : target_(target) {
-    for (auto& runner : runners) {
-      if (runner->step().is_ragged) bags_.push_back(runner.get());
-    }
-  }
-
-  void add(int64_t begin, int64_t end) {
-    int64_t count = 0;
-    for (const Runner* runner : bags_) {
-      int64_t own = 0;
-      for (int64_t i = 0; i < end - begin; ++i) own += runner->lengths()[i];
-      count += own << runner->step().is_weighted;
-    }
-    int32_t* to = memory_.grown(used_ + count + 2 * SPARE, used_) + used_;
-    rows_.assign(bags_.size(), nullptr);
-    weights_.assign(bags_.size(), nullptr);
-    for (size_t i = 0; i < bags_.size(); ++i) {
-      rows_[i] = bags_[i]->bag_rows;
-      weights_[i] = bags_[i]->bag_weights;
-    }
-    for (int64_t row = begin; row < end; ++row) {
-      target_.starts[row] = used_;
-      for (size_t i = 0; i < bags_.size(); ++i) {
-        const int64_t own = bags_[i]->lengths()[row - begin];
-        if (own == 0) continue;
-        copy_words(rows_[i], own, to);
-        rows_[i] += own;
-        to += own;
-        used_ += own;
-        if (!bags_[i]->step().is_weighted) continue;
-        copy_words(weights_[i], own, to);
-        weights_[i] += own;
-        to += own;
-        used_ += own;
-      }
-    }
-  }
-
-  void finish(Target& target) {
-    if (target.starts != nullptr) target.starts[target.rows] = used_;
-    target.tail_size = memory_.size();
-    target.tail = memory_.release();
-  }
-
- private:
-  const Target& target_;
-  std::vector<Runner*> bags_;
-  std::vector<const int32_t*> rows_;
-  std::vector<const float*> weights_;
-  Pooled memory_;
-  int64_t used_ = 0;
-};
-
 std::unique_ptr<Runner> runner_of(const Work& work) {
   switch (work.step.kind) {
     case IDS: return std::make_unique<IdRunner>(work);
@@ -131,19 +68,21 @@ std::unique_ptr<Runner> runner_of(const Work& work) {
 // `next(begin)` returns the number of rows in the block that begins there, once the columns hold it; 0: there are no
 // more; -1: the reference must look.
 template <class Next>
-int64_t convert(const Step* steps, int64_t num_steps, const std::vector<Column>& columns,
+int64_t convert(const Step* steps, int64_t num_steps, std::vector<Column>& columns,
                 const std::vector<bool>& readable, Room& room, Target& target, Next&& next) {
   Tile tile(target.width, room);
   std::vector<std::unique_ptr<Runner>> runners;
   for (int64_t i = 0; i < num_steps; ++i) {
     for (int64_t k = 0; k < steps[i].num_columns; ++k) {
+      Column& column = columns[steps[i].columns[k]];
       if (!readable[steps[i].columns[k]]) return ASK_REFERENCE;
+      if (steps[i].kind != IDS && !unfold(column.entries, room)) return ASK_REFERENCE;
     }
     target.num_later[i] = 0;
     const Later later{target.later[i], target.places[i], target.num_later + i};
     runners.push_back(runner_of({steps[i], columns, tile, target.bad, later, room}));
   }
-  Tails tails(runners, target);
+  Tails tails(runners, columns, target.starts);
   int64_t begin = 0;
   for (int64_t count; (count = next(begin)) != 0; begin += count) {
     const int64_t end = begin + count;
@@ -155,7 +94,11 @@ int64_t convert(const Step* steps, int64_t num_steps, const std::vector<Column>&
     tile.write(end - begin, target.words + begin * target.width);
   }
   target.rows = begin;
-  tails.finish(target);
+  if (target.starts != nullptr) {
+    target.starts[target.rows] = tails.used();
+    target.tail_size = tails.size();
+    target.tail = tails.release();
+  }
   return std::find(target.bad, target.bad + target.rows, 1) == target.bad + target.rows ? ALL_GOOD : SOME_BAD;
 }
 

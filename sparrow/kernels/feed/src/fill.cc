@@ -1,89 +1,17 @@
 // From rows to the buffers that go to the device: the lookups of every stack and the other columns of a batch.
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <new>
 #include <vector>
 
+#include "filling.h"
+#include "fixed.h"
 #include "gains.h"
 #include "versions.h"
 
 namespace sparrow {
-
-extern "C" {
-
-// All structs are mirrored by sparrow/kernels/feed/filling.py: every field has 8 bytes.
-
-// Rows of a block that go to a batch.
-struct Piece {
-  const int32_t* words;   // (rows, width) of the block
-  const int64_t* order;   // the rows to take; null: from `begin` on
-  int64_t begin, count;
-  const int32_t* tail;    // the bags of the block's rows
-  const int64_t* starts;  // where those of each row begin
-  int64_t at;             // the first of its examples in the batch
-  int64_t slot;           // the number of the batch
-};
-
-// A feature of a stack.
-struct Field {
-  int64_t word;      // of its id, or of the number of its ids
-  int64_t bag;       // the number of its bags among the columns of bags; -1: it holds one id
-  int64_t start;     // the first row of its table in the stack
-  int64_t limit;     // rows of its table
-  int64_t ignores;   // whether ids outside it are ignored; if not, they are an error
-  int64_t combiner;
-};
-
-// A stack. Places are words of the buffer.
-struct Packed {
-  const Field* fields;
-  int64_t num_fields;
-  int64_t spare;    // the row of an id that is ignored
-  int64_t examples; // in a batch
-  int64_t room;     // entries; -1: one for each bag
-  int64_t ids, bags, offsets, gains;  // where they go; gains: -1 where there are none
-};
-
-// Words of every row that are copied.
-struct Copied {
-  int64_t word, width, to;
-};
-
-struct Filling {
-  int64_t width;            // of a row
-  const int64_t* columns;   // of bags: the word of the length, and whether there are weights
-  int64_t num_columns;
-  const Packed* stacks;
-  int64_t num_stacks;
-  const Copied* copies;
-  int64_t num_copies;
-  int64_t slot_words;       // from one batch to the next
-};
-
-}  // extern "C"
-
 namespace {
-
-constexpr int64_t AHEAD = 16;  // examples whose rows are on their way to the cache
-constexpr int64_t TAIL_AHEAD = 4;  // examples whose bags are
-constexpr int64_t SHORT = 8;  // entries of a short bag; a tail has SHORT more behind its end
-
-inline const int32_t* row_of(const Filling& how, const Piece& piece, int64_t i, int64_t& row) {
-  row = piece.begin + i;
-  if (piece.order != nullptr) row = piece.order[piece.begin + i];
-  return piece.words + row * how.width;
-}
-
-// Asks for the row that comes AHEAD of the i-th, of `count` from the piece's first on.
-inline void prefetch(const Filling& how, const Piece& piece, int64_t i, int64_t count) {
-  if (piece.order == nullptr || i + AHEAD >= count) return;
-  const char* next = reinterpret_cast<const char*>(piece.words + piece.order[piece.begin + i + AHEAD] * how.width);
-  for (int64_t byte = 0; byte < how.width * 4; byte += 64) __builtin_prefetch(next + byte);
-  __builtin_prefetch(next + how.width * 4 - 1);  // where a row does not begin with a line of the cache
-  if (piece.starts != nullptr) __builtin_prefetch(piece.starts + piece.order[piece.begin + i + AHEAD]);
-  // GCC takes a function that only prefetches for one without effect, and drops its calls. This line it cannot drop.
-  asm volatile("");
-}
 
 // The fields of a stack without bags, laid out for a loop over them.
 struct Singles {
@@ -148,11 +76,7 @@ class BagFiller {
   inline __attribute__((always_inline)) bool add(const Piece& piece) {
     for (int64_t i = 0; i < piece.count; ++i) {
       prefetch(how_, piece, i, piece.count);
-      if (piece.order != nullptr && i + TAIL_AHEAD < piece.count) {
-        const int64_t next = piece.order[piece.begin + i + TAIL_AHEAD];
-        const int32_t* end = piece.tail + piece.starts[next + 1];
-        for (const int32_t* at = piece.tail + piece.starts[next]; at < end; at += 16) __builtin_prefetch(at);
-      }
+      prefetch_tail(piece, i, piece.count);
       if (!example(piece, i)) return false;
     }
     return true;
@@ -241,6 +165,27 @@ bool fill_bags(const Filling& how, const Packed& stack, const Piece* pieces, int
   return true;
 }
 
+SPARROW_VERSIONS bool fill_fixed(Fixed& stack, const Piece& piece, int64_t known, int32_t* buffer) {
+  return stack.fill(piece, known, buffer);
+}
+
+SPARROW_VERSIONS void count(const Filling& how, const Piece& piece, int64_t* __restrict counts,
+                            int64_t* __restrict longest) {
+  const int64_t num_columns = how.num_columns, first = num_columns > 0 ? how.columns[0] : 0;
+  bool is_dense = true;
+  for (int64_t c = 0; c < num_columns; ++c) is_dense &= how.columns[2 * c] == first + c;
+  int64_t row;
+  for (int64_t i = 0; i < piece.count; ++i) {
+    prefetch(how, piece, i, piece.count);
+    const int32_t* __restrict words = row_of(how, piece, i, row);
+    for (int64_t c = 0; c < num_columns; ++c) {
+      const int64_t own = is_dense ? words[first + c] : words[how.columns[2 * c]];
+      counts[c] += own;
+      longest[c] = std::max(longest[c], own);
+    }
+  }
+}
+
 void copy(const Filling& how, const Copied& copied, const Piece& piece, int32_t* buffer) {
   int32_t* out = buffer + piece.slot * how.slot_words + copied.to + piece.at * copied.width;
   int64_t row;
@@ -266,20 +211,27 @@ __attribute__((visibility("default"))) int64_t sparrow_feed_fill(const sparrow::
   constexpr int64_t BLOCK = 128;  // examples whose rows stay in the cache for everything that reads them
   try {
     std::vector<sparrow::Singles> fields;
+    std::vector<sparrow::Fixed> fixed;
     for (int64_t s = 0; s < how->num_stacks; ++s) {
       const sparrow::Packed& stack = how->stacks[s];
       fields.emplace_back(stack);
-      if (stack.room >= 0 && !sparrow::fill_bags(*how, stack, pieces, num_pieces, buffer)) return 0;
+      if (stack.is_fixed()) fixed.emplace_back(*how, stack);
+      if (stack.is_single() || stack.is_fixed()) continue;
+      if (!sparrow::fill_bags(*how, stack, pieces, num_pieces, buffer)) return 0;
     }
     for (int64_t p = 0; p < num_pieces; ++p) {
       sparrow::Piece part = pieces[p];
       for (int64_t begin = 0; begin < pieces[p].count; begin += BLOCK) {
         part.begin = pieces[p].begin + begin;
         part.at = pieces[p].at + begin;
-        part.count = pieces[p].count - begin < BLOCK ? pieces[p].count - begin : BLOCK;
+        part.count = std::min(pieces[p].count - begin, BLOCK);
+        const int64_t known = pieces[p].count - begin;
         for (int64_t s = 0; s < how->num_stacks; ++s) {
           const sparrow::Packed& stack = how->stacks[s];
-          if (stack.room < 0 && !sparrow::fill_single(*how, stack, fields[s], part, pieces[p].count - begin, buffer)) return 0;
+          if (stack.is_single() && !sparrow::fill_single(*how, stack, fields[s], part, known, buffer)) return 0;
+        }
+        for (sparrow::Fixed& stack : fixed) {
+          if (!sparrow::fill_fixed(stack, part, known, buffer)) return 0;
         }
         for (int64_t c = 0; c < how->num_copies; ++c) sparrow::copy(*how, how->copies[c], part, buffer);
       }
@@ -290,18 +242,12 @@ __attribute__((visibility("default"))) int64_t sparrow_feed_fill(const sparrow::
   }
 }
 
-// The entries in all bags of each column of bags.
+// For each column of bags, the entries of all its bags, and then for each column the ones of its longest bag.
 __attribute__((visibility("default"))) void sparrow_feed_count(const sparrow::Filling* how,
                                                                const sparrow::Piece* pieces, int64_t num_pieces,
                                                                int64_t* counts) {
-  for (int64_t c = 0; c < how->num_columns; ++c) counts[c] = 0;
-  int64_t row;
-  for (int64_t p = 0; p < num_pieces; ++p) {
-    for (int64_t i = 0; i < pieces[p].count; ++i) {
-      const int32_t* words = sparrow::row_of(*how, pieces[p], i, row);
-      for (int64_t c = 0; c < how->num_columns; ++c) counts[c] += words[how->columns[2 * c]];
-    }
-  }
+  std::fill(counts, counts + 2 * how->num_columns, 0);
+  for (int64_t p = 0; p < num_pieces; ++p) sparrow::count(*how, pieces[p], counts, counts + how->num_columns);
 }
 
 }  // extern "C"

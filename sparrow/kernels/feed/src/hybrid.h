@@ -2,93 +2,114 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <cstring>
-#include <utility>
 
 #include "snappy.h"
+#include "unpack.h"
 
 namespace sparrow {
 
-// Eight integers of `Width` bits each from every `Width` bytes. Reads up to 8 bytes further.
-template <int Width, class T>
-void unpack(const uint8_t* in, int64_t groups, T* out) {
-  constexpr uint64_t MASK = (uint64_t{1} << Width) - 1;
-  for (int64_t group = 0; group < groups; ++group, in += Width, out += 8) {
-    for (int i = 0; i < 8; ++i) {
-      uint64_t word;
-      std::memcpy(&word, in + i * Width / 8, 8);
-      out[i] = static_cast<T>(word >> (i * Width % 8) & MASK);
-    }
+static_assert(UNPACK_READS + 32 <= SLACK);
+
+// Levels have few bits.
+inline void unpack(int width, const uint8_t* in, int64_t groups, uint8_t* out) {
+  const uint8_t mask = static_cast<uint8_t>((1 << width) - 1);
+  for (int64_t group = 0; group < groups; ++group, in += width, out += 8) {
+    uint64_t word;
+    std::memcpy(&word, in, 8);
+    for (int i = 0; i < 8; ++i) out[i] = static_cast<uint8_t>(word >> (i * width)) & mask;
   }
 }
 
-template <class T>
-using Unpack = void (*)(const uint8_t*, int64_t, T*);
-
-template <class T, int... Widths>
-constexpr std::array<Unpack<T>, sizeof...(Widths)> unpackers(std::integer_sequence<int, Widths...>) {
-  return {unpack<Widths, T>...};
-}
-
-// Runs within [in, end). Integers have at most 32 bits.
+// Runs within [in, end), which are read piece by piece. Integers have at most 32 bits, levels 8.
 class Hybrid {
  public:
+  Hybrid() : Hybrid(nullptr, nullptr, 0) {}
   Hybrid(const uint8_t* in, const uint8_t* end, int width) : in_(in), end_(end), width_(width) {}
 
-  // Writes `count` integers, and up to 7 more behind them. False: there are fewer.
+  // Writes the next `count` integers, and up to 7 of any value behind them. False: there are fewer.
   template <class T>
   bool read(int64_t count, T* out) {
-    static constexpr auto UNPACK = unpackers<T>(std::make_integer_sequence<int, 33>());
     if (width_ == 0) {
       std::fill(out, out + count, T{0});
       return true;
     }
-    for (int64_t done = 0; done < count;) {
-      uint64_t head;
-      if (!varint(head)) return false;
-      if (head & 1) {
-        int64_t groups = head >> 1;
-        if (groups <= 0) return false;
-        const int64_t wanted = std::min(groups, (count - done + 7) / 8), bytes = wanted * width_;
-        // The last bytes of the last run may be left out.
-        if (wanted > (end_ - in_ + width_) / width_) return false;
-        const int64_t present = std::min<int64_t>(bytes, end_ - in_);
-        if (present * 8 / width_ < std::min(wanted * 8, count - done)) return false;
-        UNPACK[width_](in_, wanted, out + done);
-        done += wanted * 8;
-        const int64_t all = groups > (end_ - in_) / width_ ? end_ - in_ : groups * width_;
-        in_ += all;
+    while (count > 0) {
+      if (left_ == 0 && !next_run()) return false;
+      int64_t own = std::min(left_, count);
+      if (!is_packed_) {
+        std::fill(out, out + own, static_cast<T>(value_));
+      } else if (used_ > 0) {  // the rest of a group
+        T group[8];
+        unpack(width_, in_, 1, group);
+        own = std::min(own, 8 - used_);
+        std::copy(group + used_, group + used_ + own, out);
       } else {
-        const int64_t bytes = (width_ + 7) / 8;
-        if (end_ - in_ < bytes) return false;
-        uint32_t value = 0;
-        std::memcpy(&value, in_, bytes);
-        in_ += bytes;
-        const int64_t length = std::min<int64_t>(head >> 1, count - done);
-        if (length <= 0) return false;
-        std::fill(out + done, out + done + length, static_cast<T>(value));
-        done += length;
+        unpack(width_, in_, (own + 7) / 8, out);
       }
+      take(own);
+      count -= own;
+      out += own;
+    }
+    return true;
+  }
+
+  // Calls on_bits(bytes, count) for packed integers of one bit, and on_run(value, count) for repeated ones, until
+  // there were `count` of them or a call returns false. Nothing may have been read before.
+  template <class OnBits, class OnRun>
+  bool walk(int64_t count, OnBits&& on_bits, OnRun&& on_run) {
+    while (count > 0) {
+      if (!next_run()) return false;
+      const int64_t own = std::min(left_, count);
+      if (!(is_packed_ ? on_bits(in_, own) : on_run(value_, own))) return false;
+      left_ = 0;
+      in_ = run_end_;
+      count -= own;
     }
     return true;
   }
 
   // Whether the first `count` integers are one run of `value`.
   bool is_run_of(uint32_t value, int64_t count) const {
-    Hybrid ahead = *this;
-    uint64_t head;
     if (width_ == 0) return value == 0;
-    if (!ahead.varint(head) || head & 1 || static_cast<int64_t>(head >> 1) < count) return false;
-    const int64_t bytes = (width_ + 7) / 8;
-    if (end_ - ahead.in_ < bytes) return false;
-    uint32_t given = 0;
-    std::memcpy(&given, ahead.in_, bytes);
-    return given == value;
+    Hybrid ahead = *this;
+    return ahead.next_run() && !ahead.is_packed_ && ahead.left_ >= count && ahead.value_ == value;
   }
 
  private:
+  bool next_run() {
+    uint64_t head;
+    if (!varint(head)) return false;
+    is_packed_ = head & 1;
+    const int64_t groups = head >> 1, room = end_ - in_;
+    if (groups <= 0) return false;
+    if (is_packed_) {  // the last bytes of the last run may be left out
+      const int64_t bytes = groups > room / width_ ? room : groups * width_;
+      left_ = std::min(groups * 8, bytes * 8 / width_);
+      run_end_ = in_ + bytes;
+      used_ = 0;
+      return left_ > 0;
+    }
+    const int64_t bytes = (width_ + 7) / 8;
+    if (room < bytes) return false;
+    value_ = 0;
+    std::memcpy(&value_, in_, bytes);
+    run_end_ = in_ += bytes;
+    left_ = groups;
+    return true;
+  }
+
+  void take(int64_t count) {
+    left_ -= count;
+    if (left_ == 0) {
+      in_ = run_end_;
+    } else if (is_packed_) {
+      in_ += (used_ + count) / 8 * width_;
+      used_ = (used_ + count) % 8;
+    }
+  }
+
   bool varint(uint64_t& value) {
     value = 0;
     for (int shift = 0; shift < 35; shift += 7) {
@@ -102,6 +123,11 @@ class Hybrid {
   const uint8_t* in_;
   const uint8_t* end_;
   int width_;
+  // The current run: integers that are left, whether they are packed, how many of the group at `in_` are used.
+  const uint8_t* run_end_ = nullptr;
+  int64_t left_ = 0, used_ = 0;
+  bool is_packed_ = false;
+  uint32_t value_ = 0;
 };
 
 }  // namespace sparrow

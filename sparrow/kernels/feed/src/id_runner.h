@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "bags.h"
+#include "paged.h"
 #include "row_map.h"
 #include "runner.h"
 
@@ -14,7 +16,7 @@ namespace sparrow {
 
 class IdRunner : public Runner {
  public:
-  explicit IdRunner(const Work& work) : Runner(work), map_(step_), by_word_(work.room), weights_by_word_(work.room) {
+  explicit IdRunner(const Work& work) : Runner(work), map_(step_), room_(work.room), by_word_(work.room), weights_by_word_(work.room) {
     if (step_.weight_separator != nullptr) {
       weight_separator_ = {step_.weight_separator, static_cast<size_t>(step_.weight_separator_size)};
     }
@@ -23,6 +25,16 @@ class IdRunner : public Runner {
   bool run(int64_t begin, int64_t end) override {
     const Column& column = *columns_[0];
     const Leaf& leaf = column.entries;
+    if (begin == 0 && is_in_pages()) pages_ = std::make_unique<Pages>(leaf);
+    if (pages_ != nullptr) {
+      bool is_damaged = false;
+      if (from_pages(begin, end, is_damaged)) return true;
+      if (is_damaged) return false;
+      pages_ = nullptr;
+    }
+    for (Column* own : columns_) {
+      if (!unfold(own->entries, room_)) return false;
+    }
     const bool is_plain = !column.is_list && leaf.words.empty() && leaf.valid == nullptr;
     if (is_plain && !step_.is_ragged && step_.mapping != VOCABULARY) {
       if (leaf.type == 'i') return plain<int32_t>(begin, end);
@@ -56,6 +68,73 @@ class IdRunner : public Runner {
     if (static_cast<int64_t>(states_.size()) >= count) return;
     states_.resize(count);
     rows_.resize(count);
+  }
+
+  // Whether entries can be read from their pages, block by block.
+  bool is_in_pages() {
+    const Leaf& leaf = columns_[0]->entries;
+    if (leaf.segments.empty() || leaf.data != nullptr || step_.is_weighted || !weight_separator_.empty()) return false;
+    if (!leaf.words.empty()) return is_by_word();
+    if (step_.mapping == VOCABULARY || !separator_.empty()) return false;
+    if (leaf.partly.empty()) return true;
+    const Leaf& words = leaf.partly[0];
+    int32_t* rows = room_.array<int32_t>(words.length);
+    by_word_.use(rows);
+    return words.type == 'i' ? map_.plain(static_cast<const int32_t*>(words.data), words.length, rows)
+                             : map_.plain(static_cast<const int64_t*>(words.data), words.length, rows);
+  }
+
+  // False: the entries must be unfolded, or are damaged.
+  bool from_pages(int64_t begin, int64_t end, bool& is_damaged) {
+    const Column& column = *columns_[0];
+    const int64_t count = column.is_list ? column.start(end) - column.start(begin) : end - begin;
+    int32_t* rows = out();
+    if (step_.is_ragged) {
+      reserve(count);
+      rows = rows_.data();
+    }
+    if (!column.is_list && step_.is_ragged) return false;
+    const bool is_narrow = column.entries.type == 'i';
+    const bool is_read = pages_->read(
+        count,
+        [&](const int32_t* places, int64_t own) {
+          gather(by_word_.words(), places, own, rows);
+          rows += own;
+          return true;
+        },
+        [&](const uint8_t* values, int64_t own) {
+          const bool is_good = is_narrow ? plain_values<int32_t>(values, own, rows) : plain_values<int64_t>(values, own, rows);
+          rows += own;
+          return is_good;
+        },
+        is_damaged);
+    if (!is_read || !step_.is_ragged) return is_read;
+    const bool is_plain = step_.max_length == 0 && step_.default_row == NO_ROW;
+    if (is_plain && (all_rows_ || step_.keeps_missing || are_all_rows(rows_.data(), count))) {
+      bag_rows = rows_.data();
+      const int32_t* ends = static_cast<const int32_t*>(column.ends) + begin;
+      int32_t* lengths = out();
+      for (int64_t i = 0; i < end - begin; ++i) lengths[i] = ends[i + 1] - ends[i];
+      return true;
+    }
+    set_lengths(begin, end);
+    return bags(end - begin) || (is_damaged = true, false);
+  }
+
+  // Values in any place of memory.
+  template <class T>
+  bool plain_values(const uint8_t* values, int64_t count, int32_t* rows) const {
+    T aligned[Pages::AT_ONCE];
+    std::memcpy(aligned, values, count * sizeof(T));
+    return map_.plain(aligned, count, rows);
+  }
+
+  void set_lengths(int64_t begin, int64_t end) {
+    const Column& column = *columns_[0];
+    flat_.is_single = false;
+    flat_.entries.count = column.start(end) - column.start(begin);
+    flat_.lengths.resize(end - begin);
+    for (int64_t row = begin; row < end; ++row) flat_.lengths[row - begin] = column.start(row + 1) - column.start(row);
   }
 
   // Integers, one per row and none missing.
@@ -116,10 +195,7 @@ class IdRunner : public Runner {
       }
       return true;
     }
-    flat_.is_single = false;
-    flat_.entries.count = count;
-    flat_.lengths.resize(end - begin);
-    for (int64_t row = begin; row < end; ++row) flat_.lengths[row - begin] = column.start(row + 1) - column.start(row);
+    set_lengths(begin, end);
     if (leaf.valid != nullptr) {
       const int32_t missing = static_cast<int32_t>(step_.default_row);
       for (int64_t i = 0; i < count; ++i) rows_[i] = leaf.is_missing(first + i) ? missing : rows_[i];
@@ -183,6 +259,8 @@ class IdRunner : public Runner {
   }
 
   RowMap map_;
+  Room& room_;
+  std::unique_ptr<Pages> pages_;  // null: entries are in memory
   std::string_view weight_separator_;
   std::vector<Span> after_;
   std::vector<uint8_t> states_, weight_states_;

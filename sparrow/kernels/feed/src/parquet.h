@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 #include "arrow.h"
 #include "hybrid.h"
 #include "page_header.h"
 #include "room.h"
+#include "unpack.h"
 
 extern "C" {
 
@@ -50,12 +52,9 @@ class ColumnDecoder {
       return false;
     }
     leaf_.type = all_in_dictionary_ ? 'i' : type() == 'b' ? 'C' : type();
-    values_ = room_.array<uint8_t>((from_.values + 8) * stride());
-    if (is_spans()) {
-      leaf_.spans = reinterpret_cast<const Span*>(values_);
-    } else {
-      leaf_.data = values_;
-    }
+    // Integers and places stay in their pages while none is missing.
+    is_paged_ = all_in_dictionary_ || is_one_of(type(), "il");
+    if (!is_paged_) make_values();
     const uint8_t* at = from_.data;
     while (at < end() && seen_ < from_.values) {
       PageHeader header;
@@ -74,9 +73,12 @@ class ColumnDecoder {
       }
     }
     leaf_.length = entries_;
+    if (is_paged_ && leaf_.segments.empty()) make_values();
     if (all_in_dictionary_) {
       leaf_.words.push_back(words_);
       leaf_.is_checked = true;
+    } else if (is_paged_ && words_.length > 0) {
+      leaf_.partly.push_back(words_);
     }
     return true;
   }
@@ -89,6 +91,32 @@ class ColumnDecoder {
   bool is_spans() const { return type() == 'u' && !all_in_dictionary_; }
   int64_t width() const { return type() == 'b' ? 1 : is_one_of(type(), "iIf") ? 4 : 8; }
   int64_t stride() const { return all_in_dictionary_ ? 4 : is_spans() ? static_cast<int64_t>(sizeof(Span)) : width(); }
+
+  void make_values() {
+    values_ = room_.array<uint8_t>((from_.values + 8) * stride());
+    if (is_spans()) {
+      leaf_.spans = reinterpret_cast<const Span*>(values_);
+    } else {
+      leaf_.data = values_;
+    }
+  }
+
+  // From here on, entries are written to memory, the ones before included.
+  bool leave_pages() {
+    if (!is_paged_) return true;
+    is_paged_ = false;
+    make_values();
+    std::vector<Segment> before;
+    before.swap(leaf_.segments);
+    const int64_t last = entries_;
+    entries_ = 0;
+    for (const Segment& own : before) {
+      const bool is_read = own.width < 0 ? plain(own.in, own.end, own.count) : places(own.in, own.end, own.width, own.count);
+      if (!is_read) return false;
+      entries_ += own.count;
+    }
+    return entries_ == last;
+  }
 
   const uint8_t* page(const uint8_t* at, PageHeader& header) const {
     HeaderReader reader(at, end());
@@ -204,10 +232,13 @@ class ColumnDecoder {
     Hybrid repetitions(levels[0], level_ends[0], 1);
     if (most_ == 0 || definitions.is_run_of(most_, count)) {
       if (from_.is_list && !whole_lists(repetitions, count)) return false;
-      if (!values(header.encoding, in, in_end, count)) return false;
+      if (!(is_paged_ ? segment(header.encoding, in, in_end, count) : values(header.encoding, in, in_end, count))) {
+        return false;
+      }
       entries_ += count;
       return true;
     }
+    if (!leave_pages()) return false;
     uint8_t* defined = room_.array<uint8_t>(count + 8);
     if (!definitions.read(count, defined)) return false;
     const int64_t first = entries_;
@@ -216,29 +247,36 @@ class ColumnDecoder {
     return spread(header.encoding, in, in_end, first, present);
   }
 
-  // Lists of which none is missing or empty, and no entry is missing.
+  // Lists of which none is missing or empty, and no entry is missing: a row begins at each level that is zero.
   bool whole_lists(Hybrid& repetitions, int64_t count) {
-    uint8_t* repeated = room_.array<uint8_t>(count + 8);
-    if (!repetitions.read(count, repeated)) return false;
-    uint8_t all = 0;
-    int64_t begun = 0;
-    for (int64_t i = 0; i < count; ++i) {
-      begun += repeated[i] == 0;
-      all |= repeated[i];
-    }
-    if (all > 1 || begun > rows_ - row_ || (count > 0 && row_ == 0 && repeated[0] != 0)) return false;
-    std::memset(repeated + count, 1, 8);
-    constexpr uint64_t ONES = 0x0101010101010101;
-    int32_t* to = ends_ + row_;
-    for (int64_t i = 0; i < count; i += 8) {  // eight levels at a time: a row begins at each that is zero
-      uint64_t eight;
-      std::memcpy(&eight, repeated + i, 8);
-      for (uint64_t begins = ~eight & ONES; begins != 0; begins &= begins - 1) {
-        *to++ = static_cast<int32_t>(entries_ + i + __builtin_ctzll(begins) / 8);
-      }
-    }
-    row_ += begun;
-    return true;
+    const int64_t first = row_;
+    int64_t at = entries_;
+    const bool is_whole = repetitions.walk(
+        count,
+        [&](const uint8_t* bits, int64_t own) {
+          for (int64_t done = 0; done < own; done += 64, bits += 8) {
+            uint64_t begins;
+            std::memcpy(&begins, bits, 8);
+            begins = ~begins;
+            if (own - done < 64) begins &= (uint64_t{1} << (own - done)) - 1;
+            if (__builtin_popcountll(begins) > rows_ - row_) return false;
+            for (; begins != 0; begins &= begins - 1) {
+              ends_[row_++] = static_cast<int32_t>(at + done + __builtin_ctzll(begins));
+            }
+          }
+          at += own;
+          return true;
+        },
+        [&](uint32_t level, int64_t own) {
+          if (level > 1 || (level == 0 && own > rows_ - row_)) return false;
+          if (level == 0) {
+            for (int64_t i = 0; i < own; ++i) ends_[row_ + i] = static_cast<int32_t>(at + i);
+            row_ += own;
+          }
+          at += own;
+          return true;
+        });
+    return is_whole && (first > 0 || count == 0 || (row_ > 0 && ends_[0] == 0));
   }
 
   bool lists(Hybrid& repetitions, uint8_t* defined, int64_t count, int64_t& present) {
@@ -307,21 +345,35 @@ class ColumnDecoder {
     return from == first;
   }
 
+  // `count` values that stay in their page.
+  bool segment(int64_t encoding, const uint8_t* in, const uint8_t* in_end, int64_t count) {
+    if (count == 0) return true;
+    if (is_place(encoding)) {
+      if (in >= in_end || *in > 32 || words_.length == 0) return false;
+      leaf_.segments.push_back({in + 1, in_end, count, *in});
+      return true;
+    }
+    if (encoding != PLAIN || count * width() > in_end - in) return false;
+    leaf_.segments.push_back({in, in_end, count, -1});
+    return true;
+  }
+
   // `count` values, to the places from `entries_` on.
   bool values(int64_t encoding, const uint8_t* in, const uint8_t* in_end, int64_t count) {
     if (count == 0) return true;
-    if (is_place(encoding)) {
-      if (in >= in_end || *in > 32) return false;
-      const int width = *in;
-      int32_t* places = reinterpret_cast<int32_t*>(values_) + entries_;
-      if (!all_in_dictionary_) places = room_.array<int32_t>(count + 8);
-      if (!Hybrid(in + 1, in_end, width).read(count, places)) return false;
-      uint32_t largest = 0;
-      for (int64_t i = 0; i < count; ++i) largest = std::max(largest, static_cast<uint32_t>(places[i]));
-      if (largest >= static_cast<uint64_t>(words_.length)) return false;
-      return all_in_dictionary_ || look_up(places, count);
-    }
-    if (encoding != PLAIN) return false;
+    if (is_place(encoding)) return in < in_end && *in <= 32 && places(in + 1, in_end, *in, count);
+    return encoding == PLAIN && plain(in, in_end, count);
+  }
+
+  bool places(const uint8_t* in, const uint8_t* in_end, int width, int64_t count) {
+    int32_t* places = reinterpret_cast<int32_t*>(values_) + entries_;
+    if (!all_in_dictionary_) places = room_.array<int32_t>(count + 8);
+    if (!Hybrid(in, in_end, width).read(count, places)) return false;
+    if (largest(places, count) >= static_cast<uint64_t>(words_.length)) return false;
+    return all_in_dictionary_ || look_up(places, count);
+  }
+
+  bool plain(const uint8_t* in, const uint8_t* in_end, int64_t count) {
     if (type() == 'u') return texts(in, in_end, count, reinterpret_cast<Span*>(values_) + entries_);
     if (type() == 'b') {
       if ((count + 7) / 8 > in_end - in) return false;
@@ -355,6 +407,7 @@ class ColumnDecoder {
   Leaf& leaf_;
   int most_ = 0, entry_level_ = 0;
   bool all_in_dictionary_ = true;
+  bool is_paged_ = false;
   Leaf words_;
   uint8_t* values_ = nullptr;
   uint8_t* valid_ = nullptr;

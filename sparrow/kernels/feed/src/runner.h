@@ -26,7 +26,7 @@ struct Later {
 // The input and output of a conversion. `bad` is of all rows, the tile of those of the block.
 struct Work {
   const Step& step;
-  const std::vector<Column>& columns;
+  std::vector<Column>& columns;
   Tile& tile;
   uint8_t* bad;
   Later later;
@@ -69,7 +69,7 @@ class Runner {
   Tile& tile_;
   uint8_t* bad_;
   Later later_;
-  std::vector<const Column*> columns_;
+  std::vector<Column*> columns_;
   std::string_view separator_;
   Flat flat_;
 };

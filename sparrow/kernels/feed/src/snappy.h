@@ -35,6 +35,8 @@ inline bool unsnap(const uint8_t* in, int64_t size, uint8_t* out, int64_t expect
       if (count > in_end - in || count > out_end - out) return false;
       if (count <= 16) {
         std::memcpy(out, in, 16);
+      } else if (count <= SLACK) {
+        std::memcpy(out, in, SLACK);
       } else {
         std::memcpy(out, in, count);
       }
@@ -59,8 +61,9 @@ inline bool unsnap(const uint8_t* in, int64_t size, uint8_t* out, int64_t expect
     }
     if (distance == 0 || distance > out - out_begin || count > out_end - out) return false;
     const uint8_t* from = out - distance;
-    if (distance >= 16) {
-      for (int64_t done = 0; done < count; done += 16) std::memcpy(out + done, from + done, 16);
+    if (distance >= 16) {  // at most SLACK bytes, and most often fewer than 16
+      std::memcpy(out, from, 16);
+      for (int64_t done = 16; done < count; done += 16) std::memcpy(out + done, from + done, 16);
     } else {
       for (int64_t i = 0; i < count; ++i) out[i] = from[i];
     }

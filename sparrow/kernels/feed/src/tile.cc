@@ -1,6 +1,7 @@
-// The loops of tiles.
+// The loops of tiles and of tails.
 #include "tile.h"
 
+#include "tails.h"
 #include "versions.h"
 
 namespace sparrow {
@@ -16,7 +17,35 @@ inline __attribute__((always_inline)) Four load(const int32_t* at) {
 
 inline __attribute__((always_inline)) void store(Four four, int32_t* at) { std::memcpy(at, &four, sizeof four); }
 
+// Most bags are short: a copy of fixed length, of which the next bag overwrites the rest.
+inline __attribute__((always_inline)) void copy_words(const void* from, int64_t count, int32_t* to) {
+  if (count <= SPARE) {
+    std::memcpy(to, from, SPARE * sizeof(int32_t));
+  } else {
+    std::memcpy(to, from, count * sizeof(int32_t));
+  }
+}
+
 }  // namespace
+
+SPARROW_VERSIONS int64_t write_tails(Bags* bags, int64_t count, int64_t rows, int32_t* words, int64_t used,
+                                     int64_t* starts) {
+  int32_t* to = words + used;
+  for (int64_t row = 0; row < rows; ++row) {
+    starts[row] = to - words;
+    for (Bags* own = bags; own < bags + count; ++own) {
+      const int64_t length = own->lengths[row];
+      copy_words(own->rows, length, to);
+      own->rows += length;
+      to += length;
+      if (own->weights == nullptr) continue;
+      copy_words(own->weights, length, to);
+      own->weights += length;
+      to += length;
+    }
+  }
+  return to - words;
+}
 
 SPARROW_VERSIONS void write_rows(const int32_t* columns, int64_t rows, int64_t width, int32_t* out) {
   const int64_t in_fours = width / 4 * 4, rows_in_fours = rows / 4 * 4;
@@ -47,8 +76,18 @@ SPARROW_VERSIONS bool are_all_rows(const int32_t* rows, int64_t count) {
   return all >= 0;
 }
 
-SPARROW_VERSIONS void gather(const int32_t* table, const int32_t* places, int64_t count, int32_t* out) {
-  for (int64_t i = 0; i < count; ++i) out[i] = table[places[i]];
+// Two places come with one load.
+void gather(const int32_t* table, const int32_t* places, int64_t count, int32_t* out) {
+  const int64_t in_eights = count / 8 * 8;
+  for (int64_t i = 0; i < in_eights; i += 8) {
+    uint64_t pairs[4];
+    std::memcpy(pairs, places + i, sizeof pairs);
+    for (int k = 0; k < 4; ++k) {
+      out[i + 2 * k] = table[static_cast<uint32_t>(pairs[k])];
+      out[i + 2 * k + 1] = table[pairs[k] >> 32];
+    }
+  }
+  for (int64_t i = in_eights; i < count; ++i) out[i] = table[places[i]];
 }
 
 }  // namespace sparrow

@@ -1,0 +1,95 @@
+// The description of batches that Python gives, and the way to their rows.
+#pragma once
+
+#include <cstdint>
+
+namespace sparrow {
+
+extern "C" {
+
+// All structs are mirrored by sparrow/kernels/feed/filling.py: every field has 8 bytes.
+
+// Rows of a block that go to a batch.
+struct Piece {
+  const int32_t* words;   // (rows, width) of the block
+  const int64_t* order;   // the rows to take; null: from `begin` on
+  int64_t begin, count;
+  const int32_t* tail;    // the bags of the block's rows
+  const int64_t* starts;  // where those of each row begin
+  int64_t at;             // the first of its examples in the batch
+  int64_t slot;           // the number of the batch
+};
+
+// A feature of a stack.
+struct Field {
+  int64_t word;      // of its id, or of the number of its ids
+  int64_t bag;       // the number of its bags among the columns of bags; -1: it holds one id
+  int64_t start;     // the first row of its table in the stack
+  int64_t limit;     // rows of its table
+  int64_t ignores;   // whether ids outside it are ignored; if not, they are an error
+  int64_t combiner;
+  int64_t places;    // for its ids in every example; 0: as many as it has
+};
+
+// A stack. Places are words of the buffer.
+struct Packed {
+  const Field* fields;
+  int64_t num_fields;
+  int64_t spare;    // the row of an id that is ignored
+  int64_t examples; // in a batch
+  int64_t room;     // entries; -1: one for each bag
+  int64_t ids, bags, offsets, gains;  // where they go; -1 where there are none
+
+  bool is_single() const { return room < 0; }
+  bool is_fixed() const { return room >= 0 && bags < 0; }  // every field has its places
+};
+
+// Words of every row that are copied.
+struct Copied {
+  int64_t word, width, to;
+};
+
+struct Filling {
+  int64_t width;            // of a row
+  const int64_t* columns;   // of bags: the word of the length, and whether there are weights
+  int64_t num_columns;
+  const Packed* stacks;
+  int64_t num_stacks;
+  const Copied* copies;
+  int64_t num_copies;
+  int64_t slot_words;       // from one batch to the next
+};
+
+}  // extern "C"
+
+constexpr int64_t AHEAD = 16;  // examples whose rows are on their way to the cache
+constexpr int64_t TAIL_AHEAD = 4;  // examples whose bags are
+constexpr int64_t SHORT = 8;  // entries of a short bag; a tail has SHORT more behind its end
+
+inline const int32_t* row_of(const Filling& how, const Piece& piece, int64_t i, int64_t& row) {
+  row = piece.begin + i;
+  if (piece.order != nullptr) row = piece.order[piece.begin + i];
+  return piece.words + row * how.width;
+}
+
+// Asks for the row that comes AHEAD of the i-th, of `count` from the piece's first on.
+inline void prefetch(const Filling& how, const Piece& piece, int64_t i, int64_t count) {
+  if (piece.order == nullptr || i + AHEAD >= count) return;
+  const char* next = reinterpret_cast<const char*>(piece.words + piece.order[piece.begin + i + AHEAD] * how.width);
+  for (int64_t byte = 0; byte < how.width * 4; byte += 64) __builtin_prefetch(next + byte);
+  __builtin_prefetch(next + how.width * 4 - 1);  // where a row does not begin with a line of the cache
+  if (piece.starts != nullptr) __builtin_prefetch(piece.starts + piece.order[piece.begin + i + AHEAD]);
+  // GCC takes a function that only prefetches for one without effect, and drops its calls. This line it cannot drop.
+  asm volatile("");
+}
+
+// The same for its bags, TAIL_AHEAD of the i-th.
+inline void prefetch_tail(const Piece& piece, int64_t i, int64_t count) {
+  if (piece.order == nullptr || i + TAIL_AHEAD >= count) return;
+  const int64_t next = piece.order[piece.begin + i + TAIL_AHEAD];
+  const int32_t* end = piece.tail + piece.starts[next + 1];
+  for (const int32_t* at = piece.tail + piece.starts[next]; at < end; at += 16) __builtin_prefetch(at);
+  asm volatile("");
+}
+
+}  // namespace sparrow
