@@ -1,14 +1,21 @@
 """Memory that a run frees is kept by the process, and large tables move to large pages while the step compiles."""
 
+import io
 import os
 import subprocess
 import sys
+import threading
+import time
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sparrow.runs.loop import pages
+from sparrow import runs
+from sparrow.runs.loop import pages, set_up
+from sparrow.runs.loop.clock import Clock
+from sparrow.runs.loop.training import Loop
+from tests.runs.cases import case
 
 FAULTS = """
 import resource
@@ -42,3 +49,23 @@ def test_large_arrays_are_moved_and_stay_what_they_are():
     thread.join()
     np.testing.assert_array_equal(large, values)
     assert pages.move_to_large_pages([small]) is None
+
+
+def test_the_clock_starts_after_the_move(monkeypatch):
+    restart, settle, is_settled, order = Clock.restart, Loop._settle, threading.Event(), []
+
+    def move():
+        is_settled.wait(60)
+        time.sleep(0.5)
+        order.append("moved")
+
+    def moving(state):
+        thread = threading.Thread(target=move)
+        thread.start()
+        return thread
+
+    monkeypatch.setattr(set_up, "move_to_large_pages", moving)
+    monkeypatch.setattr(Loop, "_settle", lambda self: settle(self) or is_settled.set())
+    monkeypatch.setattr(Clock, "restart", lambda self: order.append("restarted") or restart(self))
+    runs.train(case("data.evaluate=null", "train.steps=2"), stream=io.StringIO())
+    assert order == ["moved", "restarted"]

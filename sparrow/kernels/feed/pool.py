@@ -13,6 +13,8 @@ from sparrow.kernels.feed.loading import library, short_calls
 
 LEAST: Final = 2**16
 """Bytes from which arrays come from the pool."""
+KEPT: Final = 2**27
+"""Bytes that the process keeps for the next pipeline: its pages need not be cleared by the system again."""
 
 
 class Piece:
@@ -53,7 +55,7 @@ def held(address: int, size: int, dtype: Any) -> npt.NDArray[Any]:
     return np.asarray(Piece(loaded, address, size)).view(dtype)
 
 
-def trim() -> None:
-    """Return the memory that is not in use to the system."""
-    if (loaded := library()) is not None:
-        loaded.sparrow_pool_trim()
+def trim(keep: int = KEPT) -> int:
+    """Return the memory that is not in use to the system, but for ``keep`` bytes; return the number of bytes."""
+    loaded = library()
+    return 0 if loaded is None else int(loaded.sparrow_pool_trim(ctypes.c_int64(keep)))

@@ -113,7 +113,7 @@ def _train(
             state = _first(program, lines.append)
         else:
             state, progress = start
-        move_to_large_pages(state)
+        moving = move_to_large_pages(state)
         _check_metrics(config, evaluator)
         saver = None
         if folder is not None:
@@ -139,7 +139,7 @@ def _train(
             log.line(line)
         stack.enter_context(recorder.recording(progress.steps, log.line))
         loop = Loop(program, batches, evaluator, log, saver, recorder, sizes, growing, ahead, state, progress)
-        loop.watcher, loop.early = watch, early
+        loop.watcher, loop.early, loop.starting = watch, early, moving
         return loop.run()
 
 

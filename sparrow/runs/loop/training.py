@@ -9,6 +9,7 @@ import itertools
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from threading import Thread
 from typing import Any
 
 from sparrow.data import DataError, Pipeline, WaitInterrupted
@@ -94,6 +95,7 @@ class Loop:
         self.watch.best, self.watch.without_gain = progress.watched
         self.watcher: Watcher | None = None
         self.early: Early | None = None
+        self.starting: Thread | None = None  # work on the state, beside the first step
         self.stop = StopRequest()
         self.requests: Requests | None = None
         if isinstance(pipeline, Together):
@@ -194,6 +196,8 @@ class Loop:
         self.growing.forget(self.steps - MOST - 1)
         if is_first:
             self._settle()
+            if self.starting is not None:
+                self.starting.join()  # the steps that follow would share the memory and the cores with it
             shown_of(self.program, self.rates, self.report, self.state)  # compiles what the log needs
             self.clock.restart()
             self.waiting.restart()

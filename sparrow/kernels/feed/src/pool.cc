@@ -82,17 +82,20 @@ __attribute__((visibility("default"))) void sparrow_pool_give(int64_t memory, in
   sparrow::pool_give(reinterpret_cast<void*>(memory), sparrow::pool_size(bytes));
 }
 
-// Gives the idle pieces back to the system. Returns their bytes.
-__attribute__((visibility("default"))) int64_t sparrow_pool_trim() {
+// Gives idle pieces back to the system, the largest first, until at most `keep` bytes of them are left. Returns the bytes
+// given back.
+__attribute__((visibility("default"))) int64_t sparrow_pool_trim(int64_t keep) {
   sparrow::Pool& own = sparrow::pool();
   const std::lock_guard<std::mutex> guard(own.lock);
-  const int64_t bytes = own.bytes;
-  for (auto& [size, pieces] : own.idle) {
-    for (void* piece : pieces) munmap(piece, size);
+  const int64_t before = own.bytes;
+  for (auto held = own.idle.rbegin(); held != own.idle.rend(); ++held) {
+    while (own.bytes > keep && !held->second.empty()) {
+      munmap(held->second.back(), held->first);
+      held->second.pop_back();
+      own.bytes -= held->first;
+    }
   }
-  own.idle.clear();
-  own.bytes = 0;
-  return bytes;
+  return before - own.bytes;
 }
 
 // Keeps memory that is freed in the process, for what others allocate: the columns of text files, for one.
