@@ -75,20 +75,30 @@ class NumberRunner : public Runner {
 
   // Transforms one number per row.
   void look_up(int64_t begin, int64_t count, const double* values, const uint8_t* states) {
-    const float* known = step_.known;
-    const uint64_t limit = order_of(static_cast<double>(step_.num_known));
-    int32_t* to = out();
+    const uint64_t end = limit();
+    int32_t places[BLOCK], all = 0;
     for (int64_t i = 0; i < count; ++i) {
-      const bool is_missing = states[i] & MISSING;
-      const double small = order_of(values[i]) < limit ? values[i] : -1.0;
-      const int32_t whole = static_cast<int32_t>(small);
-      if (is_missing | ((whole >= 0) & (static_cast<double>(whole) == small))) {
-        to[i] = bits_of(known[is_missing ? 0 : 1 + whole]);
-      } else {
-        later(begin + i, values[i]);
-      }
+      const int32_t place = place_of(values[i], states[i] & MISSING, end);
+      places[i] = place & ~(place >> 31);
+      all |= place;
+    }
+    gather(reinterpret_cast<const int32_t*>(step_.known), places, count, out());
+    for (int64_t i = 0; all < 0 && i < count; ++i) {
+      if (place_of(values[i], states[i] & MISSING, end) < 0) later(begin + i, values[i]);
     }
   }
+
+  // The place of a number's transform among the known ones; -1: it has none. Without branches, which would go either way.
+  static int32_t place_of(double value, bool is_missing, uint64_t limit) {
+    const uint64_t bits = order_of(value), is_small = bits < limit, small = bits & -is_small;
+    double number;
+    std::memcpy(&number, &small, sizeof number);
+    const int32_t whole = static_cast<int32_t>(number);
+    const bool is_known = is_small & (order_of(static_cast<double>(whole)) == bits);
+    return ((whole + 1) | (static_cast<int32_t>(is_known) - 1)) & (static_cast<int32_t>(is_missing) - 1);
+  }
+
+  uint64_t limit() const { return order_of(static_cast<double>(step_.num_known)); }
 
   // An integer that is in the order of numbers from 0 on; -0 and all below are larger.
   static uint64_t order_of(double value) {
@@ -144,13 +154,10 @@ class NumberRunner : public Runner {
 
   // The result of NumPy's transform, where it is known; if not, NumPy transforms the number later.
   void transform(int64_t row, int64_t i, int64_t k, double value, bool is_missing) {
-    if (step_.known != nullptr) {
-      const double small = order_of(value) < order_of(static_cast<double>(step_.num_known)) ? value : -1.0;
-      const int64_t whole = static_cast<int64_t>(small);
-      if (is_missing || (whole >= 0 && static_cast<double>(whole) == small)) {
-        out(k)[i] = bits_of(step_.known[is_missing ? 0 : 1 + whole]);
-        return;
-      }
+    const int32_t place = step_.known == nullptr ? -1 : place_of(value, is_missing, limit());
+    if (place >= 0) {
+      out(k)[i] = bits_of(step_.known[place]);
+      return;
     }
     later(row * step_.dim + k, value);
   }

@@ -65,9 +65,10 @@ inline __attribute__((always_inline)) uint64_t bits_of(const Bytes& bytes, char 
 inline __attribute__((always_inline)) uint32_t* put_places(uint64_t bits, int64_t at, uint32_t* out) {
   const uint32_t base = static_cast<uint32_t>(at);
   const int64_t count = __builtin_popcountll(bits);
+  volatile uint32_t* to = out;  // one by one: GCC would collect them in a vector first, which takes longer
   for (int64_t done = 0; done < count; done += 8) {
     for (int k = 0; k < 8; ++k) {
-      out[done + k] = base + static_cast<uint32_t>(__builtin_ctzll(bits | uint64_t{1} << 63));
+      to[done + k] = base + static_cast<uint32_t>(__builtin_ctzll(bits | uint64_t{1} << 63));
       bits &= bits - 1;
     }
   }
