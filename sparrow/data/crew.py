@@ -31,16 +31,20 @@ class Dropped(Exception):
 
 
 class Task(Generic[T]):
-    """Work for a crew, and its result."""
+    """Work for a crew, and its result.
 
-    __slots__ = ("_done", "_error", "_run", "_value")
+    Attributes:
+      error: the error of the work, if any.
+    """
+
+    __slots__ = ("_done", "_run", "_value", "error")
 
     def __init__(self, run: Callable[[], T]) -> None:
         self._run: Callable[[], T] | None = run
         self._done = threading.Lock()
         self._done.acquire()
         self._value: T | None = None
-        self._error: BaseException | None = None
+        self.error: BaseException | None = None
 
     def work(self) -> None:
         """Do it."""
@@ -48,13 +52,13 @@ class Task(Generic[T]):
         try:
             self._value = self._run()
         except BaseException as error:  # the waiting thread must see every error
-            self._error = error
+            self.error = error
         self._run = None  # frees all that it holds
         self._done.release()
 
     def drop(self) -> None:
         """Drop the task; waiting for it raises `Dropped`."""
-        self._error, self._run = Dropped(), None
+        self.error, self._run = Dropped(), None
         self._done.release()
 
     def wait(self, seconds: float = -1) -> bool:
@@ -67,8 +71,8 @@ class Task(Generic[T]):
     def result(self) -> T:
         """Return the result, or raise the error of the task."""
         self.wait()
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
         return cast("T", self._value)
 
 
@@ -100,12 +104,17 @@ class Crew:
         return task
 
     def help(self) -> bool:
-        """Do an urgent task that no thread has begun, in the calling thread; return whether there was one."""
+        """Do an urgent task that no thread has begun, in the calling thread; return whether there was one.
+
+        An interrupt that comes meanwhile is raised here: others may take the task's result much later.
+        """
         try:
             task = self._urgent.popleft()
         except IndexError:
             return False
         task.work()
+        if isinstance(task.error, KeyboardInterrupt):
+            raise task.error
         return True
 
     @property

@@ -342,6 +342,8 @@ class Pipeline(Generic[T]):
                     return Made(done)
             for cut in group:
                 begun.append(self._begin(cut, turns))
+        except KeyboardInterrupt:
+            raise
         except BaseException as error:  # arrives after the batches before it
             failure = error
         finally:  # other threads go on before the batches are finished
@@ -350,6 +352,8 @@ class Pipeline(Generic[T]):
         try:
             for finish in begun:
                 made.append(finish())
+        except KeyboardInterrupt:
+            raise
         except BaseException as error:
             failure = error
         return Made(made, failure)

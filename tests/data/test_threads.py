@@ -297,10 +297,34 @@ def test_the_waiting_thread_does_urgent_tasks():
     assert task.result() is threading.current_thread()
     assert not crew.help()  # chunks stay with the crew, because reading may hang
     assert not done
+    task = crew.do(lambda: interrupt([None]))
+    with pytest.raises(KeyboardInterrupt):
+        crew.help()
+    with pytest.raises(KeyboardInterrupt):
+        task.result()
     gate.set()
     late.result()
     crew.close()
     assert not crew.help()
+
+
+def test_an_interrupt_while_the_loop_makes_a_batch_arrives_at_once():
+    gate = threading.Event()
+
+    class Slow(Grouped):
+        """The crew's only thread is at work on the first group; the loop on the second, where Ctrl-C is pressed."""
+
+        def at_once(self, batches):
+            if threading.current_thread() is threading.main_thread():
+                gate.set()
+                raise KeyboardInterrupt
+            gate.wait(60)
+            return super().at_once(batches)
+
+    made = pipeline(prepare=Slow(), threads=1, batch_size=2)
+    batches = iter(made)
+    with pytest.raises(KeyboardInterrupt):
+        next(batches)
 
 
 class Busy(TableReader):
