@@ -5,8 +5,8 @@
     python benchmarks/train.py --examples 40960 --rounds 1 --rows 1000 --no-write
 
 DeepFM over 26 tables. "bare step" is the jitted step on batches that are packed and ready; "feed alone" takes batches
-to the device and throws them away. On a GPU, small batches are trained with several steps in one call, too, and the
-better of both is compared. PyTorch runs in an environment of its own, made by ``make bench-peers``, or in that
+to the device and throws them away. On a GPU, the trainer runs with several steps in one call, too, and the better of
+both is compared. PyTorch runs in an environment of its own, made by ``make bench-peers``, or in that
 of ``--peer-python``; without it it is left out. On a GPU it needs FBGEMM, installed or in the folder that the variable
 ``FBGEMM`` names.
 """
@@ -66,12 +66,10 @@ GPU = [
     Case("single", 128, 65536, (512, 256, 128)),
     Case("text", 16, 65536, (512, 256, 128)),
     Case("lists", 16, 8192, (512, 256, 128)),
+    Case("lists", 16, 65536, (512, 256, 128)),
 ]
-
-
-GPU_PEERS = [GPU[1], GPU[4], GPU[5]]  # one of each workload
-CALLS = (1, 8)  # steps in a call of the trainer, for batches of up to SMALL examples on a GPU
-SMALL = 8192
+GPU_PEERS = [case for case in GPU if case.workload != "single" or case == GPU[1]]
+CALLS = (1, 8)  # steps in a call of the trainer on a GPU
 
 
 def config(case: Case, path: pathlib.Path, rows: int, epochs: int, on_gpu: bool, threads: int | None) -> configs.Config:
@@ -259,7 +257,7 @@ def measure(case: Case, path: pathlib.Path, examples: int, options: argparse.Nam
         speeds.setdefault("bare step", []).append(ours.bare(options.steps))
         speed, stages = ours.feed()
         speeds.setdefault("feed alone", []).append(speed)
-        for calls in CALLS if options.calls or (on_gpu and case.batch <= SMALL) else CALLS[:1]:
+        for calls in CALLS if options.calls or on_gpu else CALLS[:1]:
             name = TRAINER if calls == 1 else f"{TRAINER} with {calls} steps a call"
             speeds.setdefault(name, []).append(ours.train(calls))
         if torch is not None:
@@ -303,7 +301,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200, help="of the bare step")
     parser.add_argument("--rounds", type=int, default=2 if on_gpu else 3)
     parser.add_argument("--minutes", type=float, default=8.0 if on_gpu else 60.0, help="begin no case after these")
-    parser.add_argument("--calls", action="store_true", help="train with several steps in a call in every case")
+    parser.add_argument("--calls", action="store_true", help="train with several steps in a call on a CPU, too")
     parser.add_argument("--threads", type=int, help="data.threads")
     parser.add_argument("--cases", help="indices of the cases to run, such as 0,2; all unless given")
     parser.add_argument("--workers", default="8,14" if on_gpu else "0,1", help="PyTorch's loader processes")
