@@ -68,7 +68,7 @@ class Compiled:
             if step is None:
                 rest["labels", label.name] = label
             else:
-                made.append((("labels", label.name), step, None))
+                made.append((("labels", label.name), with_range(step, label), None))
         made += [(("weights", name), number_step(name, kinds, is_weight=True), None) for name in converter.weights]
         made += [(("keys", name), key_step(name, kinds), None) for name in converter.keys]
         for feature in converter.features:
@@ -121,12 +121,7 @@ class Compiled:
         made = feed.decode(library, self.steps, encoded, self.layout.width)
         if made is None:
             return None
-        block = self._block(made)
-        for label in self.checked:
-            labels = block.column(("labels", label.name))
-            if any(check.may_refuse(labels) for check in label.checks):
-                return None
-        usable = _usable(block, made, bad_rows)
+        usable = _usable(self._block(made), made, bad_rows)
         return None if usable is None else (*usable, made.decoding)
 
     def _block(self, made: feed.Converted) -> Block:
@@ -153,6 +148,14 @@ def _usable(block: Block, made: feed.Converted, bad_rows: BadRows) -> tuple[Bloc
     if made.bad is None:
         return block, 0
     return None if bad_rows == "error" else (block.take(np.flatnonzero(~made.bad)), int(made.bad.sum()))
+
+
+def with_range(step: feed.Step, label: Label) -> feed.Step:
+    """Return the step with the labels that all losses of a label take."""
+    if not isinstance(label, CheckedLabel) or not label.checks:
+        return step
+    most, are_integers = min(check.most for check in label.checks), any(check.integers for check in label.checks)
+    return dataclasses.replace(step, most=most, are_integers=are_integers)
 
 
 def with_known(step: feed.Step, transform: Transform, known: dict[bytes, npt.NDArray[np.float32]]) -> feed.Step:

@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from sparrow.data.errors import Problems
 from sparrow.data.labels import Label, required_numbers
-from sparrow.kernels import feed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,11 +32,6 @@ class LabelCheck:
     integers: bool = False
     weight: str | None = None
     space: Label | None = None
-
-    def may_refuse(self, labels: npt.NDArray[np.float32]) -> bool:
-        """Return whether a label is outside the range, whether or not its row counts."""
-        found = feed.outside(labels, self.most, self.integers)
-        return bool(self._outside(labels).any()) if found is None else found
 
     def _outside(self, labels: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
         wrong: npt.NDArray[np.bool_] = ~((labels >= 0) & (labels <= self.most))

@@ -9,6 +9,7 @@ import pytest
 
 from sparrow.data import DataError, IdFeature, Label, Parquet, Pipeline, RawFeature, SequenceFeature
 from sparrow.data.converter import Converter
+from sparrow.data.label_checks import CheckedLabel, LabelCheck
 from sparrow.kernels import feed
 from tests.data.test_compiled import assert_same
 
@@ -265,3 +266,18 @@ def test_wrong_rows_of_many_groups(tmp_path, threads):
     made = Pipeline(Parquet(str(tmp_path / "a.parquet")), FEATURES[:1], **options)
     with pytest.raises(DataError, match=r"a\.parquet, row 3, column 'item': id -1 is outside 0 to 999"):
         list(made)
+
+
+@pytest.mark.parametrize(("most", "integers", "wrong"), [(1.0, False, 1.5), (1.0, False, -1.0), (9.0, True, 0.5)])
+def test_labels_outside_their_range_are_left_to_arrow(tmp_path, most, integers, wrong):
+    """Their rows may not count, which the pages of one column cannot show."""
+    label = CheckedLabel("label", checks=(LabelCheck("a loss", most=most, integers=integers),))
+    labels = np.ones(3000, np.float32)
+    for at in (None, 0, 1500, 2999):
+        own = labels.copy()
+        own[at if at is not None else 0] = 1.0 if at is None else wrong
+        pq.write_table(pa.table({"c": np.zeros(3000, np.int32), "label": own}), tmp_path / "a.parquet")
+        converter = Converter([IdFeature("c", num_buckets=9, embedding_dim=2)], [label], [], [])
+        reader = Parquet(str(tmp_path / "a.parquet")).open(converter.columns)
+        converter.check(reader)
+        assert (converter.decode(reader.fetch(0), "error") is None) == (at is not None)

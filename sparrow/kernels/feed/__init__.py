@@ -4,7 +4,6 @@ Where there is no compiler, NumPy does the same work in `sparrow.data` and `spar
 """
 
 from sparrow.kernels.feed import plan, pool
-from sparrow.kernels.feed.checks import outside
 from sparrow.kernels.feed.conversion import Converted, Later, Tail, convert, decode
 from sparrow.kernels.feed.encoded import CODECS, Encoded, EncodedColumn, fields, read
 from sparrow.kernels.feed.filling import Field, Filling, Packed, Rows
@@ -37,7 +36,6 @@ __all__ = [
     "keep_memory",
     "library",
     "numbered",
-    "outside",
     "pack_bags",
     "pack_single",
     "plan",

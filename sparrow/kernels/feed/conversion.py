@@ -69,6 +69,7 @@ class _Target(ctypes.Structure):
         ("later", ctypes.c_void_p),
         ("places", ctypes.c_void_p),
         ("starts", ctypes.c_void_p),
+        ("checks_labels", ctypes.c_int64),
         ("num_later", ctypes.c_void_p),
         ("tail", ctypes.c_void_p),
         ("tail_size", ctypes.c_int64),
@@ -90,8 +91,9 @@ def convert(library: ctypes.CDLL, plan: Plan, piece: Any, width: int) -> Convert
 
 
 def decode(library: ctypes.CDLL, plan: Plan, encoded: Encoded | EncodedText, width: int) -> Converted | None:
-    """Decode and convert a Parquet row group, or lines of text; None: Arrow must read them."""
+    """Decode and convert a Parquet row group, or lines of text; None: Arrow must read them, or a label is outside."""
     target = _Rows(plan, encoded.rows, width)
+    target.raw.checks_labels = 1
     return target.converted(encoded.run(library, plan.array, len(plan.steps), target.raw))
 
 

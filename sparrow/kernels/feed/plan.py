@@ -42,6 +42,8 @@ class Step:
     limit: float | None = None
     boundaries: tuple[float, ...] = ()
     is_transformed: bool = False  # whether NumPy transforms its numbers
+    most: float | None = None  # the largest label; None: any label is good
+    are_integers: bool = False
     known: npt.NDArray[np.float32] | None = None  # its results for `fill`, and for 0, 1, 2, ...
 
 
@@ -68,6 +70,9 @@ class _Step(ctypes.Structure):
         ("num_boundaries", ctypes.c_int64),
         ("known", ctypes.c_void_p),
         ("num_known", ctypes.c_int64),
+        ("has_range", ctypes.c_int64),
+        ("most", ctypes.c_double),
+        ("are_integers", ctypes.c_int64),
     ]
 
 
@@ -97,6 +102,7 @@ class Plan:
                 for name in (
                     *("kind", "mapping", "size", "unknown", "default_row", "as_integer", "is_weighted", "max_length"),
                     *("keep_last", "keeps_missing", "dim", "is_required", "is_weight"),
+                    "are_integers",
                 )
             },
             columns=places,
@@ -117,6 +123,8 @@ class Plan:
             num_boundaries=len(step.boundaries),
             known=None if step.known is None else self._address(step.known),
             num_known=0 if step.known is None else len(step.known) - 1,
+            has_range=step.most is not None,
+            most=step.most or 0.0,
         )
 
     def _address(self, array: npt.NDArray[Any]) -> int:

@@ -2,6 +2,7 @@
 // are left to the reference in NumPy: the answer is then ASK_REFERENCE, and nothing else counts.
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -34,6 +35,7 @@ struct Target {
   double** later;    // by step: the numbers that are yet to be transformed; or null
   int64_t** places;  // by step: their places
   int64_t* starts;   // (rows + 1,): where the tail of each row begins; null where there are no bags
+  int64_t checks_labels;  // whether a label outside its range is for the reference to explain
   // Filled here:
   int64_t* num_later;  // by step: the number of these
   int32_t* tail;      // from the pool: the bags of each row, in the order of the steps; weights follow their ids
@@ -55,6 +57,19 @@ struct Released {  // the arrays are given back, however this ends
     if (schema->release != nullptr) schema->release(schema);
   }
 };
+
+// Whether the labels of a block are in the range that their losses take.
+bool are_in_range(const Step& step, const Tile& tile, int64_t rows) {
+  const float most = static_cast<float>(step.most);
+  bool is_in = true;
+  for (int64_t k = 0; k < step.dim; ++k) {
+    const float* labels = reinterpret_cast<const float*>(tile.column(step.word + k));
+    for (int64_t i = 0; i < rows; ++i) {
+      is_in &= labels[i] >= 0 && labels[i] <= most && (!step.are_integers || labels[i] == std::floor(labels[i]));
+    }
+  }
+  return is_in;
+}
 
 std::unique_ptr<Runner> runner_of(const Work& work) {
   switch (work.step.kind) {
@@ -89,6 +104,9 @@ int64_t convert(const Step* steps, int64_t num_steps, std::vector<Column>& colum
     if (count < 0 || end > target.rows) return ASK_REFERENCE;
     for (auto& runner : runners) {
       if (!runner->run(begin, end)) return ASK_REFERENCE;
+    }
+    for (int64_t i = 0; i < num_steps && target.checks_labels; ++i) {
+      if (steps[i].has_range && !are_in_range(steps[i], tile, count)) return ASK_REFERENCE;
     }
     if (target.starts != nullptr) tails.add(begin, end);
     tile.write(end - begin, target.words + begin * target.width);

@@ -25,7 +25,7 @@ SPARROW_VERSIONS void counters_of(const uint64_t* hashes, int64_t count, uint64_
 extern "C" {
 
 // The order of hashed counters: a permutation of [0, count) that `key` alone decides. 0: out of memory, or too many.
-// Hashes are even: they go to buckets by their leading bits, which hold two each on average, and then to their places.
+// Hashes are even: they go to buckets by their leading bits, which hold one each on average, and then to their places.
 // No two are the same, and each tells its counter: nothing but hashes is moved.
 __attribute__((visibility("default"))) int64_t sparrow_feed_shuffled(int64_t count, uint64_t key, int64_t* order) {
   using namespace sparrow;
@@ -33,7 +33,7 @@ __attribute__((visibility("default"))) int64_t sparrow_feed_shuffled(int64_t cou
   if (count >= int64_t{1} << 32) return 0;
   try {
     int bits = 1;
-    while ((int64_t{2} << bits) < count) ++bits;
+    while ((int64_t{1} << bits) < count) ++bits;
     const int shift = 64 - bits;
     // Kept by the thread for its next window.
     thread_local std::vector<uint32_t> next;

@@ -45,6 +45,9 @@ struct Step {
   int64_t num_boundaries;
   const float* known;     // of a number that is transformed: the result for `fill`, and for 0, 1, 2, ...; null: none is known
   int64_t num_known;      // of the integers
+  int64_t has_range;      // whether labels are from 0 to `most`, and integers
+  double most;
+  int64_t are_integers;
 };
 
 }  // extern "C"
