@@ -313,11 +313,14 @@ class Pipeline(Generic[T]):
                 rows, bad, decoding = made
                 self.stages.add(DECODE, decoding)
                 self.stages.add(CONVERT, time.perf_counter() - began - decoding)
+                self.stages.passed(len(rows))
                 return rows, bad
         with self.stages.timed(DECODE):
             table = self._reader.read(chunk, self.bad_rows)
         with self.stages.timed(CONVERT):
-            return self._converter.convert(table, self.bad_rows)
+            rows, bad = self._converter.convert(table, self.bad_rows)
+        self.stages.passed(len(rows))
+        return rows, bad
 
     def _joined(self, parts: list[Block], seeds: tuple[int, ...] | None) -> Block:
         with self.stages.timed(CONVERT):

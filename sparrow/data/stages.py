@@ -17,11 +17,17 @@ MEANING: Final = {
 
 
 class Stages:
-    """Seconds by stage, summed over threads."""
+    """The time of stages.
+
+    Attributes:
+      seconds: by stage, summed over threads.
+      rows: the rows that went through all of them.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.seconds = dict.fromkeys(STAGES, 0.0)
+        self.rows = 0
 
     def timed(self, stage: str) -> Timed:
         """Count the time in a ``with`` block."""
@@ -31,6 +37,11 @@ class Stages:
         """Add ``seconds`` to a stage."""
         with self._lock:
             self.seconds[stage] += seconds
+
+    def passed(self, rows: int) -> None:
+        """Count ``rows`` that have gone through."""
+        with self._lock:
+            self.rows += rows
 
 
 class Timed:

@@ -68,8 +68,8 @@ class Caches:
 
 
 def on_device(config: Config) -> Config:
-    """Return the config with all tables on the device."""
-    if config.model is None:
+    """Return the config with all tables on the device; the same one where they are."""
+    if config.model is None or all(entry.memory is None for entry in config.model.tables):
         return config
     tables = tuple(entry.model_copy(update={"memory": None}) for entry in config.model.tables)
     return config.model_copy(update={"model": config.model.model_copy(update={"tables": tables})})

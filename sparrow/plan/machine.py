@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -11,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sparrow.embedding import Embedder, FeatureSpec, TableSpec
+from sparrow.embedding import Embedder, EmbeddingState, FeatureSpec, PackedBatch, TableSpec
 from sparrow.rules import SGD
 from sparrow.runs.loop.places import Place, device_memory, host_memory
 
@@ -41,40 +42,51 @@ class Machine:
 
 
 def machine(row_bytes: Iterable[int]) -> Machine:
-    """Look and measures; ``row_bytes``: the sizes of rows that matter."""
+    """Look and measure; ``row_bytes``: the sizes of rows that matter."""
     host, devices = host_memory(), device_memory()
     room = min([place.free for place in (host, *devices) if place.free is not None], default=8 * PROBE_BYTES)
-    probe = int(min(PROBE_BYTES, room // 8))
-    rates = {size: row_seconds(size, probe) for size in sorted(set(row_bytes))}
-    return Machine(jax.default_backend(), host, devices, copy_rate(probe), rates)
+    dims = {size: max(size // 4, 1) for size in sorted(set(row_bytes))}
+    numbers = int(min(PROBE_BYTES, room // 8)) // 4
+    together = math.lcm(*dims.values())  # one array serves tables of all these dims, where it holds whole rows of each
+    shared = jnp.ones(max(numbers // together, 1) * together) if together <= numbers else None
+    rates = {
+        size: row_seconds(jnp.ones(max(numbers // dim, 1) * dim) if shared is None else shared, dim)
+        for size, dim in dims.items()
+    }
+    return Machine(
+        jax.default_backend(), host, devices, copy_rate(jnp.ones(numbers) if shared is None else shared), rates
+    )
 
 
-def copy_rate(probe: int) -> float:
-    """Bytes a second that the default device reads and writes."""
-    held = [jnp.ones(max(probe // 4, 1), jnp.float32)]
+def copy_rate(array: jax.Array) -> float:
+    """Return the bytes a second that the default device reads and writes. The array is donated."""
+    held = [array]
     multiply = jax.jit(lambda x: x * 1.5, donate_argnums=0)  # in place: pages that are new would cost more than moving
 
     def once() -> jax.Array:
         held.append(multiply(held.pop()))
         return held[0]
 
-    return 2 * held[0].nbytes / _best(once)
+    return 2 * array.nbytes / _best(once)
 
 
-def row_seconds(row_bytes: int, probe: int) -> float:
-    """Seconds per random row of ``row_bytes`` bytes, by the lookup of the backend that tables use here.
+def row_seconds(array: jax.Array, dim: int) -> float:
+    """Return the seconds per random row, by the lookup of the backend that tables use here.
 
-    Rows are looked up in bags of `BAG`, so that it is the reading that counts.
+    Rows are looked up in bags of `BAG`, so that it is the reading that counts. ``array``: the numbers of a table.
     """
-    dim = max(row_bytes // 4, 1)
-    rows = max(probe // (4 * dim), 1)
+    rows = array.size // dim
     spec = TableSpec(name="probe", vocabulary_size=rows, embedding_dim=dim, optimizer=SGD(0.0))
     embedder = Embedder([FeatureSpec(name="probe", table_spec=spec)])
-    shapes = jax.eval_shape(embedder.init, jax.random.key(0))
-    state = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
     ids = np.random.default_rng(0).integers(0, rows, (PROBE_ROWS // BAG, BAG))
-    batch = jax.device_put(embedder.pack({"probe": ids}))
-    return _best(jax.jit(embedder.lookup), state, batch) / ids.size
+    packed = jax.device_put(embedder.pack({"probe": ids}))
+
+    def lookup(array: jax.Array, packed: PackedBatch) -> dict[str, jax.Array]:
+        zero = jnp.zeros((), jnp.int32)
+        table = array.reshape(rows, dim)
+        return embedder.lookup(EmbeddingState(zero, zero, {embedder.stacks[0].name: table}, {}, {}), packed)
+
+    return _best(jax.jit(lookup), array, packed) / ids.size
 
 
 def _best(function: Callable[..., Any], *arguments: Any) -> float:

@@ -5,23 +5,31 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-from typing import Any
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, Final
 
 import jax
 
 from sparrow.config import Config, train_pipeline
+from sparrow.data import Pipeline
 from sparrow.plan.advice import advice
 from sparrow.plan.caches import Caches, lines_that_fit, on_device, replay
 from sparrow.plan.machine import Machine, machine
 from sparrow.plan.movement import Movement, movement
 from sparrow.plan.rehearsal import Rehearsal
-from sparrow.plan.sizes import TableSize, size_of, startup_peak, step_memory, table_sizes
+from sparrow.plan.sizes import TableSize, size_of, startup_peak, table_sizes
 from sparrow.reports import size
-from sparrow.runs import Program, time_feed
-from sparrow.runs.loop.feed import alike
+from sparrow.runs import Program
+from sparrow.runs.feed_times import feed_seconds
+from sparrow.runs.loop.feed import Feed, alike
 from sparrow.runs.loop.in_flight import MOST
 from sparrow.runs.loop.length import length
+from sparrow.runs.loop.preparer import Prepared, Preparer
 from sparrow.runs.recorded.traffic import Traffic
+
+MORE: Final = 4
+"""Batches that are made besides the first step's, to time the feed."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +46,7 @@ class Plan:
       startup: bytes at the peak of drawing the tables' first values.
       counters: bytes on the host that counting lookups takes.
       process: bytes that the process takes besides all of the above, measured in a rehearsal with small tables.
-      starting: the same when the first values are drawn, before there are batches and steps.
+      starting: the same before there are batches and steps, when the first values are drawn.
       moved: the bytes that a step moves.
       machine: where it was planned.
       feed: seconds that reading and packing a step's batches take, measured.
@@ -152,30 +160,28 @@ class Plan:
 
 
 def plan(config: Config) -> Plan:
-    """Plan a run on one device: read one step's batches, rehearse it, measure this machine; see `spread` for meshes.
+    """Plan a run on one device: read a step's batches, rehearse it, measure this machine; see `spread` for meshes.
 
     No table is made in its size.
     """
     config = config.model_copy(update={"train": config.train.model_copy(update={"mesh": None})})
     given = config
-    config = on_device(config)  # a plan of the step; `replay` plans the caches
+    config = on_one_device = on_device(config)  # a plan of the step; `replay` plans the caches
     pipeline = train_pipeline(config)
     config, steps, _ = length(config, pipeline)
     program = Program.of(config)
-    pipeline.prepare = program.preparer()
-    rehearsal = Rehearsal(program)
+    pipeline.prepare = preparer = program.preparer(use="train")
     state = jax.eval_shape(program.init)
+    rehearsal = Rehearsal(program, state)
     with contextlib.closing(iter(pipeline)) as batches:  # type: ignore[type-var]
-        taken = [prepared.feed for prepared in itertools.islice(batches, config.train.accumulate)]
-        feeds = alike(program.embedder, taken)
-        process = rehearsal.train(feeds)  # before all else, and while rows that were read ahead are held
-    embedding, optimizer = state.optimizer.embedding, state.optimizer
-    tables = table_sizes(program.embedder, embedding)
-    memory = step_memory(program, state, feeds)
-    planned = Program.of(given)
-    startup = startup_peak(planned, jax.eval_shape(planned.embedder.init, jax.random.key(0)))
+        feed_of_row, feeds = _first_feeds(batches, pipeline, preparer, config.train.accumulate)
+        rehearsal.train(feeds)  # before all else, and while rows that were read ahead are held
+    optimizer = state.optimizer
+    tables = table_sizes(program.embedder, optimizer.embedding)
+    planned = program if given is on_one_device else Program.of(given)
+    at_start = optimizer.embedding if planned is program else jax.eval_shape(planned.embedder.init, jax.random.key(0))
+    startup = startup_peak(planned, at_start)
     moved = movement(program, state, feeds, {table.name: table for table in tables})
-    rows = {size for table in moved.tables.values() for size in (table.row, *table.slots)}
     parts = {
         "dense parameters": optimizer.params,
         "optimizer state of dense parameters": optimizer.dense,
@@ -190,23 +196,29 @@ def plan(config: Config) -> Plan:
         tables=tuple(tables),
         backends={stack.name: program.embedder.backend_of(stack.tables[0].name) for stack in program.embedder.stacks},
         state={name: count for name, count in others.items() if count},
-        work=memory.work,
-        batch=memory.batch,
+        work=rehearsal.work,
+        batch=sum(feed.nbytes for feed in feeds),
         batches=MOST + 1 + pipeline.batches_ahead,
         startup=startup,
         counters=counters,
-        process=process,
+        process=rehearsal.process,
         starting=rehearsal.starting,
         moved=moved,
-        machine=machine(rows),
-        feed=_feed_seconds(config),
+        machine=machine({size for table in tables for size in table.row_sizes}),
+        feed=feed_of_row * config.train.batch_size * config.train.accumulate,
         steps=steps,
         advice=tuple(advice(list(program.embedder.tables.values()), held, moved, steps)),
         caches=replay(planned, given, {table.name: table for table in tables}),
     )
 
 
-def _feed_seconds(config: Config) -> float:
-    """Return the time of a step's batches, from a moment of the feed by itself."""
-    speed = time_feed(config, seconds=0.3).examples_per_second
-    return config.train.batch_size * config.train.accumulate / speed if speed else 0.0
+def _first_feeds(
+    batches: Iterator[Prepared], pipeline: Pipeline[Any], preparer: Preparer, count: int
+) -> tuple[float, tuple[Feed, ...]]:
+    """Return the seconds that a row takes from files to the device, and the batches of the first step.
+
+    Nothing else happens meanwhile: the threads that make batches have this process for themselves.
+    """
+    taken = [prepared.feed for prepared in itertools.islice(batches, count)]
+    deque(itertools.islice(batches, MORE), maxlen=0)  # the very first batches take longer than others
+    return feed_seconds(pipeline, preparer), alike(preparer.embedder, taken)

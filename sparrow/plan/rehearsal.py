@@ -1,4 +1,4 @@
-"""A rehearsal: a few steps with small tables, to measure a process's memory besides its tables and batches."""
+"""A rehearsal: a few steps with small tables, to measure the memory of a run besides its tables and batches."""
 
 from __future__ import annotations
 
@@ -6,38 +6,70 @@ import dataclasses
 from typing import Any, Final
 
 import jax
+import jax.numpy as jnp
 
 from sparrow.embedding import Embedder
-from sparrow.plan.sizes import size_of
-from sparrow.runs import Program
+from sparrow.plan.sizes import size_of, step_memory, work_of
+from sparrow.runs import Program, TrainState
 from sparrow.runs.loop.feed import Feed
 from sparrow.runs.loop.memory import status_bytes
-from sparrow.runs.loop.step import train_step
+from sparrow.runs.loop.step import lowered_step
 
 ROWS: Final = 1000
 STEPS: Final = 3
+IN_PLACE: Final = {"native"}
+"""Backends whose step was compared in both sizes."""
 
 
 class Rehearsal:
     """A run in small: tables have at most `ROWS` rows, and ids are folded into them; all else is the run's own.
 
     Attributes:
-      starting: bytes of this process once the first values are drawn, without them.
+      starting: bytes of this process before the first batch, without the state.
+      process: the same after some steps: everything is loaded and compiled.
+      work: bytes of activations, gradients and work space of a step, as the compiler lays them out.
     """
 
-    def __init__(self, program: Program) -> None:
-        """Make the state, as a run does before it reads."""
-        self._program = _small(program)
-        self._state = self._program.init()
-        self.starting = _beside(self._state)
+    def __init__(self, program: Program, state: TrainState) -> None:
+        """Make a state of zeros. ``state``: the shapes of the run's own."""
+        self._given, self._shapes, self._program = program, state, _small(program)
+        self._state = _zeros(jax.eval_shape(self._program.init))
+        self.starting, self.process, self.work = _beside(self._state), 0, 0
 
-    def train(self, feeds: tuple[Feed, ...]) -> int:
-        """Make some steps; gives the bytes of this process then, without the state: all is loaded and compiled."""
-        step = train_step(self._program)
+    def train(self, feeds: tuple[Feed, ...]) -> None:
+        """Make some steps on the batches of a step."""
         folded = tuple(_folded(self._program.embedder, feed) for feed in feeds)
+        lowered = lowered_step(self._program, self._state, folded)
+        step = lowered.compile()
+        further: list[Any] = [_zeros(acts) for acts in lowered.in_avals[0][3:]]
+        taken = folded if not further else folded + folded
         for _ in range(STEPS):
-            self._state, _ = step(self._state, folded)
-        return _beside(self._state)
+            self._state = step(self._state, taken, jnp.array(True), *further)[0]
+        self.process = _beside(self._state)
+        small = is_of_small_tables(self._given)
+        self.work = work_of(lowered, step) if small else step_memory(self._given, self._shapes, feeds)
+
+
+def is_of_small_tables(program: Program) -> bool:
+    """Return whether the work space of a step is that of the same step with small tables.
+
+    It is, where kernels look rows up and update them in place. Other backends, and a step that looks rows up for the
+    next one, may copy a table: such a step is compiled in its size.
+    """
+    embedder = program.embedder
+    backends = {embedder.backend_of(stack.tables[0].name) for stack in embedder.stacks}
+    return backends <= IN_PLACE and program.config.train.pipeline != "stale"
+
+
+def _zeros(shapes: Any) -> Any:
+    """Return arrays of these shapes, by one program."""
+    return jax.jit(lambda: jax.tree.map(_zero, shapes))()
+
+
+def _zero(shape: Any) -> jax.Array:
+    if jnp.issubdtype(shape.dtype, jax.dtypes.prng_key):
+        return jax.random.split(jax.random.key(0), shape.shape)
+    return jnp.zeros(shape.shape, shape.dtype)
 
 
 def _beside(state: Any) -> int:

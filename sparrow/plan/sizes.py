@@ -7,20 +7,18 @@ import functools
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from sparrow.embedding import Embedder, EmbeddingState, FeatureSpec, TableSpec
+from sparrow.embedding import Constant, Embedder, EmbeddingState, FeatureSpec, TableSpec
 from sparrow.runs import Program, TrainState
-from sparrow.runs.loop.compiler_options import compiler_options
 from sparrow.runs.loop.feed import Feed
-from sparrow.runs.loop.step import one_step
+from sparrow.runs.loop.step import lowered_step
 
 
 def size_of(tree: Any) -> int:
     """Bytes of all arrays in a tree of arrays, or of shapes.
 
-    >>> size_of({"a": np.zeros((2, 3), np.float32), "b": jax.ShapeDtypeStruct((5,), jnp.bfloat16)})
+    >>> size_of({"a": np.zeros((2, 3), np.float32), "b": jax.ShapeDtypeStruct((5,), jax.numpy.bfloat16)})
     34
     """
     return sum(int(np.prod(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
@@ -49,6 +47,11 @@ class TableSize:
     slots: dict[str, int]
 
     @property
+    def row_sizes(self) -> tuple[int, ...]:
+        """Bytes of a row, and of its part of each slot."""
+        return tuple(count // self.rows for count in (self.values, *self.slots.values()))
+
+    @property
     def total(self) -> int:
         """Bytes of rows and slots."""
         return self.values + sum(self.slots.values())
@@ -56,54 +59,47 @@ class TableSize:
 
 def table_sizes(embedder: Embedder, state: EmbeddingState) -> list[TableSize]:
     """Each table with its slots. ``state``: shapes are enough."""
+    names = [spec.name for stack in embedder.stacks for spec in stack.tables]
 
-    def one(name: str, spec: TableSpec, stack: str) -> TableSize:
-        values, slots = jax.eval_shape(lambda s: (embedder.table(s, name), embedder.slots(s, name)), state)
+    def all_of_them(state: EmbeddingState) -> dict[str, tuple[jax.Array, dict[str, jax.Array]]]:
+        return {name: (embedder.table(state, name), embedder.slots(state, name)) for name in names}
+
+    shapes = jax.eval_shape(all_of_them, state)
+
+    def one(spec: TableSpec, stack: str) -> TableSize:
+        values, slots = shapes[spec.name]
         by_slot = {slot: size_of(array) for slot, array in slots.items()}
         rule = type(spec.optimizer).__name__
         rows, dim = values.shape
-        return TableSize(name, stack, rows, dim, spec.dtype, rule, size_of(values), by_slot)
+        return TableSize(spec.name, stack, rows, dim, spec.dtype, rule, size_of(values), by_slot)
 
-    return [one(spec.name, spec, stack.name) for stack in embedder.stacks for spec in stack.tables]
+    return [one(spec, stack.name) for stack in embedder.stacks for spec in stack.tables]
 
 
 def table_bytes(spec: TableSpec) -> int:
     """Rows and slots of a table as it would be, alone."""
-    return _table_bytes(dataclasses.replace(spec, name="table"))
+    return _table_bytes(dataclasses.replace(spec, name="table", initializer=Constant()))  # the quickest to trace
 
 
 @functools.cache  # a config has many tables of few kinds
 def _table_bytes(spec: TableSpec) -> int:
-    embedder = Embedder([FeatureSpec(name=spec.name, table_spec=spec)])
+    embedder = Embedder([FeatureSpec(name=spec.name, table_spec=spec)], backend="xla")  # as of all backends
     state = jax.eval_shape(embedder.init, jax.random.key(0))
     return size_of((state.tables, state.slots))
 
 
-@dataclasses.dataclass(frozen=True)
-class StepMemory:
-    """The memory of a step besides the state.
-
-    Attributes:
-      work: bytes of activations, gradients and work space, as the compiler lays them out.
-      batch: bytes of one packed batch on the device.
-    """
-
-    work: int
-    batch: int
+def step_memory(program: Program, state: TrainState, feeds: tuple[Feed, ...]) -> int:
+    """Compile the step for shapes, and return the bytes that it needs besides the state and the batches."""
+    lowered = lowered_step(program, state, feeds)
+    return work_of(lowered, lowered.compile())
 
 
-def step_memory(program: Program, state: TrainState, feeds: tuple[Feed, ...]) -> StepMemory:
-    """Compiles the step for shapes, and asks the compiler."""
-    step = jax.jit(one_step(program), donate_argnums=0, compiler_options=compiler_options())
-    ahead: tuple[Any, ...] = ()
-    if program.config.train.pipeline == "stale":  # activations come from the step before, others go to the next
-        lookup = program.optimizer.lookup
-        ahead = (tuple(jax.eval_shape(lookup, state.optimizer, feed.shapes.packed) for feed in feeds), feeds)
-    compiled = step.lower(state, feeds, jnp.array(True), *ahead).compile()
+def work_of(lowered: Any, compiled: Any) -> int:
+    """Return the bytes of a step's activations, gradients and work space, as the compiler lays them out."""
     analysis: Any = compiled.memory_analysis()
     fresh = analysis.output_size_in_bytes - analysis.alias_size_in_bytes  # results that do not replace the state
-    work = analysis.temp_size_in_bytes + max(fresh, 0) + size_of(ahead[:1])
-    return StepMemory(int(work), sum(feed.nbytes for feed in feeds))
+    ahead = lowered.in_avals[0][3:]  # train.pipeline: stale takes activations from the step before
+    return int(analysis.temp_size_in_bytes + max(fresh, 0) + size_of(ahead))
 
 
 def startup_peak(program: Program, state: EmbeddingState) -> int:

@@ -10,7 +10,8 @@ from typing import Any, Final
 import jax
 
 from sparrow.config import Config, train_pipeline
-from sparrow.data import MEANING
+from sparrow.data import MEANING, Pipeline
+from sparrow.runs.loop.preparer import Preparer
 from sparrow.runs.loop.program import Program
 
 ADVICE: Final = {
@@ -63,6 +64,16 @@ class FeedTimes:
             "examples_per_second": self.examples_per_second,
             "slowest": self.slowest,
         }
+
+
+def feed_seconds(pipeline: Pipeline[Any], preparer: Preparer) -> float:
+    """Return the seconds that a row takes from files to the device, by what the threads of a pipeline have done so far.
+
+    Rows that are converted but not packed yet count as such: a pipeline that shuffles converts a window of rows before
+    its first batch.
+    """
+    parts = (pipeline.stages, preparer.stages)
+    return sum(sum(part.seconds.values()) / max(part.rows, 1) for part in parts) / pipeline.threads
 
 
 def time_feed(config: Config, seconds: float = 10.0) -> FeedTimes:

@@ -11,12 +11,12 @@ import pytest
 from sparrow import config, rules, runs
 from sparrow.cli import main
 from sparrow.embedding import TableSpec
-from sparrow.plan import plan
+from sparrow.plan import plan, rehearsal
 from sparrow.plan.advice import advice
 from sparrow.plan.caches import lines_that_fit
 from sparrow.plan.movement import Movement, TableMovement
-from sparrow.plan.sizes import TableSize, size_of, table_sizes
-from tests.conftest import AS_USERS
+from sparrow.plan.sizes import TableSize, size_of, step_memory, table_sizes
+from tests.conftest import AS_USERS, AVAILABLE
 from tests.runs.cases import IDS, NAMES, case
 
 ROWS = (1_500_000, 500_000, 300_000)
@@ -104,6 +104,24 @@ def test_a_table_that_fits_nowhere_is_planned_all_the_same(tmp_path, capsys, mon
     assert "did you mean 'batch_size'" in capsys.readouterr().err
     assert main(["plan", str(file), "data.train={name: parquet, path: nowhere.parquet}"]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.skipif("native" not in AVAILABLE, reason="needs the kernels that work in place")
+@pytest.mark.parametrize(("pipeline", "is_small"), [("exact", True), ("stale", False)])
+def test_the_work_space_of_a_step_is_that_of_its_size(pipeline, is_small, monkeypatch):
+    """Where small tables have the same one, the step is not compiled again in its size."""
+    buckets = [f"data.features[{i}].num_buckets=50000" for i in range(3)]
+    settings = case(f"train.pipeline={pipeline}", "train.sparse_optimizer.name=adam", "data.evaluate=null", *buckets)
+    program, batches = runs.Program.of(settings), config.train_pipeline(settings)
+    batches.prepare = program.preparer(use="train")
+    feeds, state = (next(iter(batches)).feed,), jax.eval_shape(program.init)
+    in_its_size = step_memory(program, state, feeds)
+    compiled = []
+    monkeypatch.setattr(rehearsal, "step_memory", lambda *_: compiled.append(1) or in_its_size)
+    made = rehearsal.Rehearsal(program, state)
+    made.train(feeds)
+    assert made.work == in_its_size
+    assert (not compiled) == is_small
 
 
 @pytest.fixture(scope="module")

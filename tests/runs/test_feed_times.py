@@ -1,12 +1,16 @@
 """`sparrow feed`: the speed of the feed alone, and its slowest stage."""
 
+import contextlib
 import json
+import time
 
 import pytest
 
+from sparrow import config as configs
 from sparrow.cli import main
 from sparrow.data import ClickLog, write_clicks
-from sparrow.runs import FeedTimes
+from sparrow.runs import FeedTimes, Program
+from sparrow.runs.feed_times import feed_seconds
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +70,22 @@ def test_the_slowest_stage_gets_advice():
     times = FeedTimes(100, 2.0, 3, {"read": 0.1, "decode": 0.2, "convert": 0.1, "pack": 0.0, "copy": 0.0})
     assert times.examples_per_second == 50
     assert times.lines()[-1].startswith("the slowest stage is decode: raise data.threads")
+
+
+def test_the_time_of_a_row_is_that_of_all_rows_that_were_made(config):
+    """Also of rows that wait in a window: the first batch of a shuffled run waits for thousands of them."""
+    settings = configs.load(config, ["data.shuffle_rows=1000"])
+    preparer = Program.of(settings).preparer(use="train")
+    pipeline = configs.train_pipeline(settings, preparer)
+    with contextlib.closing(iter(pipeline)) as batches:
+        next(batches)
+        while not (pipeline.stages.rows >= 1000 and preparer.stages.rows >= 100):
+            time.sleep(0.01)
+        assert feed_seconds(pipeline, preparer) < sum(pipeline.stages.seconds.values())
+        assert len([*batches]) == 19
+    assert (pipeline.stages.rows, preparer.stages.rows) == (2000, 2000)
+    all_seconds = sum(pipeline.stages.seconds.values()) + sum(preparer.stages.seconds.values())
+    assert feed_seconds(pipeline, preparer) == pytest.approx(all_seconds / 2000 / 2)  # two threads
 
 
 def test_plan_estimates_the_feed(config, capsys):

@@ -97,7 +97,7 @@ def test_the_plan_counts_the_activations_of_the_next_step():
         config = case(f"train.pipeline={pipeline}", "train.batch_size=256", "data.evaluate=null")
         program, batches = Program.of(config), train_pipeline(config)
         batches.prepare = program.preparer(use="train")
-        return step_memory(program, jax.eval_shape(program.init), (next(iter(batches)).feed,)).work
+        return step_memory(program, jax.eval_shape(program.init), (next(iter(batches)).feed,))
 
     activations = 3 * 256 * 4 * 4  # features, examples, dim, bytes
     assert work("stale") >= work("exact") + activations

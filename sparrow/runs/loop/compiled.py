@@ -52,6 +52,10 @@ class Compiled:
                 return self._function(*arguments)
         return self._function(*arguments)
 
+    def lower(self, *arguments: Any) -> Any:
+        """Return the function for these arguments, which may be shapes, as `jax.jit` lowers it; nothing is kept."""
+        return self._function.lower(*arguments)
+
     def _note(self, batch: Feed | tuple[Feed, ...]) -> None:
         self.programs += 1
         if self.log is None or self.programs == 1:

@@ -240,6 +240,7 @@ class Preparer(Prepare[Prepared]):
         with self.stages.timed(COPY):
             feeds = [Feed(sent, layout, recipe.rows, slot) for sent, slot in self._put(buffer)]
         learned = self.sizes.learned
+        self.stages.passed(recipe.rows * len(batches))
         examples = [recipe.rows - batch[-1].padding for batch in batches]
         return [
             Prepared(feed, _cut(of_batch, count), learned, count, own)
@@ -362,6 +363,7 @@ class Preparer(Prepare[Prepared]):
             new: dict[str, NewRows] = measured.new
             if not self._waits:
                 new = self.embedder.on_its_devices(new) if measured.split is not None else jax.device_put(new)
+        self.stages.passed(len(batch))
         restarted: Any = {table: of_table.rows for table, of_table in measured.new.items()}
         return Prepared(
             feed, _cut(batch.keys, batch.examples), measured.learned, batch.examples, counted, new, restarted, rows

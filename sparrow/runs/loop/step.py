@@ -74,8 +74,7 @@ def train_step(
     report; without one, the step is made. ``log`` receives a line for each program after the first, and ``compiling``
     returns a context for the time of its compilation.
     """
-    step = one_step(program)
-    compiled = Compiled("training", lambda state, feeds, go: step(state, feeds, go)[:2], batch=1, donate=(0,))
+    compiled = _single(program)
     compiled.log, compiled.compiling = log, compiling
 
     def run(state: TrainState, feeds: tuple[Feed, ...], go: Any = None) -> tuple[TrainState, Report]:
@@ -94,12 +93,7 @@ def stale_step(
     ``acts`` are the activations of each of ``feeds``. The step looks up ``following``, the micro-batches of the next
     step, before it updates the tables, and also returns their activations. It is as `train_step` otherwise.
     """
-    step = one_step(program)
-
-    def split(state: TrainState, feeds: tuple[Feed, ...], go: jax.Array, acts: Acts) -> Any:
-        return step(state, feeds[: len(acts)], go, acts, feeds[len(acts) :])
-
-    compiled = Compiled("training", split, batch=1, donate=(0,))
+    compiled = _looking_ahead(program)
     compiled.log, compiled.compiling = log, compiling
 
     def run(
@@ -144,6 +138,32 @@ def train_steps(
         return made
 
     return run
+
+
+def lowered_step(program: Program, state: TrainState, feeds: tuple[Feed, ...]) -> Any:
+    """Return the program that a run on such batches compiles for its step; ``state`` may be of shapes."""
+    go = jax.ShapeDtypeStruct((), jnp.bool_)  # type: ignore[no-untyped-call]
+    if program.config.train.pipeline != "stale":
+        return _single(program).lower(state, feeds, go)
+    lookup = program.optimizer.lookup
+    acts = tuple(jax.eval_shape(lookup, state.optimizer, feed.shapes.packed) for feed in feeds)
+    return _looking_ahead(program).lower(state, feeds + feeds, go, acts)
+
+
+def _single(program: Program) -> Compiled:
+    """Return the step, to be compiled."""
+    step = one_step(program)
+    return Compiled("training", lambda state, feeds, go: step(state, feeds, go)[:2], batch=1, donate=(0,))
+
+
+def _looking_ahead(program: Program) -> Compiled:
+    """Return the step of ``train.pipeline: stale``, to be compiled."""
+    step = one_step(program)
+
+    def split(state: TrainState, feeds: tuple[Feed, ...], go: jax.Array, acts: Acts) -> Any:
+        return step(state, feeds[: len(acts)], go, acts, feeds[len(acts) :])
+
+    return Compiled("training", split, batch=1, donate=(0,))
 
 
 def one_step(program: Program) -> Callable[..., tuple[TrainState, Report, Acts]]:
