@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import time
 from collections import deque
 from collections.abc import Iterator
 from typing import Any, Final
@@ -28,7 +29,7 @@ from sparrow.runs.loop.length import length
 from sparrow.runs.loop.preparer import Prepared, Preparer
 from sparrow.runs.recorded.traffic import Traffic
 
-MORE: Final = 4
+MORE: Final = 16
 """Batches that are made besides the first step's, to time the feed."""
 
 
@@ -219,6 +220,7 @@ def _first_feeds(
 
     Nothing else happens meanwhile: the threads that make batches have this process for themselves.
     """
+    began = time.perf_counter()
     taken = [prepared.feed for prepared in itertools.islice(batches, count)]
     deque(itertools.islice(batches, MORE), maxlen=0)  # the very first batches take longer than others
-    return feed_seconds(pipeline, preparer), alike(preparer.embedder, taken)
+    return feed_seconds(pipeline, preparer, time.perf_counter() - began), alike(preparer.embedder, taken)

@@ -66,14 +66,15 @@ class FeedTimes:
         }
 
 
-def feed_seconds(pipeline: Pipeline[Any], preparer: Preparer) -> float:
-    """Return the seconds that a row takes from files to the device, by what the threads of a pipeline have done so far.
+def feed_seconds(pipeline: Pipeline[Any], preparer: Preparer, elapsed: float) -> float:
+    """Return the seconds that a row takes from files to the device, by the work of a pipeline in ``elapsed`` seconds.
 
     Rows that are converted but not packed yet count as such: a pipeline that shuffles converts a window of rows before
-    its first batch.
+    its first batch. So does the number of threads that were at work, the one that waits for batches included.
     """
-    parts = (pipeline.stages, preparer.stages)
-    return sum(sum(part.seconds.values()) / max(part.rows, 1) for part in parts) / pipeline.threads
+    parts = [(sum(part.seconds.values()), max(part.rows, 1)) for part in (pipeline.stages, preparer.stages)]
+    busy = sum(seconds for seconds, _ in parts)
+    return sum(seconds / rows for seconds, rows in parts) * elapsed / busy if busy else 0.0
 
 
 def time_feed(config: Config, seconds: float = 10.0) -> FeedTimes:
