@@ -104,7 +104,9 @@ class _Rows:
         self.words = pool.empty((rows, width), np.int32)
         self.bad = np.zeros(rows, np.uint8)
         sizes = [rows * step.dim if step.is_transformed else None for step in plan.steps]
-        self.later = [None if n is None else Later(np.empty(n, np.float64), np.empty(n, np.int64)) for n in sizes]
+        self.later = [
+            None if n is None else Later(pool.empty((n,), np.float64), pool.empty((n,), np.int64)) for n in sizes
+        ]
         self.starts = pool.empty((rows + 1,), np.int64) if plan.has_bags else None
         fields = [(0, 0) if x is None else [y.__array_interface__["data"][0] for y in x] for x in self.later]
         self._later = np.ascontiguousarray(np.array(fields or [(0, 0)], np.int64).T)
