@@ -321,8 +321,9 @@ def test_an_interrupt_while_the_loop_makes_a_batch_arrives_at_once():
             gate.wait(60)
             return super().at_once(batches)
 
-    made = pipeline(prepare=Slow(), threads=1, batch_size=2)
-    batches = iter(made)
+    batches = iter(
+        pipeline(Tables(table()), prepare=Slow(), threads=1, batch_size=2)
+    )  # one chunk: both groups are there
     with pytest.raises(KeyboardInterrupt):
         next(batches)
 
