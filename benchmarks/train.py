@@ -297,7 +297,7 @@ def main() -> None:
     parser.add_argument("--examples", type=int, default=2**22 if on_gpu else 200 * 4096, help="in the files")
     parser.add_argument("--group", type=int, default=2**16 if on_gpu else 2**15, help="rows of a row group")
     parser.add_argument("--parts", type=int, default=16 if on_gpu else 2, help="files")
-    parser.add_argument("--epochs", type=int, default=8 if on_gpu else 3, help="of the feed alone and of the trainer")
+    parser.add_argument("--epochs", type=int, default=24 if on_gpu else 3, help="of the feed alone and of the trainer")
     parser.add_argument("--steps", type=int, default=200, help="of the bare step")
     parser.add_argument("--rounds", type=int, default=2 if on_gpu else 3)
     parser.add_argument("--minutes", type=float, default=8.0 if on_gpu else 60.0, help="begin no case after these")
@@ -325,7 +325,7 @@ def main() -> None:
                 continue
             if case.workload not in paths:
                 # Lists and lines take more room: fewer of them.
-                share = {"single": 1, "text": 4, "lists": 8}[case.workload]
+                share = {"single": 1, "text": 4, "lists": 4}[case.workload]
                 size, group = options.examples // share, options.group // (4 if case.workload == "lists" else 1)
                 began = time.perf_counter()
                 made = train_data.write(pathlib.Path(folder), case.workload, options.rows, size, group, options.parts)

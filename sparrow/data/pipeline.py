@@ -101,7 +101,7 @@ class Pipeline(Generic[T]):
           ahead: batches that are made early; None: enough for two more tasks than threads; 0: each is made when it is
             requested.
           threads: the number of threads that make them; None: the cores less two, at least one. A loop that waits for a
-            batch makes some itself, while its device is idle; it never reads.
+            batch makes some itself, unless `Prepare.loop_only_waits`; it never reads.
           memory_ahead: bytes that rows made early may take, about. One window is always made.
           prepare: called on each batch in one of those threads, or in the one that waits for it, such as to pack it;
             iterating yields its result. Work that depends on the order of batches needs a `Prepare`.
@@ -204,8 +204,10 @@ class Pipeline(Generic[T]):
                 for group in together(cuts(windows, start, self.batch_size, self.drop_remainder), size):
                     yield do(crew, functools.partial(self._make, group, turns)), group
 
+            helps = crew is not None and not (isinstance(self.prepare, Prepare) and self.prepare.loop_only_waits)
+
             def wait(until: Until) -> None:
-                self._wait(until, _no_work if crew is None else crew.help)
+                self._wait(until, crew.help if crew is not None and helps else _no_work)
 
             made = stack.enter_context(contextlib.closing(prefetch(groups, ahead, wait) if ahead else groups()))
             if crew is not None:

@@ -28,9 +28,12 @@ class Prepare(abc.ABC, Generic[T]):
     Attributes:
       pads: whether the short last batch of an epoch comes with padding, so that it has the size of the others. The
         only batch of an epoch stays as it is.
+      loop_only_waits: whether the loop that waits for a batch makes none itself. A device of its own would have nothing
+        to do while the loop makes one, though others become ready.
     """
 
     pads: bool = False
+    loop_only_waits: bool = False
 
     def together(self, batch_size: int, layout: Layout) -> int:
         """Return the number of batches, of rows of that layout, that are made in one task."""

@@ -328,6 +328,25 @@ def test_an_interrupt_while_the_loop_makes_a_batch_arrives_at_once():
         next(batches)
 
 
+def test_a_loop_whose_device_would_be_idle_only_waits():
+    class Slow(Grouped):
+        """The crew's only thread takes its time for each group."""
+
+        loop_only_waits = True
+
+        def at_once(self, batches):
+            threads.add(threading.current_thread())
+            time.sleep(0.01)
+            return super().at_once(batches)
+
+    threads = set()
+    assert len(list(pipeline(prepare=Slow(), threads=1, batch_size=2))) == 52
+    assert threading.main_thread() not in threads
+    Slow.loop_only_waits = False
+    list(pipeline(prepare=Slow(), threads=1, batch_size=2))
+    assert threading.main_thread() in threads
+
+
 class Busy(TableReader):
     """Keeps its thread in the fourth chunk until the loop has made a batch."""
 

@@ -175,7 +175,7 @@ class Preparer(Prepare[Prepared]):
         self.stages = Stages()
         self._words = 0  # the most that a batch needed
         self._lock = threading.Lock()
-        self.shares_transfers = jax.default_backend() != "cpu"
+        self.shares_transfers = self.loop_only_waits = jax.default_backend() != "cpu"
         self._exchanged: tuple[RoutedBatch, dict[str, int]] | None = None  # the last batch on a mesh
         self._recipes: dict[tuple[int, int], tuple[Recipe | None, Any]] = {}
         losses = [(task, loss) for task in tasks.values() for loss in task.losses]
