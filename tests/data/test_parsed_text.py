@@ -47,6 +47,8 @@ NUMBERS = (
     "-3",
     " 7",
     "7 ",
+    " ",
+    "  -2.5 ",
     "+5",
     "0.5",
     "-12.75",
@@ -269,6 +271,14 @@ def test_a_chunk_may_change_in_its_middle(tmp_path, field, ends, at):
     ours, by_arrow = rows_of(source, features, "error")
     assert ours[0] is not None
     assert_same(ours[0][0], by_arrow[0][0])
+
+
+@pytest.mark.usefixtures("no_arrow")
+def test_spaces_around_numbers_need_no_arrow(tmp_path):
+    (tmp_path / "a.csv").write_text("item, price, label\n" + "".join(f"{i}, {i}.25 , {i % 2}\n" for i in range(9)))
+    features = [IdFeature("item", num_buckets=9, embedding_dim=2), RawFeature("price", column=" price")]
+    made = batches(Csv(str(tmp_path / "a.csv")), features, labels=[Label("label", " label")])
+    np.testing.assert_array_equal(made[0].numbers["price"][:, 0], np.arange(9, dtype=np.float32) + 0.25)
 
 
 @pytest.mark.usefixtures("no_arrow")

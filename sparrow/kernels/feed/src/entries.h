@@ -30,8 +30,17 @@ struct Entries {
   const uint8_t* sizes() const { return leaf->sizes + leaf->offset + begin; }
 };
 
+// The string without the spaces around it.
+inline Span trimmed(Span text) {
+  const auto is_space = [](char c) { return c == ' ' || c == '\t'; };
+  while (text.size > 0 && is_space(text.data[text.size - 1])) --text.size;
+  for (; text.size > 0 && is_space(text.data[0]); --text.size) ++text.data;
+  return text;
+}
+
 inline State parse_integer(Span text, int64_t& value) {
   value = 0;
+  text = trimmed(text);
   if (text.data == nullptr || text.size == 0) return MISSING;
   const bool is_negative = text.data[0] == '-';
   if (text.size - is_negative > 18 || text.size == is_negative) return UNSURE;
@@ -71,6 +80,7 @@ inline bool parse_decimal(Span text, double& value) {
 
 inline State parse_number(Span text, double& value) {
   value = 0;
+  text = trimmed(text);
   if (text.data == nullptr || text.size == 0) return MISSING;
   int64_t whole;
   if (text.size <= 15 && parse_integer(text, whole) == GOOD) {
