@@ -18,6 +18,7 @@ import numpy.typing as npt
 from sparrow.data import tails
 from sparrow.data.batch import PARTS, Batch, Values, cut, join, nothing_like, take
 from sparrow.data.layout import Layout, Name
+from sparrow.data.rooms import side_by_side
 from sparrow.embedding import Ragged
 from sparrow.kernels import feed
 from sparrow.kernels.feed import Tail
@@ -137,8 +138,11 @@ def concatenate(blocks: Sequence[Block]) -> Block:
     blocks = [block.in_order() for block in blocks]
     first = blocks[0]
     others = {name: join([block.others[name] for block in blocks]) for name in first.others}
-    words = feed.pool.empty((sum(map(len, blocks)), first.layout.width), np.int32)
-    np.concatenate([block.words for block in blocks], out=words)
+    parts = [block.words for block in blocks]
+    words = side_by_side(parts)
+    if words is None:
+        words = feed.pool.empty((sum(map(len, blocks)), first.layout.width), np.int32)
+        np.concatenate(parts, out=words)
     tail = None if first.tail is None else tails.joined([block.tail for block in blocks if block.tail is not None])
     return Block(first.layout, words, tail, others, padding=blocks[-1].padding)
 

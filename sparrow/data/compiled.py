@@ -15,6 +15,7 @@ from sparrow.data.features import Feature
 from sparrow.data.label_checks import CheckedLabel
 from sparrow.data.labels import Label, key_step, number_step
 from sparrow.data.layout import Layout, Name
+from sparrow.data.rooms import Part
 from sparrow.data.sources.base import BadRows
 from sparrow.kernels import feed
 
@@ -110,15 +111,19 @@ class Compiled:
             return None
         return _usable(block, made, bad_rows)
 
-    def decode(self, encoded: feed.Encoded | feed.EncodedText, bad_rows: BadRows) -> tuple[Block, int, float] | None:
+    def decode(
+        self, encoded: feed.Encoded | feed.EncodedText, bad_rows: BadRows, part: Part | None = None
+    ) -> tuple[Block, int, float] | None:
         """Return the usable rows of a row group or of lines, the number of others, and the seconds of decoding.
 
-        None: Arrow must read them.
+        None: Arrow must read them. ``part``: where the rows go, if they are as many as it has room for.
         """
         library = feed.library()
         if library is None or self.rest:
             return None
-        made = feed.decode(library, self.steps, encoded, self.layout.width)
+        has_room = part is not None and part.end - part.begin == encoded.rows
+        words = part.words(self.layout.width) if part is not None and has_room else None
+        made = feed.decode(library, self.steps, encoded, self.layout.width, words)
         if made is None:
             return None
         usable = _usable(self._block(made), made, bad_rows)

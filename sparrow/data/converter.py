@@ -15,6 +15,7 @@ from sparrow.data.errors import DataError, Problems
 from sparrow.data.features import Feature
 from sparrow.data.labels import Label, keys, refuse_single, sample_weights
 from sparrow.data.layout import Layout
+from sparrow.data.rooms import Part
 from sparrow.data.sources.base import BadRows, Reader, Rows
 from sparrow.kernels import feed
 
@@ -90,12 +91,14 @@ class Converter:
         """Whether `decode` can read chunks: every feature and label has a compiled conversion."""
         return self._compiled is not None and not self._compiled.rest
 
-    def decode(self, encoded: feed.Encoded | feed.EncodedText, bad_rows: BadRows) -> tuple[Block, int, float] | None:
+    def decode(
+        self, encoded: feed.Encoded | feed.EncodedText, bad_rows: BadRows, part: Part | None = None
+    ) -> tuple[Block, int, float] | None:
         """Return the usable rows of a row group or of lines, the number of the others, and the seconds of decoding.
 
-        None: it must be read as an Arrow table, for `convert`.
+        None: it must be read as an Arrow table, for `convert`. ``part``: where the rows may go.
         """
-        return None if self._compiled is None else self._compiled.decode(encoded, bad_rows)
+        return None if self._compiled is None else self._compiled.decode(encoded, bad_rows, part)
 
     def convert(self, rows: Rows, bad_rows: BadRows) -> tuple[Block, int]:
         """Return the usable rows of a chunk, and the number of the others."""

@@ -31,6 +31,7 @@ from sparrow.data.memory import Memory
 from sparrow.data.position import Position
 from sparrow.data.prefetch import prefetch
 from sparrow.data.prepare import Made, Prepare, Turns
+from sparrow.data.rooms import Part, with_parts
 from sparrow.data.samplers import Sampler
 from sparrow.data.sources.base import BadRows, Reader, Source
 from sparrow.data.stages import CONVERT, DECODE, READ, Stages
@@ -297,20 +298,20 @@ class Pipeline(Generic[T]):
                 raise DataError(self._too_few(usable), self._reader.schemas[0][0])
             epoch, chunk = epoch + 1, 0
 
-    def _order(self, epoch: int, chunk: int) -> Iterator[int]:
-        """Yield the chunks to read from there on, in all epochs."""
+    def _order(self, epoch: int, chunk: int) -> Iterator[tuple[int, Part | None]]:
+        """Yield the chunks to read from there on, in all epochs, and memory for the rows of each."""
         while self.epochs is None or epoch < self.epochs:
             count = self._reader.num_chunks
             order = shuffled(count, self.seed, epoch) if self.shuffle_rows else range(count)
-            yield from map(int, order[chunk:])
+            yield from with_parts(map(int, order[chunk:]), self._reader.rows_of, self.shuffle_rows)
             epoch, chunk = epoch + 1, 0
 
-    def _converted(self, chunk: int) -> tuple[Block, int]:
+    def _converted(self, chunk: int, part: Part | None) -> tuple[Block, int]:
         with self.stages.timed(READ):
             encoded = self._reader.fetch(chunk) if self._converter.decodes else None
         if encoded is not None:
             began = time.perf_counter()
-            made = self._converter.decode(encoded, self.bad_rows)
+            made = self._converter.decode(encoded, self.bad_rows, part)
             if made is not None:
                 rows, bad, decoding = made
                 self.stages.add(DECODE, decoding)

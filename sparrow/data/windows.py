@@ -7,6 +7,7 @@ threads makes the same windows.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
@@ -16,12 +17,13 @@ from sparrow.data.crew import Crew, Task, do
 from sparrow.data.hashing import shuffled
 from sparrow.data.memory import Memory
 from sparrow.data.position import Position
+from sparrow.data.rooms import Part
 
 COPIES: Final = 3
 """Copies of the rows that are made ahead: as read, shuffled, and packed."""
 
-Convert = Callable[[int], tuple[Block, int]]
-"""From the number of a chunk to its rows, and the number of malformed ones."""
+Convert = Callable[[int, Part | None], tuple[Block, int]]
+"""From the number of a chunk, and memory for its rows, to the rows, and the number of malformed ones."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +48,9 @@ class Window:
 class Chunks:
     """The converted chunks of a run of epochs, in order, made ahead as far as the memory allows."""
 
-    def __init__(self, convert: Convert, order: Iterator[int], crew: Crew | None, memory: Memory) -> None:
+    def __init__(
+        self, convert: Convert, order: Iterator[tuple[int, Part | None]], crew: Crew | None, memory: Memory
+    ) -> None:
         """Take the chunks of all remaining epochs. Without a ``crew``, each is read when it is requested."""
         self._convert, self._order, self._crew, self._memory = convert, order, crew, memory
         self._begun: deque[tuple[Task[tuple[Block, int]], int]] = deque()  # and the memory reserved for each
@@ -72,8 +76,9 @@ class Chunks:
         chunk = next(self._order, None)
         if chunk is None:
             return False
+        convert = functools.partial(self._convert, *chunk)
         self._memory.add(self._largest)
-        self._begun.append((do(self._crew, lambda: self._convert(chunk), urgent=False), self._largest))
+        self._begun.append((do(self._crew, convert, urgent=False), self._largest))
         return True
 
     def _may_begin(self) -> bool:

@@ -10,6 +10,7 @@ import pytest
 from sparrow.data import DataError, IdFeature, Label, Parquet, Pipeline, RawFeature, SequenceFeature
 from sparrow.data.converter import Converter
 from sparrow.data.label_checks import CheckedLabel, LabelCheck
+from sparrow.data.rooms import Part, Room, side_by_side, with_parts
 from sparrow.kernels import feed
 from tests.data.test_compiled import assert_same
 
@@ -281,3 +282,50 @@ def test_labels_outside_their_range_are_left_to_arrow(tmp_path, most, integers, 
         reader = Parquet(str(tmp_path / "a.parquet")).open(converter.columns)
         converter.check(reader)
         assert (converter.decode(reader.fetch(0), "error") is None) == (at is not None)
+
+
+@pytest.mark.parametrize("threads", [1, 5])
+@pytest.mark.parametrize("bad", [(), (33, 34, 250)])
+def test_row_groups_of_a_window_are_decoded_side_by_side(tmp_path, monkeypatch, threads, bad):
+    """The rows of a window are not copied, unless some were left out; batches and their order are the same."""
+    items = np.arange(320)
+    items[list(bad)] = 9999
+    tags = pa.array([[n % 7] * (n % 3) for n in range(320)], pa.list_(pa.int64()))
+    pq.write_table(pa.table({"item": items, "tags": tags}), tmp_path / "a.parquet", row_group_size=20)
+    features = [IdFeature("item", num_buckets=400, embedding_dim=2), IdFeature("tags", num_buckets=7, embedding_dim=2)]
+
+    def run(**options):
+        made = Pipeline(
+            Parquet(str(tmp_path)), features, batch_size=10, shuffle_rows=70, bad_rows="skip", epochs=2, **options
+        )
+        return [(batch.ids["item"].tolist(), batch.ids["tags"].to_lists(), made.position()) for batch in made]
+
+    found = []
+    monkeypatch.setattr("sparrow.data.block.side_by_side", lambda parts: found.append(side_by_side(parts)) or found[-1])
+    ours = run(threads=threads)
+    copied = sum(whole is None for whole in found)
+    assert found
+    assert (copied > 0) == bool(bad)
+    monkeypatch.setattr("sparrow.data.block.side_by_side", lambda parts: None)
+    assert run(ahead=0) == ours
+    assert sorted(item for items, _, _ in ours for item in items) == sorted(2 * [n for n in range(320) if n not in bad])
+
+
+def test_rows_side_by_side():
+    room = Room(10)
+    words = [Part(room, *span).words(3) for span in ((0, 4), (4, 4), (4, 10))]
+    assert not len(words[1])
+    assert side_by_side(words[1:2]) is None
+    for number, part in enumerate(words):
+        part[...] = number
+    whole = side_by_side(words)
+    assert np.shares_memory(whole, words[0])
+    assert whole[:, 0].tolist() == [0] * 4 + [2] * 6
+    assert side_by_side(words[::-1]) is None
+    assert side_by_side([words[0], words[2].copy()]) is None
+    assert side_by_side([np.ones((2, 3), np.int32)]) is None
+    of_others = np.zeros((4, 3), np.int32)
+    assert side_by_side([of_others[:2], of_others[2:]]) is None
+    counts = {0: 5, 1: 5, 2: None, 3: 20, 4: 1, 5: 1}
+    spans = [(chunk, part and part[1:]) for chunk, part in with_parts(counts, counts.get, 10)]
+    assert spans == [(0, (0, 5)), (1, (5, 10)), (2, None), (3, None), (4, (0, 1)), (5, (1, 2))]

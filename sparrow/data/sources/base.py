@@ -60,6 +60,10 @@ class Reader(abc.ABC):
         """The number of rows, including malformed ones; None where it is not known before reading."""
         return None
 
+    def rows_of(self, chunk: int) -> int | None:
+        """Return the number of rows of a chunk, including malformed ones; None: not known before reading."""
+        return None
+
     def fetch(self, chunk: int) -> Encoded | EncodedText | None:
         """Return the bytes of a chunk, for compiled code to decode; None: `read` must read it.
 

@@ -87,6 +87,11 @@ class ParquetReader(Reader):
         """From the footers."""
         return self._schemas
 
+    def rows_of(self, chunk: int) -> int:
+        """From the footers."""
+        i, group = self._groups[chunk]
+        return int(self._footers[i].row_group(group).num_rows)
+
     def fetch(self, chunk: int) -> Encoded | None:
         """Return the encoded columns of a row group, where compiled code knows their encoding."""
         i, group = self._groups[chunk]

@@ -90,9 +90,18 @@ def convert(library: ctypes.CDLL, plan: Plan, piece: Any, width: int) -> Convert
     )
 
 
-def decode(library: ctypes.CDLL, plan: Plan, encoded: Encoded | EncodedText, width: int) -> Converted | None:
-    """Decode and convert a Parquet row group, or lines of text; None: Arrow must read them, or a label is outside."""
-    target = _Rows(plan, encoded.rows, width)
+def decode(
+    library: ctypes.CDLL,
+    plan: Plan,
+    encoded: Encoded | EncodedText,
+    width: int,
+    words: npt.NDArray[np.int32] | None = None,
+) -> Converted | None:
+    """Decode and convert a Parquet row group, or lines of text; None: Arrow must read them, or a label is outside.
+
+    ``words``: memory for the rows, (rows, width); None: some is taken.
+    """
+    target = _Rows(plan, encoded.rows, width, words)
     target.raw.checks_labels = 1
     return target.converted(encoded.run(library, plan.array, len(plan.steps), target.raw))
 
@@ -100,8 +109,8 @@ def decode(library: ctypes.CDLL, plan: Plan, encoded: Encoded | EncodedText, wid
 class _Rows:
     """Room for rows, as compiled code takes it."""
 
-    def __init__(self, plan: Plan, rows: int, width: int) -> None:
-        self.words = pool.empty((rows, width), np.int32)
+    def __init__(self, plan: Plan, rows: int, width: int, words: npt.NDArray[np.int32] | None = None) -> None:
+        self.words = pool.empty((rows, width), np.int32) if words is None else words
         self.bad = np.zeros(rows, np.uint8)
         sizes = [rows * step.dim if step.is_transformed else None for step in plan.steps]
         self.later = [
