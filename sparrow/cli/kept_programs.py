@@ -11,8 +11,8 @@ from sparrow.cli.output import note
 SWITCH: Final = "SPARROW_KEEP_PROGRAMS"
 """Set to 0, nothing is kept."""
 
-LEAST_SECONDS: Final = 0.05
-"""Programs that are compiled quicker than this are not kept."""
+LEAST_SECONDS: Final = 0.0
+"""Programs that are compiled quicker than this are not kept: also the smallest take longer to compile than to load."""
 
 
 def keep_programs() -> None:

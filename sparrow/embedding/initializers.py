@@ -180,7 +180,7 @@ def draw(initializer: Draws, shape: tuple[int, int], dtype: str, key: jax.Array)
     if not is_independent(initializer):
         in_one_piece: jax.Array = _draw(initializer, shape, dtype, key)
         return in_one_piece
-    return cut(draw_into(zeros(shape, dtype), key[None], [Place(initializer, 0, shape[0])]), shape[0])
+    return draw_all(shape, dtype, key[None], [Place(initializer, 0, shape[0])])
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
@@ -211,7 +211,7 @@ def block_rows(dim: int) -> int:
 def draw_rows(initializer: Initializer, dim: int, dtype: str, key: jax.Array, block: int, blocks: int = 1) -> jax.Array:
     """Return the independent values of some blocks of a table, the first of which is number ``block``."""
     rows = block_rows(dim) * blocks
-    return draw_into(zeros((rows, dim), dtype), key[None], [Place(initializer, 0, rows)], block)
+    return draw_all((rows, dim), dtype, key[None], [Place(initializer, 0, rows)], block)
 
 
 def cut(array: jax.Array, rows: int) -> jax.Array:
@@ -233,7 +233,15 @@ class Place(NamedTuple):
     rows: int
 
 
-def draw_into(array: jax.Array, keys: jax.Array, places: Sequence[Place], block: int = 0) -> jax.Array:
+def draw_all(shape: tuple[int, int], dtype: str, keys: jax.Array, places: Sequence[Place], block: int = 0) -> jax.Array:
+    """Return a new array with the independent values of tables, as `draw_into` does: the program makes the array."""
+    larger = max(shape[0], block_rows(shape[1])), shape[1]
+    return cut(draw_into(jax.ShapeDtypeStruct(larger, dtype), keys, places, block), shape[0])  # type: ignore[no-untyped-call]
+
+
+def draw_into(
+    array: jax.Array | jax.ShapeDtypeStruct, keys: jax.Array, places: Sequence[Place], block: int = 0
+) -> jax.Array:
     """Return the array, donated, with the independent values of tables, each with its key: `draw` of each table.
 
     Tables of all sizes share one program for each function of values. The numbers are arguments of the program, which
@@ -248,14 +256,29 @@ def draw_into(array: jax.Array, keys: jax.Array, places: Sequence[Place], block:
         rows = np.array([places[number].rows for number in members], np.int32)
         numbers = np.array([places[number].initializer.program[1] for number in members], np.float32)
         own, size = keys if len(alike) == 1 else keys[np.array(members)], block_rows(array.shape[1])
-        array = _draw_into(function, size, array, own, firsts, rows, numbers, np.int32(block))
+        given = own, firsts, rows, numbers, np.int32(block)
+        if isinstance(array, jax.ShapeDtypeStruct):
+            array = _draw_first(function, size, array.shape, str(array.dtype), *given)
+        else:
+            array = _draw_into(function, size, array, *given)
+    assert isinstance(array, jax.Array)  # there is at least one place
     return array
 
 
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _draw_first(function: Any, size: int, shape: tuple[int, int], dtype: str, *given: Any) -> jax.Array:
+    return _drawn(function, size, jnp.zeros(shape, dtype), *given)
+
+
 @functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=2)
-def _draw_into(
+def _draw_into(function: Any, size: int, array: jax.Array, *given: Any) -> jax.Array:
+    return _drawn(function, size, array, *given)
+
+
+def _drawn(
     function: Any, size: int, array: jax.Array, keys: jax.Array, firsts: Any, rows: Any, numbers: jax.Array, block: Any
 ) -> jax.Array:
+    """Return the array with the values of some tables; for `jax.jit`."""
     total, dim = array.shape
 
     def place_table(table: Any, array: jax.Array) -> jax.Array:

@@ -13,7 +13,7 @@ import numpy as np
 
 from sparrow.embedding.bags import activations, bag_grads
 from sparrow.embedding.guards import undifferentiable, whole
-from sparrow.embedding.initializers import Place, cut, draw_into, is_independent, zeros
+from sparrow.embedding.initializers import Place, cut, draw_all, draw_into, is_independent, zeros
 from sparrow.embedding.packed_batch import Group, PackedBatch
 from sparrow.embedding.packing import Measured, measure, pack
 from sparrow.embedding.row_grads import RowGrads
@@ -148,18 +148,25 @@ def _init_tables(stack: Stack, key: jax.Array) -> jax.Array:
     keys = own_keys(key, np.array([stable_hash(table.name) for table in stack.tables], np.uint32))
     if len(stack.tables) == 1:
         return stack.tables[0].initial_values(keys[0])
+    places = [
+        Place(table.values, start, table.vocabulary_size)
+        for table, start in zip(stack.tables, stack.first_rows, strict=True)
+    ]
+    if all(is_independent(table.values) for table in stack.tables):
+        return draw_all((stack.num_rows, stack.dim), stack.step.dtype, keys, places)
     array = zeros((stack.num_rows, stack.dim), stack.step.dtype)
     independent: dict[int, Place] = {}
     for number, (table, start) in enumerate(zip(stack.tables, stack.first_rows, strict=True)):
         if is_independent(table.values):
-            independent[number] = Place(table.values, start, table.vocabulary_size)
+            independent[number] = places[number]
             continue
         # Waited for, or the next table would be drawn while this one is still held twice.
         array = jax.block_until_ready(  # type: ignore[no-untyped-call]
             _place(array, table.initial_values(keys[number]), start)
         )
-    if len(independent) < len(stack.tables):
-        keys = keys[np.array([*independent], np.int32)]
+    if not independent:
+        return cut(array, stack.num_rows)
+    keys = keys[np.array([*independent], np.int32)]
     return cut(draw_into(array, keys, [*independent.values()]), stack.num_rows)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
+
+import jax
 
 from sparrow.config import dense_optimizer
 from sparrow.fields import at_step
@@ -15,19 +16,22 @@ class Rates:
 
     def __init__(self, program: Program) -> None:
         _, schedules = dense_optimizer(program.config.train.dense_optimizer)
-        self._dense = {"dense" if part == "main" else f"dense/{part}": rate for part, rate in schedules.items()}
-        self._tables: dict[str, Any] = {}
+        rates: dict[str, Any] = {
+            "dense" if part == "main" else f"dense/{part}": rate for part, rate in schedules.items()
+        }
         rules = {name: table.optimizer for name, table in program.embedder.tables.items()}
         if len(set(rules.values())) == 1:
-            self._tables["sparse"] = next(iter(rules.values())).learning_rate
+            rates["sparse"] = next(iter(rules.values())).learning_rate
         else:
-            self._tables |= {f"sparse/{name}": rule.learning_rate for name, rule in rules.items()}
+            rates |= {f"sparse/{name}": rule.learning_rate for name, rule in rules.items()}
+        self._rates = rates
+        self._fixed = {name: rate for name, rate in rates.items() if not callable(rate)}
+        changing = {name: rate for name, rate in rates.items() if callable(rate)}
+        # One program: each operation outside of one is a program of its own.
+        self._scheduled = jax.jit(lambda updates: {name: at_step(rate, updates) for name, rate in changing.items()})
+        self._is_changing = bool(changing)
 
     def at(self, step: int) -> dict[str, float]:
         """Return the rates of the update that makes step ``step``, counted from 1."""
-        rates = self._dense | self._tables
-        return {f"learning_rate/{name}": _value(rate, step - 1) for name, rate in rates.items()}
-
-
-def _value(rate: float | Callable[[Any], Any], updates: int) -> float:
-    return float(at_step(rate, updates))
+        found = self._fixed | (jax.device_get(self._scheduled(step - 1)) if self._is_changing else {})
+        return {f"learning_rate/{name}": float(found[name]) for name in self._rates}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import functools
@@ -84,10 +85,12 @@ def _train(
     lines += fill_vocabularies(config)
     pipeline: Pipeline[Any] = train_pipeline(config)
     config, steps, note = length(config, pipeline)
-    program = dataclasses.replace(Program.of(config), item_counts=item_counts(config))
+    with concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="sparrow-collisions") as pool:
+        counting = pool.submit(collisions, config)  # reads while the model is traced
+        program = dataclasses.replace(Program.of(config), item_counts=item_counts(config))
+    hashed = counting.result()
     keep_freed_memory()  # not before: it looks at the devices, which a mesh chooses
     recorder = Recorder(program, folder.path if folder is not None and processes.is_first() else None)
-    hashed = collisions(config)
     recorder.hashed = {one.feature: one._asdict() for one in hashed}
     lines += [str(one) for one in hashed if one.rows < one.words]
     batches = batches_of(pipeline, recorder.prepare)
