@@ -1,4 +1,4 @@
-"""Problems of a config or a record: one line each, with the place, the field, the value and the remedy."""
+"""Errors that users read: one line for each problem of a config, a record or data, with its place and the remedy."""
 
 from __future__ import annotations
 
@@ -63,3 +63,22 @@ def shown(value: object, limit: int = 80) -> str:
     except RecursionError:
         text = f"a {type(value).__name__} nested too deeply to print"
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+class DataError(ValueError):
+    """A file, a row or a value that cannot be used.
+
+    >>> print(DataError("7 is outside 0 to 4", file="clicks.parquet", place="row 3", column="item"))
+    clicks.parquet, row 3, column 'item': 7 is outside 0 to 4
+
+    Attributes:
+      file: path of the file, or the name of a table in memory.
+      place: "row 3" (counted from 0) in Parquet and tables, "line 4" (counted from 1) in text files; or None.
+      column: the column, or None.
+      why: the mistake and the remedy.
+    """
+
+    def __init__(self, why: str, file: str | None = None, place: str | None = None, column: str | None = None) -> None:
+        self.why, self.file, self.place, self.column = why, file, place, column
+        where = [file, place, column and f"column '{column}'"]
+        super().__init__(": ".join(filter(None, [", ".join(filter(None, where)), " ".join(why.split())])))

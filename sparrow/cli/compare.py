@@ -29,5 +29,9 @@ def run(options: argparse.Namespace) -> None:
 
 
 COMMAND = Command(
-    "compare", "Show the last numbers of runs, and the fields of their configs that differ.", arguments, run
+    "compare",
+    "Show the last numbers of runs, and the fields of their configs that differ.",
+    arguments,
+    run,
+    reads=False,
 )

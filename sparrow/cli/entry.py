@@ -42,7 +42,7 @@ def _run(options: argparse.Namespace) -> int:
     try:
         for file in options.imports or ():
             _run_file(file)
-        if options.owns_process and not _runs_python(options):
+        if options.owns_process and options.command.reads and not _runs_python(options):
             leave_pandas_out()
         if options.command.compiles:
             keep_programs()
@@ -94,30 +94,35 @@ def _sentence(error: OSError | MemoryError) -> str:
 
 
 def _mistakes() -> tuple[type[Exception], ...]:
-    """Return the errors that are a user's mistake. Imported when there is one: an export predicts without a config."""
-    from sparrow.checkpoint import CheckpointError
-    from sparrow.config import ConfigError
-    from sparrow.data import DataError
-    from sparrow.runs import FolderError
+    """Return the errors that are a user's mistake."""
+    from sparrow.errors import ConfigError, DataError
 
-    return ConfigError, DataError, CheckpointError, FolderError
+    return (
+        ConfigError,
+        DataError,
+        *_imported("sparrow.checkpoint.errors", "CheckpointError"),
+        *_imported("sparrow.runs.errors", "FolderError"),
+    )
 
 
 def _failures() -> tuple[type[Exception], ...]:
     """Return the errors that end a run that was started correctly."""
-    from sparrow.runs import RunError
-
-    return (RunError,)
+    return _imported("sparrow.runs.errors", "RunError")
 
 
 def _is_elsewhere(error: Exception) -> bool:
-    from sparrow.runs import Elsewhere
+    return isinstance(error, _imported("sparrow.runs.errors", "Elsewhere"))
 
-    return isinstance(error, Elsewhere)
+
+def _imported(module: str, name: str) -> tuple[type[Exception], ...]:
+    """Return an error of a module; none where it was never imported, and so never raised."""
+    return (getattr(sys.modules[module], name),) if module in sys.modules else ()
 
 
 def _interrupted(stop: KeyboardInterrupt) -> int:
     """Print what was saved; return 130 after Ctrl-C, 143 after SIGTERM."""
+    if "sparrow.runs" not in sys.modules:
+        return error_lines("interrupted", INTERRUPTED)
     from sparrow.runs import Interrupted
 
     if not isinstance(stop, Interrupted):

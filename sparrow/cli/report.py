@@ -23,4 +23,10 @@ def run(options: argparse.Namespace) -> None:
     out(str(write_report(options.runs, options.output)))
 
 
-COMMAND = Command("report", "Write the report of a run, or of several compared, as one HTML file.", arguments, run)
+COMMAND = Command(
+    "report",
+    "Write the report of a run, or of several compared, as one HTML file.",
+    arguments,
+    run,
+    reads=False,
+)

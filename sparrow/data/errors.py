@@ -9,29 +9,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from sparrow.errors import DataError as DataError
 from sparrow.registry import nearest
 
 IN_MEMORY: Final = "table in memory"
 """The name of a table that no file holds, in errors."""
-
-
-class DataError(ValueError):
-    """A file, a row or a value that cannot be used.
-
-    >>> print(DataError("7 is outside 0 to 4", file="clicks.parquet", place="row 3", column="item"))
-    clicks.parquet, row 3, column 'item': 7 is outside 0 to 4
-
-    Attributes:
-      file: path of the file, or the name of a table in memory.
-      place: "row 3" (counted from 0) in Parquet and tables, "line 4" (counted from 1) in text files; or None.
-      column: the column, or None.
-      why: the mistake and the remedy.
-    """
-
-    def __init__(self, why: str, file: str | None = None, place: str | None = None, column: str | None = None) -> None:
-        self.why, self.file, self.place, self.column = why, file, place, column
-        where = [file, place, column and f"column '{column}'"]
-        super().__init__(": ".join(filter(None, [", ".join(filter(None, where)), " ".join(why.split())])))
 
 
 class MissingColumn(DataError):

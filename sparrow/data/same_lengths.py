@@ -19,7 +19,7 @@ def check_same_lengths(groups: Iterable[tuple[str, Sequence[str]]], batch: Batch
     >>> batch = Batch(ids={"items": items}, sequences={"prices": prices})
     >>> check_same_lengths([("history", ["items", "prices"])], batch)
     Traceback (most recent call last):
-    sparrow.data.errors.DataError: group 'history': the sequences 'items' and 'prices' must have one length, but ...
+    sparrow.errors.DataError: group 'history': the sequences 'items' and 'prices' must have one length, but ...
     """
     for group, (first, *others) in groups:
         expected = _offsets(batch, first)

@@ -9,7 +9,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.metrics import average_precision, rates_from_the_top, roc_area
 from sparrow.reports.axis import Axis
 from sparrow.reports.chart import Chart, Series
 
@@ -45,20 +44,28 @@ class Scored:
     @property
     def roc_area(self) -> float:
         """The area under `roc`; NaN where all labels are alike."""
+        from sparrow.metrics import roc_area  # imports JAX, as all of them do: only where there are curves
+
         return float(roc_area(self._counts, np, add_origin=True))
 
     @property
     def average_precision(self) -> float:
         """The area under the steps of `precision_recall`."""
+        from sparrow.metrics import average_precision
+
         return float(average_precision(self._counts, np))
 
     def roc(self) -> tuple[Floats, Floats]:
         """Return False and true positive rates, from (0, 0) to (1, 1)."""
+        from sparrow.metrics import rates_from_the_top
+
         false, true = (np.concatenate([[0.0], rates]) for rates in rates_from_the_top(self._counts, np))
         return false / max(false[-1], 1e-300), true / max(true[-1], 1e-300)
 
     def precision_recall(self) -> tuple[Floats, Floats]:
         """Recall and precision, from the highest score down."""
+        from sparrow.metrics import rates_from_the_top
+
         false, true = rates_from_the_top(self._counts, np)
         return true / max(true[-1], 1e-300), true / (true + false)
 

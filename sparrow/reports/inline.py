@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Final
 
-from sparrow.data import DataError
+from sparrow.errors import DataError
 from sparrow.reports.chart import Chart
 from sparrow.reports.learning import learning_charts
 from sparrow.reports.recorded import RecordedRun

@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Final
 
-from sparrow.data import DataError
+from sparrow.errors import DataError
 from sparrow.files import replace_file
 from sparrow.reports.chart import Chart
 from sparrow.reports.facts import comparison_html, config_html, environment_html, final_values

@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
-from sparrow.data import DataError
+from sparrow.errors import DataError
 from sparrow.files import replace_file
 
 METRICS: Final = "metrics.jsonl"

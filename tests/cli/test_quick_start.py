@@ -1,8 +1,10 @@
-"""Commands start without pandas, and pandas still works where it is needed."""
+"""Commands start without what they do not need, and it still works where it is needed."""
 
 import subprocess
 import sys
 import textwrap
+
+import pytest
 
 
 def test_arrow_imports_pandas_only_where_it_is_needed():
@@ -100,3 +102,30 @@ def test_garbage_is_collected_again_after_the_imports():
         sys.exit(main())
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
+
+
+def modules_of(code, *names):
+    """The modules among ``names`` that are imported once ``code`` has run."""
+    ending = f"\nprint([name for name in {names!r} if name in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys\n" + textwrap.dedent(code) + ending],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.splitlines()[-1]
+
+
+def test_a_run_imports_neither_orbax_nor_configs_of_others_before_it_needs_them():
+    names = ("orbax.checkpoint", "pandas", "tensorboard", "optuna", "aiohttp", "sparrow.config.torcheasyrec")
+    assert modules_of("import sparrow.runs, sparrow.plan", *names) == "[]"
+
+
+def test_the_embedder_imports_no_pallas():
+    assert modules_of("import sparrow; sparrow.Embedder", "jax.extend", "jax._src.pallas") == "[]"
+
+
+@pytest.mark.parametrize("command", [["completion", "bash"], ["report", "nowhere"], ["compare", "nowhere"]])
+def test_commands_without_data_import_no_heavy_library(command):
+    code = f"sys.argv = ['sparrow', *{command!r}]; from sparrow.cli import main; main()"
+    assert modules_of(code, "jax", "pyarrow", "pydantic", "sparrow.runs") == "[]"
