@@ -22,6 +22,11 @@ from sparrow.data.rooms import Part
 COPIES: Final = 3
 """Copies of the rows that are made ahead: as read, shuffled, and packed."""
 
+AHEAD: Final = 4
+"""Small chunks that are begun early by few threads, which then seldom wait for the next one."""
+SMALL: Final = 2**25
+"""Bytes that are reserved for a small chunk, at most."""
+
 Convert = Callable[[int, Part | None], tuple[Block, int]]
 """From the number of a chunk, and memory for its rows, to the rows, and the number of malformed ones."""
 
@@ -83,7 +88,10 @@ class Chunks:
 
     def _may_begin(self) -> bool:
         """Return whether a thread is free, and there is room. The first chunk's size is the estimate for others."""
-        if self._crew is None or not self._largest or len(self._begun) >= 2 * self._crew.size:
+        if self._crew is None or not self._largest:
+            return False
+        least = AHEAD if self._largest <= SMALL else 1
+        if len(self._begun) >= max(2 * self._crew.size, least):
             return False
         return self._memory.has_room(self._largest)
 

@@ -14,6 +14,7 @@ from sparrow.data.crew import Crew, Dropped, default_threads
 from sparrow.data.errors import WaitInterrupted
 from sparrow.data.memory import Memory
 from sparrow.data.sources.memory import TableReader
+from sparrow.data.windows import Chunks
 from tests.data.test_pipeline import items, pipeline, plain, table
 
 
@@ -164,6 +165,21 @@ def test_memory_ahead_is_bounded(monkeypatch):
     # Whatever somebody waits for is read all the same: one chunk more.
     assert 3 * chunk <= used[0].most <= 6 * chunk
     assert used[0].used == 0
+
+
+@pytest.mark.parametrize(("small", "most"), [(2**25, 4), (10, 2)])
+def test_few_threads_are_further_ahead_in_small_chunks(monkeypatch, small, most):
+    monkeypatch.setattr("sparrow.data.windows.SMALL", small)
+    begun, next_ = [], Chunks.next
+
+    def counted(self):
+        made = next_(self)
+        begun.append(len(self._begun))
+        return made
+
+    monkeypatch.setattr(Chunks, "next", counted)
+    assert items(pipeline(threads=1)) == list(range(103))
+    assert max(begun) == most - 1  # besides the one that was waited for
 
 
 class Grouped(Prepare):
