@@ -121,9 +121,19 @@ int64_t convert(const Step* steps, int64_t num_steps, std::vector<Column>& colum
 }
 
 // Blocks of columns that are there as a whole.
-struct Whole {
-  int64_t rows;
-  int64_t operator()(int64_t begin) const { return std::min(BLOCK, rows - begin); }
+class Whole {
+ public:
+  Whole(const Target& target, const std::vector<Column>& columns) : rows_(target.rows) {
+    int64_t words = target.rows * target.width;
+    for (const Column& column : columns) words += column.is_list ? column.entries.length : 0;
+    const int64_t bytes = words * static_cast<int64_t>(sizeof(int32_t)) / std::max<int64_t>(target.rows, 1);
+    while (block_ > LEAST_BLOCK && block_ * bytes > BLOCK_BYTES) block_ /= 2;
+  }
+
+  int64_t operator()(int64_t begin) const { return std::min(block_, rows_ - begin); }
+
+ private:
+  int64_t rows_, block_ = BLOCK;
 };
 
 // Empty room of this thread.
@@ -151,7 +161,7 @@ __attribute__((visibility("default"))) int64_t sparrow_feed_convert(const sparro
       readable[i] = read_column(*schema->children[i], *array->children[i], columns[i]);
     }
     if (array->offset != 0) return ASK_REFERENCE;
-    return convert(steps, num_steps, columns, readable, own_room(), *target, Whole{target->rows});
+    return convert(steps, num_steps, columns, readable, own_room(), *target, Whole(*target, columns));
   } catch (const std::bad_alloc&) {
     return ASK_REFERENCE;
   }
@@ -170,7 +180,8 @@ __attribute__((visibility("default"))) int64_t sparrow_feed_decode(const sparrow
       if (!ColumnDecoder(encoded[i], target->rows, room, columns[i]).decode()) return ASK_REFERENCE;
     }
     target->decoding = std::chrono::nanoseconds(std::chrono::steady_clock::now() - began).count();
-    return convert(steps, num_steps, columns, std::vector<bool>(num_columns, true), room, *target, Whole{target->rows});
+    const std::vector<bool> readable(num_columns, true);
+    return convert(steps, num_steps, columns, readable, room, *target, Whole(*target, columns));
   } catch (const std::bad_alloc&) {
     return ASK_REFERENCE;
   }

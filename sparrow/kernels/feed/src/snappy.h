@@ -8,6 +8,13 @@ namespace sparrow {
 
 constexpr int64_t SLACK = 64;  // bytes that may be read and written after the end of every buffer of pages
 
+// The next one to four bytes as an integer; four may be read.
+inline uint32_t little_endian(const uint8_t* in, int64_t bytes) {
+  uint32_t given;
+  std::memcpy(&given, in, sizeof given);
+  return given & (0xffffffffu >> (32 - 8 * bytes));
+}
+
 // Decompresses [in, in + size) to exactly `expected` bytes. Both buffers have SLACK. False: the input is damaged.
 inline bool unsnap(const uint8_t* in, int64_t size, uint8_t* out, int64_t expected) {
   const uint8_t* const in_end = in + size;
@@ -27,10 +34,8 @@ inline bool unsnap(const uint8_t* in, int64_t size, uint8_t* out, int64_t expect
       if (count > 60) {
         const int64_t bytes = count - 60;
         if (in_end - in < bytes) return false;
-        uint32_t given = 0;
-        std::memcpy(&given, in, bytes);
+        count = static_cast<int64_t>(little_endian(in, bytes)) + 1;
         in += bytes;
-        count = static_cast<int64_t>(given) + 1;
       }
       if (count > in_end - in || count > out_end - out) return false;
       if (count <= 16) {
@@ -53,11 +58,9 @@ inline bool unsnap(const uint8_t* in, int64_t size, uint8_t* out, int64_t expect
     } else {
       const int64_t bytes = (tag & 3) == 2 ? 2 : 4;
       if (in_end - in < bytes) return false;
-      uint32_t given = 0;
-      std::memcpy(&given, in, bytes);
-      in += bytes;
       count = (tag >> 2) + 1;
-      distance = given;
+      distance = little_endian(in, bytes);
+      in += bytes;
     }
     if (distance == 0 || distance > out - out_begin || count > out_end - out) return false;
     const uint8_t* from = out - distance;

@@ -8,7 +8,9 @@
 
 namespace sparrow {
 
-constexpr int64_t BLOCK = 1024;  // rows that all columns are converted for before the next
+constexpr int64_t BLOCK = 2048;  // the most rows that all columns are converted for before the next
+constexpr int64_t LEAST_BLOCK = 512;
+constexpr int64_t BLOCK_BYTES = 512 << 10;  // of a block's rows and bags, which are to stay in the cache
 constexpr int64_t TILE_STRIDE = BLOCK + 16;  // words from one column of a tile to the next: not a power of two
 
 // Rows of `width` words out of columns: in tile.cc.
