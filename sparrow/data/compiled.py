@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 
 Transform = Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]]
+Chosen = Callable[[int], npt.NDArray[np.bool_] | None]
 KNOWN: Final = 8192
 """Integers from 0 on whose transforms are looked up: most numbers of text files are small counts."""
 
@@ -112,11 +113,16 @@ class Compiled:
         return _usable(block, made, bad_rows)
 
     def decode(
-        self, encoded: feed.Encoded | feed.EncodedText, bad_rows: BadRows, part: Part | None = None
+        self,
+        encoded: feed.Encoded | feed.EncodedText,
+        bad_rows: BadRows,
+        part: Part | None = None,
+        chosen: Chosen | None = None,
     ) -> tuple[Block, int, float] | None:
         """Return the usable rows of a row group or of lines, the number of others, and the seconds of decoding.
 
-        None: Arrow must read them. ``part``: where the rows go, if they are as many as it has room for.
+        None: Arrow must read them. ``part``: where the rows go, if they are as many as it has room for. ``chosen``:
+        returns the mask of the rows to take, by their number.
         """
         library = feed.library()
         if library is None or self.rest:
@@ -126,7 +132,8 @@ class Compiled:
         made = feed.decode(library, self.steps, encoded, self.layout.width, words)
         if made is None:
             return None
-        usable = _usable(self._block(made), made, bad_rows)
+        mask = None if chosen is None else chosen(len(made.words))
+        usable = _usable(self._block(made), made, bad_rows, mask)
         return None if usable is None else (*usable, made.decoding)
 
     def _block(self, made: feed.Converted) -> Block:
@@ -149,10 +156,16 @@ class Compiled:
         return any(check.refused(labels, piece).any() for check in label.checks)
 
 
-def _usable(block: Block, made: feed.Converted, bad_rows: BadRows) -> tuple[Block, int] | None:
-    if made.bad is None:
+def _usable(
+    block: Block, made: feed.Converted, bad_rows: BadRows, chosen: npt.NDArray[np.bool_] | None = None
+) -> tuple[Block, int] | None:
+    """Return the chosen rows that are good, and the number of bad ones; None: the reference must explain one."""
+    if chosen is None and made.bad is None:
         return block, 0
-    return None if bad_rows == "error" else (block.take(np.flatnonzero(~made.bad)), int(made.bad.sum()))
+    chosen = np.ones(len(block), np.bool_) if chosen is None else chosen
+    bad = np.zeros(len(block), np.bool_) if made.bad is None else made.bad & chosen
+    count = int(bad.sum())
+    return None if count and bad_rows == "error" else (block.take(np.flatnonzero(chosen & ~bad)), count)
 
 
 def with_range(step: feed.Step, label: Label) -> feed.Step:

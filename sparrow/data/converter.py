@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from sparrow.data.batch import Batch
 from sparrow.data.block import Block, concatenate
-from sparrow.data.compiled import Compiled
+from sparrow.data.compiled import Chosen, Compiled
 from sparrow.data.errors import DataError, Problems
 from sparrow.data.features import Feature
 from sparrow.data.labels import Label, keys, refuse_single, sample_weights
@@ -92,13 +92,18 @@ class Converter:
         return self._compiled is not None and not self._compiled.rest
 
     def decode(
-        self, encoded: feed.Encoded | feed.EncodedText, bad_rows: BadRows, part: Part | None = None
+        self,
+        encoded: feed.Encoded | feed.EncodedText,
+        bad_rows: BadRows,
+        part: Part | None = None,
+        chosen: Chosen | None = None,
     ) -> tuple[Block, int, float] | None:
         """Return the usable rows of a row group or of lines, the number of the others, and the seconds of decoding.
 
-        None: it must be read as an Arrow table, for `convert`. ``part``: where the rows may go.
+        None: it must be read as an Arrow table, for `convert`. ``part``: where the rows may go. ``chosen``: returns
+        the mask of the rows to take, by their number.
         """
-        return None if self._compiled is None else self._compiled.decode(encoded, bad_rows, part)
+        return None if self._compiled is None else self._compiled.decode(encoded, bad_rows, part, chosen)
 
     def convert(self, rows: Rows, bad_rows: BadRows) -> tuple[Block, int]:
         """Return the usable rows of a chunk, and the number of the others."""

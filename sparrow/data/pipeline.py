@@ -311,7 +311,8 @@ class Pipeline(Generic[T]):
             encoded = self._reader.fetch(chunk) if self._converter.decodes else None
         if encoded is not None:
             began = time.perf_counter()
-            made = self._converter.decode(encoded, self.bad_rows, part)
+            chosen = functools.partial(self._reader.chosen, chunk)
+            made = self._converter.decode(encoded, self.bad_rows, part, chosen)
             if made is not None:
                 rows, bad, decoding = made
                 self.stages.add(DECODE, decoding)

@@ -7,12 +7,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparrow.data import DataError, IdFeature, Label, Parquet, Pipeline, RawFeature, SequenceFeature
+from sparrow.data import DataError, HeldOut, IdFeature, Label, Parquet, Pipeline, RawFeature, SequenceFeature
 from sparrow.data.converter import Converter
 from sparrow.data.label_checks import CheckedLabel, LabelCheck
 from sparrow.data.rooms import Part, Room, side_by_side, with_parts
+from sparrow.data.sources.parquet import ParquetReader
 from sparrow.kernels import feed
-from tests.data.test_compiled import assert_same
+from tests.data.test_compiled import assert_same, assert_same_bags
 
 pytestmark = pytest.mark.skipif(feed.unavailable() is not None, reason=str(feed.unavailable()))
 
@@ -329,3 +330,19 @@ def test_rows_side_by_side():
     counts = {0: 5, 1: 5, 2: None, 3: 20, 4: 1, 5: 1}
     spans = [(chunk, part and part[1:]) for chunk, part in with_parts(counts, counts.get, 10)]
     assert spans == [(0, (0, 5)), (1, (5, 10)), (2, None), (3, None), (4, (0, 1)), (5, (1, 2))]
+
+
+@pytest.mark.parametrize("part", ["train", "evaluate"])
+def test_rows_that_are_held_out_need_no_arrow(tmp_path, monkeypatch, part):
+    pq.write_table(clicks(), tmp_path / "a.parquet", row_group_size=700)
+    source = HeldOut(Parquet(str(tmp_path / "a.parquet")), part, share=0.3)
+    options = {"batch_size": 100, "labels": ["label"], "threads": 2, "shuffle_rows": 1000}
+    with monkeypatch.context() as patch:
+        patch.setattr(ParquetReader, "fetch", lambda *_: None)
+        by_arrow = list(Pipeline(source, FEATURES, **options))
+    monkeypatch.setattr(ParquetReader, "read", lambda *_: pytest.fail("Arrow was asked"))
+    ours = list(Pipeline(source, FEATURES, **options))
+    assert len(ours) == len(by_arrow) > 10
+    for mine, other in zip(ours, by_arrow, strict=True):
+        np.testing.assert_array_equal(mine.ids["item"], other.ids["item"])
+        assert_same_bags(mine.ids["seen"], other.ids["seen"])

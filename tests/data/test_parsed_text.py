@@ -11,6 +11,7 @@ from sparrow.data import (
     Criteo,
     Csv,
     DataError,
+    HeldOut,
     IdFeature,
     Label,
     MovieLens,
@@ -20,6 +21,7 @@ from sparrow.data import (
     Tables,
 )
 from sparrow.data.converter import Converter
+from sparrow.data.label_checks import CheckedLabel, LabelCheck
 from sparrow.data.sources.text import TextReader
 from sparrow.embedding import Ragged
 from sparrow.kernels import feed
@@ -218,6 +220,38 @@ def test_criteo_needs_no_arrow(tmp_path, monkeypatch, threads, ends):
         by_arrow = batches(source, features, shuffle_rows=500, seed=3)
     monkeypatch.setattr(TextReader, "read", lambda *_: pytest.fail("Arrow was asked"))
     assert_same_batches(batches(source, features, shuffle_rows=500, seed=3, threads=threads), by_arrow)
+
+
+@pytest.mark.parametrize("part", ["train", "evaluate"])
+def test_rows_that_are_held_out_need_no_arrow(tmp_path, monkeypatch, part):
+    """A malformed value counts in the part that its row belongs to."""
+    lines = clicks(2000).splitlines()
+    for i in range(100, 200):
+        lines[i] = "\t" + lines[i].split("\t", 1)[1]  # without a label
+    (tmp_path / "train.txt").write_text("\n".join(lines))
+    source = HeldOut(Criteo(str(tmp_path), chunk_bytes=40_000), part, share=0.3, seed=5)
+    options = {"batch_size": 100, "labels": ["label"], "threads": 3, "bad_rows": "skip", "shuffle_rows": 300}
+    with monkeypatch.context() as patch:
+        patch.setattr(TextReader, "fetch", lambda *_: None)
+        reference = Pipeline(source, Criteo.features(1000), **options)
+        by_arrow = list(reference)
+    with monkeypatch.context() as patch:
+        patch.setattr(TextReader, "read", lambda *_: pytest.fail("Arrow was asked"))
+        pipeline = Pipeline(source, Criteo.features(1000), **options)
+        assert_same_batches(list(pipeline), by_arrow)
+    assert pipeline.skipped == reference.skipped == {"train": 67, "evaluate": 33}[part]
+    with pytest.raises(DataError, match=r"train\.txt, line 10\d, column 'label': label 'label' has no value"):
+        list(Pipeline(source, Criteo.features(1000), batch_size=100, labels=["label"]))
+
+
+def test_labels_that_a_loss_cannot_take_are_refused_with_their_line(tmp_path):
+    (tmp_path / "a.csv").write_text("c,label\n1,0\n2,2\n3,1\n")
+    label = CheckedLabel("label", checks=(LabelCheck("a loss", most=1.0),))
+    features = [IdFeature("c", num_buckets=9, embedding_dim=2)]
+    with pytest.raises(DataError, match="line 3, column 'label': a loss takes numbers from 0 to 1 as labels, got 2"):
+        batches(Csv(str(tmp_path / "a.csv")), features, labels=[label])
+    made = batches(Csv(str(tmp_path / "a.csv")), features, labels=[label], bad_rows="skip")
+    assert made[0].ids["c"].tolist() == [1, 3]
 
 
 CSV = "user,price,title,tags,label\n" + "".join(

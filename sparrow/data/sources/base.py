@@ -7,6 +7,9 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from sparrow.data.errors import DataError, MissingColumn
 from sparrow.kernels.feed import Encoded, EncodedText
 from sparrow.registry import Registry
@@ -69,6 +72,10 @@ class Reader(abc.ABC):
 
         Called by several threads at a time.
         """
+        return None
+
+    def chosen(self, chunk: int, rows: int) -> npt.NDArray[np.bool_] | None:
+        """Return the mask of the rows that belong to the source, of a chunk that `fetch` returned; None: all do."""
         return None
 
     @abc.abstractmethod

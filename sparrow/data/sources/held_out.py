@@ -18,6 +18,7 @@ from sparrow.data.hashing import hash_integers
 from sparrow.data.keys import hashed
 from sparrow.data.sources.base import BadRows, Reader, ReaderOver, Rows, Source, register_source
 from sparrow.data.sources.memory import Tables
+from sparrow.kernels.feed import Encoded, EncodedText
 
 
 @register_source("held_out")
@@ -117,11 +118,20 @@ class _HeldOutReader(ReaderOver):
         """The requested columns."""
         return [(file, {name: kinds[name] for name in self._columns}) for file, kinds in self.inner.schemas]
 
+    def fetch(self, chunk: int) -> Encoded | EncodedText | None:
+        """Return the bytes of a chunk, where each row is held out by itself."""
+        cut = self._held_out
+        is_nested = isinstance(self.inner, _HeldOutReader)  # whose rows are numbered anew
+        return None if cut.by is not None or cut.time is not None or is_nested else self.inner.fetch(chunk)
+
+    def chosen(self, chunk: int, rows: int) -> npt.NDArray[np.bool_]:
+        """Return the mask of the part's rows."""
+        return self._of_part(self._by_number(chunk, rows))
+
     def read(self, chunk: int, bad_rows: BadRows) -> Rows:
         """Return the rows of the part in one chunk."""
         rows = self.inner.read(chunk, bad_rows)
-        held_out = self._is_held_out(chunk, rows.table)
-        kept = np.flatnonzero(held_out if self._held_out.part == "evaluate" else ~held_out)
+        kept = np.flatnonzero(self._of_part(self._is_held_out(chunk, rows.table)))
         table = rows.table.select(self._columns).take(pa.array(kept))
         return dataclasses.replace(rows, table=table, place=lambda row: rows.place(int(kept[row])))
 
@@ -133,12 +143,20 @@ class _HeldOutReader(ReaderOver):
                 newest: npt.NDArray[np.bool_] = times >= self._begin(cut.time)
             return newest
         if cut.by is None:
-            keys = np.arange(table.num_rows, dtype=np.uint64) + (np.uint64(chunk) << np.uint64(40))
-        else:
-            keys = np.asarray(hashed(table[cut.by].combine_chunks()).values, np.uint64)
+            return self._by_number(chunk, table.num_rows)
+        return self._by_key(np.asarray(hashed(table[cut.by].combine_chunks()).values, np.uint64))
+
+    def _of_part(self, held_out: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        return held_out if self._held_out.part == "evaluate" else ~held_out
+
+    def _by_number(self, chunk: int, rows: int) -> npt.NDArray[np.bool_]:
+        return self._by_key(np.arange(rows, dtype=np.uint64) + (np.uint64(chunk) << np.uint64(40)))
+
+    def _by_key(self, keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+        cut = self._held_out
         mixed = hash_integers(keys ^ hash_integers(np.array([cut.seed], np.uint64)))
-        chosen: npt.NDArray[np.bool_] = mixed < np.uint64(int(cut.share * 2**64))
-        return chosen
+        held_out: npt.NDArray[np.bool_] = mixed < np.uint64(int(cut.share * 2**64))
+        return held_out
 
     def _begin(self, column: str) -> float:
         """Return the time from which on rows are held out."""
