@@ -32,7 +32,7 @@ def table_of(body: bytes, wanted: Sequence[str], most_rows: int) -> Any:
     """
     try:
         _refuse_compression(body)
-        reader = pa.ipc.open_stream(body)
+        reader = _reader_of(body, wanted)
         _refuse_kinds(reader.schema)
         batches, rows = [], 0
         for batch in reader:
@@ -50,6 +50,15 @@ def table_of(body: bytes, wanted: Sequence[str], most_rows: int) -> Any:
     except (pa.ArrowException, ValueError, KeyError, IndexError, OverflowError, OSError) as error:
         reason = (str(error) or "it is damaged").splitlines()[0]
         raise Refused(HTTPStatus.BAD_REQUEST, f"the body is not a stream of Arrow's IPC format: {reason}") from None
+
+
+def _reader_of(body: bytes, wanted: Sequence[str]) -> Any:
+    """Return a reader of the wanted columns alone: others may be of any type, and are not read."""
+    reader = pa.ipc.open_stream(body)
+    places = [place for place, name in enumerate(reader.schema.names) if name in wanted]
+    if not places or len(places) == len(reader.schema):
+        return reader
+    return pa.ipc.open_stream(body, options=pa.ipc.IpcReadOptions(included_fields=places))
 
 
 def to_arrow(columns: Mapping[str, npt.NDArray[Any]], facts: Mapping[str, str]) -> bytes:
@@ -106,6 +115,7 @@ def _is_single(kind: Any) -> bool:
         for check in (
             types.is_integer,
             types.is_floating,
+            types.is_decimal,
             types.is_boolean,
             types.is_string,
             types.is_large_string,

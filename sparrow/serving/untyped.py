@@ -34,6 +34,8 @@ class Types:
         >>> types = Types([RawFeature("price")])
         >>> [str(types.table({"price": prices, "other": "x"}).schema.types[0]) for prices in ([1], [1.5], [None, 2])]
         ['double', 'double', 'double']
+        >>> types.table({"price": [2**63, None]}).column("price").to_pylist()
+        [9.223372036854776e+18, None]
         """
         names = [name for name in self.columns if name in columns] or list(columns)
         try:
@@ -50,7 +52,9 @@ class Types:
             try:
                 return pa.array(values, pa.float64())
             except (pa.ArrowException, TypeError, ValueError, OverflowError):
-                pass  # not numbers: lists, or strings that hold some
+                if all(value is None or isinstance(value, int | float) for value in values):  # above 2**53
+                    return pa.array([None if value is None else float(value) for value in values], pa.float64())
+                # else not numbers: lists, or strings that hold some
         array = pa.array(values) if not isinstance(values, pa.Array | pa.ChunkedArray) else values
         return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 

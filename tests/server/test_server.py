@@ -129,6 +129,25 @@ def test_views_as_polars_writes_them(two):
     np.testing.assert_allclose(of_arrow(found)["click"], expected, rtol=1e-5)
 
 
+def test_columns_that_the_model_does_not_read_may_hold_anything(two):
+    model, table = serving.load(two / "deepfm"), rows(5)
+    times = pa.array(range(5), pa.timestamp("s"))
+    more = table.append_column("when", times).add_column(0, "address", pa.array([{"city": "Rome"}] * 5))
+    dear = table.set_column(
+        table.column_names.index("age"), "age", pa.chunked_array([pa.array([1, 2, 3, 4, 5]).cast(pa.decimal128(24, 2))])
+    )
+
+    async def ask():
+        async with serving_of(two / "deepfm") as client:
+            return [await post(client, as_arrow(one), headers=ARROW) for one in (more, dear)]
+
+    for (status, found), one in zip(asyncio.run(ask()), (table, dear), strict=True):
+        assert status == 200, found
+        expected = model.predict(one)
+        for name in expected:
+            np.testing.assert_allclose(of_arrow(found)[name].to_numpy(), expected[name], rtol=1e-6)
+
+
 def test_vectors_and_facts(two):
     model, table = serving.load(two / "dssm"), rows(5)
 
