@@ -199,8 +199,8 @@ class _Column(NamedTuple):
         middle = float(np.median(array))
         log = bool(array.min() >= 0 and array.max() > 20 * (middle + 1))
         shown = np.log1p(array) if log else array
-        mean, std = _short(float(shown.mean())), _short(float(shown.std())) or 1.0
-        made = RawFeature(self.name, log=log, mean=mean, std=std, missing=_short(middle))
+        mean, std = short(float(shown.mean())), short(float(shown.std())) or 1.0
+        made = RawFeature(self.name, log=log, mean=mean, std=std, missing=short(middle))
         logs = "logarithm of 1 + x, " if log else ""
         return made, f"numbers {array.min():g} to {array.max():g}, {logs}standardised"
 
@@ -279,7 +279,7 @@ def in_buckets(reading: Reading, values: Any, embedding_dim: int) -> Reading:
     values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     values = _parsed(values) if _is_text(values.type) else values
     cuts = np.quantile(_finite(values), np.arange(1, BUCKETS) / BUCKETS)
-    cut = tuple(sorted({_short(float(x)) for x in cuts}))
+    cut = tuple(sorted({short(float(x)) for x in cuts}))
     made = RawFeature(
         reading.column, boundaries=cut, embedding_dim=embedding_dim, missing=getattr(feature, "missing", 0.0)
     )
@@ -296,6 +296,6 @@ def _round_up(number: int) -> int:
     return -(-number // unit) * unit
 
 
-def _short(number: float) -> float:
+def short(number: float) -> float:
     """Return a number of six digits, which a config shows."""
     return float(f"{number:.6g}")

@@ -13,8 +13,8 @@ import yaml
 
 from sparrow import config as configs
 from sparrow.config import ConfigError
-from sparrow.data import DataError
-from sparrow.frames.given import SAMPLE, opened
+from sparrow.data import DataError, opened
+from sparrow.frames.given import SAMPLE
 from sparrow.frames.guessing import Guess, guess
 from sparrow.registry import nearest
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import os
 from collections.abc import Sequence
 from typing import Any, Final, Literal, NamedTuple
 
@@ -13,14 +11,12 @@ import pyarrow.compute as pc
 
 from sparrow import fields
 from sparrow.config import ConfigError
-from sparrow.data import Csv, HeldOut, Source, Tables, cut_in_two, source_of
+from sparrow.data import HeldOut, Source, Tables, cut_in_two, opened, source_of
 
 SAMPLE: Final = 200_000
 """Rows of a file that are looked at."""
 FEW: Final = 1_000
 """Files of fewer rows are cut in two to see that both parts have rows."""
-SEPARATORS: Final = (";", "\t", "|")
-"""Separators that a header of one column is looked through for."""
 
 
 class Given(NamedTuple):
@@ -78,16 +74,6 @@ def given_rows(data: Any, targets: Sequence[str], evaluate: Any, by: str | None,
         raise ConfigError(_leaves_none(evaluate, table.num_rows))
     notes += (f"{parts[1].table.num_rows:,} of {table.num_rows:,} rows are held out to evaluate on",)
     return Given(table, True, *parts, notes)
-
-
-def opened(data: Any) -> Source:
-    """Return the source of data; a text file whose header is one column gets the separator that it holds."""
-    source = source_of(data)
-    if not isinstance(data, str | os.PathLike) or not isinstance(source, Csv):
-        return source
-    names = source.column_names()
-    found = [separator for separator in SEPARATORS if len(names) == 1 and separator in names[0]]
-    return dataclasses.replace(source, separator=found[0]) if found else source
 
 
 def _cut(source: Source, share: float, by: str | None, seed: int) -> tuple[HeldOut, HeldOut]:

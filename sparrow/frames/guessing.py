@@ -261,7 +261,7 @@ def _tasks(targets: Sequence[Target], matching: bool, weight: str | None) -> dic
     return {
         target.column: {
             "label": target.column,
-            "losses": [losses.make(target.loss)],
+            "losses": [losses.make(target.loss, **target.fields)],
             "metrics": METRICS[target.kind],
             **weights,
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparrow.config import ConfigError
+from sparrow.frames.columns import short
 from sparrow.losses import registry as losses
 from sparrow.registry import nearest
 
@@ -17,6 +19,8 @@ METRICS: Final[dict[str, list[str]]] = {"binary": ["auc", "log_loss"], "real": [
 """The metrics of each kind of label; the first one chooses the best step."""
 FEW_CLASSES: Final = 20
 """Integers from 0 up to FEW_CLASSES - 1 may be classes."""
+EVEN: Final = 0.2
+"""Shares of yes this near to a half need no prior."""
 MODES: Final = {"auc": "max", "rmse": "min", "accuracy": "max"}
 
 
@@ -29,6 +33,7 @@ class Target(NamedTuple):
       kind: the kind of label that the loss takes: "binary", "real" or "class".
       classes: the number of classes; 1 unless there are some.
       words: for people.
+      fields: the fields of the loss: the best constant prediction, which training starts from.
     """
 
     column: str
@@ -36,6 +41,7 @@ class Target(NamedTuple):
     kind: str
     classes: int
     words: str
+    fields: Mapping[str, float] = {}
 
 
 def read_target(name: str, values: Any, loss: str | None = None, *, may_be_constant: bool = True) -> Target:
@@ -65,7 +71,24 @@ def read_target(name: str, values: Any, loss: str | None = None, *, may_be_const
     kind = str(losses[loss].label_kind)
     classes = int(array.max(initial=0)) + 1 if kind == "class" else 1
     words = {"binary": "yes or no", "real": "a number", "class": f"one of {classes} classes"}[kind]
-    return Target(name, loss, kind, classes, f"{words}, by {loss}{_other_reading(array) if kind == 'real' else ''}")
+    words = f"{words}, by {loss}{_other_reading(array) if kind == 'real' else ''}"
+    return Target(name, loss, kind, classes, words, _constant(loss, array))
+
+
+def _constant(loss: str, array: npt.NDArray[np.float64]) -> dict[str, float]:
+    """Return the fields of a loss that make the best constant the first prediction.
+
+    >>> _constant("l2", np.array([90.0, 110.0])), _constant("binary_cross_entropy", np.array([0.0] * 9 + [1.0]))
+    ({'mean': 100.0, 'std': 10.0}, {'prior': 0.1})
+    """
+    if not array.size or not np.isfinite(array).all():
+        return {}
+    mean, std = short(float(array.mean())), short(float(array.std()))
+    if loss == "l2" and std > 0:
+        return {"mean": mean, "std": std}
+    if loss == "binary_cross_entropy" and 0 < mean < 1 and abs(mean - 0.5) > EVEN:
+        return {"prior": mean}
+    return {}
 
 
 def _other_reading(array: npt.NDArray[np.float64]) -> str:

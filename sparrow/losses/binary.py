@@ -23,7 +23,8 @@ class BinaryCrossEntropy(BinaryLoss):
     ::
 
         y     = labels * (1 - label_smoothing) + 0.5 * label_smoothing
-        value = -positive_weight * y * log(sigmoid(logits)) - (1 - y) * log(1 - sigmoid(logits))
+        p     = sigmoid(logits + log(prior / (1 - prior)))
+        value = -positive_weight * y * log(p) - (1 - y) * log(1 - p)
 
     Logits are floating-point, of any shape, before the sigmoid; labels have the same shape, and are 0, 1 or
     probabilities. Their values are not looked at, because entries of weight 0 may hold anything; a run checks the
@@ -33,6 +34,8 @@ class BinaryCrossEntropy(BinaryLoss):
       label_smoothing: how far the labels are moved towards 0.5, in [0, 1).
       positive_weight: the weight of positives, above 0; negatives weigh 1. Predictions grow with it: their odds are
         about ``positive_weight`` times the true ones.
+      prior: the prediction for a logit of 0, above 0 and below 1. With the share of positives, a model starts near it,
+        and the weights of ids need not learn it first.
 
     >>> import numpy as np
     >>> values = binary_cross_entropy(jnp.array([0.2, 0.3]), jnp.array([0, 1]))
@@ -40,6 +43,8 @@ class BinaryCrossEntropy(BinaryLoss):
     [0.7981 0.5544]
     >>> print(np.asarray(binary_cross_entropy(jnp.array([0.2, 0.3]), jnp.array([0, 1]), positive_weight=10.0)).round(4))
     [0.7981 5.5436]
+    >>> print(np.asarray(BinaryCrossEntropy(prior=0.02).prediction(jnp.array([0.0, 1.0]))).round(4))
+    [0.02   0.0526]
 
     Reference: Szegedy et al., `Rethinking the Inception Architecture <https://arxiv.org/abs/1512.00567>`_,
     section 7 (label smoothing).
@@ -47,21 +52,33 @@ class BinaryCrossEntropy(BinaryLoss):
 
     label_smoothing: checks.Scalar = 0.0
     positive_weight: checks.Scalar = 1.0
+    prior: checks.Scalar = 0.5
 
     is_per_example = True
 
     def __post_init__(self) -> None:
         fields.number("binary_cross_entropy: label_smoothing", self.label_smoothing, at_least=0, below=1)
         fields.number("binary_cross_entropy: positive_weight", self.positive_weight, above=0)
+        fields.number("binary_cross_entropy: prior", self.prior, above=0, below=1)
 
     def __call__(self, logits: ArrayLike, labels: ArrayLike) -> jax.Array:
         """Return one value per entry of ``logits``, float32."""
         logits, labels = _logits_and_labels("binary_cross_entropy", logits, labels)
+        logits = self._from_prior(logits)
         smoothed = labels * (1 - self.label_smoothing) + 0.5 * self.label_smoothing
         if isinstance(self.positive_weight, float | int) and self.positive_weight == 1:
             return jnp.asarray(optax.sigmoid_binary_cross_entropy(logits, smoothed))
         yes, no = jax.nn.log_sigmoid(logits), jax.nn.log_sigmoid(-logits)
         return -self.positive_weight * smoothed * yes - (1 - smoothed) * no
+
+    def prediction(self, output: jax.Array) -> jax.Array:
+        """Return the sigmoid of the logits, counted from the prior."""
+        return jax.nn.sigmoid(self._from_prior(output))
+
+    def _from_prior(self, logits: jax.Array) -> jax.Array:
+        if isinstance(self.prior, float | int) and self.prior == 0.5:
+            return logits
+        return logits + jnp.log(self.prior / (1 - self.prior))
 
 
 @answering
@@ -70,9 +87,10 @@ def binary_cross_entropy(
     labels: ArrayLike,
     label_smoothing: checks.Scalar = BinaryCrossEntropy.label_smoothing,
     positive_weight: checks.Scalar = BinaryCrossEntropy.positive_weight,
+    prior: checks.Scalar = BinaryCrossEntropy.prior,
 ) -> jax.Array:
     """Return one value per entry of ``logits``: `BinaryCrossEntropy`, which holds the equation."""
-    return BinaryCrossEntropy(label_smoothing, positive_weight)(logits, labels)
+    return BinaryCrossEntropy(label_smoothing, positive_weight, prior)(logits, labels)
 
 
 @register_loss("binary_focal")

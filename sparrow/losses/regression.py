@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
+from sparrow import fields
 from sparrow.losses import _checks as checks
 from sparrow.losses.base import Loss, register_loss
 from sparrow.registry import answering
@@ -17,31 +18,65 @@ from sparrow.registry import answering
 @register_loss("l2")
 @dataclasses.dataclass(frozen=True)
 class L2(Loss):
-    """Squared error, ``(predictions - labels)**2``, one value per example.
+    """Squared error, one value per example.
 
-    There is no factor one half (``optax.l2_loss`` has one): the mean of the values is the mean squared error.
+    ::
+
+        value      = (outputs - (labels - mean) / std)**2
+        prediction = mean + std * outputs
+
+    There is no factor one half (``optax.l2_loss`` has one): the mean of the values is the mean squared error, in units
+    of ``std**2``. With the mean and the deviation of the labels, a model of any labels starts near the best constant,
+    and its outputs are of the size of 1.
 
     Predictions are floating-point, of any shape; labels are numbers of the same shape.
 
     >>> print(l2(jnp.array([0.5, 3.0]), jnp.array([0, 1])))
     [0.25 4.  ]
+    >>> print(L2(mean=100.0, std=10.0)(jnp.array([0.5, 3.0]), jnp.array([100.0, 110.0])))
+    [0.25 4.  ]
+    >>> print(L2(mean=100.0, std=10.0).prediction(jnp.array([0.5, 3.0])))
+    [105. 130.]
+
+    Attributes:
+      mean: the prediction of an output of 0.
+      std: the change of the prediction for each 1 of the output, above 0.
     """
+
+    mean: checks.Scalar = 0.0
+    std: checks.Scalar = 1.0
 
     meaning = "value"
     is_per_example = True
+
+    def __post_init__(self) -> None:
+        fields.number("l2: mean", self.mean)
+        fields.number("l2: std", self.std, above=0)
 
     def __call__(self, predictions: ArrayLike, labels: ArrayLike) -> jax.Array:
         """Return one value per prediction, float32."""
         predictions, labels = checks.floating("l2", "predictions", predictions), jnp.asarray(labels)
         checks.shape("l2", "labels", labels, predictions.shape, "that of the predictions")
-        return jnp.asarray(optax.squared_error(predictions, labels.astype(predictions.dtype)))
+        labels = labels.astype(predictions.dtype)
+        if not self._is_plain:
+            labels = (labels - self.mean) / self.std
+        return jnp.asarray(optax.squared_error(predictions, labels))
 
     def prediction(self, output: jax.Array) -> jax.Array:
-        """Return the output as it is."""
-        return output
+        """Return ``mean + std * output``: the output as it is, by default."""
+        return output if self._is_plain else self.mean + self.std * output
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether outputs are predictions."""
+        return all(isinstance(number, float | int) for number in (self.mean, self.std)) and (
+            (self.mean, self.std) == (0.0, 1.0)
+        )
 
 
 @answering
-def l2(predictions: ArrayLike, labels: ArrayLike) -> jax.Array:
+def l2(
+    predictions: ArrayLike, labels: ArrayLike, mean: checks.Scalar = L2.mean, std: checks.Scalar = L2.std
+) -> jax.Array:
     """Return one value per prediction: `L2`, which holds the equation."""
-    return L2()(predictions, labels)
+    return L2(mean, std)(predictions, labels)

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparrow.data import Batch, Converter, DataError, Feature, MissingColumn, Pipeline, Source, source_of
+from sparrow.data import Batch, Converter, DataError, Feature, MissingColumn, Pipeline, Source, opened
 from sparrow.data.sources import Reader, Rows
 from sparrow.files import replacing
 from sparrow.serving.columns import arrow_column, cut_to_candidates
@@ -36,14 +36,15 @@ def predict(
 
     Args:
       model: an export.
-      source: files, a frame or any source, as `sparrow.data.source_of` takes it.
+      source: files, a frame or any source, as `sparrow.data.source_of` takes it; a text file may be
+        separated by commas, semicolons, tabs or bars.
       output: the file to write.
       columns: columns of the source to keep besides the predictions; ``"new=old"`` keeps one under another name.
       batch_size: rows at a time; by default, as in evaluation.
     """
     function = model.function(PREDICT)
     return write_predictions(
-        source_of(source),
+        opened(source),
         output,
         features=function.features,
         prepare=function.prepare,

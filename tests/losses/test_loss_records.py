@@ -13,10 +13,10 @@ from sparrow import losses
 from sparrow.losses import registry
 
 RECORDS = [
-    losses.BinaryCrossEntropy(label_smoothing=0.1, positive_weight=3.0),
+    losses.BinaryCrossEntropy(label_smoothing=0.1, positive_weight=3.0, prior=0.02),
     losses.BinaryFocal(gamma=1.5, alpha=0.25),
     losses.SoftmaxCrossEntropy(label_smoothing=0.2),
-    losses.L2(),
+    losses.L2(mean=100.0, std=10.0),
     losses.JRC(session_name="user_id", alpha=0.7),
     losses.BPR(),
     losses.InBatchSoftmax(temperature=0.05, label_smoothing=0.1),
@@ -70,6 +70,8 @@ def test_record_is_its_function_with_its_hyper_parameters(record):
         ({"name": "binary_crossentropy"}, "unknown loss 'binary_crossentropy': did you mean 'binary_cross_entropy'?"),
         ({"name": "binary_focal", "gama": 2.0}, "loss 'binary_focal': gama: unknown field: did you mean 'gamma'?"),
         ({"name": "binary_cross_entropy", "label_smoothing": 1.0}, "binary_cross_entropy: label_smoothing must be"),
+        ({"name": "binary_cross_entropy", "prior": 1.0}, "binary_cross_entropy: prior must be"),
+        ({"name": "l2", "std": 0.0}, "l2: std must be"),
         ({"name": "softmax_cross_entropy", "label_smoothing": -1}, "softmax_cross_entropy: label_smoothing must be"),
         ({"name": "binary_focal", "gamma": -1}, "binary_focal: gamma must be"),
         ({"name": "binary_focal", "alpha": "half"}, "loss 'binary_focal': alpha: must be a number, got 'half'"),
@@ -173,3 +175,19 @@ def test_functions_have_the_defaults_of_their_records(record):
     for field in dataclasses.fields(record):
         if field.name not in ("session_name", "log_q"):  # a run's own
             assert function.parameters[field.name].default == field.default
+
+
+def test_losses_count_from_the_best_constant():
+    """A model that starts at 0 predicts the constant, and gradients are those of logits, or of outputs of size 1."""
+    logits, labels = jnp.array([0.3, -1.0]), jnp.array([1.0, 0.0])
+    rare = losses.BinaryCrossEntropy(prior=0.02)
+    shifted = logits + np.log(0.02 / 0.98)
+    np.testing.assert_allclose(rare.prediction(jnp.zeros(1)), [0.02], rtol=1e-5)
+    np.testing.assert_allclose(rare(logits, labels), losses.binary_cross_entropy(shifted, labels), rtol=1e-5)
+    np.testing.assert_allclose(rare.prediction(logits), losses.BinaryCrossEntropy().prediction(shifted), rtol=1e-5)
+    prices = losses.L2(mean=100.0, std=10.0)
+    outputs, dear = jnp.array([0.5, -2.0]), jnp.array([110.0, 75.0])
+    np.testing.assert_allclose(prices.prediction(outputs), [105.0, 80.0])
+    np.testing.assert_allclose(prices(outputs, dear), losses.l2(prices.prediction(outputs), dear) / 100, rtol=1e-5)
+    learned = jax.jit(lambda mean: losses.L2(mean=mean).prediction(outputs))(jnp.float32(3.0))
+    np.testing.assert_allclose(learned, outputs + 3)

@@ -1,6 +1,6 @@
 """Sources of rows, in chunks that can be read in any order."""
 
-from sparrow.data.sources.any_source import source_of
+from sparrow.data.sources.any_source import opened, source_of
 from sparrow.data.sources.base import Reader, Rows, Source, register_source, registry
 from sparrow.data.sources.clicks import ClickLog, write_clicks, write_criteo
 from sparrow.data.sources.criteo import Criteo
@@ -25,6 +25,7 @@ __all__ = [
     "Split",
     "Tables",
     "cut_in_two",
+    "opened",
     "register_source",
     "registry",
     "source_of",

@@ -1,4 +1,4 @@
-"""`source_of`: a source from anything that holds rows: files, frames, Arrow tables, columns by name."""
+"""`source_of` and `opened`: a source from anything that holds rows: files, frames, Arrow tables, columns by name."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from sparrow.data.sources.text import Csv
 
 TEXT: Final = (".csv", ".tsv", ".txt", ".dat", ".data")
 PACKED: Final = (".gz", ".bz2", ".zst")
+SEPARATORS: Final = (";", "\t", "|")
+"""Separators that a header of one column is looked through for."""
 
 
 def source_of(given: Any, *like: Source | None) -> Source:
@@ -39,6 +41,16 @@ def source_of(given: Any, *like: Source | None) -> Source:
     if isinstance(given, Mapping) and isinstance(given.get("name"), str):
         return registry.read(given)
     return Tables(given)
+
+
+def opened(given: Any) -> Source:
+    """Return `source_of`; a text file whose header is one column gets the separator that it holds."""
+    source = source_of(given)
+    if not isinstance(given, str | os.PathLike) or not isinstance(source, Csv):
+        return source
+    names = source.column_names()
+    found = [separator for separator in SEPARATORS if len(names) == 1 and separator in names[0]]
+    return dataclasses.replace(source, separator=found[0]) if found else source
 
 
 def _of_path(path: str, like: Sequence[Source]) -> Source:
