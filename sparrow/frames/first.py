@@ -23,6 +23,7 @@ TARGETS: Final = ("label", "target", "click", "clicked", "is_click", "y", "like"
 COMMENTS: Final = {
     "epochs": "training ends earlier, after evaluations without a gain",
     "sparse_optimizer": "of the tables",
+    "table_optimizers": "of the tables of the linear part",
     "dense_optimizer": "of the layers",
 }
 INLINE: Final = 20

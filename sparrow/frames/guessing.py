@@ -8,8 +8,6 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final, Literal
 
-import numpy as np
-
 from sparrow import config as configs
 from sparrow import fields
 from sparrow.config import Config, ConfigError
@@ -19,21 +17,10 @@ from sparrow.files import replace_file
 from sparrow.frames.columns import KINDS, Kind, Reading, in_buckets, read_column
 from sparrow.frames.given import Given, given_rows
 from sparrow.frames.labels import METRICS, MODES, Target, read_target
-from sparrow.frames.models import items_of, model_section, user_of, without_clashes
+from sparrow.frames.models import has_wide_tables, items_of, model_section, user_of, without_clashes
+from sparrow.frames.settings import PATIENCE, RANKING, TWO_TOWERS, batch_size_of
 from sparrow.losses import registry as losses
 from sparrow.registry import answering, nearest
-
-REGULARIZED: Final = {
-    "name": "rowwise_adagrad",
-    "learning_rate": 0.05,
-    "weight_decay": 1e-4,
-    "weight_decay_mode": "l2",
-}
-"""The rule of tables for yes and no: ids of a few rows are not learned by heart; benchmarks/NOTES.md has figures."""
-ADAGRAD: Final = {"name": "adagrad", "learning_rate": 0.05}
-"""The rule of the tables of numbers, classes and two towers."""
-PATIENCE: Final = 4
-"""Evaluations without a gain that end training: interactions of ids often show after a few epochs without any."""
 
 RANKED: Final = 10**10
 """Two towers of at most this many rows times items stop by their ranks among all items, others by the loss."""
@@ -131,7 +118,7 @@ def guess(
       groups: the groups of features that the model reads; None: all features, as the model takes them.
       loss: the loss, or losses by target; None: by the values of the target.
       weight: the column of sample weights.
-      embedding_dim: the dim of the tables; None: 8 where all targets are yes or no, else 16.
+      embedding_dim: the dim of the tables; None: 8, and 16 for two towers.
       epochs: the most passes over the data; training ends earlier once evaluations do not improve.
       batch_size: examples in a batch; None: about a hundredth of the rows.
       seed: the seed of all random numbers.
@@ -156,16 +143,17 @@ def guess(
         )
         for name in targets
     )
-    is_regular = not matching and all(task.kind == "binary" for task in tasks)
-    readings = _readings(held, {*targets, weight}, features or {}, embedding_dim or (8 if is_regular else 16))
+    settings = TWO_TOWERS if matching else RANKING
+    readings = _readings(held, {*targets, weight}, features or {}, embedding_dim or settings.embedding_dim)
     readings = without_clashes(readings)
     kept = [reading.feature for reading in readings if reading.feature is not None]
     if not kept:
         raise ConfigError(_no_features(readings))
     names = ["match"] if matching else list(targets)
     items = [name for name in item if name in {feature.name for feature in kept}]
-    section = model_section(model, kept, names, groups, items, tasks[0].classes)
+    section = model_section(model, kept, names, groups, items, tasks[0].classes, settings.dropout)
     rows = held.seen.num_rows
+    size = batch_size or batch_size_of(rows)
     made = {
         "data": {
             "train": held.train,
@@ -176,9 +164,9 @@ def guess(
         "model": section,
         "tasks": _tasks(tasks, matching, weight),
         "train": {
-            "sparse_optimizer": REGULARIZED if is_regular else ADAGRAD,
+            **settings.train(size, has_wide_tables(section, kept)),
             "dense_optimizer": {"optimizer": "adam", "learning_rate": 0.002},
-            "batch_size": batch_size or _batch_size(rows),
+            "batch_size": size,
             "epochs": epochs,
             "seed": seed,
         },
@@ -186,7 +174,7 @@ def guess(
     }
     notes = held.notes
     if matching:
-        made["data"]["drop_remainder"] = rows > made["train"]["batch_size"]
+        made["data"]["drop_remainder"] = rows > size
         user = user_of(kept, section)
         if user is not None:
             made["data"]["user_column"] = user
@@ -277,12 +265,3 @@ def _evaluation(targets: Sequence[Target], matching: bool, pairs: int) -> dict[s
     if matching:
         name, mode = ("catalogue_recall_at_10", "max") if 0 < pairs <= RANKED else ("loss", "min")
     return {"every_epochs": 1, "early_stopping": {"metric": name, "mode": mode, "patience": PATIENCE}}
-
-
-def _batch_size(rows: int) -> int:
-    """Return a power of two: about a hundredth of the rows, from 32 to 4,096.
-
-    >>> _batch_size(100_000), _batch_size(10), _batch_size(10**8)
-    (1024, 32, 4096)
-    """
-    return int(2 ** np.clip(round(np.log2(max(rows, 1) / 100)), 5, 12))

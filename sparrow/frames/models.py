@@ -53,6 +53,13 @@ def items_of(features: Sequence[Feature], section: Mapping[str, Any]) -> int:
     return max((use.num_rows for use in uses if use is not None), default=0)
 
 
+def has_wide_tables(section: Mapping[str, Any], features: Sequence[Feature]) -> bool:
+    """Return whether the model has tables of its own for the linear part."""
+    wide = getattr(registry[section["architecture"]["name"]].model, "wide_groups", ())
+    names = {name for group in wide for name in section["groups"].get(group, ())}
+    return any(feature.is_sparse and feature.name in names for feature in features)
+
+
 def without_clashes(readings: Sequence[Reading]) -> tuple[Reading, ...]:
     """Return the readings with another name for each feature that is called as the wide table of another is."""
     taken = {reading.feature.name + WIDE for reading in readings if reading.feature and reading.feature.is_sparse}
@@ -73,6 +80,7 @@ def model_section(
     groups: Mapping[str, Sequence[str]] | None,
     item: Sequence[str],
     classes: int = 1,
+    dropout: float = 0.0,
 ) -> dict[str, Any]:
     """Return the section ``model`` of a config.
 
@@ -83,6 +91,7 @@ def model_section(
       groups: the groups of features; None: as the model wants them.
       item: the features that describe an item, for two towers.
       classes: the number of classes of the target; 1: it has none.
+      dropout: the share of units that the default layers leave out in training.
     """
     given = {"name": model} if isinstance(model, str) else dict(model)
     name = given.get("name")
@@ -120,5 +129,8 @@ def model_section(
         defaults = {**defaults, "final": _SMALL, "num_classes": classes}  # one number for all classes changes nothing
     elif classes > 1:
         defaults = {**defaults, "num_classes": classes}
+    if dropout:
+        layers = {**_MLP, "dropout_ratio": dropout}
+        defaults = {key: layers if value is _MLP else value for key, value in defaults.items()}
     chosen = made if groups is None else {key: list(names) for key, names in groups.items()}
     return {"architecture": {**defaults, **given}, "groups": chosen}
