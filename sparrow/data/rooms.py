@@ -54,6 +54,8 @@ def with_parts(
     for chunk in chunks:
         rows = rows_of(chunk)
         if rows is None:
+            yield from _placed(window)
+            window = []
             yield chunk, None
             continue
         window.append((chunk, rows))

@@ -330,6 +330,8 @@ def test_rows_side_by_side():
     counts = {0: 5, 1: 5, 2: None, 3: 20, 4: 1, 5: 1}
     spans = [(chunk, part and part[1:]) for chunk, part in with_parts(counts, counts.get, 10)]
     assert spans == [(0, (0, 5)), (1, (5, 10)), (2, None), (3, None), (4, (0, 1)), (5, (1, 2))]
+    counts = {0: 5, 1: 2, 2: None, 3: 5}
+    assert [chunk for chunk, _ in with_parts(counts, counts.get, 10)] == [0, 1, 2, 3]  # never in another order
 
 
 @pytest.mark.parametrize("part", ["train", "evaluate"])

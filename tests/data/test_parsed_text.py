@@ -215,11 +215,12 @@ def test_criteo_needs_no_arrow(tmp_path, monkeypatch, threads, ends):
     """Byte ranges that cut lines, any number of threads, a last line without its end: Arrow's batches."""
     (tmp_path / "train.txt").write_bytes(clicks(2000, ends=ends).encode()[: -len(ends)])
     source, features = Criteo(str(tmp_path), chunk_bytes=40_000), Criteo.features(1000)
+    options = {"shuffle_rows": 500, "seed": 3, "epochs": 2}
     with monkeypatch.context() as patch:
         patch.setattr(TextReader, "fetch", lambda *_: None)
-        by_arrow = batches(source, features, shuffle_rows=500, seed=3)
+        by_arrow = batches(source, features, **options)
     monkeypatch.setattr(TextReader, "read", lambda *_: pytest.fail("Arrow was asked"))
-    assert_same_batches(batches(source, features, shuffle_rows=500, seed=3, threads=threads), by_arrow)
+    assert_same_batches(batches(source, features, threads=threads, **options), by_arrow)
 
 
 @pytest.mark.parametrize("part", ["train", "evaluate"])
