@@ -33,8 +33,15 @@ LARGE = [
 # Trains, and tells the peak of the process's resident set and the arrays that are alive at the end.
 TRAIN = """
 import io, json, sys
+from sparrow.cli import quick_start  # imports as the command line has them
+
+quick_start.collect_next_to_nothing()
+quick_start.make_methods_late()
+quick_start.leave_pandas_out()
 import jax
 from sparrow import config, runs
+
+quick_start.collect_seldom()
 from sparrow.runs.loop.memory import status_bytes
 trained = runs.train(config.load(sys.argv[1]), stream=io.StringIO())
 alive = sum(array.nbytes for array in jax.live_arrays())
