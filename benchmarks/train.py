@@ -326,7 +326,7 @@ def main() -> None:
             if case.workload not in paths:
                 # Lists and lines take more room: fewer of them.
                 share = {"single": 1, "text": 4, "lists": 4}[case.workload]
-                size, group = options.examples // share, options.group // (4 if case.workload == "lists" else 1)
+                size, group = options.examples // share, options.group
                 began = time.perf_counter()
                 made = train_data.write(pathlib.Path(folder), case.workload, options.rows, size, group, options.parts)
                 paths[case.workload], sizes[case.workload] = made, size
