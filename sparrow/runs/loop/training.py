@@ -170,6 +170,10 @@ class Loop:
     def _make(self, call: tuple[Taken, ...]) -> None:
         """Give the device the steps of a call."""
         is_first = self.steps == self.began_at
+        if self.starting is not None and not is_first:
+            with self.clock.paused("start"):
+                self.starting.join()  # this step and the next ones would share the memory and the cores with it
+            self.starting = None
         for taken in call:
             self.recorder.took(taken.batches)
             self.sizes.took(taken.batches)
@@ -196,8 +200,6 @@ class Loop:
         self.growing.forget(self.steps - MOST - 1)
         if is_first:
             self._settle()
-            if self.starting is not None:
-                self.starting.join()  # the steps that follow would share the memory and the cores with it
             shown_of(self.program, self.rates, self.report, self.state)  # compiles what the log needs
             self.clock.restart()
             self.waiting.restart()
