@@ -94,11 +94,7 @@ class BagFiller {
   inline __attribute__((always_inline)) bool example(const Piece& piece, int64_t i) {
     int64_t row;
     const int32_t* words = row_of(how_, piece, i, row);
-    const int32_t* tail = piece.tail + piece.starts[row];
-    for (int64_t c = 0; c < how_.num_columns; ++c) {
-      from_[c] = tail;
-      tail += static_cast<int64_t>(words[how_.columns[2 * c]]) << how_.columns[2 * c + 1];
-    }
+    find_bags(how_, words, piece.tail + piece.starts[row], from_.data());
     bool is_right = true;
     for (int64_t f = 0; f < stack_.num_fields; ++f) {
       const Field& field = stack_.fields[f];

@@ -72,6 +72,14 @@ inline const int32_t* row_of(const Filling& how, const Piece& piece, int64_t i, 
   return piece.words + row * how.width;
 }
 
+// Finds where the bags of a row begin in its tail, by column: they stand one after the other, weights behind their ids.
+inline void find_bags(const Filling& how, const int32_t* words, const int32_t* tail, const int32_t** begins) {
+  for (int64_t c = 0; c < how.num_columns; ++c) {
+    begins[c] = tail;
+    tail += static_cast<int64_t>(words[how.columns[2 * c]]) << how.columns[2 * c + 1];
+  }
+}
+
 // Asks for the row that comes AHEAD of the i-th, of `count` from the piece's first on.
 inline void prefetch(const Filling& how, const Piece& piece, int64_t i, int64_t count) {
   if (piece.order == nullptr || i + AHEAD >= count) return;

@@ -116,10 +116,7 @@ class Fixed {
   }
 
   bool unusual(const int32_t* words, const int32_t* tail, int32_t* out, float* gains) {
-    for (int64_t c = 0; c < how_.num_columns; ++c) {
-      from_[c] = tail;
-      tail += static_cast<int64_t>(words[how_.columns[2 * c]]) << how_.columns[2 * c + 1];
-    }
+    find_bags(how_, words, tail, from_.data());
     bool is_right = true;
     for (int64_t f = 0; f < stack_.num_fields; ++f) {
       const Field& field = stack_.fields[f];

@@ -1,9 +1,9 @@
 // Bytes of a file, in one call.
-#include <cerrno>
 #include <cstdint>
 
 #include <fcntl.h>
-#include <unistd.h>
+
+#include "file.h"
 
 extern "C" {
 
@@ -14,17 +14,8 @@ __attribute__((visibility("default"))) int64_t sparrow_feed_read(const char* pat
   if (file < 0) return 0;
   bool all = true;
   for (int64_t i = 0; all && i < count; ++i) {
-    const int64_t begin = spans[2 * i], size = spans[2 * i + 1];
-    for (int64_t done = 0; done < size;) {
-      const int64_t got = pread(file, out + done, size - done, begin + done);
-      if (got < 0 && errno == EINTR) continue;
-      if (got <= 0) {
-        all = false;
-        break;
-      }
-      done += got;
-    }
-    out += size;
+    all = sparrow::read_bytes(file, spans[2 * i], spans[2 * i + 1], out);
+    out += spans[2 * i + 1];
   }
   close(file);
   return all;

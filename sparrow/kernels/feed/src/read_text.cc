@@ -1,10 +1,8 @@
 // Reading lines of a file: the bytes, and their number of lines while they are in the processor's cache.
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstdint>
 
+#include "file.h"
 #include "text_index.h"
 
 extern "C" {
@@ -18,11 +16,9 @@ __attribute__((visibility("default"))) int64_t sparrow_feed_read_text(int64_t fi
   *counted = {0, 1, 0, 0};
   for (int64_t done = 0; done < size;) {
     const int64_t wanted = std::min(PIECE, size - done);
-    const ssize_t count = pread(static_cast<int>(file), memory + done, wanted, begin + done);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return 0;
-    sparrow::count_lines(memory + done, count, static_cast<int>(quote), *counted);
-    done += count;
+    if (!sparrow::read_bytes(static_cast<int>(file), begin + done, wanted, memory + done)) return 0;
+    sparrow::count_lines(memory + done, wanted, static_cast<int>(quote), *counted);
+    done += wanted;
   }
   if (size == 0 || memory[size - 1] != '\n') {
     memory[size] = '\n';
