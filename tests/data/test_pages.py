@@ -254,6 +254,16 @@ def test_a_file_that_was_cut_off_is_an_error_with_its_place(tmp_path):
         list(pipeline)
 
 
+@pytest.mark.skipif(feed.unavailable() is not None, reason="compiled code reads the bytes")
+def test_bytes_behind_the_end_of_a_file_are_not_made_up(tmp_path):
+    """Memory is used again: what an earlier file left there must not pass for the end of this one."""
+    path = tmp_path / "bytes"
+    path.write_bytes(bytes(range(100)))
+    assert bytes(feed.read(path, np.array([(90, 10), (5, 3)], np.int64))) == bytes([*range(90, 100), 5, 6, 7])
+    assert feed.read(path, np.array([(5, 3), (90, 11)], np.int64)) is None
+    assert feed.read(tmp_path / "none", np.array([(0, 1)], np.int64)) is None
+
+
 @pytest.mark.parametrize("threads", [1, 7])
 def test_wrong_rows_of_many_groups(tmp_path, threads):
     """Rows that are left out are counted, and an error has its row, whichever thread meets it."""
