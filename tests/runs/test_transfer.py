@@ -139,6 +139,13 @@ def test_small_batches_of_single_ids_go_together_and_keep_their_memory():
         jax.tree.map(np.testing.assert_array_equal, jax.tree.unflatten(*jax.tree.flatten(one)[::-1]).parts, expected)
 
 
+def test_the_loop_makes_no_batches_where_a_device_would_be_idle(monkeypatch):
+    made = runs.Program.of(program(False, BINARY))
+    for backend, only_waits in (("cpu", False), ("gpu", True)):
+        monkeypatch.setattr(jax, "default_backend", lambda backend=backend: backend)
+        assert made.preparer().loop_only_waits is only_waits
+
+
 def test_any_tree_goes_and_comes_back():
     arena = Arena(32)
     mine = arena.empty(5, np.int32)
