@@ -1,9 +1,8 @@
 """The house: a room imports only from rooms before it, by its door, and `import sparrow` stays light."""
 
+import functools
 import subprocess
 import sys
-
-import pytest
 
 from docs.draw_rooms import ORDER, PACKAGE, PICTURE, imported, modules, picture, room
 
@@ -11,15 +10,27 @@ LATER = {("runs", "exports")}
 """Rooms that a room imports when it is asked to: `Run.export` of a run."""
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_go_up(path):
+@functools.cache
+def imports():
+    """The imported names of every module, by its path."""
+    return {path: imported(path) for path in modules()}
+
+
+def upward(path):
+    """The sentences on imports of one module that go to a later room."""
     own = room(path)
-    assert own in ORDER, f"sparrow/{own} has no place in the order of rooms"
-    for name in imported(path):
+    if own not in ORDER:
+        yield f"sparrow/{own} has no place in the order of rooms"
+        return
+    for name in imports()[path]:
         other = name.split(".")[1]
-        if other in ORDER:  # anything else is a name of the package itself, such as sparrow.Rule
-            later = (own, other) in LATER
-            assert later or ORDER.index(other) <= ORDER.index(own), f"{own} must not import {other}"
+        # anything not in the order is a name of the package itself, such as sparrow.Rule
+        if other in ORDER and (own, other) not in LATER and ORDER.index(other) > ORDER.index(own):
+            yield f"{path.relative_to(PACKAGE)}: {own} must not import {other}"
+
+
+def test_imports_go_up():
+    assert not [sentence for path in imports() for sentence in upward(path)]
 
 
 def test_import_is_light():
@@ -42,8 +53,6 @@ SIDE_DOORS = {
     "sparrow.serving.files",
     "sparrow.embedding.nnx",  # Flax is imported by those who ask for it
     "sparrow.embedding.linen",
-    "sparrow.config.building.objective",
-    "sparrow.runs.predictions",
     "sparrow.runs.predict_files",
 }
 """Inner modules that other rooms may import."""
@@ -55,10 +64,20 @@ def is_door(name):
     return path.is_dir() or not path.with_suffix(".py").is_file()
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_rooms_are_entered_by_their_doors(path):
-    others = {name for name in imported(path) if name.count(".") > 1 and name.split(".")[1] != room(path)}
+def inner_imports(path):
+    """The inner modules of other rooms that one module imports."""
+    others = {name for name in imports()[path] if name.count(".") > 1 and name.split(".")[1] != room(path)}
     inner = {name for name in others if not is_door(name)} - SIDE_DOORS
     if room(path) == "plan":  # a plan rehearses the training loop piece by piece
         inner = {name for name in inner if not name.startswith("sparrow.runs.")}
-    assert not inner, f"import from the room itself, not from {', '.join(sorted(inner))}"
+    return sorted(inner)
+
+
+def test_rooms_are_entered_by_their_doors():
+    found = {str(path.relative_to(PACKAGE)): inner_imports(path) for path in imports()}
+    assert not {path: names for path, names in found.items() if names}, "import from the room itself"
+
+
+def test_every_side_door_is_a_file():
+    gone = [name for name in SIDE_DOORS if not PACKAGE.joinpath(*name.split(".")[1:]).with_suffix(".py").is_file()]
+    assert not gone
