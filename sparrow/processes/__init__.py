@@ -5,9 +5,10 @@ any thread may use, and which works while devices are busy or a process fails.
 """
 
 from sparrow.processes.failing import ELSEWHERE, cause, report_failure, watch
+from sparrow.processes.jax_private import count, index
 from sparrow.processes.joining import JoinError, Place, join, leave, place_of, want_cpu_devices
 from sparrow.processes.supervising import end_with_parent, supervise
-from sparrow.processes.talking import awaited, count, everyone, index, is_first, led, publish, said_by_all
+from sparrow.processes.talking import awaited, everyone, is_first, led, publish, said_by_all
 
 __all__ = [
     "ELSEWHERE",

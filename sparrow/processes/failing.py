@@ -11,7 +11,7 @@ from typing import Final
 
 import jax
 
-from sparrow.processes import talking
+from sparrow.processes import jax_private
 
 ELSEWHERE: Final = 3
 """The exit code of a process that ended because another one failed."""
@@ -23,11 +23,11 @@ _KEY: Final = "sparrow/failed"
 
 def report_failure(text: str) -> None:
     """Publish the reason why this process fails. The first report of all processes counts."""
-    client = talking.client()
+    client = jax_private.client()
     if client is not None:
         lines = " ".join(text.split())
         with contextlib.suppress(jax.errors.JaxRuntimeError):  # another process was first, or the store is gone
-            client.key_value_set(_KEY, f"{talking.index()} {lines}")
+            client.key_value_set(_KEY, f"{jax_private.index()} {lines}")
 
 
 def cause(seconds: float = 2.0) -> str | None:
@@ -35,12 +35,12 @@ def cause(seconds: float = 2.0) -> str | None:
 
     The report may come a moment after the connection has broken: wait for it up to ``seconds``.
     """
-    client = talking.client()
+    client = jax_private.client()
     if client is None:
         return None
     with contextlib.suppress(jax.errors.JaxRuntimeError):
         number, _, text = str(client.blocking_key_value_get(_KEY, int(1000 * seconds))).partition(" ")
-        if int(number) != talking.index():
+        if int(number) != jax_private.index():
             return f"process {number}: {text}"
     return None
 
@@ -51,7 +51,7 @@ def watch() -> None:
 
 
 def _watch() -> None:
-    while (client := talking.client()) is not None:
+    while (client := jax_private.client()) is not None:
         try:
             text = str(client.blocking_key_value_get(_KEY, 3_600_000))
         except jax.errors.JaxRuntimeError as error:
@@ -59,7 +59,7 @@ def _watch() -> None:
                 return  # the store is gone: JAX itself ends this process
             continue
         number, _, reason = text.partition(" ")
-        if int(number) == talking.index():
+        if int(number) == jax_private.index():
             return
         time.sleep(GRACE)
         with contextlib.suppress(OSError, ValueError):

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import jax
 
-from sparrow.processes import talking
+from sparrow.processes import jax_private, talking
 from sparrow.processes.failing import watch
 
 HEARTBEAT: Final = 20
@@ -98,18 +98,16 @@ def join(place: Place) -> None:
 
 def leave() -> None:
     """Wait until the first process has written everything, and leave the group."""
-    if talking.count() > 1:
+    if jax_private.count() > 1:
         talking.led(lambda: None)
         jax.distributed.shutdown()  # type: ignore[no-untyped-call]
 
 
 def want_cpu_devices(devices: int) -> None:
     """Make the processes' shares of ``devices`` devices on CPUs, where no device is in use yet."""
-    from jax._src import xla_bridge  # JAX has no public name for it
-
-    each, rest = divmod(devices, talking.count())
+    each, rest = divmod(devices, jax_private.count())
     chosen = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
-    if talking.count() > 1 and not rest and not chosen and not xla_bridge.backends_are_initialized():
+    if jax_private.count() > 1 and not rest and not chosen and not jax_private.devices_are_in_use():
         jax.config.update("jax_num_cpu_devices", each)  # type: ignore[no-untyped-call]
 
 

@@ -9,33 +9,14 @@ from typing import Any, Final, TypeVar
 
 import jax
 
+from sparrow.processes.jax_private import client, count, index
+
 T = TypeVar("T")
 
 PATIENCE: Final = 1000
 """Milliseconds of one attempt to read a message; between attempts, signals are handled."""
 
 _numbers = itertools.count()  # all processes exchange the same messages in the same order
-
-
-def client() -> Any:
-    """Return the client of the store, or None where this process is alone."""
-    from jax._src import distributed  # JAX has no public name for it; Orbax uses the same
-
-    return distributed.global_state.client if jax.distributed.is_initialized() else None
-
-
-def index() -> int:
-    """Return the number of this process."""
-    from jax._src import distributed
-
-    return int(distributed.global_state.process_id) if jax.distributed.is_initialized() else 0
-
-
-def count() -> int:
-    """Return the number of processes."""
-    from jax._src import distributed
-
-    return int(distributed.global_state.num_processes) if jax.distributed.is_initialized() else 1
 
 
 def is_first() -> bool:
