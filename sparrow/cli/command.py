@@ -16,7 +16,6 @@ class Command(NamedTuple):
       arguments: adds its arguments to its parser.
       run: runs it with the parsed options. Heavy modules are imported inside.
       compiles: whether it compiles programs, which are kept for the next time.
-      reads: whether it reads data, by Arrow.
       modules: heavy modules that every use of it needs, imported before it runs.
       first_line: returns a line to write before anything is imported, for a command that takes a while.
     """
@@ -26,7 +25,6 @@ class Command(NamedTuple):
     arguments: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], None]
     compiles: bool = False
-    reads: bool = True
     modules: tuple[str, ...] = ()
     first_line: Callable[[argparse.Namespace], str] | None = None
 

@@ -33,5 +33,4 @@ COMMAND = Command(
     "Show the last numbers of runs, and the fields of their configs that differ.",
     arguments,
     run,
-    reads=False,
 )

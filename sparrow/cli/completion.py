@@ -63,5 +63,4 @@ COMMAND = Command(
     "Write a script of completions: source <(sparrow completion bash), or zsh.",
     arguments,
     run,
-    reads=False,
 )

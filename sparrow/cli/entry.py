@@ -11,7 +11,7 @@ from typing import Final
 from sparrow.cli.kept_programs import keep_programs
 from sparrow.cli.output import Mistake, begin, error_lines, set_quiet
 from sparrow.cli.parsing import parsed
-from sparrow.cli.quick_start import collect_next_to_nothing, collect_seldom, leave_pandas_out, make_methods_late
+from sparrow.cli.quick_start import collect_next_to_nothing, collect_seldom
 
 FAILED: Final = 1
 USER_ERROR: Final = 2
@@ -27,7 +27,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.owns_process = arguments is None
     if options.owns_process:
         collect_next_to_nothing()
-        make_methods_late()
     set_quiet(options.quiet)
     if options.command.first_line is not None:
         begin(options.command.first_line(options))
@@ -42,8 +41,6 @@ def _run(options: argparse.Namespace) -> int:
     try:
         for file in options.imports or ():
             _run_file(file)
-        if options.owns_process and options.command.reads and not _runs_python(options):
-            leave_pandas_out()
         if options.command.compiles:
             keep_programs()
         for module in options.command.modules:
@@ -73,11 +70,6 @@ def _run(options: argparse.Namespace) -> int:
             raise
         return error_lines(f"the memory is full: {str(error).splitlines()[0]}", FAILED)
     return 0
-
-
-def _runs_python(options: argparse.Namespace) -> bool:
-    """Return whether the command runs a file of the user."""
-    return bool(options.imports) or str(getattr(options, "config", "")).endswith(".py")
 
 
 def _run_file(file: str) -> None:

@@ -28,5 +28,4 @@ COMMAND = Command(
     "Write the report of a run, or of several compared, as one HTML file.",
     arguments,
     run,
-    reads=False,
 )

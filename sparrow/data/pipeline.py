@@ -192,7 +192,6 @@ class Pipeline(Generic[T]):
         with contextlib.ExitStack() as stack:
             crew = None
             if self.ahead != 0:
-                feed.keep_memory()
                 stack.callback(feed.pool.trim)
                 crew = Crew(self.threads)
                 stack.callback(crew.close)

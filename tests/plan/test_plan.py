@@ -36,8 +36,6 @@ import io, json, sys
 from sparrow.cli import quick_start  # imports as the command line has them
 
 quick_start.collect_next_to_nothing()
-quick_start.make_methods_late()
-quick_start.leave_pandas_out()
 import jax
 from sparrow import config, runs
 

@@ -7,7 +7,7 @@ from sparrow.kernels.feed import plan, pool
 from sparrow.kernels.feed.conversion import Converted, Later, Tail, convert, decode
 from sparrow.kernels.feed.encoded import CODECS, Encoded, EncodedColumn, fields, read
 from sparrow.kernels.feed.filling import Field, Filling, Packed, Rows
-from sparrow.kernels.feed.loading import keep_memory, library, unavailable
+from sparrow.kernels.feed.loading import library, unavailable
 from sparrow.kernels.feed.ordering import bags, numbered, shuffled, take_rows, take_tails
 from sparrow.kernels.feed.packing import Given, pack_bags, pack_single
 from sparrow.kernels.feed.plan import Plan, Step
@@ -33,7 +33,6 @@ __all__ = [
     "convert",
     "decode",
     "fields",
-    "keep_memory",
     "library",
     "numbered",
     "pack_bags",

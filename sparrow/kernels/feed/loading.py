@@ -33,7 +33,6 @@ SYMBOLS: Final = {  # and whether each returns a number
     "sparrow_pool_take": True,
     "sparrow_pool_give": False,
     "sparrow_pool_trim": True,
-    "sparrow_feed_keep_memory": False,
     "sparrow_feed_convert": True,
     "sparrow_feed_decode": True,
     "sparrow_feed_read": True,
@@ -133,12 +132,6 @@ def _keeping_the_lock(loaded: ctypes.CDLL) -> ctypes.PyDLL:
     held.sparrow_pool_take.restype, held.sparrow_pool_take.argtypes = ctypes.c_int64, [ctypes.c_int64]
     held.sparrow_pool_give.restype, held.sparrow_pool_give.argtypes = None, [ctypes.c_int64] * 2
     return held
-
-
-def keep_memory() -> None:
-    """Have this process keep memory that it frees, which spares it the system's work for every batch."""
-    if (loaded := library()) is not None:
-        loaded.sparrow_feed_keep_memory()
 
 
 def unavailable() -> str | None:

@@ -1,4 +1,4 @@
-"""The pages of memory of a run on the CPU: what a step frees is kept, and large tables get large pages early."""
+"""The pages of memory of a run: freed memory is kept, and on a CPU large tables get large pages early."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ def keep_freed_memory() -> bool:
     """Let glibc keep the memory that is freed; return whether it does.
 
     A step allocates and frees its activations. By default the system takes their pages back each time, and a step pays
-    for them again: about a third of the time of a small model. Left alone where there is a GPU, no glibc, or a setting.
+    for them again: about a third of the time of a small model; beside a GPU, columns of text are freed so. Left alone
+    where there is no glibc, or a setting. Only a run calls this, never a user's own loop.
     """
     mallopt = getattr(_libc(), "mallopt", None)
-    if jax.default_backend() != "cpu" or mallopt is None or any(name in os.environ for name in SETTINGS):
+    if mallopt is None or any(name in os.environ for name in SETTINGS):
         return False
     kept = mallopt(MMAP_THRESHOLD, KEPT) or mallopt(MMAP_THRESHOLD, 32 << 20)  # the most that older versions take
     return bool(kept and mallopt(TRIM_THRESHOLD, 2**31 - 1))

@@ -178,6 +178,7 @@ class Preparer(Prepare[Prepared]):
         self.shares_transfers = self.loop_only_waits = jax.default_backend() != "cpu"
         self._exchanged: tuple[RoutedBatch, dict[str, int]] | None = None  # the last batch on a mesh
         self._recipes: dict[tuple[int, int], tuple[Recipe | None, Any]] = {}
+        self._scalars: list[jax.Array] = []
         losses = [(task, loss) for task in tasks.values() for loss in task.losses]
         self._keys = {column for _, loss in losses for column in loss.key_columns}
         classes = {task.label for task, loss in losses if loss.label_kind == "class"}
@@ -259,10 +260,11 @@ class Preparer(Prepare[Prepared]):
             return zip(itertools.repeat(jax.device_put(buffer)), self._numbers(slots), strict=False)
         return [(sent, None) for sent in jax.device_put(list(buffer))]
 
-    @functools.cache  # noqa: B019  as long as the preparer
     def _numbers(self, count: int) -> list[jax.Array]:
         """Return 0, 1, ... as scalars on the device."""
-        return [jax.device_put(np.int32(number)) for number in range(count)]
+        while len(self._scalars) < count:
+            self._scalars.append(jax.device_put(np.int32(len(self._scalars))))
+        return self._scalars[:count]
 
     @functools.cached_property
     def _has_recipes(self) -> bool:

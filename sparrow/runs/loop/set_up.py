@@ -89,7 +89,7 @@ def _train(
         counting = pool.submit(collisions, config)  # reads while the model is traced
         program = dataclasses.replace(Program.of(config), item_counts=item_counts(config))
     hashed = counting.result()
-    keep_freed_memory()  # not before: it looks at the devices, which a mesh chooses
+    keep_freed_memory()
     recorder = Recorder(program, folder.path if folder is not None and processes.is_first() else None)
     recorder.hashed = {one.feature: one._asdict() for one in hashed}
     lines += [str(one) for one in hashed if one.rows < one.words]

@@ -7,10 +7,6 @@
 
 #include <sys/mman.h>
 
-#if defined(__GLIBC__)
-#include <malloc.h>
-#endif
-
 namespace sparrow {
 namespace {
 
@@ -96,14 +92,6 @@ __attribute__((visibility("default"))) int64_t sparrow_pool_trim(int64_t keep) {
     }
   }
   return before - own.bytes;
-}
-
-// Keeps memory that is freed in the process, for what others allocate: the columns of text files, for one.
-__attribute__((visibility("default"))) void sparrow_feed_keep_memory() {
-#if defined(__GLIBC__)
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
-#endif
 }
 
 }  // extern "C"
