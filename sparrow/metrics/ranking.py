@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from sparrow import fields
 from sparrow.metrics import sums
 from sparrow.metrics.fixed import FixedSizeMetric, ratio, weighted
-from sparrow.metrics.inputs import NOT_NEGATIVE, ORDERED, Batch, Domain, as_floats, check_batch, clean
+from sparrow.metrics.inputs import NOT_NEGATIVE, ORDERED, Batch, Domain, as_floats, check_batch, class_index, clean
 from sparrow.metrics.records import register_metric
 from sparrow.metrics.sums import Sum
 
@@ -85,12 +85,11 @@ class RankingMetric(FixedSizeMetric):
             )
         if labels.ndim == 1:
             labels = as_floats(jnp, self.name, "labels", labels)
-            inside = (labels >= 0) & (labels < predictions.shape[1])
-            one_hot = labels[:, None] == jnp.arange(predictions.shape[1])
-            labels = jnp.where(inside[:, None], one_hot.astype(jnp.float32), jnp.nan)  # NaN: a label at fault
+            is_index = class_index(predictions.shape[1]).contains(jnp, labels)
+            labels = jnp.where(is_index, labels, jnp.nan)  # NaN: a label at fault
         else:
             labels = as_floats(jnp, self.name, "labels", labels)
-        if labels.shape != predictions.shape:
+        if labels.ndim > 1 and labels.shape != predictions.shape:
             raise ValueError(
                 f"{self.name}.update: predictions have shape {predictions.shape} and labels {labels.shape}; "
                 "give one relevance a candidate, or the index of the relevant one"
@@ -101,7 +100,8 @@ class RankingMetric(FixedSizeMetric):
         return {"total": (), "share": (), "left_out": ()}
 
     def _sums(self, batch: Batch) -> dict[str, Sum]:
-        value, share = self.list_values(rank_matrix(batch.predictions, batch.labels), jnp)
+        ranked = rank_one if batch.labels.ndim == 1 else rank_matrix
+        value, share = self.list_values(ranked(batch.predictions, batch.labels), jnp)
         share = weighted(batch.weights, share)
         used = share > 0
         left_out = weighted(batch.weights, jnp.where(used, 0.0, 1.0)) > 0
@@ -126,6 +126,25 @@ def rank_matrix(scores: jax.Array, relevance: jax.Array) -> Lists:
     ideal = -jnp.sort(-relevance, axis=1)
     hits = jnp.cumsum(ranked > 0, axis=1)
     return Lists(ranked, ideal, jnp.broadcast_to(rank, ranked.shape), hits, lambda x: jnp.sum(x, axis=1))
+
+
+def rank_one(scores: jax.Array, relevant: jax.Array) -> Lists:
+    """List the two places that count where one candidate is relevant: the first, and its own. Nothing is sorted.
+
+    Its rank is the number of candidates with its score or a larger one, itself included.
+    """
+    own = jnp.take_along_axis(scores, relevant.astype(jnp.int32)[:, None], axis=1)
+    at = jnp.sum(scores >= own, axis=1, dtype=jnp.int32).astype(jnp.float32)
+    one, is_first = jnp.ones_like(at), (at == 1).astype(jnp.float32)
+    places = {
+        "relevance": (is_first, one - is_first),
+        "ideal": (one, jnp.zeros_like(at)),
+        "rank": (one, at),
+        "hits": (is_first, one),
+    }
+    return Lists(
+        **{name: jnp.stack(pair, axis=1) for name, pair in places.items()}, per_list=lambda x: jnp.sum(x, axis=1)
+    )
 
 
 @register_metric("recall_at_k")

@@ -153,3 +153,31 @@ def test_mistakes_are_named():
         metrics.ByGroup(metrics.AUC())
     with pytest.raises(ValueError, match=r"gain must be one of 'exponential', 'linear', got 'log'"):
         metrics.NDCGAtK(gain="log")
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [
+        metrics.RecallAtK(top_k=3),
+        metrics.HitRateAtK(top_k=1),
+        metrics.NDCGAtK(top_k=4),
+        metrics.MRR(),
+        metrics.MRR(top_k=2),
+        metrics.MAPAtK(),
+    ],
+)
+def test_one_relevant_candidate_is_ranked_by_counting_as_by_sorting(metric):
+    scores = np.random.default_rng(0).integers(0, 4, (64, 9)).astype(np.float32)  # many ties
+    scores[::5, 3] = -np.inf
+    chosen = np.arange(64) % 9
+    counted = metric.compute(metric.update(metric.init(), scores, chosen))
+    ranked = metric.compute(metric.update(metric.init(), scores, np.eye(9)[chosen]))
+    assert counted == ranked
+    assert 0 < counted < 1
+
+
+@pytest.mark.parametrize("label", [-1, 3, 0.5, np.nan])
+def test_a_label_that_is_no_index_is_at_fault(label):
+    metric = metrics.MRR()
+    state = metric.update(metric.init(), [[0.1, 0.2, 0.3]], [float(label)])
+    assert np.isnan(metric.compute(state))
