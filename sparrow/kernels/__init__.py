@@ -6,6 +6,7 @@
 ``unavailable()``, ``unsupported(step)``           why it cannot run here, or cannot run this step; None: it can
 """
 
+from sparrow.kernels.attention import jagged_attention
 from sparrow.kernels.backend_choice import BACKENDS, Backend, backends, choose
 from sparrow.kernels.pairs import pairwise_dots
 from sparrow.kernels.rounding import GOLDEN, mix
@@ -24,6 +25,7 @@ __all__ = [
     "StepScalars",
     "backends",
     "choose",
+    "jagged_attention",
     "mix",
     "pairwise_dots",
     "sum_by_row",

@@ -1,0 +1,81 @@
+"""What an attention computes, apart from its arrays."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, NamedTuple
+
+import jax
+
+Score = Literal["silu", "softmax"]
+TimeBucket = Literal["sqrt", "log"]
+EVERYTHING = 2**28
+"""A distance that no sequence has."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """The static part of an attention; `sparrow.kernels.jagged_attention` has the equations.
+
+    Attributes:
+      score: "silu" or "softmax".
+      alpha: the factor of the products <q, k>.
+      scale: the factor of the results.
+      max_length: no sequence is longer; only the padded reference reads it.
+      max_distance: the largest distance in place between a query and a key.
+      sla_k1: with sla_k1 or sla_k2, a query sees the sla_k1 newest keys up to itself,
+      sla_k2: and the first sla_k2 of its sequence.
+      time_bucket_fn: "sqrt" or "log", of distances in time.
+      time_unit: the unit of time.
+    """
+
+    score: Score
+    alpha: float
+    scale: float
+    max_length: int
+    max_distance: int = EVERYTHING
+    sla_k1: int = 0
+    sla_k2: int = 0
+    time_bucket_fn: TimeBucket = "sqrt"
+    time_unit: float = 1.0
+
+    @property
+    def is_semi_local(self) -> bool:
+        """Whether sla_k1 and sla_k2 decide who sees whom, instead of ``max_distance``."""
+        return bool(self.sla_k1 or self.sla_k2)
+
+
+class Arrays(NamedTuple):
+    """The arrays of an attention.
+
+    Attributes:
+      q: (tokens, heads, dim).
+      k: (tokens, heads, dim).
+      v: (tokens, heads, width).
+      offsets: (sequences + 1,) int32: sequence s is the tokens from ``offsets[s]`` to ``offsets[s + 1]``.
+      contexts: (sequences,) int32, how many tokens at the start of each sequence are context; None: none.
+      candidates: (sequences,) int32, how many tokens at the end of each sequence are candidates; None: none.
+      position: (buckets,) float32, the bias of each distance in place, of the last bucket for all larger ones; None: 0.
+      time: (buckets,) float32, the bias of each bucket of distances in time; None: 0.
+      times: (tokens,) float32, with ``time``.
+    """
+
+    q: jax.Array
+    k: jax.Array
+    v: jax.Array
+    offsets: jax.Array
+    contexts: jax.Array | None = None
+    candidates: jax.Array | None = None
+    position: jax.Array | None = None
+    time: jax.Array | None = None
+    times: jax.Array | None = None
+
+
+class Gradients(NamedTuple):
+    """The gradients of `Arrays`, where they have any."""
+
+    q: jax.Array
+    k: jax.Array
+    v: jax.Array
+    position: jax.Array | None
+    time: jax.Array | None

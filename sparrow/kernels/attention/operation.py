@@ -1,0 +1,142 @@
+"""`jagged_attention`: attention within sequences that lie one after the other, without padding."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from sparrow import fields
+from sparrow.kernels.attention import padded
+from sparrow.kernels.attention.kind import EVERYTHING, Arrays, Gradients, Kind, Score, TimeBucket
+from sparrow.registry import nearest
+
+
+class Backend(Protocol):
+    """A way to compute an attention."""
+
+    def forward(self, kind: Kind, arrays: Arrays) -> tuple[jax.Array, Any]:
+        """(tokens, heads, width), and what `backward` needs besides the arrays and the result."""
+
+    def backward(self, kind: Kind, arrays: Arrays, out: jax.Array, held: Any, grads: jax.Array) -> Gradients:
+        """Return the gradients from that of the result."""
+
+
+BACKENDS: dict[str, Backend] = {"xla": padded}
+
+
+def jagged_attention(
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    offsets: jax.Array,
+    *,
+    max_length: int,
+    score: Score = "silu",
+    alpha: float = 1.0,
+    scale: float = 1.0,
+    contexts: jax.Array | None = None,
+    candidates: jax.Array | None = None,
+    max_distance: int | None = None,
+    sla_k1: int = 0,
+    sla_k2: int = 0,
+    position_bias: jax.Array | None = None,
+    time_bias: jax.Array | None = None,
+    times: jax.Array | None = None,
+    time_bucket_fn: TimeBucket = "sqrt",
+    time_unit: float = 1.0,
+    backend: str = "auto",
+) -> jax.Array:
+    """Attention of the tokens of a sequence to one another, ``(tokens, heads, width)`` in the dtype of ``v``.
+
+    ::
+
+        s_ij  = alpha <q_i, k_j> + position_bias[p_i - p_j] + time_bias[bucket(t_i - t_j)]       of each head
+        out_i = scale Σ_j silu(s_ij) v_j               score "silu", no division: the length of a history counts
+        out_i = scale Σ_j softmax(s_i)_j v_j           score "softmax"
+
+    over the j that i sees. A sequence is context, then history, then candidates; p is a token's place in it, where all
+    of the context is one place, and all candidates are another. A token sees itself and, at a distance of at most
+    ``max_distance``, all before it but candidates; the context sees all of itself and of the history. So a sequence
+    that is all context has no order: every token sees every other. With sla_k1 or sla_k2 a token of context or
+    history sees instead the sla_k1 newest up to itself and, before it, the first sla_k2 (at least all of the context),
+    and a candidate sees context and history, not itself.
+
+    Differentiable in q, k, v and the two biases; the same bits every time. Sums are in float32.
+
+    >>> q = k = jnp.zeros((4, 1, 1))
+    >>> v = jnp.arange(4.0)[:, None, None]
+    >>> two = jnp.array([0, 3, 4])  # sequences of 3 tokens and of 1
+    >>> jagged_attention(q, k, v, two, max_length=3, score="softmax")[:, 0, 0].tolist()
+    [0.0, 0.5, 1.0, 3.0]
+
+    Args:
+      q: (tokens, heads, dim).
+      k: (tokens, heads, dim).
+      v: (tokens, heads, width).
+      offsets: (sequences + 1,) integers, from 0, never decreasing; sequence s is the tokens from ``offsets[s]`` to
+        ``offsets[s + 1]``. Tokens from ``offsets[-1]`` on are padding: the result is 0, and they are never read.
+      max_length: no sequence is longer.
+      score: "silu" or "softmax".
+      alpha: the factor of the products.
+      scale: the factor of the result.
+      contexts: (sequences,) integers, how many of the first tokens are context; None: none.
+      candidates: (sequences,) integers, how many of the last tokens are candidates; None: none.
+      max_distance: the largest distance in place; None: any.
+      sla_k1: the newest that a token sees; 0 with sla_k2=0: no such limit.
+      sla_k2: the first that a token sees.
+      position_bias: (buckets,) by distance in place; larger distances have the last one.
+      time_bias: (buckets,) by bucket of the distance in time.
+      times: (tokens,) when each was; with ``time_bias``.
+      time_bucket_fn: a distance d has bucket √(d / time_unit), or "log": log(max(d / time_unit, 1)), rounded down.
+      time_unit: the unit of time.
+      backend: "auto", or one of "xla" (padded, the reference), "native" (CPU), "cuda" (NVIDIA GPU, 16-bit).
+    """
+    _check(q, k, v, offsets, times, time_bias)
+    fields.choice("score", score, ("silu", "softmax"))
+    fields.choice("time_bucket_fn", time_bucket_fn, ("sqrt", "log"))
+    if 0 in (*q.shape, *v.shape, offsets.shape[0] - 1, max_length):
+        return jnp.zeros_like(v)
+    reach = EVERYTHING if max_distance is None else max_distance
+    kind = Kind(score, alpha, scale, max_length, reach, sla_k1, sla_k2, time_bucket_fn, time_unit)
+    integers = [None if x is None else x.astype(jnp.int32) for x in (offsets, contexts, candidates)]
+    numbers = [None if x is None else x.astype(jnp.float32) for x in (position_bias, time_bias, times)]
+    return _attend(kind, backend, Arrays(q, k, v, *integers, *numbers))  # type: ignore[arg-type]
+
+
+def _check(q: Any, k: Any, v: Any, offsets: Any, times: Any, time_bias: Any) -> None:
+    shapes = f"q {q.shape}, k {k.shape}, v {v.shape}"
+    if q.ndim != 3 or q.shape != k.shape or v.ndim != 3 or v.shape[:2] != q.shape[:2]:
+        raise ValueError(f"q and k must be (tokens, heads, dim) and v (tokens, heads, width), got {shapes}")
+    if offsets.ndim != 1 or offsets.shape[0] < 1:
+        raise ValueError(f"offsets must be (sequences + 1,), got {offsets.shape}")
+    if (times is None) != (time_bias is None):
+        raise ValueError("times and time_bias go together; give both or neither")
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _attend(kind: Kind, backend: str, arrays: Arrays) -> jax.Array:
+    return _chosen(backend, kind, arrays).forward(kind, arrays)[0]
+
+
+def _attend_forward(kind: Kind, backend: str, arrays: Arrays) -> tuple[jax.Array, Any]:
+    out, held = _chosen(backend, kind, arrays).forward(kind, arrays)
+    return out, (arrays, out, held)
+
+
+def _attend_backward(kind: Kind, backend: str, held: Any, grads: jax.Array) -> tuple[Arrays]:
+    arrays, out, more = held
+    found = _chosen(backend, kind, arrays).backward(kind, arrays, out, more, grads)
+    nothing = arrays._replace(**dict.fromkeys(arrays._fields))
+    return (nothing._replace(**found._asdict()),)
+
+
+_attend.defvjp(_attend_forward, _attend_backward)
+
+
+def _chosen(backend: str, kind: Kind, arrays: Arrays) -> Backend:
+    if backend not in (*BACKENDS, "auto"):
+        raise ValueError(f"unknown backend '{backend}': {nearest(backend, [*BACKENDS, 'auto'])}")
+    return BACKENDS["xla" if backend == "auto" else backend]

@@ -1,0 +1,92 @@
+"""The reference: sequences padded to one length, all pairs of a sequence in memory. Slow, and readable."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from sparrow.kernels.attention.kind import Arrays, Gradients, Kind
+
+
+def forward(kind: Kind, arrays: Arrays) -> tuple[jax.Array, None]:
+    """(tokens, heads, width), and nothing for `backward`."""
+    tokens, length = arrays.q.shape[0], kind.max_length
+    rows = jnp.arange(tokens, dtype=jnp.int32)
+    segments = jnp.searchsorted(arrays.offsets, rows, side="right") - 1
+    places = rows - arrays.offsets[segments]
+    at = arrays.offsets[:-1, None] + jnp.arange(length)  # (sequences, length): the token of each place
+    at = jnp.where(at < arrays.offsets[1:, None], at, tokens)
+
+    def padded(x: jax.Array) -> jax.Array:
+        return x.at[at].get(mode="fill", fill_value=0)
+
+    q, k, v = padded(arrays.q), padded(arrays.k), padded(arrays.v)
+    seen, distance = visible(kind, arrays)
+    scores = kind.alpha * jnp.einsum("sihd,sjhd->shij", q, k, preferred_element_type=jnp.float32)
+    if arrays.position is not None:
+        scores += arrays.position[jnp.clip(distance, 0, len(arrays.position) - 1)][:, None]
+    if arrays.time is not None and arrays.times is not None:
+        times = padded(arrays.times)
+        ages = times[:, :, None] - times[:, None]
+        scores += arrays.time[time_buckets(kind, ages, len(arrays.time))][:, None]
+    weights = _weights(kind, scores, seen[:, None]) * kind.scale
+    out = jnp.einsum("shij,sjhd->sihd", weights.astype(v.dtype), v, preferred_element_type=jnp.float32)
+    result = out.at[segments, places].get(mode="fill", fill_value=jnp.nan)  # sequences that are too long
+    there = rows < arrays.offsets[-1]
+    return jnp.where(there[:, None, None], result, 0).astype(arrays.v.dtype), None
+
+
+def backward(kind: Kind, arrays: Arrays, out: jax.Array, held: None, grads: jax.Array) -> Gradients:
+    """Return the gradients from that of the result."""
+    differentiable = arrays.q, arrays.k, arrays.v, arrays.position, arrays.time
+
+    def of(q: jax.Array, k: jax.Array, v: jax.Array, position: jax.Array, time: jax.Array) -> jax.Array:
+        return forward(kind, arrays._replace(q=q, k=k, v=v, position=position, time=time))[0]
+
+    there = jnp.arange(len(grads)) < arrays.offsets[-1]
+    _, pullback = jax.vjp(of, *differentiable)
+    return Gradients(*pullback(jnp.where(there[:, None, None], grads, 0)))
+
+
+def visible(kind: Kind, arrays: Arrays) -> tuple[jax.Array, jax.Array]:
+    """(sequences, length, length): whether query i sees key j, and their distance in place."""
+    lengths = jnp.diff(arrays.offsets)
+    nothing = jnp.zeros_like(lengths)
+    context = (nothing if arrays.contexts is None else arrays.contexts)[:, None, None]
+    candidates = (nothing if arrays.candidates is None else arrays.candidates)[:, None, None]
+    length = lengths[:, None, None]
+    end = length - candidates
+    i, j = jnp.arange(kind.max_length)[:, None], jnp.arange(kind.max_length)
+    there = (i < length) & (j < length)
+    if kind.is_semi_local:
+        distance = jnp.minimum(i, end) - jnp.minimum(j, end)
+        near = (distance < kind.sla_k1) | (j < jnp.maximum(kind.sla_k2, context))
+        return there & (j < end) & ((i >= end) | ((distance >= 0) & near)), distance
+    # All of the context is one place, and all candidates are another.
+    distance = jnp.clip(i, context - 1, end) - jnp.clip(j, context - 1, end)
+    seen = (i == j) | ((distance > 0) & (distance <= kind.max_distance)) | ((i < context) & (j < end))
+    return there & seen, distance
+
+
+def time_buckets(kind: Kind, distances: jax.Array, buckets: int) -> jax.Array:
+    """Return the integer part of √(d / unit) or log(max(d / unit, 1)), at most the last; a negative d counts as 0.
+
+    >>> kind = Kind("silu", 1.0, 1.0, 8, time_unit=60.0)
+    >>> time_buckets(kind, jnp.array([-5.0, 59.0, 60.0, 240.0, 9e9]), 4).tolist()
+    [0, 0, 1, 2, 3]
+    """
+    units = jnp.maximum(distances.astype(jnp.float32), 0) / kind.time_unit
+    scaled = jnp.sqrt(units) if kind.time_bucket_fn == "sqrt" else jnp.log(jnp.maximum(units, 1))
+    return jnp.clip(scaled, 0, buckets - 1).astype(jnp.int32)
+
+
+def _weights(kind: Kind, scores: jax.Array, seen: jax.Array) -> jax.Array:
+    """Return the weight of each pair, 0 where it is not seen."""
+    if kind.score == "silu":
+        return jnp.where(seen, jax.nn.silu(scores), 0)
+    scores = jnp.where(seen, scores, -jnp.inf)
+    largest = jax.lax.stop_gradient(scores.max(axis=-1, keepdims=True))
+    largest = jnp.where(jnp.isfinite(largest), largest, 0)
+    powers = jnp.where(seen, jnp.exp(jnp.where(seen, scores - largest, 0)), 0)
+    total = powers.sum(axis=-1, keepdims=True)
+    return powers / jnp.where(total > 0, total, 1)
