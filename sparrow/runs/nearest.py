@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
@@ -12,14 +12,13 @@ import numpy.typing as npt
 
 from sparrow import fields
 from sparrow.errors import ConfigError
+from sparrow.kernels.search import best_rows
 
 Floats = npt.NDArray[np.float32]
 Measure = Literal["cosine", "dot"]
 Index = Literal["exact", "auto", "hnswlib", "faiss"]
 
 LIBRARIES: Final = ("hnswlib", "faiss")
-SCORES_AT_ONCE: Final = 2**24
-"""Scores that are held at a time."""
 
 
 class Nearest(NamedTuple):
@@ -62,7 +61,9 @@ def nearest_rows(
     held = (_prepared(block, measure) for block in blocks)
     name = next(filter(_is_installed, LIBRARIES), "exact") if index == "auto" else index
     if name == "exact":
-        return _exact(wanted, held, k)
+        scores, rows = best_rows(wanted, held, k)
+        found = int((rows >= 0).sum(axis=1).max(initial=0))
+        return Nearest(rows[:, :found], scores[:, :found])
     if not _is_installed(name):
         raise ConfigError(f"neighbours: index '{name}' needs that library; install it, or use index='exact'")
     everything = np.concatenate(list(held) or [np.zeros((0, wanted.shape[1]), np.float32)])
@@ -76,27 +77,6 @@ def _prepared(vectors: Any, measure: Measure) -> Floats:
         return array
     norms = np.linalg.norm(array, axis=-1, keepdims=True)
     return (array / np.where(norms > 0, norms, 1)).astype(np.float32)
-
-
-def _exact(queries: Floats, blocks: Iterator[Floats], k: int) -> Nearest:
-    rows = np.full((len(queries), k), -1, np.int64)
-    scores = np.full((len(queries), k), -np.inf, np.float32)
-    start = 0
-    for block in blocks:
-        size = max(1, SCORES_AT_ONCE // max(1, len(block)))
-        for first in range(0, len(queries), size):
-            some = slice(first, first + size)
-            new = queries[some] @ block.T
-            best = np.argpartition(-new, min(k, new.shape[1]) - 1, axis=1)[:, :k] if new.shape[1] > k else None
-            at = np.broadcast_to(np.arange(new.shape[1]), new.shape) if best is None else best
-            both = np.concatenate([scores[some], np.take_along_axis(new, at, axis=1)], axis=1)
-            numbers = np.concatenate([rows[some], at + start], axis=1)
-            # Equal scores: the first row comes first, so that the blocks do not show.
-            order = np.lexsort((np.where(numbers < 0, np.iinfo(np.int64).max, numbers), -both), axis=1)[:, :k]
-            scores[some] = np.take_along_axis(both, order, axis=1)
-            rows[some] = np.take_along_axis(numbers, order, axis=1)
-        start += len(block)
-    return Nearest(rows[:, :start], scores[:, :start])
 
 
 def _is_installed(library: str) -> bool:
