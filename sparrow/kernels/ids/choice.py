@@ -1,0 +1,40 @@
+"""The backends of id maps, and the choice of one."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import jax
+
+from sparrow.kernels.ids import xla
+from sparrow.kernels.ids.types import Assigned, IdState, Settings
+
+
+class IdBackend(Protocol):
+    """The functions of a backend module. ``ids`` are (N, 2) uint32, ``segments`` (N,) int32, below 0 where absent."""
+
+    name: str
+
+    def unavailable(self) -> str | None:
+        """Why this backend cannot run here; None: it can."""
+
+    def find(
+        self, s: Settings, state: IdState, ids: jax.Array, segments: jax.Array, step: jax.Array | int
+    ) -> jax.Array:
+        """(N,) int32: the row of each id; expired ids have none."""
+
+    def assign(
+        self, s: Settings, state: IdState, ids: jax.Array, segments: jax.Array, step: jax.Array | int
+    ) -> Assigned:
+        """Find the rows of ids, and give rows to new ones; with the state donated, in place."""
+
+    def indexed(self, s: Settings, state: IdState) -> IdState:
+        """Return the state with an index that is built from its ids."""
+
+
+BACKENDS: dict[str, IdBackend] = {"xla": xla}
+
+
+def choose(name: str) -> IdBackend:
+    """Return the map's functions of the backend of tables ``name``."""
+    return BACKENDS.get(name, xla)

@@ -1,0 +1,82 @@
+"""Maps at their beginning, from arrays of a checkpoint, and in numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from sparrow.kernels.ids.index import empty
+from sparrow.kernels.ids.types import TOTALS, IdState, Settings
+
+
+def init(s: Settings) -> IdState:
+    """Return a map without ids. Each segment gives its rows out in ascending order."""
+    places = jnp.arange(s.places, dtype=jnp.int32)
+    free = places
+    for begin, end in s.pools:
+        free = jnp.where((places >= begin) & (places < end), begin + end - 1 - places, free)
+    sizes = [[end - begin, 0] for begin, end in s.pools]
+    return IdState(
+        jnp.zeros((s.places, 2), jnp.uint32),
+        jnp.full(s.places, -1, jnp.int32),
+        jnp.zeros(s.places, jnp.int32),
+        free,
+        jnp.array(sizes, jnp.int32).reshape(-1, 2),
+        jnp.zeros((len(s.segments), len(TOTALS), 2), jnp.uint32),
+        jnp.zeros(len(s.segments), jnp.int32),
+        empty(s.buckets),
+    )
+
+
+def restored(
+    s: Settings,
+    ids: npt.NDArray[np.uint32],
+    last: npt.NDArray[np.int32],
+    count: npt.NDArray[np.int32] | None = None,
+    totals: npt.NDArray[np.uint32] | None = None,
+) -> IdState:
+    """Return a map with ``ids`` at their places, in arrays of the host; free places are given out ascending.
+
+    Its index is empty: `indexed` of a backend builds it.
+
+    Args:
+      s: the settings.
+      ids: (P, 2).
+      last: (P,), -1 where the place is free.
+      count: (P,); None: 0.
+      totals: as of `IdState`; None: 0.
+    """
+    free = np.arange(s.places, dtype=np.int32)
+    numbers = np.zeros((len(s.pools), 2), np.int32)
+    for number, (begin, end) in enumerate(s.pools):
+        places = np.flatnonzero(last[begin:end] < 0)[::-1] + begin
+        free[begin : begin + len(places)] = places
+        numbers[number, 0] = len(places)
+    taken = last >= 0
+    return IdState(
+        jnp.asarray(np.where(taken[:, None], ids, 0).astype(np.uint32)),
+        jnp.asarray(last),
+        jnp.zeros(s.places, jnp.int32) if count is None else jnp.asarray(np.where(taken, count, 0).astype(np.int32)),
+        jnp.asarray(free),
+        jnp.asarray(numbers),
+        jnp.zeros((len(s.segments), len(TOTALS), 2), jnp.uint32) if totals is None else jnp.asarray(totals),
+        jnp.zeros(len(s.segments), jnp.int32),
+        empty(s.buckets),
+    )
+
+
+def numbers(s: Settings, state: IdState) -> list[dict[str, int]]:
+    """Return counts by segment: used rows, waiting ids, those of `TOTALS`, missing rows. Waits for the device."""
+    pools, totals, short = (np.asarray(x) for x in (state.pools, state.totals, state.short))
+    result = []
+    for number, (one, (begin, end)) in enumerate(zip(s.segments, s.waiting, strict=True)):
+        used = {"used": one.rows - int(pools[number, 0])}
+        used["waiting"] = end - begin - int(pools[len(s.segments) + number, 0])
+        summed: Any = {
+            name: int(totals[number, i, 0]) + (int(totals[number, i, 1]) << 32) for i, name in enumerate(TOTALS)
+        }
+        result.append({**used, **summed, "short": int(short[number])})
+    return result
