@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import collections
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
@@ -133,8 +134,9 @@ def register_source(name: str) -> Callable[[S], S]:
 
 def check_columns(file: str, wanted: Sequence[str], present: Sequence[str]) -> None:
     """Refuse a file that lacks a column, or holds it twice."""
+    counts = collections.Counter(present)
     for column in wanted:
-        if column not in present:
+        if column not in counts:
             raise MissingColumn(file, column, present)
-        if list(present).count(column) > 1:
+        if counts[column] > 1:
             raise DataError("there are several columns of this name; rename one", file, column=column)

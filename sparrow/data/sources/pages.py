@@ -7,24 +7,36 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from sparrow.data.errors import DataError
 from sparrow.data.values import element_type, is_list, is_text
 from sparrow.kernels import feed
-from sparrow.kernels.feed import Encoded, EncodedColumn
+from sparrow.kernels.feed import Encoded, EncodedColumn, Footer, Refused
 
+BOOLEAN, INT32, INT64, _, FLOAT, DOUBLE, BYTE_ARRAY, _ = range(8)
+"""Parquet's types of values."""
 GAP: Final = 1.5
 """Columns are read in one piece where that reads at most this many times their bytes."""
 
 
 class Pages:
-    """The pages of one file."""
+    """The pages of some columns of one file."""
 
-    def __init__(self, path: Path, footer: Any, schema: Any, columns: Sequence[str]) -> None:
-        """Take the file's metadata, its Arrow schema, and the columns to read."""
+    def __init__(self, path: Path, footer: Footer, schema: Any, columns: Sequence[str]) -> None:
+        """Take the numbers of the file, its Arrow schema, and the columns to read."""
         self._path, self._footer = path, footer
-        self._leaves = [_leaf(footer.schema, schema.field(name)) for name in columns]
-        self._known: dict[int, tuple[Any, Any] | None] = {}
+        found: dict[str, list[int]] = {name: [] for name in columns}
+        for number, name in enumerate(footer.names):
+            if name in found:
+                found[name].append(number)
+        self._leaves = [leaf for leaves in found.values() for leaf in leaves]
+        self._least = footer.leaves[self._leaves, 1]
+        forms = [_form(footer, found[name], schema.field(name)) for name in columns]
+        self._forms = [form for form in forms if form is not None]
+        self._is_known = bool(columns) and len(self._forms) == len(columns)
+        self._known: dict[int, tuple[Any, ...] | None] = {}
 
     def read(self, group: int) -> Encoded | None:
         """Return the columns of a row group; None: Arrow must read them."""
@@ -33,73 +45,87 @@ class Pages:
         known = self._known[group]
         if known is None:
             return None
-        spans, fields = known
+        spans, fields, pages = known
         memory = feed.read(self._path, spans)
-        # Without memory, Arrow reads the group, or raises the error.
-        return None if memory is None else Encoded(self._footer.row_group(group).num_rows, fields, memory)
-
-    def _found(self, group: int) -> tuple[Any, Any] | None:
-        """Return the spans of bytes to read for a row group, and its columns, both for compiled code."""
-        meta, columns = self._footer.row_group(group), []
-        for leaf in self._leaves:
-            if leaf is None:
-                return None
-            number, form = leaf
-            column = meta.column(number)
-            codec = feed.CODECS.get(column.compression)
-            if codec is None or column.file_path:
-                return None
-            begin = int(column.dictionary_page_offset or column.data_page_offset)
-            size, values = column.total_compressed_size, column.num_values
-            columns.append(EncodedColumn(begin, size, codec=codec, values=values, **form))
-        if not columns or any(column.begin < 0 or column.size <= 0 for column in columns):
+        if memory is None:  # Arrow reads the group, or raises the error
             return None
+        self._check(group, memory, pages)
+        return Encoded(self._footer.rows[group], fields, memory)
+
+    def check(self, group: int, memory: npt.NDArray[np.uint8]) -> None:
+        """Refuse a row group whose pages lie about their sizes and numbers. ``memory``: the complete file."""
+        pages = self._pages(group)
+        if len(pages) and (pages[:, 0] + pages[:, 1]).max() > len(memory):
+            raise DataError("cannot be read, it may be damaged: it was cut off", str(self._path), f"row group {group}")
+        self._check(group, memory, pages)
+
+    def _check(self, group: int, memory: npt.NDArray[np.uint8], pages: npt.NDArray[np.int64]) -> None:
+        if (problem := feed.check_pages(memory, pages)) is not None:
+            why, column = problem
+            raise refusal(self._path, Refused(why, group, self._footer.names[self._leaves[column]]))
+
+    def _pages(self, group: int) -> npt.NDArray[np.int64]:
+        """Return the pages of a row group, as `feed.check_pages` takes them, in the complete file."""
+        begin, size, codec, values = self._footer.chunks[group, self._leaves].T
+        return np.stack([begin, size, values, codec, self._least], axis=1)
+
+    def _found(self, group: int) -> tuple[Any, ...] | None:
+        """Return the spans of bytes to read for a row group, its columns, and their pages, for compiled code."""
+        if not self._is_known:
+            return None
+        columns = []
+        for number, form in self._forms:
+            begin, size, codec, values = self._footer.chunks[group, number].tolist()
+            if codec not in feed.CODECS or size <= 0:
+                return None
+            columns.append(EncodedColumn(begin, size, codec=codec, values=values, **form))
         first = min(column.begin for column in columns)
         last = max(column.begin + column.size for column in columns)
         needed = sum({column.begin: column.size for column in columns}.values())
-        if last - first <= GAP * needed:
-            whole = np.array([(first, last - first)], np.int64)
-            return whole, feed.fields(columns, [column.begin - first for column in columns])
-        spans, begins, at = [], [], 0
-        for column in columns:
-            spans.append((column.begin, column.size))
-            begins.append(at)
-            at += column.size
-        return np.array(spans, np.int64), feed.fields(columns, begins)
+        spans, begins = [(first, last - first)], [column.begin - first for column in columns]
+        if last - first > GAP * needed:
+            spans, begins, at = [], [], 0
+            for column in columns:
+                spans.append((column.begin, column.size))
+                begins.append(at)
+                at += column.size
+        pages = self._pages(group)
+        pages[:, 0] = begins
+        return np.array(spans, np.int64), feed.fields(columns, begins), pages
 
 
-def _leaf(schema: Any, field: Any) -> tuple[int, dict[str, Any]] | None:
-    """Return the number of a column among the file's, and its form; None: compiled code does not decode it."""
-    name, kind = field.name, field.type
-    paths = [schema.column(i).path for i in range(len(schema))]
-    found = [i for i, path in enumerate(paths) if path == name or path.startswith(f"{name}.")]
-    if len(found) != 1:
+def refusal(path: Path, problem: Refused) -> DataError:
+    """Return the error for a file whose numbers contradict each other."""
+    place = None if problem.group is None else f"row group {problem.group}"
+    return DataError(f"cannot be read, it is damaged: {problem.why}", str(path), place, problem.column)
+
+
+def _form(footer: Footer, leaves: list[int], field: Any) -> tuple[int, dict[str, Any]] | None:
+    """Return the number of a column's leaf, and its form; None: compiled code does not decode it."""
+    if len(leaves) != 1:
         return None
-    leaf = schema.column(found[0])
-    letter = _letter(element_type(kind), leaf.physical_type)
-    levels = leaf.max_repetition_level, leaf.max_definition_level
-    if letter is None:
+    leaf, kind = footer.leaf(leaves[0]), field.type
+    letter = _letter(element_type(kind), leaf.type)
+    if letter is None or leaf.before > 1 or leaf.after > 1 or leaf.repeated != is_list(kind):
         return None
-    if not is_list(kind):
-        form = {"is_list": False, "list_may_miss": False, "entry_may_miss": bool(levels[1]), "each": 0}
-        return (found[0], {"letter": letter, **form}) if levels in ((0, 0), (0, 1)) else None
-    list_may_miss, entry_may_miss = bool(field.nullable), bool(kind.value_field.nullable)
     each = kind.list_size if pa.types.is_fixed_size_list(kind) else 0
-    form = {"is_list": True, "list_may_miss": list_may_miss, "entry_may_miss": entry_may_miss, "each": each}
-    return (found[0], {"letter": letter, **form}) if levels == (1, 1 + list_may_miss + entry_may_miss) else None
+    return leaves[0], {
+        **{"letter": letter, "is_list": is_list(kind), "each": each},
+        **{"list_may_miss": bool(leaf.before), "entry_may_miss": bool(leaf.after)},
+    }
 
 
-def _letter(kind: Any, physical: str) -> str | None:
+def _letter(kind: Any, physical: int) -> str | None:
     """Return Arrow's letter for the values, as they are in the pages."""
     types = pa.types
-    if physical == "BYTE_ARRAY":
+    if physical == BYTE_ARRAY:
         return "u" if is_text(kind) else None
-    if physical == "BOOLEAN":
+    if physical == BOOLEAN:
         return "b" if types.is_boolean(kind) else None
-    if physical in ("FLOAT", "DOUBLE"):
-        return {"FLOAT": "f", "DOUBLE": "g"}[physical] if types.is_float32(kind) or types.is_float64(kind) else None
-    if physical == "INT32" and types.is_integer(kind):
+    if physical in (FLOAT, DOUBLE):
+        return {FLOAT: "f", DOUBLE: "g"}[physical] if types.is_float32(kind) or types.is_float64(kind) else None
+    if physical == INT32 and types.is_integer(kind):
         return "I" if types.is_uint32(kind) else "i"
-    if physical == "INT64" and types.is_integer(kind):
+    if physical == INT64 and types.is_integer(kind):
         return "L" if types.is_uint64(kind) else "l"
     return None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -15,9 +17,10 @@ from sparrow.data.errors import DataError
 from sparrow.data.sources.base import BadRows, Reader, Rows, Source, check_columns, register_source
 from sparrow.data.sources.content import fingerprint
 from sparrow.data.sources.files import find_files
-from sparrow.data.sources.pages import Pages
+from sparrow.data.sources.pages import Pages, refusal
 from sparrow.data.values import is_text
 from sparrow.data.views import plain_kind, without_views
+from sparrow.kernels import feed
 from sparrow.kernels.feed import Encoded
 
 
@@ -40,8 +43,7 @@ class Parquet(Source):
 
     def column_names(self) -> list[str]:
         """Return the columns of the first file."""
-        _, schema = _footer(find_files(self.path, (".parquet", ".pq"))[0])
-        return list(schema.names)
+        return list(_Opened.of(find_files(self.path, (".parquet", ".pq"))[0]).schema.names)
 
 
 class ParquetReader(Reader):
@@ -51,19 +53,18 @@ class ParquetReader(Reader):
         self._columns = list(columns)
         self._open = threading.local()
         self._files = list(files)
-        footers = [_footer(file) for file in files]
-        self._footers = [footer for footer, _ in footers]
+        self._footers = [_Opened.of(file) for file in files]
         self._groups = [
-            (i, group)
-            for i, footer in enumerate(self._footers)
-            for group in range(footer.num_row_groups)
-            if footer.row_group(group).num_rows
+            (i, group) for i, footer in enumerate(self._footers) for group, rows in enumerate(footer.rows) if rows
         ]
         self._schemas: list[tuple[str, dict[str, Any]]] = []
-        for file, (_, schema) in zip(files, footers, strict=True):
-            check_columns(str(file), columns, schema.names)
-            self._schemas.append((str(file), {column: plain_kind(schema.field(column).type) for column in columns}))
-        self._pages = [Pages(file, *footer, columns) for file, footer in zip(files, footers, strict=True)]
+        self._pages: list[Pages | None] = []
+        for file, footer in zip(files, self._footers, strict=True):
+            check_columns(str(file), columns, footer.schema.names)
+            kinds = {column: plain_kind(footer.schema.field(column).type) for column in columns}
+            self._schemas.append((str(file), kinds))
+            numbers = footer.numbers
+            self._pages.append(None if numbers is None else Pages(file, numbers, footer.schema, columns))
         # Strings come as dictionaries: most columns are written so, and each distinct string is hashed once per group.
         self._texts = [column for column in columns if is_text(self._schemas[0][1][column])]
 
@@ -75,7 +76,7 @@ class ParquetReader(Reader):
     @property
     def num_rows(self) -> int:
         """From the footers."""
-        return sum(footer.num_rows for footer in self._footers)
+        return sum(sum(footer.rows) for footer in self._footers)
 
     @property
     def fingerprint(self) -> str:
@@ -90,46 +91,87 @@ class ParquetReader(Reader):
     def rows_of(self, chunk: int) -> int:
         """From the footers."""
         i, group = self._groups[chunk]
-        return int(self._footers[i].row_group(group).num_rows)
+        return self._footers[i].rows[group]
 
     def fetch(self, chunk: int) -> Encoded | None:
         """Return the encoded columns of a row group, where compiled code knows their encoding."""
         i, group = self._groups[chunk]
-        return self._pages[i].read(group)
+        pages = self._pages[i]
+        return None if pages is None else pages.read(group)
 
-    def _opened(self, file: int) -> Any:
-        """Return a file, opened for the calling thread, which keeps the last one open while it is the same file."""
+    def _opened(self, file: int) -> tuple[Any, Any]:
+        """Return the bytes of a file, and the file, opened for the calling thread, which keeps the last one open."""
         path = self._files[file]
         found = path.stat()
         same = (file, found.st_ino, found.st_size, found.st_mtime_ns)
         held = getattr(self._open, "file", None)
         if held is None or held[0] != same:
+            memory = np.memmap(path, np.uint8, "r")
             opened = pq.ParquetFile(
-                str(path), metadata=self._footers[file], read_dictionary=self._texts, memory_map=True
+                pa.BufferReader(pa.py_buffer(memory)), metadata=self._footers[file].meta, read_dictionary=self._texts
             )
-            self._open.file = held = same, opened
-        return held[1]
+            self._open.file = held = same, memory, opened
+        return held[1:]
 
     def read(self, chunk: int, bad_rows: BadRows) -> Rows:
         """Return one row group."""
         i, group = self._groups[chunk]
-        footer, file = self._footers[i], str(self._files[i])
+        footer, file, pages = self._footers[i], str(self._files[i]), self._pages[i]
         try:
+            memory, opened = self._opened(i)
+            if pages is not None:
+                pages.check(group, memory)
             # Other threads decode other groups at the same time.
-            table = without_views(self._opened(i).read_row_group(group, self._columns, use_threads=False))
-        except (OSError, pa.ArrowException) as error:
+            table = opened.read_row_group(group, self._columns, use_threads=False)
+            table.validate(full=True)  # Arrow does not compare places with their dictionary
+            table = without_views(table)
+        except DataError:
+            raise
+        except (OSError, ValueError, pa.ArrowException) as error:
             raise DataError(f"cannot be read, it may be damaged: {error}", file, f"row group {group}") from None
+        if table.num_rows != footer.rows[group]:
+            raise DataError("cannot be read, it is damaged: rows are missing", file, f"row group {group}")
 
         def place(row: int) -> str:
-            return f"row {row + sum(footer.row_group(before).num_rows for before in range(group))}"
+            return f"row {row + sum(footer.rows[:group])}"
 
         return Rows(table, file, place)
 
 
-def _footer(file: Path) -> tuple[Any, Any]:
-    """Return a file's metadata, and its Arrow schema."""
-    try:
-        footer = pq.read_metadata(str(file))
-        return footer, footer.schema.to_arrow_schema()
-    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
-        raise DataError(f"is not a Parquet file, or was cut off: {error}", str(file)) from None
+class _Opened(NamedTuple):
+    """The footer of a file.
+
+    Attributes:
+      rows: the number of rows of each row group.
+      meta: the file's metadata, as Arrow reads it.
+      schema: its Arrow schema.
+      numbers: its numbers, checked; None: there is no compiled code to check them.
+    """
+
+    rows: list[int]
+    meta: Any
+    schema: Any
+    numbers: feed.Footer | None
+
+    @classmethod
+    def of(cls, file: Path) -> _Opened:
+        """Read a footer. Arrow reads it only where its numbers are right, because it may end the process otherwise."""
+        try:
+            with file.open("rb") as opened:
+                size = opened.seek(0, os.SEEK_END)
+                opened.seek(max(0, size - 8))
+                end = opened.read()
+                length = int.from_bytes(end[:4], "little")
+                if end[4:] != b"PAR1" or length > size - 12:
+                    raise DataError("is not a Parquet file, or was cut off: it has no footer", str(file))
+                opened.seek(size - 8 - length)
+                numbers = feed.read_footer(opened.read(length), size)
+            meta = pq.read_metadata(str(file))
+            schema = meta.schema.to_arrow_schema()
+        except feed.Refused as problem:
+            raise refusal(file, problem) from None
+        except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
+            raise DataError(f"is not a Parquet file, or was cut off: {error}", str(file)) from None
+        groups = range(meta.num_row_groups)
+        rows = [int(meta.row_group(i).num_rows) for i in groups] if numbers is None else numbers.rows
+        return cls(rows, meta, schema, numbers)

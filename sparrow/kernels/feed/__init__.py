@@ -7,6 +7,7 @@ from sparrow.kernels.feed import plan, pool
 from sparrow.kernels.feed.conversion import Converted, Later, Tail, convert, decode
 from sparrow.kernels.feed.encoded import CODECS, Encoded, EncodedColumn, fields, read
 from sparrow.kernels.feed.filling import Field, Filling, Packed, Rows
+from sparrow.kernels.feed.footer import Chunk, Footer, Leaf, Refused, check_pages, read_footer
 from sparrow.kernels.feed.loading import library, unavailable
 from sparrow.kernels.feed.ordering import bags, numbered, shuffled, take_rows, take_tails
 from sparrow.kernels.feed.packing import Given, pack_bags, pack_single
@@ -15,21 +16,26 @@ from sparrow.kernels.feed.text import EncodedText, TextForm
 
 __all__ = [
     "CODECS",
+    "Chunk",
     "Converted",
     "Encoded",
     "EncodedColumn",
     "EncodedText",
     "Field",
     "Filling",
+    "Footer",
     "Given",
     "Later",
+    "Leaf",
     "Packed",
     "Plan",
+    "Refused",
     "Rows",
     "Step",
     "Tail",
     "TextForm",
     "bags",
+    "check_pages",
     "convert",
     "decode",
     "fields",
@@ -40,6 +46,7 @@ __all__ = [
     "plan",
     "pool",
     "read",
+    "read_footer",
     "shuffled",
     "take_rows",
     "take_tails",

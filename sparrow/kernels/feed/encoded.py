@@ -16,8 +16,8 @@ from sparrow.kernels.feed import pool
 from sparrow.kernels.feed.loading import library
 from sparrow.kernels.feed.ordering import address
 
-CODECS: Final = {"UNCOMPRESSED": 0, "SNAPPY": 1}
-"""The compressions that compiled code reads."""
+CODECS: Final = (0, 1)
+"""The compressions that compiled code reads, by their numbers in Parquet: none, and Snappy."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,8 +30,6 @@ struct EncodedColumn {
 
 namespace sparrow {
 
-enum Encoding : int64_t { PLAIN = 0, PLAIN_DICTIONARY = 2, RLE = 3, RLE_DICTIONARY = 8 };
-
 // Decodes one column. All that is not as it should be, or not known here, makes `decode` return false.
 class ColumnDecoder {
  public:
@@ -42,7 +40,7 @@ class ColumnDecoder {
   }
 
   bool decode() {
-    if (!look()) return false;
+    if (rows_ < 0 || !look()) return false;
     column_.is_list = from_.is_list;
     if (from_.is_list) {
       ends_ = room_.array<int32_t>(rows_ + 8);
@@ -55,16 +53,11 @@ class ColumnDecoder {
     // Integers and places stay in their pages while none is missing.
     is_paged_ = all_in_dictionary_ || is_one_of(type(), "il");
     if (!is_paged_) make_values();
-    const uint8_t* at = from_.data;
-    while (at < end() && seen_ < from_.values) {
-      PageHeader header;
-      const uint8_t* body = page(at, header);
-      if (body == nullptr) return false;
-      at = body + header.compressed;
-      if (header.type == DICTIONARY_PAGE && !dictionary(header, body)) return false;
-      if (is_data(header) && !data(header, body)) return false;
+    PageWalk walk = pages();
+    while (walk.next()) {
+      const bool is_words = walk.header.type == DICTIONARY_PAGE;
+      if (!(is_words ? dictionary(walk.header, walk.body) : data(walk.header, walk.body))) return false;
     }
-    if (seen_ != from_.values) return false;
     if (from_.is_list) {
       if (row_ != rows_) return false;
       ends_[rows_] = static_cast<int32_t>(entries_);
@@ -85,8 +78,10 @@ class ColumnDecoder {
 
  private:
   char type() const { return static_cast<char>(from_.type); }
-  const uint8_t* end() const { return from_.data + from_.size; }
-  static bool is_data(const PageHeader& header) { return header.type == DATA_PAGE || header.type == DATA_PAGE_V2; }
+  PageWalk pages() const {
+    const int64_t least = type() == 'b' ? 0 : type() == 'u' ? 4 : width();
+    return PageWalk({from_.data, from_.size, from_.values, from_.codec, least});
+  }
   static bool is_place(int64_t encoding) { return encoding == PLAIN_DICTIONARY || encoding == RLE_DICTIONARY; }
   bool is_spans() const { return type() == 'u' && !all_in_dictionary_; }
   int64_t width() const { return type() == 'b' ? 1 : is_one_of(type(), "iIf") ? 4 : 8; }
@@ -118,48 +113,27 @@ class ColumnDecoder {
     return entries_ == last;
   }
 
-  const uint8_t* page(const uint8_t* at, PageHeader& header) const {
-    HeaderReader reader(at, end());
-    if (!reader.read(header) || header.compressed > end() - reader.at()) return nullptr;
-    return reader.at();
-  }
-
-  // Whether every value is a place in the dictionary, and whether the pages are as the footer has them.
+  // Whether the pages are as the footer has them; finds out whether every value is a place in the dictionary.
   bool look() {
-    int64_t values = 0;
-    bool has_dictionary = false;
-    for (const uint8_t* at = from_.data; at < end() && values < from_.values;) {
-      PageHeader header;
-      const uint8_t* body = page(at, header);
-      if (body == nullptr) return false;
-      at = body + header.compressed;
-      if (header.type == DICTIONARY_PAGE) {
-        if (has_dictionary || values > 0 || header.values < 0) return false;
-        has_dictionary = true;
-      } else if (is_data(header)) {
-        if (header.values < 0) return false;
-        values += header.values;
-        all_in_dictionary_ &= is_place(header.encoding);
-      }
+    if (from_.values < 0 || from_.values >= (int64_t{1} << 31) - 8) return false;
+    PageWalk walk = pages();
+    while (walk.next()) {
+      if (walk.header.is_data()) all_in_dictionary_ &= walk.header.is_place();
     }
-    all_in_dictionary_ &= has_dictionary;
-    return values == from_.values && values < (int64_t{1} << 31) - 8;
+    all_in_dictionary_ &= walk.has_dictionary;
+    return walk.problem == nullptr;
   }
 
   // The uncompressed bytes, `size` of them; null: damaged.
   const uint8_t* uncompressed(const uint8_t* in, int64_t compressed, int64_t size, bool is_compressed) {
-    if (compressed < 0 || size < 0) return nullptr;
-    if (from_.codec == 0 || !is_compressed) return compressed == size ? in : nullptr;
-    if (size > compressed * 64 + 64) return nullptr;  // more than Snappy can hold
+    if (from_.codec == UNCOMPRESSED || !is_compressed) return in;
     uint8_t* out = room_.array<uint8_t>(size);
     return unsnap(in, compressed, out, size) ? out : nullptr;
   }
 
   bool dictionary(const PageHeader& header, const uint8_t* body) {
-    if (header.encoding != PLAIN && header.encoding != PLAIN_DICTIONARY) return false;
-    if (type() == 'b' || words_.length != 0) return false;
     const uint8_t* in = uncompressed(body, header.compressed, header.uncompressed, true);
-    if (in == nullptr || header.values > header.uncompressed) return false;
+    if (in == nullptr) return false;
     words_.type = type();
     words_.length = header.values;
     if (type() == 'u') {
@@ -167,7 +141,6 @@ class ColumnDecoder {
       words_.spans = spans;
       return texts(in, in + header.uncompressed, header.values, spans);
     }
-    if (header.values * width() > header.uncompressed) return false;
     if (reinterpret_cast<uintptr_t>(in) % 8 != 0) {
       uint8_t* aligned = room_.array<uint8_t>(header.uncompressed);
       std::memcpy(aligned, in, header.uncompressed);
@@ -192,7 +165,6 @@ class ColumnDecoder {
 
   bool data(const PageHeader& header, const uint8_t* body) {
     const int64_t count = header.values;
-    if (count > from_.values - seen_) return false;
     const uint8_t* levels[2] = {nullptr, nullptr};  // repetition, definition
     const uint8_t* level_ends[2] = {nullptr, nullptr};
     const bool has[2] = {from_.is_list != 0, most_ > 0};
@@ -213,10 +185,6 @@ class ColumnDecoder {
       }
     } else {
       const int64_t definition = header.level_bytes[0], repetition = header.level_bytes[1];
-      if (definition < 0 || repetition < 0 || definition > header.compressed ||
-          repetition > header.compressed - definition) {
-        return false;
-      }
       levels[0] = body;
       level_ends[0] = levels[1] = body + repetition;
       level_ends[1] = levels[1] + definition;
@@ -226,7 +194,6 @@ class ColumnDecoder {
       if (in == nullptr) return false;
       in_end = in + size;
     }
-    seen_ += count;
     const int bits = most_ > 1 ? 2 : 1;
     Hybrid definitions(levels[1], level_ends[1], most_ == 0 ? 0 : bits);
     Hybrid repetitions(levels[0], level_ends[0], 1);
@@ -276,7 +243,10 @@ class ColumnDecoder {
           at += own;
           return true;
         });
-    return is_whole && (first > 0 || count == 0 || (row_ > 0 && ends_[0] == 0));
+    const bool begins_list = row_ > first && ends_[first] == entries_;
+    if (!is_whole || (count > 0 && !begins_list && !is_in_list_)) return false;
+    is_in_list_ |= count > 0;
+    return true;
   }
 
   bool lists(Hybrid& repetitions, uint8_t* defined, int64_t count, int64_t& present) {
@@ -289,9 +259,10 @@ class ColumnDecoder {
         if (row_ == rows_) return false;
         if (from_.list_may_miss && defined[i] == 0) clear(list_valid_, column_.valid, rows_, row_);
         ends_[row_++] = static_cast<int32_t>(entries_);
-      } else if (!is_entry || row_ == 0) {
+      } else if (!is_entry || !is_in_list_) {
         return false;
       }
+      is_in_list_ = is_entry;
       if (!is_entry) continue;
       if (defined[i] < most_) {
         clear(valid_, leaf_.valid, from_.values, entries_);
@@ -413,7 +384,8 @@ class ColumnDecoder {
   uint8_t* valid_ = nullptr;
   uint8_t* list_valid_ = nullptr;
   int32_t* ends_ = nullptr;
-  int64_t seen_ = 0, entries_ = 0, row_ = 0;
+  int64_t entries_ = 0, row_ = 0;
+  bool is_in_list_ = false;  // whether the last level was one of an entry: the next entry may belong to the same list
 };
 
 }  // namespace sparrow

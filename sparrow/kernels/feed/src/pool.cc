@@ -12,6 +12,7 @@ namespace {
 
 constexpr int64_t LEAST = 1 << 16, HUGE_PAGE = 1 << 21;
 constexpr int64_t MOST_IDLE = int64_t{1} << 30;
+constexpr int64_t MOST = int64_t{1} << 46;  // bytes of a piece
 
 struct Pool {
   std::mutex lock;
@@ -27,12 +28,14 @@ Pool& pool() {
 }  // namespace
 
 int64_t pool_size(int64_t bytes) {
+  if (bytes < 0 || bytes > MOST) return -1;
   int64_t step = LEAST / 4;
   while (step * 8 < bytes) step *= 2;  // four sizes an octave
   return bytes <= LEAST ? LEAST : (bytes + step - 1) / step * step;
 }
 
 void* pool_take(int64_t size) {
+  if (size < 0) return nullptr;
   {
     Pool& own = pool();
     const std::lock_guard<std::mutex> guard(own.lock);

@@ -7,9 +7,9 @@
 
 namespace sparrow {
 
-// Bytes of a piece that holds `bytes`, and gives one of that size back.
+// Bytes of a piece that holds `bytes`, and gives one of that size back; -1: no piece has that many.
 int64_t pool_size(int64_t bytes);
-void* pool_take(int64_t size);  // null: out of memory
+void* pool_take(int64_t size);  // null: out of memory, or no such size
 void pool_give(void* memory, int64_t size);
 
 // A growing array of words.

@@ -16,6 +16,7 @@ class Room {
   // An array with any content, and SLACK behind it. It lasts until the next `reset`.
   template <class T>
   T* array(int64_t count) {
+    if (count < 0 || count > MOST) throw std::bad_alloc();
     const size_t bytes = (static_cast<size_t>(count) * sizeof(T) + SLACK + 63) & ~size_t{63};
     if (blocks_.empty() || blocks_.back().size - used_ < bytes) add(bytes);
     uint8_t* made = blocks_.back().memory.get() + used_;
@@ -52,6 +53,7 @@ class Room {
   }
 
   static constexpr size_t LEAST = 1 << 20;
+  static constexpr int64_t MOST = int64_t{1} << 40;
   std::vector<Block> blocks_;
   size_t used_ = 0;
 };
