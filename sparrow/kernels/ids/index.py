@@ -18,6 +18,8 @@ from sparrow.kernels.ids.types import EMPTY, SALT, WAYS
 from sparrow.kernels.ids.words import high_product, mix64, xor
 
 _PASSED = 2 * WAYS  # the column of a bucket that counts
+_Search = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
+_Change = tuple[jax.Array, jax.Array, jax.Array]
 
 
 class Keys(NamedTuple):
@@ -52,7 +54,7 @@ def search(
     """(N,) int32: the place of each key, -1 where it has none. ``segment_of``: of places."""
     buckets = index.shape[0]
 
-    def look(at: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    def look(at: _Search) -> _Search:
         searching, bucket, way, probes, place = at
         line = index[bucket]  # (N, 32)
         places, tags = line[:, :_PASSED:2], line[:, 1:_PASSED:2]
@@ -80,7 +82,7 @@ def insert(index: jax.Array, new: Keys, places: jax.Array, present: jax.Array) -
     """Enter ``places`` under the keys ``new``, which are not there yet."""
     buckets, count = index.shape[0], places.shape[0]
 
-    def put(at: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    def put(at: _Change) -> _Change:
         index, waiting, bucket = at
         target = jnp.where(waiting, bucket, buckets)
         order = jnp.argsort(target, stable=True)
@@ -104,7 +106,7 @@ def remove(index: jax.Array, old: Keys, places: jax.Array, present: jax.Array) -
     """Take ``places`` out, which are there under the keys ``old``."""
     buckets = index.shape[0]
 
-    def take(at: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    def take(at: _Change) -> _Change:
         index, searching, bucket = at
         fits = index[bucket, :_PASSED:2] == places.astype(jnp.uint32)[:, None]
         found, way = searching & fits.any(1), jnp.argmax(fits, 1)

@@ -132,24 +132,24 @@ class IdState(NamedTuple):
     Attributes:
       ids: (P, 2) uint32, the id at each place, low and high word; 0 where it is free.
       last: (P,) int32, the step in which it was last used; -1: the place is free.
-      count: (P,) int32, occurrences, of waiting ids and in segments with LFU; else 0.
+      counts: (P,) int32, occurrences, of waiting ids and in segments with LFU; else 0.
       free: (P,) int32, a stack of free places in the range of each pool.
       pools: (2 * S, 2) int32, by pool the number of free places, and the step before which nothing expires (kept for
         NONE only).
       totals: (S, 5, 2) uint32, 64-bit counts by `TOTALS`.
       short: (S,) int32, the rows that were missing in a step; 0: none.
-      index: (B, 32) uint32, 15 pairs of place and hash, then the number of keys that passed over the bucket. Derived
+      buckets: (B, 32) uint32, 15 pairs of place and hash, then the number of keys that passed over the bucket. Derived
         from ``ids`` and ``last``; which pair an id has depends on the backend, and nothing else does.
     """
 
     ids: jax.Array
     last: jax.Array
-    count: jax.Array
+    counts: jax.Array
     free: jax.Array
     pools: jax.Array
     totals: jax.Array
     short: jax.Array
-    index: jax.Array
+    buckets: jax.Array
 
 
 class Changed(NamedTuple):

@@ -45,7 +45,8 @@ def xor(a: Word, b: Word) -> Word:
 
 def less(a: Word, b: Word) -> jax.Array:
     """Whether a < b."""
-    return (a[1] < b[1]) | ((a[1] == b[1]) & (a[0] < b[0]))
+    result: jax.Array = (a[1] < b[1]) | ((a[1] == b[1]) & (a[0] < b[0]))
+    return result
 
 
 def high_product(a: jax.Array, b: jax.Array) -> jax.Array:
@@ -54,7 +55,8 @@ def high_product(a: jax.Array, b: jax.Array) -> jax.Array:
     a_low, a_high, b_low, b_high = a & mask, a >> half, b & mask, b >> half
     low, cross, other = a_low * b_low, a_high * b_low, a_low * b_high
     middle = (low >> half) + (cross & mask) + (other & mask)  # below 2**18
-    return a_high * b_high + (cross >> half) + (other >> half) + (middle >> half)
+    result: jax.Array = a_high * b_high + (cross >> half) + (other >> half) + (middle >> half)
+    return result
 
 
 def mix64(x: Word) -> Word:

@@ -54,7 +54,7 @@ def assign(s: Settings, state: IdState, ids: jax.Array, segments: jax.Array, ste
     admit = by_segment[:, ADMIT].astype(jnp.int32)
     returned = first & ~live & (places >= 0) & (places < s.rows)
     waits = first & (places >= s.rows)
-    seen = _saturated(groups.times, jnp.where(waits, state.count.at[places].get(mode="clip"), 0))
+    seen = _saturated(groups.times, jnp.where(waits, state.counts.at[places].get(mode="clip"), 0))
     unknown = first & ~live & ~returned
     asks_row = unknown & (seen >= admit) & _lucky(by_segment, ids, step)
     asks_waiting = unknown & ~asks_row & ~waits & (admit > 1)
@@ -73,7 +73,7 @@ def assign(s: Settings, state: IdState, ids: jax.Array, segments: jax.Array, ste
     most = most_gone(s, count) + most_gone(s, count, waiting=True)
     leaving = jax.lax.cond(
         ((missing > 0) & evict.may_free(p, quiet, step)).any(),
-        lambda: evict.choose(s, state.ids, last, state.count, quiet, missing, step, most),
+        lambda: evict.choose(s, state.ids, last, state.counts, quiet, missing, step, most),
         lambda: evict.Leaving(jnp.full(most, s.places, jnp.int32), jnp.zeros_like(free), quiet),
     )
     given = jnp.minimum(need, free + leaving.lots)
@@ -89,11 +89,11 @@ def assign(s: Settings, state: IdState, ids: jax.Array, segments: jax.Array, ste
     gone_rank = jnp.arange(most, dtype=jnp.int32) - (jnp.cumsum(lots) - lots)[gone_pool]
     top = jnp.asarray(p.begin) + free + lots  # (2 * S,)
     stack = state.free.at[_where(is_gone, top[gone_pool] - 1 - gone_rank, s.places)].set(leaves, mode="drop")
-    gone_keys = index.keys(state.index, numbers, gone_ids, gone_pool % num_segments)
-    new_index = index.remove(state.index, gone_keys, leaves, is_gone)
+    gone_keys = index.keys(state.buckets, numbers, gone_ids, gone_pool % num_segments)
+    new_index = index.remove(state.buckets, gone_keys, leaves, is_gone)
     last = last.at[jnp.where(ok, s.places, used)].set(before, mode="drop").at[leaves].set(-1, mode="drop")
     all_ids = state.ids.at[leaves].set(0, mode="drop")
-    counts = state.count.at[leaves].set(0, mode="drop")
+    counts = state.counts.at[leaves].set(0, mode="drop")
 
     # The others come: admitted ids leave their waiting places.
     comes = (rank < given.at[pool].get(mode="fill", fill_value=0)) & (pool < nowhere)
@@ -183,7 +183,7 @@ def indexed(s: Settings, state: IdState) -> IdState:
         return index.insert(built, keys, places, state.last.at[places].get(mode="fill", fill_value=-1) >= 0)
 
     chunks = -(-s.places // _CHUNK)
-    return state._replace(index=jax.lax.fori_loop(0, chunks, enter, index.empty(state.index.shape[0])))
+    return state._replace(buckets=jax.lax.fori_loop(0, chunks, enter, index.empty(state.buckets.shape[0])))
 
 
 class _Groups(NamedTuple):
@@ -212,12 +212,12 @@ def _search(
 ) -> tuple[jax.Array, index.Keys, jax.Array]:
     """Return the place of each entry or -1, its key, and whether it has a row that has not expired."""
     numbers = jnp.asarray(table(s))
-    keys = index.keys(state.index, numbers, ids, segments)
+    keys = index.keys(state.buckets, numbers, ids, segments)
 
     def segment_of(places: jax.Array) -> jax.Array:
         return evict.pool_of(s, places) % len(s.segments)
 
-    places = index.search(state.index, state.ids, segment_of, keys, segments >= 0)
+    places = index.search(state.buckets, state.ids, segment_of, keys, segments >= 0)
     expire = numbers.at[segments, EXPIRE].get(mode="clip").astype(jnp.int32)
     expired = evict.no_longer_used(state.last.at[places].get(mode="clip"), step, expire)
     return places, keys, (places >= 0) & (places < s.rows) & ~expired

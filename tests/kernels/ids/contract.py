@@ -87,7 +87,7 @@ class Contract:
         pair = Pair(backend, s, buckets=4)
         for step in range(0, 30, 2):
             pair.assign([step * 1000 + i for i in range(60)], [0] * 60, step)
-            passed = np.asarray(pair.state.index)[:, 30]
+            passed = np.asarray(pair.state.buckets)[:, 30]
             assert passed.max() < 60
             pair.find([step * 1000 + i for i in range(60)], [0] * 60, step + 1)
         assert ids.numbers(s, pair.state)[0]["evicted"] == 14 * 60
@@ -141,7 +141,7 @@ class Contract:
         pair = Pair(backend, s)
         pair.assign([1, 2], [0, 0], 0)
         pair.oracle.rows[0][1].count = 2**31 - 3
-        pair.state = pair.state._replace(count=pair.state.count.at[0].set(2**31 - 3))
+        pair.state = pair.state._replace(counts=pair.state.counts.at[0].set(2**31 - 3))
         pair.assign([1] * 5 + [2] * 3, [0] * 8, 1)
         assert pair.oracle.rows[0][1].count == 2**31 - 1
 
@@ -167,7 +167,7 @@ class Contract:
             pair.assign(*one)
         for held in (first, second):
             for name, got, want in zip(pair.state._fields, held[0], pair.state, strict=True):
-                assert name == "index" or np.array_equal(got, want), name
+                assert name == "buckets" or np.array_equal(got, want), name
         assert all(map(np.array_equal, jax.tree.leaves(first[1]), jax.tree.leaves(second[1])))
 
     def test_rebuilt_index(self, backend):
@@ -178,7 +178,7 @@ class Contract:
             pair.assign(*one)
         for buckets in (s.buckets, 1 + -(-s.places // 15)):
             empty = np.zeros((buckets, 32), np.uint32)
-            pair.state = jax.jit(lambda state: backend.indexed(s, state))(pair.state._replace(index=empty))
+            pair.state = jax.jit(lambda state: backend.indexed(s, state))(pair.state._replace(buckets=empty))
             for one in batches(s, 6, 6, 24, 60):
                 pair.find(*one)
         for keys, segments, step in batches(s, 7, 12, 24, 60):
@@ -189,7 +189,7 @@ class Contract:
         s = ids.settings([Segment(1, 12, 0)], 12)
         _, assign = compiled(backend, s)
         state = ids.init(s)
-        old = [array.unsafe_buffer_pointer() for array in (state.ids, state.last, state.index, state.free)]
+        old = [array.unsafe_buffer_pointer() for array in (state.ids, state.last, state.buckets, state.free)]
         words = ids.words_of(np.arange(16, dtype=np.uint64) % 5)
         state = assign(state, words, np.zeros(16, np.int32), np.int32(0)).state
-        assert [x.unsafe_buffer_pointer() for x in (state.ids, state.last, state.index, state.free)] == old
+        assert [x.unsafe_buffer_pointer() for x in (state.ids, state.last, state.buckets, state.free)] == old

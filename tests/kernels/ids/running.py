@@ -26,7 +26,7 @@ def with_buckets(s, state, buckets):
     """Return an empty ``state`` with an index of another size."""
     from sparrow.kernels.ids.index import empty
 
-    return state if buckets is None else state._replace(index=empty(buckets))
+    return state if buckets is None else state._replace(buckets=empty(buckets))
 
 
 class Pair:
@@ -73,7 +73,7 @@ class Pair:
                 keys[one.place], last[one.place], count[one.place] = key, one.last, one.count
         assert ids.numbers_of(state.ids).tolist() == keys.tolist()
         assert state.last.tolist() == last.tolist()
-        assert state.count.tolist() == count.tolist()
+        assert state.counts.tolist() == count.tolist()
         for number, (begin, _) in enumerate(s.pools):
             free = state.pools[number, 0]
             assert state.free[begin : begin + free].tolist() == oracle.free[number]
