@@ -14,6 +14,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=_port, default=8080, help="by default 8080; 0 chooses a free one")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on; by default this machine alone")
     parser.add_argument("--max-rows", type=at_least_one, default=10_000, help="of a request; by default 10000")
+    parser.add_argument(
+        "--max-values", type=at_least_one, default=1_000_000, help="of a request in lists; by default 1000000"
+    )
     parser.add_argument("--max-body", type=at_least_one, default=8 << 20, help="bytes of a request; by default 8 MiB")
     parser.add_argument("--batch-rows", type=at_least_one, default=1024, help="computed at a time; by default 1024")
     parser.add_argument(
@@ -43,6 +46,7 @@ def run(options: argparse.Namespace) -> None:
     limits = server.Limits(
         body_bytes=options.max_body,
         rows=options.max_rows,
+        values=options.max_values,
         batch_rows=options.batch_rows,
         gather_seconds=options.gather_ms / 1000,
         answer_seconds=options.timeout,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
@@ -13,7 +12,7 @@ from sparrow.server import arrow_bodies, json_bodies
 from sparrow.server.joined import joined, kinds
 from sparrow.server.limits import Limits
 from sparrow.server.refusals import Refused
-from sparrow.serving import ExportedModel, Function
+from sparrow.serving import ExportedModel
 from sparrow.serving.description import PREDICT
 
 Form = Literal["json", "arrow"]
@@ -48,75 +47,73 @@ class Answer(NamedTuple):
     rows: int
 
 
-@dataclasses.dataclass
-class _Part:
-    """A request whose rows were read."""
+class Part(NamedTuple):
+    """A request whose rows were read, for the model that computes it."""
 
-    place: int
     request: Request
-    function: Function
+    model: ExportedModel
     batch: Batch
     rows: int
 
 
-class Answerer:
-    """Answers of a model that may be replaced between two batches."""
-
-    def __init__(self, model: ExportedModel, limits: Limits, count_batch: Callable[[int, int], None]) -> None:
-        """``count_batch`` receives the requests and the rows of each batch that is computed."""
-        self.model = model
-        self._limits, self._count_batch = limits, count_batch
-
-    def __call__(self, requests: Sequence[Request]) -> list[Answer | Exception]:
-        """Return an answer, or an error, for each request; one model computes all of them."""
-        model = self.model
-        answers: list[Answer | Exception] = [Refused(HTTPStatus.INTERNAL_SERVER_ERROR, "not computed")] * len(requests)
-        groups: dict[Any, list[_Part]] = {}
-        for place, request in enumerate(requests):
-            try:
-                part = self._read(model, place, request)
-            except Exception as error:
-                answers[place] = _refusal(error)
-                continue
-            joinable = model.description.independent_rows and part.rows < self._limits.batch_rows
-            groups.setdefault((request.function, kinds(part.batch)) if joinable else place, []).append(part)
-        for group in groups.values():
-            for parts in _chunks(group, self._limits.batch_rows):
-                for part, answer in zip(parts, self._compute(model, parts), strict=True):
-                    answers[part.place] = answer
-        return answers
-
-    def _read(self, model: ExportedModel, place: int, request: Request) -> _Part:
-        """Return the rows of a request."""
+def read(model: ExportedModel, request: Request, limits: Limits) -> Part:
+    """Return the rows of a request."""
+    try:
         if request.function not in model.description.functions:
             towers = ", ".join(model.towers)
             why = f"the towers are {towers}; add ?tower=NAME" if towers else "the model has no towers"
             raise Refused(HTTPStatus.NOT_FOUND, why)
         function = model.function(request.function)
-        read: Any = json_bodies.columns_of if request.form == "json" else arrow_bodies.table_of
-        batch = function.read(read(request.body, function.columns, self._limits.rows))
-        return _Part(place, request, function, batch, len(batch))
+        columns: Any = json_bodies.columns_of if request.form == "json" else arrow_bodies.table_of
+        batch = function.read(columns(request.body, function.columns, limits))
+        return Part(request._replace(body=b""), model, batch, len(batch))
+    except Exception as error:
+        raise _refusal(error) from None
 
-    def _compute(self, model: ExportedModel, parts: Sequence[_Part]) -> list[Answer | Exception]:
+
+class Answerer:
+    """Computes requests in batches: rows of several ones together, where the model allows it."""
+
+    def __init__(self, batch_rows: int, count_batch: Callable[[int, int], None]) -> None:
+        """``count_batch`` receives the requests and the rows of each batch of up to ``batch_rows`` rows."""
+        self._batch_rows, self._count_batch = batch_rows, count_batch
+
+    def __call__(self, parts: Sequence[Part]) -> list[Answer | Exception]:
+        """Return an answer, or an error, for each request; one model computes all rows of a request."""
+        answers: list[Answer | Exception] = [Refused(HTTPStatus.INTERNAL_SERVER_ERROR, "not computed")] * len(parts)
+        groups: dict[Any, list[int]] = {}
+        for place, part in enumerate(parts):
+            joinable = part.model.description.independent_rows and part.rows < self._batch_rows
+            key = (id(part.model), part.request.function, kinds(part.batch)) if joinable else place
+            groups.setdefault(key, []).append(place)
+        for group in groups.values():
+            for places in _chunks(group, parts, self._batch_rows):
+                for place, answer in zip(places, self._compute([parts[place] for place in places]), strict=True):
+                    answers[place] = answer
+        return answers
+
+    def _compute(self, parts: Sequence[Part]) -> list[Answer | Exception]:
         """Return the answers of requests that are computed together."""
+        model, function = parts[0].model, parts[0].request.function
         self._count_batch(len(parts), sum(part.rows for part in parts))
         try:
-            made = parts[0].function.run(joined([part.batch for part in parts]), model.description.batch_size)
+            made = model.function(function).run(joined([part.batch for part in parts]), model.description.batch_size)
         except Exception as error:
             if len(parts) == 1:
                 return [_refusal(error)]
-            return [answer for part in parts for answer in self._compute(model, [part])]  # one of them is at fault
+            return [answer for part in parts for answer in self._compute([part])]  # one of them is at fault
         answers: list[Answer | Exception] = []
         start = 0
         for part in parts:
             own = {name: array[start : start + part.rows] for name, array in made.items()}
-            answers.append(Answer(_encoded(model, part, own), part.request.answer, part.rows))
+            answers.append(Answer(_encoded(part, own), part.request.answer, part.rows))
             start += part.rows
         return answers
 
 
-def _encoded(model: ExportedModel, part: _Part, made: dict[str, Any]) -> bytes:
-    step, request = model.description.step, part.request
+def _encoded(part: Part, made: dict[str, Any]) -> bytes:
+    model, request = part.model, part.request
+    step = model.description.step
     if request.function == PREDICT:
         results = model.predictions(made)
         if request.answer == "json":
@@ -129,16 +126,16 @@ def _encoded(model: ExportedModel, part: _Part, made: dict[str, Any]) -> bytes:
     return arrow_bodies.to_arrow(results, {STEP: str(step)})
 
 
-def _chunks(parts: Sequence[_Part], most_rows: int) -> list[list[_Part]]:
-    """Return the parts in their order, in lists of at most ``most_rows`` rows, or of one part."""
-    chunks: list[list[_Part]] = [[]]
+def _chunks(places: Sequence[int], parts: Sequence[Part], most_rows: int) -> list[list[int]]:
+    """Return the places of parts in their order, in lists of at most ``most_rows`` rows, or of one part."""
+    chunks: list[list[int]] = [[]]
     rows = 0
-    for part in parts:
-        if chunks[-1] and rows + part.rows > most_rows:
+    for place in places:
+        if chunks[-1] and rows + parts[place].rows > most_rows:
             chunks.append([])
             rows = 0
-        chunks[-1].append(part)
-        rows += part.rows
+        chunks[-1].append(place)
+        rows += parts[place].rows
     return chunks
 
 

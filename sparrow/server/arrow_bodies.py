@@ -14,51 +14,94 @@ from flatbuffers import encode, number_types
 from flatbuffers.table import Table as FlatTable
 
 from sparrow.data import shown, without_views
-from sparrow.server.json_bodies import check_rows
+from sparrow.server.limits import Limits, check_rows, too_many_values
 from sparrow.server.refusals import Refused
 from sparrow.serving import arrow_column
 
-_HEADER, _COMPRESSION = 2, 3
-"""Fields of the tables Message and RecordBatch in Arrow's Message.fbs."""
-_DATA: Final = {"dictionary": 0, "record batch": None}
-"""Messages with data: the field of their header that holds the record batch; None: the header is one itself."""
+_HEADER, _COMPRESSION, _DATA, _IS_DELTA = 2, 3, 1, 2
+"""Fields of the tables Message, RecordBatch, DictionaryBatch and DictionaryBatch in Arrow's Message.fbs."""
+MESSAGES: Final = 20_000
+"""The most messages of a body: one for each column that is a dictionary, and record batches."""
+TIMES: Final = 16
+SPARE: Final = 32 << 20
+"""The columns of a body may stand for TIMES its bytes, and SPARE bytes more."""
 
 
-def table_of(body: bytes, wanted: Sequence[str], most_rows: int) -> Any:
+def table_of(body: bytes, wanted: Sequence[str], limits: Limits) -> Any:
     """Return the wanted columns that a body holds, as an Arrow table that is safe to read.
 
-    A few bytes can stand for any amount of memory by compression, views, dictionaries and lists without values:
-    the first is refused, and the size of the others is checked.
+    A few bytes can stand for any amount of memory by compression, views, dictionaries, lists without values, and
+    buffers that are referred to often: the first is refused, and the sum of the others is bounded before any of them
+    is expanded or validated.
     """
     try:
-        _refuse_compression(body)
-        reader = _reader_of(body, wanted)
-        _refuse_kinds(reader.schema)
-        batches, rows = [], 0
-        for batch in reader:
-            rows += batch.num_rows
-            check_rows(rows, most_rows)
-            batches.append(batch.select([name for name in wanted if name in batch.schema.names]))
-        schema = batches[0].schema if batches else reader.schema
-        table = pa.Table.from_batches(batches, schema)
-        table.validate(full=True)
+        check_messages(body)
+        table = _selected(body, wanted, limits.rows)
+        table.validate()  # the sizes of buffers: it reads none of their values
+        budget = _Budget(limits.values, TIMES * len(body) + SPARE)
         for name, column in zip(table.column_names, table.columns, strict=True):
-            for chunk in column.chunks:
-                if _elements(chunk) > 8 * len(body) + most_rows:  # a value takes at least one bit
-                    raise Refused(HTTPStatus.BAD_REQUEST, f"column {shown(name)} holds more values than the body has")
-        return _decoded(without_views(_checked_views(table, len(body))), len(body))
+            budget.take_structure(name, column)
+        table.validate(full=True)
+        table = without_views(table)
+        for index, field in enumerate(table.schema):
+            if pa.types.is_dictionary(field.type):
+                budget.take_decoded(field.name, table[index])
+                table = table.set_column(index, field.name, table[index].cast(field.type.value_type))
+        return table
     except (pa.ArrowException, ValueError, KeyError, IndexError, OverflowError, OSError) as error:
         reason = (str(error) or "it is damaged").splitlines()[0]
         raise Refused(HTTPStatus.BAD_REQUEST, f"the body is not a stream of Arrow's IPC format: {reason}") from None
 
 
-def _reader_of(body: bytes, wanted: Sequence[str]) -> Any:
-    """Return a reader of the wanted columns alone: others may be of any type, and are not read."""
+def _selected(body: bytes, wanted: Sequence[str], most_rows: int) -> Any:
+    """Return the wanted columns, not validated: others may be of any type, and are not read."""
     reader = pa.ipc.open_stream(body)
-    places = [place for place, name in enumerate(reader.schema.names) if name in wanted]
-    if not places or len(places) == len(reader.schema):
-        return reader
-    return pa.ipc.open_stream(body, options=pa.ipc.IpcReadOptions(included_fields=places))
+    names = set(wanted)
+    places = [place for place, name in enumerate(reader.schema.names) if name in names]
+    if not places:
+        raise Refused(HTTPStatus.BAD_REQUEST, f"the body holds none of the columns {', '.join(wanted)}")
+    reader = pa.ipc.open_stream(body, options=pa.ipc.IpcReadOptions(included_fields=places))
+    if len(set(reader.schema.names)) < len(places):
+        raise Refused(HTTPStatus.BAD_REQUEST, "two columns of the body have the same name")
+    _refuse_kinds(reader.schema)
+    batches, rows = [], 0
+    for batch in reader:
+        rows += batch.num_rows
+        check_rows(rows, most_rows)
+        if batch.num_rows:
+            batches.append(batch)
+    return pa.Table.from_batches(batches, reader.schema)
+
+
+class _Budget:
+    """The values and bytes that the columns of one body may still stand for, all of them together."""
+
+    def __init__(self, values: int, size: int) -> None:
+        self._most_values = self._values = values
+        self._bytes = size
+
+    def take_structure(self, name: str, column: Any) -> None:
+        """Take the values of a column's lists, its buffers and its views, which need not be valid yet."""
+        kind, types = column.type, pa.types
+        self._take_bytes(name, column.get_total_buffer_size())
+        if _is_list(kind):
+            self._values -= sum(map(_listed, column.chunks))
+            if self._values < 0:
+                raise too_many_values(self._most_values)
+        if _has_views(kind):
+            self._take_bytes(name, sum(map(_view_bytes, column.chunks)))
+        if types.is_dictionary(kind):  # it is validated with each record batch that refers to it
+            self._take_bytes(name, sum(chunk.dictionary.get_total_buffer_size() for chunk in column.chunks))
+
+    def take_decoded(self, name: str, column: Any) -> None:
+        """Take the words of a column of dictionaries, once for each row that refers to them."""
+        self._take_bytes(name, sum(map(_decoded_bytes, column.chunks)))
+
+    def _take_bytes(self, name: str, size: int) -> None:
+        self._bytes -= size
+        if self._bytes < 0:
+            why = f"column {shown(name)} repeats long words too often; send fewer rows, in one record batch"
+            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why)
 
 
 def to_arrow(columns: Mapping[str, npt.NDArray[Any]], facts: Mapping[str, str]) -> bytes:
@@ -71,24 +114,32 @@ def to_arrow(columns: Mapping[str, npt.NDArray[Any]], facts: Mapping[str, str]) 
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
-def _refuse_compression(body: bytes) -> None:
-    for message in pa.ipc.MessageReader.open_stream(body):
-        if message.type in _DATA and _is_compressed(message.metadata.to_pybytes(), _DATA[message.type]):
+def check_messages(body: bytes) -> None:
+    """Refuse what makes the reading of a stream dear: compression, dictionaries that grow, and many messages."""
+    for count, message in enumerate(pa.ipc.MessageReader.open_stream(body)):
+        if count > MESSAGES:
+            why = f"the body holds more than {MESSAGES} record batches and dictionaries; send the rows in one batch"
+            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why)
+        metadata = message.metadata.to_pybytes()
+        start = encode.Get(number_types.UOffsetTFlags.packer_type, metadata, 0)
+        held = _inner(FlatTable(metadata, start), _HEADER)
+        if held is not None and message.type == "dictionary":
+            if _field(held, _IS_DELTA):
+                why = "dictionaries that grow are not read; send the rows in one record batch"
+                raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, why)
+            held = _inner(held, _DATA)
+        if held is not None and message.type in ("dictionary", "record batch") and _field(held, _COMPRESSION):
             why = "compressed buffers are not read; write the stream without compression"
             raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, why)
 
 
-def _is_compressed(metadata: bytes, field: int | None) -> bool:
-    """Return whether the record batch of a message, which Arrow has verified, declares compressed buffers."""
-    start = encode.Get(number_types.UOffsetTFlags.packer_type, metadata, 0)
-    held = _inner(FlatTable(metadata, start), _HEADER)
-    if field is not None and held is not None:
-        held = _inner(held, field)
-    return held is not None and held.Offset(4 + 2 * _COMPRESSION) != 0
+def _field(table: FlatTable, field: int) -> int:
+    """Return where a table, which Arrow has verified, holds a field; 0: it does not."""
+    return int(table.Offset(4 + 2 * field))
 
 
 def _inner(table: FlatTable, field: int) -> FlatTable | None:
-    offset = table.Offset(4 + 2 * field)
+    offset = _field(table, field)
     return None if offset == 0 else FlatTable(table.Bytes, table.Indirect(table.Pos + offset))
 
 
@@ -101,7 +152,7 @@ def _refuse_kinds(schema: Any) -> None:
 
 def _is_known(kind: Any) -> bool:
     types = pa.types
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+    if _is_list(kind):
         return _is_known(kind.value_type) and not types.is_dictionary(kind.value_type)
     if types.is_dictionary(kind):
         return _is_single(kind.value_type)
@@ -128,53 +179,37 @@ def _is_single(kind: Any) -> bool:
     )
 
 
-def _elements(array: Any) -> int:
-    """Return the number of values that the lists of an array hold, all of them together."""
-    kind = array.type
-    if pa.types.is_fixed_size_list(kind):
-        return max(len(array) * int(kind.list_size), _elements(array.values))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return max(len(array.values), _elements(array.values))
-    return len(array)
+def _is_list(kind: Any) -> bool:
+    types = pa.types
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
-def _checked_views(table: Any, most_bytes: int) -> Any:
-    """Return the table, where its views stand for no more than 16 bodies."""
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        if sum(map(_view_bytes, column.chunks)) > 16 * most_bytes:
-            raise _too_large(name)
-    return table
+def _listed(array: Any) -> int:
+    """Return the number of values that the lists of an array hold, at all depths together."""
+    count = 0
+    while _is_list(array.type):
+        is_fixed = pa.types.is_fixed_size_list(array.type)
+        count += len(array) * int(array.type.list_size) if is_fixed else len(array.values)
+        array = array.values
+    return count
+
+
+def _has_views(kind: Any) -> bool:
+    types = pa.types
+    if types.is_dictionary(kind) or _is_list(kind):
+        return _has_views(kind.value_type)
+    return bool(types.is_string_view(kind) or types.is_binary_view(kind))
 
 
 def _view_bytes(array: Any) -> int:
     """Return the bytes that the views of an array stand for; each begins with its length."""
-    kind, types = array.type, pa.types
-    if types.is_dictionary(kind):
-        return _view_bytes(array.dictionary)
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        return _view_bytes(array.values)
-    if not (types.is_string_view(kind) or types.is_binary_view(kind)):
-        return 0
-    views = np.frombuffer(array.buffers()[1] or b"", np.int32).reshape(-1, 4)
+    while _is_list(array.type):
+        array = array.values
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary
+    views = np.frombuffer(array.buffers()[1] or b"", np.uint32).reshape(-1, 4)  # a negative length is a huge one
     lengths = views[array.offset : array.offset + len(array), 0].astype(np.int64)
     return int(lengths[np.asarray(array.is_valid())].sum())
-
-
-def _too_large(name: str) -> Refused:
-    why = f"column {shown(name)} repeats long words too often; send fewer rows"
-    return Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why)
-
-
-def _decoded(table: Any, most_bytes: int) -> Any:
-    """Return the table with plain values for dictionaries, where they are not larger than 16 bodies."""
-    for index, field in enumerate(table.schema):
-        if not pa.types.is_dictionary(field.type):
-            continue
-        for chunk in table[index].chunks:
-            if _decoded_bytes(chunk) > 16 * most_bytes:
-                raise _too_large(field.name)
-        table = table.set_column(index, field.name, table[index].cast(field.type.value_type))
-    return table
 
 
 def _decoded_bytes(chunk: Any) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Final, Generic, TypeVar
 
-from sparrow.server.refusals import Refused
+from sparrow.server.refusals import Refused, deliver
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -101,9 +101,4 @@ class Gatherer(Generic[T, R]):
 
 def _deliver(futures: Sequence[asyncio.Future[R]], results: Sequence[R | Exception]) -> None:
     for future, result in zip(futures, results, strict=True):
-        if future.done():  # its client did not wait
-            continue
-        if isinstance(result, Exception):
-            future.set_exception(result)
-        else:
-            future.set_result(result)
+        deliver(future, result)

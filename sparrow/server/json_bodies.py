@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import difflib
+import heapq
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final, NoReturn
 
 from sparrow.data import shown
+from sparrow.server.limits import Limits, check_rows, too_many_values
 from sparrow.server.refusals import Refused
 
 FORM = '{"rows": [{"COLUMN": VALUE, ...}, ...]} or {"columns": {"COLUMN": [VALUE, ...], ...}}'
 """The two forms of a body."""
 NEAR: Final = 0.85
 """The similarity from which on a name is taken for a misspelt one."""
+SUGGESTED, LONGEST = 3, 100
+"""The most unknown names that are compared with the model's, and their most characters: a comparison is dear."""
 
 
-def columns_of(body: bytes, wanted: Sequence[str], most_rows: int) -> dict[str, list[Any]]:
+def columns_of(body: bytes, wanted: Sequence[str], limits: Limits) -> dict[str, list[Any]]:
     """Return the wanted columns that a body holds. Of rows, one without a column has a missing value in it.
 
-    >>> columns_of(b'{"rows": [{"user": 1, "item": 7}, {"user": 2}]}', ["user", "item"], 10)
+    >>> columns_of(b'{"rows": [{"user": 1, "item": 7}, {"user": 2}]}', ["user", "item"], Limits())
     {'user': [1, 2], 'item': [7, None]}
-    >>> columns_of(b'{"rows": [{"user": 1}]}', ["user", "item"], 10)
+    >>> columns_of(b'{"rows": [{"user": 1}]}', ["user", "item"], Limits())
     {'user': [1], 'item': [None]}
-    >>> columns_of(b'{"columns": {"user": [1, 2], "age": [30, 40]}}', ["user", "item"], 10)
+    >>> columns_of(b'{"columns": {"user": [1, 2], "age": [30, 40]}}', ["user", "item"], Limits())
     {'user': [1, 2]}
     """
     try:
@@ -33,9 +37,10 @@ def columns_of(body: bytes, wanted: Sequence[str], most_rows: int) -> dict[str, 
         raise Refused(HTTPStatus.BAD_REQUEST, f"the body is not JSON: {_reason(error)}") from None
     if not isinstance(given, dict) or len(given) != 1 or not given.keys() <= {"rows", "columns"}:
         raise Refused(HTTPStatus.BAD_REQUEST, f"the body must be {FORM}")
-    if "rows" in given:
-        return _of_rows(given["rows"], wanted, most_rows)
-    return _of_columns(given["columns"], wanted, most_rows)
+    (form, held), *_ = given.items()
+    made = (_of_rows if form == "rows" else _of_columns)(held, wanted, limits.rows)
+    _check_values(made, limits.values)
+    return made
 
 
 def _of_rows(rows: Any, wanted: Sequence[str], most_rows: int) -> dict[str, list[Any]]:
@@ -54,7 +59,8 @@ def _of_rows(rows: Any, wanted: Sequence[str], most_rows: int) -> dict[str, list
 def _refuse_near(present: set[str], wanted: Sequence[str]) -> None:
     """Refuse a name that is probably a misspelt one: its column would be missing from all rows, in silence."""
     absent = [name for name in wanted if name not in present]
-    for other in sorted(present.difference(wanted)) if absent else ():
+    unknown = (name for name in present.difference(wanted) if len(name) <= LONGEST) if absent else ()
+    for other in heapq.nsmallest(SUGGESTED, unknown):
         if close := difflib.get_close_matches(other, absent, n=1, cutoff=NEAR):
             why = f"the model reads no column {shown(other)}; did you mean '{close[0]}'? Write null for a missing value"
             raise Refused(HTTPStatus.BAD_REQUEST, why)
@@ -68,11 +74,21 @@ def _of_columns(columns: Any, wanted: Sequence[str], most_rows: int) -> dict[str
     return {name: columns[name] for name in wanted if name in columns}
 
 
-def check_rows(rows: int, most_rows: int) -> None:
-    """Refuse more rows than a request may have."""
-    if rows > most_rows:
-        why = f"a request may have {most_rows} rows, got {rows}; send them in several requests"
-        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why)
+def _check_values(columns: Mapping[str, list[Any]], most: int) -> None:
+    """Refuse objects as values, which no model reads and each of which may have its own fields, and too many values."""
+    left = most
+    for name, held in columns.items():
+        level = [held]
+        while level:
+            kinds = [set(map(type, values)) for values in level]
+            if any(dict in held for held in kinds):
+                why = f"column {shown(name)} holds an object; send numbers, strings or lists of them"
+                raise Refused(HTTPStatus.BAD_REQUEST, why)
+            lists = (values for values, held in zip(level, kinds, strict=True) if list in held)
+            level = [value for values in lists for value in values if type(value) is list]
+            left -= sum(map(len, level))
+            if left < 0:
+                raise too_many_values(most)
 
 
 def to_json(fields: dict[str, Any]) -> bytes:

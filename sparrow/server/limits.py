@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from http import HTTPStatus
 
 from sparrow import fields
+from sparrow.server.refusals import Refused
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,12 +16,14 @@ class Limits:
     Attributes:
       body_bytes: the longest body.
       rows: the most rows of one request.
+      values: the most values of one request that are in lists, all columns together.
       batch_rows: the most rows that are computed at a time; a single request may have more.
       waiting_requests: the most requests that wait for the model; further ones get 503.
       connections: the most connections that are open at a time; requests on further ones get 503.
       gather_seconds: the time that a batch waits for requests that are still being received. It never waits for
         requests that have not begun.
       read_seconds: the time in which a client must send the body of a request.
+      parse_seconds: the processor time that reading a body may take; longer ones are refused.
       idle_seconds: the time in which a client must send the head of a request; else its connection is closed.
       answer_seconds: the time in which a request must be answered, from its last byte on.
       stop_seconds: the time that open requests have to end when the server stops.
@@ -27,11 +31,13 @@ class Limits:
 
     body_bytes: int = 8 << 20
     rows: int = 10_000
+    values: int = 1_000_000
     batch_rows: int = 1024
     waiting_requests: int = 1024
     connections: int = 1024
     gather_seconds: float = 0.002
     read_seconds: float = 10.0
+    parse_seconds: float = 2.0
     idle_seconds: float = 60.0
     answer_seconds: float = 30.0
     stop_seconds: float = 30.0
@@ -43,3 +49,16 @@ class Limits:
                 fields.integer(f"Limits.{field.name}", value)
             elif not isinstance(value, int | float) or not 0 <= value < float("inf"):
                 raise ValueError(f"Limits.{field.name} must be a number of seconds of at least 0, got {value!r}")
+
+
+def check_rows(rows: int, most_rows: int) -> None:
+    """Refuse more rows than a request may have."""
+    if rows > most_rows:
+        why = f"a request may have {most_rows} rows, got {rows}; send them in several requests"
+        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why)
+
+
+def too_many_values(most: int) -> Refused:
+    """Return the refusal of more values than a request may have."""
+    why = f"a request may have {most} values in lists; send the rows in several requests"
+    return Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from http import HTTPStatus
 from typing import Any
 
 from aiohttp import web
 
-from sparrow.server.answering import CONTENT_TYPES, Answer, Answerer, Form, Request
+from sparrow.server.answering import CONTENT_TYPES, Answer, Answerer, Form, Part, Request, read
 from sparrow.server.gathering import Gatherer
 from sparrow.server.limits import Limits
 from sparrow.server.metrics import Metrics
+from sparrow.server.reading import Readers
 from sparrow.server.refusals import Refused
 from sparrow.serving import ExportedModel
 from sparrow.serving.description import PREDICT
@@ -38,19 +40,23 @@ class Service:
         self.limits, self.is_stopping = limits, False
         self.metrics = Metrics(lambda: self._gatherer.waiting)
         self.metrics.set_step(model.description.step)
-        self._answerer = Answerer(model, limits, self.metrics.count_batch)
-        self._gatherer: Gatherer[Request, Answer] = Gatherer(
-            self._answerer, gather_seconds=limits.gather_seconds, most_waiting=limits.waiting_requests
+        self._model = model
+        self._readers = Readers(seconds=limits.parse_seconds, most_waiting=limits.waiting_requests)
+        self._gatherer: Gatherer[Part, Answer] = Gatherer(
+            Answerer(limits.batch_rows, self.metrics.count_batch),
+            gather_seconds=limits.gather_seconds,
+            most_waiting=limits.waiting_requests,
         )
         self.server: web.Server | None = None
 
     def use(self, model: ExportedModel) -> None:
-        """Answer with another model from the next batch on."""
-        self._answerer.model = model
+        """Answer with another model from the next request on."""
+        self._model = model
         self.metrics.set_step(model.description.step)
 
     def stop(self) -> None:
-        """End the thread that computes."""
+        """End the threads that read and compute."""
+        self._readers.stop()
         self._gatherer.stop()
 
     def app(self) -> web.Application:
@@ -101,15 +107,15 @@ class Service:
         form, answer = _forms(request)
         self._gatherer.receiving(1)
         try:
-            body = await self._body(request)
+            asked = Request(function, await self._body(request), form, answer)
+            deadline = asyncio.get_running_loop().time() + self.limits.answer_seconds
+            async with _in_time(deadline):
+                part = await self._readers.result(lambda: read(self._model, asked, self.limits))
         except BaseException:
             self._gatherer.receiving(-1)
             raise
-        try:
-            async with asyncio.timeout(self.limits.answer_seconds):
-                made = await self._gatherer.result(Request(function, body, form, answer))
-        except TimeoutError:
-            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "the model is too busy; try again later") from None
+        async with _in_time(deadline):
+            made = await self._gatherer.result(part)
         return web.Response(body=made.body, content_type=CONTENT_TYPES[made.form])
 
     async def _body(self, request: web.Request) -> bytes:
@@ -128,17 +134,17 @@ class Service:
     async def _health(self, request: web.Request) -> web.StreamResponse:
         if self.is_stopping:
             raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "the server stops")
-        return _json({"status": "ok", "step": self._answerer.model.description.step})
+        return _json({"status": "ok", "step": self._model.description.step})
 
     async def _metadata(self, request: web.Request) -> web.StreamResponse:
-        about = self._answerer.model.description
+        about = self._model.description
         limits = {"body_bytes": self.limits.body_bytes, "rows": self.limits.rows}
         facts = {
             "model": about.model,
             "step": about.step,
             "created": about.created,
-            "signature": self._answerer.model.signature,
-            "towers": self._answerer.model.towers,
+            "signature": self._model.signature,
+            "towers": self._model.towers,
             "limits": limits,
             "versions": {"sparrow": __version__, "export": about.versions},
         }
@@ -146,6 +152,16 @@ class Service:
 
     async def _metrics(self, request: web.Request) -> web.StreamResponse:
         return web.Response(body=self.metrics.text(), content_type="text/plain", charset="utf-8")
+
+
+@contextlib.asynccontextmanager
+async def _in_time(deadline: float) -> AsyncIterator[None]:
+    """Refuse a request that is not answered at the deadline, by the clock of the loop."""
+    try:
+        async with asyncio.timeout_at(deadline):
+            yield
+    except TimeoutError:
+        raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "the model is too busy; try again later") from None
 
 
 def _forms(request: web.Request) -> tuple[Form, Form]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from sparrow.embedding import Bags, FeatureSpec, to_bags
+
+PIECE: Final = 1 << 16
+"""The ids whose rows are in memory at a time: a bag may have millions of them."""
 
 
 def pooled(table: npt.NDArray[Any], bags: Bags) -> npt.NDArray[np.float32]:
@@ -19,19 +23,42 @@ def pooled(table: npt.NDArray[Any], bags: Bags) -> npt.NDArray[np.float32]:
     >>> pooled(table, Bags(ids, lengths, gains=None, valid=None, steady=False)).tolist()
     [[11.0, 22.0], [0.0, 0.0], [10.0, 20.0]]
     """
-    rows = np.take(table, bags.ids, axis=0, mode="clip").astype(np.float32)
-    if bags.valid is not None:
-        rows[~bags.valid] = 0.0
-    if bags.gains is not None:
-        rows *= bags.gains[:, None]
     if bags.lengths is None:
-        return rows
-    sums = np.zeros((len(bags.lengths), table.shape[1]), np.float32)
-    filled = bags.lengths > 0
-    if filled.any():  # empty bags have no entries: each remaining bag begins where the previous one ends
-        starts = np.cumsum(bags.lengths) - bags.lengths
-        sums[filled] = np.add.reduceat(rows, starts[filled], axis=0)
+        return _scaled(table, bags, 0, len(bags.ids))
+    ends = np.cumsum(bags.lengths, dtype=np.int64)
+    sums = np.zeros((len(ends), table.shape[1]), np.float32)
+    for begin, end in _pieces(ends):
+        held = np.arange(np.searchsorted(ends, begin, "right"), np.searchsorted(ends, end - 1, "right") + 1)
+        held = held[bags.lengths[held] > 0]  # empty bags have no entries: each other begins where the previous one ends
+        starts = np.maximum(ends[held] - bags.lengths[held], begin) - begin
+        sums[held] += np.add.reduceat(_scaled(table, bags, begin, end), starts, axis=0)
     return sums
+
+
+def _scaled(table: npt.NDArray[Any], bags: Bags, begin: int, end: int) -> npt.NDArray[np.float32]:
+    """Return the rows of some ids, times their gains: (end - begin, dim)."""
+    rows = np.take(table, bags.ids[begin:end], axis=0, mode="clip").astype(np.float32)
+    if bags.valid is not None:
+        rows[~bags.valid[begin:end]] = 0.0
+    if bags.gains is not None:
+        rows *= bags.gains[begin:end, None]
+    return rows
+
+
+def _pieces(ends: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Yield the ids in pieces of up to PIECE. A bag is cut at every PIECE of its own ids, wherever it is in a batch.
+
+    >>> list(_pieces(np.array([3, PIECE, 2 * PIECE + 4, 2 * PIECE + 9])))
+    [(0, 65536), (65536, 131072), (131072, 131081)]
+    """
+    begin, total = 0, int(ends[-1]) if len(ends) else 0
+    while begin < total:
+        end = min(begin + PIECE, total)
+        whole = int(np.searchsorted(ends, end, "right"))
+        if whole and ends[whole - 1] > begin:
+            end = int(ends[whole - 1])
+        yield begin, end
+        begin = end
 
 
 def ordered(table: npt.NDArray[Any], spec: FeatureSpec, ids: Any, length: int) -> npt.NDArray[np.float32]:

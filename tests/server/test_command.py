@@ -11,6 +11,7 @@ from pathlib import Path
 
 from sparrow import exports
 from sparrow.cli import main
+from sparrow.server import Limits
 from sparrow.server.json_bodies import columns_of
 from tests.exports.cases import WORDS, config, program_and_state, rows
 
@@ -58,7 +59,7 @@ def test_bodies_of_the_docs_are_read():
     bodies = re.findall(r"-d '(.*?)'", DOCS)
     assert len(bodies) == 2
     for body in bodies:
-        assert columns_of(body.encode(), ["user", "item"], 10) == {"user": [1, 2], "item": [30, None]}
+        assert columns_of(body.encode(), ["user", "item"], Limits()) == {"user": [1, 2], "item": [30, None]}
 
 
 def test_mistakes_are_one_line(tmp_path, capsys):
