@@ -33,6 +33,7 @@ ORDER = [
     "optimizer",
     "checkpoint",
     "data",
+    "retrieval",
     "serving",
     "server",
     "models",

@@ -31,6 +31,7 @@ from sparrow.config.building.auto_vocabularies import fill_vocabularies
 from sparrow.config.building.epochs import counts_epochs, epochs_in_steps
 from sparrow.config.building.optimizers import dense_optimizer, optimizer, table_rules
 from sparrow.config.building.two_towers import (
+    catalogue_items,
     catalogue_of,
     catalogue_user,
     item_column,
@@ -87,6 +88,7 @@ __all__ = [
     "Task",
     "Train",
     "assemble",
+    "catalogue_items",
     "catalogue_of",
     "catalogue_user",
     "counts_epochs",

@@ -21,6 +21,7 @@ from sparrow.data import MissingColumn
 from sparrow.embedding import Embedder
 from sparrow.registry import nearest
 from sparrow.reports import write_report
+from sparrow.retrieval import ItemIndex, Where
 from sparrow.runs.errors import FolderError
 from sparrow.runs.loop import set_up
 from sparrow.runs.loop.evaluation import Evaluator
@@ -29,6 +30,7 @@ from sparrow.runs.loop.training import Watcher
 from sparrow.runs.nearest import Index, Measure, Nearest, nearest_rows
 from sparrow.runs.neighbours import neighbours_of
 from sparrow.runs.predict_files import predict, predict_table
+from sparrow.runs.recommending import item_index, recommendations
 from sparrow.runs.saved.restoring import LogLine
 from sparrow.runs.saved.saving import Extra, Step, loaded, saved_progress
 from sparrow.runs.table_view import TableView
@@ -201,6 +203,63 @@ class Run:
         ids = [of] if isinstance(of, str | int | np.integer) else list(of)
         features = [feature.name for feature in table.features]
         return neighbours_of(table, ids, name if name in features else None, k, measure or "cosine", index)
+
+    def item_index(
+        self,
+        items: Any = None,
+        *,
+        id_column: str | None = None,
+        attributes: Sequence[str] = (),
+        batch_size: int | None = None,
+    ) -> ItemIndex:
+        """Return the vectors of a catalogue's items by the item tower, for `recommend`.
+
+        Args:
+          items: a row per item, as `predict` takes rows; None: the catalogue of the config, or the items of the data
+            to train on.
+          id_column: the column of the ids in ``items``; by default the one of the examples.
+          attributes: columns of the items that `recommend` may filter by.
+          batch_size: rows at a time; by default, as in evaluation.
+        """
+        return item_index(
+            self.program, self.state, items, id_column=id_column, attributes=attributes, batch_size=batch_size
+        )
+
+    def recommend(
+        self,
+        users: Any,
+        k: int = 10,
+        *,
+        index: ItemIndex | None = None,
+        exclude_seen: bool = False,
+        exclude: Sequence[Any] | None = None,
+        allow: Any = None,
+        where: Where | None = None,
+        batch_size: int | None = None,
+    ) -> Any:
+        """Return the ``k`` best items of each row of ``users``: its user, the item, ``score``, and ``rank`` from 1 on.
+
+        For a model of two towers. Ids are as the data has them. The result is a frame of the kind that was given, else
+        an Arrow table. A user that training never saw has the vector that training gave to unknown ids: the items are
+        those that suit the other features of the row, and otherwise the same for all such users.
+
+        Args:
+          users: rows with the columns of the user tower, as `predict` takes them.
+          k: how many.
+          index: the items, from `item_index`; None: made on first use, and kept.
+          exclude_seen: whether to leave out items that a user has in the data to train on.
+          exclude: for each row, ids of items to leave out.
+          allow: ids of the items to choose from; None: all.
+          where: conditions on attributes of items: ``{"genre": ["drama", "crime"], "year": {"min": 1990}}``.
+          batch_size: rows at a time; by default, as in evaluation.
+        """
+        held = self._items if index is None else index
+        given = {"exclude_seen": exclude_seen, "exclude": exclude, "allow": allow, "where": where}
+        return recommendations(self.program, self.state, held, users, k, batch_size=batch_size, **given)
+
+    @functools.cached_property
+    def _items(self) -> ItemIndex:
+        return self.item_index()
 
     def export(self, folder: str | Path, *, ema: bool | None = None, overwrite: bool = False) -> Any:
         """Write the model as files that predict without its code; `sparrow.serving.load` opens them."""

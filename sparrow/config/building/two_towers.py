@@ -65,6 +65,23 @@ def catalogue_of(config: Config) -> Catalogue | None:
     return None
 
 
+def catalogue_items(config: Config) -> tuple[Source, str]:
+    """Return a source of all items, and the column of their ids in it.
+
+    They are the items of ``evaluate.catalogue``, of ``data.negatives``, or those of the data to train on, each in many
+    rows.
+    """
+    data, section = config.data, catalogue_of(config) or Catalogue()
+    item = item_column(config)
+    assert data is not None
+    assert item is not None
+    if section.items is not None:
+        return section.items, section.id_column or item
+    if data.negatives is not None and data.negatives.items is not None:
+        return data.negatives.items, section.id_column or data.negatives.items_id_column or item
+    return data.train_rows, item
+
+
 def catalogue_user(config: Config) -> str | None:
     """Return the column of the user's id for ranks among all items; None: each example is a user."""
     section = catalogue_of(config)

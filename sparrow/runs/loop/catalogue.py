@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow import processes
-from sparrow.config import Config, catalogue_of, catalogue_user, item_column, item_features, need
-from sparrow.data import Batch, DataError, Items, Source, distinct_rows, key_pairs
+from sparrow.config import Config, catalogue_items, catalogue_of, catalogue_user, item_column, item_features, need
+from sparrow.data import Batch, DataError, Items, distinct_rows, key_pairs
 from sparrow.embedding import Ragged
 from sparrow.metrics import catalogue_metrics, catalogue_ranks, seen_by
 from sparrow.optimizer import OptimizerState
@@ -124,15 +124,10 @@ class Catalogue:
         data = need(self._config.data, "data")
         names = item_features(self._config)
         features = [feature for feature in data.features if feature.name in names]
-        columns = [column for feature in features for column in feature.columns]
-        source: Source | None = self._section.items
-        id_column = self._section.id_column or self._item
-        if source is None and data.negatives is not None:
-            source = data.negatives.items
-            id_column = self._section.id_column or data.negatives.items_id_column or self._item
-        columns = list(dict.fromkeys([self._item, *columns]))
-        if source is None:
-            source, id_column = distinct_rows(data.train_rows, columns, self._item, data.bad_rows), self._item
+        columns = list(dict.fromkeys([self._item, *(column for feature in features for column in feature.columns)]))
+        source, id_column = catalogue_items(self._config)
+        if source == data.train_rows:
+            source = distinct_rows(source, columns, id_column, data.bad_rows)
         _, kinds = need(data.evaluate_rows, "data", "evaluate").open(columns).schemas[0]
         like = {**kinds, id_column: kinds[self._item]}
         return Items(source, features, id_column=id_column, like=like, bad_rows=data.bad_rows)

@@ -1,0 +1,51 @@
+"""``sparrow recommend``."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from sparrow.cli.command import Command, add_overrides, add_step, at_least_one
+from sparrow.cli.output import out
+from sparrow.cli.saved import loaded, make_folder
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument("model_dir", help="the folder of a run whose model has two towers")
+    parser.add_argument("input", help="rows of users: a file, a folder, or a pattern in quotes")
+    parser.add_argument("output", help="a Parquet file: a row per user and item, with score and rank")
+    add_overrides(parser)
+    add_step(parser)
+    parser.add_argument("-k", type=at_least_one, default=10, help="items per user; default 10")
+    parser.add_argument("--items", help="files with a row per item; by default the items of the data to train on")
+    parser.add_argument("--id-column", help="the column of the ids in --items")
+    parser.add_argument("--exclude-seen", action="store_true", help="leave out what a user has in the data to train on")
+    parser.add_argument("--batch-size", type=at_least_one, help="rows at a time; by default as in evaluation")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Write the best items of each user, into a Parquet file."""
+    import pyarrow.parquet as pq
+
+    from sparrow.files import replacing
+
+    model = loaded(options)
+    index = model.item_index(options.items, id_column=options.id_column, batch_size=options.batch_size)
+    found = model.recommend(
+        options.input, options.k, index=index, exclude_seen=options.exclude_seen, batch_size=options.batch_size
+    )
+    make_folder(Path(options.output).parent)
+    with replacing(Path(options.output)) as partial:
+        pq.write_table(found, partial)
+    out(f"{found.num_rows} rows among {len(index)} items to {options.output}")
+
+
+COMMAND = Command(
+    "recommend",
+    "Write the best items of each user, by a model of two towers, into a Parquet file.",
+    arguments,
+    run,
+    compiles=True,
+    modules=("sparrow.runs",),
+)

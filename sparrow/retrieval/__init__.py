@@ -1,0 +1,21 @@
+"""Retrieval: the vectors of a catalogue's items, and the best of them for a user's vector.
+
+`ItemIndex` searches exactly, or by FAISS where one was built; `write_index` and `read_index` keep it in an export.
+"""
+
+from sparrow.retrieval.approximate import Approximate, Kind, build_approximate
+from sparrow.retrieval.filters import Where, passing
+from sparrow.retrieval.index import Found, ItemIndex
+from sparrow.retrieval.saved import read_index, write_index
+
+__all__ = [
+    "Approximate",
+    "Found",
+    "ItemIndex",
+    "Kind",
+    "Where",
+    "build_approximate",
+    "passing",
+    "read_index",
+    "write_index",
+]

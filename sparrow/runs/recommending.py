@@ -1,0 +1,131 @@
+"""Recommendations of a model with two towers: the items of a catalogue with the best scores for each row of users."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparrow.config import Config, ConfigError, catalogue_items, item_column, item_features, need, user_column
+from sparrow.data import DataError, Source, distinct_rows
+from sparrow.registry import nearest
+from sparrow.retrieval import ItemIndex, Where
+from sparrow.runs.loop.program import Program, TrainState
+from sparrow.runs.predict_files import source_like
+from sparrow.runs.towers import tower_names, tower_vectors
+
+ROW: Final = "row"
+"""The column of a row's number, where no column of users is known."""
+
+
+def item_index(
+    program: Program,
+    state: TrainState,
+    items: Any = None,
+    *,
+    id_column: str | None = None,
+    attributes: Sequence[str] = (),
+    batch_size: int | None = None,
+) -> ItemIndex:
+    """Return the vectors of a catalogue's items; the arguments are those of `Run.item_index`."""
+    _check_towers(program)
+    config = program.config
+    own = need(item_column(config), "data", "item_column")
+    source, key = catalogue_items(config) if items is None else (source_like(config, items), id_column or own)
+    names = item_features(config)
+    read = [column for feature in program.assembly.features if feature.name in names for column in feature.columns]
+    columns = [key if column == own else column for column in read]
+    known = source.column_names()
+    for name in attributes:
+        if name not in known:
+            raise ConfigError(f"the catalogue has no column '{name}': {nearest(name, known)}")
+    data = need(config.data, "data")
+    table = _rows(distinct_rows(source, [key, *columns, *attributes], key, data.bad_rows))
+    if not table.num_rows:
+        raise DataError("the catalogue holds no items")
+    renamed = table.rename_columns([own if name == key else name for name in table.column_names])
+    vectors = tower_vectors(program, state, "item", renamed, batch_size)
+    chosen = table.select(list(attributes)) if attributes else None
+    return ItemIndex(_plain(table[key]), vectors, chosen)
+
+
+def recommendations(
+    program: Program,
+    state: TrainState,
+    index: ItemIndex,
+    users: Any,
+    k: int,
+    *,
+    exclude_seen: bool = False,
+    exclude: Sequence[Any] | None = None,
+    allow: Any = None,
+    where: Where | None = None,
+    batch_size: int | None = None,
+) -> Any:
+    """Return a frame with the best items of each row of ``users``; the arguments are those of `Run.recommend`."""
+    _check_towers(program)
+    config = program.config
+    source = source_like(config, users)
+    table = _rows(source)
+    query = tower_vectors(program, state, "user", table, batch_size)
+    if query.shape[1] != index.vectors.shape[1]:
+        raise ConfigError("this model has several vectors per user, which recommend does not know; use vectors()")
+    user = user_column(config)
+    if exclude_seen:
+        if user is None or user not in table.column_names:
+            column = "data.user_column" if user is None else f"the column '{user}'"
+            raise ConfigError(f"exclude_seen needs {column}, which says who has seen an item")
+        seen = _seen(config, table[user])
+        exclude = seen if exclude is None else [[*a, *(b or ())] for a, b in zip(seen, exclude, strict=True)]
+    found = index.search(query, k, exclude=exclude, allow=allow, where=where)
+    keys = table.select([user]) if user in table.column_names else pa.table({ROW: np.arange(table.num_rows)})
+    return _like(users, found.table(keys, item_column(config) or "item"))
+
+
+def _seen(config: Config, users: Any) -> list[list[Any]]:
+    """Return the items that each user has in the data to train on, as the data has them."""
+    data, user, item = need(config.data, "data"), user_column(config), item_column(config)
+    reader = data.train_rows.open([user, item])
+    wanted = pc.unique(users.combine_chunks() if isinstance(users, pa.ChunkedArray) else users)
+    held: dict[Any, set[Any]] = {one: set() for one in wanted.to_pylist()}
+    for chunk in range(reader.num_chunks):
+        rows = reader.read(chunk, data.bad_rows).table
+        owners = rows[user].cast(wanted.type)
+        rows = rows.filter(pc.is_in(owners, value_set=wanted))
+        for owner, own in zip(rows[user].cast(wanted.type).to_pylist(), rows[item].to_pylist(), strict=True):
+            if own is not None:
+                held[owner].update(own if isinstance(own, list) else [own])
+    return [list(held[one]) for one in users.to_pylist()]
+
+
+def _check_towers(program: Program) -> None:
+    if not tower_names(program):
+        raise ConfigError("recommend needs a model of two towers, which has vectors of users and of items")
+
+
+def _rows(source: Source) -> Any:
+    """Return all rows of a source as one table."""
+    reader = source.open(source.column_names())
+    tables = [reader.read(chunk, "error").table for chunk in range(reader.num_chunks)]
+    return pa.concat_tables(tables).combine_chunks()
+
+
+def _plain(column: Any) -> Any:
+    """Return a column as one array of values, without a dictionary."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def _like(given: Any, table: Any) -> Any:
+    """Return a table as the kind of frame that was given; anything else gets Arrow."""
+    kind = type(given).__module__.partition(".")[0]
+    if kind == "pandas":
+        return table.to_pandas()
+    if kind == "polars":
+        import polars
+
+        return polars.from_arrow(table)
+    return table
