@@ -57,7 +57,35 @@ def write_text(path: pathlib.Path, part: int, rows: int, examples: int, group: i
             file.writelines(lines[: examples - begin])
 
 
-WRITERS = {"single": write_single, "text": write_text, "lists": write_lists}
+STRINGS, INTEGERS = [f"string_{i}" for i in range(12)], [f"integer_{i}" for i in range(8)]
+NUMBERS, LISTS = [f"number_{i}" for i in range(13)], [f"list_{i}" for i in range(3)]
+BUCKETS, MEAN, LONGEST, USERS = 4, 7, 50, 100_000
+
+
+def write_mixed(path: pathlib.Path, part: int, rows: int, examples: int, group: int) -> None:
+    """Columns of every kind, two labels, weights and users, as benchmarks/mixed.py describes them."""
+    rng = np.random.default_rng(part)
+    columns: dict[str, Any] = {
+        "user": rng.integers(0, USERS, examples),
+        "weight": rng.random(examples).astype(np.float32),
+        **{label: (rng.random(examples) < 0.25).astype(np.float32) for label in ("click", "buy")},
+    }
+    for name in STRINGS:
+        words = pa.array([f"{name}:{i:x}" for i in range(min(rows, 20_000))])
+        columns[name] = words.take(pa.array(draw(rng, len(words), examples)))
+    for name in INTEGERS:
+        columns[name] = draw(rng, rows, examples).astype(np.int64) * 1_000_003
+    for name in NUMBERS:
+        columns[name] = pa.array(rng.standard_normal(examples).astype(np.float32), mask=rng.random(examples) < 0.2)
+    for name in LISTS:
+        lengths = np.minimum(rng.geometric(1 / (MEAN + 1), examples) - 1, LONGEST)
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+        values = pa.array(draw(rng, rows, int(offsets[-1])).astype(np.int64) * 1_000_003)
+        columns[name] = pa.ListArray.from_arrays(pa.array(offsets), values)
+    pq.write_table(pa.table(columns), path / f"{part:03}.parquet", row_group_size=group)
+
+
+WRITERS = {"single": write_single, "text": write_text, "lists": write_lists, "mixed": write_mixed}
 
 
 def write(folder: pathlib.Path, workload: str, rows: int, examples: int, group: int, parts: int) -> pathlib.Path:

@@ -268,6 +268,7 @@ class Spread {
     const Leaf& leaf = *entries.leaf;
     const int64_t words = leaf.words[0].length;
     if (!is_ready()) prepare(leaf.words[0], convert);
+    if (leaf.is_checked && words > 0) return checked(leaf, entries.begin, entries.count, values, states);
     uint8_t seen = 0;
     for (int64_t i = 0; i < entries.count; ++i) {
       if (leaf.is_missing(entries.begin + i)) {
@@ -288,6 +289,20 @@ class Spread {
   }
 
  private:
+  // Places that are known to be in the dictionary; the place of a missing entry is any. Without branches.
+  uint8_t checked(const Leaf& leaf, int64_t begin, int64_t count, T* values, uint8_t* states) const {
+    const int32_t* places = static_cast<const int32_t*>(leaf.data) + leaf.offset + begin;
+    uint8_t seen = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      const uint8_t missing = leaf.is_missing(begin + i) ? MISSING : GOOD;
+      const uint8_t state = missing | (states_ == nullptr ? uint8_t{GOOD} : states_[places[i]]);
+      const T value = words_[places[i]];
+      values[i] = missing ? T{0} : value;
+      seen |= states[i] = missing ? missing : state;
+    }
+    return seen;
+  }
+
   Room* room_;
   uint8_t seen_ = GOOD;
   const T* words_ = nullptr;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runner.h"
+#include "unpack.h"
 
 namespace sparrow {
 
@@ -17,8 +18,9 @@ class NumberRunner : public Runner {
 
   bool run(int64_t begin, int64_t end) override {
     const Column& column = *columns_[0];
-    const bool is_single = !column.is_list && column.entries.valid == nullptr && separator_.empty() && step_.dim == 1;
+    const bool is_single = !column.is_list && separator_.empty() && step_.dim == 1;
     if (has_words() && is_single && one_by_word(begin, end)) return true;
+    if (is_single && are_floats(column.entries) && copy_floats(begin, end)) return true;
     if (!flatten(column, separator_, begin, end, flat_)) return false;
     const int64_t count = flat_.entries.count, dim = step_.dim;
     values_.resize(std::max<int64_t>(count, 1));
@@ -48,6 +50,8 @@ class NumberRunner : public Runner {
   }
 
  private:
+  static constexpr int64_t FEW = 64;  // boundaries
+
   // One number per row.
   bool single(int64_t begin, int64_t count, uint8_t seen) {
     double* values = values_.data();
@@ -107,23 +111,53 @@ class NumberRunner : public Runner {
     return bits;
   }
 
-  // One number per row, of a dictionary whose every word is good: most labels. Each word is converted once.
+  // One number per row, of a dictionary whose every word is good: each word is converted once.
   bool one_by_word(int64_t begin, int64_t end) {
-    const Leaf& words = columns_[0]->entries.words[0];
-    if (!by_word_.is_ready()) {
-      by_word_.prepare(words, numbers);
-      const double* values = by_word_.words();
-      for (int64_t i = 0; i < words.length; ++i) {
-        words_.push_back(word_of(values[i]));
-        has_negative_ |= values[i] < 0;
-      }
-    }
-    if (by_word_.seen() != GOOD || (step_.is_weight && has_negative_)) return false;
+    const Leaf& leaf = columns_[0]->entries;
+    const Leaf& words = leaf.words[0];
+    if (leaf.valid != nullptr && (is_transformed() || step_.is_required || words.length == 0)) return false;
+    if (table_ == nullptr) look_at(words);
+    if (by_word_.seen() != GOOD || (step_.is_weight && (has_negative_ || step_.fill < 0))) return false;
     if (is_transformed()) {
       for (int64_t row = begin; row < end; ++row) transform(row, row - begin, 0, by_word_.words()[places()[row]], false);
-    } else {
-      gather(words_.data(), places() + begin, end - begin, out());
+      return true;
     }
+    int32_t* to = out();
+    gather(table_, places() + begin, end - begin, to);
+    if (leaf.valid == nullptr) return true;
+    fill_missing(leaf.valid, leaf.offset + begin, end - begin, word_of(step_.fill), to);
+    return true;
+  }
+
+  // Converts the words of the dictionary. Floats that stay as they are need no conversion.
+  void look_at(const Leaf& words) {
+    if (are_floats(words) && words.valid == nullptr) {
+      table_ = static_cast<const int32_t*>(words.data) + words.offset;
+      if (are_finite(table_, words.length)) return;
+    }
+    by_word_.prepare(words, numbers);
+    const double* values = by_word_.words();
+    words_.resize(std::max<int64_t>(words.length, 1));
+    for (int64_t i = 0; i < words.length; ++i) {
+      words_[i] = word_of(values[i]);
+      has_negative_ |= values[i] < 0;
+    }
+    table_ = words_.data();
+  }
+
+  // Whether numbers are floats that become words as they are, where they are finite.
+  bool are_floats(const Leaf& leaf) const {
+    const bool is_plain = step_.kind == NUMBERS && !step_.has_limit && !step_.is_weight && !is_transformed();
+    return is_plain && leaf.type == 'f' && leaf.words.empty() && leaf.data != nullptr;
+  }
+
+  // One number per row.
+  bool copy_floats(int64_t begin, int64_t end) {
+    const Leaf& leaf = columns_[0]->entries;
+    const int32_t* from = static_cast<const int32_t*>(leaf.data) + leaf.offset + begin;
+    if ((leaf.valid != nullptr && step_.is_required) || !are_finite(from, end - begin)) return false;
+    std::memcpy(out(), from, (end - begin) * sizeof(int32_t));
+    if (leaf.valid != nullptr) fill_missing(leaf.valid, leaf.offset + begin, end - begin, word_of(step_.fill), out());
     return true;
   }
 
@@ -140,6 +174,11 @@ class NumberRunner : public Runner {
   // A number as a word of a row.
   int32_t word_of(double value) const {
     if (step_.kind == BUCKETS) {
+      if (step_.num_boundaries <= FEW) {  // sooner than a search, whose branches go either way
+        int64_t count = 0;
+        for (int64_t i = 0; i < step_.num_boundaries; ++i) count += step_.boundaries[i] <= value;
+        return static_cast<int32_t>(count);
+      }
       const double* end = step_.boundaries + step_.num_boundaries;
       return static_cast<int32_t>(std::upper_bound(step_.boundaries, end, value) - step_.boundaries);
     }
@@ -179,6 +218,7 @@ class NumberRunner : public Runner {
   std::vector<double> values_;
   std::vector<uint8_t> states_;
   std::vector<int32_t> words_;
+  const int32_t* table_ = nullptr;  // the words of a dictionary, converted
   bool has_negative_ = false;
   Spread<double> by_word_;
 };

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include "arrow.h"
@@ -252,44 +253,77 @@ class ColumnDecoder {
   bool lists(Hybrid& repetitions, uint8_t* defined, int64_t count, int64_t& present) {
     uint8_t* repeated = room_.array<uint8_t>(count + 8);
     if (!repetitions.read(count, repeated)) return false;
-    for (int64_t i = 0; i < count; ++i) {
-      if (defined[i] > most_) return false;
-      const bool is_entry = defined[i] >= entry_level_;
-      if (repeated[i] == 0) {
-        if (row_ == rows_) return false;
-        if (from_.list_may_miss && defined[i] == 0) clear(list_valid_, column_.valid, rows_, row_);
-        ends_[row_++] = static_cast<int32_t>(entries_);
-      } else if (!is_entry || !is_in_list_) {
-        return false;
+    const Levels levels = count_levels(repeated, defined, count, entry_level_, most_);
+    if (levels.highest > most_ || levels.begins > rows_ - row_) return false;
+    const int64_t first_row = row_, first = entries_;
+    int64_t row = row_, entry = entries_;
+    bool is_wrong = false;
+    for (int64_t i = 0; i < count; i += 64) {  // by row, not by entry
+      const int64_t size = std::min<int64_t>(count - i, 64);
+      uint64_t begins, empty;
+      level_bits(repeated + i, defined + i, size, entry_level_, begins, empty);
+      // A value that begins no row is an entry, and follows another entry.
+      is_wrong |= (~begins & (empty | empty << 1 | !is_in_list_)) << (64 - size) != 0;
+      is_in_list_ = !(empty >> (size - 1) & 1);
+      const int64_t own = size - __builtin_popcountll(empty);
+      for (; begins != 0; begins &= begins - 1) {
+        const int at = __builtin_ctzll(begins);
+        ends_[row++] = static_cast<int32_t>(entry + at - __builtin_popcountll(empty & ((uint64_t{1} << at) - 1)));
       }
-      is_in_list_ = is_entry;
-      if (!is_entry) continue;
-      if (defined[i] < most_) {
-        clear(valid_, leaf_.valid, from_.values, entries_);
-      } else {
-        ++present;
+      entry += own;
+    }
+    if (is_wrong) return false;
+    row_ = row;
+    entries_ = entry;
+    present += entry - first - levels.missing;
+    if (levels.missing > 0) {
+      for (int64_t i = 0, at = first; i < count; at += defined[i++] >= entry_level_) {
+        if (defined[i] >= entry_level_ && defined[i] < most_) clear(valid_, leaf_.valid, from_.values, at);
       }
-      ++entries_;
+    }
+    if (from_.list_may_miss && levels.missing_lists > 0) {
+      for (int64_t i = 0, at = first_row; i < count; at += repeated[i++] == 0) {
+        if (repeated[i] == 0 && defined[i] == 0) clear(list_valid_, column_.valid, rows_, at);
+      }
     }
     return true;
   }
 
   bool single(const uint8_t* defined, int64_t count, int64_t& present) {
+    uint8_t highest = 0;
+    int64_t own = 0;
     for (int64_t i = 0; i < count; ++i) {
-      if (defined[i] > 1) return false;
-      if (defined[i] == 0) clear(valid_, leaf_.valid, from_.values, entries_ + i);
-      present += defined[i];
+      highest = std::max(highest, defined[i]);
+      own += defined[i];
+    }
+    if (highest > 1) return false;
+    present += own;
+    for (int64_t i = 0; own < count && i < count;) {
+      const int64_t at = entries_ + i;
+      if (at % 8 != 0 || count - i < 8) {
+        if (defined[i++] == 0) clear(valid_, leaf_.valid, from_.values, at);
+        continue;
+      }
+      uint64_t eight;
+      std::memcpy(&eight, defined + i, 8);
+      full(valid_, leaf_.valid, from_.values);
+      valid_[at >> 3] = static_cast<uint8_t>((eight * 0x0102040810204080u) >> 56);  // a bit of each byte
+      i += 8;
     }
     entries_ += count;
     return true;
   }
 
-  // Marks an entry as missing, in a mask that begins full.
+  // Makes a mask in which nothing is missing, unless there is one.
+  void full(uint8_t*& mask, const uint8_t*& shown, int64_t size) {
+    if (mask != nullptr) return;
+    shown = mask = room_.array<uint8_t>(size / 8 + 1);
+    std::memset(mask, 255, size / 8 + 1);
+  }
+
+  // Marks an entry as missing.
   void clear(uint8_t*& mask, const uint8_t*& shown, int64_t size, int64_t at) {
-    if (mask == nullptr) {
-      shown = mask = room_.array<uint8_t>(size / 8 + 1);
-      std::memset(mask, 255, size / 8 + 1);
-    }
+    full(mask, shown, size);
     mask[at >> 3] &= static_cast<uint8_t>(~(1 << (at & 7)));
   }
 
@@ -312,7 +346,15 @@ class ColumnDecoder {
   bool spread_to(int64_t first, int64_t last, int64_t present) {
     T* out = reinterpret_cast<T*>(values_);
     int64_t from = first + present;
-    for (int64_t i = last - 1; i >= first; --i) out[i] = leaf_.is_missing(i) ? T{} : out[--from];
+    for (int64_t i = last - 1; i >= first; --i) {
+      const bool is_there = !leaf_.is_missing(i);
+      from -= is_there;
+      if constexpr (std::is_integral_v<T>) {  // without a branch, which would go either way
+        out[i] = static_cast<T>(out[from] & -static_cast<T>(is_there));
+      } else {
+        out[i] = is_there ? out[from] : T{};
+      }
+    }
     return from == first;
   }
 
