@@ -6,14 +6,19 @@ from typing import Protocol
 
 import jax
 
+from sparrow.kernels.device_kind import platform
 from sparrow.kernels.ids import xla
 from sparrow.kernels.ids.types import Assigned, IdState, Settings
+from sparrow.kernels.native import ids as native
+from sparrow.kernels.warning import warn_once
 
 
 class IdBackend(Protocol):
     """The functions of a backend module. ``ids`` are (N, 2) uint32, ``segments`` (N,) int32, below 0 where absent."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """Return the name of the backend."""
 
     def unavailable(self) -> str | None:
         """Why this backend cannot run here; None: it can."""
@@ -32,9 +37,14 @@ class IdBackend(Protocol):
         """Return the state with an index that is built from its ids."""
 
 
-BACKENDS: dict[str, IdBackend] = {"xla": xla}
+BACKENDS: dict[str, IdBackend] = {"xla": xla, "native": native}
 
 
 def choose(name: str) -> IdBackend:
-    """Return the map's functions of the backend of tables ``name``."""
-    return BACKENDS.get(name, xla)
+    """Return the map of the backend ``name`` ("auto": the fastest), or `xla` with one warning where it cannot run."""
+    wanted = {"cpu": "native", "gpu": "cuda"}.get(platform(), "xla") if name == "auto" else name
+    backend = BACKENDS.get(wanted, xla)
+    if reason := backend.unavailable():
+        warn_once(f"ids are found by the slower 'xla' backend, because '{wanted}' cannot run here: {reason}")
+        return xla
+    return backend

@@ -19,7 +19,9 @@ from sparrow.kernels.native.translate import RowFunction
 from sparrow.kernels.warning import warn_once
 
 LOOKUP, UPDATE = "sparrow_lookup", "sparrow_update"
-FFI_SYMBOLS = (LOOKUP, UPDATE, "sparrow_cpu_level", "sparrow_use_kernels", "sparrow_register_step")
+FIND_IDS, ASSIGN_IDS, INDEX_IDS = "sparrow_find_ids", "sparrow_assign_ids", "sparrow_index_ids"
+TARGETS = (LOOKUP, UPDATE, FIND_IDS, ASSIGN_IDS, INDEX_IDS)
+FFI_SYMBOLS = (*TARGETS, "sparrow_cpu_level", "sparrow_use_kernels", "sparrow_register_step")
 _lock = threading.Lock()
 
 
@@ -130,7 +132,7 @@ def _load() -> Library | str:
         ffi.sparrow_use_kernels(ctypes.c_void_p(kernels.sparrow_kernels()))
         shipped = compiler.packaged(shipped_name(level)) if not compiler.extra_flags() else None
         rules = ctypes.CDLL(str(shipped)) if shipped is not None else None
-        for target in (LOOKUP, UPDATE):
+        for target in TARGETS:
             jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(getattr(ffi, target)), platform="cpu")  # type: ignore[no-untyped-call]
     except (CompileError, OSError, RuntimeError, AttributeError) as error:
         return f"the compiled kernels could not be loaded: {error}"

@@ -6,7 +6,7 @@ import pathlib
 
 FOLDER = pathlib.Path(__file__).parent / "src"
 KERNELS = ("kernels.cc", "lookup.cc", "sort.cc", "update.cc")
-FFI = ("ffi.cc",)
+FFI = ("ffi.cc", "ffi_ids.cc", "ids.cc", "ids_assign.cc")
 ROW_STEP_HEADERS = ("row_step.h", "half.h")
 """The files that a generated row step is compiled with."""
 

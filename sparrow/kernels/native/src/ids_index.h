@@ -1,0 +1,95 @@
+// The index of a map: sparrow/kernels/ids/index.py describes it.
+#pragma once
+
+#include <cstring>
+
+#include "ids.h"
+#include "prefetch.h"
+
+namespace sparrow {
+
+inline uint64_t mix64(uint64_t x) {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+  return x ^ x >> 31;
+}
+
+struct IdKey {
+  uint64_t id;
+  int64_t home;
+  uint32_t tag;
+
+  IdKey() = default;
+  IdKey(const IdMap& map, uint64_t id, int32_t segment) : id(id) {
+    const uint64_t hash = mix64(id ^ map.segments[segment].salt);
+    home = static_cast<int64_t>((hash >> 32) * static_cast<uint64_t>(map.num_buckets) >> 32);
+    tag = static_cast<uint32_t>(hash);
+  }
+};
+
+inline int64_t next_bucket(const IdMap& map, int64_t bucket) { return bucket + 1 == map.num_buckets ? 0 : bucket + 1; }
+
+template <bool kWrite>
+void fetch_bucket(const IdMap& map, const IdKey& key) {
+  prefetch<kWrite>(map.buckets + key.home, sizeof(IdBucket));
+}
+
+// Which pairs of a bucket have the tag, one bit each.
+inline uint32_t matches(const IdBucket& bucket, uint32_t tag) {
+  uint32_t bits = 0;
+  for (int way = 0; way < kWays; ++way) bits |= static_cast<uint32_t>(bucket.pairs[way].tag == tag) << way;
+  return bits;
+}
+
+inline bool belongs(const IdSegment& segment, int32_t place) {
+  return (place >= segment.begin && place < segment.end) || (place >= segment.waiting_begin && place < segment.waiting_end);
+}
+
+// The place of an id, or -1.
+inline int32_t search(const IdMap& map, const IdKey& key, const IdSegment& segment) {
+  int64_t at = key.home;
+  for (int64_t probes = 0; probes < map.num_buckets; ++probes, at = next_bucket(map, at)) {
+    const IdBucket& bucket = map.buckets[at];
+    for (uint32_t bits = matches(bucket, key.tag); bits != 0; bits &= bits - 1) {
+      const uint32_t place = bucket.pairs[__builtin_ctz(bits)].place;
+      if (place != kEmpty && map.ids[place] == key.id && belongs(segment, static_cast<int32_t>(place))) {
+        return static_cast<int32_t>(place);
+      }
+    }
+    if (bucket.passed == 0) return -1;
+  }
+  return -1;
+}
+
+inline void insert(const IdMap& map, const IdKey& key, int32_t place) {
+  for (int64_t at = key.home;; at = next_bucket(map, at)) {
+    for (IdBucket::Pair& pair : map.buckets[at].pairs) {
+      if (pair.place == kEmpty) {
+        pair = {static_cast<uint32_t>(place), key.tag};
+        return;
+      }
+    }
+    ++map.buckets[at].passed;
+  }
+}
+
+// Takes out a place that is there.
+inline void remove(const IdMap& map, const IdKey& key, int32_t place) {
+  int64_t at = key.home;
+  for (int64_t probes = 0; probes < map.num_buckets; ++probes, at = next_bucket(map, at)) {
+    for (IdBucket::Pair& pair : map.buckets[at].pairs) {
+      if (pair.place == static_cast<uint32_t>(place)) {
+        pair = {kEmpty, kEmpty};
+        return;
+      }
+    }
+    --map.buckets[at].passed;
+  }
+}
+
+inline bool expired(const IdSegment& segment, int32_t last, int32_t step) {
+  return segment.expire > 0 && last >= 0 && step - last > segment.expire;
+}
+
+}  // namespace sparrow
