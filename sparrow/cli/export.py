@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any, Final
 
 from sparrow.cli.command import Command, add_step
 from sparrow.cli.group import add_group
 from sparrow.cli.output import Mistake, note, out
+
+KINDS: Final = ("ivf", "ivf_sq8", "hnsw")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,6 +22,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="the average of the parameters, or the last ones; by default as in evaluation",
     )
+    parser.add_argument(
+        "--index",
+        nargs="?",
+        const=True,
+        metavar="ITEMS",
+        help="write the items to recommend too: of the data to train on, or of files with a row per item",
+    )
+    parser.add_argument("--id-column", help="the column of the ids in the files of --index")
+    parser.add_argument("--attributes", default="", metavar="A,B", help="columns of the items to filter by")
+    parser.add_argument("--approximate", choices=KINDS, help="an approximate search of the items besides, by FAISS")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing export")
     add_group(parser)
 
@@ -30,14 +43,31 @@ def run(options: argparse.Namespace) -> None:
     processes.led(
         lambda: exports.refuse(options.output, options.overwrite), Mistake
     )  # before the model is read, which takes a while
-    program, state = runs.load(options.model_dir, step=options.step, log=note)
+    if options.index is None and (options.id_column or options.attributes or options.approximate):
+        raise Mistake("--id-column, --attributes and --approximate are about the items of --index; give it too")
+    run = runs.load(options.model_dir, step=options.step, log=note)
+    program, state = run
     if not processes.is_first():
         exports.give_rows(program, state)
         return
-    made = exports.export(program, state, options.output, ema=options.ema, overwrite=options.overwrite)
+    index = None if options.index is None else _index(run, options)
+    made = exports.export(program, state, options.output, ema=options.ema, overwrite=options.overwrite, index=index)
     size, platforms = sum(file.bytes for file in made.files.values()), ", ".join(made.platforms)
     average = ", the average of its parameters" * made.ema
     out(f"{made.model} of step {made.step}{average}: {size:,} bytes to {options.output}, for {platforms}")
+
+
+def _index(run: Any, options: argparse.Namespace) -> Any:
+    """Return the items to recommend."""
+    items = None if options.index is True else options.index
+    attributes = [name for name in options.attributes.split(",") if name]
+    index = run.item_index(items, id_column=options.id_column, attributes=attributes)
+    if options.approximate is None:
+        out(f"{len(index):,} items, searched exactly")
+        return index
+    index = run.with_approximate(index, options.approximate)
+    out(f"{len(index):,} items, searched by {options.approximate}: recall@10 {index.approximate.recall:.4f}")
+    return index
 
 
 COMMAND = Command(

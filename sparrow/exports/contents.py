@@ -18,14 +18,15 @@ from sparrow.config import ConfigError, Problem
 from sparrow.data import Feature
 from sparrow.data.features import registry
 from sparrow.embedding import Embedder, EmbeddingState, HostTables, Vocabularies
-from sparrow.serving.description import IDS, NAME, PARAMETERS, PROGRAM, TABLES
+from sparrow.retrieval import FILES
+from sparrow.serving.description import IDS, INDEX, NAME, PARAMETERS, PROGRAM, TABLES
 from sparrow.serving.tensors import Streamed
 from sparrow.trees import path_name
 
 VOCABULARIES: Final = "vocabularies"
 _WRITTEN: Final = re.compile(
     rf"({'|'.join(map(re.escape, (NAME, PARAMETERS, TABLES, IDS)))}|[^/]+{re.escape(PROGRAM)}"
-    rf"|{VOCABULARIES}/[^/]+\.(txt|json))"
+    rf"|{VOCABULARIES}/[^/]+\.(txt|json)|{INDEX}/({'|'.join(map(re.escape, FILES))}))"
 )
 """The files of an export, also of one whose description is damaged."""
 

@@ -16,10 +16,12 @@ from sparrow.exports.contents import Parameters, described_features, exported_id
 from sparrow.exports.folder import whole
 from sparrow.exports.functions import Arguments, Arrays, Exported, Function, exported, rows_are_independent
 from sparrow.models import registry as models
+from sparrow.retrieval import ItemIndex, write_index
 from sparrow.runs import Program, TrainState
 from sparrow.runs.predict_files import prediction_batch_size, used_in_evaluation
 from sparrow.serving.description import (
     IDS,
+    INDEX,
     NAME,
     PARAMETERS,
     PREDICT,
@@ -36,7 +38,13 @@ from sparrow.versions import versions
 
 
 def export(
-    program: Program, state: TrainState, folder: str | Path, *, ema: bool | None = None, overwrite: bool = False
+    program: Program,
+    state: TrainState,
+    folder: str | Path,
+    *,
+    ema: bool | None = None,
+    overwrite: bool = False,
+    index: ItemIndex | None = None,
 ) -> Description:
     """Write a trained model as StableHLO, safetensors and a description; `sparrow.serving.load` opens it.
 
@@ -49,6 +57,7 @@ def export(
       folder: the folder to write.
       ema: whether to take the average of the dense parameters; None: as evaluation does.
       overwrite: whether to replace an existing export.
+      index: items to recommend, from `sparrow.runs.Run.item_index`.
     """
     optimizer = used_in_evaluation(program.config, program.flushed(state).optimizer, ema)
     with whole(Path(folder), overwrite) as partial:
@@ -65,6 +74,8 @@ def export(
         functions = _functions(program, parameters)
         made = {name: exported(function, arguments) for name, function in functions.items()}
         features = described_features(program.assembly.features, partial)
+        if index is not None:
+            write_index(index, partial / INDEX)
         files = {
             path.relative_to(partial).as_posix(): _fingerprint(path) for path in partial.rglob("*") if path.is_file()
         }

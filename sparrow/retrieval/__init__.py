@@ -6,9 +6,11 @@
 from sparrow.retrieval.approximate import Approximate, Kind, build_approximate
 from sparrow.retrieval.filters import Where, passing
 from sparrow.retrieval.index import Found, ItemIndex
-from sparrow.retrieval.saved import read_index, write_index
+from sparrow.retrieval.saved import FILES, VECTORS, read_index, write_index
 
 __all__ = [
+    "FILES",
+    "VECTORS",
     "Approximate",
     "Found",
     "ItemIndex",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,9 @@ from sparrow.retrieval.filters import Where, passing
 Floats = npt.NDArray[np.float32]
 Numbers = npt.NDArray[np.int64]
 
+ROW: Final = "row"
+"""The column of a row's number, where no column of users is known."""
+
 
 class Found(NamedTuple):
     """The best items of each query, the best first.
@@ -27,17 +30,19 @@ class Found(NamedTuple):
       rows: (queries, k) places in the index; -1: fewer items than k may be found.
       scores: (queries, k) dot products; -inf where there is none.
       ids: the ids of all items of the index.
+      item: the name of their column.
     """
 
     rows: Numbers
     scores: Floats
     ids: Any
+    item: str = "item"
 
-    def table(self, keys: Any = None, item: str = "item") -> Any:
+    def table(self, keys: Any = None) -> Any:
         """Return a row per found item: its query's row of ``keys``, the item, ``score``, and ``rank`` from 1 on."""
         queries, places = np.nonzero(self.rows >= 0)
         columns = {} if keys is None else {name: keys[name].take(pa.array(queries)) for name in keys.column_names}
-        columns[item] = self.ids.take(pa.array(self.rows[queries, places]))
+        columns[self.item] = self.ids.take(pa.array(self.rows[queries, places]))
         columns["score"] = pa.array(self.scores[queries, places])
         columns["rank"] = pa.array((places + 1).astype(np.int32))
         return pa.table(columns)
@@ -56,12 +61,16 @@ class ItemIndex:
       vectors: (items, dim).
       attributes: columns to filter by; None: there are none.
       approximate: a FAISS index of the same vectors; None: search is exact.
+      item: the column of items' ids in the data.
+      user: the column of users' ids in the data; None: it is not known.
     """
 
     ids: Any
     vectors: Floats
     attributes: Any = None
     approximate: Approximate | None = None
+    item: str = "item"
+    user: str | None = None
 
     def __post_init__(self) -> None:
         if len(self.ids) != len(self.vectors):
@@ -121,7 +130,16 @@ class ItemIndex:
             scores, rows = self.approximate.search(wanted, k, allowed, excluded)
         else:
             scores, rows = best_rows(wanted, [self.vectors], k, allowed=allowed, excluded=excluded)
-        return Found(rows, scores, self.ids)
+        return Found(rows, scores, self.ids, self.item)
+
+    def recommended(self, users: Any, queries: Any, k: int, **options: Any) -> Any:
+        """Return a row per user and item: the user, or the row's number where it is not known, item, score and rank.
+
+        ``users``: an Arrow table with a row per query. ``options``: those of `search`.
+        """
+        known = self.user is not None and self.user in users.column_names
+        keys = users.select([self.user]) if known else pa.table({ROW: np.arange(users.num_rows)})
+        return self.search(queries, k, **options).table(keys)
 
     def _allowed(self, allow: Any, where: Where | None) -> npt.NDArray[np.bool_] | None:
         if allow is None and not where:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,7 @@ VECTORS: Final = "vectors.f32"
 ITEMS: Final = "items.arrow"
 ABOUT: Final = "index.json"
 GRAPH: Final = "faiss.index"
+FILES: Final = (VECTORS, ITEMS, ABOUT, GRAPH)
 ID: Final = "id"
 FORMAT: Final = 1
 
@@ -34,6 +36,7 @@ def write_index(index: ItemIndex, folder: Path) -> list[Path]:
     with pa.ipc.new_file(str(folder / ITEMS), table.schema) as writer:
         writer.write_table(table)
     about: dict[str, Any] = {"format": FORMAT, "items": len(index), "dim": index.vectors.shape[1]}
+    about |= {"item": index.item, "user": index.user}
     if index.approximate is not None:
         kept = dataclasses.asdict(dataclasses.replace(index.approximate, index=None))
         about["approximate"] = {name: value for name, value in kept.items() if name != "index"}
@@ -44,34 +47,42 @@ def write_index(index: ItemIndex, folder: Path) -> list[Path]:
 
 
 def read_index(
-    folder: Path, *, approximate: bool = False, failed: Callable[[str], Exception] = ValueError
+    read: Callable[[str], bytes],
+    vectors: BinaryIO,
+    *,
+    approximate: bool = False,
+    failed: Callable[[str], Exception] = ValueError,
 ) -> ItemIndex:
-    """Read an index. Vectors stay in their file, shared by the processes that read it; damage raises ``failed``.
+    """Read an index. Vectors stay in their file, shared by the processes that read it.
 
-    ``approximate``: whether to read FAISS's file, if there is one. FAISS trusts it: only for an index of your own.
+    Args:
+      read: returns the content of a file of the index, by its name.
+      vectors: the open file of the vectors.
+      approximate: whether to read FAISS's file, if there is one. FAISS trusts it: only for an index of your own.
+      failed: makes the error of damaged files from a sentence.
     """
     try:
-        about = json.loads((folder / ABOUT).read_bytes())
+        about = json.loads(read(ABOUT))
         if about["format"] != FORMAT:
-            raise failed(f"{folder}: the index has format {about['format']}; this version reads {FORMAT}")
-        table = pa.ipc.open_file(pa.memory_map(str(folder / ITEMS))).read_all()
-        count, dim = int(about["items"]), int(about["dim"])
-        size = (folder / VECTORS).stat().st_size
-        if min(count, dim) < 1 or table.num_rows != count or size != 4 * count * dim:
-            raise failed(f"{folder}: the files of the index contradict each other; export it again")
+            raise ValueError(f"it has format {about['format']}, and this version reads {FORMAT}")
+        table = pa.ipc.open_file(pa.py_buffer(read(ITEMS))).read_all()
         table.validate(full=True)
-        vectors = np.memmap(folder / VECTORS, "<f4", "r", shape=(count, dim))
+        count, dim = int(about["items"]), int(about["dim"])
+        if min(count, dim) < 1 or table.num_rows != count or os.fstat(vectors.fileno()).st_size != 4 * count * dim:
+            raise ValueError("its files contradict each other; export again")
         attributes = {name[2:]: table[name] for name in table.column_names if name.startswith("a/")}
         graph = None
         if approximate and (held := about.get("approximate")) is not None:
             if held["kind"] not in KINDS:
-                raise failed(f"{folder}: unknown kind of index {held['kind']!r}")
-            effort, recall = int(held["effort"]), float(held["recall"])
-            graph = read_approximate((folder / GRAPH).read_bytes(), held["kind"], effort, recall)
+                raise ValueError(f"unknown kind {held['kind']!r}")
+            graph = read_approximate(read(GRAPH), held["kind"], int(held["effort"]), float(held["recall"]))
         return ItemIndex(
-            table[ID].combine_chunks(), vectors, pa.table(attributes) if attributes else None, approximate=graph
+            table[ID].combine_chunks(),
+            np.memmap(vectors, "<f4", "r", shape=(count, dim)),
+            pa.table(attributes) if attributes else None,
+            graph,
+            str(about["item"]),
+            None if about["user"] is None else str(about["user"]),
         )
-    except (OSError, KeyError, TypeError, pa.ArrowException, ValueError) as error:
-        if type(error) is failed:
-            raise
-        raise failed(f"{folder}: the index cannot be read: {error}") from None
+    except (OSError, KeyError, TypeError, OverflowError, RecursionError, pa.ArrowException, ValueError) as error:
+        raise failed(f"the index of items cannot be read: {error}") from None

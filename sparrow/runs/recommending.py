@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparrow.config import Config, ConfigError, catalogue_items, item_column, item_features, need, user_column
 from sparrow.data import DataError, Source, distinct_rows
 from sparrow.registry import nearest
-from sparrow.retrieval import ItemIndex, Where
+from sparrow.retrieval import ItemIndex, Kind, Where, build_approximate
 from sparrow.runs.loop.program import Program, TrainState
 from sparrow.runs.predict_files import source_like
 from sparrow.runs.towers import tower_names, tower_vectors
 
-ROW: Final = "row"
-"""The column of a row's number, where no column of users is known."""
+QUERIES: Final = 1000
+"""Users by which an approximate index is compared with exact search."""
 
 
 def item_index(
@@ -49,7 +49,18 @@ def item_index(
     renamed = table.rename_columns([own if name == key else name for name in table.column_names])
     vectors = tower_vectors(program, state, "item", renamed, batch_size)
     chosen = table.select(list(attributes)) if attributes else None
-    return ItemIndex(_plain(table[key]), vectors, chosen)
+    return ItemIndex(_plain(table[key]), vectors, chosen, item=own, user=user_column(config))
+
+
+def with_approximate(
+    program: Program, state: TrainState, index: ItemIndex, kind: Kind, recall: float = 0.95
+) -> ItemIndex:
+    """Return the index with approximate search, judged by users of the data to train on."""
+    data = need(program.config.data, "data")
+    reader = data.train_rows.open(data.train_rows.column_names())
+    some = reader.read(0, data.bad_rows).table.slice(0, QUERIES)
+    queries = tower_vectors(program, state, "user", some, None)
+    return dataclasses.replace(index, approximate=build_approximate(index.vectors, kind, queries, recall=recall))
 
 
 def recommendations(
@@ -80,9 +91,7 @@ def recommendations(
             raise ConfigError(f"exclude_seen needs {column}, which says who has seen an item")
         seen = _seen(config, table[user])
         exclude = seen if exclude is None else [[*a, *(b or ())] for a, b in zip(seen, exclude, strict=True)]
-    found = index.search(query, k, exclude=exclude, allow=allow, where=where)
-    keys = table.select([user]) if user in table.column_names else pa.table({ROW: np.arange(table.num_rows)})
-    return _like(users, found.table(keys, item_column(config) or "item"))
+    return _like(users, index.recommended(table, query, k, exclude=exclude, allow=allow, where=where))
 
 
 def _seen(config: Config, users: Any) -> list[list[Any]]:

@@ -21,7 +21,7 @@ from sparrow.data import MissingColumn
 from sparrow.embedding import Embedder
 from sparrow.registry import nearest
 from sparrow.reports import write_report
-from sparrow.retrieval import ItemIndex, Where
+from sparrow.retrieval import ItemIndex, Kind, Where
 from sparrow.runs.errors import FolderError
 from sparrow.runs.loop import set_up
 from sparrow.runs.loop.evaluation import Evaluator
@@ -30,7 +30,7 @@ from sparrow.runs.loop.training import Watcher
 from sparrow.runs.nearest import Index, Measure, Nearest, nearest_rows
 from sparrow.runs.neighbours import neighbours_of
 from sparrow.runs.predict_files import predict, predict_table
-from sparrow.runs.recommending import item_index, recommendations
+from sparrow.runs.recommending import item_index, recommendations, with_approximate
 from sparrow.runs.saved.restoring import LogLine
 from sparrow.runs.saved.saving import Extra, Step, loaded, saved_progress
 from sparrow.runs.table_view import TableView
@@ -225,6 +225,13 @@ class Run:
             self.program, self.state, items, id_column=id_column, attributes=attributes, batch_size=batch_size
         )
 
+    def with_approximate(self, index: ItemIndex, kind: Kind, *, recall: float = 0.95) -> ItemIndex:
+        """Return the index with approximate search by FAISS, set to find ``recall`` of what exact search finds.
+
+        ``kind``: "ivf", "ivf_sq8" (8-bit codes) or "hnsw". Users of the data to train on are the judges.
+        """
+        return with_approximate(self.program, self.state, index, kind, recall)
+
     def recommend(
         self,
         users: Any,
@@ -261,11 +268,22 @@ class Run:
     def _items(self) -> ItemIndex:
         return self.item_index()
 
-    def export(self, folder: str | Path, *, ema: bool | None = None, overwrite: bool = False) -> Any:
-        """Write the model as files that predict without its code; `sparrow.serving.load` opens them."""
+    def export(
+        self,
+        folder: str | Path,
+        *,
+        ema: bool | None = None,
+        overwrite: bool = False,
+        index: ItemIndex | bool = False,
+    ) -> Any:
+        """Write the model as files that predict without its code; `sparrow.serving.load` opens them.
+
+        ``index``: items to recommend, from `item_index`; True: those of the config, or of the data to train on.
+        """
         from sparrow import exports
 
-        return exports.export(self.program, self.state, folder, ema=ema, overwrite=overwrite)
+        items = None if index is False else self._items if index is True else index
+        return exports.export(self.program, self.state, folder, ema=ema, overwrite=overwrite, index=items)
 
     def report(self, output: str | Path | None = None) -> Path:
         """Write the report of the run as one HTML file, and return its path."""

@@ -6,10 +6,11 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-from sparrow.data import Feature
+from sparrow.data import DataError, Feature, Tables
 from sparrow.registry import nearest
+from sparrow.retrieval import VECTORS, ItemIndex, Where, read_index
 from sparrow.serving.columns import cut_to_candidates
-from sparrow.serving.description import NAME, PREDICT, TABLES
+from sparrow.serving.description import INDEX, NAME, PREDICT, TABLES
 from sparrow.serving.function import Array, Arrays, Function
 from sparrow.serving.ids import known_ids
 from sparrow.serving.opened import Opened, opened
@@ -27,9 +28,10 @@ class ExportedModel:
       folder: the export.
       description: the content of ``export.json``.
       features: the inputs, as `sparrow.data` reads them.
+      index: the items to recommend; None: the export has none.
     """
 
-    def __init__(self, held: Opened, custom_calls: Collection[str] = ()) -> None:
+    def __init__(self, held: Opened, custom_calls: Collection[str] = (), approximate: bool = False) -> None:
         """Read or map the files of ``held``, which may be closed afterwards."""
         self.folder, self.description = held.folder, held.description
         about = self.description
@@ -51,6 +53,7 @@ class ExportedModel:
             )
             for name in about.functions
         }
+        self.index = _index(held, approximate) if f"{INDEX}/{VECTORS}" in about.files else None
 
     @property
     def signature(self) -> dict[str, Any]:
@@ -95,6 +98,34 @@ class ExportedModel:
         (vectors,) = self.function(tower)(rows, self._batch_size(batch_size)).values()
         return vectors
 
+    def recommend(
+        self,
+        users: Any,
+        k: int = 10,
+        *,
+        exclude: Any = None,
+        allow: Any = None,
+        where: Where | None = None,
+        exact: bool = False,
+        batch_size: int | None = None,
+    ) -> Any:
+        """Return the ``k`` best items of each row of ``users``, as an Arrow table: user, item, score, rank.
+
+        Args:
+          users: rows with the columns of the user tower, as `predict` takes them.
+          k: how many.
+          exclude: for each row, ids of items to leave out, such as those that the user has seen.
+          allow: ids of the items to choose from; None: all.
+          where: conditions on attributes of items, as `sparrow.retrieval.passing` takes them.
+          exact: whether to search exactly where the export has an approximate index.
+          batch_size: rows to compute at a time; by default, as in evaluation.
+        """
+        if self.index is None:
+            raise ValueError("the export has no items to recommend; write it with sparrow export --index")
+        table = Tables(users).table
+        queries = self.vectors("user", table, batch_size)
+        return self.index.recommended(table, queries, k, exclude=exclude, allow=allow, where=where, exact=exact)
+
     def function(self, name: str) -> Function:
         """Return a function of the export, compiled once for each size of a batch."""
         if name not in self._functions:
@@ -124,7 +155,19 @@ def is_export(folder: str | Path) -> bool:
         return False
 
 
-def load(folder: str | Path, *, verify: bool = True, custom_calls: Collection[str] = ()) -> ExportedModel:
+def _index(held: Opened, approximate: bool) -> ItemIndex:
+    where = str(held.folder / INDEX)
+    return read_index(
+        lambda name: held.read(f"{INDEX}/{name}"),
+        held[f"{INDEX}/{VECTORS}"],
+        approximate=approximate,
+        failed=lambda why: DataError(why, where),
+    )
+
+
+def load(
+    folder: str | Path, *, verify: bool = True, custom_calls: Collection[str] = (), approximate: bool = False
+) -> ExportedModel:
     """Open an export.
 
     Args:
@@ -134,8 +177,10 @@ def load(folder: str | Path, *, verify: bool = True, custom_calls: Collection[st
       custom_calls: targets of custom calls that the programs may hold besides `sparrow.serving.CUSTOM_CALLS`, such as
         "lapack_spotrf_ffi" for a model that solves equations. Only for an export that you made yourself: a custom call
         runs machine code with the arguments that the file gives.
+      approximate: whether to search items by the FAISS index of the export, if it has one. FAISS trusts its file: only
+        for an export that you made yourself. Otherwise search is exact.
     """
     with opened(Path(folder)) as held:
         if verify:
             held.verify(TABLES)
-        return ExportedModel(held, custom_calls)
+        return ExportedModel(held, custom_calls, approximate)

@@ -21,6 +21,16 @@ def index(count=200, dim=8, seed=0, **options):
     return ItemIndex(pa.array(np.arange(count) * 10), vectors, attributes, **options)
 
 
+def reading(folder, **options):
+    """The index in a folder."""
+    try:
+        vectors = (folder / "vectors.f32").open("rb")
+    except OSError as error:
+        raise ValueError(f"the index lacks its vectors: {error}") from None
+    with vectors:
+        return read_index(lambda name: (folder / name).read_bytes(), vectors, **options)
+
+
 def best(held, query, keep):
     """The statement: all scores, sorted, among the items that pass."""
     order = np.argsort(-(held.vectors @ query), kind="stable")
@@ -44,9 +54,9 @@ def test_excluded_allowed_and_filtered_items_are_those_of_the_statement():
 
 
 def test_the_table_has_keys_items_scores_and_ranks():
-    held = ItemIndex(pa.array(["a", "b"]), np.eye(2, dtype=np.float32))
+    held = ItemIndex(pa.array(["a", "b"]), np.eye(2, dtype=np.float32), item="movie")
     found = held.search([[1.0, 2.0], [3.0, 1.0]], 3, exclude=[["b"], None])
-    assert found.table(pa.table({"user": [7, 8]}), "movie").to_pydict() == {
+    assert found.table(pa.table({"user": [7, 8]})).to_pydict() == {
         "user": [7, 8, 8],
         "movie": ["a", "a", "b"],
         "score": [1.0, 3.0, 1.0],
@@ -80,7 +90,7 @@ def test_mistakes_are_one_sentence(change, sentence):
 def test_an_index_comes_back_from_its_files(tmp_path):
     held = index()
     write_index(held, tmp_path / "index")
-    again = read_index(tmp_path / "index")
+    again = reading(tmp_path / "index")
     assert again.ids.equals(held.ids)
     assert again.attributes.equals(held.attributes)
     np.testing.assert_array_equal(again.vectors, held.vectors)
@@ -102,7 +112,7 @@ def test_damage_is_one_sentence(tmp_path, damage):
     else:
         (tmp_path / "index.json").write_text(json.dumps(about | {"dim": 2**61}))
     with pytest.raises(ValueError, match="index"):
-        read_index(tmp_path)
+        reading(tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["ivf", "ivf_sq8", "hnsw"])
@@ -114,7 +124,7 @@ def test_approximate_search_reaches_its_recall_and_knows_filters(tmp_path, kind)
     assert made.recall >= 0.9
     held = index(2000, approximate=made)
     write_index(held, tmp_path)
-    again = read_index(tmp_path, approximate=True)
+    again = reading(tmp_path, approximate=True)
     exclude = [[int(n) * 10 for n in plain.search(queries, 3).rows[query]] for query in range(50)]
     found = again.search(queries, 10, exclude=exclude, where={"kind": "film"})
     exact = again.search(queries, 10, exclude=exclude, where={"kind": "film"}, exact=True)
@@ -122,4 +132,4 @@ def test_approximate_search_reaches_its_recall_and_knows_filters(tmp_path, kind)
     assert not any(set(found.rows[query] * 10) & set(exclude[query]) for query in range(50))
     share = np.mean([np.isin(a, b).mean() for a, b in zip(exact.rows, found.rows, strict=True)])
     assert share > 0.7
-    assert read_index(tmp_path).approximate is None
+    assert reading(tmp_path).approximate is None

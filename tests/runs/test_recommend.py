@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import sparrow as sp
 from sparrow import config, runs
 from sparrow.cli import main
 from sparrow.errors import ConfigError
@@ -116,3 +117,27 @@ def test_the_command_writes_a_file(trained, capsys):
     assert main(["recommend", *arguments]) == 0
     assert pq.read_table(output).equals(run.recommend({"user": [2, 4]}, 3, exclude_seen=True))
     assert f"6 rows among 12 items to {output}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("approximate", [None, "ivf"])
+def test_an_export_recommends_as_the_run(trained, approximate, tmp_path, capsys):
+    run, folder = trained
+    options = ["--index", "--attributes", "year", *(("--approximate", approximate) if approximate else ())]
+    assert main(["export", str(folder / "run"), str(tmp_path / "exported"), *options]) == 0
+    assert "12 items, searched" in capsys.readouterr().out
+    model = sp.serving.load(tmp_path / "exported", approximate=approximate is not None)
+    assert (model.index.approximate is None) == (approximate is None)
+    users = {"user": [3, 31]}
+    own, served = run.recommend(users, 4), model.recommend(users, 4, exact=True)
+    assert served.drop(["score"]).equals(own.drop(["score"]))
+    np.testing.assert_allclose(served["score"], own["score"], atol=1e-6)
+    found = model.recommend(users, 3, where={"year": {"min": 2006}}, exclude=[["m6"], []])
+    assert set(found["item"].to_pylist()) <= {f"m{n}" for n in range(6, 12)}
+    assert "m6" not in found["item"].to_pylist()[:3]
+
+
+def test_an_export_without_items_says_so(trained, tmp_path):
+    run, _ = trained
+    run.export(tmp_path / "exported")
+    with pytest.raises(ValueError, match="no items to recommend; write it with sparrow export --index"):
+        sp.serving.load(tmp_path / "exported").recommend({"user": [1]})
