@@ -19,7 +19,9 @@ class Limits:
       values: the most values of one request that are in lists, all columns together.
       batch_rows: the most rows that are computed at a time; a single request may have more.
       waiting_requests: the most requests that wait for the model; further ones get 503.
-      connections: the most connections that are open at a time; requests on further ones get 503.
+      waiting_bytes: the most bytes of bodies that are received or wait to be read; further requests get 503.
+      connections: the most connections that are open at a time: beyond them idle ones are closed, and if none is idle,
+        POST requests get 503.
       gather_seconds: the time that a batch waits for requests that are still being received. It never waits for
         requests that have not begun.
       read_seconds: the time in which a client must send the body of a request.
@@ -34,6 +36,7 @@ class Limits:
     values: int = 1_000_000
     batch_rows: int = 1024
     waiting_requests: int = 1024
+    waiting_bytes: int = 256 << 20
     connections: int = 1024
     gather_seconds: float = 0.002
     read_seconds: float = 10.0

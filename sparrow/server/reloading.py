@@ -10,11 +10,14 @@ from pathlib import Path
 from sparrow.serving import ExportedModel, load
 from sparrow.serving.description import NAME
 
-Identity = tuple[int, int, int] | None
+Identity = tuple[int, int, int, int] | None
 
 
 class Reloading:
-    """Looks for a newer export, in a thread of its own. One that cannot be loaded leaves the older model in use."""
+    """Looks for a newer export, in a thread of its own. One that cannot be loaded leaves the older model in use.
+
+    It is tried again once its files have changed further, and have come to rest: an export may be copied file by file.
+    """
 
     def __init__(
         self,
@@ -66,24 +69,46 @@ class Reloading:
             self._thread.join()
 
     def _run(self) -> None:
+        tried = last = None  # the files of an export that could not be loaded, and the files of the last look
         while not self._wake.wait(self._every):
-            if identity(self._folder) not in (self._seen, None):
-                self._reload()
+            if identity(self._folder) in (self._seen, None):
+                continue
+            found = contents(self._folder)
+            if tried is None or (found != tried and found == last):
+                tried = None if self._reload() else found
+            last = found
 
-    def _reload(self) -> None:
+    def _reload(self) -> bool:
+        """Load the export, and return whether it is in use."""
+        before = self._seen
         try:
             model = self.load()
         except Exception as error:  # whatever it is, the older model goes on
+            self._seen = before
             self._failed(str(error) or type(error).__name__)
-            return
+            return False
         if not self.is_stopped:
             self._use(model)
+        return True
 
 
 def identity(folder: Path) -> Identity:
     """Return the file that describes an export; a newer export has another one. None: there is none now."""
+    return _stamp(folder / NAME)
+
+
+def contents(folder: Path) -> frozenset[tuple[str, Identity]]:
+    """Return all files of a folder, each as it is now."""
+    return frozenset(
+        (path, _stamp(Path(path)))
+        for inner, _, names in os.walk(folder)
+        for path in (os.path.join(inner, name) for name in names)
+    )
+
+
+def _stamp(path: Path) -> Identity:
     try:
-        held = os.stat(folder / NAME)
+        held = os.stat(path)
     except OSError:
         return None
-    return held.st_dev, held.st_ino, held.st_mtime_ns
+    return held.st_dev, held.st_ino, held.st_mtime_ns, held.st_size

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
+import resource
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from aiohttp import web
 
 from sparrow.data import DataError
+from sparrow.server.connections import Connection
 from sparrow.server.limits import Limits
 from sparrow.server.reloading import Reloading
 from sparrow.server.service import Service
@@ -20,6 +23,9 @@ from sparrow.serving import ExportedModel
 
 LINGER_SECONDS: Final = 2.0
 """The time that the rest of a refused body is read and dropped, so that its client sees the answer."""
+
+OTHER_DESCRIPTORS: Final = 256
+"""File descriptors that are no connections: files of exports, libraries, the log."""
 
 Log = Callable[[str], None]
 
@@ -52,7 +58,8 @@ def serve(
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, stop.set)
                 stack.callback(loop.remove_signal_handler, number)
-            async with running(folder, host, port, limits or Limits(), reload_seconds, verify, log):
+            bounds = _with_descriptors(limits or Limits())
+            async with running(folder, host, port, bounds, reload_seconds, verify, log):
                 await stop.wait()
                 log("stopping: open requests end first")
 
@@ -86,31 +93,54 @@ async def running(
     began = time.monotonic()
     model = reloading.load()
     service = Service(model, limits)
-    runner = web.AppRunner(
-        service.app(),
-        access_log=None,
-        keepalive_timeout=limits.idle_seconds,
-        shutdown_timeout=limits.stop_seconds,
-        lingering_time=LINGER_SECONDS,
-        auto_decompress=False,
-    )
+    runner = web.AppRunner(service.app(), shutdown_timeout=limits.stop_seconds)
     await runner.setup()
-    service.server = runner.server
+    listening = await _listen(service, runner, host, port, limits)
     try:
-        try:
-            await web.TCPSite(runner, host, port, backlog=1024).start()
-        except OSError as error:
-            raise DataError(f"cannot listen there: {error.strerror or error}", f"{host}:{port}") from None
-        bound = runner.addresses[0]
+        bound = listening.sockets[0].getsockname()
         url = f"http://{_shown(bound[0])}:{bound[1]}"
         log(f"serving {_named(model)} on {url} (ready in {time.monotonic() - began:.1f} s; Ctrl-C stops)")
         reloading.start()
         yield url
     finally:
         service.is_stopping = True
+        listening.close()
         await runner.cleanup()
         await asyncio.to_thread(reloading.stop)
         service.stop()
+
+
+def _with_descriptors(limits: Limits) -> Limits:
+    """Return limits that the file descriptors of this process allow, of which as many are asked for as are needed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = limits.connections + OTHER_DESCRIPTORS
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
+    most = limits.connections if soft == resource.RLIM_INFINITY else max(1, soft - OTHER_DESCRIPTORS)
+    return dataclasses.replace(limits, connections=min(limits.connections, most))
+
+
+async def _listen(service: Service, runner: web.AppRunner, host: str, port: int, limits: Limits) -> asyncio.Server:
+    options = {
+        "access_log": None,
+        "keepalive_timeout": limits.idle_seconds,
+        "lingering_time": LINGER_SECONDS,
+        "auto_decompress": False,
+    }
+    server = cast("web.Server", runner.server)
+
+    def connected() -> Connection:
+        return Connection(server, service.connections, service.count_malformed, **options)
+
+    try:
+        return await asyncio.get_running_loop().create_server(connected, host, port, backlog=1024)
+    except OSError as error:
+        await runner.cleanup()
+        service.stop()
+        raise DataError(f"cannot listen there: {error.strerror or error}", f"{host}:{port}") from None
 
 
 def _named(model: ExportedModel) -> str:

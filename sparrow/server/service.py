@@ -7,13 +7,14 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from http import HTTPStatus
 from typing import Any
 
 from aiohttp import web
 
 from sparrow.server.answering import CONTENT_TYPES, Answer, Answerer, Form, Part, Request, read
+from sparrow.server.connections import Connections, error_response
 from sparrow.server.gathering import Gatherer
 from sparrow.server.limits import Limits
 from sparrow.server.metrics import Metrics
@@ -33,7 +34,7 @@ class Service:
     Attributes:
       metrics: the counts.
       is_stopping: whether the server stops: ``/health`` then answers 503, so that no new requests are sent to it.
-      server: holds the open connections.
+      connections: the open connections.
     """
 
     def __init__(self, model: ExportedModel, limits: Limits) -> None:
@@ -47,12 +48,17 @@ class Service:
             gather_seconds=limits.gather_seconds,
             most_waiting=limits.waiting_requests,
         )
-        self.server: web.Server | None = None
+        self.connections = Connections(limits.connections)
+        self._held_bytes = 0
 
     def use(self, model: ExportedModel) -> None:
         """Answer with another model from the next request on."""
         self._model = model
         self.metrics.set_step(model.description.step)
+
+    def count_malformed(self, status: int) -> None:
+        """Count a request that could not be parsed."""
+        self.metrics.count_request("other", status, 0.0)
 
     def stop(self) -> None:
         """End the threads that read and compute."""
@@ -79,20 +85,26 @@ class Service:
         start = time.monotonic()
         path = request.path if request.match_info.http_exception is None else "other"
         try:
-            if self.server is not None and len(self.server.connections) > self.limits.connections:
-                raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections are open; try again later")
-            response = await handler(request)
+            with self.connections.busy(request):
+                if self.connections.are_too_many and request.method == "POST":
+                    raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections are open; try again later")
+                response = await handler(request)
         except Refused as refused:
-            response = _error(refused.status, refused.why)
+            response = error_response(refused.status, refused.why)
         except web.HTTPException as error:
-            response = _error(HTTPStatus(error.status), _sentence(error, request))
+            response = error_response(HTTPStatus(error.status), _sentence(error, request))
             response.headers.update({name: error.headers[name] for name in ("Allow",) if name in error.headers})
+        except web.RequestPayloadError:
+            response = error_response(
+                HTTPStatus.BAD_REQUEST, "the body is malformed, or shorter than its head declares"
+            )
+            response.force_close()
         except (ConnectionError, asyncio.CancelledError):  # the client has left
             self.metrics.count_request(path, 499, time.monotonic() - start)
             raise
         except Exception:
             log.exception("a request failed")
-            response = _error(HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed; its log has the cause")
+            response = error_response(HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed; its log has the cause")
         self.metrics.count_request(path, response.status, time.monotonic() - start)
         return response
 
@@ -107,16 +119,29 @@ class Service:
         form, answer = _forms(request)
         self._gatherer.receiving(1)
         try:
-            asked = Request(function, await self._body(request), form, answer)
-            deadline = asyncio.get_running_loop().time() + self.limits.answer_seconds
-            async with _in_time(deadline):
-                part = await self._readers.result(lambda: read(self._model, asked, self.limits))
+            with self._held(request):
+                asked = Request(function, await self._body(request), form, answer)
+                deadline = asyncio.get_running_loop().time() + self.limits.answer_seconds
+                async with _in_time(deadline):
+                    part = await self._readers.result(lambda: read(self._model, asked, self.limits))
         except BaseException:
             self._gatherer.receiving(-1)
             raise
         async with _in_time(deadline):
             made = await self._gatherer.result(part)
         return web.Response(body=made.body, content_type=CONTENT_TYPES[made.form])
+
+    @contextlib.contextmanager
+    def _held(self, request: web.Request) -> Iterator[None]:
+        """Count the body of a request, from before it is received until it was read."""
+        size = self.limits.body_bytes if request.content_length is None else request.content_length
+        if self._held_bytes and self._held_bytes + size > self.limits.waiting_bytes:
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many long bodies wait already; try again later")
+        self._held_bytes += size
+        try:
+            yield
+        finally:
+            self._held_bytes -= size
 
     async def _body(self, request: web.Request) -> bytes:
         most = self.limits.body_bytes
@@ -192,12 +217,3 @@ def _sentence(error: web.HTTPException, request: web.Request) -> str:
 
 def _json(fields: dict[str, Any]) -> web.Response:
     return web.Response(body=json.dumps(fields).encode(), content_type="application/json")
-
-
-def _error(status: HTTPStatus, why: str) -> web.Response:
-    response = web.Response(body=json.dumps({"error": why}).encode(), status=status, content_type="application/json")
-    if status == HTTPStatus.SERVICE_UNAVAILABLE:
-        response.headers["Retry-After"] = "1"
-    if status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.SERVICE_UNAVAILABLE):
-        response.force_close()  # the rest of the body is not read
-    return response

@@ -15,6 +15,7 @@ import pytest
 from sparrow import exports, serving
 from sparrow.exports.folder import whole
 from sparrow.server import Limits
+from sparrow.server.connections import SPARE
 from sparrow.server.running import running
 from tests.exports.cases import WORDS, config, program_and_state, rows
 
@@ -276,7 +277,7 @@ def test_hostile_arrow(two):
     assert last[0] == 200
 
 
-def test_slow_and_cut_off_requests(two):
+def test_slow_and_cut_off_requests(two, caplog):
     """Slow bodies get 408, slow heads and clients that leave end their connection; the server goes on."""
     head = b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 900\r\n\r\n"
 
@@ -304,6 +305,103 @@ def test_slow_and_cut_off_requests(two):
     assert b"within 0.5 seconds" in slow_body
     assert slow_head == b""
     assert malformed.startswith((b"HTTP/1.1 400 ", b"HTTP/1.0 400 "))
+    assert after[0] == 200
+    assert not caplog.records  # a client that leaves is nothing to log
+
+
+MALFORMED = {
+    "no HTTP": b"NONSENSE\r\n\r\n",
+    "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+    "a long line": b"GET /" + b"x" * 10_000 + b" HTTP/1.1\r\n\r\n",
+    "many lines": b"GET /health HTTP/1.1\r\n" + b"A: b\r\n" * 300 + b"\r\n",
+    "a bad length": b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
+    "a bad chunk": (
+        b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\nZZ\r\n{}\r\n0\r\n\r\n"
+    ),
+    "a length and chunks": (
+        b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n"
+    ),
+}
+
+
+def test_malformed_requests_get_one_sentence_and_no_traceback(two, caplog):
+    async def raw(client, data):
+        reader, writer = await asyncio.open_connection("127.0.0.1", client._base_url.port)
+        writer.write(data)
+        found = await asyncio.wait_for(reader.read(), 10)
+        writer.close()
+        return found
+
+    async def ask():
+        async with serving_of(two / "deepfm") as client:
+            return [await raw(client, data) for data in MALFORMED.values()]
+
+    for name, found in zip(MALFORMED, asyncio.run(ask()), strict=True):
+        head, _, body = found.partition(b"\r\n\r\n")
+        assert head.split()[1] == b"400", (name, found)
+        assert b"application/json" in head, (name, head)
+        assert list(json.loads(body)) == ["error"], (name, body)
+    assert not caplog.records
+
+
+def test_idle_connections_give_way(two):
+    """More silent ones than may be open, and kept-alive ones: new requests are answered, /health always."""
+    limits = Limits(rows=40, batch_rows=16, connections=20)
+
+    async def ask():
+        async with serving_of(two / "deepfm", limits) as client:
+            port = client._base_url.port
+            silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(SPARE + 60)]
+            answered = [await post(client, as_json(rows(1))) for _ in range(3)]
+            health = [(await client.get("/health")).status for _ in range(30)]
+            open_yet = 0
+            for reader, writer in silent:
+                try:
+                    await asyncio.wait_for(reader.read(1), 0.001)
+                except TimeoutError:
+                    open_yet += 1
+                writer.close()
+            return answered, health, open_yet
+
+    answered, health, open_yet = asyncio.run(ask())
+    assert {status for status, _ in answered} == {200}
+    assert set(health) == {200}
+    assert 1 < open_yet <= SPARE + 20
+
+
+def test_health_is_answered_when_all_connections_are_busy(two):
+    limits = Limits(rows=40, batch_rows=16, connections=2, read_seconds=3.0)
+    head = b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
+
+    async def ask():
+        async with serving_of(two / "deepfm", limits) as client:
+            busy = [await asyncio.open_connection("127.0.0.1", client._base_url.port) for _ in range(4)]
+            for _, writer in busy:
+                writer.write(head)
+            await asyncio.sleep(0.2)
+            return (await client.get("/health")).status, await post(client, as_json(rows(1)))
+
+    health, (status, found) = asyncio.run(ask())
+    assert health == 200
+    assert (status, found) == (503, {"error": "too many connections are open; try again later"})
+
+
+def test_long_bodies_wait_no_more_than_allowed(two):
+    """Bodies that are announced, and come slowly or never, hold no memory beyond the limit."""
+    limits = Limits(rows=40, batch_rows=16, waiting_bytes=30_000, body_bytes=20_000, read_seconds=2.0)
+    head = b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 20000\r\n\r\n{"
+
+    async def ask():
+        async with serving_of(two / "deepfm", limits) as client:
+            _, writer = await asyncio.open_connection("127.0.0.1", client._base_url.port)
+            writer.write(head)
+            await asyncio.sleep(0.2)
+            full = await post(client, b" " * 15_000)
+            return full, await post(client, as_json(rows(1)))
+
+    (status, found), after = asyncio.run(ask())
+    assert (status, found["error"]) == (503, "too many long bodies wait already; try again later")
     assert after[0] == 200
 
 
@@ -343,6 +441,35 @@ def test_a_newer_export_takes_over_without_a_loss(two, tmp_path):
     assert any(line.startswith("reloaded: dssm") for line in lines)
     assert 'sparrow_reloads_total{result="loaded"} 1.0' in metrics
     assert 'sparrow_reloads_total{result="failed"} 1.0' in metrics
+
+
+def test_an_export_that_is_copied_file_by_file_is_loaded(two, tmp_path):
+    """The description first: the first attempt fails, and there is another one when the other files have come."""
+    shutil.copytree(two / "deepfm", tmp_path / "export")
+    lines = []
+
+    async def until(what):
+        async with asyncio.timeout(20):
+            while not any(what in line for line in lines):
+                await asyncio.sleep(0.02)
+
+    async def ask():
+        async with serving_of(tmp_path / "export", lines=lines) as client:
+            (tmp_path / "export").rename(tmp_path / "older")
+            (tmp_path / "export").mkdir()
+            names = sorted(path.name for path in (two / "dssm").iterdir())
+            assert names[0] == "export.json"
+            for name in names:
+                source = two / "dssm" / name
+                (shutil.copytree if source.is_dir() else shutil.copy)(source, tmp_path / "export" / name)
+                if name == names[0]:
+                    await until("stays in use")
+                await asyncio.sleep(0.06)
+            await until("reloaded: dssm")
+            return await post(client, as_json(rows(1)))
+
+    status, found = asyncio.run(ask())
+    assert (status, list(found["predictions"])) == (200, ["match"])
 
 
 def test_a_busy_server_refuses(two):
