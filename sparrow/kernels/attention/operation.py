@@ -9,13 +9,18 @@ import jax
 import jax.numpy as jnp
 
 from sparrow import fields
-from sparrow.kernels.attention import padded
+from sparrow.kernels.attention import native, padded
 from sparrow.kernels.attention.kind import EVERYTHING, Arrays, Gradients, Kind, Score, TimeBucket
+from sparrow.kernels.device_kind import platform
+from sparrow.kernels.warning import warn_once
 from sparrow.registry import nearest
 
 
 class Backend(Protocol):
     """A way to compute an attention."""
+
+    def unavailable(self, kind: Kind, arrays: Arrays) -> str | None:
+        """Why this backend cannot compute it here; None: it can."""
 
     def forward(self, kind: Kind, arrays: Arrays) -> tuple[jax.Array, Any]:
         """(tokens, heads, width), and what `backward` needs besides the arrays and the result."""
@@ -24,7 +29,7 @@ class Backend(Protocol):
         """Return the gradients from that of the result."""
 
 
-BACKENDS: dict[str, Backend] = {"xla": padded}
+BACKENDS: dict[str, Backend] = {"xla": padded, "native": native}
 
 
 def jagged_attention(
@@ -139,4 +144,11 @@ _attend.defvjp(_attend_forward, _attend_backward)
 def _chosen(backend: str, kind: Kind, arrays: Arrays) -> Backend:
     if backend not in (*BACKENDS, "auto"):
         raise ValueError(f"unknown backend '{backend}': {nearest(backend, [*BACKENDS, 'auto'])}")
-    return BACKENDS["xla" if backend == "auto" else backend]
+    if backend == "auto":
+        backend = {"cpu": "native"}.get(platform(), "xla")
+        if reason := BACKENDS[backend].unavailable(kind, arrays):
+            warn_once(f"attention runs on the slower 'xla' backend, because '{backend}' cannot run it: {reason}")
+            return padded
+    elif reason := BACKENDS[backend].unavailable(kind, arrays):
+        raise ValueError(f"backend '{backend}' cannot run this attention: {reason}")
+    return BACKENDS[backend]

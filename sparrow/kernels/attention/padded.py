@@ -8,6 +8,11 @@ import jax.numpy as jnp
 from sparrow.kernels.attention.kind import Arrays, Gradients, Kind
 
 
+def unavailable(kind: Kind, arrays: Arrays) -> str | None:
+    """Why this backend cannot run here; None: it can."""
+    return None
+
+
 def forward(kind: Kind, arrays: Arrays) -> tuple[jax.Array, None]:
     """(tokens, heads, width), and nothing for `backward`."""
     tokens, length = arrays.q.shape[0], kind.max_length

@@ -20,7 +20,8 @@ from sparrow.kernels.warning import warn_once
 
 LOOKUP, UPDATE = "sparrow_lookup", "sparrow_update"
 FIND_IDS, ASSIGN_IDS, INDEX_IDS = "sparrow_find_ids", "sparrow_assign_ids", "sparrow_index_ids"
-TARGETS = (LOOKUP, UPDATE, FIND_IDS, ASSIGN_IDS, INDEX_IDS)
+ATTENTION, ATTENTION_BACKWARD = "sparrow_attention", "sparrow_attention_backward"
+TARGETS = (LOOKUP, UPDATE, ATTENTION, ATTENTION_BACKWARD, FIND_IDS, ASSIGN_IDS, INDEX_IDS)
 FFI_SYMBOLS = (*TARGETS, "sparrow_cpu_level", "sparrow_use_kernels", "sparrow_register_step")
 _lock = threading.Lock()
 

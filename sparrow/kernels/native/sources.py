@@ -5,8 +5,8 @@ from __future__ import annotations
 import pathlib
 
 FOLDER = pathlib.Path(__file__).parent / "src"
-KERNELS = ("kernels.cc", "lookup.cc", "sort.cc", "update.cc")
-FFI = ("ffi.cc", "ffi_ids.cc", "ids.cc", "ids_assign.cc")
+KERNELS = ("kernels.cc", "attention.cc", "lookup.cc", "sort.cc", "update.cc")
+FFI = ("ffi.cc", "ffi_attention.cc", "ffi_ids.cc", "ids.cc", "ids_assign.cc")
 ROW_STEP_HEADERS = ("row_step.h", "half.h")
 """The files that a generated row step is compiled with."""
 

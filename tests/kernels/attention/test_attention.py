@@ -10,7 +10,7 @@ from sparrow.kernels import jagged_attention
 from . import statement
 
 ALPHA, SCALE = 0.4, 0.7
-BACKENDS = ["xla"]
+BACKENDS = ["xla", "native"]
 
 
 def given(case, dtype=jnp.float32, seed=0):

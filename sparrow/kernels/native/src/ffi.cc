@@ -1,27 +1,14 @@
 // XLA's side: takes the buffers of a call apart, checks them, and hands them to the kernels that fit this machine.
-#include <algorithm>
-#include <atomic>
 #include <cstdint>
-#include <exception>
 #include <mutex>
 #include <optional>
-#include <string>
 #include <unordered_map>
 
-#include "cpu.h"
-#include "kernels.h"
+#include "handlers.h"
 #include "pages.h"
-#include "pool.h"
-#include "xla/ffi/api/ffi.h"
 
 namespace sparrow {
 namespace {
-
-namespace ffi = xla::ffi;
-using Buffer = ffi::AnyBuffer;
-using Type = ffi::DataType;
-
-std::atomic<const Kernels*> kernels{nullptr};  // set once, when the libraries are loaded
 
 // The compiled row steps by the hash of their code. A key means the same step in every process, unlike an address,
 // so that a compiled JAX program may be kept on disk.
@@ -40,38 +27,9 @@ std::optional<Registered> find_step(int64_t key) {
   return found == steps().end() ? std::nullopt : std::optional<Registered>(found->second);
 }
 
-ffi::Error refuse(const std::string& what) { return ffi::Error::InvalidArgument("sparrow: " + what); }
-
-bool is(const Buffer& buffer, Type type, size_t rank) {
-  return buffer.element_type() == type && buffer.dimensions().size() == rank;
-}
-
-bool table_type(Type type, TableType* out, int64_t* bytes) {
-  if (type != Type::F32 && type != Type::BF16 && type != Type::F16) return false;
-  *out = type == Type::F32 ? TableType::kFloat32 : type == Type::BF16 ? TableType::kBfloat16 : TableType::kFloat16;
-  *bytes = type == Type::F32 ? 4 : 2;
-  return true;
-}
-
-int64_t count(const Buffer& buffer) { return static_cast<int64_t>(buffer.element_count()); }
-
-// Runs a kernel: with denormals flushed, on the given number of threads (0: all of XLA's pool).
-template <class Call>
-ffi::Error launch(void (*kernel)(const Call&, const Parallel&), const Call& call, ffi::ThreadPool pool,
-                  int64_t threads) {
-  const int64_t wanted = threads > 0 ? threads : std::max<int64_t>(1, pool.num_threads());
-  const FlushDenormals flush;
-  try {
-    kernel(call, {static_cast<int32_t>(wanted), &pool, &run_on_pool});
-  } catch (const std::exception& error) {
-    return ffi::Error(ffi::ErrorCode::kResourceExhausted, std::string("sparrow: ") + error.what());
-  }
-  return ffi::Error::Success();
-}
-
 // An optional array travels as an empty one, with a flag for its presence.
-ffi::Error handle_lookup(ffi::ThreadPool pool, Buffer table, Buffer ids, Buffer offsets, Buffer gains, int64_t has_offsets,
-                  int64_t has_gains, int64_t threads, ffi::Result<Buffer> out) {
+ffi::Error handle_lookup(ffi::ThreadPool pool, Array table, Array ids, Array offsets, Array gains, int64_t has_offsets,
+                  int64_t has_gains, int64_t threads, ffi::Result<Array> out) {
   LookupCall call{};
   int64_t bytes;
   if (table.dimensions().size() != 2 || !table_type(table.element_type(), &call.type, &bytes)) {
@@ -98,10 +56,10 @@ ffi::Error handle_lookup(ffi::ThreadPool pool, Buffer table, Buffer ids, Buffer 
 
 // Arguments: ids, bags, gains, bag_grads, scalars, seeds, first_rows, logical_rows, table, slots; results: table, slots,
 // in place.
-ffi::Error handle_update(ffi::ThreadPool pool, Buffer ids, Buffer bags, Buffer gains, Buffer bag_grads, Buffer scalars,
-                  Buffer seeds, Buffer first_rows, Buffer logical_rows, Buffer table, ffi::RemainingArgs slots,
+ffi::Error handle_update(ffi::ThreadPool pool, Array ids, Array bags, Array gains, Array bag_grads, Array scalars,
+                  Array seeds, Array first_rows, Array logical_rows, Array table, ffi::RemainingArgs slots,
                   int64_t has_bags, int64_t has_gains, int64_t has_logical_rows, int64_t step, int64_t threads,
-                  ffi::Result<Buffer> new_table, ffi::RemainingRets new_slots) {
+                  ffi::Result<Array> new_table, ffi::RemainingRets new_slots) {
   UpdateCall call{};
   TableType type;
   if (table.dimensions().size() != 2 || !table_type(table.element_type(), &type, &call.row_bytes)) {
@@ -140,10 +98,10 @@ ffi::Error handle_update(ffi::ThreadPool pool, Buffer ids, Buffer bags, Buffer g
   float* slot_data[kMaxSlots];
   int32_t slot_widths[kMaxSlots];
   for (int32_t k = 0; k < call.num_slots; ++k) {
-    const auto old_slot = slots.get<Buffer>(k);
-    const auto result = new_slots.get<Buffer>(k);
+    const auto old_slot = slots.get<Array>(k);
+    const auto result = new_slots.get<Array>(k);
     if (!old_slot.has_value() || !result.has_value()) return refuse("slots and new slots must be as many");
-    ffi::Result<Buffer> new_slot = *result;
+    ffi::Result<Array> new_slot = *result;
     if (old_slot->untyped_data() != new_slot->untyped_data()) return refuse("a slot is not updated in place");
     const bool per_row = old_slot->dimensions().size() == 1;
     slot_widths[k] = per_row ? 1 : call.dim;

@@ -56,9 +56,27 @@ struct UpdateCall {
   int32_t buffers;  // the number of scratch buffers of the step
 };
 
+// Sequence s is the tokens from offsets[s] to offsets[s + 1]. Arrays that an attention does not have are null.
+struct AttentionCall {
+  const float *q, *k, *v;  // (tokens, heads, dim), the same, (tokens, heads, width)
+  int64_t tokens, heads, dim, width, sequences;
+  const int32_t *offsets, *contexts, *candidates;  // (sequences + 1,), (sequences,), (sequences,)
+  const float *position, *time, *times;            // (position_buckets,), (time_buckets,), (tokens,)
+  int64_t position_buckets, time_buckets;
+  bool softmax, log_time;
+  float alpha, scale, time_unit;
+  int64_t max_distance, sla_k1, sla_k2;
+  float* out;          // (tokens, heads, width)
+  float* lse;          // (tokens, heads), log Σ_j e^score of the softmax
+  const float* grads;  // backward alone: (tokens, heads, width)
+  float *dq, *dk, *dv, *dposition, *dtime;
+};
+
 struct Kernels {
   void (*lookup)(const LookupCall&, const Parallel&);
   void (*update)(const UpdateCall&, const Parallel&);
+  void (*attention)(const AttentionCall&, const Parallel&);
+  void (*attention_backward)(const AttentionCall&, const Parallel&);
 };
 
 }  // namespace sparrow
