@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -29,6 +30,7 @@ def build(
     weight_decay_mask: Mask = None,
     l2: float = 0.0,
     clip_norm: float | None = None,
+    clip_norm_type: float = 2.0,
     clip_value: float | None = None,
     accumulate: int = 1,
     fused: bool = False,
@@ -62,6 +64,7 @@ def build(
       clip_norm: the largest global norm of the gradients. A caller that holds only a share of them hands in the norm
         of the whole: ``tx.update(..., global_norm=norm)``. In the ``tx`` of ``sp.Optimizer`` it clips dense parameters
         only; ``clip_global_norm`` of ``sp.Optimizer`` clips them and the rows of tables by one norm.
+      clip_norm_type: which norm: 2, another number of at least 1, or ``math.inf`` for the largest absolute value.
       clip_value: the largest absolute value of a gradient's element.
       accumulate: micro-batches per optimizer step; the updates in between are zeros. Schedules count optimizer steps.
       fused: accepted for configs written for PyTorch; XLA fuses the update either way.
@@ -74,7 +77,7 @@ def build(
     schedule = as_schedule(learning_rate)
     if isinstance(schedule, schedules.Schedule) and is_zero(schedule.lr):
         return optax.with_extra_args_support(optax.set_to_zero()), schedule
-    steps: list[tuple[str, optax.GradientTransformation]] = clipping(clip_norm, clip_value)
+    steps: list[tuple[str, optax.GradientTransformation]] = clipping(clip_norm, clip_value, clip_norm_type)
     if not is_zero(l2):
         steps.append(("l2", add_parameters(lambda _: l2, weight_decay_mask)))
     steps.append(("optimizer", _keep_dtypes(optimizer.build(schedule))))
@@ -84,12 +87,16 @@ def build(
     return accumulating(optax.named_chain(*steps), accumulate), schedule
 
 
-def clipping(clip_norm: float | None, clip_value: float | None) -> list[tuple[str, optax.GradientTransformation]]:
+def clipping(
+    clip_norm: float | None, clip_value: float | None, clip_norm_type: float = 2.0
+) -> list[tuple[str, optax.GradientTransformation]]:
     """Return the named steps that clip gradients: none, one or both."""
     steps: list[tuple[str, optax.GradientTransformation]] = []
     if clip_norm is not None:
         number("clip_norm", clip_norm, above=0)
-        steps.append(("clip_norm", clip_by_global_norm(clip_norm)))
+        if clip_norm_type != math.inf:
+            number("clip_norm_type", clip_norm_type, at_least=1)
+        steps.append(("clip_norm", clip_by_global_norm(clip_norm, clip_norm_type)))
     if clip_value is not None:
         number("clip_value", clip_value, above=0)
         steps.append(("clip_value", optax.clip(clip_value)))

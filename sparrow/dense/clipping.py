@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from typing import Any
 
 import jax
@@ -26,12 +28,31 @@ def squared_norm(tree: Any) -> jax.Array:
     return sum((jnp.sum(jnp.square(leaf)) for leaf in wide), start=jnp.zeros(()))
 
 
-def clip_by_global_norm(max_norm: jax.typing.ArrayLike) -> optax.GradientTransformationExtraArgs:
-    """Return ``updates * min(1, max_norm / norm)``, where ``norm`` is the global norm of the updates.
+def norm_of(tree: Any, norm_type: float = 2.0) -> jax.Array:
+    """Return the norm of all leaves together: ``(sum |x|**p) ** (1 / p)``, the largest ``|x|`` for infinity.
+
+    >>> tree = {"a": jnp.array([3.0]), "b": jnp.array([-4.0])}
+    >>> [float(norm_of(tree, p)) for p in (1, 2, float("inf"))]
+    [7.0, 5.0, 4.0]
+    """
+    if norm_type == 2.0:
+        return global_norm(tree)
+    wide = [jnp.abs(leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32))) for leaf in jax.tree.leaves(tree)]
+    if math.isinf(norm_type):
+        return functools.reduce(jnp.maximum, (jnp.max(leaf, initial=0.0) for leaf in wide), jnp.zeros(()))
+    powers: jax.Array = sum((jnp.sum(leaf**norm_type) for leaf in wide), start=jnp.zeros(()))
+    return powers ** (1 / norm_type)
+
+
+def clip_by_global_norm(
+    max_norm: jax.typing.ArrayLike, norm_type: float = 2.0
+) -> optax.GradientTransformationExtraArgs:
+    """Return ``updates * min(1, max_norm / norm)``, where ``norm`` is the norm of all updates together.
 
     When the updates are one share of a larger whole (one pipeline stage, or the dense parameters next to tables)
     the caller hands in the norm of the whole: ``tx.update(..., global_norm=norm)``. As in optax, nothing is added to
     the norm (PyTorch adds 1e-6). A NaN anywhere makes every update NaN; an infinity makes its own NaN and the others 0.
+    ``norm_type`` is PyTorch's: 2, another number of at least 1, or infinity.
 
     >>> clip = clip_by_global_norm(1.0)
     >>> gradients = jnp.array([3.0, 4.0])
@@ -47,7 +68,7 @@ def clip_by_global_norm(max_norm: jax.typing.ArrayLike) -> optax.GradientTransfo
         updates: Any, state: Any, params: Any = None, *, global_norm: Any = None, **extra_args: Any
     ) -> tuple[Any, Any]:
         del params, extra_args
-        norm = jnp.sqrt(squared_norm(updates)) if global_norm is None else jnp.asarray(global_norm, jnp.float32)
+        norm = norm_of(updates, norm_type) if global_norm is None else jnp.asarray(global_norm, jnp.float32)
         factor = clip_factor(norm, max_norm)
         return jax.tree.map(lambda update: (update * factor).astype(update.dtype), updates), state
 

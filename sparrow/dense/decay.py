@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from sparrow.dense.paths import check_patterns, matching
+from sparrow.dense.paths import check_patterns, is_patterns, matching
 
 Mask = Any  # a pattern, several patterns, a tree of booleans, or a function from parameters to such a tree
 
@@ -53,7 +53,7 @@ def add_parameters(
     tx = optax.GradientTransformation(init, update)
     if mask is None:
         return tx
-    if not _is_patterns(mask):
+    if not is_patterns(mask):
         return optax.masked(tx, mask)
     masked = optax.masked(tx, matching(mask))
 
@@ -62,9 +62,3 @@ def add_parameters(
         return masked.init(params)
 
     return optax.GradientTransformationExtraArgs(checked_init, masked.update)
-
-
-def _is_patterns(mask: Mask) -> bool:
-    return isinstance(mask, str) or (
-        isinstance(mask, list | tuple) and bool(mask) and all(isinstance(pattern, str) for pattern in mask)
-    )

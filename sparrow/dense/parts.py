@@ -41,14 +41,16 @@ def build_parts(
     parts: Mapping[str, Part],
     *,
     clip_norm: float | None = None,
+    clip_norm_type: float = 2.0,
     clip_value: float | None = None,
     accumulate: int = 1,
 ) -> tuple[optax.GradientTransformationExtraArgs, dict[str, Callable[[Any], Any]]]:
     """One transformation for the whole model, and the schedules by group name (``"main"`` for the rest).
 
     The state of each group lies under its name. A pattern that matches no parameter, and a parameter matched by two
-    parts, are errors at ``tx.init`` that list the paths. ``clip_norm``, ``clip_value`` and ``accumulate`` here act on
-    all parameters together; the same options inside a part's own optimizer see that part alone.
+    parts, are errors at ``tx.init`` that list the paths. ``clip_norm`` (of ``clip_norm_type``), ``clip_value`` and
+    ``accumulate`` here act on all parameters together; the same options inside a part's own optimizer see that part
+    alone.
 
     >>> import jax, jax.numpy as jnp
     >>> tx, schedules = build_parts(
@@ -78,7 +80,7 @@ def build_parts(
         return partition.init(params)
 
     steps = [
-        *clipping(clip_norm, clip_value),
+        *clipping(clip_norm, clip_value, clip_norm_type),
         ("parts", optax.GradientTransformationExtraArgs(init, partition.update)),
     ]
     schedules = {MAIN: main_schedule, **{group: parts[group].schedule for group in groups}}

@@ -53,6 +53,13 @@ def assign(patterns: Sequence[Patterns], names: Iterable[str]) -> dict[str, int 
     return _assign(patterns, names)
 
 
+def is_patterns(given: Any) -> bool:
+    """Return whether ``given`` is a regular expression or a list of them, and not a tree or a function."""
+    return isinstance(given, str) or (
+        isinstance(given, list | tuple) and bool(given) and all(isinstance(pattern, str) for pattern in given)
+    )
+
+
 def matching(patterns: Patterns) -> Callable[[Any], Any]:
     """Return a function from a tree to a tree of booleans: does any of the ``patterns`` fully match the leaf's name.
 

@@ -7,27 +7,11 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from sparrow.embedding.nested import leaves
 from sparrow.embedding.packed_batch import PackedBatch
 from sparrow.embedding.specs import FeatureSpec, TableSpec
 from sparrow.embedding.stacking import Stack
 from sparrow.kernels import Lookups
 from sparrow.registry import nearest
-
-
-def check_features(given: Any) -> tuple[FeatureSpec, ...]:
-    """Return the features of nested dicts and lists, each with a name of its own."""
-    features = tuple(leaves(list(given) if not isinstance(given, Mapping) else given))
-    if not features:
-        raise ValueError("an Embedder needs at least one FeatureSpec")
-    seen: set[str] = set()
-    for feature in features:
-        if not isinstance(feature, FeatureSpec):
-            raise TypeError(f"an Embedder takes FeatureSpecs, got {feature!r}")
-        if feature.name in seen:
-            raise ValueError(f"two features are called '{feature.name}'; names must be unique")
-        seen.add(feature.name)
-    return features
 
 
 def collect_tables(features: Sequence[FeatureSpec]) -> dict[str, TableSpec]:

@@ -10,14 +10,14 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from sparrow.embedding.checks import check_act_grads, check_batch, check_features, check_state, collect_tables
+from sparrow.embedding.checks import check_act_grads, check_batch, check_state, collect_tables
 from sparrow.embedding.dynamic import admitting
 from sparrow.embedding.dynamic.new_rows import Spread
 from sparrow.embedding.dynamic.vocabularies import Vocabularies
 from sparrow.embedding.host.plans import HostStack
 from sparrow.embedding.host.session import Session
 from sparrow.embedding.host.tables import HostTables
-from sparrow.embedding.nested import flat_inputs
+from sparrow.embedding.nested import Structure
 from sparrow.embedding.one_device import OneDevice
 from sparrow.embedding.packed_batch import Group, PackedBatch
 from sparrow.embedding.packing import Measured
@@ -30,6 +30,7 @@ from sparrow.embedding.specs import FeatureSpec, TableSpec
 from sparrow.embedding.stacking import Stack, cache_of, stack_tables
 from sparrow.embedding.state import EmbeddingState
 from sparrow.embedding.view import tables_html
+from sparrow.embedding.weights import weighted
 from sparrow.kernels import Backend, choose
 from sparrow.registry import answering, nearest
 
@@ -58,7 +59,7 @@ class Embedder:
 
     def __init__(
         self,
-        features: Sequence[FeatureSpec] | Mapping[str, Any],
+        features: Sequence[Any] | Mapping[str, Any],
         backend: str = "auto",
         mesh: Mesh | None = None,
         axis: str | Sequence[str] = "data",
@@ -67,8 +68,8 @@ class Embedder:
         """Stack the tables of ``features``.
 
         Args:
-          features: the features, each with its table; also nested dicts and lists of them. A feature goes by its own
-            name everywhere, not by its place.
+          features: the features, each with its table: a list, or a tree of dicts, lists and named tuples. Inputs,
+            activations and gradients are dicts by feature name for a list, and have the structure of a tree.
           backend: "auto", "xla", "native" or "cuda".
           mesh: a mesh of devices that tables and batches are spread over; None: one device. Every method then gives
             and takes arrays of the complete batch, split over ``axis``; `pack` takes the examples of this process.
@@ -77,7 +78,8 @@ class Embedder:
           exchange: the way of rows to the examples. "pooled": owners sum their rows of each bag. "rows": every
             distinct row travels once. "auto": for each stack the one with less traffic in the first batch packed.
         """
-        self.features: tuple[FeatureSpec, ...] = check_features(features)
+        self._structure = Structure(features)
+        self.features: tuple[FeatureSpec, ...] = self._structure.features
         self._names = frozenset(feature.name for feature in self.features)
         self.tables: dict[str, TableSpec] = collect_tables(self.features)
         self.logical_stacks: tuple[Stack, ...] = stack_tables(list(self.tables.values()))
@@ -148,7 +150,7 @@ class Embedder:
 
     def pack(
         self,
-        inputs: Mapping[str, Any],
+        inputs: Any,
         *,
         capacity: int | Mapping[str, int] | None = None,
         sizes: Sizes | None = None,
@@ -161,11 +163,11 @@ class Embedder:
         unless ``capacity`` or ``sizes`` gives the size. Padding changes no result.
 
         Args:
-          inputs: by feature name: `Ragged`, a list of lists, 1-D ids (one per example), 2-D ids (bags of one length),
-            object arrays of lists, a column of Arrow, Polars or pandas with ids or lists of ids, or a sparse matrix
-            (SciPy's, or BCOO) with a row per example, a column per id, and weights. The bags of an ordered feature are
-            its sequences. Nested dicts are flattened: a feature is found by its path ("user/id") or its last key.
-            Features may have different batch sizes: each has activations of its own.
+          inputs: by feature name, or in the structure of the features: `Ragged`, a list of lists, 1-D ids (one per
+            example), 2-D ids (bags of one length), object arrays of lists, a column of Arrow,
+            Polars or pandas with ids or lists of ids, or a sparse matrix (SciPy's, or BCOO) with a row per example, a
+            column per id, and weights. The bags of an ordered feature are its sequences. Features may have
+            different batch sizes: each has activations of its own.
           capacity: the most ids of a feature in one batch: one number for all features, or numbers by feature name.
             Such features have the same shapes in every batch, so that batches can be stacked for ``jax.lax.scan``. A
             batch that does not fit is an error. A feature of one id per example needs no room besides its batch size.
@@ -178,7 +180,7 @@ class Embedder:
         Ids are routed to the devices that own their rows, with room for all of them: none is ever dropped. Processes
         agree on the room; `measure` gives loops the two halves.
         """
-        inputs = flat_inputs(inputs, self._names)
+        inputs = self._structure.by_name(inputs, "inputs")
         if vocabularies is None:
             if dynamic := [name for name, table in self.tables.items() if table.dynamic is not None]:
                 raise ValueError(f"table '{dynamic[0]}' is dynamic: give pack the vocabularies of emb.vocabularies()")
@@ -221,7 +223,7 @@ class Embedder:
     def _spread(self, stack: Stack) -> Spread | None:
         return None if self.shards is None else Spread(self.shards, self.sharded.layouts[stack.name])
 
-    def measure(self, inputs: Mapping[str, Any]) -> Measured | RoutedBatch:
+    def measure(self, inputs: Any) -> Measured | RoutedBatch:
         """Check a batch and count its ids: the first half of `pack`, for loops that pack several batches at a time.
 
         Learned sizes depend on the order of batches: give them ``loose`` in that order, then pack in any.
@@ -230,7 +232,26 @@ class Embedder:
         travel with an earlier step, takes the largest of each over all processes, and lays out:
         ``measured.pack(sizes.fit(embedder.sharded.settle(needs)))``.
         """
-        return self._work.measure(flat_inputs(inputs, self._names))
+        return self._work.measure(self._structure.by_name(inputs, "inputs"))
+
+    def with_weights(self, batch: PackedBatch, weights: Mapping[str, jax.Array]) -> PackedBatch:
+        """Return the batch with weights that a model has computed, under jit; `lookup` is differentiable in them.
+
+        Args:
+          batch: a packed batch, for one device.
+          weights: by feature, (ids,) in the order of the ids given to `pack`; other features keep theirs. For a weight
+            per id of a table, look it up in a parameter: ``params["weight"][ids]``.
+        """
+        if self.shards is not None:
+            raise ValueError("weights of a batch on a mesh are fixed by pack: give them there, in sp.Ragged(weights=)")
+        if unknown := [name for name in weights if name not in self._names]:
+            raise ValueError(f"unknown feature '{unknown[0]}': {nearest(unknown[0], sorted(self._names))}")
+        features = {feature.name: feature for feature in self.features}
+        lookups = dict(batch.lookups)
+        for stack, groups in self._stacks_of(batch):
+            if any(name in weights for group in groups for name in group.features):
+                lookups[stack.name] = weighted(lookups[stack.name], groups, features, stack.num_rows, weights)
+        return dataclasses.replace(batch, lookups=lookups)
 
     def exchange(self, batch: PackedBatch) -> PackedBatch:
         """Send the ids of a batch to the devices that own their rows; on one device, return the batch.
@@ -241,21 +262,26 @@ class Embedder:
         self._stacks_of(batch)
         return self._work.exchange(batch)
 
-    def lookup(self, state: EmbeddingState, batch: PackedBatch, dtype: Any = jnp.float32) -> dict[str, jax.Array]:
-        """Return the activations by feature, (batch, dim). Take gradients with respect to these, never to the tables.
+    def lookup(self, state: EmbeddingState, batch: PackedBatch, dtype: Any = jnp.float32) -> Any:
+        """Return the activations, (batch, dim), by feature or in the structure of the features.
+
+        Take gradients with respect to these, never to the tables.
 
         An ordered feature (combiner=None) has one row per element, (size, dim): `PackedBatch.jagged` cuts them into
         sequences. Rows past the last element are zeros.
+
+        The weights of a batch are its float leaves (``batch.lookups[stack].gains``, times the combiner's factor), and
+        the activations are differentiable in them: `with_weights`.
 
         ``dtype``: the dtype of the activations; bags are summed in float32.
         """
         check_state(state)
         acts, _ = self._work.lookup(state, batch, self._stacks_of(batch), dtype, sort=False)
-        return {feature.name: acts[feature.name] for feature in self.features}
+        return self._structure.build(acts)
 
     def lookup_for_update(
         self, state: EmbeddingState, batch: PackedBatch, dtype: Any = jnp.float32
-    ) -> tuple[dict[str, jax.Array], PackedBatch]:
+    ) -> tuple[Any, PackedBatch]:
         """Return `lookup`, and the batch to give to `row_grads` or `update` afterwards, in the same program.
 
         A GPU sorts the ids for the update while it looks them up; `update` of the batch as `pack` made it sorts them
@@ -263,10 +289,19 @@ class Embedder:
         """
         check_state(state)
         acts, batch = self._work.lookup(state, batch, self._stacks_of(batch), dtype, sort=True)
-        return {feature.name: acts[feature.name] for feature in self.features}, batch
+        return self._structure.build(acts), batch
+
+    def by_name(self, tree: Any) -> Mapping[str, Any]:
+        """Return activations, or anything in the structure of the features, by the names in `features`."""
+        return self._structure.by_name(tree, "the tree")
+
+    def zeros(self, batch: PackedBatch) -> Any:
+        """Return zeros in float32 like the activations of ``batch``."""
+        shapes = self.activation_shapes(batch)
+        return self._structure.build({name: jnp.zeros(shape, jnp.float32) for name, shape in shapes.items()})
 
     def activation_shapes(self, batch: PackedBatch) -> dict[str, tuple[int, int]]:
-        """Return the shape of each feature's activations, (batch, dim) or (size, dim), in the order of `lookup`."""
+        """Return the shape of each feature's activations by its name, (batch, dim) or (size, dim)."""
         shapes = {
             name: (self._work.batch_size(group), stack.dim)
             for stack, groups in self._stacks_of(batch)
@@ -275,8 +310,9 @@ class Embedder:
         }
         return {feature.name: shapes[feature.name] for feature in self.features}
 
-    def row_grads(self, batch: PackedBatch, act_grads: Mapping[str, jax.Array]) -> RowGrads:
+    def row_grads(self, batch: PackedBatch, act_grads: Any) -> RowGrads:
         """Return the tables' gradient from the activations' gradients: a value to add, scale, measure, then `apply`."""
+        act_grads = self._structure.by_name(act_grads, "act_grads")
         check_act_grads(self.activation_shapes(batch), act_grads)
         return self._work.row_grads(batch, act_grads, self._stacks_of(batch))
 
@@ -293,7 +329,7 @@ class Embedder:
             raise ValueError("these row gradients were made by an Embedder on other devices; use this one's row_grads")
         return self._work.apply(state, grads, logical_rows)
 
-    def update(self, state: EmbeddingState, batch: PackedBatch, act_grads: Mapping[str, jax.Array]) -> EmbeddingState:
+    def update(self, state: EmbeddingState, batch: PackedBatch, act_grads: Any) -> EmbeddingState:
         """Call `row_grads` and `apply`."""
         return self.apply(state, self.row_grads(batch, act_grads))
 

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 from jax.experimental.custom_partitioning import custom_partitioning
 
-Activations = dict[str, jax.Array]
+Activations = Any  # by feature, or in the structure of the features
 
 _TABLES = (
     "gradients with respect to tables cannot be taken: take them at the activations. Write "

@@ -17,13 +17,31 @@ from jax.sharding import Mesh
 from sparrow.embedding.embedder import Embedder
 from sparrow.embedding.guards import untrained
 from sparrow.embedding.model_gradients import ACCUMULATES, Gradients, accumulates, sum_calls
+from sparrow.embedding.nested import leaves
 from sparrow.embedding.packed_batch import PackedBatch
-from sparrow.embedding.specs import FeatureSpec
 from sparrow.registry import answering
 
 __all__ = ["COLLECTION", "LOOKUPS", "PROBES", "Embed", "TrainState"]
 
-_embedder = functools.lru_cache(maxsize=None)(Embedder)  # a Linen module is made again at every call
+
+class _Given:
+    """A tree of features as the key of a cache."""
+
+    def __init__(self, features: Any) -> None:
+        self.features = features
+        self.key = (tuple(leaves(features)), jax.tree.structure(features))
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Given) and self.key == other.key
+
+
+@functools.cache  # a Linen module is made again at every call
+def _embedder(given: _Given, *options: Any) -> Embedder:
+    return Embedder(given.features, *options)
+
 
 COLLECTION = "embeddings"
 """The variable collection that holds tables, slots and step, apart from "params"."""
@@ -52,7 +70,7 @@ class Call:
 class Probe(NamedTuple):
     """The activations of one call, by feature; or zeros that are added to them; or the gradient."""
 
-    activations: dict[str, jax.Array]
+    activations: Any
 
 
 @answering
@@ -70,14 +88,14 @@ class Embed(nn.Module):
     1
 
     Attributes:
-      features: the features, each with its table.
+      features: the features, each with its table, as of the Embedder.
       backend: as of the Embedder, and so are ``mesh``, ``axis`` and ``exchange``.
       mesh: the mesh that the tables are split over; None: one device.
       axis: the axis of the mesh, or several.
       exchange: the way in which rows travel between devices.
     """
 
-    features: tuple[FeatureSpec, ...]
+    features: Any
     backend: str = "auto"
     mesh: Mesh | None = None
     axis: str | tuple[str, ...] = "data"
@@ -86,7 +104,7 @@ class Embed(nn.Module):
     @property
     def embedder(self) -> Embedder:
         """The Embedder behind the layer, to pack batches and view tables."""
-        return _embedder(self.features, self.backend, self.mesh, self.axis, self.exchange)
+        return _embedder(_Given(self.features), self.backend, self.mesh, self.axis, self.exchange)
 
     def setup(self) -> None:
         """Create the tables, and a parameter, one number, that shows the layer that it is differentiated."""
@@ -95,8 +113,8 @@ class Embed(nn.Module):
         there = self.is_initializing() or self.has_variable("params", "anchor")
         self.anchor = self.param("anchor", lambda key: jnp.zeros(())) if there else jnp.zeros(())
 
-    def __call__(self, batch: PackedBatch) -> dict[str, jax.Array]:
-        """Activations by feature."""
+    def __call__(self, batch: PackedBatch) -> Any:
+        """Activations by feature, or in the structure of the features."""
         batch = self.embedder.exchange(batch)  # once, for the gradients too
         acts = self.embedder.lookup(self.state.value, batch)
         if self.is_initializing():

@@ -62,17 +62,10 @@ class Gradients:
         return jnp.array([*leaves, *(grads.all_finite() for grads in self.rows.values())]).all()
 
 
-def sum_calls(
-    embedder: Embedder, batches: Sequence[PackedBatch], act_grads: Sequence[dict[str, jax.Array]]
-) -> RowGrads:
+def sum_calls(embedder: Embedder, batches: Sequence[PackedBatch], act_grads: Sequence[Any]) -> RowGrads:
     """Return the row gradients of a layer over all its calls in one step."""
     first, *others = map(embedder.row_grads, batches, act_grads)
     return sum(others, start=first)
-
-
-def room(embedder: Embedder, batch: PackedBatch) -> dict[str, jax.Array]:
-    """Zeros to be added to the activations of ``batch``, whose gradient is the gradient at the activations."""
-    return {name: jnp.zeros(shape, jnp.float32) for name, shape in embedder.activation_shapes(batch).items()}
 
 
 def accumulates(opt_state: Any) -> bool:

@@ -14,10 +14,9 @@ from jax.sharding import Mesh
 
 from sparrow.embedding.embedder import Embedder
 from sparrow.embedding.guards import untrained
-from sparrow.embedding.model_gradients import ACCUMULATES, Gradients, accumulates, room, sum_calls
+from sparrow.embedding.model_gradients import ACCUMULATES, Gradients, accumulates, sum_calls
 from sparrow.embedding.packed_batch import PackedBatch
 from sparrow.embedding.row_grads import RowGrads
-from sparrow.embedding.specs import FeatureSpec
 from sparrow.embedding.state import EmbeddingState
 from sparrow.registry import answering
 
@@ -79,7 +78,7 @@ class Embed(nnx.Module):
 
     def __init__(
         self,
-        features: Sequence[FeatureSpec] | Embedder,
+        features: Sequence[Any] | Mapping[str, Any] | Embedder,
         *,
         rngs: nnx.Rngs,
         backend: str = "auto",
@@ -111,12 +110,12 @@ class Embed(nnx.Module):
         self.batches = Batches(())
         self.recording = False
 
-    def pack(self, inputs: Mapping[str, Any], **options: Any) -> PackedBatch:
+    def pack(self, inputs: Any, **options: Any) -> PackedBatch:
         """As `Embedder.pack`, on the host."""
         return self.embedder.pack(inputs, **options)
 
-    def __call__(self, batch: PackedBatch) -> dict[str, jax.Array]:
-        """Activations by feature."""
+    def __call__(self, batch: PackedBatch) -> Any:
+        """Activations by feature, or in the structure of the features."""
         batch = self.embedder.exchange(batch)  # once, for the gradients too
         acts = self.embedder.lookup(self.state.get_value(), batch)
         probe, used = self.probe.get_value(), self.batches.get_value()
@@ -137,14 +136,14 @@ class Embed(nnx.Module):
                 "the last gradients of this sp.nnx.Embed were not used, and a sum of two would be lost on its tables: "
                 "accumulate with optimizer.gradients(model, grads), which can be added, or drop them with embed.reset()"
             )
-        self.probe.set_value(tuple(room(self.embedder, batch) for batch in batches))
+        self.probe.set_value(tuple(map(self.embedder.zeros, batches)))
 
     def reset(self) -> None:
         """Drop prepared calls, and gradients that were taken and not used."""
         self.probe.set_value(())
         self.batches.set_value(())
 
-    def update(self, batch: PackedBatch, act_grads: Mapping[str, jax.Array]) -> None:
+    def update(self, batch: PackedBatch, act_grads: Any) -> None:
         """One optimizer step of the tables alone, from the gradients of the activations."""
         self.apply(self.embedder.row_grads(batch, act_grads))
 
@@ -288,9 +287,8 @@ def _name(path: tuple[Any, ...]) -> str:
     return "/".join(map(str, path[:-1]))
 
 
-def _moved(acts: dict[str, jax.Array], zeros: dict[str, jax.Array]) -> dict[str, jax.Array]:
-    shapes = {name: array.shape for name, array in acts.items()}
-    prepared = {name: array.shape for name, array in zeros.items()}
+def _moved(acts: Any, zeros: Any) -> Any:
+    shapes, prepared = (jax.tree.map(jnp.shape, tree) for tree in (acts, zeros))
     if shapes != prepared:
         raise ValueError(f"this call was prepared for activations of the shapes {prepared}, but they are {shapes}")
-    return {name: acts[name] + zeros[name] for name in acts}
+    return jax.tree.map(jnp.add, acts, zeros)

@@ -212,7 +212,7 @@ class Optimizer:
         *args: Any,
         has_aux: bool = False,
         weight: float | jax.Array = 1.0,
-        acts: dict[str, jax.Array] | None = None,
+        acts: Any = None,
     ) -> tuple[Gradients, Any]:
         """Return the gradients of one (micro-)batch times ``weight``, without the loss scale; and aux.
 
@@ -229,7 +229,7 @@ class Optimizer:
             acts = self.lookup(state, batch)
         scale = jnp.float32(1.0) if state.loss_scale is None else state.loss_scale.scale
 
-        def scaled_loss(params: Any, acts: dict[str, jax.Array], args: Any) -> tuple[jax.Array, tuple[jax.Array, Any]]:
+        def scaled_loss(params: Any, acts: Any, args: Any) -> tuple[jax.Array, tuple[jax.Array, Any]]:
             result = loss_fn(cast(params, self.precision), acts, *args)
             loss, aux = result if has_aux else (result, None)
             if jnp.shape(loss):
@@ -239,7 +239,7 @@ class Optimizer:
 
         gradient = jax.grad(scaled_loss, argnums=(0, 1), has_aux=True)
         if self.params_sharding is None:
-            examples = {act.shape[0] for act in acts.values()}
+            examples = {act.shape[0] for act in jax.tree.leaves(acts)}
             gradient = in_device_order(self.embedder.shards, gradient, split=(False, True, True), examples=examples)
         (grads, act_grads), (loss, aux) = gradient(state.params, acts, args)
         # Before anything looks at them: max_gradient and norms are of the true gradients.
@@ -248,7 +248,7 @@ class Optimizer:
             grads, act_grads = jax.tree.map(lambda g: g.astype(jnp.float32) * (weight / scale), (grads, act_grads))
         return Gradients(grads, self.embedder.row_grads(batch, act_grads), weight * loss), aux
 
-    def lookup(self, state: OptimizerState, batch: PackedBatch) -> dict[str, jax.Array]:
+    def lookup(self, state: OptimizerState, batch: PackedBatch) -> Any:
         """Return the activations of a batch, in the model's precision, for `gradients`."""
         return self.embedder.lookup(state.embedding, batch, self.precision)
 

@@ -96,6 +96,15 @@ def check_warmup_within(record: object, warmup_steps: int, steps: int) -> None:
         )
 
 
+def check_frozen_end(record: object, lr: float, end: float) -> None:
+    """Raise ValueError where the base rate is 0, which freezes, but the last one is not."""
+    if is_zero(lr) and not is_zero(end):
+        raise ValueError(
+            f"{type(record).__name__}.lr is 0, which freezes the parameters at every step, but end is {end!r}; give"
+            " end=0 to freeze, or a small lr (such as 1e-8) to rise from"
+        )
+
+
 def half_cosine(remaining: jax.Array, total: jax.Array | int) -> jax.Array:
     """``(1 + cos(pi * elapsed / total)) / 2`` from ``remaining = total - elapsed``.
 

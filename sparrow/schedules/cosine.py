@@ -8,7 +8,14 @@ import jax
 import jax.numpy as jnp
 
 from sparrow.fields import integers_of, numbers_of
-from sparrow.schedules.base import Schedule, check_warmup_within, half_cosine, register_schedule, warm_up
+from sparrow.schedules.base import (
+    Schedule,
+    check_frozen_end,
+    check_warmup_within,
+    half_cosine,
+    register_schedule,
+    warm_up,
+)
 
 
 @register_schedule("cosine")
@@ -36,6 +43,7 @@ class Cosine(Schedule):
         numbers_of(self, "end", "warmup_learning_rate", at_least=0)
         numbers_of(self, "exponent", above=0)
         check_warmup_within(self, self.warmup_steps, self.steps)
+        check_frozen_end(self, self.lr, self.end)
 
     def rate(self, count: jax.Array) -> jax.Array:
         """See the class."""

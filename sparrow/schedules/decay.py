@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sparrow.fields import integers_of, numbers_of
-from sparrow.schedules.base import Schedule, check_warmup_within, register_schedule, warm_up
+from sparrow.schedules.base import Schedule, check_frozen_end, check_warmup_within, register_schedule, warm_up
 
 
 @register_schedule("constant")
@@ -58,6 +58,7 @@ class Linear(Schedule):
         super().__post_init__()
         numbers_of(self, "end", "warmup_learning_rate", at_least=0)
         check_warmup_within(self, self.warmup_steps, self.steps)
+        check_frozen_end(self, self.lr, self.end)
 
     def rate(self, count: jax.Array) -> jax.Array:
         """See the class."""

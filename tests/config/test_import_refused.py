@@ -66,8 +66,8 @@ REFUSED = {
     ),
     "other norm": (
         "norm_type: 2",
-        "norm_type: 1",
-        "train_config.grad_clipping.norm_type: not supported: only the norm 2",
+        "norm_type: 0",
+        "train_config.grad_clipping.norm_type: must be at least 1, or inf, got 0",
     ),
     "precision": (
         'mixed_precision: "FP16"',

@@ -87,7 +87,7 @@ def test_the_schedule_comes_back_and_counts_optimizer_steps():
     assert taken == [0, -1.0, 0, -0.5, 0, -0.5]
 
 
-@pytest.mark.parametrize("rate", [0, 0.0, schedules.cosine(0.0, 0.1, 10), {"name": "constant", "lr": 0}])
+@pytest.mark.parametrize("rate", [0, 0.0, schedules.cosine(0.0, 0.0, 10), {"name": "constant", "lr": 0}])
 def test_a_rate_of_zero_freezes_and_costs_nothing(rate):
     tx, schedule = dense.build("adam", rate, weight_decay=0.1, clip_norm=1.0, accumulate=4)
     state = tx.init(PARAMS)

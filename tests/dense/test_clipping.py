@@ -5,6 +5,7 @@ import numpy as np
 import optax
 import pytest
 
+from sparrow import dense
 from sparrow.dense import clip_by_global_norm, global_norm, squared_norm
 
 GRADS = {"a": jnp.array([3.0, 0.0]), "b": jnp.array([[4.0]])}
@@ -45,3 +46,15 @@ def test_narrow_types_are_summed_in_float32():
     assert clipped(1.0, ones).dtype == jnp.bfloat16
     assert float(global_norm({"a": jnp.full(4, 300.0, jnp.float16)})) == 600.0  # the squares overflow float16
     assert float(global_norm({})) == 0.0
+
+
+@pytest.mark.parametrize(("norm_type", "norm"), [(1, 7.0), (3, 91 ** (1 / 3)), (float("inf"), 4.0)])
+def test_other_norms(norm_type, norm):
+    """PyTorch's ``clip_grad_norm_``: times ``max_norm / norm`` where the norm is larger."""
+    tx, _ = dense.build("sgd", 1.0, clip_norm=2.0, clip_norm_type=norm_type)
+    grads = {"a": jnp.array([-3.0, 0.0]), "b": jnp.array([[4.0]])}
+    updates, _ = tx.update(grads, tx.init(grads), grads)
+    np.testing.assert_allclose(updates["a"], -grads["a"] * 2 / norm, rtol=1e-6)
+    np.testing.assert_allclose(updates["b"], -grads["b"] * 2 / norm, rtol=1e-6)
+    with pytest.raises(ValueError, match="clip_norm_type must be a finite number at least 1, got 0"):
+        dense.build("sgd", 1.0, clip_norm=2.0, clip_norm_type=0)

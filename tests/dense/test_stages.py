@@ -159,6 +159,37 @@ def test_misuse_is_refused():
         StagedOptimizer(dense.build("adam", 0.1)[0]).update(GRADS, state, PARAMS)
 
 
+def test_a_stage_without_gradients_waits():
+    """Stages updated one after another end where stages updated together do; a waiting stage keeps its very state."""
+    staged = StagedOptimizer(dense.build("adam", 0.1, weight_decay=0.1)[0], first_part)
+    state = staged.init(PARAMS)
+    expected, _ = staged.update(GRADS, state, PARAMS)
+    none = jax.tree.map(lambda _: None, GRADS)
+    first, after_first = staged.update({**none, "a": GRADS["a"]}, state, PARAMS)
+    assert after_first["b"] is state["b"]
+    assert jax.tree.leaves(first["b"]) == []
+    second, after_both = staged.update({**none, "b": GRADS["b"]}, after_first, PARAMS)
+    assert list(after_both) == list(state)
+    for found, stage in ((first, "a"), (second, "b")):
+        for name, update in expected[stage].items():
+            np.testing.assert_array_equal(found[stage][name], update)
+    counts = [leaf for leaf in jax.tree.leaves(after_both) if leaf.dtype == jnp.int32]
+    assert {int(count) for count in counts} == {1}
+
+
+def test_what_a_waiting_stage_must_know_is_refused():
+    clipped = StagedOptimizer(dense.build("adam", 0.1, clip_norm=1.0)[0], first_part)
+    state, none = clipped.init(PARAMS), jax.tree.map(lambda _: None, GRADS)
+    with pytest.raises(ValueError, match=r"stage 'b' has no gradients \(None\), but the other stages need"):
+        clipped.update({**none, "a": GRADS["a"]}, state, PARAMS)
+    clipped.update({**none, "a": GRADS["a"]}, state, PARAMS, global_norm=2.0)
+    half = {**GRADS, "b": {**GRADS["b"], "s": None}}
+    with pytest.raises(ValueError, match=r"gradient of 'b/s' is None, but 'b/w' of the same stage 'b' has one"):
+        clipped.update(half, state, PARAMS)
+    with pytest.raises(ValueError, match="None need the parameters"):
+        clipped.update({**none, "a": GRADS["a"]}, state)
+
+
 def placed(function, *places):
     shape = jax.ShapeDtypeStruct((3,), jnp.float32)
     return place(jax.make_jaxpr(function)(*[shape] * len(places)), places)

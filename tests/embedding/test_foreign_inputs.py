@@ -1,4 +1,4 @@
-"""Inputs as other libraries hold them: object arrays, sparse matrices, columns of frames, nested dicts."""
+"""Inputs as other libraries hold them: object arrays, sparse matrices, columns of frames."""
 
 import jax
 import jax.numpy as jnp
@@ -117,26 +117,6 @@ def test_columns_of_frames():
         np.testing.assert_array_equal(_activations(column), _activations(BAGS))
     for column in (polars.Series([3, 1]), pandas.Series([3, 1])):
         np.testing.assert_array_equal(_activations(column), _activations([3, 1]))
-
-
-def test_nested_dicts_of_features():
-    def table(name):
-        return sp.TableSpec(name=name, vocabulary_size=ROWS, embedding_dim=2, optimizer=sp.rules.SGD(0.1))
-
-    user = sp.FeatureSpec(name="user/id", table_spec=table("users"))
-    item = sp.FeatureSpec(name="item/id", table_spec=table("items"))
-    seen = sp.FeatureSpec(name="seen", table_spec=table("items"))
-    embedder = sp.Embedder({"user": {"id": user, "history": [seen]}, "item": item})
-    assert [feature.name for feature in embedder.features] == ["user/id", "seen", "item/id"]
-    state = embedder.init(jax.random.key(0))
-    nested = embedder.pack({"user": {"id": [1, 2], "history": {"seen": [[0], [1, 2]]}}, "item": {"id": [3, 4]}})
-    flat = embedder.pack({"user/id": [1, 2], "seen": [[0], [1, 2]], "item/id": [3, 4]})
-    for name, acts in embedder.lookup(state, flat).items():
-        np.testing.assert_array_equal(embedder.lookup(state, nested)[name], acts)
-    with pytest.raises(ValueError, match="unknown feature 'user/ids': did you mean 'user/id'"):
-        embedder.pack({"user": {"ids": [1]}, "seen": [[0]], "item/id": [3]})
-    with pytest.raises(ValueError, match="'seen' twice"):
-        embedder.pack({"user": {"id": [1], "seen": [[0]]}, "seen": [[0]], "item/id": [3]})
 
 
 def test_ragged_batches_of_a_capacity_stack_for_scan():

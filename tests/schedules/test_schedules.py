@@ -134,9 +134,18 @@ def test_warmup_over_a_first_size_of_zero_is_over_at_once():
 
 @pytest.mark.parametrize("name", schedules.names())
 def test_a_base_rate_of_zero_stays_zero(name):
-    frozen = dataclasses.replace(EXAMPLES[name], lr=0.0)
+    ends = {"end": 0.0} if hasattr(EXAMPLES[name], "end") else {}
+    frozen = dataclasses.replace(EXAMPLES[name], lr=0.0, **ends)
     np.testing.assert_array_equal(rates_of(frozen, 60), 0.0)
     assert rates_of(EXAMPLES[name], 60).max() > 0
+
+
+@pytest.mark.parametrize("make", [schedules.linear, schedules.cosine])
+def test_a_base_rate_of_zero_with_an_end_is_refused(make):
+    with pytest.raises(
+        ValueError, match=r"lr is 0, which freezes .* but end is 0\.1; give end=0 to freeze, or a small"
+    ):
+        make(0.0, 0.1, 10)
 
 
 @pytest.mark.parametrize("name", schedules.names())

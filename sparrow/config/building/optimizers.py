@@ -39,7 +39,11 @@ def dense_optimizer(
 ) -> tuple[optax.GradientTransformationExtraArgs, dict[str, Callable[[Any], Any]]]:
     """Return the transformation of the dense parameters, and the schedule of each part; ``"main"`` is the rest."""
     where: Path = ("train", "dense_optimizer")
-    clip: dict[str, Any] = {"clip_norm": section.clip_norm, "clip_value": section.clip_value}
+    clip: dict[str, Any] = {
+        "clip_norm": section.clip_norm,
+        "clip_norm_type": float(section.clip_norm_type),
+        "clip_value": section.clip_value,
+    }
     if not section.parts:
         tx, schedule = dense.build(section.optimizer, **_group(section, where), **clip)
         return tx, {"main": schedule}

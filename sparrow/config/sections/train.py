@@ -12,6 +12,7 @@ from sparrow.config.loading.section import Section
 
 Count = Annotated[int, Field(ge=1, lt=2**31)]
 Positive = Annotated[float, Field(gt=0)]
+NormType = Annotated[float, Field(ge=1)] | Literal["inf"]
 NotNegative = Annotated[float, Field(ge=0)]
 Name = Annotated[str, Field(min_length=1)]
 Names = Annotated[tuple[Name, ...], Field(min_length=1)]
@@ -60,6 +61,8 @@ class DenseOptimizer(DenseGroup):
 
     clip_norm: Positive | None = None
     """The largest global norm of the dense gradients."""
+    clip_norm_type: NormType = 2.0
+    """Which norm clip_norm bounds: 2, another number of at least 1, or inf for the largest absolute value."""
     clip_value: Positive | None = None
     """The largest absolute value of an element of a dense gradient."""
     parts: dict[Name, DensePart] = {}

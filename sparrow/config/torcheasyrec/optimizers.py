@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -119,7 +120,8 @@ def _clip(clipping: Block | None) -> dict[str, Any]:
             clipping.note("clipping_type is value", "norm_type")
             return {"clip_value": clipping["max_gradient"]}
         case "norm":
-            if clipping["norm_type"] != 2.0:
-                clipping.fail(f"not supported: only the norm 2 is, got {clipping['norm_type']:g}", "norm_type")
-            return {"clip_norm": clipping["max_gradient"]}
+            norm: float = clipping["norm_type"]
+            if norm < 1:
+                clipping.fail(f"must be at least 1, or inf, got {norm:g}", "norm_type")
+            return {"clip_norm": clipping["max_gradient"], "clip_norm_type": "inf" if math.isinf(norm) else norm}
     clipping.fail(f"must be 'norm', 'value' or 'none', got {kind!r}", "clipping_type")

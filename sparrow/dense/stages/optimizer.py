@@ -82,7 +82,11 @@ class StagedOptimizer:
     def update(
         self, grads: optax.Updates, state: StagedState, params: optax.Params | None = None, **extra_args: Any
     ) -> tuple[optax.Updates, StagedState]:
-        """Return the updates, each on its parameter's devices, and each stage's new state."""
+        """Return the updates, each on its parameter's devices, and each stage's new state.
+
+        A stage whose gradients are all None waits: its updates are None, and its state, step counts included, is the
+        one given. Stages can so be updated one after another, in any order.
+        """
         for name, argument in extra_args.items():
             _require_numbers(name, argument)
         given = (grads, state, params, extra_args)

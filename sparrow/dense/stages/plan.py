@@ -69,6 +69,7 @@ class Plan:
         params: Any,
         extra_args: dict[str, Any],
     ) -> None:
+        grads, silent = filled(grads, params)
         structures: list[Any] = [jax.tree.structure(tree) for tree in (grads, params)]
         if params is not None and structures[0] != structures[1]:
             raise ValueError(
@@ -76,6 +77,7 @@ class Plan:
                 "the two trees must have the same structure"
             )
         self._layout = layout = Layout(grads if params is None else params, stage_of)
+        self._waiting = _waiting(layout, silent)
         layout.require_here(grads)
         whole = merged(state)
         self._structure: Any = jax.tree.structure(whole)
@@ -94,6 +96,7 @@ class Plan:
                 + [shares[stage][i].sharding for i in self._held[stage]],
             )
             for stage in layout.stages
+            if stage not in self._waiting
         }
         self._programs = Programs(wanted, layout.scalars, set(traced.state) if donate else ())
 
@@ -102,7 +105,7 @@ class Plan:
     ) -> tuple[Any, StagedState]:
         """Return the updates and the new state."""
         traced, shares = self._traced, self._shares(state)
-        given = self._layout.by_stage(traced.grads, jax.tree.leaves(grads))
+        given = self._layout.by_stage(traced.grads, jax.tree.leaves(filled(grads, params)[0]))
         own_params = self._layout.by_stage(traced.params, jax.tree.leaves(params)) if traced.params else {}
         for stage, values in given.items():
             values.update(own_params.get(stage, {}))
@@ -112,13 +115,14 @@ class Plan:
         results = self._programs(given)
 
         updates: list[Any] = [None] * len(traced.updates)
-        new_state = {}
+        new_state = {stage: state[stage] for stage in self._waiting}
         for stage, computed in results.items():
             updated = self._updated[stage]
             for i, update in zip(updated, computed, strict=False):
                 updates[i] = update
             new_state[stage] = unflatten_some(self._structure, self._held[stage], computed[len(updated) :])
-        return jax.tree.unflatten(jax.tree.structure(grads), updates), new_state
+        structure: Any = jax.tree.structure(grads, is_leaf=_is_none)
+        return jax.tree.unflatten(structure, updates), {stage: new_state[stage] for stage in self._held}
 
     def _shares(self, state: StagedState) -> dict[Stage, list[Any]]:
         """Return the leaves of the whole state as each stage has them: None where it has none."""
@@ -130,6 +134,37 @@ class Plan:
                     f"{list(state)}; use split(merge(state), params)"
                 )
         return shares
+
+
+def filled(grads: Any, params: Any) -> tuple[Any, list[bool]]:
+    """Return the gradients with the parameter in place of each None, and which leaves those are."""
+    leaves, structure = jax.tree.flatten(grads, is_leaf=_is_none)
+    silent = [leaf is None for leaf in leaves]
+    if not any(silent):
+        return grads, silent
+    own = jax.tree.leaves(params)
+    if len(own) != len(leaves):
+        raise ValueError("gradients that are None need the parameters: call update(grads, state, params)")
+    leaves = [param if leaf is None else leaf for leaf, param in zip(leaves, own, strict=True)]
+    return jax.tree.unflatten(structure, leaves), silent
+
+
+def _is_none(leaf: Any) -> bool:
+    return leaf is None
+
+
+def _waiting(layout: Layout, silent: Sequence[bool]) -> list[Stage]:
+    """Return the stages without any gradient."""
+    found: dict[Stage, dict[bool, str]] = {}
+    for here, without in zip(layout.places, silent, strict=True):
+        found.setdefault(here.stage, {})[without] = here.parameter
+    for stage, names in found.items():
+        if len(names) == 2:
+            raise ValueError(
+                f"the gradient of '{names[True]}' is None, but '{names[False]}' of the same stage {stage!r} has one; "
+                "only a stage without any gradient waits, so give zeros, or freeze the parameter (dense.build_parts)"
+            )
+    return [stage for stage, names in found.items() if True in names]
 
 
 def _owner(where: Place) -> OnStage | None:

@@ -38,6 +38,11 @@ class Programs:
 
         def level(value: Value, sender: Stage) -> int:
             """In which round a value that travels is computed."""
+            if sender not in wanted:
+                raise ValueError(
+                    f"stage {sender!r} has no gradients (None), but the other stages need a number from it, such as "
+                    "its part of a global norm; give all gradients together, or hand in global_norm="
+                )
             if value not in levels:
                 levels[value] = max((1 + require(needed, sender) for needed in foreign([value], sender)), default=0)
             return levels[value]

@@ -104,9 +104,10 @@ def move_side(
         size = jnp.max(energy, axis=1)
     ell = size + target
     bound = jnp.maximum(betaL * bound + (1 - betaL) * ell, ell)
+    rate = divide_or_zero(rate, bound)  # a block that is all padding has no bound
     if factor.ndim == 3:
         excess = second_moment - wanted[:, :, None] * jnp.eye(wanted.shape[1])
-        factor = rule.dense(factor, excess, (rate / bound)[:, None, None], norm, dtype)
+        factor = rule.dense(factor, excess, rate[:, None, None], norm, dtype)
     else:
-        factor = rule.diagonal(factor, energy - wanted, (rate / bound)[:, None])
+        factor = rule.diagonal(factor, energy - wanted, rate[:, None])
     return factor, bound

@@ -33,6 +33,14 @@ class Whitening(DenseOptimizer):
             Counts, norms and sums are float32 with either.
         norm: "estimate" spectral norms by power iteration, or compute them "exact" (slow; for tests).
         seed: of the noise. Each parameter draws its own, by its path.
+        scanned_layers: which parameters are stacks of layers (``nn.scan``): the first axis counts them, and each layer
+            is whitened as if it were a parameter of its own. Patterns over parameter paths, a tree of booleans, or a
+            function from parameters to such a tree.
+        pipeline_axis_name: the axis of a mesh over which the blocks of every parameter, and so their factors, are
+            spread. ``init`` and ``update`` then run inside ``with jax.set_mesh(mesh):``.
+        pipeline_axis_size: devices along that axis; empty blocks fill each parameter up to a multiple of it.
+        params_partition_specs: a tree of ``PartitionSpec`` (None: as it comes), by which momentum and updates lie on
+            the mesh of ``jax.set_mesh``.
     """
 
     beta1: float = 0.95
@@ -48,17 +56,26 @@ class Whitening(DenseOptimizer):
     dtype: str = "float32"
     norm: Norm = "estimate"
     seed: int = 0
+    scanned_layers: Any = None
+    pipeline_axis_name: str | None = None
+    pipeline_axis_size: int = 1
+    params_partition_specs: Any = None
 
     def __post_init__(self) -> None:
         numbers_of(self, "beta1", "betaL", at_least=0, below=1)
         numbers_of(self, "preconditioner_lr", "preconditioner_init_scale", above=0)
         numbers_of(self, "preconditioner_lr_floor", "noise_scale", at_least=0)
-        integers_of(self, "block_size", at_least=1)
+        integers_of(self, "block_size", "pipeline_axis_size", at_least=1)
         integers_of(self, "max_size_dense", "seed", at_least=0)
         choice_of(self, "lr_style", "adam", None)
         choice_of(self, "norm", *get_args(Norm))
         name_dtype(self, "dtype")
         choice_of(self, "dtype", "float32", "bfloat16")
+        if self.pipeline_axis_name is None and self.pipeline_axis_size != 1:
+            raise ValueError(
+                f"{type(self).__name__}.pipeline_axis_size is {self.pipeline_axis_size}, but there is no "
+                "pipeline_axis_name; give both or neither"
+            )
         rate, floor = self.preconditioner_lr, self.preconditioner_lr_floor
         if isinstance(rate, Real) and isinstance(floor, Real) and rate < floor:
             raise ValueError(

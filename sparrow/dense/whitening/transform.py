@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import zlib
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import PartitionSpec
 
 from sparrow.dense.paths import path_names
 from sparrow.dense.whitening.factors import FactorRule, balance, initial_factor, move_side, precondition
 from sparrow.dense.whitening.layout import Layout, layout_of
 from sparrow.dense.whitening.options import Whitening
+from sparrow.dense.whitening.placed import by_name, constrain, on_mesh, scanned
 from sparrow.fields import is_zero
 
 _BALANCE_EVERY = 100
@@ -47,31 +51,45 @@ class _Leaf(NamedTuple):
 def scale_by_whitening(rule: FactorRule, options: Whitening) -> optax.GradientTransformation:
     """Whitens each parameter's momentum with a pair of factors; see `Quad` for the equations."""
 
-    def layout(array: Any) -> Layout:
-        return layout_of(array.shape, options.block_size, options.max_size_dense)
+    def layouts(tree: Any, *, check: bool = False) -> list[Layout]:
+        stacked = scanned(options.scanned_layers, tree, check=check)
+        return [
+            layout_of(
+                leaf.shape,
+                options.block_size,
+                options.max_size_dense,
+                scanned=stacked[name],
+                multiple_of=options.pipeline_axis_size,
+            )
+            for name, leaf in zip(path_names(tree), jax.tree.leaves(tree), strict=True)
+        ]
+
+    def specs(tree: Any) -> list[PartitionSpec | None]:
+        found = by_name("params_partition_specs", options.params_partition_specs, tree, default=None)
+        return [found[name] for name in path_names(tree)]
 
     def init(params: optax.Params) -> WhiteningState:
         dtype, scale = options.array_dtype, options.preconditioner_init_scale
+        structure = jax.tree.structure(params)
 
-        def left(param: Any) -> jax.Array:
-            return initial_factor(layout(param).rows, layout(param).valid_rows(), scale, dtype)
+        def start(param: Any, layout: Layout, spec: PartitionSpec | None) -> _Leaf:
+            right = jnp.ones((layout.blocks, 1), dtype)
+            if not layout.vector:
+                right = initial_factor(layout.columns, layout.valid_columns(), scale, dtype)
+            return _placed(
+                options,
+                spec,
+                _Leaf(
+                    mu=jnp.zeros(param.shape, dtype),
+                    left=initial_factor(layout.rows, layout.valid_rows(), scale, dtype),
+                    right=right,
+                    left_bound=jnp.zeros(layout.blocks, jnp.float32),
+                    right_bound=jnp.zeros(layout.blocks, jnp.float32),
+                ),
+            )
 
-        def right(param: Any) -> jax.Array:
-            if layout(param).vector:
-                return jnp.ones((1, 1), dtype)
-            return initial_factor(layout(param).columns, layout(param).valid_columns(), scale, dtype)
-
-        def bound(param: Any) -> jax.Array:
-            return jnp.zeros(layout(param).blocks, jnp.float32)
-
-        return WhiteningState(
-            step=jnp.zeros([], jnp.int32),
-            mu=jax.tree.map(lambda param: jnp.zeros(param.shape, dtype), params),
-            left=jax.tree.map(left, params),
-            right=jax.tree.map(right, params),
-            left_bound=jax.tree.map(bound, params),
-            right_bound=jax.tree.map(bound, params),
-        )
+        leaves = list(map(start, jax.tree.leaves(params), layouts(params, check=True), specs(params)))
+        return WhiteningState(jnp.zeros([], jnp.int32), *_fields(structure, leaves))
 
     def update(
         updates: optax.Updates, state: WhiteningState, params: optax.Params | None = None
@@ -80,17 +98,35 @@ def scale_by_whitening(rule: FactorRule, options: Whitening) -> optax.GradientTr
         step = optax.safe_increment(state.step)
         gradients, structure = jax.tree.flatten(updates)
         leaves = [_Leaf(*parts) for parts in zip(*map(jax.tree.leaves, state[1:]), strict=True)]
-        results = [
-            _update_leaf(rule, options, layout(gradient), gradient, leaf, step, _key(options.seed, name, step))
-            for name, gradient, leaf in zip(path_names(updates), gradients, leaves, strict=True)
-        ]
-        fields = zip(*(leaf for _, leaf in results), strict=True) if results else [()] * len(_Leaf._fields)
+        results = []
+        for name, gradient, layout, spec, leaf in zip(
+            path_names(updates), gradients, layouts(updates), specs(updates), leaves, strict=True
+        ):
+            moved = functools.partial(_update_leaf, rule, options, layout)
+            key = _key(options.seed, name, step)
+            direction, leaf = on_mesh(moved, gradient, leaf, step, key, results=(gradient, leaf))
+            results.append((constrain(direction, spec, "params_partition_specs"), _placed(options, spec, leaf)))
         return (
             jax.tree.unflatten(structure, [direction for direction, _ in results]),
-            WhiteningState(step, *(jax.tree.unflatten(structure, field) for field in fields)),
+            WhiteningState(step, *_fields(structure, [leaf for _, leaf in results])),
         )
 
     return optax.GradientTransformation(init, update)
+
+
+def _fields(structure: Any, leaves: Sequence[_Leaf]) -> list[Any]:
+    """Return one tree for each field of the leaves."""
+    fields = zip(*leaves, strict=True) if leaves else [()] * len(_Leaf._fields)
+    return [jax.tree.unflatten(structure, field) for field in fields]
+
+
+def _placed(options: Whitening, spec: PartitionSpec | None, leaf: _Leaf) -> _Leaf:
+    """Return the leaf with the momentum as its parameter lies, and the blocks spread over the pipeline axis."""
+    mu = constrain(leaf.mu, spec, "params_partition_specs")
+    if options.pipeline_axis_name is None:
+        return leaf._replace(mu=mu)
+    blocks = PartitionSpec(options.pipeline_axis_name)  # type: ignore[no-untyped-call]
+    return _Leaf(mu, *(constrain(array, blocks, "pipeline_axis_name") for array in leaf[1:]))
 
 
 def _key(seed: int, name: str, step: jax.Array) -> jax.Array:
@@ -119,7 +155,8 @@ def _update_leaf(
     mu = options.beta1 * leaf.mu.astype(jnp.float32) + (1 - options.beta1) * gradient.astype(jnp.float32)
     momentum = mu / (1 - options.beta1**t)
     if options.normalize_grads:
-        momentum = momentum / (jnp.linalg.norm(momentum.ravel()) + 1e-6)
+        norms = jnp.linalg.norm(momentum.reshape(layout.layers, -1), axis=1)
+        momentum = momentum / (_along_layers(norms, layout, momentum.shape) + 1e-6)
 
     left, right = leaf.left.astype(jnp.float32), leaf.right.astype(jnp.float32)
     if not layout.vector:
@@ -155,8 +192,8 @@ def _update_leaf(
         )
 
     direction = layout.join(precondition(new_left, new_right, layout.split(momentum), dtype), gradient.shape)
-    rms = jnp.sqrt(jnp.mean(jnp.square(direction)))
-    direction = direction * (_MAX_RMS / jnp.maximum(rms, _MAX_RMS))
+    rms = jnp.sqrt(jnp.mean(jnp.square(direction).reshape(layout.layers, -1), axis=1))
+    direction = direction * (_MAX_RMS / jnp.maximum(_along_layers(rms, layout, direction.shape), _MAX_RMS))
     if options.lr_style == "adam":
         direction = direction * _ADAM_STYLE
     return direction.astype(gradient.dtype), _Leaf(
@@ -166,3 +203,8 @@ def _update_leaf(
         left_bound,
         right_bound,
     )
+
+
+def _along_layers(values: jax.Array, layout: Layout, shape: tuple[int, ...]) -> jax.Array:
+    """Return one value per layer so that it multiplies an array of the parameter's ``shape``."""
+    return values.reshape(layout.layers, *[1] * (len(shape) - 1)) if layout.layers > 1 else values[0]

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from sparrow.kernels.types import EntryGradients, Lookups, RowStep, StepScalars
+from sparrow.kernels.weights import differentiable
 
 name = "cuda"
 
@@ -44,12 +45,12 @@ def unsupported(step: RowStep) -> str | None:
 
 def lookup(table: jax.Array, lookups: Lookups, dtype: Any = jnp.float32) -> jax.Array:
     """(num_bags, dim) ``dtype``: each bag's rows, times their gains, summed in float32."""
-    return _lookup(table, lookups, dtype, with_order=False)[0]
+    return differentiable(functools.partial(_lookup, with_order=False), table, lookups, dtype)[0]
 
 
 def lookup_and_sort(table: jax.Array, lookups: Lookups, dtype: Any = jnp.float32) -> tuple[jax.Array, Lookups]:
     """Return `lookup`, and ``lookups`` with the order that the update of the same batch needs: both run in parallel."""
-    rows, order = _lookup(table, lookups, dtype, with_order=True)
+    rows, order = differentiable(functools.partial(_lookup, with_order=True), table, lookups, dtype)
     return rows, lookups if order is None else lookups.with_order(order)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from sparrow.kernels.device_kind import platform
 from sparrow.kernels.types import EntryGradients, Lookups, RowStep, StepScalars
+from sparrow.kernels.weights import differentiable
 
 name = "native"
 
@@ -51,6 +52,14 @@ def lookup(table: jax.Array, lookups: Lookups, dtype: Any = jnp.float32, *, thre
     """(num_bags, dim) ``dtype``: each bag's rows, times their gains, summed in float32. ``threads=0``: all of XLA's."""
     if reason := unavailable():
         raise RuntimeError(f"backend 'native' cannot run: {reason}")
+
+    def call(table: jax.Array, lookups: Lookups, dtype: Any) -> tuple[jax.Array, None]:
+        return _lookup(table, lookups, threads).astype(dtype), None
+
+    return differentiable(call, table, lookups, dtype)[0]
+
+
+def _lookup(table: jax.Array, lookups: Lookups, threads: int) -> jax.Array:
     from sparrow.kernels.native.library import LOOKUP
 
     result: jax.Array = jax.ffi.ffi_call(LOOKUP, _shape((lookups.num_bags, table.shape[1]), jnp.float32))(
@@ -62,7 +71,7 @@ def lookup(table: jax.Array, lookups: Lookups, dtype: Any = jnp.float32, *, thre
         has_gains=np.int64(lookups.gains is not None),
         threads=np.int64(threads),
     )
-    return result.astype(dtype)
+    return result
 
 
 def lookup_and_sort(table: jax.Array, lookups: Lookups, dtype: Any = jnp.float32) -> tuple[jax.Array, Lookups]:
