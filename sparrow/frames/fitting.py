@@ -16,8 +16,8 @@ from sparrow.frames.guessing import guess
 
 def fit(
     data: Any,
-    target: str | Sequence[str],
-    model: str | Mapping[str, Any] = "deepfm",
+    target: str | Sequence[str] | None = None,
+    model: str | Mapping[str, Any] | None = None,
     *,
     folder: str | Path | None = None,
     resume: bool = False,
@@ -32,13 +32,14 @@ def fit(
 
     Args:
       data: a frame of pandas or Polars, an Arrow table, columns by name, the path of Parquet or text files, a source.
-      target: the column to predict, or several of them.
-      model: the name of a model, or a mapping with its name and options.
+      target: the column to predict, or several of them; None: a log of choices, with ``user`` and ``item``:
+        ``fit(log, user="user", item="item")``. `Run.recommend` then gives the items of each user.
+      model: the name of a model, or a mapping with its name and options; None: "deepfm", for a log "dssm".
       folder: the folder of the run; None: a temporary one, which ends with the run; ``run.save`` keeps it.
       resume: whether to continue the run in that folder.
       overwrite: whether to replace the run in that folder.
       stream: the stream of the log; by default the standard output.
-      **options: the other arguments of `guess`: evaluate, evaluate_by, features, item, groups, loss, weight,
+      **options: the other arguments of `guess`: evaluate, evaluate_by, features, user, item, groups, loss, weight,
         embedding_dim, epochs, batch_size, seed, overrides.
     """
     made = guess(data, target, model, **options)

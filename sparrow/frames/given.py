@@ -49,7 +49,7 @@ def given_rows(data: Any, targets: Sequence[str], evaluate: Any, by: str | None,
         fields.number("guess: evaluate", evaluate, above=0, below=1)
     if not isinstance(source, Tables):
         seen, complete = _sample(source)
-        if matching and pc.any(pc.less_equal(seen[targets[0]].cast(pa.float64()), 0)).as_py():
+        if matching and targets and pc.any(pc.less_equal(seen[targets[0]].cast(pa.float64()), 0)).as_py():
             raise ConfigError(f"two towers learn from rows that were chosen; leave out those whose {targets[0]} is 0")
         if not is_share:
             return Given(seen, complete, source, other)
@@ -59,7 +59,7 @@ def given_rows(data: Any, targets: Sequence[str], evaluate: Any, by: str | None,
         return Given(seen, complete, train, held_out)
     table = source.table
     notes: tuple[str, ...] = ()
-    if matching and targets[0] in table.column_names:
+    if matching and targets and targets[0] in table.column_names:
         chosen = np.flatnonzero(pc.fill_null(pc.greater(table[targets[0]].cast(pa.float64()), 0), False).to_numpy())
         if len(chosen) < table.num_rows:
             notes = (f"two towers learn from the {len(chosen):,} rows whose {targets[0]} is above 0",)

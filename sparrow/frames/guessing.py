@@ -81,13 +81,14 @@ class Guess:
 @answering
 def guess(
     data: Any,
-    target: str | Sequence[str],
-    model: str | Mapping[str, Any] = "deepfm",
+    target: str | Sequence[str] | None = None,
+    model: str | Mapping[str, Any] | None = None,
     *,
     evaluate: Any = 0.1,
     evaluate_by: str | None = None,
     features: Mapping[str, FeatureGuess] | None = None,
-    item: Sequence[str] = (),
+    user: str | Sequence[str] = (),
+    item: str | Sequence[str] = (),
     groups: Mapping[str, Sequence[str]] | None = None,
     loss: str | Mapping[str, str] | None = None,
     weight: str | None = None,
@@ -107,14 +108,16 @@ def guess(
 
     Args:
       data: a frame of pandas or Polars, an Arrow table, columns by name, the path of Parquet or text files, a source.
-      target: the column to predict, or several of them.
-      model: the name of a model, or a mapping with its name and options.
+      target: the column to predict, or several of them; None: a log of choices, such as views or purchases, where each
+        row is a user and an item that he chose: give ``user`` and ``item``.
+      model: the name of a model, or a mapping with its name and options; None: "deepfm", for a log "dssm".
       evaluate: a share of the rows to hold out, other data to evaluate on, or None.
       evaluate_by: the column whose values are held out as one, such as the user; None: each row by itself.
       features: changes of the guesses, by column: "id", "number", "bag", "skip" or None for columns to leave out, a
         mapping of fields to set, such as ``{"embedding_dim": 32}``, or a `sparrow.data.Feature`. A name that is no
         column adds a feature.
-      item: the columns that describe an item, for a model of two towers.
+      user: the columns that describe a user, the id first, for a model of two towers; empty: all but those of ``item``.
+      item: the columns that describe an item, the id first, for a model of two towers.
       groups: the groups of features that the model reads; None: all features, as the model takes them.
       loss: the loss, or losses by target; None: by the values of the target.
       weight: the column of sample weights.
@@ -124,14 +127,21 @@ def guess(
       seed: the seed of all random numbers.
       overrides: further fields of the config, as on the command line: ``["train.precision=bfloat16"]``.
     """
-    targets = (target,) if isinstance(target, str) else tuple(target)
+    targets = (target,) if isinstance(target, str) else tuple(target or ())
+    user, item = ((given,) if isinstance(given, str) else tuple(given) for given in (user, item))
+    model = model or ("deepfm" if targets else "dssm")
+    if not targets and not (_is_matching(model) and user and item):
+        raise ConfigError(
+            "give target=, the column to predict; or, for a log of choices without one, user= and item=, the columns "
+            "of who chose and of what"
+        )
     for name, value in (("embedding_dim", embedding_dim), ("batch_size", batch_size), ("epochs", epochs)):
         if value is not None:
             fields.integer(f"guess: {name}", value)
     matching = _is_matching(model)
     held = given_rows(data, targets, evaluate, evaluate_by, seed, matching)
     columns = held.seen.column_names
-    for name in (*targets, *([weight] if weight else []), *item):
+    for name in (*targets, *([weight] if weight else []), *user, *item):
         if name not in columns:
             raise ConfigError(f"there is no column '{name}': {nearest(name, columns)}")
     tasks = tuple(
@@ -146,12 +156,15 @@ def guess(
     settings = TWO_TOWERS if matching else RANKING
     readings = _readings(held, {*targets, weight}, features or {}, embedding_dim or settings.embedding_dim)
     readings = without_clashes(readings)
+    if user:
+        readings = _only({*user, *item, *(features or ())}, readings)
     kept = [reading.feature for reading in readings if reading.feature is not None]
     if not kept:
         raise ConfigError(_no_features(readings))
     names = ["match"] if matching else list(targets)
     items = [name for name in item if name in {feature.name for feature in kept}]
-    section = model_section(model, kept, names, groups, items, tasks[0].classes, settings.dropout)
+    classes = tasks[0].classes if tasks else 1
+    section = model_section(model, kept, names, groups, items, classes, settings.dropout)
     rows = held.seen.num_rows
     size = batch_size or batch_size_of(rows)
     made = {
@@ -175,11 +188,21 @@ def guess(
     notes = held.notes
     if matching:
         made["data"]["drop_remainder"] = rows > size
-        user = user_of(kept, section)
-        if user is not None:
-            made["data"]["user_column"] = user
-            notes += (f"'{user}' is the user: items that a user chose are no negatives of his other rows",)
+        if not tasks:
+            notes += ("every row is a choice, by in_batch_softmax: the other items of a batch are negatives",)
+        chooser = user[0] if user else user_of(kept, section)
+        if chooser is not None:
+            made["data"]["user_column"] = chooser
+            notes += (f"'{chooser}' is the user: items that a user chose are no negatives of his other rows",)
+        if not targets:
+            made["data"]["item_column"] = item[0]
     return Guess(configs.from_mapping(made, overrides=overrides), tasks, readings, notes)
+
+
+def _only(named: set[str], readings: Sequence[Reading]) -> tuple[Reading, ...]:
+    """Return the readings with columns left out that are neither the user's nor the item's."""
+    why = "left out: it is neither in user= nor in item="
+    return tuple(each if each.column in named else each._replace(feature=None, words=why) for each in readings)
 
 
 def _no_features(readings: Sequence[Reading]) -> str:
@@ -245,7 +268,8 @@ def _tasks(targets: Sequence[Target], matching: bool, weight: str | None) -> dic
     weights = {} if weight is None else {"sample_weight": weight}
     if matching:
         metrics: list[Any] = [{"name": "recall_at_k", "top_k": 10}, "mrr"]
-        return {"match": {"label": targets[0].column, "losses": ["in_batch_softmax"], "metrics": metrics, **weights}}
+        label = {"label": targets[0].column} if targets else {}
+        return {"match": {**label, "losses": ["in_batch_softmax"], "metrics": metrics, **weights}}
     return {
         target.column: {
             "label": target.column,
@@ -259,9 +283,11 @@ def _tasks(targets: Sequence[Target], matching: bool, weight: str | None) -> dic
 
 def _evaluation(targets: Sequence[Target], matching: bool, pairs: int) -> dict[str, Any]:
     """Return the section ``evaluate``. ``pairs``: rows times items, for two towers; 0: the item is not known."""
-    metric = METRICS[targets[0].kind][0]
-    mode: Literal["max", "min"] = "min" if len(targets) > 1 or MODES[metric] == "min" else "max"
-    name = "loss" if len(targets) > 1 else metric
+    mode: Literal["max", "min"] = "min"
     if matching:
         name, mode = ("catalogue_recall_at_10", "max") if 0 < pairs <= RANKED else ("loss", "min")
+    else:
+        metric = METRICS[targets[0].kind][0]
+        mode = "min" if len(targets) > 1 or MODES[metric] == "min" else "max"
+        name = "loss" if len(targets) > 1 else metric
     return {"every_epochs": 1, "early_stopping": {"metric": name, "mode": mode, "patience": PATIENCE}}

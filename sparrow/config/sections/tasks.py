@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, model_validator
 
@@ -64,8 +64,8 @@ class MetricUse(Section):
 class Task(Section):
     """One thing to predict."""
 
-    label: Name
-    """The column that holds the label."""
+    label: Name | Literal[""] = ""
+    """The column that holds the label. Losses of two towers need none: every row is a choice."""
     losses: Annotated[tuple[LossRecord, ...], Field(min_length=1)]
     """The losses; their sum is minimized."""
     metrics: tuple[MetricUse, ...] = ()
@@ -88,6 +88,8 @@ class Task(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Task:
+        if not self.label and not all(loss.is_matching for loss in self.losses):
+            raise ValueError("label is required, the column that holds the label; only losses of two towers need none")
         if self.weights.has_space and self.task_space_label is None:
             raise ValueError("task-space weights need task_space_label, the column that marks the task's space")
         return self

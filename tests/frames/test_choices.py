@@ -1,0 +1,51 @@
+"""A log of choices, without a target: user and item are enough to fit, and to recommend."""
+
+import io
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import sparrow as sp
+from sparrow.errors import ConfigError
+
+
+def log(rows=400):
+    user = np.arange(rows) % 20
+    return pd.DataFrame(
+        {"user": user + 1000, "item": [f"m{n}" for n in (user * 7 + np.arange(rows) // 20) % 30], "at": 5}
+    )
+
+
+def test_a_log_of_choices_is_fitted_and_recommends():
+    output = io.StringIO()
+    run = sp.fit(log(), user="user", item="item", epochs=1, stream=output)
+    lines = output.getvalue().splitlines()
+    assert "at    int64         left out: it is neither in user= nor in item=" in lines
+    assert any(line.startswith("every row is a choice, by in_batch_softmax") for line in lines)
+    assert run.config.tasks["match"].label == ""
+    found = run.recommend(pd.DataFrame({"user": [1003, 7]}), k=5, exclude_seen=True)
+    assert list(found.columns) == ["user", "item", "score", "rank"]
+    assert found["user"].tolist() == [1003] * 5 + [7] * 5
+    rows = log()
+    assert not set(found["item"][:5]) & set(rows[rows["user"] == 1003]["item"][:1])
+
+
+def test_a_label_is_left_out_by_losses_of_two_towers_alone():
+    made = sp.guess(log(), user=["user"], item=["item"])
+    assert "label" not in made.yaml()
+    with pytest.raises(ValueError, match=r"label is required, the column that holds the label"):
+        sp.config.Task(losses=["l2"])
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"user": "user"}, {"item": "item"}, {"user": "user", "item": "item", "model": "deepfm"}]
+)
+def test_without_a_target_user_and_item_are_needed(given):
+    with pytest.raises(ConfigError, match="give target=, the column to predict; or, for a log of choices"):
+        sp.guess(log(), **given)
+
+
+def test_a_column_that_does_not_exist():
+    with pytest.raises(ConfigError, match="there is no column 'usr': did you mean 'user'"):
+        sp.guess(log(), user="usr", item="item")
