@@ -52,6 +52,12 @@ def shim_content() -> str:
 SORT_COUNT, SORT_FIRST, SORT_NEXT = range(3)
 LOOKUP = UPDATE = 0
 PAIRS, PAIRS_GRADIENT = range(2)
+IDS = (
+    *("ids_find", "ids_clear", "ids_index", "ids_mark", "ids_ask"),
+    *("ids_weigh", "ids_choose", "ids_select", "ids_apply", "ids_give_back"),
+)
+IDS_FIND, IDS_CLEAR, IDS_INDEX, IDS_MARK, IDS_ASK = range(5)
+IDS_WEIGH, IDS_CHOOSE, IDS_SELECT, IDS_APPLY, IDS_GIVE_BACK = range(5, 10)
 
 
 def sort_shared(tuned: tuning.SortTuning) -> int:
@@ -102,3 +108,10 @@ def pairs_module(first: int, vectors: int, dim: int, dtype: str, tuned: tuning.P
     shape = {"NUMBERS": TYPES[dtype], "DIM": dim, "FIRST": first, "VECTORS": vectors}
     source = text("types.cuh", "memory.cuh", "pairs.cu")
     return Module("pairs", source, tuple((tuning.macros(tuned) | shape).items()), ("pairs", "pairs_gradient"), (0, 0))
+
+
+def ids_module(tuned: tuning.IdsTuning) -> Module:
+    """Return the kernels of the map from ids to rows."""
+    files = ("ids.cuh", "ids_find.cu", "ids_ask.cu", "ids_evict.cu", "ids_apply.cu")
+    source = text("types.cuh", "memory.cuh", *files)
+    return Module("ids", source, tuple(tuning.macros(tuned).items()), IDS, (0,) * len(IDS))

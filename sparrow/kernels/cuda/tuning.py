@@ -55,6 +55,14 @@ class UpdateTuning:
 
 
 @dataclasses.dataclass(frozen=True)
+class IdsTuning:
+    """How unknown ids are put in order (``src/ids_ask.cu``)."""
+
+    ask_threads: int = 1024
+    ask_items: int = 4
+
+
+@dataclasses.dataclass(frozen=True)
 class PairsTuning:
     """How pairs of vectors are multiplied (``src/pairs.cu``)."""
 
@@ -103,6 +111,11 @@ def for_sort(count: int, cores: int) -> SortTuning:
 def for_pairs() -> PairsTuning:
     """Return the tuning of all products of pairs."""
     return PairsTuning()
+
+
+def for_ids() -> IdsTuning:
+    """Return the tuning of all maps from ids to rows."""
+    return IdsTuning()
 
 
 def for_lookup(dim: int, dtype: str, bagged: bool) -> LookupTuning:

@@ -6,6 +6,7 @@ from typing import Protocol
 
 import jax
 
+from sparrow.kernels.cuda import ids as cuda
 from sparrow.kernels.device_kind import platform
 from sparrow.kernels.ids import xla
 from sparrow.kernels.ids.types import Assigned, IdState, Settings
@@ -37,7 +38,7 @@ class IdBackend(Protocol):
         """Return the state with an index that is built from its ids."""
 
 
-BACKENDS: dict[str, IdBackend] = {"xla": xla, "native": native}
+BACKENDS: dict[str, IdBackend] = {"xla": xla, "native": native, "cuda": cuda}
 
 
 def choose(name: str) -> IdBackend:

@@ -33,6 +33,7 @@ def test_every_architecture(arch):
     compiled(update_module(rules.RowwiseAdagrad(), 128, gains=True), arch)
     compiled(update_module(rules.Adam(), 16, "float16", "bfloat16"), arch)
     compiled(source.pairs_module(1, 27, 128, "bfloat16", tuning.for_pairs()), arch)
+    compiled(source.ids_module(tuning.for_ids()), arch)
 
 
 @pytest.mark.slow

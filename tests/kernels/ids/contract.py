@@ -135,6 +135,31 @@ class Contract:
         pair.assign([], [], 2)
         pair.find([], [], 2)
 
+    def test_far_apart(self, backend):
+        """Steps and counts that share bins of a histogram leave in their exact order, ties by the hash of the id."""
+        segments = [
+            Segment(0, 300, 900),
+            Segment(300, 600, 900, policy=LFU),
+            Segment(600, 700, 900, policy=LFU, expire=90),
+        ]
+        s = ids.settings(segments, 900)
+        pair = Pair(backend, s)
+        rng = np.random.default_rng(0)
+        steps = [0, 0, 1, 2000, 2001, 2002, 9000, 9005, 9100, 70_000, 70_500, 70_501]
+        for number, step in enumerate(steps):
+            keys = [1000 * number + i for i in range(20)] * 3 + [1000 * number + 20 + i for i in range(15)]
+            pair.assign(keys, [0] * 20 + [1] * 20 + [2] * 20 + [0] * 10 + [1] * 5, step)
+        counts = rng.integers(1, 60, s.places) ** rng.integers(1, 5, s.places)
+        for held in pair.oracle.rows[1:]:
+            for one in held.values():
+                one.count = int(counts[one.place])
+        lfu = np.isin(np.arange(s.places), [one.place for held in pair.oracle.rows[1:] for one in held.values()])
+        pair.state = pair.state._replace(counts=jax.numpy.asarray(np.where(lfu, counts, 0).astype(np.int32)))
+        for step in range(90_000, 90_012):
+            keys = [1000 * step + i for i in range(75)]
+            pair.assign(keys, [0] * 30 + [1] * 30 + [2] * 15, step)
+        assert all(one["evicted"] > 60 for one in ids.numbers(s, pair.state))
+
     def test_counts_end(self, backend):
         """A count that has reached its end stays there."""
         s = ids.settings([Segment(0, 4, 4, policy=LFU)], 4)

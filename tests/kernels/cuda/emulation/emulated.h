@@ -70,6 +70,32 @@ static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 static inline int __clz(unsigned x) { return x ? __builtin_clz(x) : 32; }
 static inline int __ffs(unsigned x) { return __builtin_ffs(x); }
 static inline int __ffsll(uint64_t x) { return __builtin_ffsll(x); }
+template <class T>
+static inline unsigned __match_any_sync(unsigned mask, T x) {
+  const uint64_t own = emulated_bits(x), *values = emulated_exchange(mask, own);
+  unsigned result = 0;
+  for (int i = 0; i < 32; ++i) result |= (mask >> i & 1 && values[i] == own) ? 1u << i : 0;
+  return result;
+}
+static inline int __syncthreads_or(int x) { return emulated_barrier_or(x); }
+template <class T>
+static inline T atomicExch(T* p, T x) {
+  const T old = *p;
+  *p = x;
+  return old;
+}
+template <class T>
+static inline T atomicCAS(T* p, T expected, T x) {
+  return *p == expected ? atomicExch(p, x) : *p;
+}
+template <class T>
+static inline T atomicMax(T* p, T x) {
+  return *p < x ? atomicExch(p, x) : *p;
+}
+template <class T>
+static inline T atomicMin(T* p, T x) {
+  return *p > x ? atomicExch(p, x) : *p;
+}
 static inline unsigned atomicAdd(unsigned* p, unsigned x) {
   const unsigned old = *p;
   *p += x;

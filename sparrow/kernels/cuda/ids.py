@@ -1,0 +1,174 @@
+"""The map from ids to rows on GPUs; `sparrow.kernels.ids` has the definition, ``src/ids*.cu`` the kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from sparrow.kernels import cuda
+from sparrow.kernels.ids.types import Assigned, Changed, IdState, Settings, most_gone, table
+
+name = "cuda"
+unavailable = cuda.unavailable
+
+MOST_SEGMENTS = 2048  # as in src/ids_ask.cu
+_FIND_THREADS, _EVICT_THREADS, _SELECT_THREADS, _APPLY_THREADS = 256, 512, 1024, 256  # as in the kernels
+_BINS = 2048 + 21 * 64 + 53  # of a pool, with their groups
+_PLAN_NUMBERS, _PLAN_FIELDS = 16, 13  # as in src/ids.cuh
+_COUNTERS = 4
+
+
+def find(s: Settings, state: IdState, ids: jax.Array, segments: jax.Array, step: jax.Array | int) -> jax.Array:
+    """(N,) int32: the row of each id; expired ids have none."""
+    from sparrow.kernels.cuda import source
+    from sparrow.kernels.cuda.plan import Call
+
+    count = ids.shape[0]
+    if count == 0:
+        return jnp.zeros(0, jnp.int32)
+    call = Call()
+    given = {
+        "segments": call.input(jnp.asarray(table(s))),
+        "keys": call.input(ids),
+        "entry_segments": call.input(segments),
+        "step": call.input(jnp.asarray(step, jnp.int32)),
+        **{name: call.input(getattr(state, name)) for name in ("ids", "last", "buckets")},
+        "rows": call.output((count,), jnp.int32),
+    }
+    call.launch(0, source.IDS_FIND, -(-count // _FIND_THREADS), _FIND_THREADS, _arguments(s, state, given, count=count))
+    return _bound(s, call)[0]
+
+
+def assign(s: Settings, state: IdState, ids: jax.Array, segments: jax.Array, step: jax.Array | int) -> Assigned:
+    """Find the rows of ids, and give rows to new ones; with the state donated, in place."""
+    from sparrow.kernels.cuda import source, tuning
+    from sparrow.kernels.cuda.plan import Argument, Call
+
+    count, num_segments = ids.shape[0], len(s.segments)
+    if count == 0:
+        return _nothing(s, state)
+    tuned, cores = tuning.for_ids(), cuda.machine_if_any().cores
+    lost, pools = most_gone(s, count), 2 * num_segments
+    left = lost + most_gone(s, count, waiting=True)
+    chunks = -(-count // (tuned.ask_threads * tuned.ask_items))
+    set_size = 1 << max(5, (2 * count - 1).bit_length())
+    words = sum(-(-(end - begin) // 32) for begin, end in s.pools)
+
+    call = Call()
+    given = {
+        "segments": call.input(jnp.asarray(table(s))),
+        "keys": call.input(ids),
+        "entry_segments": call.input(segments),
+        "step": call.input(jnp.asarray(step, jnp.int32)),
+    }
+    given |= {name: call.in_place(array) for name, array in zip(_STATE, state, strict=True)}
+    given["rows"] = call.output((count,), jnp.int32)
+    for kind, size in (("fresh", count), ("gone", lost)):
+        given[f"{kind}_rows"] = call.output((size,), jnp.int32)
+        given[f"{kind}_ids"] = call.output((size, 2), jnp.uint32)
+        given[f"{kind}_ends"] = call.output((num_segments,), jnp.int32)
+    given |= {name: call.scratch(4 * count) for name in ("places", "refs", "before", "asks", "ranks", "move_ranks")}
+    given["chunk_counts"] = call.scratch(4 * chunks * _COUNTERS * num_segments)
+    given |= {name: call.scratch(4 * words) for name in ("certain", "candidates")}
+    given |= {name: call.scratch(size * left) for name, size in (("left", 4), ("left_segments", 4), ("left_ids", 8))}
+    zeros = {
+        "plan": 4 * (_PLAN_NUMBERS + _PLAN_FIELDS * (pools + 1)),
+        "bins": 4 * pools * _BINS,
+        "first": 4 * set_size,
+        "times": 4 * set_size,
+    }
+    zero_size = sum(-(-size // 16) * 16 for size in zeros.values())
+    at = call.scratch(zero_size)
+    call.zero(at, zero_size)
+    for name, size in zeros.items():
+        given[name] = at
+        at = Argument(at.kind, at.value, at.offset + -(-size // 16) * 16)
+    arguments = _arguments(s, state, given, count=count, set_size=set_size, gone_capacity=lost, chunks=chunks)
+
+    def launch(kernel: int, grid: int, block: int) -> None:
+        call.launch(0, kernel, grid, block, arguments)
+
+    launch(source.IDS_MARK, -(-count // _FIND_THREADS), _FIND_THREADS)
+    launch(source.IDS_ASK, chunks, tuned.ask_threads)
+    launch(source.IDS_WEIGH, 4 * cores, _EVICT_THREADS)
+    launch(source.IDS_CHOOSE, 4 * cores, _EVICT_THREADS)
+    launch(source.IDS_SELECT, pools, _SELECT_THREADS)
+    launch(source.IDS_APPLY, -(-count // _APPLY_THREADS), _APPLY_THREADS)
+    if any(segment.waiting for segment in s.segments):
+        launch(source.IDS_GIVE_BACK, -(-count // _APPLY_THREADS), _APPLY_THREADS)
+    results = _bound(s, call)
+    end = len(state)
+    return Assigned(
+        IdState(*results[:end]), results[end], Changed(*results[end + 1 : end + 4]), Changed(*results[end + 4 :])
+    )
+
+
+def indexed(s: Settings, state: IdState) -> IdState:
+    """Return the state with an index that is built from its ids."""
+    from sparrow.kernels.cuda import source
+    from sparrow.kernels.cuda.plan import Call
+
+    call = Call()
+    given = {
+        "segments": call.input(jnp.asarray(table(s))),
+        "ids": call.input(state.ids),
+        "last": call.input(state.last),
+        "buckets": call.output(state.buckets.shape, jnp.uint32),
+    }
+    arguments = _arguments(s, state, given)
+    words = state.buckets.shape[0] * state.buckets.shape[1]
+    call.launch(0, source.IDS_CLEAR, -(-words // _FIND_THREADS), _FIND_THREADS, arguments)
+    call.launch(0, source.IDS_INDEX, -(-s.places // _FIND_THREADS), _FIND_THREADS, arguments)
+    return state._replace(buckets=_bound(s, call)[0])
+
+
+_STATE = IdState._fields
+# The fields of struct Ids in src/ids.cuh.
+_POINTERS = (
+    *("segments", "keys", "entry_segments", "step"),
+    *("ids", "last", "counts", "free", "pools", "totals", "short", "buckets"),
+    *("rows", "fresh_rows", "fresh_ids", "fresh_ends", "gone_rows", "gone_ids", "gone_ends"),
+    *("places", "refs", "before", "asks", "ranks", "move_ranks", "first", "times", "chunk_counts"),
+    *("plan", "bins", "certain", "candidates", "left", "left_segments", "left_ids"),
+)
+
+
+def _arguments(
+    s: Settings,
+    state: IdState,
+    given: dict[str, Any],
+    *,
+    count: int = 0,
+    set_size: int = 0,
+    gone_capacity: int = 0,
+    chunks: int = 0,
+) -> list[Any]:
+    """Return the one parameter of the kernels."""
+    from sparrow.kernels.cuda.plan import NOTHING, number, together
+
+    places, buckets = state.last.shape[0], state.buckets.shape[0]
+    numbers = (count, len(s.segments), s.rows, places, buckets, set_size, gone_capacity, chunks)
+    return together([*(given.get(name, NOTHING) for name in _POINTERS), *map(number, numbers)])
+
+
+def _bound(s: Settings, call: Any) -> list[jax.Array]:
+    from sparrow.kernels.cuda import programs, source, tuning
+    from sparrow.kernels.cuda.machine import TARGET
+
+    if len(s.segments) > MOST_SEGMENTS:
+        raise ValueError(f"a stack has {len(s.segments)} segments of ids; backend 'cuda' takes at most {MOST_SEGMENTS}")
+    machine = cuda.machine_if_any()
+    if machine is None:
+        raise RuntimeError(f"backend 'cuda' cannot run: {unavailable()}")
+    results: list[jax.Array] = call.bind(TARGET, programs.load(machine, [source.ids_module(tuning.for_ids())]))
+    return results
+
+
+def _nothing(s: Settings, state: IdState) -> Assigned:
+    def changed(size: int) -> Changed:
+        ends = jnp.zeros(len(s.segments), jnp.int32)
+        return Changed(jnp.full(size, s.rows, jnp.int32), jnp.zeros((size, 2), jnp.uint32), ends)
+
+    return Assigned(state, jnp.zeros(0, jnp.int32), changed(0), changed(most_gone(s, 0)))
