@@ -56,6 +56,7 @@ from sparrow.data.prefetch import prefetch as prefetched
 from sparrow.data.prepare import Prepare
 from sparrow.data.same_lengths import check_same_lengths
 from sparrow.data.samplers import ID, Ancestors, EdgeTable, Items, NegativeSampler, Parents, Sampler, TreeSampler
+from sparrow.data.shares import Division, Peers
 from sparrow.data.sources import (
     ClickLog,
     Criteo,
@@ -115,6 +116,7 @@ __all__ = [
     "Csv",
     "Custom",
     "DataError",
+    "Division",
     "DynamicRows",
     "Each",
     "EdgeTable",
@@ -142,6 +144,7 @@ __all__ = [
     "Overlap",
     "Parents",
     "Parquet",
+    "Peers",
     "Pipeline",
     "Prepare",
     "Problems",

@@ -41,6 +41,16 @@ class Cut(NamedTuple):
     freed: int
 
     @property
+    def epoch(self) -> int:
+        """The epoch of its rows."""
+        return self.pieces[0].window.start.epoch
+
+    @property
+    def rows(self) -> int:
+        """The number of its rows."""
+        return sum(piece.end - piece.begin for piece in self.pieces)
+
+    @property
     def begins_epoch(self) -> bool:
         """Whether its rows are the first of an epoch."""
         first = self.pieces[0]

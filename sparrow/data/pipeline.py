@@ -25,17 +25,18 @@ from sparrow.data.crew import Crew, Task, default_threads, do
 from sparrow.data.cuts import Cut, cuts, together
 from sparrow.data.errors import DataError, WaitInterrupted
 from sparrow.data.features import Feature
-from sparrow.data.hashing import shuffled
 from sparrow.data.labels import Label
 from sparrow.data.memory import Memory
-from sparrow.data.position import Position
+from sparrow.data.merging import Merged, told
+from sparrow.data.position import Position, SharePosition
 from sparrow.data.prefetch import prefetch
 from sparrow.data.prepare import Made, Prepare, Turns
-from sparrow.data.rooms import Part, with_parts
+from sparrow.data.reading import Reading
 from sparrow.data.samplers import Sampler
+from sparrow.data.shares import Division
 from sparrow.data.sources.base import BadRows, Reader, Source
-from sparrow.data.stages import CONVERT, DECODE, READ, Stages
-from sparrow.data.windows import Chunks, Window, joined
+from sparrow.data.stages import Stages
+from sparrow.data.windows import Window
 from sparrow.kernels import feed
 
 MEMORY_AHEAD: Final = 2**31
@@ -134,7 +135,7 @@ class Pipeline(Generic[T]):
         for field, names in (("labels", labels), ("weights", weights), ("keys", keys)):
             if isinstance(names, str):
                 raise ValueError(f"{field} must be a list of columns, got the string {names!r}; write [{names!r}]")
-        self.features = tuple(features)
+        self.features, self.keys = tuple(features), tuple(keys)
         as_labels = [label if isinstance(label, Label) else Label(label) for label in labels]
         self._converter = Converter(self.features, as_labels, weights, keys)
         self._reader = source.open(self._converter.columns)
@@ -145,8 +146,26 @@ class Pipeline(Generic[T]):
         fingerprint = self._reader.fingerprint
         if self._negatives is not None:
             fingerprint += f" with negatives {self._negatives.fingerprint}"
+        self._reading = Reading(
+            *(self._reader, self._converter, self.stages, self.bad_rows, epochs, shuffle_rows, seed),
+            least=batch_size if drop_remainder else 1,
+        )
+        self.division = Division()
         self._start = self._at = Position(source=fingerprint, seed=self.seed, shuffle_rows=self.shuffle_rows)
         self._skipped = 0
+
+    def divide(self, division: Division) -> None:
+        """Read the shares of the data that this process needs for its rows of each batch, and no other rows."""
+        if self._negatives is not None:
+            raise ValueError("negatives are drawn for complete batches; the data cannot be divided")
+        self.division = division
+        shares = (SharePosition(0, 0, 0, 0),) * division.shares if division.shares > 1 else ()
+        self._start = self._at = dataclasses.replace(self._start, shares=shares)
+
+    @property
+    def own_rows(self) -> int:
+        """The rows of a complete batch that this process takes."""
+        return sum(one.end - one.begin for one in self.division.own(self.batch_size))
 
     def position(self) -> dict[str, Any]:
         """Return the position of the next batch; plain values, for a checkpoint."""
@@ -161,6 +180,10 @@ class Pipeline(Generic[T]):
                     f"this position was taken with {meaning} ({field} {getattr(wanted, field)!r}, here "
                     f"{getattr(self._at, field)!r}); resume with the same data and settings, or start again"
                 )
+        count = max(len(wanted.shares), 1)
+        if self.batch_size % count:
+            raise ValueError(f"a batch of {self.batch_size} rows cannot be divided in {count} shares")
+        self.division = self.division._replace(shares=count)  # the order of rows depends on it
         self._start = self._at = wanted
         self._skipped = wanted.skipped
 
@@ -185,10 +208,11 @@ class Pipeline(Generic[T]):
 
     def __iter__(self) -> Iterator[T]:
         start = self._start
-        self._start = dataclasses.replace(start, epoch=0, chunk=0, row=0, batches=0, skipped=0)
+        begin = tuple(SharePosition(0, 0, 0, 0) for _ in start.shares)
+        self._start = dataclasses.replace(start, epoch=0, chunk=0, row=0, batches=0, skipped=0, shares=begin)
         self._at, self._skipped = start, start.skipped
         memory = Memory(self.memory_ahead)
-        end = _End(start.skipped)
+        seen: dict[int, Window] = {}  # the last window of each share
         with contextlib.ExitStack() as stack:
             crew = None
             if self.ahead != 0:
@@ -200,8 +224,7 @@ class Pipeline(Generic[T]):
 
             def groups() -> Generator[tuple[Task[Made[T]], list[Cut]], None, None]:
                 turns = Turns(start.batches + 1, lambda: crew is not None and crew.is_closed)
-                windows = self._windows(start, crew, memory, end)
-                for group in together(cuts(windows, start, self.batch_size, self.drop_remainder), size):
+                for group in together(self._cuts(start, crew, memory, seen), size):
                     yield do(crew, functools.partial(self._make, group, turns)), group
 
             helps = crew is not None and not (isinstance(self.prepare, Prepare) and self.prepare.loop_only_waits)
@@ -221,7 +244,34 @@ class Pipeline(Generic[T]):
                     yield batch
                 if error is not None:
                     raise error
-        self._skipped = end.skipped
+        if seen:
+            self._skipped = sum(window.start.skipped + window.skipped for window in seen.values())
+
+    def _cuts(self, start: Position, crew: Crew | None, memory: Memory, seen: dict[int, Window]) -> Iterator[Cut]:
+        """Return the batches from ``start`` on, before they are made."""
+        division = self.division
+
+        def windows(share: int, start: Position) -> Iterator[Window]:
+            for window in self._reading.windows(start, crew, memory, share, division.shares):
+                seen[share] = window
+                yield window
+
+        if division.shares == division.processes == 1:
+            return cuts(windows(0, start), start, self.batch_size, self.drop_remainder)
+        shares, start = {}, start.divided()
+        for share, begin, _ in division.own(self.batch_size):
+            at = start.of_share(share)
+            made = windows(share, at)
+            if division.peers is not None and self._reading.rows is None and not begin:
+                made = told(made, share, at, start.epoch, division)
+            shares[share] = cuts(made, at, self.batch_size // division.shares, drop_remainder=False)
+        reading = self._reading
+        merged = Merged(
+            *(division, self.batch_size, self.drop_remainder, self.epochs, reading.rows, reading.too_few),
+            some_window=lambda: next(iter(seen.values()), None) or reading.empty(start),
+            is_over=lambda: crew is not None and crew.is_closed,
+        )
+        return merged.cuts(start, shares)
 
     @property
     def batches_ahead(self) -> int:
@@ -272,71 +322,6 @@ class Pipeline(Generic[T]):
             if self.interrupted():
                 raise WaitInterrupted
 
-    def _windows(self, start: Position, crew: Crew | None, memory: Memory, end: _End) -> Generator[Window, None, None]:
-        """Yield windows of converted rows, from the one of ``start``."""
-        epoch, chunk, skipped = start.epoch, start.chunk, start.skipped
-        chunks = Chunks(self._converted, self._order(epoch, chunk), crew, memory)
-        while self.epochs is None or epoch < self.epochs:
-            count = self._reader.num_chunks
-            is_whole, usable = chunk == 0, 0
-            while chunk < count:
-                first, before = chunk, skipped
-                parts: list[Block] = []
-                rows = nbytes = 0
-                while chunk < count and (not parts or rows < self.shuffle_rows):
-                    part, bad, size = chunks.next()
-                    parts.append(part)
-                    rows, skipped, nbytes, chunk = rows + len(part), skipped + bad, nbytes + size, chunk + 1
-                usable += rows
-                seeds = (self.seed, epoch, first) if self.shuffle_rows else None
-                made = do(crew, functools.partial(self._joined, parts, seeds))
-                at = dataclasses.replace(start, epoch=epoch, chunk=first, row=0, skipped=before)
-                end.skipped = skipped
-                yield Window(made, rows, at, skipped - before, nbytes)
-            if is_whole and usable < (self.batch_size if self.drop_remainder else 1):
-                raise DataError(self._too_few(usable), self._reader.schemas[0][0])
-            epoch, chunk = epoch + 1, 0
-
-    def _order(self, epoch: int, chunk: int) -> Iterator[tuple[int, Part | None]]:
-        """Yield the chunks to read from there on, in all epochs, and memory for the rows of each."""
-        while self.epochs is None or epoch < self.epochs:
-            count = self._reader.num_chunks
-            order = shuffled(count, self.seed, epoch) if self.shuffle_rows else range(count)
-            yield from with_parts(map(int, order[chunk:]), self._reader.rows_of, self.shuffle_rows)
-            epoch, chunk = epoch + 1, 0
-
-    def _converted(self, chunk: int, part: Part | None) -> tuple[Block, int]:
-        with self.stages.timed(READ):
-            encoded = self._reader.fetch(chunk) if self._converter.decodes else None
-        if encoded is not None:
-            began = time.perf_counter()
-            chosen = functools.partial(self._reader.chosen, chunk)
-            made = self._converter.decode(encoded, self.bad_rows, part, chosen)
-            if made is not None:
-                rows, bad, decoding = made
-                self.stages.add(DECODE, decoding)
-                self.stages.add(CONVERT, time.perf_counter() - began - decoding)
-                self.stages.passed(len(rows))
-                return rows, bad
-        with self.stages.timed(DECODE):
-            table = self._reader.read(chunk, self.bad_rows)
-        with self.stages.timed(CONVERT):
-            rows, bad = self._converter.convert(table, self.bad_rows)
-        self.stages.passed(len(rows))
-        return rows, bad
-
-    def _joined(self, parts: list[Block], seeds: tuple[int, ...] | None) -> Block:
-        with self.stages.timed(CONVERT):
-            return joined(parts, seeds)
-
-    def _too_few(self, usable: int) -> str:
-        if not usable:
-            return "no row can be used: every one is malformed; set bad_rows to 'error' to see why"
-        return (
-            f"the {usable} rows that can be used do not fill a batch of {self.batch_size}, and drop_remainder leaves "
-            "them out; lower batch_size, or keep the remainder"
-        )
-
     def _make(self, group: list[Cut], turns: Turns) -> Made[T]:
         """Make some batches. Called by any thread."""
         prepare, begun, made = self.prepare, list[Callable[[], T]](), list[T]()
@@ -367,8 +352,9 @@ class Pipeline(Generic[T]):
     def _rows(self, cut: Cut) -> list[Block]:
         """Return the rows of a batch, padded where the preparation asks for it."""
         blocks = [piece.rows() for piece in cut.pieces]
-        missing = self.batch_size - sum(map(len, blocks))
-        if missing and isinstance(self.prepare, Prepare) and self.prepare.pads and not cut.begins_epoch:
+        missing = self.own_rows - sum(map(len, blocks))
+        pads = isinstance(self.prepare, Prepare) and self.prepare.pads
+        if missing and pads and (self.own_rows < self.batch_size or not cut.begins_epoch):
             blocks.append(blocks[0].nothing(missing))
         return blocks
 
@@ -386,10 +372,3 @@ class Pipeline(Generic[T]):
         measured = turns.take(cut.number, lambda: prepare.measure(looked))
         turns.leave(cut.number)
         return lambda: prepare.finish(measured)
-
-
-@dataclasses.dataclass
-class _End:
-    """The number of malformed rows in all windows so far, including rows after the last batch."""
-
-    skipped: int

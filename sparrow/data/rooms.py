@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from sparrow.kernels import feed
+
+C = TypeVar("C")
 
 
 class Room:
@@ -40,9 +42,7 @@ class Part(NamedTuple):
         return self.room.words(width)[self.begin : self.end]
 
 
-def with_parts(
-    chunks: Iterable[int], rows_of: Callable[[int], int | None], least: int
-) -> Iterator[tuple[int, Part | None]]:
+def with_parts(chunks: Iterable[C], rows_of: Callable[[C], int | None], least: int) -> Iterator[tuple[C, Part | None]]:
     """Yield the chunks, each with its part of the room of its window: the chunks that have ``least`` rows together.
 
     ``rows_of`` returns the rows of a chunk; a chunk whose rows are not known, or that is a window, has no part.
@@ -50,7 +50,7 @@ def with_parts(
     >>> [(chunk, part and part[1:]) for chunk, part in with_parts(range(4), lambda chunk: 10, 15)]
     [(0, (0, 10)), (1, (10, 20)), (2, (0, 10)), (3, (10, 20))]
     """
-    window: list[tuple[int, int]] = []
+    window: list[tuple[C, int]] = []
     for chunk in chunks:
         rows = rows_of(chunk)
         if rows is None:
@@ -65,7 +65,7 @@ def with_parts(
     yield from _placed(window)
 
 
-def _placed(window: list[tuple[int, int]]) -> Iterator[tuple[int, Part | None]]:
+def _placed(window: list[tuple[C, int]]) -> Iterator[tuple[C, Part | None]]:
     room, begin = Room(sum(rows for _, rows in window)), 0
     for chunk, rows in window:
         yield chunk, Part(room, begin, begin + rows) if len(window) > 1 else None

@@ -18,6 +18,7 @@ from sparrow.data.hashing import shuffled
 from sparrow.data.memory import Memory
 from sparrow.data.position import Position
 from sparrow.data.rooms import Part
+from sparrow.data.shares import Portion
 
 COPIES: Final = 3
 """Copies of the rows that are made ahead: as read, shuffled, and packed."""
@@ -27,8 +28,8 @@ AHEAD: Final = 4
 SMALL: Final = 2**25
 """Bytes that are reserved for a small chunk, at most."""
 
-Convert = Callable[[int, Part | None], tuple[Block, int]]
-"""From the number of a chunk, and memory for its rows, to the rows, and the number of malformed ones."""
+Convert = Callable[[Portion, Part | None], tuple[Block, int]]
+"""From a chunk, or a portion of one, and memory for its rows, to the rows, and the number of malformed ones."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Chunks:
     """The converted chunks of a run of epochs, in order, made ahead as far as the memory allows."""
 
     def __init__(
-        self, convert: Convert, order: Iterator[tuple[int, Part | None]], crew: Crew | None, memory: Memory
+        self, convert: Convert, order: Iterator[tuple[Portion, Part | None]], crew: Crew | None, memory: Memory
     ) -> None:
         """Take the chunks of all remaining epochs. Without a ``crew``, each is read when it is requested."""
         self._convert, self._order, self._crew, self._memory = convert, order, crew, memory

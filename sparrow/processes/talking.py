@@ -29,14 +29,15 @@ def publish(key: str, text: str) -> None:
     client().key_value_set(key, text)
 
 
-def awaited(key: str) -> str:
-    """Wait for a message and return it."""
-    while True:
+def awaited(key: str, is_over: Callable[[], bool] = lambda: False) -> str:
+    """Wait for a message and return it; raise `InterruptedError` once ``is_over`` returns that nobody needs it."""
+    while not is_over():
         try:
             return str(client().blocking_key_value_get(key, PATIENCE))
         except jax.errors.JaxRuntimeError as error:
             if "DEADLINE_EXCEEDED" not in str(error):
                 raise
+    raise InterruptedError(f"nobody waits for {key} any longer")
 
 
 def led(work: Callable[[], T], rebuild: Callable[[str], Exception] = RuntimeError) -> T | None:

@@ -1,5 +1,6 @@
 """Many threads: the same batches as one, bounded memory, errors at their row, and no thread that stays."""
 
+import dataclasses
 import itertools
 import threading
 import time
@@ -100,7 +101,8 @@ def interrupt(made):
 
 def read_by(kind, **options):
     made = pipeline(**options)
-    made._reader = kind(made._reader._table, made._reader._chunk_rows)
+    reader = kind(made._reader._table, made._reader._chunk_rows)
+    made._reading = dataclasses.replace(made._reading, reader=reader)
     return made
 
 

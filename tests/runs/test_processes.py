@@ -22,11 +22,11 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Runs that the tests compare: of 2 processes with a device each, and of one process with both."""
+    """Runs that the tests compare: of 2 processes with a device each, and of one process with both, on two shares."""
     folder = tmp_path_factory.mktemp("processes")
     os.environ.setdefault("SPARROW_TEST_CACHE", str(tmp_path_factory.mktemp("cache")))
     train(folder / "two", processes=2, devices=2)
-    train(folder / "one", processes=1, devices=2)
+    train(folder / "one", "data.shares=2", processes=1, devices=2)
     return folder
 
 
@@ -97,8 +97,9 @@ def test_the_bits_do_not_depend_on_how_devices_belong_to_processes(folder, pipel
     Steps have two micro-batches, and clipping is at work in each.
     """
     two, one = folder / f"2x2-{pipeline}", folder / f"1x4-{pipeline}"
-    train(two, *CLIPPED, f"train.pipeline={pipeline}", processes=2, devices=4)
-    train(one, *CLIPPED, f"train.pipeline={pipeline}", processes=1, devices=4)
+    given = (*CLIPPED, f"train.pipeline={pipeline}", "data.shares=1")
+    train(two, *given, processes=2, devices=4)
+    train(one, *given, processes=1, devices=4)
     for step in (2, 12, 13):
         assert same(content(two, step), content(one, step)), step
     assert logged(two) == logged(one)
@@ -112,7 +113,7 @@ def test_dynamic_tables_are_refused(tmp_path):
 
 
 def test_another_number_of_devices_agrees_to_rounding(folder):
-    train(folder / "four", processes=1, devices=4)
+    train(folder / "four", "data.shares=2", processes=1, devices=4)
     assert gap(content(folder / "four"), content(folder / "one")) < 1e-5
 
 

@@ -173,6 +173,9 @@ class Data(Section):
     example depends on another one."""
     bad_rows: Literal["error", "skip"] = "error"
     """The reaction to a malformed row: raise an error, or skip the row and count it."""
+    shares: Count | None = None
+    """Shares that the training data are divided in: each process reads its own, and a batch has the same number of rows
+    of each. The order of examples depends on it. Unless given, the number of processes when the run begins."""
     ahead: Annotated[int, Field(ge=0, le=1000)] | None = None
     """Batches that are made early, in the background. Unless given, two more groups of them than threads: small batches
     of single ids are made in groups of up to 16."""

@@ -37,6 +37,8 @@ def culprit(program: Program, state: TrainState, bad: Started, made: int) -> str
     if len(bad.feeds) > 1:
         batches = f"batches {position['batches'] + 1} to {position['batches'] + len(bad.feeds)}"
     where = f"epoch {position['epoch']}, from row {position['row']} of chunk {position['chunk']}"
+    if position.get("shares"):
+        where = f"epoch {position['epoch']}, batch {position['row'] + 1} of it"
     lines = [f"step {bad.step}: {what}; it was computed from {batches} of the data ({where})"]
     for feed in bad.feeds:
         lines += _sources(program, *program.as_of(state, feed, made))

@@ -137,13 +137,16 @@ def _cut(given: Any, first: int, last: int, parts: int) -> Any:
     return dataclasses.replace(given, values=given.values[values], offsets=offsets - offsets[0], weights=weights)
 
 
-def placed(embedder: Embedder, arrays: Any) -> Any:
+def placed(embedder: Embedder, arrays: Any, has_own_rows: bool = False) -> Any:
     """Return host arrays on the mesh: split where the devices can share the examples evenly, else on every device.
 
-    Every process holds the arrays of the complete batch, and copies the parts of its own devices.
+    Every process holds the arrays of the complete batch, and copies the parts of its own devices; or it
+    ``has_own_rows``, which its devices share.
     """
     shards = embedder.shards
     assert shards is not None
+    if has_own_rows:
+        return shards.put_parts(arrays)
     count = shards.count
     places = jax.tree.map(lambda array: shards.everywhere if len(array) % count else shards.split_sharding, arrays)
     if shards.processes == 1:

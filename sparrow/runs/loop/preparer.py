@@ -145,6 +145,7 @@ class Preparer(Prepare[Prepared]):
       unvarying: looks for columns that hold one value throughout.
       converted: functions of labels that the losses need in another form, by name.
       stages: the time of each stage.
+      has_own_rows: whether batches hold the rows of this process alone, instead of all.
       shares_transfers: whether batches that go together are one array on the device. On a CPU, where nothing is copied,
         each is an array of its own.
     """
@@ -172,6 +173,7 @@ class Preparer(Prepare[Prepared]):
         self.sizes = Sizes()
         self.rooms = Rooms(self.sizes)
         self.unvarying = Unvarying()
+        self.has_own_rows = False
         self.stages = Stages()
         self._words = 0  # the most that a batch needed
         self._lock = threading.Lock()
@@ -303,8 +305,8 @@ class Preparer(Prepare[Prepared]):
             ids = {**ids, **{name: join([ids[name], drawn]) for name, drawn in batch.negatives.ids.items()}}
         split = None
         if (shards := self.embedder.shards) is not None:
-            ids, rows = filled(ids, shards.count)
-            ids = own_share(shards, ids)
+            ids, rows = filled(ids, len(shards.local) if self.has_own_rows else shards.count)
+            ids = ids if self.has_own_rows else own_share(shards, ids)
             split = Split(tuple((lookup, rows[name]) for lookup, name in self._assembly.ids_of.items() if name in rows))
         lookups, new = self._assembly.lookups(ids), dict[str, NewRows]()
         if self._rows_of is not None:
@@ -359,9 +361,10 @@ class Preparer(Prepare[Prepared]):
                 feed = Feed.of(arena, Parts(packed, numbers, columns, sequences), len(batch))
                 self._words = max(self._words, len(feed.buffer))
             else:
-                numbers, columns = placed(self.embedder, jax.tree.map(words, (numbers, columns)))
+                numbers, columns = placed(self.embedder, jax.tree.map(words, (numbers, columns)), self.has_own_rows)
                 sequences = self.embedder.on_its_devices(sequences)
-                feed = Feed(Parts(packed, numbers, columns, sequences), measured.split, len(batch))
+                size = len(batch) * (self.embedder.sharded.shards.processes if self.has_own_rows else 1)
+                feed = Feed(Parts(packed, numbers, columns, sequences), measured.split, size)
             new: dict[str, NewRows] = measured.new
             if not self._waits:
                 new = self.embedder.on_its_devices(new) if measured.split is not None else jax.device_put(new)

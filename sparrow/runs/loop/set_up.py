@@ -31,6 +31,7 @@ from sparrow.runs.loop.pages import keep_freed_memory, move_to_large_pages
 from sparrow.runs.loop.preparer import Prepared
 from sparrow.runs.loop.program import Program, TrainState
 from sparrow.runs.loop.progress import Progress
+from sparrow.runs.loop.sharing import divide
 from sparrow.runs.loop.stopping import check_metric
 from sparrow.runs.loop.together import Together, batches_of
 from sparrow.runs.loop.training import Loop, Trained, Watcher
@@ -93,6 +94,7 @@ def _train(
     recorder = Recorder(program, folder.path if folder is not None and processes.is_first() else None)
     recorder.hashed = {one.feature: one._asdict() for one in hashed}
     lines += [str(one) for one in hashed if one.rows < one.words]
+    divide(pipeline, program, recorder.prepare)
     batches = batches_of(pipeline, recorder.prepare)
     has_data = config.data is not None and config.data.evaluate_rows is not None
     evaluator = Evaluator(program) if has_data else None

@@ -1,8 +1,9 @@
 """`Together`: the batches of a run of several processes, which agree on sizes, on stopping, and on failures.
 
-Every process walks the same order of examples, and routes the examples of its own devices. A vector of integers for
-each batch goes through one small collective, `AHEAD` batches before the batch is used: the room that ids need, requests
-to stop, the end of the data, and failures. So all processes pad alike, and stop after the same step.
+Every process reads its share of the data, or all of them, and routes the examples of its own devices. A vector of
+integers for each batch goes through one small collective, `AHEAD` batches before the batch is used: the room that ids
+need, requests to stop, the end of the data, failures, and the positions in the shares. So all processes pad alike, stop
+after the same step, and know the position of the run.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from sparrow.data import Batch, Pipeline, Prepare
 from sparrow.embedding import RoutedBatch, Shards
 from sparrow.runs.errors import Elsewhere
 from sparrow.runs.loop.preparer import Measured, Prepared, Preparer
+from sparrow.runs.loop.share_numbers import known_of_shares, told_of_shares
 
 AHEAD: Final = 3
 """Batches whose sizes are agreed on before the current one is used: one of them is laid out meanwhile."""
@@ -65,13 +67,22 @@ class _Status(NamedTuple):
 
 
 class _Slot(NamedTuple):
-    """A batch, if there is one, with the position after it; and the vector on its way."""
+    """A batch, if there is one, with the position after it as far as this process knows it; the vector on its way."""
 
     routed: Measured | None
     position: dict[str, Any]
     epochs_begun: int
     skipped: int
     vector: jax.Array
+
+
+class _Decided(NamedTuple):
+    """A batch with its room, the decisions on it, and what all processes know of it."""
+
+    batch: Measured
+    status: _Status
+    slot: _Slot
+    examples: int | None = None  # of all processes; None: every process has all of them
 
 
 class _Route(Prepare[Measured]):
@@ -149,22 +160,22 @@ class Together:
             layout: concurrent.futures.Future[Prepared] | None = None
             # Every process starts the same number of collectives, also after its data has ended or failed.
             slots.extend(self._next(batches) for _ in range(AHEAD))
-            slot = slots.popleft()
-            fitted = self._fitted(slot)
+            fitted = self._fitted(slots.popleft())
             while fitted is not None:
-                layout = layout or worker.submit(self._preparer.finish, fitted[0])
+                layout = layout or worker.submit(self._preparer.finish, fitted.batch)
                 slots.append(self._next(batches))
                 following = slots.popleft()
                 next_fitted = self._decided(following)
                 next_layout = None
                 if next_fitted is not None and not isinstance(next_fitted, Exception):
-                    next_layout = worker.submit(self._preparer.finish, next_fitted[0])
-                self._at = slot
-                self.requests.agreed(*fitted[1][:2])
-                yield layout.result()
+                    next_layout = worker.submit(self._preparer.finish, next_fitted.batch)
+                self._at = fitted.slot
+                self.requests.agreed(*fitted.status[:2])
+                made = layout.result()
+                yield made if fitted.examples is None else made._replace(examples=fitted.examples)
                 if isinstance(next_fitted, Exception):
                     raise next_fitted
-                slot, fitted, layout = following, next_fitted, next_layout
+                fitted, layout = next_fitted, next_layout
 
     def _next(self, batches: Iterator[Measured]) -> _Slot:
         """Take a batch from the pipeline, and start the collective for it."""
@@ -190,20 +201,23 @@ class Together:
             most=size,
             least=-size,
         )
-        vector = np.zeros(len(_Status._fields) + self._preparer.embedder.sharded.num_needs, np.int32)
-        vector[: len(status)] = status
-        vector[len(status) : len(status) + len(needs)] = needs
-        started = largest(self._shards, vector)
         pipeline = self._pipeline
-        return _Slot(routed, pipeline.position(), pipeline.epochs_begun, pipeline.skipped, started)
+        position = pipeline.position()
+        own = list[int]()
+        if self._preparer.has_own_rows:
+            own = told_of_shares(position, 0 if routed is None else routed.batch.examples, pipeline.skipped)
+        room = np.zeros(self._preparer.embedder.sharded.num_needs, np.int32)
+        room[: len(needs)] = needs
+        started = largest(self._shards, np.concatenate([np.array([*status, *own], np.int32), room]))
+        return _Slot(routed, position, pipeline.epochs_begun, pipeline.skipped, started)
 
-    def _decided(self, slot: _Slot) -> tuple[Measured, _Status] | Exception | None:
+    def _decided(self, slot: _Slot) -> _Decided | Exception | None:
         try:
             return self._fitted(slot)
         except Exception as error:  # raised after the batch before it
             return error
 
-    def _fitted(self, slot: _Slot) -> tuple[Measured, _Status] | None:
+    def _fitted(self, slot: _Slot) -> _Decided | None:
         """Return the batch with its room, and the decisions; None at the end of the data in all processes."""
         vector = np.asarray(slot.vector)
         status = _Status(*map(int, vector[: len(_Status._fields)]))
@@ -217,8 +231,13 @@ class Together:
             raise Elsewhere(f"{text}; give all processes the same files")
         if slot.routed is None:
             return None
-        needs = self._preparer.embedder.sharded.settle(vector[len(status) :])
-        return self._preparer.fit(slot.routed, needs), status
+        sharded = self._preparer.embedder.sharded
+        own, room = np.split(vector[len(status) :], [-sharded.num_needs])
+        batch, examples = self._preparer.fit(slot.routed, sharded.settle(room)), None
+        if self._preparer.has_own_rows:
+            position, examples, skipped = known_of_shares(slot.position, own.tolist())
+            slot = slot._replace(position=position, skipped=skipped)
+        return _Decided(batch, status, slot, examples)
 
     def _failure(self, number: int) -> Exception:
         key = "sparrow/data/{}"

@@ -1,0 +1,92 @@
+"""Shares of the training data: in a run of several processes each reads its own, where no example needs another one.
+
+The order of examples depends on the number of shares: by default, that of the processes when the run begins. A
+checkpoint remembers it, so that any number of processes continues with the same examples in the same order.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from typing import Any, Final
+
+from sparrow import processes
+from sparrow.config import ConfigError, Problem, need
+from sparrow.data import DataError, Division, Pipeline
+from sparrow.runs.loop.preparer import Preparer
+from sparrow.runs.loop.program import Program
+
+_NUMBERS: Final = itertools.count()  # all processes divide the same data in the same order
+_FAILED: Final = -1
+
+
+class Messages:
+    """Messages between the processes about the rows of their shares."""
+
+    def __init__(self) -> None:
+        self._name = f"sparrow/shares/{next(_NUMBERS)}"
+        self._sent: dict[int, int] = {}
+        self._read: dict[int, int] = {}
+        self._last: dict[int, tuple[int, int, bool]] = {}
+
+    def tell(self, share: int, epoch: int, rows: int, is_last: bool) -> None:
+        """Tell the others that a share has ``rows`` rows in an epoch so far; ``is_last``: and no more."""
+        number = self._sent[share] = self._sent.get(share, 0) + 1
+        processes.publish(f"{self._name}/{share}/{number}", json.dumps([epoch, rows, is_last]))
+
+    def failed(self, share: int) -> None:
+        """Tell the others that a share cannot be read."""
+        self.tell(share, _FAILED, 0, is_last=True)
+
+    def have(self, share: int, epoch: int, rows: int, is_over: Callable[[], bool]) -> bool:
+        """Wait until it is known whether a share has ``rows`` rows in an epoch, and return it."""
+        while True:
+            known, found, is_last = self._last.get(share, (epoch, 0, False))
+            if known == _FAILED or (known == epoch and found >= rows):
+                return True
+            if known > epoch or (known == epoch and is_last):
+                return False
+            number = self._read[share] = self._read.get(share, 0) + 1
+            known, found, is_last = json.loads(processes.awaited(f"{self._name}/{share}/{number}", is_over))
+            self._last[share] = known, found, is_last
+
+
+def divide(pipeline: Pipeline[Any], program: Program, preparer: Preparer) -> None:
+    """Let each process read its share of the data to train on, where that gives the same examples."""
+    data, together = need(program.config.data, "data"), processes.count()
+    field = ("data", "shares")
+    reason = _reason(pipeline, program, preparer)
+    if reason:
+        if data.shares is not None and data.shares > 1:
+            raise ConfigError([Problem(field, f"the data cannot be divided: {reason}; remove it")])
+        return
+    shares = data.shares or together
+    if shares == together == 1:
+        return
+    if pipeline.batch_size % shares:
+        text = f"a batch of {pipeline.batch_size} examples cannot be divided in {shares} shares"
+        raise ConfigError([Problem(field, f"{text}; give a divisor of it")])
+    found = processes.said_by_all(pipeline.position()["source"])
+    if other := [number for number, source in enumerate(found) if source != found[0]]:
+        raise DataError(
+            f"the data of process {other[0]} differ from those of process 0; give all processes the same files"
+        )
+    preparer.has_own_rows = together > 1
+    pipeline.divide(Division(shares, processes.index(), together, Messages() if together > 1 else None))
+
+
+def _reason(pipeline: Pipeline[Any], program: Program, preparer: Preparer) -> str:
+    """Return the reason why every process needs all examples of a batch; empty: none does."""
+    data = need(program.config.data, "data")
+    if data.negatives is not None or data.tree is not None:
+        return "negatives are drawn for complete batches"
+    if pipeline.keys:
+        return f"examples of a batch are grouped by '{pipeline.keys[0]}'"
+    if any(feature.part == "sequences" for feature in pipeline.features):
+        return "sequences of numbers go to every device"
+    if not (preparer.pads or pipeline.drop_remainder):
+        return (
+            "an example may depend on others of its batch, so that short batches cannot be padded; set drop_remainder"
+        )
+    return ""
