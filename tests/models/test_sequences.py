@@ -1,5 +1,6 @@
 """Encoders: padding, truncation, empty histories and those of one element."""
 
+import functools
 import re
 
 import jax
@@ -26,25 +27,37 @@ VALUES = np.random.default_rng(0).normal(size=(4, 3, DIM)).astype(np.float32)
 QUERY = np.random.default_rng(1).normal(size=(4, DIM)).astype(np.float32)
 STU = HSTU(DIM, num_heads=2, hidden_dim=3, attention_dim=2, scaling_seqlen=8, attn_num_layers=2)
 WITH_QUERY = {
-    "target": TargetAttention(DIM, DIM, MLP((5,)), rngs=nnx.Rngs(0)),
-    "simple": SimpleAttention(),
-    "windows": WindowAttention(DIM, DIM, MLP((5,)), (2, 4), rngs=nnx.Rngs(0)),
+    "target": lambda: TargetAttention(DIM, DIM, MLP((5,)), rngs=nnx.Rngs(0)),
+    "simple": SimpleAttention,
+    "windows": lambda: WindowAttention(DIM, DIM, MLP((5,)), (2, 4), rngs=nnx.Rngs(0)),
 }
 WITHOUT = {
-    "sum": PoolingEncoder("sum"),
-    "mean": PoolingEncoder("mean"),
-    "self": SelfAttention(DIM, attention_dim=6, num_heads=2, rngs=nnx.Rngs(0)),
-    "capsules": Capsules(high_dim=3, max_seq_len=9, max_k=2).build(DIM, rngs=nnx.Rngs(0)),
-    "hstu": STU.build(rngs=nnx.Rngs(0)),
+    "sum": lambda: PoolingEncoder("sum"),
+    "mean": lambda: PoolingEncoder("mean"),
+    "self": lambda: SelfAttention(DIM, attention_dim=6, num_heads=2, rngs=nnx.Rngs(0)),
+    "capsules": lambda: Capsules(high_dim=3, max_seq_len=9, max_k=2).build(DIM, rngs=nnx.Rngs(0)),
+    "hstu": lambda: STU.build(rngs=nnx.Rngs(0)),
 }
+
+
+@functools.cache
+def encoder(name):
+    """Made before the first test, and not while tests are collected: initial values are compiled."""
+    return {**WITH_QUERY, **WITHOUT}[name]()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _encoders():
+    for name in (*WITH_QUERY, *WITHOUT):
+        encoder(name)  # outside of any trace
 
 
 def encode(name, values, lengths):
     """One vector per example, whatever the encoder."""
     sequence = Sequence(jnp.asarray(values), jnp.asarray(lengths))
     if name in WITH_QUERY:
-        return WITH_QUERY[name](sequence, jnp.asarray(QUERY))
-    made = WITHOUT[name](sequence)
+        return encoder(name)(sequence, jnp.asarray(QUERY))
+    made = encoder(name)(sequence)
     if name == "capsules":
         return made[0].reshape(len(lengths), -1)
     return last(made) if name == "hstu" else made
@@ -100,7 +113,7 @@ def test_simple_attention():
 
 def test_self_attention():
     """One example at a time, in plain words."""
-    attention = WITHOUT["self"]
+    attention = encoder("self")
 
     def linear(layer, x):
         return x @ np.asarray(layer.kernel[...], np.float64) + (
@@ -137,7 +150,7 @@ def test_max_length_keeps_the_first(make):
 def test_a_later_element_changes_no_earlier_state():
     later = VALUES.copy()
     later[0, 2] += 1
-    layers = WITHOUT["hstu"]
+    layers = encoder("hstu")
     before, after = (layers(Sequence(jnp.asarray(v), jnp.asarray(LENGTHS))).values for v in (VALUES, later))
     np.testing.assert_array_equal(before[0, :2], after[0, :2])
     assert (np.asarray(before[0, 2]) != np.asarray(after[0, 2])).any()
@@ -145,7 +158,7 @@ def test_a_later_element_changes_no_earlier_state():
 
 def test_times_and_their_buckets_go_together():
     with pytest.raises(ValueError, match="HSTU reads times by num_time_buckets, and num_time_buckets is missing"):
-        WITHOUT["hstu"](Sequence(jnp.asarray(VALUES), jnp.asarray(LENGTHS)), jnp.zeros((4, 3)))
+        encoder("hstu")(Sequence(jnp.asarray(VALUES), jnp.asarray(LENGTHS)), jnp.zeros((4, 3)))
 
 
 def test_log_buckets():
