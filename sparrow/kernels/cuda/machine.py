@@ -22,7 +22,14 @@ from sparrow.kernels.warning import warn_once
 
 TARGET = "sparrow_cuda"
 OLDEST = 8.0  # compute capability of Ampere
-SYMBOLS = (TARGET, "sparrow_cuda_instantiate", "sparrow_cuda_register", "sparrow_cuda_type_id", "sparrow_cuda_driver")
+SYMBOLS = (
+    TARGET,
+    "sparrow_cuda_instantiate",
+    "sparrow_cuda_register",
+    "sparrow_cuda_type_id",
+    "sparrow_cuda_driver",
+    "sparrow_cuda_pin",
+)
 _lock = threading.RLock()
 
 

@@ -52,6 +52,7 @@ def shim_content() -> str:
 SORT_COUNT, SORT_FIRST, SORT_NEXT = range(3)
 LOOKUP = UPDATE = 0
 PAIRS, PAIRS_GRADIENT = range(2)
+SWAP = 0
 IDS = (
     *("ids_find", "ids_clear", "ids_index", "ids_mark", "ids_ask"),
     *("ids_weigh", "ids_choose", "ids_select", "ids_apply", "ids_give_back"),
@@ -115,3 +116,10 @@ def ids_module(tuned: tuning.IdsTuning) -> Module:
     files = ("ids.cuh", "ids_find.cu", "ids_ask.cu", "ids_evict.cu", "ids_apply.cu")
     source = text("types.cuh", "memory.cuh", *files)
     return Module("ids", source, tuple(tuning.macros(tuned).items()), IDS, (0,) * len(IDS))
+
+
+def swap_module(vector: int, table: int, slot: int, vectors: int, numbers: int, record: int) -> Module:
+    """Return the kernel that moves rows of ``table`` chunks of ``vector`` words, and slots, to and from records."""
+    macros = {"VECTOR": vector, "TABLE_CHUNKS": table, "SLOT_CHUNKS": slot, "NE": vectors, "NR": numbers}
+    source = text("types.cuh", "memory.cuh", "swap.cu")
+    return Module("swap", source, (*macros.items(), ("RECORD", record)), ("swap",), (0,))

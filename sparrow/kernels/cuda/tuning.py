@@ -72,7 +72,7 @@ class PairsTuning:
     ahead_gradient: int = 2
 
 
-def macros(tuning: SortTuning | LookupTuning | UpdateTuning | PairsTuning) -> dict[str, int]:
+def macros(tuning: SortTuning | LookupTuning | UpdateTuning | PairsTuning | IdsTuning) -> dict[str, int]:
     """Return the tuning as macros of the kernels."""
     return {name.upper(): value for name, value in dataclasses.asdict(tuning).items()}
 

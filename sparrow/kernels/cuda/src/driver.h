@@ -31,6 +31,11 @@ struct Driver {
   Result (*stream_context)(Handle, Handle*);
   Result (*push_context)(Handle);
   Result (*pop_context)(Handle*);
+  Result (*device)(int*, int);
+  Result (*retain_context)(Handle*, int);
+  Result (*release_context)(int);
+  Result (*host_register)(void*, size_t, unsigned);
+  Result (*host_unregister)(void*);
   Result (*priorities)(int*, int*);
   Result (*stream_create)(Handle*, unsigned, int);
   Result (*stream_destroy)(Handle);
@@ -41,6 +46,7 @@ struct Driver {
 };
 
 constexpr int kMaxDynamicShared = 8;    // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+constexpr unsigned kPortableMapped = 3;  // CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP
 constexpr unsigned kNonBlocking = 1;    // CU_STREAM_NON_BLOCKING
 constexpr unsigned kWithoutTiming = 2;  // CU_EVENT_DISABLE_TIMING
 
@@ -65,6 +71,11 @@ inline std::string load_driver(Driver* d) {
   get(d->stream_context, "cuStreamGetCtx");
   get(d->push_context, "cuCtxPushCurrent_v2");
   get(d->pop_context, "cuCtxPopCurrent_v2");
+  get(d->device, "cuDeviceGet");
+  get(d->retain_context, "cuDevicePrimaryCtxRetain");
+  get(d->release_context, "cuDevicePrimaryCtxRelease_v2");
+  get(d->host_register, "cuMemHostRegister_v2");
+  get(d->host_unregister, "cuMemHostUnregister");
   get(d->priorities, "cuCtxGetStreamPriorityRange");
   get(d->stream_create, "cuStreamCreateWithPriority");
   get(d->stream_destroy, "cuStreamDestroy_v2");

@@ -153,6 +153,28 @@ ffi::Error execute(Handle stream, Held* held, ffi::RemainingArgs args, ffi::Rema
 
 thread_local std::string last_error;
 
+// Runs `work` in the first device's primary context, which is the one that XLA uses; 0, or 1 and `last_error`.
+template <class Work>
+int in_context(Work&& work) {
+  const Driver& d = driver(&last_error);
+  if (!last_error.empty()) return 1;
+  int device = 0;
+  Handle context = nullptr, popped = nullptr;
+  try {
+    check(d, d.device(&device, 0), "finding the GPU");
+    check(d, d.retain_context(&context, device), "finding the GPU");
+    const bool pushed = d.push_context(context) == 0;
+    const Result result = work(d);
+    if (pushed) d.pop_context(&popped);
+    d.release_context(device);
+    check(d, result, "pinning memory");
+  } catch (const Failure& failure) {
+    last_error = failure.message;
+    return 1;
+  }
+  return 0;
+}
+
 }  // namespace
 }  // namespace sparrow
 
@@ -219,6 +241,14 @@ int sparrow_cuda_register(int64_t key, const void* image, const char* const* nam
     return 1;
   }
   return 0;
+}
+
+// Makes memory of the host readable and writable for kernels on all devices; and takes that back.
+int sparrow_cuda_pin(void* data, int64_t bytes) {
+  return sparrow::in_context([&](const sparrow::Driver& d) { return d.host_register(data, bytes, sparrow::kPortableMapped); });
+}
+int sparrow_cuda_unpin(void* data) {
+  return sparrow::in_context([&](const sparrow::Driver& d) { return d.host_unregister(data); });
 }
 
 // Whether the program `key` is loaded.

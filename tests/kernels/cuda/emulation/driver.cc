@@ -207,6 +207,11 @@ bool foreign(void* handle) { return handle != nullptr && static_cast<Owned*>(han
 }  // namespace
 API int cuCtxGetCurrent(void** context) { return *context = here(), 0; }
 API int cuStreamGetCtx(void*, void** context) { return *context = here(), 0; }
+API int cuDeviceGet(int* device, int number) { return *device = number, number != 0; }
+API int cuDevicePrimaryCtxRetain(void** context, int) { return *context = here(), 0; }
+API int cuDevicePrimaryCtxRelease_v2(int) { return 0; }
+API int cuMemHostRegister_v2(void* data, size_t, unsigned flags) { return data == nullptr || flags != 3; }
+API int cuMemHostUnregister(void*) { return 0; }
 API int cuCtxPushCurrent_v2(void*) { return 0; }
 API int cuCtxPopCurrent_v2(void**) { return 0; }
 API int cuCtxGetStreamPriorityRange(int* least, int* greatest) { return *least = *greatest = 0, 0; }
