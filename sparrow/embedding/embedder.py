@@ -148,6 +148,7 @@ class Embedder:
             raise TypeError(f"init needs a key: emb.init(jax.random.key({key}))")
         return self._work.init(key)
 
+    @answering
     def pack(
         self,
         inputs: Any,

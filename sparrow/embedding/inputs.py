@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,12 @@ from sparrow.embedding.id_arrays import LISTS, Floats, Ints, bags_of, concatenat
 from sparrow.embedding.ragged import Ragged
 from sparrow.embedding.sparse_matrices import is_matrix, read_matrix
 from sparrow.embedding.specs import FeatureSpec, TableSpec
+
+_OF_TENSORS: Final = {
+    "dense_shape": "sp.Ragged.from_coo(tensor.indices, tensor.values, tensor.dense_shape) for entries that are ids",
+    "row_splits": "sp.Ragged(tensor.values, tensor.row_splits)",
+}
+"""Attributes of TensorFlow's sparse and ragged tensors, and how to write them here."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +67,9 @@ def read_input(
     if is_matrix(given):
         ids, starts, weights = read_matrix(name, given, columns)
         return ids, starts, _check_weights(name, weights, len(ids)), None, False
+    for attribute, write in _OF_TENSORS.items():
+        if hasattr(given, attribute):
+            raise TypeError(f"feature '{name}': a {type(given).__name__} is not read as it is; write {write}")
     if isinstance(given, tuple) and _is_values_and_offsets(given):
         raise TypeError(
             f"feature '{name}': a tuple of values and offsets is read as two bags; give sp.Ragged(values, offsets), or "

@@ -159,7 +159,16 @@ UNNEEDED: Final[dict[str, str]] = {
     "enable_minibatching": "leave it out, no id is ever dropped",
     "table_sharding_strategy": "leave it out, rows are spread evenly over the mesh",
     "sharding_strategy": "leave it out, rows are spread evenly over the mesh",
-    "quantization_config": "tables have a dtype of 32 or 16 bits, and no quantization",
+    "quantization_config": (
+        "lookups are not quantized, because it only simulates fewer bits in the forward pass; for half the memory set "
+        "dtype='bfloat16' or 'float16', and for limits of the values min_value and max_value"
+    ),
+    "allow_id_dropping": "leave it out, no id is ever dropped: buffers grow by themselves",
+    "features_weights": "leave it out, weights come with their ids: sp.Ragged(values, offsets, weights=...)",
+    "stack_name": "leave it out, tables of one dim, dtype and kind of rule share an array by themselves",
+    "table_names": "leave it out, tables of one dim, dtype and kind of rule share an array by themselves",
+    "num_sc_per_device": "leave it out, there are no SparseCores; mesh= of sp.Embedder spreads the tables",
+    "global_device_count": "leave it out, mesh= of sp.Embedder has the devices",
     "lengths": "for bags of given lengths, use sp.Ragged.from_lengths(values, lengths)",
     "include_last_offset": "for offsets as torch has them, use sp.Ragged.from_offsets(values, offsets)",
     "feature_names": "make one FeatureSpec for each feature, with table_spec=",

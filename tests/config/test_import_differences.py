@@ -1,5 +1,7 @@
 """Differences from TorchEasyRec that are on purpose, as docs/config.md lists them: each is what the docs promise."""
 
+import re
+
 import jax
 import numpy as np
 import pyarrow as pa
@@ -9,9 +11,12 @@ from flax import nnx
 import sparrow as sp
 from sparrow import config, losses, models
 from sparrow.config import assemble
+from sparrow.config.torcheasyrec import read_config
 from sparrow.data.errors import Problems
+from sparrow.errors import ConfigError
 from sparrow.tasks import Scores
-from tests.config.family.parts import BCE, RECALL, SINGLE, TOWERS, USER_ITEM, group, ids
+from tests.config.family import hstu
+from tests.config.family.parts import BCE, RECALL, SINGLE, TOWERS, USER_ITEM, group, ids, raw
 from tests.config.family.parts import config as family_config
 from tests.config.test_import_semantics import FINAL, PATHS
 
@@ -71,3 +76,73 @@ def test_sequences_are_cut_to_their_first_elements(mode):
     feature = next(feature for feature in made.data.features if feature.name == "s")
     bags = feature.convert(pa.RecordBatch.from_pydict({"s": ["1;2;3;4;5", "6"]}), Problems(2))
     assert bags.to_lists() == [[1, 2, 3], [6]]
+
+
+def test_numbers_are_normalised_and_then_cut():
+    made = imported(
+        [raw("r", more='normalizer: "method=minmax,min=10,max=20" boundaries: [0.2, 0.5] embedding_dim: 4')], ["r"]
+    )
+    (feature,) = made.data.features
+    batch = pa.RecordBatch.from_pydict({"r": [10.0, 12.5, 15.0, 19.0]})
+    assert feature.convert(batch, Problems(4)).tolist() == [0, 1, 2, 2]
+    assert feature.step({"r": pa.float64()}) is None  # compiled code cuts numbers that are not transformed
+
+
+def differences(text):
+    found = read_config(text, "x.config", PATHS)
+    assert found.error is None, str(found.error)
+    return {outcome.path[-1]: outcome.text for outcome in found.outcomes if "; differs: " in outcome.text}
+
+
+@pytest.mark.parametrize("policy", ["lfu", "distance_lfu"])
+def test_other_numbers_are_reported(policy):
+    zch = f"zch {{ zch_size: 9 eviction_interval: 2 {policy} {{}} }}"
+    text = family_config("x", [ids("u", more=zch)], f"{group('all', ['u'])} {FINAL} {BCE}")
+    assert list(differences(text)) == [policy]
+    assert not differences(text.replace(policy, "lru"))
+
+
+def test_a_temperature_is_reported():
+    text = family_config(
+        "x", SINGLE, f"{USER_ITEM} dssm {{ {TOWERS} output_dim: 4 in_batch_negative: true temperature: 0.5 }} {RECALL}"
+    )
+    assert "divides predicted similarities too" in differences(text)["temperature"]
+
+
+def test_members_of_sequences_may_have_one_underscore():
+    """TorchEasyRec names them so with USE_RTP=1 in its environment."""
+    text = hstu.CONFIGS["dlrm_hstu"]
+    long = config.import_config(text, edits=PATHS)
+    short = config.import_config(re.sub(r'"(\w+)__(\w+)"', r'"\1_\2"', text), edits=PATHS)
+    assert [feature.name.replace("__", "_") for feature in long.data.features] == [
+        feature.name for feature in short.data.features
+    ]
+    columns = {column for feature in short.data.features for column in feature.columns}
+    assert any(column.startswith("cand_seq_") for column in columns)
+    assert not any("__" in column for column in columns)
+
+
+def test_a_sequence_without_a_length_has_that_of_the_model():
+    ids_of = {"uih_seq": "video", "cand_seq": "video"}
+    numbers = {"uih_seq": ("action_time", "action", "watch_time"), "cand_seq": ("query_time",)}
+    more = 'num_buckets: 20 embedding_dim: 4 embedding_name: "video_emb"'
+    features = [
+        *(
+            f'sequence_id_feature {{ feature_name: "{s}__{n}" expression: "user:{s}__{n}" {more} }}'
+            for s, n in ids_of.items()
+        ),
+        *(
+            f'sequence_raw_feature {{ feature_name: "{s}__{n}" expression: "user:{s}__{n}" }}'
+            for s, names in numbers.items()
+            for n in names
+        ),
+        *hstu.CONTEXT,
+    ]
+    groups = hstu.CONTEXTUAL + hstu.history_groups("uih", "uih_seq") + hstu.CANDIDATE_GROUPS
+    model = groups + hstu.ranker("dlrm_hstu", hstu.hstu(hstu.CONTEXTUAL_ONE, hstu.PERIODS))
+    made = config.import_config(family_config("x", features, model, labels=hstu.LABELS), edits=PATHS)
+    assert [feature.max_length for feature in made.data.features if feature.sequence_length] == [12] * 6
+    groups = 'sequence_groups { group_name: "s" feature_names: "uih_seq__video" }'
+    more = groups + ' sequence_encoders { pooling_encoder { input: "s" } }'
+    with pytest.raises(ConfigError, match="sequence_length: is required"):
+        imported([*features[:1], ids("u")], ["u"], more=more)

@@ -23,6 +23,8 @@ RECORDS = [(registry, name) for registry in REGISTRIES for name in registry.name
 every_record = pytest.mark.parametrize(("registry", "name"), RECORDS, ids=lambda x: getattr(x, "kind", x))
 
 VALUES: dict[Any, Any] = {
+    "scanned_layers": r"layers/.*",
+    "params_partition_specs": {"w": None},
     "learning_rate": schedules.cosine(0.2, 0.0, steps=9),
     "dtype": "bfloat16",
     "num_classes": 3,

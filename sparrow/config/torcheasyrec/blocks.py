@@ -72,6 +72,11 @@ class Block:
         if field in self.given:
             self.findings.note(self.place(field), text)
 
+    def differ(self, text: str, field: str) -> None:
+        """Take it that a field, where it is given, makes other numbers here than in TorchEasyRec."""
+        if field in self.given:
+            self.findings.differ(self.place(field), text)
+
     def note_all(self, text: str) -> None:
         """Take it that no field of this message, or below it, has an effect here."""
         for field, value in self.given.items():
@@ -174,9 +179,12 @@ def _value(spec: FieldSpec, value: text.Value, where: Block, field: text.Field, 
         if not isinstance(value, text.Message):
             where.fail(f"is a message, written {field.name} {{ ... }}; got {_shown(value)}", field.name)
         made = read(value, spec.of, where.findings, (*where.path, field.name), field.line)
+        if not value.fields:  # a message without fields is a choice by itself
+            where.findings.give(where.place(field.name), "{}")
         if spec.note:
             for name in made.given:
                 made.note(spec.note, name)
+            where.note(spec.note, field.name)
         return made
     place = first or where.place(field.name)
     where.findings.give(place, _shown(value))

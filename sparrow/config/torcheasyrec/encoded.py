@@ -69,10 +69,8 @@ def _sequence_fields(entry: Entry, context: Context, are_ids: bool) -> dict[str,
         for field in ("sequence_length", "sequence_delim"):
             block.note("the feature is no sequence", field)
         return _pooling(entry, context) if are_ids else {"separator": context.separator}
-    if not entry.sequence["sequence_length"]:
-        block.fail("is required: the most elements of a sequence, at least 1", "sequence_length")
     made = {
-        "max_length": entry.sequence["sequence_length"],
+        "max_length": context.max_length(entry),
         "separator": entry.sequence["sequence_delim"],
         "keep": "first",
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from sparrow.config.torcheasyrec.blocks import Block
@@ -37,19 +37,23 @@ class Entry:
         return dataclasses.replace(self, sequence=None)
 
 
-def entries(blocks: Sequence[Block]) -> list[Entry]:
-    """Return all features; two of one name are a problem."""
+def entries(blocks: Sequence[Block], grouped: Collection[str] = ()) -> list[Entry]:
+    """Return all features; two of one name are a problem.
+
+    ``grouped``: the names in the groups of the model. They tell how members of sequences are named: ``clicks__item``,
+    or ``clicks_item``, which TorchEasyRec writes with USE_RTP=1 in its environment.
+    """
     found: dict[str, Entry] = {}
     for block in blocks:
         with block.findings.collecting():
-            for entry in _of(block):
+            for entry in _of(block, grouped):
                 if entry.name in found:
                     entry.block.fail(f"another feature is called '{entry.name}' already")
                 found[entry.name] = entry
     return list(found.values())
 
 
-def _of(block: Block) -> Iterator[Entry]:
+def _of(block: Block, grouped: Collection[str]) -> Iterator[Entry]:
     if block.broken and block.chosen("feature") is None:
         return
     kind, chosen = block.choose("feature")
@@ -59,12 +63,14 @@ def _of(block: Block) -> Iterator[Entry]:
         is_sequence = kind.startswith("sequence_")
         yield Entry(chosen["feature_name"], kind.removeprefix("sequence_"), chosen, chosen if is_sequence else None)
         return
-    prefix = f"{chosen['sequence_name']}__"
-    for member in chosen["features"]:
-        found = member.chosen("feature")
-        if found is not None and "feature_name" in found[1]:
-            inner_kind, inner = found
-            yield Entry(prefix + inner["feature_name"], inner_kind, inner, chosen, prefix)
+    found = [member.chosen("feature") for member in chosen["features"]]
+    members = [(kind, inner) for kind, inner in filter(None, found) if "feature_name" in inner]
+    prefix, short = f"{chosen['sequence_name']}__", f"{chosen['sequence_name']}_"
+    names = [inner["feature_name"] for _, inner in members]
+    if any(short + name in grouped for name in names) and not any(prefix + name in grouped for name in names):
+        prefix = short
+    for inner_kind, inner in members:
+        yield Entry(prefix + inner["feature_name"], inner_kind, inner, chosen, prefix)
 
 
 def column(entry: Entry, field: str, text: str | None) -> str:

@@ -37,11 +37,21 @@ class Context:
       entries: all features, by name.
       poolings: the pooling of each sequence that its lookup pools.
       separator: between the values of an encoded column.
+      longest: the most elements of a sequence by the model, for sequences without a length; None: it has no limit.
     """
 
     entries: Mapping[str, Entry]
     poolings: Mapping[str, str]
     separator: str
+    longest: int | None = None
+
+    def max_length(self, entry: Entry) -> int:
+        """Return the most elements of a sequence: its own number, or the model's."""
+        given: int | None = entry.sequence["sequence_length"] if entry.sequence is not None else None
+        found = given or self.longest
+        if not found:
+            entry.block.fail("is required: the most elements of a sequence, at least 1", "sequence_length")
+        return found
 
 
 def fg_mode(data: Block) -> str:
@@ -55,13 +65,17 @@ def fg_mode(data: Block) -> str:
 
 
 def features(
-    used: Sequence[Entry], entries: Mapping[str, Entry], data: Block, poolings: Mapping[str, str]
+    used: Sequence[Entry],
+    entries: Mapping[str, Entry],
+    data: Block,
+    poolings: Mapping[str, str],
+    longest: int | None,
 ) -> list[tuple[Feature, Block]]:
     """Return the used ones of all features, each with its message; problems are collected."""
     is_encoded = False
     with data.findings.collecting():
         is_encoded = fg_mode(data) == "FG_NONE"
-    context = Context(entries, poolings, data["fg_encoded_multival_sep"])
+    context = Context(entries, poolings, data["fg_encoded_multival_sep"], longest)
     if not is_encoded:
         data.note("it is of encoded columns, fg_mode FG_NONE", "fg_encoded_multival_sep")
     made: list[tuple[Feature, Block]] = []
@@ -155,9 +169,8 @@ def dense_fields(block: Block) -> dict[str, Any]:
         for field in ("embedding_dim", "embedding_name", "pooling"):
             block.note("the feature has no boundaries, and so no table", field)
         return normalizer(block)
-    if "normalizer" in block:
-        block.fail("cannot be given together with boundaries; keep one", "normalizer")
     return {
+        **normalizer(block),
         "boundaries": boundaries,
         "embedding_dim": block["embedding_dim"],
         "table": block["embedding_name"],
@@ -201,15 +214,15 @@ def _crossed(entry: Entry, written: str) -> str:
     return column(entry, "expression", written)
 
 
-def _sequence_fields(entry: Entry) -> dict[str, Any]:
-    sequence = entry.sequence
-    if sequence is None or not sequence["sequence_length"]:
-        entry.block.fail("is required: the most elements of a sequence, at least 1", "sequence_length")
+def _sequence_fields(entry: Entry, context: Context) -> dict[str, Any]:
+    max_length, sequence = context.max_length(entry), entry.sequence
+    if sequence is None:
+        raise TypeError(f"the feature '{entry.name}' is no sequence")
     if sequence is not entry.block:
         for field in ("sequence_length", "sequence_delim"):
             entry.block.note("the sequence_feature around it has it", field)
     # TorchEasyRec keeps the first elements of a longer row.
-    return {"max_length": sequence["sequence_length"], "separator": sequence["sequence_delim"], "keep": "first"}
+    return {"max_length": max_length, "separator": sequence["sequence_delim"], "keep": "first"}
 
 
 def _sequence(entry: Entry, context: Context) -> Feature:
@@ -226,7 +239,7 @@ def _sequence(entry: Entry, context: Context) -> Feature:
         **source_fields(entry, context.entries),
         pooling=context.poolings.get(entry.name),
         value_separator=block["separator"] if several else None,
-        **_sequence_fields(entry),
+        **_sequence_fields(entry, context),
         **rows(block, "0"),
     )
 
@@ -242,7 +255,7 @@ def _raw_sequence(entry: Entry, context: Context) -> Feature:
         value_separator=block["separator"],
         missing=missing,
         default=missing,
-        **_sequence_fields(entry),
+        **_sequence_fields(entry, context),
         **fields,
     )
 
@@ -257,7 +270,7 @@ def _computed_sequence(entry: Entry, context: Context) -> Feature:
     if entry.kind in ("lookup_feature", "match_feature") and (are_ids or (block.get("value_dim") or 1) > 1):
         block.fail("not supported: an element has one number; make its values a column, and read that")
     compute = each_element(entry, COMPUTED[entry.kind](entry, context.entries))
-    fields = _sequence_fields(entry) | {"separator": None}
+    fields = _sequence_fields(entry, context) | {"separator": None}
     if are_ids:
         block.note("the feature has ids", "boundaries")
         block.note("an element is one id, so there is nothing to pool", "pooling")

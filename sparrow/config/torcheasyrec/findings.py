@@ -45,6 +45,7 @@ class Findings:
         self._given: dict[Place, str] = {}
         self._set: dict[Place, dict[str, None]] = {}
         self._notes: dict[Place, str] = {}
+        self._differences: dict[Place, str] = {}
         self._part = ""
 
     @contextlib.contextmanager
@@ -77,6 +78,10 @@ class Findings:
         """Take it that the field is accepted without effect."""
         self._notes[place] = text
 
+    def differ(self, place: Place, text: str) -> None:
+        """Take it that the field sets something whose numbers are not TorchEasyRec's."""
+        self._differences[place] = text
+
     def refuse_unread(self) -> None:
         """Add a problem for each field that nothing read: nothing is skipped in silence."""
         refused = {(problem.path, problem.line) for problem in self.problems}
@@ -96,6 +101,8 @@ class Findings:
                 text = f"no effect: {self._notes[place]}"
             else:
                 text = f"sets {', '.join(self._set.get(place, ())) or 'nothing, because of the problems above'}"
+                if place in self._differences:
+                    text += f"; differs: {self._differences[place]}"
             made.append(Outcome(path, line, value, text, place in self._notes))
         return made
 

@@ -83,7 +83,7 @@ class _Import:
         given = self.pipeline.given
         if "data_config" in given and "feature_configs" in given:
             with self.findings.part("data.features"):
-                found = entries(self.pipeline["feature_configs"])
+                found = entries(self.pipeline["feature_configs"], self._grouped())
             if "model_config" in given:
                 self._model_and_features(found)
             self._inputs()
@@ -105,6 +105,14 @@ class _Import:
                 model_dir=made["model_dir"],
             )
 
+    def _grouped(self) -> set[str]:
+        """Return the names of features in the groups of the model."""
+        if "model_config" not in self.pipeline.given:
+            return set()
+        blocks = list(self.pipeline["model_config"]["feature_groups"])
+        blocks += [inner for block in blocks for inner in block["sequence_groups"]]
+        return {name for block in blocks if "feature_names" in block for name in block["feature_names"]}
+
     def _model_and_features(self, found: list[Entry]) -> None:
         block, data = self.pipeline["model_config"], self.pipeline["data_config"]
         sequences = {entry.name: entry.kind.removesuffix("_feature") for entry in found if entry.sequence is not None}
@@ -117,7 +125,7 @@ class _Import:
             if entry.name not in grouped.names:
                 entry.block.note_all("the feature is in no group")
         with self.findings.part("data.features"):
-            made = features(used, {entry.name: entry for entry in found}, data, grouped.poolings)
+            made = features(used, {entry.name: entry for entry in found}, data, grouped.poolings, _longest(block))
         columns = {feature.name: feature.columns[0] for feature, _ in made if feature.columns}
         if not block.broken:
             if "label_fields" in data:
@@ -221,3 +229,9 @@ def _single_items(block: Block, grouped: Groups) -> tuple[str, ...]:
     if found is None or found[0] != "hstu_match" or "item_tower" not in found[1]:
         return ()
     return tuple(grouped.features.get(found[1]["item_tower"]["input"], ()))
+
+
+def _longest(block: Block) -> int | None:
+    """Return the most elements of a sequence by the model itself; None: it has no limit."""
+    found = block.chosen("model")
+    return found[1].get("max_seq_len") if found is not None else None

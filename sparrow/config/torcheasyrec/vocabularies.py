@@ -30,8 +30,12 @@ def dynamic_rows(feature: Block) -> DynamicRows:
 def _zch(block: Block) -> DynamicRows:
     """Return ZCH's: ids without a row share one."""
     name, policy = block.choose("policy")
-    if name == "distance_lfu" and policy["decay_exponent"] != 1.0:
-        policy.fail("not supported: counts fade in one way only; remove it", "decay_exponent")
+    if name == "distance_lfu":
+        if policy["decay_exponent"] != 1.0:
+            policy.fail("not supported: counts fade in one way only; remove it", "decay_exponent")
+        block.differ("there a count is divided by the steps since the last use; here counts fade", name)
+    if name == "lfu":
+        block.differ("there counts are of all time; here they fade", name)
     if name == "lru":
         policy.note("the order of last uses is the same whatever the exponent", "decay_exponent")
     return DynamicRows(rows=block["zch_size"], evict=_POLICIES[name], unknown="row")

@@ -52,7 +52,7 @@ class RawFeature(Feature):
       expression: an expression of ``x``, such as ``sqrt(max(x, 0))``; see `sparrow.data.Expr`. It must stay finite.
       mean, std: mean and standard deviation to standardise with, after the transform if any.
       missing: the number that replaces a missing one (or NaN), before any transform; None: a malformed row.
-      boundaries: increasing numbers that cut into buckets, before any transform.
+      boundaries: increasing numbers that cut into buckets, after any transform.
       embedding: an embedding that the model learns as a function of the numbers, "mlp" or `AutoDis`; no boundaries.
       embedding_dim: the dim of the buckets' table, or of the ``embedding``.
       table: the name of the buckets' table; None: the feature's own.
@@ -123,8 +123,6 @@ class RawFeature(Feature):
     def _check_boundaries(self, where: str) -> None:
         object.__setattr__(self, "boundaries", tuple(self.boundaries or ()))
         fields.increasing(f"{where}: boundaries", self.boundaries or ())
-        if self._is_transformed:
-            raise ValueError(f"{where}: boundaries cut untransformed numbers; leave out logs, expression, mean and std")
         if self.pooling is not None:
             fields.choice(f"{where}: pooling", self.pooling, POOLINGS)
         fields.integer(f"{where}: embedding_dim", self.embedding_dim)
@@ -191,15 +189,15 @@ class RawFeature(Feature):
     def convert(self, columns: Any, problems: Problems) -> Values:
         """Return (batch, dim) float32, or int32 buckets: (batch,), or `Ragged` where a row has several."""
         if self.boundaries is not None:
-            x = self._read(columns, problems, self.dim)
+            x = self.transform(self._read(columns, problems, self.dim))
             buckets = np.searchsorted(self.boundaries, x.reshape(-1), side="right").astype(np.int32)
             return buckets if self.dim == 1 else Ragged(buckets, np.arange(len(x) + 1, dtype=np.int64) * self.dim)
         return self.transform(self._read(columns, problems, self.dim)).astype(np.float32)
 
     def step(self, kinds: Mapping[str, Any]) -> Step | None:
         """Return the compiled conversion to numbers or buckets; NumPy transforms, because C++'s logarithms differ."""
-        several = self.boundaries is not None and self.dim != 1
-        if several or self.compute is not None or not is_compiled(kinds[self.source_name]):
+        in_numpy = self.boundaries is not None and (self.dim != 1 or self._is_transformed)
+        if in_numpy or self.compute is not None or not is_compiled(kinds[self.source_name]):
             return None
         plain = self.boundaries is not None or not self._is_transformed
         return Step(
