@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 Until = Callable[[float], bool]
-"""Waits up to so many seconds, and returns whether the awaited thing happened."""
+"""Waits up to a number of seconds, and returns whether the awaited thing happened."""
 
 
 def forever(until: Until) -> None:

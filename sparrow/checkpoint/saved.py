@@ -127,7 +127,7 @@ class Saved:
             raise error if isinstance(error, Damaged) else unreadable(path, error) from None
 
     def check_parts(self, key: Key, reader: Reader) -> None:
-        """Raise `Damaged` in every process where one could not read its rows, or their bytes are others."""
+        """Raise `Damaged` in every process where one could not read its rows, or their contents differ."""
         path, table = self.path / self.tables[key].file, self.tables[key]
         extents = reader.with_header() if processes.is_first() else reader.extents
         told = processes.said_by_all([reader.problem, extents])

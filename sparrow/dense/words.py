@@ -3,9 +3,9 @@
 from typing import Final
 
 WORDS: Final = {
-    "adam_beta1": "Adam's beta1, for parameters that are no hidden matrices.",
-    "adam_beta2": "Adam's beta2, for parameters that are no hidden matrices.",
-    "adam_eps_root": "Adam's eps_root, for parameters that are no hidden matrices.",
+    "adam_beta1": "Adam's beta1, for parameters other than hidden matrices.",
+    "adam_beta2": "Adam's beta2, for parameters other than hidden matrices.",
+    "adam_eps_root": "Adam's eps_root, for parameters other than hidden matrices.",
     "adam_rate_scale": "Adam's rate as a multiple of Muon's.",
     "adaptive": "Whether to scale the direction by its inner product with the momentum.",
     "alpha": "The decay of the running mean of squared gradients.",

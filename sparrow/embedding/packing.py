@@ -139,7 +139,7 @@ def pack(
     capacity: int | Mapping[str, int] | None = None,
     sizes: Sizes | None = None,
 ) -> PackedBatch:
-    """Check and pack one batch, as `Embedder.pack` has it."""
+    """Check and pack one batch, as `Embedder.pack` does."""
     measured = measure(features, stacks, inputs, capacity)
     return measured.pack(fit(measured.loose, sizes))
 

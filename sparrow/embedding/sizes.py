@@ -21,7 +21,7 @@ KINDS: Final = ("sums", "entries", "rows", "ids", "weighted")
 def size_class(count: int, an_octave: int = 4) -> int:
     """Return the next of 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, ...: four sizes an octave, at most a quarter unused.
 
-    ``an_octave``, a power of two from 4 on: so many sizes an octave instead.
+    ``an_octave``, a power of two from 4 on: the number of sizes per octave instead.
 
     >>> [size_class(n) for n in (0, 8, 9, 33, 1000)]
     [8, 8, 10, 40, 1024]

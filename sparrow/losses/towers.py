@@ -47,7 +47,7 @@ class Towers(NamedTuple):
     def other_scores(self) -> tuple[jax.Array, jax.Array | None]:
         """Return the inner products with the other candidates, (batch, candidates), and which of them are negatives.
 
-        None: all are. An item that the user of the query chose himself is no negative.
+        None: all are. Items that the user of the query chose are excluded.
         """
         if self.negatives is None:
             where = ~jnp.eye(self.query.shape[0], self.item.shape[0], dtype=bool)

@@ -46,7 +46,7 @@ def threshold_index(p: jax.Array, thresholds: int) -> jax.Array:
 
 
 def rates_from_the_top(total: Mapping[str, Any], xp: ModuleType) -> tuple[Any, Any]:
-    """Return False and true positives at every threshold, highest threshold first."""
+    """Return the counts of false and of true positives at every threshold, highest threshold first."""
     return (
         xp.cumsum(xp.flip(total["negative"], -1), -1),
         xp.cumsum(xp.flip(total["positive"], -1), -1),

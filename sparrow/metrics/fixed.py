@@ -87,7 +87,7 @@ class FixedSizeMetric(Metric[SumState]):
         return True
 
     def init(self) -> SumState:
-        """Sum of nothing."""
+        """Return the sum of no rows."""
         size = sum(math.prod(shape) for shape in self._layout().values())
         return jnp.asarray(np.zeros((2, size), np.float32))
 

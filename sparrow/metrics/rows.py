@@ -129,7 +129,7 @@ class RowMetric(Metric[RowState]):
                 columns["key_high"] = high
         else:
             refuse_groups(self.name, groups)
-        # Copies: the caller may use his arrays again.
+        # Copies: the caller may reuse the arrays.
         rows = slice(None) if kept.all() else kept
         return {name: column[rows].copy() for name, column in columns.items()}, faults
 

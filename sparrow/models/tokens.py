@@ -197,7 +197,7 @@ class ContextTokens(nnx.Module):
 
 
 def history_group(model: str, inputs: Inputs, group: str, dim: int | None = None) -> SequenceGroup:
-    """Return a group that must hold sequences alone; with ``dim``, of so many numbers."""
+    """Return a group that must hold sequences alone; with ``dim``, of that number of values per element."""
     found = inputs.sequence_group(group)
     if found.queries.names:
         raise ValueError(f"{model}: the group '{group}' holds sequences alone; move '{found.queries.names[0]}' out")

@@ -56,7 +56,7 @@ class Scored:
         return float(average_precision(self._counts, np))
 
     def roc(self) -> tuple[Floats, Floats]:
-        """Return False and true positive rates, from (0, 0) to (1, 1)."""
+        """Return the rates of false and of true positives, from (0, 0) to (1, 1)."""
         from sparrow.metrics import rates_from_the_top
 
         false, true = (np.concatenate([[0.0], rates]) for rates in rates_from_the_top(self._counts, np))

@@ -78,7 +78,7 @@ def feed_seconds(pipeline: Pipeline[Any], preparer: Preparer, elapsed: float) ->
 
 
 def time_feed(config: Config, seconds: float = 10.0) -> FeedTimes:
-    """Take the batches of training to the device, for so many seconds or one epoch, and throw them away."""
+    """Take the batches of training to the device, for a number of seconds or one epoch, and drop them."""
     preparer = Program.of(config).preparer()
     pipeline = train_pipeline(config, preparer)
     pipeline.epochs = 1

@@ -110,7 +110,7 @@ def _run(
     def watch(step: int, results: Mapping[str, float]) -> bool:
         nonlocal pruned
         if metric not in results:
-            raise ConfigError([Problem((), f"the metric '{metric}' is none of {', '.join(results)}")])
+            raise ConfigError([Problem((), f"there is no metric '{metric}': valid names: {', '.join(results)}")])
         if math.isfinite(results[metric]):
             trial.report(results[metric], step)
         pruned = bool(trial.should_prune())

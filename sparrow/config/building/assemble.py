@@ -246,7 +246,7 @@ def _pipeline(config: Config, source: Any, prepare: Any, *, is_training: bool, *
     labels = dict.fromkeys(name for task in tasks for name in read_labels(task))
     keys = [column for task in tasks for loss in task.losses for column in loss.key_columns]
     keys += [data.tree.id_column] if data.tree is not None else candidate_keys(config, source, is_training)
-    # Training rows need no group of a metric that is of evaluation alone.
+    # Training rows need no groups of metrics that only evaluation computes.
     uses = [use for task in tasks for use in (task.train_metrics if is_training else task.metrics)]
     keys += [use.group_by for use in uses if use.group_by]
     return Pipeline(

@@ -84,7 +84,7 @@ class MappedIds(SparseFeature):
             else:
                 fields.choice(f"{where}: unknown", self.unknown, UNKNOWN)
             if given[0] == "dynamic":
-                raise ValueError(f"{where}: unknown ids of a dynamic vocabulary are as dynamic.unknown has it")
+                raise ValueError(f"{where}: unknown ids of a dynamic vocabulary follow dynamic.unknown")
             if given[0] == "hash_bucket_size":
                 raise ValueError(f"{where}: unknown is set, but a hashed feature knows every id; leave it out")
         if self.vocabulary_has_rows and not isinstance(self.vocabulary, str):

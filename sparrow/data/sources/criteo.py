@@ -40,7 +40,7 @@ class Criteo(Source):
         if self.part not in ("train", "test"):
             raise ValueError(f"source 'criteo': part must be 'train' or 'test', got {self.part!r}")
         if self.part == "test" and self.days is not None:
-            raise ValueError("source 'criteo': days are of the terabyte logs, which have no part 'test'")
+            raise ValueError("source 'criteo': days belong to the terabyte logs, which have no part 'test'")
 
     def column_names(self) -> list[str]:
         """Return the columns of the published layout."""

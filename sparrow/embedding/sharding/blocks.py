@@ -48,7 +48,7 @@ def rows_of_block(layout: Layout, block: Block, shard: int) -> tuple[int, int]:
 
 
 def in_order(shards: Shards, layout: Layout, array: jax.Array, block: Block) -> jax.Array:
-    """Return a block of a stack's array in logical order, split over the shards as `rows_of_block` has it."""
+    """Return a block of a stack's array in logical order, split over the shards as by `rows_of_block`."""
     made: jax.Array = _in_order(shards, layout, block.size, array, block.first)
     return made
 

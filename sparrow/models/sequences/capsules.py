@@ -35,7 +35,7 @@ class Capsules:
 
     Attributes:
       high_dim: the length of an interest.
-      max_seq_len: elements after the first so many are left out.
+      max_seq_len: the largest number of elements, from the first on.
       max_k: the largest number of interests.
       num_iters: the number of routing steps.
       routing_logits_scale: the factor of the logits in the softmax.

@@ -26,7 +26,7 @@ class PoolingEncoder(nnx.Module):
 
     Attributes:
       pooling: "sum" or "mean".
-      max_length: elements after the first so many are left out; None keeps all.
+      max_length: the largest number of elements, from the first on; None keeps all.
     """
 
     def __init__(self, pooling: Pooling = "mean", max_length: int | None = None) -> None:

@@ -24,7 +24,7 @@ class EncoderRecord(abc.ABC):
 
     Attributes:
       input: the name of the group, which holds the sequences and the features that attend to them.
-      max_length: elements after the first so many are left out; None keeps all.
+      max_length: the largest number of elements, from the first on; None keeps all.
       is_per_example: whether the encoding of a history depends on that example alone, batch statistics aside.
     """
 

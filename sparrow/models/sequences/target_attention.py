@@ -27,7 +27,7 @@ class TargetAttention(nnx.Module):
     >>> attention(Sequence(jnp.ones((2, 3, 4)), jnp.array([3, 0])), jnp.ones((2, 4)))[:, 0].tolist()
     [1.0, 0.0]
 
-    Reference: Zhou et al., Deep Interest Network, 2018, arXiv 1706.06978; with a softmax, as TorchEasyRec has it.
+    Reference: Zhou et al., Deep Interest Network, 2018, arXiv 1706.06978; with a softmax, as in TorchEasyRec.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ def compiler_options() -> dict[str, Any] | None:
 
 
 def options_for(platform_version: str) -> dict[str, Any] | None:
-    """Return the options for a platform that calls itself so; only CUDA has some, and only where XLA knows them.
+    """Return the options for a platform with that name; only CUDA has some, and only where XLA knows them.
 
     >>> options_for("cpu") is None
     True

@@ -49,7 +49,7 @@ def _refuse(field: str, what: str, sizes: Mapping[str, int], others: int, device
 
 
 def _free(devices: int) -> Place | None:
-    """Return the memory of so many devices together, or the host's where devices have none of their own."""
+    """Return the memory of a number of devices together, or the host's where devices have none of their own."""
     places = device_memory()[:devices]
     if len(places) < 2:
         return next(iter(places), None) or host_memory()

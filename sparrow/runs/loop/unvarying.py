@@ -55,7 +55,7 @@ class Unvarying:
 
     @property
     def is_content(self) -> bool:
-        """Whether every column has varied, or nobody asks any more."""
+        """Whether every column has varied, or no one needs to know any more."""
         return self._is_done or (self._rows > 0 and not self._suspects)
 
     @property

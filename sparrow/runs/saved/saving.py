@@ -202,7 +202,7 @@ class Loaded(NamedTuple):
 def loaded(
     folder: str | Path, config: Config | None = None, step: Step = None, *, log: LogLine | None = None
 ) -> Loaded:
-    """Return a saved model, as `sparrow.runs.load` has it."""
+    """Return a saved model, as `sparrow.runs.load` does."""
     use = chosen(folder, step)
     if use == step:
         return _loaded(folder, config, step, log)

@@ -1,0 +1,43 @@
+"""Phrases that public text avoids: they are unclear, or English has a usual word for them."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+BANNED = {
+    r"\bso many\b": "name the number or the constant",
+    r"Return False and true": "return the counts of false and of true positives",
+    r"\bin vain\b": "say what was not found",
+    r"\bcalls itself so\b": "with that name",
+    r"\bbytes are others\b": "contents differ",
+    r"\bas \S+ has it\b": "follow",
+    r"\bto be said\b": "for the log",
+    r"\b(is|are) said\b": "is logged, is raised",
+    r"\bis of \w+ alone\b": "only ... computes",
+    r"\bis none of its\b": "is excluded from",
+    r"\bof nothing\b": "say what is empty",
+}
+FILES = sorted(
+    path
+    for pattern in ("sparrow/**/*.py", "sparrow/**/src/*", "sparrow/config/schema.json", "docs/**/*.md", "*.md")
+    for path in ROOT.glob(pattern)
+    if path.is_file()
+)
+
+
+def found(text):
+    return [(match.group(), remedy) for phrase, remedy in BANNED.items() for match in re.finditer(phrase, text)]
+
+
+def test_public_text_has_no_banned_phrase():
+    wrong = {str(path.relative_to(ROOT)): found(path.read_text(encoding="utf-8")) for path in FILES}
+    assert not {path: phrases for path, phrases in wrong.items() if phrases}
+
+
+@pytest.mark.parametrize(
+    "text", ["after the first so many rows", "or their bytes are others", "as dynamic.unknown has it"]
+)
+def test_a_banned_phrase_is_found(text):
+    assert found(text)
