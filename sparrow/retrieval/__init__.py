@@ -5,11 +5,12 @@
 
 from sparrow.retrieval.approximate import Approximate, Kind, build_approximate
 from sparrow.retrieval.filters import Where, passing
-from sparrow.retrieval.index import Found, ItemIndex
+from sparrow.retrieval.index import ROW, Found, ItemIndex
 from sparrow.retrieval.saved import FILES, VECTORS, read_index, write_index
 
 __all__ = [
     "FILES",
+    "ROW",
     "VECTORS",
     "Approximate",
     "Found",

@@ -52,7 +52,7 @@ def _values_meet(name: str, values: Any, condition: Any) -> npt.NDArray[np.bool_
         else:
             wanted = condition if isinstance(condition, list | tuple | set) else [condition]
             met = pc.and_(pc.is_valid(values), pc.is_in(values, value_set=pa.array(list(wanted), values.type)))
-    except pa.ArrowException as error:
+    except (pa.ArrowException, TypeError, OverflowError) as error:
         raise ValueError(f"attribute '{name}' holds {values.type}: {str(error).splitlines()[0]}") from None
     made: npt.NDArray[np.bool_] = pc.fill_null(met, False).to_numpy(zero_copy_only=False)
     return made

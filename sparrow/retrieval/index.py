@@ -92,7 +92,7 @@ class ItemIndex:
         try:
             given = pa.array(ids) if not isinstance(ids, pa.Array | pa.ChunkedArray) else ids
             given = given if given.type == self.ids.type else given.cast(self.ids.type)
-        except (pa.ArrowException, TypeError) as error:
+        except (pa.ArrowException, TypeError, OverflowError) as error:
             why = str(error).splitlines()[0]
             raise ValueError(f"ids of items are of type {self.ids.type}: {why}") from None
         found = pc.index_in(given, value_set=self.ids)
@@ -156,7 +156,11 @@ class ItemIndex:
         return mask
 
     def _excluded(self, exclude: Sequence[Any], queries: int) -> Excluded:
-        lists = pa.array(exclude) if not isinstance(exclude, pa.Array | pa.ChunkedArray) else exclude
+        try:
+            lists = pa.array(exclude) if not isinstance(exclude, pa.Array | pa.ChunkedArray) else exclude
+        except (pa.ArrowException, TypeError, OverflowError) as error:
+            why = str(error).splitlines()[0]
+            raise ValueError(f"exclude must hold lists of ids of type {self.ids.type}: {why}") from None
         lists = lists.combine_chunks() if isinstance(lists, pa.ChunkedArray) else lists
         if len(lists) != queries:
             raise ValueError(f"exclude has {len(lists)} lists for {queries} queries; give one list per query")

@@ -113,4 +113,6 @@ def _filler(feature: Feature, rows: int) -> Any:
         one: Any = [0.0] * feature.width if feature.width > 1 else 0.0
         kind = pa.list_(pa.float64()) if feature.width > 1 else pa.float64()
         return pa.array([one] * rows, kind)
-    return pa.nulls(rows, pa.list_(pa.string()) if feature.sequence_length is not None else pa.string())
+    # An empty list has no weights either; one missing id would lack its weight.
+    has_lists = feature.sequence_length is not None or getattr(feature, "weight_column", None) is not None
+    return pa.nulls(rows, pa.list_(pa.string()) if has_lists else pa.string())

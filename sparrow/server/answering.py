@@ -7,11 +7,16 @@ from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Any, Final, Literal, NamedTuple
 
+import numpy as np
+import pyarrow as pa
+
 from sparrow.data import Batch, DataError
+from sparrow.retrieval import ROW, Found
 from sparrow.server import arrow_bodies, json_bodies
 from sparrow.server.joined import joined, kinds
-from sparrow.server.limits import Limits
+from sparrow.server.limits import Limits, check_rows
 from sparrow.server.refusals import Refused
+from sparrow.server.wishes import OPTIONS, Wish, read_wish, recommended
 from sparrow.serving import ExportedModel
 from sparrow.serving.description import PREDICT
 
@@ -31,12 +36,16 @@ class Request(NamedTuple):
       body: the body.
       form: the form of the body.
       answer: the form of the answer.
+      recommends: whether to answer with items for the vectors of users.
+      k: items for each row, where the address has it; the body may have it instead.
     """
 
     function: str
     body: bytes
     form: Form
     answer: Form
+    recommends: bool = False
+    k: int | None = None
 
 
 class Answer(NamedTuple):
@@ -54,6 +63,7 @@ class Part(NamedTuple):
     model: ExportedModel
     batch: Batch
     rows: int
+    wish: Wish | None = None
 
 
 def read(model: ExportedModel, request: Request, limits: Limits) -> Part:
@@ -64,9 +74,19 @@ def read(model: ExportedModel, request: Request, limits: Limits) -> Part:
             why = f"the towers are {towers}; add ?tower=NAME" if towers else "the model has no towers"
             raise Refused(HTTPStatus.NOT_FOUND, why)
         function = model.function(request.function)
-        columns: Any = json_bodies.columns_of if request.form == "json" else arrow_bodies.table_of
-        batch = function.read(columns(request.body, function.columns, limits))
-        return Part(request._replace(body=b""), model, batch, len(batch))
+        given = {} if request.k is None else {"k": request.k}
+        columns: Any
+        if request.form == "json":
+            options = OPTIONS if request.recommends else ()
+            columns, beside = json_bodies.columns_of(request.body, function.columns, limits, options)
+            given |= beside
+        else:
+            columns = arrow_bodies.table_of(request.body, function.columns, limits)
+        wish = read_wish(model, given, limits) if request.recommends else None
+        batch = function.read(columns)
+        if request.recommends:
+            check_rows(len(batch), limits.recommended_rows)
+        return Part(request._replace(body=b""), model, batch, len(batch), wish)
     except Exception as error:
         raise _refusal(error) from None
 
@@ -106,7 +126,10 @@ class Answerer:
         start = 0
         for part in parts:
             own = {name: array[start : start + part.rows] for name, array in made.items()}
-            answers.append(Answer(_encoded(part, own), part.request.answer, part.rows))
+            try:
+                answers.append(Answer(_encoded(part, own), part.request.answer, part.rows))
+            except Exception as error:  # a wish that the items cannot meet
+                answers.append(_refusal(error))
             start += part.rows
         return answers
 
@@ -120,10 +143,24 @@ def _encoded(part: Part, made: dict[str, Any]) -> bytes:
             return json_bodies.to_json({"step": step, "predictions": results})
     else:
         (vectors,) = made.values()
+        if part.wish is not None:
+            return _items(part, recommended(model, part.wish, vectors))
         results = {request.function: vectors}
         if request.answer == "json":
             return json_bodies.to_json({"step": step, "vectors": results[request.function]})
     return arrow_bodies.to_arrow(results, {STEP: str(step)})
+
+
+def _items(part: Part, found: Found) -> bytes:
+    """Return the answer with the items of each row."""
+    step = part.model.description.step
+    if part.request.answer == "arrow":
+        table = found.table(pa.table({ROW: np.arange(part.rows)}))
+        return arrow_bodies.stream(table, {STEP: str(step)})
+    rows = [row[row >= 0] for row in found.rows]
+    items = [found.ids.take(pa.array(row)).to_pylist() for row in rows]
+    scores = [own[: len(row)] for own, row in zip(found.scores, rows, strict=True)]
+    return json_bodies.to_json({"step": step, "items": items, "scores": scores})
 
 
 def _chunks(places: Sequence[int], parts: Sequence[Part], most_rows: int) -> list[list[int]]:

@@ -107,10 +107,15 @@ class _Budget:
 def to_arrow(columns: Mapping[str, npt.NDArray[Any]], facts: Mapping[str, str]) -> bytes:
     """Return an answer: one column for each array, and facts in the schema's metadata."""
     arrays = [arrow_column(array) for array in columns.values()]
-    batch = pa.RecordBatch.from_arrays(arrays, names=list(columns)).replace_schema_metadata(dict(facts))
+    return stream(pa.table(arrays, names=list(columns)), facts)
+
+
+def stream(table: Any, facts: Mapping[str, str]) -> bytes:
+    """Return a table as a stream of one record batch, with facts in the schema's metadata."""
+    made = table.combine_chunks().replace_schema_metadata(dict(facts))
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
+    with pa.ipc.new_stream(sink, made.schema) as writer:
+        writer.write_table(made)
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 

@@ -21,26 +21,32 @@ SUGGESTED, LONGEST = 3, 100
 """The most unknown names that are compared with the model's, and their most characters: a comparison is dear."""
 
 
-def columns_of(body: bytes, wanted: Sequence[str], limits: Limits) -> dict[str, list[Any]]:
-    """Return the wanted columns that a body holds. Of rows, one without a column has a missing value in it.
+def columns_of(
+    body: bytes, wanted: Sequence[str], limits: Limits, options: Sequence[str] = ()
+) -> tuple[dict[str, list[Any]], dict[str, Any]]:
+    """Return the wanted columns that a body holds, and the fields beside them that ``options`` names.
+
+    Of rows, one without a column has a missing value in it.
 
     >>> columns_of(b'{"rows": [{"user": 1, "item": 7}, {"user": 2}]}', ["user", "item"], Limits())
-    {'user': [1, 2], 'item': [7, None]}
-    >>> columns_of(b'{"rows": [{"user": 1}]}', ["user", "item"], Limits())
-    {'user': [1], 'item': [None]}
+    ({'user': [1, 2], 'item': [7, None]}, {})
+    >>> columns_of(b'{"rows": [{"user": 1}], "k": 5}', ["user", "item"], Limits(), ["k"])
+    ({'user': [1], 'item': [None]}, {'k': 5})
     >>> columns_of(b'{"columns": {"user": [1, 2], "age": [30, 40]}}', ["user", "item"], Limits())
-    {'user': [1, 2]}
+    ({'user': [1, 2]}, {})
     """
     try:
         given = json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise Refused(HTTPStatus.BAD_REQUEST, f"the body is not JSON: {_reason(error)}") from None
+    beside = {name: given.pop(name) for name in options if name in given} if isinstance(given, dict) else {}
     if not isinstance(given, dict) or len(given) != 1 or not given.keys() <= {"rows", "columns"}:
-        raise Refused(HTTPStatus.BAD_REQUEST, f"the body must be {FORM}")
+        more = f", with {', '.join(options)} beside it where needed" if options else ""
+        raise Refused(HTTPStatus.BAD_REQUEST, f"the body must be {FORM}{more}")
     (form, held), *_ = given.items()
     made = (_of_rows if form == "rows" else _of_columns)(held, wanted, limits.rows)
     _check_values(made, limits.values)
-    return made
+    return made, beside
 
 
 def _of_rows(rows: Any, wanted: Sequence[str], most_rows: int) -> dict[str, list[Any]]:

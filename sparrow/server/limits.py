@@ -17,6 +17,8 @@ class Limits:
       body_bytes: the longest body.
       rows: the most rows of one request.
       values: the most values of one request that are in lists, all columns together.
+      items: the most items that a row may ask for.
+      recommended_rows: the most rows of a request for recommendations.
       batch_rows: the most rows that are computed at a time; a single request may have more.
       waiting_requests: the most requests that wait for the model; further ones get 503.
       waiting_bytes: the most bytes of bodies that are received or wait to be read; further requests get 503.
@@ -34,6 +36,8 @@ class Limits:
     body_bytes: int = 8 << 20
     rows: int = 10_000
     values: int = 1_000_000
+    items: int = 1000
+    recommended_rows: int = 1024
     batch_rows: int = 1024
     waiting_requests: int = 1024
     waiting_bytes: int = 256 << 20

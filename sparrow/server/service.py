@@ -20,6 +20,7 @@ from sparrow.server.limits import Limits
 from sparrow.server.metrics import Metrics
 from sparrow.server.reading import Readers
 from sparrow.server.refusals import Refused
+from sparrow.server.wishes import FUNCTION
 from sparrow.serving import ExportedModel
 from sparrow.serving.description import PREDICT
 from sparrow.versions import __version__
@@ -72,6 +73,7 @@ class Service:
             [
                 web.post("/predict", self._predict),
                 web.post("/vectors", self._vectors),
+                web.post("/v1/recommend", self._recommend),
                 web.get("/health", self._health),
                 web.get("/metadata", self._metadata),
                 web.get("/metrics", self._metrics),
@@ -115,12 +117,18 @@ class Service:
         tower = request.query.get("tower", "")
         return await self._results(request, "" if tower == PREDICT else tower)
 
-    async def _results(self, request: web.Request, function: str) -> web.StreamResponse:
+    async def _recommend(self, request: web.Request) -> web.StreamResponse:
+        given = request.query.get("k")
+        if given is not None and not (given.isascii() and given.isdecimal() and len(given) < 10):
+            raise Refused(HTTPStatus.BAD_REQUEST, f"k must be an integer, got '{given[:40]}'")
+        return await self._results(request, FUNCTION, recommends=True, k=None if given is None else int(given))
+
+    async def _results(self, request: web.Request, function: str, **options: Any) -> web.StreamResponse:
         form, answer = _forms(request)
         self._gatherer.receiving(1)
         try:
             with self._held(request):
-                asked = Request(function, await self._body(request), form, answer)
+                asked = Request(function, await self._body(request), form, answer, **options)
                 deadline = asyncio.get_running_loop().time() + self.limits.answer_seconds
                 async with _in_time(deadline):
                     part = await self._readers.result(lambda: read(self._model, asked, self.limits))
@@ -209,7 +217,7 @@ def _too_long(most: int) -> Refused:
 
 def _sentence(error: web.HTTPException, request: web.Request) -> str:
     if error.status == HTTPStatus.NOT_FOUND:
-        return "there is no such path; POST to /predict or /vectors, GET /health, /metadata or /metrics"
+        return "there is no such path; POST to /predict, /vectors or /v1/recommend, GET /health, /metadata or /metrics"
     if isinstance(error, web.HTTPMethodNotAllowed):
         return f"{request.path} takes {' or '.join(sorted(error.allowed_methods - {'HEAD'}))}"
     return error.reason or HTTPStatus(error.status).phrase
