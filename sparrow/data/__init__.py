@@ -81,6 +81,7 @@ from sparrow.data.specs import feature_specs, lookup_specs
 from sparrow.data.stages import COPY, MEANING, PACK, STAGES, Stages
 from sparrow.data.synthetic import Clicks
 from sparrow.data.tokenizer import Tokenizer
+from sparrow.data.values import INTEGERS, STRINGS, kind_of
 from sparrow.data.views import without_views
 from sparrow.data.vocabulary import Vocabulary
 from sparrow.data.words import Words
@@ -90,10 +91,12 @@ __all__ = [
     "CANDIDATES",
     "COPY",
     "ID",
+    "INTEGERS",
     "IN_MEMORY",
     "MEANING",
     "PACK",
     "STAGES",
+    "STRINGS",
     "Ancestors",
     "AutoDis",
     "Batch",
@@ -177,6 +180,7 @@ __all__ = [
     "holds_one_key",
     "join",
     "key_pairs",
+    "kind_of",
     "lookup_specs",
     "opened",
     "prefetched",

@@ -36,6 +36,7 @@ from sparrow.data.samplers import Sampler
 from sparrow.data.shares import Division
 from sparrow.data.sources.base import BadRows, Reader, Source
 from sparrow.data.stages import Stages
+from sparrow.data.values import kind_of
 from sparrow.data.windows import Window
 from sparrow.kernels import feed
 
@@ -166,6 +167,13 @@ class Pipeline(Generic[T]):
     def own_rows(self) -> int:
         """The rows of a complete batch that this process takes."""
         return sum(one.end - one.begin for one in self.division.own(self.batch_size))
+
+    @property
+    def id_kinds(self) -> dict[str, str]:
+        """Whether each column of `Feature.typed_columns` holds integers or strings; others are not listed."""
+        _, held = self._reader.schemas[0]
+        columns = dict.fromkeys(column for feature in self.features for column in feature.typed_columns)
+        return {column: kind for column in columns if (kind := kind_of(held[column])) is not None}
 
     def position(self) -> dict[str, Any]:
         """Return the position of the next batch; plain values, for a checkpoint."""

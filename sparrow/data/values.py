@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -58,6 +58,20 @@ def is_number(kind: Any) -> bool:
     """Return whether an Arrow type is read as a number: integers, floats, decimals, booleans."""
     types = pa.types
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_boolean(kind))
+
+
+INTEGERS: Final = "integers"
+STRINGS: Final = "strings"
+
+
+def kind_of(kind: Any) -> str | None:
+    """Return whether an Arrow type holds integers or strings, also in lists; None: neither.
+
+    >>> kind_of(pa.list_(pa.int8())), kind_of(pa.dictionary(pa.int8(), pa.string())), kind_of(pa.float32())
+    ('integers', 'strings', None)
+    """
+    element = element_type(kind)
+    return STRINGS if is_text(element) else INTEGERS if pa.types.is_integer(element) else None
 
 
 def is_list(kind: Any) -> bool:

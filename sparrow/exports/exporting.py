@@ -165,7 +165,7 @@ def _entry(program: Program, name: str, made: Exported) -> FunctionEntry:
     read = {*(program.assembly.ids_of[lookup] for lookup in arguments.acts), *arguments.numbers}
     return FunctionEntry(
         file=_file(name),
-        inputs=signature.inputs([feature for feature in program.assembly.features if feature.name in read]),
+        inputs=signature.inputs([f for f in program.assembly.features if f.name in read], program.id_kinds),
         outputs=signature.outputs(program.config.tasks, made),
         parameters=list(arguments.parameters),
         lookups=list(arguments.acts),

@@ -11,21 +11,26 @@ from sparrow.serving.description import Input, Output
 from sparrow.tasks import meaning
 
 
-def inputs(features: Sequence[Feature]) -> dict[str, Input]:
-    """Return the columns that the features are made from.
+def inputs(features: Sequence[Feature], kinds: Mapping[str, str]) -> dict[str, Input]:
+    """Return the columns that the features are made from. ``kinds``: of ids in training, by column.
 
-    >>> from sparrow.data import IdFeature, RawFeature
-    >>> tags = IdFeature("tags", hash_bucket_size=100, embedding_dim=8, separator="|")
-    >>> inputs([IdFeature("item", num_buckets=100, embedding_dim=8), tags, RawFeature("price", missing=None)])
-    {'item': Input(holds='integers from 0 to 99; may be missing', features=['item']),
-     'tags': Input(holds="integers or strings; lists, or strings separated by '|'; may be missing", features=['tags']),
-     'price': Input(holds='numbers', features=['price'])}
+    >>> from sparrow.data import IdFeature
+    >>> tags = IdFeature("tags", hash_bucket_size=100, embedding_dim=8)
+    >>> inputs([IdFeature("item", num_buckets=100, embedding_dim=8), tags], {"tags": "strings"})
+    {'item': Input(holds='integers from 0 to 99; may be missing', features=['item'], ids=None),
+     'tags': Input(holds='strings; may be missing', features=['tags'], ids='strings')}
     """
     held: dict[str, dict[str, Holds]] = {}
     for feature in features:
         for column in feature.columns:
             held.setdefault(column, {})[feature.name] = feature.holds(column)
-    return {column: Input(_words(list(users.values())), list(users)) for column, users in held.items()}
+    made = {}
+    for column, users in held.items():
+        words = _words(list(users.values()))
+        if (kind := kinds.get(column)) is not None:
+            words = words.replace("integers or strings", kind, 1)
+        made[column] = Input(words, list(users), kind)
+    return made
 
 
 def _words(held: Sequence[Holds]) -> str:

@@ -25,7 +25,7 @@ PROGRAM: Final = ".stablehlo"
 PREDICT: Final = "predict"
 """The function that every export has."""
 
-FORMAT_VERSION: Final = 2
+FORMAT_VERSION: Final = 3
 """The format version of an export. It changes when an older loader could not read, or would misread, its files."""
 
 
@@ -62,10 +62,18 @@ class LookupEntry:
 
 @dataclasses.dataclass(frozen=True)
 class Input:
-    """A column that rows must have: its content in words, and the features that are made from it."""
+    """A column that rows must have.
+
+    Attributes:
+      holds: its content in words.
+      features: the features that are made from it.
+      ids: "integers" or "strings", as in training, where 17 and "17" are different ids; null: they are not, or it is
+        not known.
+    """
 
     holds: str
     features: list[str]
+    ids: str | None
 
 
 @dataclasses.dataclass(frozen=True)

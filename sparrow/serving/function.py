@@ -90,7 +90,8 @@ class Function:
         )
         self._call = self._places.function(program)
         self._kept = KeptPrograms(self._call, KEPT)
-        self._reading = Reading(self.features)
+        kinds = {column: held.ids for column, held in self.entry.inputs.items() if held.ids is not None}
+        self._reading = Reading(self.features, kinds)
 
     @property
     def columns(self) -> list[str]:

@@ -7,7 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from sparrow.data import IN_MEMORY, DataError, Feature
+from sparrow.data import IN_MEMORY, DataError, Feature, shown
+
+ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError)
+"""The errors of values that do not make an array."""
 
 
 class Types:
@@ -38,25 +41,25 @@ class Types:
         [9.223372036854776e+18, None]
         """
         names = [name for name in self.columns if name in columns] or list(columns)
-        try:
-            arrays = [self._array(name, columns[name]) for name in names]
-            if len({len(array) for array in arrays}) > 1:
-                lengths = ", ".join(f"'{name}' {len(array)}" for name, array in zip(names, arrays, strict=True))
-                raise ValueError(f"they have different numbers of rows: {lengths}")
-            return pa.RecordBatch.from_arrays(arrays, names)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            raise DataError(f"the columns do not make a table: {error}", IN_MEMORY) from None
+        arrays = [self._array(name, columns[name]) for name in names]
+        if len({len(array) for array in arrays}) > 1:
+            lengths = ", ".join(f"'{name}' {len(array)}" for name, array in zip(names, arrays, strict=True))
+            raise DataError(f"the columns have different numbers of rows: {lengths}", IN_MEMORY)
+        return pa.RecordBatch.from_arrays(arrays, names)
 
     def _array(self, name: str, values: Any) -> Any:
         if name in self._numbers and isinstance(values, list):
             try:
                 return pa.array(values, pa.float64())
-            except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            except ERRORS:
                 if all(value is None or isinstance(value, int | float) for value in values):  # above 2**53
                     return pa.array([None if value is None else float(value) for value in values], pa.float64())
                 # else not numbers: lists, or strings that hold some
-        array = pa.array(values) if not isinstance(values, pa.Array | pa.ChunkedArray) else values
-        return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+        try:
+            array = pa.array(values) if not isinstance(values, pa.Array | pa.ChunkedArray) else values
+            return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+        except ERRORS as error:
+            raise _explained(name, values, error) from None
 
     def complete(self, table: Any) -> Any:
         """Return the table with a type for each column of missing values or empty lists.
@@ -83,6 +86,23 @@ class Types:
                 known = strings
             table = table.set_column(index, name, table[index].cast(known))
         return table
+
+
+def _explained(name: str, values: Any, error: Exception) -> DataError:
+    """Return the error of the first value that no column can hold, or that is of another type than the ones before."""
+    first = None
+    for row, value in enumerate(values if isinstance(values, Sequence) else ()):
+        where = (IN_MEMORY, f"row {row}", name)
+        try:
+            kind = pa.array([value]).type
+        except ERRORS as own:
+            return DataError(f"{shown(value)} cannot be read: {str(own).splitlines()[0]}", *where)
+        first = kind if first is None and not _is_untyped(kind) else first
+        try:
+            pa.array([value], first)
+        except ERRORS:
+            return DataError(f"{shown(value)} is of another type than the values before it, {first}", *where)
+    return DataError(f"cannot be read: {str(error).splitlines()[0]}", IN_MEMORY, column=name)
 
 
 def _is_untyped(kind: Any) -> bool:

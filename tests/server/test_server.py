@@ -197,9 +197,14 @@ REFUSED = {
     "different lengths": (b'{"columns": {"user": [1], "item": ["a", "b"]}}', 400, "different numbers of rows"),
     "a wrong type": (body_of(user={"a": 1}), 400, "user"),
     "an id out of range": (body_of(user=99), 400, "99"),
-    "a large integer": (body_of(user=1 << 70), 400, "table"),
-    "half a character": (body_of(item="\ud800"), 400, "table"),
-    "mixed types": (b'{"columns": {"user": [1, "a"]}}', 400, "table"),
+    "a large integer": (body_of(user=1 << 70), 400, "row 0, column 'user': 1180591620717411303424 cannot be read"),
+    "half a character": (body_of(item="\ud800"), 400, "row 0, column 'item': '\\ud800' cannot be read"),
+    "mixed types": (b'{"columns": {"user": [1, "a"]}}', 400, "row 1, column 'user': 'a' is of another type than"),
+    "mixed lists": (
+        b'{"columns": {"user": [1, 2, 3], "watched": [[1], null, [2, "a"]]}}',
+        400,
+        "row 2, column 'watched': [2, 'a'] cannot be read",
+    ),
     "too many rows": (b'{"rows": [' + b",".join([b'{"user": 1}'] * 41) + b"]}", 413, "40 rows"),
     "too long": (b" " * 20_001, 413, "20000 bytes"),
 }

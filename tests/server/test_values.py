@@ -1,9 +1,13 @@
 """Values of another form than the data of training had, as docs/serving.md has it."""
 
+import io
+
 import numpy as np
 import pytest
 
-from sparrow.data import DataError, IdFeature, RawFeature, SequenceFeature
+import sparrow as sp
+from sparrow import runs, serving
+from sparrow.data import ComboFeature, DataError, DynamicRows, IdFeature, RawFeature, SequenceFeature
 from sparrow.serving.reading import Reading
 
 FEATURES = [
@@ -39,3 +43,70 @@ def test_numbers_of_another_count_are_refused():
     for fields in ({"price": [1.0, 2.0]}, {"sizes": 1.0}, {"sizes": [1.0]}):
         with pytest.raises(DataError, match=f"'{next(iter(fields))}' needs [12] numbers per row"):
             read(**fields)
+
+
+def test_numbers_that_32_bits_cannot_hold_are_refused():
+    assert read(price=3e38).numbers["price"].tolist() == [[float(np.float32(3e38))]]
+    for fields, why in (
+        ({"price": 1e39}, r"row 0, column 'price': 1e\+39 is too large for feature 'price', which has 32 bits"),
+        ({"sizes": [1.0, -1e39]}, r"row 0, column 'sizes': \[1.0, -1e\+39\] is too large"),
+    ):
+        with pytest.raises(DataError, match=why):
+            read(**fields)
+    weighted = Reading([IdFeature("user", num_buckets=9, embedding_dim=2, weight_column="share")])
+    with pytest.raises(DataError, match=r"row 1, column 'share': \[1.0, 1e\+39\] is too large"):
+        weighted.batch({"user": [[1], [2, 3]], "share": [[1.0], [1.0, 1e39]]})
+
+
+HASHED = [
+    IdFeature("tags", hash_bucket_size=1000, embedding_dim=2, pooling="sum"),
+    IdFeature("shop", hash_bucket_size=1000, embedding_dim=2),
+    ComboFeature("both", cross=("shop", "day"), hash_bucket_size=1000, embedding_dim=2),
+    SequenceFeature("seen", dynamic=DynamicRows(rows=10), embedding_dim=2, max_length=3),
+    IdFeature("as_integer", hash_bucket_size=1000, embedding_dim=2, as_integer=True),
+]
+INTEGERS = {"tags": [1, 2], "shop": 7, "day": 3, "seen": [5, 6], "as_integer": 4}
+TEXTS = {"tags": ["1", " 2"], "shop": "7", "day": "3", "seen": ["5", "6"], "as_integer": "4"}
+KINDS = dict.fromkeys(("tags", "shop", "day", "seen"), "integers")
+
+
+def ids_of(reading, row):
+    found = reading.batch({name: [value] for name, value in row.items()}).ids
+    return {name: (held.to_lists() if hasattr(held, "to_lists") else held.tolist()) for name, held in found.items()}
+
+
+def test_ids_have_the_type_of_training():
+    """17 and "17" are different ids where they are hashed; a request may send either."""
+    plain = Reading(HASHED)
+    whole, texts = ids_of(plain, INTEGERS), ids_of(plain, {**TEXTS, "tags": ["1", "2"]})
+    assert all(whole[name] != texts[name] for name in ("tags", "shop", "both", "seen"))
+    trained = Reading(HASHED, KINDS)
+    assert ids_of(trained, TEXTS) == ids_of(trained, INTEGERS) == whole
+    on_texts = Reading(HASHED, dict.fromkeys(KINDS, "strings"))
+    assert ids_of(on_texts, {**TEXTS, "tags": ["1", "2"]}) == ids_of(on_texts, INTEGERS) == texts
+    missing = {"tags": [], "shop": None, "day": None, "seen": None, "as_integer": None}
+    assert ids_of(trained, missing) == ids_of(plain, missing)
+
+
+def test_ids_that_cannot_have_that_type_are_refused():
+    for wrong in ("x", "1.5", "9" * 30):
+        with pytest.raises(DataError, match=r"row 0, column 'tags': .* is not an integer, and the model was"):
+            ids_of(Reading(HASHED, KINDS), {**INTEGERS, "tags": ["1", wrong]})
+    with pytest.raises(DataError, match="'shop': the model was trained on strings, the column holds double"):
+        ids_of(Reading(HASHED, {"shop": "strings"}), {**INTEGERS, "shop": 1.5})
+
+
+def test_the_type_of_training_is_in_the_export(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = {"item": rng.integers(0, 50, 256), "word": rng.integers(0, 50, 256).astype(str), "click": [0, 1] * 128}
+    hashed = {"hash_bucket_size": 1000, "embedding_dim": 4}
+    features = {name: IdFeature(name, **hashed) for name in ("item", "word")}
+    sp.fit(rows, "click", features=features, epochs=1, batch_size=64, folder=tmp_path / "run", stream=io.StringIO())
+    runs.load(tmp_path / "run").export(tmp_path / "export")
+    model = serving.load(tmp_path / "export")
+    assert model.signature["predict"]["inputs"] == {
+        "item": "integers; may be missing",
+        "word": "strings; may be missing",
+    }
+    found = model.predict({"item": ["7"], "word": [9]})["click"]
+    assert found == model.predict({"item": [7], "word": ["9"]})["click"]

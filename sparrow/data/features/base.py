@@ -140,6 +140,11 @@ class Feature(abc.ABC):
         return None
 
     @property
+    def typed_columns(self) -> tuple[str, ...]:
+        """The columns in which 17 and "17" are different ids."""
+        return ()
+
+    @property
     def words(self) -> Words | None:
         """The words that decide which row an id has; None: it has none."""
         return None

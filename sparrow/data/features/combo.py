@@ -73,6 +73,11 @@ class ComboFeature(SparseFeature):
         return self.cross
 
     @property
+    def typed_columns(self) -> tuple[str, ...]:
+        """The crossed columns."""
+        return self.cross
+
+    @property
     def num_rows(self) -> int:
         """Rows that its table needs."""
         return self.hash_bucket_size

@@ -107,6 +107,12 @@ class MappedIds(SparseFeature):
         """The column of ids, or the columns that it is computed from."""
         return (self.id_column,) if self.compute is None else self.compute.columns
 
+    @property
+    def typed_columns(self) -> tuple[str, ...]:
+        """The column of ids, where strings are hashed as they are."""
+        is_hashed = self.hash_bucket_size is not None or self.dynamic is not None
+        return (self.id_column,) if is_hashed and self.compute is None and not self.as_integer else ()
+
     @functools.cached_property
     def words(self) -> Vocabulary | None:
         """The vocabulary, read from its file on first use; None: there is none."""

@@ -64,6 +64,7 @@ class Program:
       host: the tables in host memory, which training changes; None where there are none.
       item_counts: the frequency of each item in the data to train on, for in-batch negatives; None: not used.
       has_statistics: whether the model keeps statistics of batches.
+      id_kinds: whether columns of ids held integers or strings in training, where the two are different ids.
     """
 
     config: Config
@@ -76,6 +77,7 @@ class Program:
     host: HostTables | None = None
     item_counts: ItemCounts | None = None
     has_statistics: bool = False
+    id_kinds: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, config: Config) -> Program:

@@ -88,7 +88,8 @@ def _train(
     config, steps, note = length(config, pipeline)
     with concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="sparrow-collisions") as pool:
         counting = pool.submit(collisions, config)  # reads while the model is traced
-        program = dataclasses.replace(Program.of(config), item_counts=item_counts(config))
+        program = Program.of(config)
+        program = dataclasses.replace(program, item_counts=item_counts(config), id_kinds=pipeline.id_kinds)
     hashed = counting.result()
     keep_freed_memory()
     recorder = Recorder(program, folder.path if folder is not None and processes.is_first() else None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import time
 import warnings
@@ -15,7 +16,7 @@ import numpy as np
 from sparrow import processes
 from sparrow.checkpoint import CheckpointError, Checkpoints, Damaged, Saved, Vanished, passed_over, rows_of, whole
 from sparrow.config import Config, ConfigError, Problem, dumps, loads
-from sparrow.data import DataError
+from sparrow.data import INTEGERS, STRINGS, DataError
 from sparrow.files import replace_file
 from sparrow.runs.loop.on_mesh import on_these_devices
 from sparrow.runs.loop.program import Program, TrainState
@@ -75,6 +76,7 @@ class Saver:
             "progress": progress.to_dict(),
             "config": self._config,
             "vocabularies": self._words.to_dict(),
+            "id_kinds": dict(self._program.id_kinds),
             "time": round(time.time(), 3),
             "versions": versions(),
             "machine": machine(self._program.embedder),
@@ -231,7 +233,7 @@ def _loaded(folder: str | Path, config: Config | None, step: Step, log: LogLine 
         given = on_these_devices(_config_as_given(saved), log or warn) if config is None else config
         program = Program.of(Vocabularies.saved(saved).owned(given, run_of(saved), log or warn))
         try:
-            program = with_item_counts(program, saved)
+            program = dataclasses.replace(with_item_counts(program, saved), id_kinds=_id_kinds(saved))
             return Loaded(program, restored(program, saved, log or warn), progress_of(saved))
         except Vanished:
             continue
@@ -242,6 +244,13 @@ def _loaded(folder: str | Path, config: Config | None, step: Step, log: LogLine 
         except CheckpointError as error:
             raise does_not_fit(saved, program.config, error) from None
     raise all_damaged(folder)
+
+
+def _id_kinds(saved: Saved) -> dict[str, str]:
+    held = saved.about.get("id_kinds", {})
+    if not isinstance(held, dict) or not all(kind in (INTEGERS, STRINGS) for kind in held.values()):
+        raise Damaged(f"{saved.path}: lists the kinds of ids in a way that cannot be read")
+    return held
 
 
 def config_of(saved: Saved) -> Config:
