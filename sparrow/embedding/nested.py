@@ -109,8 +109,8 @@ def _paired(names: Any, tree: Any, where: str) -> Iterator[tuple[str, Any]]:
     elif hasattr(tree, "_fields"):
         held = dict(_items(tree))
     else:
-        keys = ", ".join(str(key) for key, _ in _items(names))
-        raise ValueError(f"{where} must hold {keys}, as the features do, got a {type(tree).__name__}")
+        wanted = ", ".join(str(key) for key, _ in _items(names))
+        raise ValueError(f"{where} must hold {wanted}, as the features do, got a {type(tree).__name__}")
     keys = [key for key, _ in _items(names)]
     for key in held:
         if key not in keys:

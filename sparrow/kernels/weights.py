@@ -38,7 +38,7 @@ def differentiable(call: Call, table: jax.Array, lookups: Lookups, dtype: Any) -
             return (rows, order), (jnp.zeros_like(rows), none)
         moved = jax.custom_derivatives.linear_call(
             lambda given, gains: call(given[0], dataclasses.replace(given[1], gains=gains), dtype)[0],
-            lambda given, grads: gain_grads(*given, grads),
+            lambda given, grads: gain_grads(given[0], given[1], grads),
             (table, rest),
             tangents[1],
         )

@@ -84,7 +84,9 @@ def row_seconds(array: jax.Array, dim: int) -> float:
     def lookup(array: jax.Array, packed: PackedBatch) -> dict[str, jax.Array]:
         zero = jnp.zeros((), jnp.int32)
         table = array.reshape(rows, dim)
-        return embedder.lookup(EmbeddingState(zero, zero, {embedder.stacks[0].name: table}, {}, {}), packed)
+        state = EmbeddingState(zero, zero, {embedder.stacks[0].name: table}, {}, {})
+        acts: dict[str, jax.Array] = embedder.lookup(state, packed)
+        return acts
 
     return _best(jax.jit(lookup), array, packed) / ids.size
 

@@ -57,9 +57,9 @@ def constrain(array: jax.Array, spec: PartitionSpec | None, what: str) -> jax.Ar
             f"{what} names the mesh axis {', '.join(map(repr, missing or axes))}, so init and update must run inside "
             f"`with jax.set_mesh(mesh):` with a mesh that has it; {found}"
         )
-    if AxisType.Explicit in mesh.axis_types:
-        return jax.sharding.reshard(array, spec)
-    return jax.lax.with_sharding_constraint(array, spec)
+    place: Any = jax.sharding.reshard if AxisType.Explicit in mesh.axis_types else jax.lax.with_sharding_constraint
+    placed: jax.Array = place(array, spec)
+    return placed
 
 
 def on_mesh(function: Callable[..., Any], *arguments: Any, results: Any) -> Any:
