@@ -24,7 +24,6 @@ ROOT = Path(__file__).parent.parent
         ("linen_model.py", ["--steps", "60"], 0.65),
         ("custom_model.py", ["{folder}", "--steps", "40"], 0.65),
         ("sharded.py", ["--steps", "60"], 0.6),
-        ("host_tables.py", ["--steps", "80", "--rows", "2000", "--cache", "0.4"], 0.55),
     ],
 )
 def test_example(name, options, auc, tmp_path):

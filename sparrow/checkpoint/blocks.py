@@ -21,7 +21,8 @@ import numpy.typing as npt
 from sparrow.checkpoint.errors import Damaged
 from sparrow.checkpoint.extents import Extent, add
 from sparrow.checkpoint.spread import BLOCK_BYTES, Spread
-from sparrow.embedding import copied, host_blocks, is_in_host_memory
+from sparrow.checkpoint.transfer import blocks as host_blocks
+from sparrow.checkpoint.transfer import copied, is_in_host_memory
 
 Array = npt.NDArray[Any]
 PINNED_BYTES: Final = 64 << 20
@@ -39,12 +40,12 @@ class Key(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Rows ``start`` to ``start + num_rows`` of an array that may hold several tables, on the device or the host.
+    """Rows ``start`` to ``start + num_rows`` of an array that may hold several tables.
 
     ``spread``: where the rows are, if they are spread over the devices of a mesh; None: in their order.
     """
 
-    array: jax.Array | Array
+    array: jax.Array
     start: int
     num_rows: int
     spread: Spread | None = None
@@ -64,14 +65,10 @@ class Rows(NamedTuple):
 
         A GPU sends them through pinned memory. A block keeps its memory as long as it is held.
         """
-        if self.spread is not None and isinstance(self.array, jax.Array):
+        if self.spread is not None:
             yield from self.spread.blocks(self.array, self.start, self.start + self.num_rows)
             return
         rows, end = self.array.shape[0], self.start + self.num_rows
-        if isinstance(self.array, np.ndarray):  # in host memory: copies, because training overwrites it
-            size = block_rows(self.array.nbytes // rows)
-            yield from (np.array(self.array[at : min(at + size, end)]) for at in range(self.start, end, size))
-            return
         size = block_rows(self.array.nbytes // rows, BLOCK_BYTES if is_in_host_memory(self.array) else PINNED_BYTES)
         for _, block in host_blocks(self.array, self.start, end, size):
             yield block
@@ -80,7 +77,6 @@ class Rows(NamedTuple):
         """Return the rows that this process holds, each piece with its first row; all processes call this together."""
         if self.spread is None:
             raise ValueError("tables on one device are written by `blocks`")
-        assert isinstance(self.array, jax.Array)  # tables in host memory are of one device
         yield from self.spread.pieces(self.array, self.start, self.start + self.num_rows)
 
 

@@ -15,7 +15,7 @@ import safetensors.numpy
 
 from sparrow.checkpoint.blocks import Array, Key, Rows, Written
 from sparrow.checkpoint.manifest import write_manifest
-from sparrow.embedding import free_memory
+from sparrow.checkpoint.transfer import free_memory
 from sparrow.files import sync, write_durably
 
 FORMAT_VERSION: Final = 2

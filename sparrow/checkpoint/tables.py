@@ -12,23 +12,18 @@ import jax
 from sparrow.checkpoint.blocks import Array, Key, Rows
 from sparrow.checkpoint.errors import CheckpointError
 from sparrow.checkpoint.spread import Spread
-from sparrow.embedding import Embedder, EmbeddingState, HostTables
+from sparrow.embedding import Embedder, EmbeddingState
 
 Reader = Callable[[Key], Iterable[tuple[int, Array]]]
 
 
-def rows_of(embedder: Embedder, state: EmbeddingState, host: HostTables | None = None) -> dict[Key, Rows]:
-    """Return the rows of every table and slot.
-
-    ``host``: the tables in host memory, up to date; without them, their rows have a shape and nothing else.
-    """
+def rows_of(embedder: Embedder, state: EmbeddingState) -> dict[Key, Rows]:
+    """Return the rows of every table and slot."""
     rows: dict[Key, Rows] = {}
-    for stack in embedder.logical_stacks:
+    for stack in embedder.stacks:
         spread = _spread(embedder, stack.name)
         arrays: dict[str | None, Any] = {None: state.tables[stack.name]}
         arrays |= state.slots[stack.name]  # type: ignore[arg-type]
-        if stack.in_host:
-            arrays = {slot: _in_host(stack.name, slot, array, stack.num_rows, host) for slot, array in arrays.items()}
         for table in stack.tables:
             at = stack.rows_of(table.name)
             for slot, array in arrays.items():
@@ -36,32 +31,18 @@ def rows_of(embedder: Embedder, state: EmbeddingState, host: HostTables | None =
     return rows
 
 
-def _in_host(stack: str, slot: str | None, cache: Any, num_rows: int, host: HostTables | None) -> Any:
-    if host is not None and host.rows:
-        return host.rows[stack].arrays[slot or ""]
-    return jax.ShapeDtypeStruct((num_rows, *cache.shape[1:]), cache.dtype)  # type: ignore[no-untyped-call]
-
-
 def _spread(embedder: Embedder, stack: str) -> Spread | None:
     return None if embedder.shards is None else Spread(embedder.shards, embedder.sharded.layouts[stack])
 
 
-def placed(
-    embedder: Embedder, state: EmbeddingState, keys: Iterable[Key], read: Reader, host: HostTables | None = None
-) -> EmbeddingState:
+def placed(embedder: Embedder, state: EmbeddingState, keys: Iterable[Key], read: Reader) -> EmbeddingState:
     """Return the state with the rows of ``keys`` replaced by the rows that ``read`` returns for them, block by block.
 
-    ``state`` is donated: its arrays are written in place, so that no table is ever held twice. So are the tables in
-    host memory, whose caches must be empty.
+    ``state`` is donated: its arrays are written in place, so that no table is ever held twice.
     """
     tables, slots = dict(state.tables), {stack: dict(held) for stack, held in state.slots.items()}
     stack_of = {table.name: stack for stack in embedder.stacks for table in stack.tables}
     for key in keys:
-        if host is not None and key.table in host.tables:
-            array = host.array(key.table, key.slot)
-            for first, block in read(key):
-                array[first : first + len(block)] = block
-            continue
         stack = stack_of[key.table]
         held = tables if key.slot is None else slots[stack.name]
         place = stack.name if key.slot is None else key.slot

@@ -7,16 +7,7 @@ from sparrow.embedding.dynamic.record import Dynamic
 from sparrow.embedding.dynamic.vocabularies import Held, Vocabularies, replaced
 from sparrow.embedding.embedder import Embedder
 from sparrow.embedding.hashing import U64, hash_integers, mix64
-from sparrow.embedding.host.lookahead import staged
-from sparrow.embedding.host.plans import IdsOf, Plans
-from sparrow.embedding.host.record import HostMemory
-from sparrow.embedding.host.rows import free_memory
-from sparrow.embedding.host.session import Session
-from sparrow.embedding.host.swaps import Counts, Swap
-from sparrow.embedding.host.tables import HostTables
-from sparrow.embedding.host.transfer import Sender, copied, is_in_host_memory, on_host, to_host
-from sparrow.embedding.host.transfer import blocks as host_blocks
-from sparrow.embedding.host.workers import Workers
+from sparrow.embedding.host_memory import HostMemory
 from sparrow.embedding.initializers import INITIALIZERS, Constant, Initializer, Normal, Uniform, register_initializer
 from sparrow.embedding.inputs import Bags, to_bags
 from sparrow.embedding.ordered import room_name
@@ -40,7 +31,6 @@ __all__ = [
     "U64",
     "Bags",
     "Constant",
-    "Counts",
     "Dynamic",
     "Embedder",
     "EmbeddingState",
@@ -48,8 +38,6 @@ __all__ = [
     "Group",
     "Held",
     "HostMemory",
-    "HostTables",
-    "IdsOf",
     "Initializer",
     "Jagged",
     "Learned",
@@ -57,40 +45,28 @@ __all__ = [
     "NewRows",
     "Normal",
     "PackedBatch",
-    "Plans",
     "Ragged",
     "RoutedBatch",
     "RowGrads",
-    "Sender",
     "Sequence",
-    "Session",
     "Settings",
     "Shards",
     "Sizes",
     "Stack",
-    "Swap",
     "TableSpec",
     "Uniform",
     "Vocabularies",
-    "Workers",
     "clip_factor",
-    "copied",
-    "free_memory",
     "from_host",
     "hash_integers",
-    "host_blocks",
     "id_map",
     "imagined_mesh",
     "in_device_order",
-    "is_in_host_memory",
     "mix64",
     "of_one_size",
-    "on_host",
     "register_initializer",
     "replaced",
     "room_name",
     "size_class",
-    "staged",
     "to_bags",
-    "to_host",
 ]

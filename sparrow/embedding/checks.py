@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from sparrow.embedding.packed_batch import PackedBatch
@@ -26,6 +27,16 @@ def collect_tables(features: Sequence[FeatureSpec]) -> dict[str, TableSpec]:
     return tables
 
 
+def check_memory(tables: Iterable[TableSpec]) -> None:
+    """Raise ValueError where a table is in host memory and the device cannot reach it."""
+    for table in tables:
+        if table.memory is not None and jax.default_backend() != "cpu":
+            raise ValueError(
+                f"table '{table.name}' is in host memory, which this version has where JAX runs on a CPU alone; "
+                "leave memory out"
+            )
+
+
 def check_state(state: Any) -> None:
     """Raise TypeError unless this is an `EmbeddingState`."""
     if not hasattr(state, "tables"):
@@ -39,8 +50,6 @@ def check_batch(batch: Any, stacks: Sequence[Stack], *, is_on_mesh: bool) -> Non
         raise TypeError(f"pack the batch first: emb.pack(inputs); got {type(batch).__name__}")
     if batch.new:
         raise ValueError("the batch has ids that are new: call state, batch = emb.admit(state, batch) first")
-    if not batch.planned:
-        raise ValueError("the batch has rows of tables in host memory: take batches from emb.session().stream(...)")
     if [name for name, _ in batch.groups] != [stack.name for stack in stacks]:
         raise ValueError("this batch was packed by another Embedder; use this one's pack")
     if any(isinstance(lookups, Lookups) == is_on_mesh for lookups in batch.lookups.values()):

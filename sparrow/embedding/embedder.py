@@ -10,13 +10,10 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from sparrow.embedding.checks import check_act_grads, check_batch, check_state, collect_tables
+from sparrow.embedding.checks import check_act_grads, check_batch, check_memory, check_state, collect_tables
 from sparrow.embedding.dynamic import admitting
 from sparrow.embedding.dynamic.new_rows import Spread
 from sparrow.embedding.dynamic.vocabularies import Vocabularies
-from sparrow.embedding.host.plans import HostStack
-from sparrow.embedding.host.session import Session
-from sparrow.embedding.host.tables import HostTables
 from sparrow.embedding.nested import Structure
 from sparrow.embedding.one_device import OneDevice
 from sparrow.embedding.packed_batch import Group, PackedBatch
@@ -27,7 +24,7 @@ from sparrow.embedding.sharding.on_mesh import EXCHANGES, OnMesh
 from sparrow.embedding.sharding.shards import Shards
 from sparrow.embedding.sizes import Sizes
 from sparrow.embedding.specs import FeatureSpec, TableSpec
-from sparrow.embedding.stacking import Stack, cache_of, stack_tables
+from sparrow.embedding.stacking import Stack, stack_tables
 from sparrow.embedding.state import EmbeddingState
 from sparrow.embedding.view import tables_html
 from sparrow.embedding.weights import weighted
@@ -82,18 +79,15 @@ class Embedder:
         self.features: tuple[FeatureSpec, ...] = self._structure.features
         self._names = frozenset(feature.name for feature in self.features)
         self.tables: dict[str, TableSpec] = collect_tables(self.features)
-        self.logical_stacks: tuple[Stack, ...] = stack_tables(list(self.tables.values()))
-        self.stacks: tuple[Stack, ...] = tuple(map(cache_of, self.logical_stacks))
+        check_memory(self.tables.values())
+        self.stacks: tuple[Stack, ...] = stack_tables(list(self.tables.values()))
         self._stack_of = {table.name: stack for stack in self.stacks for table in stack.tables}
         self._backends: dict[str, Backend] = {stack.name: choose(backend, stack.step) for stack in self.stacks}
         if exchange not in EXCHANGES:
             raise ValueError(f"unknown exchange '{exchange}': {nearest(str(exchange), EXCHANGES)}")
         shards = None if mesh is None else Shards.of(mesh, axis)
-        if shards is not None and shards.mesh.size > 1:
-            for name in self.host_names:
-                raise ValueError(f"table '{name}' is in host memory, which works on one device so far; leave mesh out")
         self._work: OneDevice | OnMesh = (
-            OneDevice(self.features, self.stacks, self.logical_stacks, self._backends)
+            OneDevice(self.features, self.stacks, self._backends)
             if shards is None or shards.mesh.size == 1
             else OnMesh(self.features, self.stacks, self._backends, shards, exchange)
         )
@@ -109,33 +103,6 @@ class Embedder:
         if not isinstance(self._work, OnMesh):
             raise ValueError("this Embedder works on one device: give it mesh=jax.make_mesh((8,), ('data',))")
         return self._work
-
-    @property
-    def host_names(self) -> list[str]:
-        """The names of the tables in host memory."""
-        return [name for name, table in self.tables.items() if table.memory is not None]
-
-    def host_tables(
-        self, *, lookahead: int | None = None, threads: int | None = None, can_give_back: bool = False
-    ) -> HostTables:
-        """Return the tables in host memory, not yet allocated; `session` is the way to use them in a loop.
-
-        ``can_give_back``: keep the values that `HostTables.give_back` needs.
-        """
-        pairs = zip(self.logical_stacks, self.stacks, strict=True)
-        stacks = [HostStack(logical, cached) for logical, cached in pairs if logical.in_host]
-        options = {} if lookahead is None else {"lookahead": lookahead}
-        return HostTables(stacks, threads=threads, can_give_back=can_give_back, **options)
-
-    def session(self, *, accumulate: int = 1, ahead: int = 2, lookahead: int | None = None) -> Session:
-        """Return a session for a loop over batches, which brings the rows of tables in host memory to the device.
-
-        Args:
-          accumulate: batches that one optimizer step takes.
-          ahead: steps that are prepared early, in a thread of their own; 0: each when it is requested.
-          lookahead: steps that the plan of the caches sees before the oldest is prepared; None: ``ahead`` + 4.
-        """
-        return Session(self, accumulate=accumulate, ahead=ahead, lookahead=lookahead)
 
     @property
     def frozen(self) -> bool:
@@ -337,26 +304,26 @@ class Embedder:
     def table(self, state: EmbeddingState, name: str) -> jax.Array:
         """Return the logical table, (vocabulary_size, embedding_dim). On a mesh: a NumPy array, on the host."""
         check_state(state)
-        stack = self._on_device(name)
+        stack = self._stack(name)
         rows: jax.Array = self._work.rows(stack, state.tables[stack.name], stack.rows_of(name))
         return rows
 
     def slots(self, state: EmbeddingState, name: str) -> dict[str, jax.Array]:
         """Return the logical slots of a table, by slot name. On a mesh: NumPy arrays, on the host."""
         check_state(state)
-        stack = self._on_device(name)
+        stack = self._stack(name)
         span = stack.rows_of(name)
         return {slot: self._work.rows(stack, array, span) for slot, array in state.slots[stack.name].items()}
 
     def with_table(self, state: EmbeddingState, name: str, array: Any) -> EmbeddingState:
         """Return the state with the values of table ``name`` replaced."""
-        stack = self._on_device(name)
+        stack = self._stack(name)
         new = self._replaced(stack, name, state.tables[stack.name], array, f"table '{name}'")
         return dataclasses.replace(state, tables=state.tables | {stack.name: new})
 
     def with_slots(self, state: EmbeddingState, name: str, slots: Mapping[str, Any]) -> EmbeddingState:
         """Return the state with some or all slots of table ``name`` replaced."""
-        stack = self._on_device(name)
+        stack = self._stack(name)
         held = dict(state.slots[stack.name])
         for slot, array in slots.items():
             if slot not in held:
@@ -387,12 +354,6 @@ class Embedder:
         if table not in self._stack_of:
             raise ValueError(f"unknown table '{table}': {nearest(str(table), self._stack_of)}")
         return self._stack_of[table]
-
-    def _on_device(self, table: str) -> Stack:
-        stack = self._stack(table)
-        if stack.in_host:
-            raise ValueError(f"table '{table}' is in host memory: its session has it, session.table(state, '{table}')")
-        return stack
 
     def _stacks_of(self, batch: PackedBatch) -> list[tuple[Stack, tuple[Group, ...]]]:
         check_batch(batch, self.stacks, is_on_mesh=self.shards is not None)

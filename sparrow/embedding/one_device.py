@@ -34,25 +34,16 @@ class OneDevice:
         self,
         features: Sequence[FeatureSpec],
         stacks: Sequence[Stack],
-        logical: Sequence[Stack],
         backends: Mapping[str, Backend],
     ) -> None:
-        """Take the stacks as the device holds them, and with all rows, as batches are packed."""
-        self.features, self.stacks, self.logical, self.backends = features, stacks, logical, backends
+        self.features, self.stacks, self.backends = features, stacks, backends
         self.limits = {feature.name: feature.table_spec.optimizer.max_gradient for feature in features}
 
     def init(self, key: jax.Array) -> EmbeddingState:
         """Fresh tables and slots."""
-        tables, table_rows = {}, {}
-        for stack in self.stacks:
-            if stack.in_host:  # an empty cache
-                tables[stack.name] = jnp.zeros((stack.num_rows, stack.dim), stack.step.dtype)
-                if stack.step.stochastic:
-                    table_rows[stack.name] = jnp.zeros(stack.num_rows, jnp.int32)
-            else:
-                tables[stack.name] = _init_tables(stack, key)
+        tables = {stack.name: _init_tables(stack, key) for stack in self.stacks}
         step, seed, slots = jax.jit(self._beside)(key)  # one program: each operation outside has its own
-        return EmbeddingState(step, seed, tables, slots, table_rows)
+        return EmbeddingState(step, seed, tables, slots)
 
     def _beside(self, key: jax.Array) -> tuple[jax.Array, jax.Array, dict[str, dict[str, jax.Array]]]:
         """Return everything but the tables."""
@@ -66,11 +57,11 @@ class OneDevice:
         self, inputs: Mapping[str, Any], capacity: int | Mapping[str, int] | None, sizes: Sizes | None
     ) -> PackedBatch:
         """Check and pack a batch."""
-        return pack(self.features, self.logical, inputs, capacity, sizes)
+        return pack(self.features, self.stacks, inputs, capacity, sizes)
 
     def measure(self, inputs: Mapping[str, Any]) -> Measured:
         """Check a batch, and count its ids."""
-        return measure(self.features, self.logical, inputs)
+        return measure(self.features, self.stacks, inputs)
 
     def exchange(self, batch: PackedBatch) -> PackedBatch:
         """Return the batch: nothing needs to travel."""

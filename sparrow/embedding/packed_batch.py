@@ -32,15 +32,12 @@ class PackedBatch:
       new: rows of dynamic tables that start fresh, by table; `Embedder.admit` takes them.
       offsets: by ordered feature, (batch + 1,) int32: where each sequence begins and ends among the rows.
       shards: the devices that the sequences of ordered features are split over; None: one device.
-      planned: whether its entries are rows of the device's arrays; False: entries of tables in host memory are logical
-        rows, which `Session` brings to the device.
     """
 
     lookups: dict[str, Lookups]
     groups: tuple[tuple[str, tuple[Group, ...]], ...] = dataclasses.field(metadata={"static": True})
     new: dict[str, NewRows] = dataclasses.field(default_factory=dict)
     offsets: dict[str, Any] = dataclasses.field(default_factory=dict)
-    planned: bool = dataclasses.field(metadata={"static": True}, default=True)
     shards: Shards | None = dataclasses.field(metadata={"static": True}, default=None)
 
     def jagged(self, acts: Mapping[str, jax.Array]) -> dict[str, Jagged]:

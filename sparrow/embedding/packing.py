@@ -77,8 +77,7 @@ class Measured:
             full, lookups[stack.name] = made[alike]
             groups.append((stack.name, _groups(members, full.num_bags)))
         offsets = {name: held.offsets for name, held in self.ordered.items()}
-        planned = not any(stack.in_host for stack in self.stacks)
-        return PackedBatch(lookups, tuple(groups), offsets=offsets, planned=planned)
+        return PackedBatch(lookups, tuple(groups), offsets=offsets)
 
 
 def measure(
@@ -108,8 +107,7 @@ def measure(
         starts = [stack.rows_of(feature.table_spec.name).start for feature in members]
         # Stacks that are read with the same ids at the same places, such as of a wide and a deep part, share them.
         read = [(*_reading(feature, inputs), capacities.get(feature.name)) for feature in members]
-        # A stack in host memory has its own: entries become slots of its cache.
-        alike = (stack.name if stack.in_host else stack.num_rows, *zip(read, starts, strict=True))
+        alike = (stack.num_rows, *zip(read, starts, strict=True))
         if alike not in made:
             made[alike] = _Reading(stack, members, inputs, starts, bags, capacities).entries()
         entries[stack.name], of_stack[stack.name] = made[alike], members

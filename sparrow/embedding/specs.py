@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from sparrow import fields
 from sparrow.embedding.dynamic.record import Dynamic
-from sparrow.embedding.host.record import HostMemory
+from sparrow.embedding.host_memory import HostMemory
 from sparrow.embedding.initializers import Uniform, draw
 from sparrow.registry import answering
 from sparrow.rules import Rule
@@ -52,7 +52,8 @@ class TableSpec:
       stochastic_rounding: whether a 16-bit table is written with seeded stochastic rounding, or to nearest.
       dynamic: how raw 64-bit ids get rows and lose them; None: ids are row numbers. A row starts from the initializer,
         called for the shape (1, embedding_dim) with a key that depends on the id.
-      memory: `HostMemory` keeps rows and slots in host memory, with a cache on the device; None: all on the device.
+      memory: `HostMemory` keeps rows and slots in host memory, with a cache on the device; None: all on the device. The
+        same where JAX runs on a CPU, whose memory is the host's.
     """
 
     name: str

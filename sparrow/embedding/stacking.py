@@ -29,11 +29,6 @@ class Stack:
     step: RowStep
 
     @property
-    def in_host(self) -> bool:
-        """Whether rows and slots are in host memory."""
-        return self.tables[0].memory is not None
-
-    @property
     def frozen(self) -> bool:
         """Whether its tables are never updated."""
         return self.tables[0].optimizer.frozen
@@ -112,8 +107,7 @@ def stack_tables(tables: Sequence[TableSpec]) -> tuple[Stack, ...]:
     for table in tables:
         step = row_step(table)
         rule = table.optimizer
-        place = None if table.memory is None else (table.memory.path,)
-        alike = (table.embedding_dim, table.dtype, rule.frozen or rule.kind(), step.limits, step.stochastic, place)
+        alike = (table.embedding_dim, table.dtype, rule.frozen or rule.kind(), step.limits, step.stochastic)
         stacks = groups.setdefault(alike, [[]])
         if sum(other.vocabulary_size for other in stacks[-1]) + table.vocabulary_size > MAX_ROWS:
             stacks.append([])
@@ -123,23 +117,6 @@ def stack_tables(tables: Sequence[TableSpec]) -> tuple[Stack, ...]:
         for stacks in groups.values()
         for members in stacks
     )
-
-
-def cache_of(stack: Stack) -> Stack:
-    """Return the stack as the device holds it: of a stack in host memory, tables with the rows of their caches."""
-    if not stack.in_host:
-        return stack
-    tables = [
-        dataclasses.replace(
-            table,
-            vocabulary_size=table.memory.rows(table.vocabulary_size),
-            initializer=table.values,  # the default one depends on the number of rows
-            dynamic=None,
-        )
-        for table in stack.tables
-        if table.memory is not None
-    ]
-    return dataclasses.replace(stack, tables=tuple(tables))
 
 
 def row_step(table: TableSpec) -> RowStep:

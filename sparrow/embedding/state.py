@@ -17,8 +17,8 @@ class EmbeddingState:
       seed: () uint32, of stochastic rounding.
       tables: (rows, dim) by stack; on a mesh, the rows of each shard one after the other.
       slots: (rows,) or (rows, dim) float32, by stack and slot name.
-      table_rows: (rows,) int32 by stack, the number of each row in its own table: for stacks on a mesh, and caches of
-        tables in host memory, that round stochastically.
+      table_rows: (rows,) int32 by stack, the number of each row in its own table: for stacks on a mesh that round
+        stochastically.
     """
 
     step: jax.Array

@@ -17,7 +17,7 @@ from sparrow.checkpoint import Key, rows_of
 from sparrow.config import ConfigError, Problem
 from sparrow.data import Feature
 from sparrow.data.features import registry
-from sparrow.embedding import Embedder, EmbeddingState, HostTables, Vocabularies
+from sparrow.embedding import Embedder, EmbeddingState, Vocabularies
 from sparrow.retrieval import FILES
 from sparrow.serving.description import IDS, INDEX, NAME, PARAMETERS, PROGRAM, TABLES
 from sparrow.serving.tensors import Streamed
@@ -83,14 +83,12 @@ def exported_ids(vocabularies: Vocabularies) -> dict[str, Any]:
     return arrays
 
 
-def streamed_tables(
-    embedder: Embedder, state: EmbeddingState, used: Mapping[str, int], host: HostTables | None = None
-) -> list[Streamed]:
+def streamed_tables(embedder: Embedder, state: EmbeddingState, used: Mapping[str, int]) -> list[Streamed]:
     """Return the logical tables, independent of their stacking; blocks leave the device one at a time.
 
-    ``used``: the rows of each table, from its first on. ``host``: the tables in host memory, up to date.
+    ``used``: the rows of each table, from its first on.
     """
-    rows = rows_of(embedder, state, host)
+    rows = rows_of(embedder, state)
     cut = {name: rows[Key(name)]._replace(num_rows=used[name]) for name in embedder.tables}
     return [Streamed(name, cut[name].shape, table.dtype, cut[name].blocks()) for name, table in embedder.tables.items()]
 

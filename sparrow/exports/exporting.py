@@ -59,7 +59,7 @@ def export(
       overwrite: whether to replace an existing export.
       index: items to recommend, from `sparrow.runs.Run.item_index`.
     """
-    optimizer = used_in_evaluation(program.config, program.flushed(state).optimizer, ema)
+    optimizer = used_in_evaluation(program.config, state.optimizer, ema)
     with whole(Path(folder), overwrite) as partial:
         parameters = Parameters({"params": optimizer.params, "rest": state.rest})
         arguments = Arguments(
@@ -83,7 +83,7 @@ def export(
             files[_file(name)] = _written(partial / _file(name), function.artifact)
         files[PARAMETERS] = _written(partial / PARAMETERS, _parameters(parameters.arrays, made))
         used = used_rows(program.embedder, program.vocabularies)
-        tables = streamed_tables(program.embedder, optimizer.embedding, used, program.host)
+        tables = streamed_tables(program.embedder, optimizer.embedding, used)
         files[TABLES] = write(partial / TABLES, tables)
         if program.vocabularies is not None:
             files[IDS] = _written(partial / IDS, _saved(exported_ids(program.vocabularies)))

@@ -15,7 +15,7 @@ import jax
 from sparrow.config import Config, train_pipeline
 from sparrow.data import Pipeline
 from sparrow.plan.advice import advice
-from sparrow.plan.caches import Caches, lines_that_fit, on_device, replay
+from sparrow.plan.fitting import lines_that_fit
 from sparrow.plan.machine import Machine, machine
 from sparrow.plan.movement import Movement, movement
 from sparrow.plan.rehearsal import Rehearsal
@@ -53,7 +53,6 @@ class Plan:
       feed: seconds that reading and packing a step's batches take, measured.
       steps: that the run makes; None: not known.
       advice: changes that would make it smaller.
-      caches: the work on the caches of tables in host memory; None: all tables are on the device.
     """
 
     tables: tuple[TableSize, ...]
@@ -71,13 +70,11 @@ class Plan:
     feed: float
     steps: int | None
     advice: tuple[str, ...]
-    caches: Caches | None = None
 
     @property
     def held(self) -> int:
         """Bytes of tables, slots, parameters and the rest of the state, held all the time on the device."""
-        elsewhere = 0 if self.caches is None else self.caches.host - self.caches.device
-        return sum(table.total for table in self.tables) - elsewhere + sum(self.state.values())
+        return sum(table.total for table in self.tables) + sum(self.state.values())
 
     @property
     def training(self) -> int:
@@ -92,10 +89,9 @@ class Plan:
     @property
     def host(self) -> int:
         """Bytes of the process at its peak; on a CPU the tables are part of it."""
-        rows = 0 if self.caches is None else self.caches.host
         if self.machine.devices:
-            return self.process + self.counters + self.batches * self.batch + rows
-        return self.counters + max(self.process + self.training, self.starting + self.startup) + rows
+            return self.process + self.counters + self.batches * self.batch
+        return self.counters + max(self.process + self.training, self.starting + self.startup)
 
     @property
     def seconds(self) -> float:
@@ -115,8 +111,6 @@ class Plan:
     @property
     def bound(self) -> str:
         """Whether the feed or the step bounds the run, in words."""
-        if self.caches is not None and self.feed <= max(self.caches.bus, self.caches.planning + self.caches.copying):
-            return self.caches.bound(self.seconds)
         if self.feed > self.seconds:
             return "the feed, unless the model's own computation takes longer: see `sparrow feed`"
         return "the step: batches are made faster than it moves its bytes"
@@ -136,12 +130,9 @@ class Plan:
     def lines(self) -> list[str]:
         """Return the lines to put into the config where the tables do not fit; none where they do."""
         device = next((place for place in self.machine.devices if place.free is not None), None)
-        place, needed = (device, self.peak) if device is not None else (self.machine.host, self.host)
-        others = [] if self.caches is None else list(self.caches.rows)
-        tables = [table for table in self.tables if table.name not in others]
-        if place.free is None or needed <= place.free or not tables:
+        if device is None or device.free is None or self.peak <= device.free:
             return []
-        return lines_that_fit(tables, needed, place.free, on_disk=device is None)
+        return lines_that_fit(self.tables, self.peak, device.free)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -166,8 +157,6 @@ def plan(config: Config) -> Plan:
     No table is made in its size.
     """
     config = config.model_copy(update={"train": config.train.model_copy(update={"mesh": None})})
-    given = config
-    config = on_one_device = on_device(config)  # a plan of the step; `replay` plans the caches
     pipeline = train_pipeline(config)
     config, steps, _ = length(config, pipeline)
     program = Program.of(config)
@@ -179,9 +168,7 @@ def plan(config: Config) -> Plan:
         rehearsal.train(feeds)  # before all else, and while rows that were read ahead are held
     optimizer = state.optimizer
     tables = table_sizes(program.embedder, optimizer.embedding)
-    planned = program if given is on_one_device else Program.of(given)
-    at_start = optimizer.embedding if planned is program else jax.eval_shape(planned.embedder.init, jax.random.key(0))
-    startup = startup_peak(planned, at_start)
+    startup = startup_peak(program, optimizer.embedding)
     moved = movement(program, state, feeds, {table.name: table for table in tables})
     parts = {
         "dense parameters": optimizer.params,
@@ -209,7 +196,6 @@ def plan(config: Config) -> Plan:
         feed=feed_of_row * config.train.batch_size * config.train.accumulate,
         steps=steps,
         advice=tuple(advice(list(program.embedder.tables.values()), held, moved, steps)),
-        caches=replay(planned, given, {table.name: table for table in tables}),
     )
 
 

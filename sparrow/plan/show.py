@@ -10,7 +10,6 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from sparrow.plan.caches import Caches
 from sparrow.plan.planning import Plan
 from sparrow.plan.sizes import TableSize
 from sparrow.reports import duration, size
@@ -23,7 +22,6 @@ def show(plan: Plan, console: Console | None = None) -> None:
         _stacks(plan),
         _memory(plan),
         _step(plan),
-        *([] if plan.caches is None else [_caches(plan, plan.caches)]),
         _lines("What fits", plan.fits()),
     ]
     if lines := plan.lines():
@@ -80,21 +78,6 @@ def _memory(plan: Plan) -> Table:
     if plan.counters:
         table.add_row("counting lookups (train.traffic)", size(plan.counters))
     table.add_row("peak of the process on the host", size(plan.host), style="bold")
-    return table
-
-
-def _caches(plan: Plan, caches: Caches) -> Table:
-    table = new_table("Tables in host memory", "what", "")
-    table.add_row(f"{len(caches.rows)} tables with their slots, in host memory", size(caches.host))
-    table.add_row(f"their caches on the device, {sum(caches.rows.values()):,} rows", size(caches.device))
-    if caches.problem is not None:
-        table.add_row("the run would end", caches.problem, style="bold")
-    table.add_row(f"lookups whose rows are on the device, in {caches.replayed:,} steps", f"{caches.hits:.1%}")
-    table.add_row("bytes a step to the device, and from it", f"{size(caches.bytes_in)}, {size(caches.bytes_out)}")
-    table.add_row("time a step: the bus between host and device", duration(caches.bus))
-    table.add_row("time a step: planning, and copying in host memory", duration(caches.planning + caches.copying))
-    table.add_row("time a step: the step itself", duration(plan.seconds))
-    table.add_row("the longest of them", caches.bound(plan.seconds), style="bold")
     return table
 
 

@@ -112,7 +112,7 @@ def startup_peak(program: Program, state: EmbeddingState) -> int:
     for stack in program.embedder.stacks:
         array = size_of(state.tables[stack.name])
         in_one_piece = [table for table in stack.tables if not getattr(table.values, "independent", False)]
-        if in_one_piece and not stack.in_host:
+        if in_one_piece:
             largest = max(in_one_piece, key=lambda table: table.vocabulary_size)
             drawing: Any = jax.jit(largest.initial_values).lower(jax.random.key(0)).compile().memory_analysis()
             drawn = int(drawing.temp_size_in_bytes + drawing.output_size_in_bytes)

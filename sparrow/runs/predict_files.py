@@ -87,7 +87,7 @@ def source_like(config: Config, source: Any) -> Source:
 
 def computing(program: Program, state: TrainState) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Return the function from a batch to a prepared one, and from that to its predictions, by column."""
-    optimizer = used_in_evaluation(program.config, program.flushed(state).optimizer)
+    optimizer = used_in_evaluation(program.config, state.optimizer)
 
     def outputs(optimizer: OptimizerState, rest: Any, feed: Feed) -> dict[str, jax.Array]:
         made = predictions(program.config.tasks, program.outputs(optimizer, rest, feed))
@@ -97,9 +97,7 @@ def computing(program: Program, state: TrainState) -> tuple[Callable[..., Any], 
     program_of = Compiled("prediction", outputs, batch=2)
 
     def fetched(prepared: Prepared) -> dict[str, np.ndarray[Any, Any]]:
-        made: dict[str, np.ndarray[Any, Any]] = jax.device_get(
-            program_of(program.reading(optimizer, prepared), state.rest, prepared.feed)
-        )
+        made: dict[str, np.ndarray[Any, Any]] = jax.device_get(program_of(optimizer, state.rest, prepared.feed))
         return {name: rows[: prepared.examples] for name, rows in made.items()}
 
     preparer = program.preparer(use="predict")

@@ -75,11 +75,9 @@ def test_the_logger_of_absl_stays_the_users(caplog):
 def test_copies_are_apart_from_the_tables():
     """On a GPU blocks come through pinned memory; here they are plain copies."""
     array = jnp.arange(40_000, dtype=jnp.float32).reshape(10_000, 4)
-    for rows in (Rows(array, 100, 9_000), Rows(np.array(array), 100, 9_000)):
-        made = snapshot(rows)
-        np.testing.assert_array_equal(np.concatenate(made), np.asarray(array)[100:9_100])
-        if isinstance(rows.array, np.ndarray):
-            assert not np.shares_memory(made[0], rows.array)
+    made = snapshot(Rows(array, 100, 9_000))
+    np.testing.assert_array_equal(np.concatenate(made), np.asarray(array)[100:9_100])
+    assert not np.shares_memory(made[0], np.asarray(array))
 
 
 @pytest.mark.parametrize("copy_bytes", [0, 1 << 20])

@@ -13,7 +13,7 @@ from sparrow.cli import main
 from sparrow.embedding import TableSpec
 from sparrow.plan import plan, rehearsal
 from sparrow.plan.advice import advice
-from sparrow.plan.caches import lines_that_fit
+from sparrow.plan.fitting import lines_that_fit
 from sparrow.plan.movement import Movement, TableMovement
 from sparrow.plan.sizes import TableSize, size_of, step_memory, table_sizes
 from tests.conftest import AS_USERS, AVAILABLE
@@ -176,26 +176,8 @@ def test_what_fits_is_said_by_place(made):
     assert "does not fit" in tight.fits()[-1]
 
 
-def test_caches_are_planned_by_replaying_the_data(tmp_path, capsys):
-    memory = "model.tables=[{tables: ['id_0.*'], memory: {kind: host, cache: 0.25}}]"
-    buckets = [f"data.features[{i}].num_buckets=4000" for i in range(3)]
-    skewed = ("data.train.ids=4000", *buckets, "data.evaluate=null", "train.batch_size=64")
-    made = plan(case("train.steps=40", memory, *skewed))
-    caches = made.caches
-    assert dict(caches.rows) == {"id_0_wide": 1000, "id_0": 1000}
-    assert caches.host == 4000 * (4 + 1) * 8
-    assert caches.device == caches.host // 4
-    assert 20 <= caches.replayed <= 40
-    assert 0 < caches.hits < 1
-    assert caches.bytes_in > 0
-    assert made.lines() == []
-    on_device = plan(case("train.steps=40", *skewed))
-    assert on_device.held - made.held == caches.host - caches.device
-    assert made.to_dict()["caches"]["hits"] == caches.hits
-
-
 def test_tables_that_do_not_fit_get_lines_for_the_config():
     sizes = [TableSize(name, name, 1000, 4, "float32", "SGD", total, {}) for name, total in [("a", 500), ("b", 9000)]]
-    lines = lines_that_fit(sizes, 12_000, 8_000, on_disk=True)
-    assert lines[3:] == ["    - tables: [b]", "      memory: {kind: host, cache: 0.46, path: /a/large/disk}"]
-    assert lines_that_fit(sizes, 100_000, 8_000, on_disk=False) == []
+    lines = lines_that_fit(sizes, 12_000, 8_000)
+    assert lines[3:] == ["    - tables: [b]", "      memory: {kind: host, cache: 0.46}"]
+    assert lines_that_fit(sizes, 100_000, 8_000) == []

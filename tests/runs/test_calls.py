@@ -106,7 +106,6 @@ def embedder(**options):
 @pytest.mark.parametrize(
     ("made", "text"),
     [
-        (embedder(memory=sp.HostMemory(cache=0.5)), "cannot be used with tables in host memory"),
         (embedder(dynamic=sp.Dynamic()), "cannot be used with dynamic tables such as 'item'"),
         (SimpleNamespace(shards="a mesh", tables={}), "works on one device so far"),
     ],

@@ -23,7 +23,7 @@ class HostMemoryOptions(Section):
     cache: int | float = 0.1
     """The rows on the device: a share above 0 and up to 1.0, or an integer number of rows."""
     path: Name | None = None
-    """A folder for the rows, which are then in scratch files. Default: in memory."""
+    """Not supported: rows on disk are refused."""
 
     @model_validator(mode="after")
     def _check(self) -> HostMemoryOptions:

@@ -92,7 +92,7 @@ class OnMesh:
 
     def _init_traced(self, key: jax.Array) -> EmbeddingState:
         """`init` inside a compiled program or a trace of shapes: complete tables are made, then spread."""
-        one = OneDevice(self.features, self.stacks, self.stacks, self.backends).init(key)
+        one = OneDevice(self.features, self.stacks, self.backends).init(key)
 
         def spread(stack: Stack, array: jax.Array) -> jax.Array:
             layout = self.layouts[stack.name]

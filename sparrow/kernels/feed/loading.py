@@ -13,7 +13,6 @@ from sparrow.kernels.warning import warn_once
 
 FOLDER = pathlib.Path(__file__).parent / "src"
 SOURCES = (
-    "cache_plan.cc",
     "convert.cc",
     "fill.cc",
     "footer.cc",
@@ -62,17 +61,6 @@ SYMBOLS: Final = {  # and whether each returns a number
     "sparrow_id_map_numbers": False,
     "sparrow_id_map_dump": False,
     "sparrow_id_map_load": False,
-    "sparrow_cache_plan_new": True,
-    "sparrow_cache_plan_free": False,
-    "sparrow_cache_plan_begin": False,
-    "sparrow_cache_plan_see": False,
-    "sparrow_cache_plan_needed": True,
-    "sparrow_cache_plan_admit": False,
-    "sparrow_cache_plan_moves": False,
-    "sparrow_cache_plan_end": False,
-    "sparrow_cache_plan_slots": False,
-    "sparrow_feed_gather_rows": False,
-    "sparrow_feed_scatter_rows": False,
     "sparrow_feed_route_pooled": False,
     "sparrow_feed_lay_out_pooled": False,
     "sparrow_feed_route_rows": True,

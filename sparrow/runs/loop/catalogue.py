@@ -150,8 +150,7 @@ class Catalogue:
                 prepared = self._prepare(batch)
             else:
                 prepared = self._prepare.finish(agreed(self._prepare, self._prepare.route(batch)))
-            reading = self._program.reading(optimizer, prepared)
-            yield np.asarray(self._item_vectors(reading, rest, prepared.feed))[: len(batch)]
+            yield np.asarray(self._item_vectors(optimizer, rest, prepared.feed))[: len(batch)]
 
     def _completed(self, items: Batch) -> Batch:
         """Return rows of items with missing values for the features of the other tower."""

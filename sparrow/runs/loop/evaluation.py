@@ -80,7 +80,6 @@ class Evaluator:
         ``log`` receives a line every ``evaluate.log_every_steps`` batches. Raises `EvaluationInterrupted` where
         ``interrupted`` returns True.
         """
-        state = self.program.flushed(state)
         optimizer = averaged(state.optimizer) if self._use_ema else state.optimizer
         device, host = self.scores.init(), self.scores.init_host()
         counts = self._quality.init()
@@ -95,9 +94,8 @@ class Evaluator:
                 if not self._checked:
                     self.program.check(state, prepared.feed, self.scores)
                     self._checked = True
-                reading = self.program.reading(optimizer, prepared)
                 device, counts, total, arrays, query = self._update(
-                    device, counts, total, reading, state.rest, prepared.feed
+                    device, counts, total, optimizer, state.rest, prepared.feed
                 )
                 if self.catalogue is not None and rows is not None:
                     self.catalogue.add(rows, query, prepared.keys)

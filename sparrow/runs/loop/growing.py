@@ -34,9 +34,6 @@ class Growing:
     def __init__(self, program: Program) -> None:
         self._embedder: Embedder = program.embedder
         self._vocabularies: Vocabularies | None = program.vocabularies
-        self._host = program.host
-        grows = set() if self._vocabularies is None else set(self._vocabularies.tables)
-        self._in_host = set() if program.host is None else grows & set(program.host.tables)
         self._keeps = program.config.train.non_finite == "stop"
 
     def admit(
@@ -54,18 +51,10 @@ class Growing:
             state = _with(state, self._embedder.admit(embedding, batch, when=go)[0])
         return state, tuple(kept)
 
-    def give_back(self, state: TrainState, overwritten: Sequence[Overwritten], made: int) -> TrainState:
-        """Return the state before `admit`, of the step after ``made`` others of this session. The state is donated."""
-        if self._host is not None and self._in_host:  # rows of steps that came after it have moved, too
-            moved = [
-                ({name: new for name, new in batch.new.items() if name in self._in_host}, held)
-                for batch, held in overwritten
-            ]
-            self._host.give_back(state.optimizer.embedding, moved, made)
+    def give_back(self, state: TrainState, overwritten: Sequence[Overwritten]) -> TrainState:
+        """Return the state before `admit`. The state is donated."""
         for batch, held in reversed(overwritten):
-            on_device = {name: new for name, new in batch.new.items() if name not in self._in_host}
-            if on_device:
-                state = _with(state, self._embedder.give_back(state.optimizer.embedding, _only(on_device), held))
+            state = _with(state, self._embedder.give_back(state.optimizer.embedding, batch, held))
         return state
 
     def at(self, step: int) -> contextlib.AbstractContextManager[None]:

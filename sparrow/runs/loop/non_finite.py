@@ -26,11 +26,8 @@ class NonFinite(RunError):
     """A run that was stopped by a loss or gradient that is not finite. The state is the one of the previous step."""
 
 
-def culprit(program: Program, state: TrainState, bad: Started, made: int) -> str:
-    """Return a line for the step and the batch, and one for each of their values that is not finite.
-
-    ``made``: steps of this session before it.
-    """
+def culprit(program: Program, state: TrainState, bad: Started) -> str:
+    """Return a line for the step and the batch, and one for each of their values that is not finite."""
     loss, position = float(bad.report.loss), bad.position
     what = f"the loss is {loss}" if not np.isfinite(loss) else "a gradient is not finite"
     batches = f"batch {position['batches'] + 1}"
@@ -41,7 +38,7 @@ def culprit(program: Program, state: TrainState, bad: Started, made: int) -> str
         where = f"epoch {position['epoch']}, batch {position['row'] + 1} of it"
     lines = [f"step {bad.step}: {what}; it was computed from {batches} of the data ({where})"]
     for feed in bad.feeds:
-        lines += _sources(program, *program.as_of(state, feed, made))
+        lines += _sources(program, state, feed)
     return "\n".join(dict.fromkeys(lines))
 
 
@@ -119,10 +116,6 @@ def _rows(array: Any) -> Any:
 
 
 def _broken_rows(program: Program, embedding: Any, table: str) -> Any:
-    if program.host is not None and table in program.host.tables:
-        array, size = program.host.array(table), 1 << 16
-        parts = [array[at : at + size].astype(np.float32) for at in range(0, len(array), size)]
-        return np.flatnonzero(np.concatenate([~np.isfinite(part).all(axis=1) for part in parts]))
     return np.flatnonzero(~np.asarray(_finite_rows(program.embedder.table(embedding, table))))
 
 

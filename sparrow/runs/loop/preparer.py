@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 import threading
@@ -31,7 +30,6 @@ from sparrow.data import (
 )
 from sparrow.embedding import (
     Embedder,
-    HostTables,
     Jagged,
     Learned,
     NewRows,
@@ -75,7 +73,6 @@ class Prepared(NamedTuple):
       counted: the number of lookups of each row, where counted.
       new: rows of dynamic tables that start fresh with it, by table.
       restarted: the numbers of these rows, on the host.
-      rows: rows of tables in host memory that the batch reads, by stack, for evaluation and prediction.
     """
 
     feed: Feed
@@ -85,7 +82,6 @@ class Prepared(NamedTuple):
     counted: Counted | None = None
     new: dict[str, NewRows] = {}
     restarted: dict[str, npt.NDArray[np.int32]] = {}
-    rows: dict[str, jax.Array] = {}
 
 
 class RowsOf(NamedTuple):
@@ -159,13 +155,9 @@ class Preparer(Prepare[Prepared]):
         tasks: Mapping[str, Task],
         traffic: Traffic | None = None,
         rows_of: RowsOf | None = None,
-        host: HostTables | None = None,
-        train: bool = False,
         item_counts: ItemCounts | None = None,
     ) -> None:
-        """Take the tables in host memory, if any. ``train``: their rows come later, and batches stay on the host."""
         self._item_counts = item_counts
-        self._host, self._waits = host, host is not None and train
         self._rows_of = rows_of
         self.embedder, self._assembly, self._traffic = embedder, assembly, traffic
         self.ids_of, self._alike = assembly.ids_of, assembly.alike
@@ -193,7 +185,7 @@ class Preparer(Prepare[Prepared]):
 
     def together(self, batch_size: int, layout: BlockLayout) -> int:
         """Return the number of batches in one transfer: 1 where bags make them large, or each must be measured."""
-        if layout.bags or self._host is not None or not self._has_recipes:
+        if layout.bags or not self._has_recipes:
             return 1
         fitting = TOGETHER_BYTES // (4 * max(layout.width, 1) * batch_size)
         return max(min(TOGETHER // batch_size, fitting, MOST_TOGETHER), 1)
@@ -256,8 +248,6 @@ class Preparer(Prepare[Prepared]):
         On a CPU the arrays are the memory of the buffer, which returns to its pool after the last of them.
         """
         slots = len(buffer)
-        if self._waits:
-            return [(buffer[0], None)]
         if slots > 1 and self.shares_transfers:
             return zip(itertools.repeat(jax.device_put(buffer)), self._numbers(slots), strict=False)
         return [(sent, None) for sent in jax.device_put(list(buffer))]
@@ -274,15 +264,12 @@ class Preparer(Prepare[Prepared]):
         return self._rows_of is None and not self._alike and self.embedder.shards is None
 
     def _recipe(self, blocks: Sequence[Block]) -> Recipe | None:
-        if not self._has_recipes or (self._host is not None and not self._waits):
+        if not self._has_recipes:
             return None
         layout, rows = blocks[0].layout, _rows(blocks)
         key = id(layout), rows
         if key not in self._recipes:
-            made = recipe(self, blocks[0], rows)
-            if self._host is not None and made is not None and made.has_bags:
-                made = None
-            self._recipes[key] = made, layout  # which keeps its id
+            self._recipes[key] = recipe(self, blocks[0], rows), layout  # which keeps its id
         return self._recipes[key][0]
 
     def measure(self, looked: Batch | Looked) -> Measured | Fitted:
@@ -344,20 +331,11 @@ class Preparer(Prepare[Prepared]):
             if isinstance(measured.ids, RoutedBatch):
                 self._exchanged = measured.ids, measured.room
             counted = None if self._traffic is None else self._traffic.sample(routed)
-            rows = {}
-            if self._host is not None:
-                packed = dataclasses.replace(packed, planned=True)  # rows are on the device before anything looks
-                if not self._waits:
-                    held = {name: np.asarray(packed.lookups[name].ids) for name in self._host.stacks}
-                    rows = {name: self._host.read(name, ids) for name, ids in held.items()}
         with self.stages.timed(COPY):
             sequences = {
                 name: _with_room(held, measured.room[room_name(name)]) for name, held in measured.sequences.items()
             }
-            if self._waits:
-                buffer, layout = arena.join(Parts(packed, numbers, columns, sequences))
-                feed = Feed(buffer, layout, len(batch))
-            elif measured.split is None:
+            if measured.split is None:
                 feed = Feed.of(arena, Parts(packed, numbers, columns, sequences), len(batch))
                 self._words = max(self._words, len(feed.buffer))
             else:
@@ -366,19 +344,12 @@ class Preparer(Prepare[Prepared]):
                 size = len(batch) * (self.embedder.sharded.shards.processes if self.has_own_rows else 1)
                 feed = Feed(Parts(packed, numbers, columns, sequences), measured.split, size)
             new: dict[str, NewRows] = measured.new
-            if not self._waits:
-                new = self.embedder.on_its_devices(new) if measured.split is not None else jax.device_put(new)
+            new = self.embedder.on_its_devices(new) if measured.split is not None else jax.device_put(new)
         self.stages.passed(len(batch))
         restarted: Any = {table: of_table.rows for table, of_table in measured.new.items()}
         return Prepared(
-            feed, _cut(batch.keys, batch.examples), measured.learned, batch.examples, counted, new, restarted, rows
+            feed, _cut(batch.keys, batch.examples), measured.learned, batch.examples, counted, new, restarted
         )
-
-    def send(self, prepared: Prepared, new: dict[str, NewRows]) -> Prepared:
-        """Start the copy of a batch that stayed on the host, with its fresh rows."""
-        feed = prepared.feed
-        sent = Feed(jax.device_put(feed.buffer), feed.layout, feed.size)
-        return prepared._replace(feed=sent, new=jax.device_put(new))
 
     def exchange(self) -> dict[str, str]:
         """Return the traffic of the last batch on a mesh, in words, by stack; of this process's devices."""

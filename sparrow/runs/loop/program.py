@@ -5,16 +5,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 
 from sparrow.config import Assembly, Config, ConfigError, Problem, assemble, need, optimizer
 from sparrow.data import ItemCounts
-from sparrow.embedding import Embedder, HostTables, Swap, Vocabularies
+from sparrow.embedding import Embedder, Vocabularies
 from sparrow.losses import pareto_weights
 from sparrow.models import Complete, Functional, Inputs, NumberEmbeddings, functional
 from sparrow.optimizer import Optimizer, OptimizerState, cast
@@ -22,15 +21,11 @@ from sparrow.registry import nearest
 from sparrow.runs.loop.feed import Feed
 from sparrow.runs.loop.on_mesh import kept_everywhere, mesh_of
 from sparrow.runs.loop.padding import Use, may_pad
-from sparrow.runs.loop.preparer import Prepared, Preparer, RowsOf
+from sparrow.runs.loop.preparer import Preparer, RowsOf
 from sparrow.runs.loop.refusals import refuse_calls, refuse_stale
 from sparrow.runs.loop.room import refuse_large_layers, refuse_large_tables
 from sparrow.runs.recorded.traffic import Traffic
 from sparrow.tasks import Scores, States, total_loss
-
-LOOKAHEAD: Final = 16
-"""Steps that the plan of a cache sees before the oldest is prepared: more than are prepared and in flight, so that rows
-are seldom needed again before they are home."""
 
 
 @jax.tree_util.register_dataclass
@@ -61,7 +56,6 @@ class Program:
       apply: the model.
       fresh: parameters and rest of the model before the first step.
       vocabularies: the ids of dynamic tables, which training changes; None where there are none.
-      host: the tables in host memory, which training changes; None where there are none.
       item_counts: the frequency of each item in the data to train on, for in-batch negatives; None: not used.
       has_statistics: whether the model keeps statistics of batches.
       id_kinds: whether columns of ids held integers or strings in training, where the two are different ids.
@@ -74,7 +68,6 @@ class Program:
     apply: Functional
     fresh: tuple[Any, Any]
     vocabularies: Vocabularies | None = None
-    host: HostTables | None = None
     item_counts: ItemCounts | None = None
     has_statistics: bool = False
     id_kinds: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -119,10 +112,8 @@ class Program:
         refuse_stale(config, embedder)
         grows = any(table.dynamic is not None for table in embedder.tables.values())
         vocabularies = embedder.vocabularies(accumulate=config.train.accumulate) if grows else None
-        stops = config.train.non_finite == "stop"
-        host = embedder.host_tables(lookahead=LOOKAHEAD, can_give_back=stops) if embedder.host_names else None
         return cls(
-            *(config, assembly, embedder, trainer, apply, (params, rest), vocabularies, host),
+            *(config, assembly, embedder, trainer, apply, (params, rest), vocabularies),
             has_statistics=has_statistics,
         )
 
@@ -133,9 +124,7 @@ class Program:
         """
         train = use == "train"
         ids = None if self.vocabularies is None else RowsOf(self.vocabularies, train)
-        made = Preparer(
-            self.embedder, self.assembly, self.config.tasks, traffic, ids, self.host, train, self.item_counts
-        )
+        made = Preparer(self.embedder, self.assembly, self.config.tasks, traffic, ids, self.item_counts)
         made.pads = may_pad(self.config, use, has_statistics=self.has_statistics)
         return made
 
@@ -159,58 +148,10 @@ class Program:
         without: Any = None
         return self.optimizer.init(without, params), rest, self.train_scores.init()
 
-    def allocated(self, *, draw: bool = True) -> TrainState:
-        """Return `init`, or raise `ConfigError` with the numbers where the memory cannot hold it.
-
-        ``draw``: whether tables in host memory get their first values, or none.
-        """
+    def allocated(self) -> TrainState:
+        """Return `init`, or raise `ConfigError` with the numbers where the memory cannot hold it."""
         refuse_large_tables(self.embedder)
-        if self.host is not None:
-            try:
-                self.host.start()
-                if draw:
-                    self.host.draw(jax.random.key(self.config.train.seed))
-            except ValueError as error:
-                raise ConfigError([Problem(("model", "tables"), str(error))]) from None
         return self.init()
-
-    def flushed(self, state: TrainState) -> TrainState:
-        """Bring host memory up to date with a state, and return it."""
-        if self.host is not None:
-            self.host.flush(state.optimizer.embedding)
-        return state
-
-    def advanced(self, state: TrainState, swap: Swap | None) -> TrainState:
-        """Return the state with the rows of the next step on the device. It is donated."""
-        if self.host is None or swap is None:
-            return state
-        embedding = self.host.advance(state.optimizer.embedding, swap)
-        return dataclasses.replace(state, optimizer=dataclasses.replace(state.optimizer, embedding=embedding))
-
-    def as_of(self, state: TrainState, feed: Feed, step: int) -> tuple[TrainState, Feed]:
-        """Return state and batch to look at a step that was made: later steps may have moved its rows.
-
-        ``step``: the number of the step in this session, from 0 on.
-        """
-        if self.host is None:
-            return state, feed
-        self.flushed(state)
-        embedding, lookups = state.optimizer.embedding, dict(feed.packed.lookups)
-        tables = dict(embedding.tables)
-        for name in self.host.stacks:
-            ids = self.host.rows_at(name, np.array(lookups[name].ids), step)
-            tables[name] = self.host.read(name, ids)
-            lookups[name] = dataclasses.replace(lookups[name], ids=jnp.asarray(ids))
-        embedding = dataclasses.replace(embedding, tables=tables)
-        state = dataclasses.replace(state, optimizer=dataclasses.replace(state.optimizer, embedding=embedding))
-        return state, feed.with_parts(packed=dataclasses.replace(feed.packed, lookups=lookups))
-
-    def reading(self, state: OptimizerState, prepared: Prepared) -> OptimizerState:
-        """Return the state with the rows of a batch of evaluation or prediction instead of tables in host memory."""
-        if not prepared.rows:
-            return state
-        tables = {**state.embedding.tables, **prepared.rows}
-        return dataclasses.replace(state, embedding=dataclasses.replace(state.embedding, tables=tables))
 
     def loss(self, params: Any, acts: Any, rest: Any, feed: Feed) -> tuple[jax.Array, tuple[Any, ...]]:
         """Return the total loss of a batch, its terms by task, the model's outputs, and its new rest."""

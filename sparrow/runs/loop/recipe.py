@@ -147,7 +147,7 @@ class Recipe:
         lookups, groups, packed = {}, [], []
         for held in self.stacks:
             size = room.get(held.stack.name, 0)
-            alike = held.stack.name if held.stack.in_host else held.stack.num_rows, held.fields, size
+            alike = held.stack.num_rows, held.fields, size
             if (
                 alike not in made
             ):  # stacks that are read with the same ids, such as of a wide and a deep part, share them
@@ -248,7 +248,7 @@ def recipe(preparer: Preparer, block: Block, rows: int) -> Recipe | None:
             return None
         names[feature.name] = name
     stacks = []
-    for stack in embedder.logical_stacks:
+    for stack in embedder.stacks:
         tables = {table.name for table in stack.tables}
         members = [feature for feature in embedder.features if feature.table_spec.name in tables]
         fields = []

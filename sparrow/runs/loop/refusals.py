@@ -16,8 +16,6 @@ def refuse_calls(config: Config, embedder: Embedder) -> None:
         why = "cannot be used with train.pipeline: stale so far; leave one of them out"
     elif embedder.shards is not None:
         why = "works on one device so far; leave it or train.mesh out"
-    elif embedder.host_names:
-        why = "cannot be used with tables in host memory, whose rows move between the steps; leave it out"
     elif grows:
         why = f"cannot be used with dynamic tables such as '{grows[0]}', which get rows between the steps; leave it out"
     if why is not None:
@@ -28,9 +26,8 @@ def refuse_stale(config: Config, embedder: Embedder) -> None:
     """Raise `ConfigError` where ``train.pipeline: stale`` cannot be honoured: where rows move between the steps."""
     if config.train.pipeline != "stale":
         return
-    kind = "dynamic" if _dynamic(embedder) else "in host memory" if embedder.host_names else None
-    if kind is not None:
-        text = f"stale looks rows up before the last update, and rows of tables that are {kind} may move with it"
+    if _dynamic(embedder):
+        text = "stale looks rows up before the last update, and rows of tables that are dynamic may move with it"
         raise ConfigError([Problem(("train", "pipeline"), f"{text}; leave it out")])
 
 

@@ -177,7 +177,7 @@ def collisions(config: Config) -> list[Collisions]:
 
 def _early(program: Program, batches: Pipeline[Prepared] | Together, stack: contextlib.ExitStack) -> Early | None:
     """Begin to read, where reading needs neither other processes nor tables that training changes on the host."""
-    if isinstance(batches, Together) or program.host is not None or program.vocabularies is not None:
+    if isinstance(batches, Together) or program.vocabularies is not None:
         return None
     early = Early(batches)
     stack.callback(early.close)

@@ -15,7 +15,6 @@ from typing import Any
 from sparrow.data import DataError, Pipeline, WaitInterrupted
 from sparrow.runs.errors import Elsewhere, Interrupted
 from sparrow.runs.loop.ahead import Ahead, with_following
-from sparrow.runs.loop.caches import CacheWork
 from sparrow.runs.loop.calls import calls_of, until_due
 from sparrow.runs.loop.clock import Clock
 from sparrow.runs.loop.early import Early
@@ -32,7 +31,7 @@ from sparrow.runs.loop.progress import Best, Progress
 from sparrow.runs.loop.rates import Rates
 from sparrow.runs.loop.showing import shown_of
 from sparrow.runs.loop.signals import StopRequest
-from sparrow.runs.loop.staging import Taken, steps_of
+from sparrow.runs.loop.staging import Taken, groups_of
 from sparrow.runs.loop.step import Report, TrainSteps, train_step, train_steps
 from sparrow.runs.loop.stopping import Watch, is_better
 from sparrow.runs.loop.together import Requests, Together
@@ -115,7 +114,6 @@ class Loop:
             ahead.log_programs(log.line, lambda: self.clock.paused("compilation"))
             log.line("train.pipeline is stale: a step looks rows up before the update of the step before it")
         self.waiting = Waiting(pipeline)
-        self.caches = CacheWork(program.host)
         pipeline.is_idle = lambda: self.in_flight.is_empty
         pipeline.interrupted = lambda: self.stop.received is not None
 
@@ -184,7 +182,6 @@ class Loop:
         if self.ahead is not None:
             self.state, self.report = self.ahead.step(self.state, call[0], go)
         elif len(call) == 1:
-            self.state = self.program.advanced(self.state, call[0].swap)
             self.state, overwritten = self.growing.admit(self.state, call[0].batches, go)
             self.state, self.report = self.step(self.state, feeds[0], go)
         else:
@@ -227,7 +224,7 @@ class Loop:
 
     def _read(self, left: int | None) -> Iterator[Taken]:
         """Yield the micro-batches of at most ``left`` steps."""
-        with contextlib.closing(steps_of(self.program, self.pipeline, left, self.early)) as groups:
+        with contextlib.closing(groups_of(self.pipeline, self.config.train.accumulate, left, self.early)) as groups:
             while True:
                 try:
                     group = next(groups, None)
@@ -276,9 +273,8 @@ class Loop:
         if bad is None:
             return
         self._note(steps=bad.step - 1, position=bad.position, epoch=bad.epoch)
-        made = bad.step - self.began_at - 1
-        why = culprit(self.program, self.state, bad, made)
-        self.state = self.growing.give_back(self.state, bad.overwritten, made)
+        why = culprit(self.program, self.state, bad)
+        self.state = self.growing.give_back(self.state, bad.overwritten)
         if self.ahead is not None:
             self.ahead.forget()
         raise NonFinite(why)
@@ -290,7 +286,7 @@ class Loop:
         shown = shown_of(self.program, self.rates, self.report, self.state)
         speed = {"examples_per_second": self.clock.lap(), "waiting_for_data": self.waiting.lap()}
         self._log_undefined(shown.faults)
-        values = shown.values | speed | self.caches.lap() | memory()
+        values = shown.values | speed | memory()
         self.log.report("train", self.steps, values, shown.histograms, shown.reasons)
 
     def _log_undefined(self, lines: Iterable[str]) -> None:
@@ -354,7 +350,6 @@ class Loop:
 
     def _finish(self) -> Trained:
         self._settle()
-        self.program.flushed(self.state)
         self.growing.return_to(self.steps)
         self.clock.stop()
         if self.report is None:

@@ -44,7 +44,7 @@ def count(embedder: Embedder, packed: PackedBatch | RoutedBatch) -> Counted:
     Rows(rows=array([2, 5]), counts=array([1, 2]))
     """
     counted: Counted = {}
-    for stack in embedder.logical_stacks:
+    for stack in embedder.stacks:
         ids = np.sort(_ids(packed, stack.name))
         ids = ids[slice(*np.searchsorted(ids, (0, stack.num_rows)))]  # the rest is padding, and ids to ignore
         first = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]])) if len(ids) else np.zeros(0, np.int64)

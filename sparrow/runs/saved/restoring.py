@@ -46,12 +46,12 @@ def restored(program: Program, saved: Saved, log: LogLine) -> TrainState:
         {key: rows.shape for key, rows in keys.items()}, saved, growing(program)
     )  # before anything is allocated
     log_dtypes({key: str(rows.array.dtype) for key, rows in keys.items()}, saved, log)
-    fresh = program.allocated(draw=False)
+    fresh = program.allocated()
     others = parts(fresh)
     metrics = _metrics(others.pop("metrics"), arrays, log)
     others = embedder.on_its_devices(unnamed(others, arrays) | {"metrics": metrics})
     embedding = fresh.optimizer.embedding
-    return joined(placed(embedder, embedding, list(keys), saved.rows, program.host), others)
+    return joined(placed(embedder, embedding, list(keys), saved.rows), others)
 
 
 def growing(program: Program) -> set[str]:

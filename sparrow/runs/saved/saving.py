@@ -81,8 +81,7 @@ class Saver:
             "versions": versions(),
             "machine": machine(self._program.embedder),
         }
-        state = self._program.flushed(state)
-        tables = rows_of(self._program.embedder, state.optimizer.embedding, self._program.host)
+        tables = rows_of(self._program.embedder, state.optimizer.embedding)
         arrays = arrays_of(state, self._extras)
         if processes.is_first():
             self._folder.written.add([f"checkpoints/{progress.steps}"])

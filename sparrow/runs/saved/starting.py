@@ -41,7 +41,7 @@ class _Start:
         self.program, self.start, self.saved = program, start, saved
         self.problems: list[Problem] = []
         self.fresh = program.allocated()
-        self.rows = rows_of(program.embedder, self.fresh.optimizer.embedding, program.host)
+        self.rows = rows_of(program.embedder, self.fresh.optimizer.embedding)
         self.leaves = named_leaves(parts(self.fresh))
         self.arrays = saved.arrays()
         self.params = [name.removeprefix(PARAMS) for name in self.leaves if name.startswith(PARAMS)]
@@ -57,9 +57,7 @@ class _Start:
         others = unnamed(parts(self.fresh), {name: plain(leaf) for name, leaf in self.leaves.items()} | taken)
         embedder, embedding = self.program.embedder, self.fresh.optimizer.embedding
         others = embedder.on_its_devices(others)
-        embedding = placed(
-            embedder, embedding, list(tables), lambda key: self.saved.rows(tables[key]), self.program.host
-        )
+        embedding = placed(embedder, embedding, list(tables), lambda key: self.saved.rows(tables[key]))
         counts = f"{sum(key.slot is None for key in tables)} tables and {sum(map(_is_param, leaves))} parameters"
         beside = " with their optimizer" if self.start.optimizer else ""
         log(f"starting from {self.saved.path}: {counts}{beside}; left fresh: {self._left(tables, leaves)}")

@@ -1,10 +1,7 @@
 """Bad input of dynamic tables and of tables in host memory: one line each, and nothing has changed."""
 
-import errno
 import io
-import os
 
-import jax
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -57,23 +54,6 @@ def test_an_empty_batch_and_a_capacity_of_one():
     with pytest.raises(ValueError, match=r"table 't': one step needs more rows for its ids than the 1 [^\n]*$"):
         emb.pack({"f": np.array([8, 9])}, vocabularies=words)
     assert words.ids("t").tolist() == [6]
-
-
-def test_a_full_disk(monkeypatch, tmp_path):
-    """Known before, and found while the file is made."""
-    session = embedder(memory=sp.HostMemory(cache=2, path=str(tmp_path))).session()
-    monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 1})())
-    with pytest.raises(ValueError, match=r"the tables t need .* 1e-09 GB are free; give memory.path a larger disk$"):
-        session.init(jax.random.key(0))
-    monkeypatch.undo()
-
-    def full(*arguments):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr("os.posix_fallocate", full)
-    with pytest.raises(ValueError, match=r"table 't' cannot be kept in [^\n]*: No space left on device$"):
-        session.init(jax.random.key(0))
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

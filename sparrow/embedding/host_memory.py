@@ -13,7 +13,8 @@ from sparrow import fields
 class HostMemory:
     """A table whose rows and slots are in host memory; the device holds the rows that the next steps need.
 
-    Results equal the results of a table on the device, bit for bit.
+    Results equal the results of a table on the device, bit for bit. Where JAX runs on a CPU, host memory is the
+    device's memory: the table is as any other there, and the cache has no effect.
 
     >>> HostMemory(cache=0.1).rows(1_000), HostMemory(cache=64).rows(1_000), HostMemory(cache=1.0).rows(1_000)
     (100, 64, 1000)
@@ -21,8 +22,7 @@ class HostMemory:
     Attributes:
       cache: the rows on the device: a share of the table, above 0 and up to 1.0, or an integer number of rows. It must
         hold all distinct rows of one step.
-      path: a folder for the rows, which are then in a scratch file that the operating system keeps in memory as far as
-        there is room; None: in memory.
+      path: must be None: rows on disk are not supported.
     """
 
     cache: int | float = 0.1
@@ -37,7 +37,10 @@ class HostMemory:
                     f"memory: cache must be a share above 0 and up to 1.0, or a number of rows, got {self.cache!r}"
                 )
         if self.path is not None:
-            fields.string("memory: path", self.path)
+            raise ValueError(
+                f"memory: path {self.path!r}: tables on disk are not supported; leave path out, and spread tables that "
+                "are larger than the memory over several machines with a mesh"
+            )
 
     def rows(self, vocabulary_size: int) -> int:
         """Return the rows on the device for a table of ``vocabulary_size`` rows."""

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import ctypes
 import functools
-import threading
-from collections import deque
+import os
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, NamedTuple, TypeVar
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
 import jax
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.embedding.host.planner import parts
-from sparrow.embedding.host.workers import Workers
-
 T = TypeVar("T")
 Array = npt.NDArray[Any]
 SMALL: Final = 8 << 20
 """Bytes that one thread copies by itself."""
-KEPT_SIZES: Final = 16
-"""Sizes of buffers that are kept to be used again; pinned memory of others goes back to JAX."""
 
 
 @functools.cache
@@ -43,52 +39,6 @@ def view(array: jax.Array) -> Array:
     memory.held = array  # type: ignore[attr-defined]  # as long as somebody uses the view
     made: Array = np.frombuffer(memory, np.uint8).view(kind).reshape(array.shape)  # type: ignore[call-overload]
     return made
-
-
-class Buffer(NamedTuple):
-    """Memory of the host to fill.
-
-    Attributes:
-      values: the array to write to.
-      held: the array in pinned memory that it belongs to; None: plain memory.
-    """
-
-    values: Array
-    held: jax.Array | None
-
-
-class Sender:
-    """Buffers for rows on their way to the device. Pinned ones are used again once their content is there."""
-
-    def __init__(self, device: jax.Device) -> None:
-        self._device = device
-        self._pinned = pinned(device)
-        self._sent: dict[Any, deque[tuple[jax.Array, Buffer]]] = {}
-        self._lock = threading.Lock()
-
-    def buffer(self, shape: tuple[int, ...], dtype: Any) -> Buffer:
-        """Return memory with any content."""
-        if self._pinned is None:
-            return Buffer(np.empty(shape, dtype), None)  # a CPU goes on using it
-        key = shape, np.dtype(dtype)
-        with self._lock:
-            sent = self._sent[key] = self._sent.pop(key, deque())  # the sizes used last are kept
-            if len(self._sent) > KEPT_SIZES:
-                del self._sent[next(iter(self._sent))]
-            if sent and sent[0][0].is_ready():  # type: ignore[attr-defined]
-                return sent.popleft()[1]
-        held = jax.device_put(np.zeros(shape, dtype), self._pinned)
-        return Buffer(view(held), held)
-
-    def send(self, buffer: Buffer) -> jax.Array:
-        """Start the copy to the device."""
-        if buffer.held is None:
-            on_device: jax.Array = jax.device_put(buffer.values, self._device)
-            return on_device
-        made: jax.Array = jax.device_put(buffer.held, jax.sharding.SingleDeviceSharding(self._device))
-        with self._lock:
-            self._sent.setdefault((buffer.values.shape, buffer.values.dtype), deque()).append((made, buffer))
-        return made
 
 
 def is_in_host_memory(array: jax.Array) -> bool:
@@ -135,11 +85,29 @@ def _cut(array: jax.Array, first: int, count: int) -> jax.Array:
 def copied(shape: tuple[int, ...], dtype: Any, given: Iterable[Array]) -> Array:
     """Return blocks of rows as one array in plain memory; several threads copy."""
     made: Array = np.empty(shape, dtype)
-    workers, at = Workers(), 0
-    for block in given:
-        spans = parts(len(block), workers.threads if block.nbytes > SMALL else 1)
-        pairs = [(made[at + span.start : at + span.stop], block[span.start : span.stop]) for span in spans]
-        workers.each(lambda pair: np.copyto(*pair), pairs)
-        at += len(block)
-    workers.close()
+    threads, at = cores(), 0
+    with concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="sparrow-copy") as pool:
+        for block in given:
+            size = -(-len(block) // (threads if block.nbytes > SMALL else 1)) or 1
+            spans = [slice(first, first + size) for first in range(0, len(block), size)]
+            to = made[at : at + len(block)]
+            list(pool.map(np.copyto, [to[span] for span in spans], [block[span] for span in spans]))
+            at += len(block)
     return made
+
+
+def cores() -> int:
+    """Return the cores that this process may use, less one for the loop; at least one."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(usable - 1, 1)
+
+
+def free_memory() -> int | None:
+    """Return the bytes of host memory that are free; None: not known."""
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        return None
+    return None
