@@ -115,6 +115,11 @@ def levels_that_disagree(file):
     file.column()[16] = (STRUCT, {3: (LIST, (I64, [1] * 9))})
 
 
+@case("the statistics have a value that is cut off")
+def statistics_that_are_cut_off(file):
+    changed(file.column()[12][1], f5=b"\0\0")
+
+
 @case("the type of its pages is not the one of the schema")
 def another_type(file):
     changed(file.column(), f1=1)

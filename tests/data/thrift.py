@@ -94,9 +94,12 @@ class File:
         pq.write_table(table, path, **options)
         return cls(path.read_bytes())
 
-    def write(self, path):
+    def to_bytes(self):
         footer = write(self.footer)
-        path.write_bytes(self.body + footer + len(footer).to_bytes(4, "little") + b"PAR1")
+        return self.body + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+
+    def write(self, path):
+        path.write_bytes(self.to_bytes())
         return path
 
     def group(self, number=0):

@@ -109,10 +109,20 @@ def _form(footer: Footer, leaves: list[int], field: Any) -> tuple[int, dict[str,
     if letter is None or leaf.before > 1 or leaf.after > 1 or leaf.repeated != is_list(kind):
         return None
     each = kind.list_size if pa.types.is_fixed_size_list(kind) else 0
+    least, most = _range(element_type(kind), leaf.type)
     return leaves[0], {
+        **{"least": least, "most": most},
         **{"letter": letter, "is_list": is_list(kind), "each": each},
         **{"list_may_miss": bool(leaf.before), "entry_may_miss": bool(leaf.after)},
     }
+
+
+def _range(kind: Any, physical: int) -> tuple[int, int]:
+    """Return the least and the most integer of a type, where the pages may hold others; else zeros."""
+    if not pa.types.is_integer(kind) or kind.bit_width == (32 if physical == INT32 else 64):
+        return 0, 0
+    is_signed, bits = pa.types.is_signed_integer(kind), kind.bit_width
+    return (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if is_signed else (0, 2**bits - 1)
 
 
 def _letter(kind: Any, physical: int) -> str | None:
@@ -124,7 +134,7 @@ def _letter(kind: Any, physical: int) -> str | None:
         return "b" if types.is_boolean(kind) else None
     if physical in (FLOAT, DOUBLE):
         return {FLOAT: "f", DOUBLE: "g"}[physical] if types.is_float32(kind) or types.is_float64(kind) else None
-    if physical == INT32 and types.is_integer(kind):
+    if physical == INT32 and types.is_integer(kind) and kind.bit_width <= 32:
         return "I" if types.is_uint32(kind) else "i"
     if physical == INT64 and types.is_integer(kind):
         return "L" if types.is_uint64(kind) else "l"

@@ -122,7 +122,11 @@ class ParquetReader(Reader):
             if pages is not None:
                 pages.check(group, memory)
             # Other threads decode other groups at the same time.
-            table = opened.read_row_group(group, self._columns, use_threads=False)
+            try:
+                table = opened.read_row_group(group, self._columns, use_threads=False)
+            except (OSError, pa.ArrowException):  # some encodings of strings are not read as dictionaries
+                plain = pq.ParquetFile(pa.BufferReader(pa.py_buffer(memory)), metadata=footer.meta)
+                table = plain.read_row_group(group, self._columns, use_threads=False)
             table.validate(full=True)  # Arrow does not compare places with their dictionary
             table = without_views(table)
         except DataError:

@@ -106,9 +106,9 @@ class Csv(Source):
         line = first_row(file, self.row_quote)
         try:
             table = csv.read_csv(io.BytesIO(self.plain(line)), self.read_options(len(line)), self.parse_options())
+            return list(table.column_names)
         except (pa.ArrowException, UnicodeDecodeError) as error:
             raise DataError(f"the header cannot be read: {error}", str(file), "line 1") from None
-        return list(table.column_names)
 
     def form(self, names: Sequence[str], wanted: Sequence[str]) -> TextForm:
         """Return the form of a file with the columns ``names``, as compiled code takes it."""

@@ -33,6 +33,7 @@ class EncodedColumn:
       is_list: whether a row holds a list of them.
       list_may_miss, entry_may_miss: whether lists, and values, may be missing.
       each: the number of values of every list; 0: any.
+      least, most: integers outside do not fit the column's type; both 0: all do.
     """
 
     begin: int
@@ -44,6 +45,8 @@ class EncodedColumn:
     list_may_miss: bool
     entry_may_miss: bool
     each: int
+    least: int
+    most: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,11 +85,12 @@ def fields(columns: Sequence[EncodedColumn], begins: Sequence[int]) -> npt.NDArr
                 begin,
                 *(column.size, ord(column.letter), column.codec, column.values),
                 *(column.is_list, column.list_may_miss, column.entry_may_miss, column.each),
+                *(column.least, column.most),
             )
             for column, begin in zip(columns, begins, strict=True)
         ],
         np.int64,
-    ).reshape(-1, 9)
+    ).reshape(-1, 11)
 
 
 def read(path: Path, spans: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8] | None:

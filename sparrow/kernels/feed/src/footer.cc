@@ -228,6 +228,7 @@ class FooterReader {
         case 7: compressed = in_.i64(inner); return;
         case 9: data = in_.i64(inner); return;
         case 11: words = in_.i64(inner); return;
+        case 12: return statistics(inner, leaf);
         case 14: bloom[0] = in_.i64(inner); return;
         case 15: bloom[1] = in_.i32(inner); return;
         case 16: return levels(inner, leaf);
@@ -245,6 +246,16 @@ class FooterReader {
       return refuse("the pages are outside of the file");
     }
     made = {begin, compressed, codec, values};
+  }
+
+  // The least and the largest value, in full, or none. Arrow reads them before the pages.
+  void statistics(int kind, const FooterLeaf& leaf) {
+    const int64_t width = leaf.type == BOOLEAN ? 1 : leaf.type >= BYTE_ARRAY ? 0 : leaf.least;
+    in_.fields_of(kind, [&](int64_t field, int inner) {
+      if (field == 3 || field == 4 || field > 6) return in_.skip(inner);
+      const int64_t size = in_.bytes(inner).size;
+      if (in_.ok() && size > 0 && size < width) refuse("the statistics have a value that is cut off");
+    });
   }
 
   // Statistics of levels: as many numbers as there are levels, or none.

@@ -31,10 +31,6 @@ class Hybrid {
   // Writes the next `count` integers, and up to 7 of any value behind them. False: there are fewer.
   template <class T>
   bool read(int64_t count, T* out) {
-    if (width_ == 0) {
-      std::fill(out, out + count, T{0});
-      return true;
-    }
     while (count > 0) {
       if (left_ == 0 && !next_run()) return false;
       int64_t own = std::min(left_, count);
@@ -72,7 +68,6 @@ class Hybrid {
 
   // Whether the first `count` integers are one run of `value`.
   bool is_run_of(uint32_t value, int64_t count) const {
-    if (width_ == 0) return value == 0;
     Hybrid ahead = *this;
     return ahead.next_run() && !ahead.is_packed_ && ahead.left_ >= count && ahead.value_ == value;
   }
@@ -84,12 +79,12 @@ class Hybrid {
     is_packed_ = head & 1;
     const int64_t groups = head >> 1, room = end_ - in_;
     if (groups <= 0) return false;
-    if (is_packed_) {  // the last bytes of the last run may be left out
-      const int64_t bytes = groups > room / width_ ? room : groups * width_;
-      left_ = std::min(groups * 8, bytes * 8 / width_);
-      run_end_ = in_ + bytes;
+    if (is_packed_) {
+      if (width_ > 0 && groups > room / width_) return false;
+      left_ = groups * 8;
+      run_end_ = in_ + groups * width_;
       used_ = 0;
-      return left_ > 0;
+      return true;
     }
     const int64_t bytes = (width_ + 7) / 8;
     if (room < bytes) return false;

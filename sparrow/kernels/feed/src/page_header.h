@@ -17,7 +17,7 @@ struct PageHeader {
   int64_t level_encodings[2] = {-1, -1};  // of the first version: definition, repetition
   int64_t level_bytes[2] = {-1, -1};      // of the second version: definition, repetition
   int64_t nulls = -1, rows = -1;          // of the second version
-  bool is_compressed = true;
+  bool is_compressed = true;  // of the second version
 
   bool is_data() const { return type == DATA_PAGE || type == DATA_PAGE_V2; }
   bool is_place() const { return encoding == PLAIN_DICTIONARY || encoding == RLE_DICTIONARY; }
@@ -129,6 +129,10 @@ class PageWalk {
     if (total_ > most_) return refuse("its pages are more than 64 MB, and 100 times their compressed size");
     if (header.values < 0) return refuse("a page has a negative number of values, or none");
     if (header.encoding < 0 || header.encoding > LAST_ENCODING) return refuse("a page has an unknown encoding");
+    const int64_t* levels_in = header.level_encodings;
+    if (header.type == DATA_PAGE && (levels_in[0] < 0 || levels_in[1] < 0)) {
+      return refuse("the levels of a page have an unknown encoding");
+    }
     if (header.type == DICTIONARY_PAGE) {
       if (has_dictionary || values_ > 0) return refuse("a dictionary is not the first page");
       if (header.encoding != PLAIN && header.encoding != PLAIN_DICTIONARY) return refuse("a dictionary is encoded");

@@ -25,6 +25,7 @@ struct EncodedColumn {
   int64_t is_list;
   int64_t list_may_miss, entry_may_miss;
   int64_t each;   // the number of values of every list; 0: any
+  int64_t least, most;  // integers outside do not fit the column's type; both 0: all do
 };
 
 }  // extern "C"
@@ -52,7 +53,7 @@ class ColumnDecoder {
     }
     leaf_.type = all_in_dictionary_ ? 'i' : type() == 'b' ? 'C' : type();
     // Integers and places stay in their pages while none is missing.
-    is_paged_ = all_in_dictionary_ || is_one_of(type(), "il");
+    is_paged_ = all_in_dictionary_ || (is_one_of(type(), "il") && !is_narrow());
     if (!is_paged_) make_values();
     PageWalk walk = pages();
     while (walk.next()) {
@@ -67,6 +68,7 @@ class ColumnDecoder {
       }
     }
     leaf_.length = entries_;
+    if (is_narrow() && !(fits(words_.data, words_.length) && (all_in_dictionary_ || fits(values_, entries_)))) return false;
     if (is_paged_ && leaf_.segments.empty()) make_values();
     if (all_in_dictionary_) {
       leaf_.words.push_back(words_);
@@ -83,6 +85,18 @@ class ColumnDecoder {
     const int64_t least = type() == 'b' ? 0 : type() == 'u' ? 4 : width();
     return PageWalk({from_.data, from_.size, from_.values, from_.codec, least});
   }
+  bool is_narrow() const { return from_.least != from_.most; }
+
+  // Whether integers fit the type of the column: the type of pages may have more bits.
+  bool fits(const void* data, int64_t count) const {
+    bool is_in = true;
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t value = integer_at(type(), data, i);
+      is_in &= value >= from_.least && value <= from_.most;
+    }
+    return is_in;
+  }
+
   static bool is_place(int64_t encoding) { return encoding == PLAIN_DICTIONARY || encoding == RLE_DICTIONARY; }
   bool is_spans() const { return type() == 'u' && !all_in_dictionary_; }
   int64_t width() const { return type() == 'b' ? 1 : is_one_of(type(), "iIf") ? 4 : 8; }
@@ -358,9 +372,14 @@ class ColumnDecoder {
     return from == first;
   }
 
+  // Whether the bytes of a page without values have a meaning all the same.
+  static bool is_known(int64_t encoding, const uint8_t* in, const uint8_t* in_end) {
+    return is_place(encoding) ? in == in_end || *in <= 32 : encoding == PLAIN;
+  }
+
   // `count` values that stay in their page.
   bool segment(int64_t encoding, const uint8_t* in, const uint8_t* in_end, int64_t count) {
-    if (count == 0) return true;
+    if (count == 0) return is_known(encoding, in, in_end);
     if (is_place(encoding)) {
       if (in >= in_end || *in > 32 || words_.length == 0) return false;
       leaf_.segments.push_back({in + 1, in_end, count, *in});
@@ -373,7 +392,7 @@ class ColumnDecoder {
 
   // `count` values, to the places from `entries_` on.
   bool values(int64_t encoding, const uint8_t* in, const uint8_t* in_end, int64_t count) {
-    if (count == 0) return true;
+    if (count == 0) return is_known(encoding, in, in_end);
     if (is_place(encoding)) return in < in_end && *in <= 32 && places(in + 1, in_end, *in, count);
     return encoding == PLAIN && plain(in, in_end, count);
   }

@@ -1,11 +1,14 @@
 // One pool for the process, shared by all threads.
 #include "pool.h"
 
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <vector>
 
 #include <sys/mman.h>
+
+#include "room.h"
 
 namespace sparrow {
 namespace {
@@ -29,6 +32,7 @@ Pool& pool() {
 
 int64_t pool_size(int64_t bytes) {
   if (bytes < 0 || bytes > MOST) return -1;
+  if (SANITIZED) return bytes;
   int64_t step = LEAST / 4;
   while (step * 8 < bytes) step *= 2;  // four sizes an octave
   return bytes <= LEAST ? LEAST : (bytes + step - 1) / step * step;
@@ -36,6 +40,7 @@ int64_t pool_size(int64_t bytes) {
 
 void* pool_take(int64_t size) {
   if (size < 0) return nullptr;
+  if (SANITIZED) return aligned(size);
   {
     Pool& own = pool();
     const std::lock_guard<std::mutex> guard(own.lock);
@@ -56,6 +61,7 @@ void* pool_take(int64_t size) {
 }
 
 void pool_give(void* memory, int64_t size) {
+  if (SANITIZED) return std::free(memory);
   Pool& own = pool();
   {
     const std::lock_guard<std::mutex> guard(own.lock);

@@ -11,14 +11,27 @@
 
 namespace sparrow {
 
+// Under AddressSanitizer (`make test-asan`), every array is a piece of memory of its own.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool SANITIZED = true;
+#else
+constexpr bool SANITIZED = false;
+#endif
+
+inline void* aligned(size_t size) {
+  void* memory = nullptr;
+  return posix_memalign(&memory, 64, size) == 0 ? memory : nullptr;
+}
+
 class Room {
  public:
   // An array with any content, and SLACK behind it. It lasts until the next `reset`.
   template <class T>
   T* array(int64_t count) {
     if (count < 0 || count > MOST) throw std::bad_alloc();
-    const size_t bytes = (static_cast<size_t>(count) * sizeof(T) + SLACK + 63) & ~size_t{63};
-    if (blocks_.empty() || blocks_.back().size - used_ < bytes) add(bytes);
+    const size_t exact = static_cast<size_t>(count) * sizeof(T) + SLACK;
+    const size_t bytes = SANITIZED ? exact : (exact + 63) & ~size_t{63};
+    if (SANITIZED || blocks_.empty() || blocks_.back().size - used_ < bytes) add(bytes);
     uint8_t* made = blocks_.back().memory.get() + used_;
     used_ += bytes;
     return reinterpret_cast<T*>(made);
@@ -26,7 +39,9 @@ class Room {
 
   // Gives everything back. Several blocks become one, for the next chunk.
   void reset() {
-    if (blocks_.size() > 1) {
+    if (SANITIZED) {
+      blocks_.clear();
+    } else if (blocks_.size() > 1) {
       size_t all = 0;
       for (const Block& block : blocks_) all += block.size;
       blocks_.clear();
@@ -45,10 +60,10 @@ class Room {
   };
 
   void add(size_t bytes) {
-    const size_t size = bytes < LEAST ? LEAST : (bytes + 63) & ~size_t{63};
-    uint8_t* memory = static_cast<uint8_t*>(std::aligned_alloc(64, size));
+    const size_t size = SANITIZED ? bytes : bytes < LEAST ? LEAST : (bytes + 63) & ~size_t{63};
+    void* memory = aligned(size);
     if (memory == nullptr) throw std::bad_alloc();
-    blocks_.push_back({std::unique_ptr<uint8_t, Free>(memory), size});
+    blocks_.push_back({std::unique_ptr<uint8_t, Free>(static_cast<uint8_t*>(memory)), size});
     used_ = 0;
   }
 
