@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from sparrow import fields
-from sparrow.kernels.attention import native, padded
+from sparrow.kernels.attention import cuda, native, padded
 from sparrow.kernels.attention.kind import EVERYTHING, Arrays, Gradients, Kind, Score, TimeBucket
 from sparrow.kernels.device_kind import platform
 from sparrow.kernels.warning import warn_once
@@ -29,7 +29,7 @@ class Backend(Protocol):
         """Return the gradients from that of the result."""
 
 
-BACKENDS: dict[str, Backend] = {"xla": padded, "native": native}
+BACKENDS: dict[str, Backend] = {"xla": padded, "native": native, "cuda": cuda}
 
 
 def jagged_attention(
@@ -82,7 +82,7 @@ def jagged_attention(
       k: (tokens, heads, dim).
       v: (tokens, heads, width).
       offsets: (sequences + 1,) integers, from 0, never decreasing; sequence s is the tokens from ``offsets[s]`` to
-        ``offsets[s + 1]``. Tokens from ``offsets[-1]`` on are padding: the result is 0, and they are never read.
+        ``offsets[s + 1]``. Tokens from ``offsets[-1]`` on are padding, finite numbers of no meaning: the result is 0.
       max_length: no sequence is longer.
       score: "silu" or "softmax".
       alpha: the factor of the products.
@@ -145,7 +145,7 @@ def _chosen(backend: str, kind: Kind, arrays: Arrays) -> Backend:
     if backend not in (*BACKENDS, "auto"):
         raise ValueError(f"unknown backend '{backend}': {nearest(backend, [*BACKENDS, 'auto'])}")
     if backend == "auto":
-        backend = {"cpu": "native"}.get(platform(), "xla")
+        backend = {"cpu": "native", "gpu": "cuda"}.get(platform(), "xla")
         if reason := BACKENDS[backend].unavailable(kind, arrays):
             warn_once(f"attention runs on the slower 'xla' backend, because '{backend}' cannot run it: {reason}")
             return padded

@@ -37,6 +37,10 @@ class Machine(Protocol):
     """A device that programs are compiled for and loaded into."""
 
     @property
+    def arch(self) -> str:
+        """The architecture, such as "sm_90"."""
+
+    @property
     def cores(self) -> int:
         """The number of multiprocessors of the GPU."""
 
@@ -70,7 +74,10 @@ class Gpu:
 
     def identity(self, module: Module) -> str:
         """Source, options and the compiler's version."""
-        return "\0".join([nvrtc.version(), *nvrtc.options(self.arch, module.macros), module.source])
+        return "\0".join([nvrtc.version(), *self._options(module), module.source])
+
+    def _options(self, module: Module) -> tuple[str, ...]:
+        return nvrtc.options(self.arch + "a" if module.only_here else self.arch, module.macros)
 
     def image(self, module: Module) -> bytes:
         """Return the machine code from the cache on disk, or compiled into it now."""
@@ -82,7 +89,7 @@ class Gpu:
             held = None  # `keep` below gives the reason
         if held is not None:
             return held
-        cubin = nvrtc.compile_cubin(module.source, nvrtc.options(self.arch, module.macros))
+        cubin = nvrtc.compile_cubin(module.source, self._options(module))
         try:
             cache.keep(name, cubin)
         except cache.CacheError as error:

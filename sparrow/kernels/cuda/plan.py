@@ -6,6 +6,7 @@ Everything in it is known when JAX traces, because all shapes are static. An ope
   ZERO kind value offset size side
   FORK          later work on the side stream waits for the main stream
   JOIN          later work on the main stream waits for the side stream
+  MAP kind value offset dim heads tokens rows     a tensor map; an argument of kind MAPPED has its number
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-LAUNCH, ZERO, FORK, JOIN = 1, 2, 3, 4
-INPUT, OUTPUT, NUMBER, NULL = 0, 1, 2, 3
+LAUNCH, ZERO, FORK, JOIN, MAP = 1, 2, 3, 4, 5
+INPUT, OUTPUT, NUMBER, NULL, MAPPED = 0, 1, 2, 3, 4
 CONTINUES = 16
 ALIGNMENT = 256  # bytes, of the parts of the scratch buffer
 
@@ -44,6 +45,11 @@ def number(value: int) -> Argument:
     return Argument(NUMBER, value)
 
 
+def real(value: float) -> Argument:
+    """Return a float32."""
+    return Argument(NUMBER, int(np.float32(value).view(np.uint32)))
+
+
 def together(arguments: Sequence[Argument]) -> list[Argument]:
     """Several pointers as one parameter, a struct."""
     first, *others = arguments or [NOTHING]
@@ -60,6 +66,7 @@ class Call:
         self.operations: list[list[int]] = []
         self.on_side = False
         self._scratch_size = 0
+        self._maps = 0
 
     def input(self, array: jax.Array | None) -> Argument:
         """Return an array that is read."""
@@ -93,6 +100,12 @@ class Call:
         flat = [x for one in arguments for x in (one.kind, one.value, one.offset)]
         head = [LAUNCH, program, kernel, grid, block, shared, int(self.on_side), len(arguments)]
         self.operations.append([*head, *flat])
+
+    def map(self, array: Argument, dim: int, heads: int, tokens: int, rows: int) -> Argument:
+        """Return a tensor map of ``(tokens, heads, dim)`` bfloat16: boxes of ``rows`` tokens, a head, 64 numbers."""
+        self.operations.append([MAP, array.kind, array.value, array.offset, dim, heads, tokens, rows])
+        self._maps += 1
+        return Argument(MAPPED, self._maps - 1)
 
     def zero(self, at: Argument, size: int) -> None:
         """Set ``size`` bytes to zero."""

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import pathlib
 
-from sparrow.kernels.cuda import tuning
+from sparrow.kernels.cuda import tuning, wgmma
 from sparrow.kernels.cuda.emit import row_step
 from sparrow.kernels.row import RowStep
 
@@ -25,6 +25,7 @@ class Module:
       macros: their names and values.
       kernels: the kernels in it, in the order by which a plan names them.
       shared: dynamic shared memory of each kernel, in bytes, where it is above 48 KB; else 0.
+      only_here: whether it uses instructions of one architecture that later ones do not have.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Module:
     macros: tuple[tuple[str, int], ...]
     kernels: tuple[str, ...]
     shared: tuple[int, ...]
+    only_here: bool = False
 
 
 def text(*names: str) -> str:
@@ -123,3 +125,24 @@ def swap_module(vector: int, table: int, slot: int, vectors: int, numbers: int, 
     macros = {"VECTOR": vector, "TABLE_CHUNKS": table, "SLOT_CHUNKS": slot, "NE": vectors, "NR": numbers}
     source = text("types.cuh", "memory.cuh", "swap.cu")
     return Module("swap", source, (*macros.items(), ("RECORD", record)), ("swap",), (0,))
+
+
+ATTENTION = ATTENTION_WORK = 0
+CAUSAL, PLACES, SEMI_LOCAL = range(3)
+"""The masks of the attention kernels."""
+
+
+def attention_work_module() -> Module:
+    """Return the kernel that lists the blocks of an attention and clears the padding of its results."""
+    return Module("attention_work", text("attention_work.cu"), (), ("attention_work",), (0,))
+
+
+def attention_module(dim: int, mode: int, masks: int, softmax: bool, hopper: bool) -> Module:
+    """Return the kernel of one mode of an attention; ``hopper``: by instructions of compute capability 9.0 alone."""
+    tuned = tuning.for_attention(dim, mode, hopper)
+    shape = {"D": dim, "MODE": mode, "MASKS": masks, "BM": tuned.rows}
+    macros = tuning.macros(tuned) | shape | ({} if hopper else {"SOFTMAX": int(softmax)})
+    kernel = text("attention_wgmma.cu").replace("// WGMMA_INSTRUCTIONS\n", wgmma.instructions())
+    source = text("attention_mask.cuh") + (kernel if hopper else text("attention_mma.cu"))
+    shared = tuned.shared(dim, 1 if mode == tuning.FORWARD else 2)
+    return Module("attention", source, tuple(macros.items()), ("attention",), (shared,), hopper)

@@ -72,7 +72,62 @@ class PairsTuning:
     ahead_gradient: int = 2
 
 
-def macros(tuning: SortTuning | LookupTuning | UpdateTuning | PairsTuning | IdsTuning) -> dict[str, int]:
+@dataclasses.dataclass(frozen=True)
+class MmaTuning:
+    """How attention is computed by warps (``src/attention_mma.cu``)."""
+
+    warps: int
+    mt: int
+    bn: int
+    nc: int
+    minb: int = 2
+
+    @property
+    def rows(self) -> int:
+        """Rows that a thread block keeps."""
+        return 16 * self.mt * self.warps
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return 32 * self.warps
+
+    def shared(self, dim: int, kept: int) -> int:
+        """Bytes of shared memory, with ``kept`` arrays of kept rows."""
+        return (kept * self.rows + 4 * self.bn) * dim * 2
+
+
+@dataclasses.dataclass(frozen=True)
+class WgmmaTuning:
+    """How attention is computed by warpgroups (``src/attention_wgmma.cu``)."""
+
+    wg: int
+    bn: int
+    stages: int
+    minb: int
+    keeps: int
+    regc: int
+    regp: int
+
+    @property
+    def rows(self) -> int:
+        """Rows that a thread block keeps."""
+        return 64 * self.wg
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block: one warpgroup loads."""
+        return 128 * self.wg + 128
+
+    def shared(self, dim: int, kept: int) -> int:
+        """Bytes of shared memory, with ``kept`` arrays of kept rows."""
+        return (kept * self.rows * self.keeps + self.stages * 2 * self.bn) * dim * 2 + 1024 + 512
+
+
+Tuning = SortTuning | LookupTuning | UpdateTuning | PairsTuning | IdsTuning | MmaTuning | WgmmaTuning
+
+
+def macros(tuning: Tuning) -> dict[str, int]:
     """Return the tuning as macros of the kernels."""
     return {name.upper(): value for name, value in dataclasses.asdict(tuning).items()}
 
@@ -166,3 +221,41 @@ def for_update(step: RowStep, grad_dtype: str) -> UpdateTuning:
     task = 1 if groups == 1 else 2 if wide else 1 if groups == 2 else 4
     ones = 2 if per_lane <= (8 if wide else 4) else 1
     return UpdateTuning(width, task=task, ones=ones, min_blocks=blocks, row_hint=0 if wide else 1)
+
+
+FORWARD, QUERIES, KEYS = range(3)
+"""The modes of the attention kernels: the result, the gradient of q, those of k and v."""
+
+_MMA = {
+    (64, FORWARD): MmaTuning(4, 2, 64, 64),
+    (64, QUERIES): MmaTuning(4, 2, 64, 64),
+    (64, KEYS): MmaTuning(4, 2, 64, 32),
+    (128, FORWARD): MmaTuning(4, 2, 64, 64),
+    (128, QUERIES): MmaTuning(4, 2, 32, 32),
+    (128, KEYS): MmaTuning(4, 1, 64, 32),
+}
+
+
+def _wgmma(wg: int, stages: int, minb: int = 1, loading: int = 40) -> WgmmaTuning:
+    """Return a tuning whose computing threads have all registers that the loading ones leave."""
+    threads = 128 * wg + 128
+    launched = min(255, 65536 // (minb * threads)) // 8 * 8
+    loading = 32 if wg == 3 else loading
+    return WgmmaTuning(
+        wg, 64, stages, minb, 2, min(240, (launched * threads - 128 * loading) // (128 * wg) // 8 * 8), loading
+    )
+
+
+_WGMMA = {
+    (64, FORWARD): _wgmma(1, 3, 3),
+    (64, QUERIES): _wgmma(3, 4),
+    (64, KEYS): _wgmma(1, 3, 2),
+    (128, FORWARD): _wgmma(3, 3),
+    (128, QUERIES): _wgmma(2, 3),
+    (128, KEYS): _wgmma(2, 3, 1, 24),
+}
+
+
+def for_attention(dim: int, mode: int, hopper: bool) -> MmaTuning | WgmmaTuning:
+    """Return the tuning of an attention of heads of ``dim`` numbers, by Hopper's own instructions or by older ones."""
+    return _WGMMA[dim, mode] if hopper else _MMA[dim, mode]

@@ -38,6 +38,7 @@ class EmulatedGpu:
     shim: ctypes.CDLL
     driver: ctypes.CDLL
     cores: int = 2
+    arch: str = "emulated"
 
     def identity(self, module: Module) -> str:
         return "\0".join([*(f"{name}={value}" for name, value in module.macros), module.source])

@@ -43,6 +43,8 @@ struct Driver {
   Result (*event_create)(Handle*, unsigned);
   Result (*event_destroy)(Handle);
   Result (*event_record)(Handle, Handle);
+  Result (*tensor_map)(void*, int, unsigned, void*, const uint64_t*, const uint64_t*, const uint32_t*, const uint32_t*, int, int,
+                       int, int);
 };
 
 constexpr int kMaxDynamicShared = 8;    // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -83,6 +85,7 @@ inline std::string load_driver(Driver* d) {
   get(d->event_create, "cuEventCreate");
   get(d->event_destroy, "cuEventDestroy_v2");
   get(d->event_record, "cuEventRecord");
+  get(d->tensor_map, "cuTensorMapEncodeTiled");
   if (!missing.empty()) return "the NVIDIA driver is older than CUDA 12.0: it has no " + missing;
   if (const Result result = d->init(0)) return "the NVIDIA driver does not start: error " + std::to_string(result);
   return "";

@@ -1,5 +1,7 @@
 // XLA's side: one FFI handler that runs a plan, the list of launches that Python made when JAX traced the call
 // (plan.py has the format). It knows nothing of lookups and updates.
+#include <deque>
+
 #include "programs.h"
 #include "sides.h"
 #include "xla/ffi/api/ffi.h"
@@ -8,10 +10,14 @@ namespace sparrow {
 namespace {
 namespace ffi = xla::ffi;
 
-enum Operation : int64_t { kLaunch = 1, kZero = 2, kFork = 3, kJoin = 4 };
-enum Argument : int64_t { kInput = 0, kOutput = 1, kNumber = 2, kNull = 3 };
+enum Operation : int64_t { kLaunch = 1, kZero = 2, kFork = 3, kJoin = 4, kMap = 5 };
+enum Argument : int64_t { kInput = 0, kOutput = 1, kNumber = 2, kNull = 3, kMapped = 4 };
 constexpr int64_t kContinues = 16;  // added to an argument's kind: it is one more field of the same kernel parameter
 constexpr int64_t kMostArguments = 96;
+
+struct alignas(64) TensorMap {
+  char bytes[128];  // a CUtensorMap
+};
 
 struct Buffers {
   std::vector<char*> inputs, outputs;
@@ -40,6 +46,9 @@ class Run {
         const auto to = reinterpret_cast<uint64_t>(buffers_.at(op[1], op[2], op[3]));
         check(driver_, driver_.memset_async(to, 0, op[4], stream(op[5])), "memset");
         at += 6;
+      } else if (op[0] == kMap && left >= 8) {
+        map(op);
+        at += 8;
       } else if (op[0] == kFork) {
         side_ = &sides_.of(context);
         lock = std::unique_lock<std::mutex>(side_->mutex);
@@ -63,7 +72,18 @@ class Run {
     return on_side ? side_->stream : stream_;
   }
 
-  void launch(const int64_t* op) const {
+  // bfloat16 (type 9) in boxes of 64 numbers x 1 head x rows, in the 128-byte swizzle (3), with the widest promotion in L2 but one (2).
+  void map(const int64_t* op) {
+    const auto dim = static_cast<uint64_t>(op[4]), heads = static_cast<uint64_t>(op[5]);
+    const uint64_t sizes[] = {dim, heads, static_cast<uint64_t>(op[6])}, strides[] = {dim * 2, heads * dim * 2};
+    const uint32_t box[] = {64, 1, static_cast<uint32_t>(op[7])}, steps[] = {1, 1, 1};
+    maps_.emplace_back();
+    check(driver_,
+          driver_.tensor_map(&maps_.back(), 9, 3, buffers_.at(op[1], op[2], op[3]), sizes, strides, box, steps, 0, 3, 2, 0),
+          "describing an array to the copy engine");
+  }
+
+  void launch(const int64_t* op) {
     const auto program = static_cast<size_t>(op[1]), kernel = static_cast<size_t>(op[2]);
     if (program >= programs_.size() || kernel >= programs_[program]->kernels.size()) {
       throw Failure{"the plan names a kernel that is not there"};
@@ -80,6 +100,10 @@ class Run {
       cells[i].pointer = nullptr;
       if (kind == kNumber) {
         cells[i].number = static_cast<uint32_t>(argument[1]);
+      } else if (kind == kMapped) {
+        if (argument[1] < 0 || static_cast<size_t>(argument[1]) >= maps_.size()) throw Failure{"the plan is damaged"};
+        parameters[count++] = &maps_[argument[1]];
+        continue;
       } else if (kind != kNull) {
         cells[i].pointer = buffers_.at(kind, argument[1], argument[2]);
       }
@@ -96,6 +120,7 @@ class Run {
   const Buffers& buffers_;
   const Handle stream_;
   Side* side_ = nullptr;
+  std::deque<TensorMap> maps_;
 };
 
 // The state of one call in an executable: the programs that its plan launches, and its second streams.

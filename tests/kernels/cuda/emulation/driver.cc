@@ -220,4 +220,5 @@ API int cuStreamDestroy_v2(void* stream) { return release(stream); }
 API int cuStreamWaitEvent(void* stream, void* event, unsigned) { return foreign(stream) || foreign(event); }
 API int cuEventCreate(void** event, unsigned) { return *event = owned(), 0; }
 API int cuEventDestroy_v2(void* event) { return release(event); }
+API int cuTensorMapEncodeTiled(...) { return 801; }  // the emulation has no copy engine
 API int cuEventRecord(void* event, void* stream) { return foreign(stream) || foreign(event); }

@@ -1,0 +1,57 @@
+"""Jagged attention on tensor cores: on a GPU, against the reference in float32; elsewhere it compiles."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from sparrow.kernels import cuda
+from sparrow.kernels.cuda import nvrtc, source
+
+from . import statement
+from .test_attention import call, given
+
+CASES = [case for case in statement.CASES[:-1] if not case.position_buckets and not case.time_buckets]
+
+
+@pytest.mark.skipif(nvrtc.unavailable() is not None, reason="NVRTC is not installed")
+@pytest.mark.parametrize(("arch", "hopper"), [("sm_80", False), ("sm_90a", True), ("sm_100", False)])
+def test_compiles_without_a_gpu(arch, hopper):
+    modules = [source.attention_work_module(), source.attention_module(64, 2, source.PLACES, not hopper, hopper)]
+    for module in modules:
+        image = nvrtc.compile_cubin(module.source, nvrtc.options(arch, module.macros))
+        assert all(kernel.encode() in image for kernel in module.kernels)
+
+
+@pytest.mark.skipif(cuda.unavailable() is not None, reason="tensor instructions need a GPU")
+@pytest.mark.parametrize("score", ["silu", "softmax"])
+@pytest.mark.parametrize("dim", [24, 64, 128])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_against_the_reference(case, dim, score):
+    check(case, dim, score)
+
+
+def check(case, dim, score, bound=6e-3):
+    """Compare result and gradients with those of the reference in float32 (which agrees with float64), twice."""
+    case = dataclasses.replace(case, dim=dim, width=dim)
+    arrays = given(case, jnp.bfloat16)
+    exact = {name: jnp.asarray(value, jnp.float32) for name, value in arrays.items()}
+    with jax.default_matmul_precision("highest"):
+        want, reference = jax.vjp(lambda x: call(case, score, "xla", x), exact)
+    weights = jnp.asarray(np.random.default_rng(1).normal(size=want.shape), jnp.bfloat16)
+    runs = []
+    for _ in range(2):
+        out, pullback = jax.vjp(jax.jit(lambda x: call(case, score, "cuda", x)), arrays)
+        runs.append([np.asarray(x, np.float64) for x in jax.tree.leaves((out, pullback(weights)))])
+    for one, two in zip(*runs, strict=True):
+        np.testing.assert_array_equal(one, two)
+    with jax.default_matmul_precision("highest"):
+        expected = [want, *jax.tree.leaves(reference(weights.astype(jnp.float32)))]
+    errors = [
+        float(np.linalg.norm(got - right) / np.linalg.norm(right))
+        for got, right in zip(runs[0], map(np.asarray, expected), strict=True)
+    ]
+    assert all(error < bound for error in errors), errors
+    return errors
