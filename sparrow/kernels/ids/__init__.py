@@ -18,7 +18,7 @@ from sparrow.kernels.ids.types import (
     most_gone,
     settings,
 )
-from sparrow.kernels.ids.words import numbers_of, part_of, words_of
+from sparrow.kernels.ids.words import numbers_of, part_of, part_of_numpy, words_of
 
 __all__ = [
     "BACKENDS",
@@ -38,6 +38,7 @@ __all__ = [
     "numbers",
     "numbers_of",
     "part_of",
+    "part_of_numpy",
     "restored",
     "settings",
     "words_of",

@@ -104,6 +104,19 @@ def part_of(ids: jax.Array, parts: int) -> jax.Array:
     return high_product(high, jnp.uint32(parts)).astype(jnp.int32)
 
 
+def part_of_numpy(ids: npt.NDArray[np.uint64], parts: int) -> npt.NDArray[np.int32]:
+    """`part_of` on the host, of uint64.
+
+    >>> part_of_numpy(np.array([0, 1, 2**64 - 1], np.uint64), 8).tolist()
+    [7, 4, 7]
+    """
+    x = ids + np.uint64(_GOLDEN)
+    x = (x ^ x >> np.uint64(30)) * np.uint64(_MULTIPLY_1)
+    x = (x ^ x >> np.uint64(27)) * np.uint64(_MULTIPLY_2)
+    high = (x ^ x >> np.uint64(31)) >> np.uint64(32)
+    return (high * np.uint64(parts) >> np.uint64(32)).astype(np.int32)
+
+
 def _xor_shifted(x: Word, by: int) -> Word:
     low, high = x
     return low ^ (low >> by | high << (32 - by)), high ^ high >> by
