@@ -14,7 +14,7 @@ from sparrow.embedding import FeatureSpec, size_class, to_bags
 from sparrow.serving.description import Description, FunctionEntry
 from sparrow.serving.ids import KnownIds
 from sparrow.serving.kept_programs import KeptPrograms
-from sparrow.serving.lookup import flat, ordered, pooled, width_of
+from sparrow.serving.lookup import Table, flat, ordered, pooled, width_of
 from sparrow.serving.packed import Places
 from sparrow.serving.plain import PlainLookups
 from sparrow.serving.reading import Reading
@@ -52,7 +52,7 @@ class Function:
         name: str,
         features: Sequence[Feature],
         specs: Mapping[str, FeatureSpec],
-        tables: Mapping[str, Array],
+        tables: Mapping[str, Table],
         known: Mapping[str, KnownIds],
         parameters: Mapping[str, jax.Array],
         program: Any,

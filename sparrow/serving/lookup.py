@@ -10,12 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.embedding import Bags, FeatureSpec, to_bags
+from sparrow.kernels.quantized import QuantizedTable
 
+Table = npt.NDArray[Any] | QuantizedTable
 PIECE: Final = 1 << 16
 """The ids whose rows are in memory at a time: a bag may have millions of them."""
 
 
-def pooled(table: npt.NDArray[Any], bags: Bags) -> npt.NDArray[np.float32]:
+def pooled(table: Table, bags: Bags) -> npt.NDArray[np.float32]:
     """Return each bag's rows, times their gains, summed: (num_bags, dim), as `sparrow.Embedder.lookup` computes it.
 
     >>> table = np.array([[1.0, 2.0], [10.0, 20.0]], np.float32)
@@ -35,9 +37,13 @@ def pooled(table: npt.NDArray[Any], bags: Bags) -> npt.NDArray[np.float32]:
     return sums
 
 
-def _scaled(table: npt.NDArray[Any], bags: Bags, begin: int, end: int) -> npt.NDArray[np.float32]:
+def _scaled(table: Table, bags: Bags, begin: int, end: int) -> npt.NDArray[np.float32]:
     """Return the rows of some ids, times their gains: (end - begin, dim)."""
-    rows = np.take(table, bags.ids[begin:end], axis=0, mode="clip").astype(np.float32)
+    ids = bags.ids[begin:end]
+    if isinstance(table, QuantizedTable):
+        rows = table.take(ids)
+    else:
+        rows = np.take(table, ids, axis=0, mode="clip").astype(np.float32)
     if bags.valid is not None:
         rows[~bags.valid[begin:end]] = 0.0
     if bags.gains is not None:
@@ -61,7 +67,7 @@ def _pieces(ends: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
         begin = end
 
 
-def ordered(table: npt.NDArray[Any], spec: FeatureSpec, ids: Any, length: int) -> npt.NDArray[np.float32]:
+def ordered(table: Table, spec: FeatureSpec, ids: Any, length: int) -> npt.NDArray[np.float32]:
     """Return each sequence's rows one after the other, then their number: (batch, length * dim + 1)."""
     bags = to_bags(dataclasses.replace(spec, combiner="sum"), ids)
     lengths = np.ones(len(bags.ids), np.int64) if bags.lengths is None else bags.lengths

@@ -14,7 +14,7 @@ from sparrow.serving.description import INDEX, NAME, PREDICT, TABLES
 from sparrow.serving.function import Array, Arrays, Function
 from sparrow.serving.ids import known_ids
 from sparrow.serving.opened import Opened, opened
-from sparrow.serving.parts import lookups, parameters_of, program_of, read_feature
+from sparrow.serving.parts import lookups, parameters_of, program_of, read_feature, tables_of
 from sparrow.serving.tensors import read
 
 
@@ -39,6 +39,7 @@ class ExportedModel:
         tables = read(held[TABLES], str(held.folder / TABLES))
         parameters = parameters_of(held)
         specs = lookups(about, tables, held.folder)
+        held_tables = tables_of(about, tables)
         known = known_ids(held, tables)
         self._functions = {
             name: Function(
@@ -46,7 +47,7 @@ class ExportedModel:
                 name,
                 self.features,
                 specs,
-                tables,
+                held_tables,
                 known,
                 parameters,
                 program_of(held, name, self.features, parameters, custom_calls),

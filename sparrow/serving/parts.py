@@ -11,9 +11,10 @@ import jax
 from sparrow.data import DataError, Feature, shown
 from sparrow.data.features import registry
 from sparrow.embedding import FeatureSpec, TableSpec
+from sparrow.kernels.quantized import BITS, QuantizedTable, record_bytes
 from sparrow.rules import SGD
 from sparrow.serving.description import NAME, PARAMETERS, TABLES, Description
-from sparrow.serving.lookup import width_of
+from sparrow.serving.lookup import Table, width_of
 from sparrow.serving.opened import Opened
 from sparrow.serving.program import deserialized
 from sparrow.serving.tensors import Array
@@ -47,15 +48,27 @@ def parameters_of(held: Opened) -> dict[str, jax.Array]:
         raise DataError(f"is not a safetensors file: {error}; export again", str(held.folder / PARAMETERS)) from None
 
 
+def tables_of(about: Description, held: Mapping[str, Array]) -> dict[str, Table]:
+    """Return the tables; those of few bits as such."""
+    return {
+        name: QuantizedTable(array, about.tables[name].dim, BITS[about.tables[name].dtype])
+        if name in about.tables and about.tables[name].dtype in BITS
+        else array
+        for name, array in held.items()
+    }
+
+
 def lookups(about: Description, tables: Mapping[str, Array], folder: Path) -> dict[str, FeatureSpec]:
     """Return the lookups, whose tables have the shapes that the description declares."""
     made = {}
     for name, entry in about.tables.items():
         held = tables.get(name)
-        declared = ((entry.rows, entry.dim), entry.dtype)
+        declared: tuple[tuple[int, int], str] = ((entry.rows, entry.dim), entry.dtype)
+        if entry.dtype in BITS:
+            declared = (entry.rows, record_bytes(entry.dim, BITS[entry.dtype])), "uint8"
         if held is None or (held.shape, held.dtype.name) != declared:
             found = "is not there" if held is None else f"is {held.dtype.name} of shape {held.shape}"
-            why = f"table {shown(name)} {found}, and is described as {entry.dtype} of shape {declared[0]}; export again"
+            why = f"table {shown(name)} {found}, and is described as {declared[1]} of shape {declared[0]}; export again"
             raise DataError(why, str(folder / TABLES))
         made[name] = _spec(
             folder,
@@ -65,7 +78,7 @@ def lookups(about: Description, tables: Mapping[str, Array], folder: Path) -> di
             embedding_dim=entry.dim,
             optimizer=SGD(0.0),  # a table must have a rule: this one changes nothing
             combiner=entry.combiner,
-            dtype=entry.dtype,
+            dtype="float32" if entry.dtype in BITS else entry.dtype,
         )
     for name, lookup in about.lookups.items():
         if lookup.table not in made:

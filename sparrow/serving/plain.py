@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from sparrow.kernels.quantized import QuantizedTable
+from sparrow.serving.lookup import Table
 from sparrow.serving.packed import Place
 
 Array = npt.NDArray[Any]
@@ -16,16 +18,20 @@ Array = npt.NDArray[Any]
 class _Lookup(NamedTuple):
     name: str
     feature: int  # its row in the matrix of ids
-    table: Array
+    table: Table
     place: Place
 
 
 class PlainLookups:
-    """Lookups in tables of float32, where every row of a batch has one id."""
+    """Lookups in tables of float32 or of few bits, where every row of a batch has one id."""
 
-    def __init__(self, tables: Mapping[str, Array], features: Mapping[str, str], places: Mapping[str, Place]) -> None:
+    def __init__(self, tables: Mapping[str, Table], features: Mapping[str, str], places: Mapping[str, Place]) -> None:
         """Take the table, the feature and the place of each lookup, by its name."""
-        tables = {name: table for name, table in tables.items() if table.dtype == np.float32}
+        tables = {
+            name: table
+            for name, table in tables.items()
+            if isinstance(table, QuantizedTable) or table.dtype == np.float32
+        }
         rows: dict[str, int] = {}
         for name, table in tables.items():
             feature = features[name]
@@ -47,7 +53,11 @@ class PlainLookups:
         rows = matrix.shape[1]
         for name, feature, table, place in self._lookups:
             if fit[feature]:
-                table.take(matrix[feature], 0, inputs[:rows, place.start : place.stop], "clip")
+                out = inputs[:rows, place.start : place.stop]
+                if isinstance(table, QuantizedTable):
+                    table.fill(matrix[feature], out)
+                else:
+                    table.take(matrix[feature], 0, out, "clip")
                 made.append(name)
         return made
 

@@ -26,8 +26,8 @@ from sparrow.data import DataError, shown
 
 Array = npt.NDArray[Any]
 
-CODES: Final = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
-"""The dtypes that a table may have, and their names in the format."""
+CODES: Final = {"float32": "F32", "bfloat16": "BF16", "float16": "F16", "uint8": "U8"}
+"""The dtypes that a table may have, and their names in the format; tables of few bits are records of bytes."""
 
 ALIGNMENT: Final = 64
 """The arrays begin at a multiple of this number of bytes."""

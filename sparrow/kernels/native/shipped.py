@@ -20,10 +20,11 @@ from sparrow.kernels.cuda import machine
 from sparrow.kernels.feed.loading import job as feed_job
 from sparrow.kernels.native import compiler, sources
 from sparrow.kernels.native.compiler import compile_library, levels, library_name
+from sparrow.kernels.native.host_library import SOURCES
+from sparrow.kernels.native.host_library import jobs as host_jobs
 from sparrow.kernels.native.library import ffi_content, shipped_name
 from sparrow.kernels.native.translate import translate
 from sparrow.kernels.row import LIMITS, RowStep
-from sparrow.kernels.search.loading import jobs as search_jobs
 from sparrow.rules import SGD, SHIPPED, Rule
 
 CHOICES: dict[str, tuple[Any, ...]] = {
@@ -89,7 +90,7 @@ def build(folder: pathlib.Path) -> list[pathlib.Path]:
     jobs.append((folder / library_name("ffi", baseline, ffi_content()), baseline, sources.FFI, (include,)))
     name, level, files = feed_job()
     jobs.append((folder / name, level, files, ()))
-    jobs += [(folder / name, level, files, ()) for name, level, files in search_jobs()]
+    jobs += [(folder / name, level, files, ()) for kind in SOURCES for name, level, files in host_jobs(kind)]
     jobs.append((folder / machine.shim_name(), baseline, *machine.shim_files()))
     wanted = {path for path, *_ in jobs}
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.kernels.search.loading import library
+from sparrow.kernels.native.host_library import address, host_library
 
 Floats = npt.NDArray[np.float32]
 Numbers = npt.NDArray[np.int64]
@@ -62,7 +62,7 @@ def best_rows(
     wanted = _floats(queries)
     scores = np.full((len(wanted), k), -np.inf, np.float32)
     numbers = np.full((len(wanted), k), -1, np.int64)
-    loaded = None if compiled is False else library()
+    loaded = None if compiled is False else host_library("search")
     passes = None if allowed is None else np.ascontiguousarray(allowed, np.bool_)
     start = 0
     for given in blocks:
@@ -100,19 +100,15 @@ def _add_compiled(
     offsets, rows = (None, None) if excluded is None else (np.ascontiguousarray(part, np.int64) for part in excluded)
     sizes = [len(block), block.shape[1], scores.shape[1], start]
     loaded.sparrow_search(
-        _address(queries),
+        address(queries),
         ctypes.c_int64(len(queries)),
-        _address(block),
+        address(block),
         *map(ctypes.c_int64, sizes),
-        *map(_address, (allowed, offsets, rows)),
+        *map(address, (allowed, offsets, rows)),
         ctypes.c_int64(threads),
-        _address(scores),
-        _address(numbers),
+        address(scores),
+        address(numbers),
     )
-
-
-def _address(array: npt.NDArray[Any] | None) -> ctypes.c_void_p:
-    return ctypes.c_void_p(None if array is None else array.ctypes.data)
 
 
 def _add(

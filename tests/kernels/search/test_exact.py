@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from sparrow.kernels.native.host_library import host_library
 from sparrow.kernels.search import Excluded, best_rows
-from sparrow.kernels.search.loading import library
 
 
 def vectors(count, dim, seed):
@@ -17,7 +17,7 @@ def excluding(lists):
 
 
 def test_the_compiled_search_is_in_use():
-    assert library() is not None
+    assert host_library("search") is not None
 
 
 @pytest.mark.parametrize(
