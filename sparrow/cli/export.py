@@ -32,6 +32,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--id-column", help="the column of the ids in the files of --index")
     parser.add_argument("--attributes", default="", metavar="A,B", help="columns of the items to filter by")
     parser.add_argument("--approximate", choices=KINDS, help="an approximate search of the items besides, by FAISS")
+    parser.add_argument("--tables", choices=("float16", "int8", "int4"), help="smaller tables; default: as trained")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing export")
     add_group(parser)
 
@@ -51,7 +52,8 @@ def run(options: argparse.Namespace) -> None:
         exports.give_rows(program, state)
         return
     index = None if options.index is None else _index(run, options)
-    made = exports.export(program, state, options.output, ema=options.ema, overwrite=options.overwrite, index=index)
+    chosen = {"ema": options.ema, "overwrite": options.overwrite, "index": index, "tables": options.tables}
+    made = exports.export(program, state, options.output, **chosen)
     size, platforms = sum(file.bytes for file in made.files.values()), ", ".join(made.platforms)
     average = ", the average of its parameters" * made.ema
     out(f"{made.model} of step {made.step}{average}: {size:,} bytes to {options.output}, for {platforms}")

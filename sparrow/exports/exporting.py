@@ -9,12 +9,14 @@ from typing import Any
 import jax
 import numpy as np
 
+from sparrow import fields
 from sparrow.config import Assembly, need
 from sparrow.embedding import Sequence
 from sparrow.exports import signature
 from sparrow.exports.contents import Parameters, described_features, exported_ids, streamed_tables, used_rows
 from sparrow.exports.folder import whole
 from sparrow.exports.functions import Arguments, Arrays, Exported, Function, exported, rows_are_independent
+from sparrow.exports.smaller import TABLE_DTYPES, TableDtype, smaller
 from sparrow.models import registry as models
 from sparrow.retrieval import ItemIndex, write_index
 from sparrow.runs import Program, TrainState
@@ -45,6 +47,7 @@ def export(
     ema: bool | None = None,
     overwrite: bool = False,
     index: ItemIndex | None = None,
+    tables: TableDtype | None = None,
 ) -> Description:
     """Write a trained model as StableHLO, safetensors and a description; `sparrow.serving.load` opens it.
 
@@ -58,7 +61,10 @@ def export(
       ema: whether to take the average of the dense parameters; None: as evaluation does.
       overwrite: whether to replace an existing export.
       index: items to recommend, from `sparrow.runs.Run.item_index`.
+      tables: the dtype of the tables in the export: "float16", "int8" or "int4"; None: the dtype of training.
     """
+    if tables is not None:
+        fields.choice("export: tables", tables, TABLE_DTYPES)
     optimizer = used_in_evaluation(program.config, state.optimizer, ema)
     with whole(Path(folder), overwrite) as partial:
         parameters = Parameters({"params": optimizer.params, "rest": state.rest})
@@ -83,8 +89,8 @@ def export(
             files[_file(name)] = _written(partial / _file(name), function.artifact)
         files[PARAMETERS] = _written(partial / PARAMETERS, _parameters(parameters.arrays, made))
         used = used_rows(program.embedder, program.vocabularies)
-        tables = streamed_tables(program.embedder, optimizer.embedding, used)
-        files[TABLES] = write(partial / TABLES, tables)
+        streamed = streamed_tables(program.embedder, optimizer.embedding, used)
+        files[TABLES] = write(partial / TABLES, [smaller(table, tables) for table in streamed])
         if program.vocabularies is not None:
             files[IDS] = _written(partial / IDS, _saved(exported_ids(program.vocabularies)))
         description = Description(
@@ -102,7 +108,7 @@ def export(
             functions={name: _entry(program, name, function) for name, function in made.items()},
             features=features,
             tables={
-                name: TableEntry(used[name], table.embedding_dim, table.dtype, table.combiner)
+                name: TableEntry(used[name], table.embedding_dim, tables or table.dtype, table.combiner)
                 for name, table in program.embedder.tables.items()
             },
             lookups={

@@ -275,15 +275,18 @@ class Run:
         ema: bool | None = None,
         overwrite: bool = False,
         index: ItemIndex | bool = False,
+        tables: str | None = None,
     ) -> Any:
         """Write the model as files that predict without its code; `sparrow.serving.load` opens them.
 
         ``index``: items to recommend, from `item_index`; True: those of the config, or of the data to train on.
+        ``tables``: the dtype of the tables in the export, "float16", "int8" or "int4"; None: as trained.
         """
         from sparrow import exports
 
         items = None if index is False else self._items if index is True else index
-        return exports.export(self.program, self.state, folder, ema=ema, overwrite=overwrite, index=items)
+        options: Any = {"ema": ema, "overwrite": overwrite, "index": items, "tables": tables}
+        return exports.export(self.program, self.state, folder, **options)
 
     def report(self, output: str | Path | None = None) -> Path:
         """Write the report of the run as one HTML file, and return its path."""

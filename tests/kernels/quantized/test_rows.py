@@ -1,0 +1,54 @@
+"""Rows of few bits: within half a scale of their values, compiled as in NumPy and in XLA, odd rows and odd sizes."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from sparrow.kernels.native.host_library import host_library
+from sparrow.kernels.quantized import QuantizedTable, dequantize, quantize, record_bytes
+
+
+def rows(count, dim):
+    made = np.random.default_rng(0).standard_normal((count, dim)).astype(np.float32)
+    made[0] = 0.0
+    if count > 3:
+        made[1], made[2], made[3] = 3.25, made[2] * 1e4, made[3] * 1e-6
+    return made
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("dim", [1, 2, 7, 16, 64])
+def test_values_are_within_half_a_scale(bits, dim):
+    given = rows(50, dim)
+    records = quantize(given, bits)
+    assert records.shape == (50, record_bytes(dim, bits))
+    made = dequantize(records, dim, bits)
+    scale = records[:, -4:-2].copy().view(np.float16).astype(np.float32)
+    bound = 0.5 * scale + np.abs(given).max(axis=1, keepdims=True) * 2e-7
+    assert (np.abs(made - given) <= bound).all()
+    np.testing.assert_array_equal(made[0], 0)
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_compiled_rows_are_those_of_numpy_and_of_xla(bits):
+    assert host_library("quantized") is not None
+    given = rows(300, 19)
+    records = quantize(given, bits)
+    ids = np.random.default_rng(1).integers(-2, 305, 1000).astype(np.int32)
+    table = QuantizedTable(records, 19, bits)
+    inside = (ids >= 0) & (ids < 300)
+    expected = np.where(inside[:, None], dequantize(records[np.where(inside, ids, 0)], 19, bits), 0)
+    out = np.full((1000, 40), 7.0, np.float32)
+    table.fill(ids, out[:, 10:29])
+    np.testing.assert_allclose(out[:, 10:29], expected, rtol=1e-6, atol=1e-7)
+    assert (out[:, :10] == 7).all()
+    assert (out[:, 29:] == 7).all()
+    np.testing.assert_allclose(
+        dequantize(jnp.asarray(records), 19, bits, jnp), dequantize(records, 19, bits), rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e6])
+def test_numbers_that_do_not_fit_are_refused(value):
+    with pytest.raises(ValueError, match="numbers of 8 bits are between -65504 and 65504; the table has others"):
+        quantize(np.array([[1.0, value]], np.float32), 8)
