@@ -21,6 +21,9 @@ def keep_programs() -> None:
         return
     import jax
 
+    from sparrow.processes import write_programs_whole
+
+    write_programs_whole()
     config: Any = jax.config
     if config.jax_compilation_cache_dir is not None or not config.jax_enable_compilation_cache:
         return

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-import io
-from typing import Any, TypeVar
+import math
+import struct
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from sparrow.metrics.protocol import Metric
 
 State = TypeVar("State")
 
-_METRIC = "metric"
+_METRIC: Final = "metric"
+_MAGIC: Final = b"sparrow metric 1"
+_HEAD: Final = struct.Struct("<HBB")
+"""Of an array: the bytes of its name, the place of its dtype in `_DTYPES`, the number of its dimensions."""
+_DTYPES: Final = ("|b1", "|i1", "<i2", "<i4", "<i8", "|u1", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8")
 
 
 def to_bytes(metric: Metric[State], state: State) -> bytes:
-    """``state`` as an ``.npz`` archive of plain numbers (nothing in it is code), with the metric that made it.
+    """Return ``state`` as plain numbers, with the metric that made it. Nothing in it is parsed: sizes, then raw bytes.
 
     >>> from sparrow.metrics.averages import MAE
     >>> metric = MAE()
@@ -23,17 +30,52 @@ def to_bytes(metric: Metric[State], state: State) -> bytes:
     >>> metric.compute(from_bytes(metric, data))
     1.0
     """
-    arrays: dict[str, Any] = {_METRIC: np.frombuffer(repr(metric).encode(), np.uint8), **metric.to_arrays(state)}
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays)
-    return buffer.getvalue()
+    return _packed({_METRIC: np.frombuffer(repr(metric).encode(), np.uint8), **metric.to_arrays(state)})
 
 
 def from_bytes(metric: Metric[State], data: bytes) -> State:
     """Return the state of bytes from `to_bytes`; the metric must be the one that wrote the state."""
-    with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-        arrays = dict(archive)
-    written = bytes(arrays.pop(_METRIC)).decode()
+    damaged = ValueError("these bytes are no state of a metric, or are damaged")
+    try:
+        arrays = _unpacked(data)
+        written = bytes(arrays.pop(_METRIC)).decode()
+    except (struct.error, ValueError, LookupError):
+        raise damaged from None
     if written != repr(metric):
         raise ValueError(f"the state was written by {written}, and cannot be read as one of {metric!r}")
-    return metric.from_arrays(arrays)
+    try:
+        return metric.from_arrays(arrays)
+    except KeyError:
+        raise damaged from None
+
+
+def _packed(arrays: Mapping[str, Any]) -> bytes:
+    parts = [_MAGIC]
+    for name, given in arrays.items():
+        array, text = np.asarray(given), name.encode()
+        dtype = array.dtype.newbyteorder("<")
+        if dtype.str not in _DTYPES:
+            raise TypeError(f"the state's '{name}' holds {array.dtype}; a state holds numbers of up to 64 bits")
+        parts.append(_HEAD.pack(len(text), _DTYPES.index(dtype.str), array.ndim))
+        parts.append(text + struct.pack(f"<{array.ndim}q", *array.shape))
+        parts.append(array.astype(dtype, copy=False).tobytes())
+    return b"".join(parts)
+
+
+def _unpacked(data: bytes) -> dict[str, npt.NDArray[Any]]:
+    if not data.startswith(_MAGIC):
+        raise ValueError
+    at, arrays = len(_MAGIC), {}
+    while at < len(data):
+        length, kind, dimensions = _HEAD.unpack_from(data, at)
+        at += _HEAD.size
+        name = data[at : at + length].decode()
+        at += length
+        shape = struct.unpack_from(f"<{dimensions}q", data, at)
+        at += 8 * dimensions
+        dtype, size = np.dtype(_DTYPES[kind]), math.prod(shape)
+        if min(shape, default=0) < 0 or at + size * dtype.itemsize > len(data):
+            raise ValueError
+        arrays[name] = np.frombuffer(data, dtype, size, at).reshape(shape).copy()
+        at += size * dtype.itemsize
+    return arrays

@@ -5,7 +5,7 @@ any thread may use, and which works while devices are busy or a process fails.
 """
 
 from sparrow.processes.failing import ELSEWHERE, cause, report_failure, watch
-from sparrow.processes.jax_private import count, index
+from sparrow.processes.jax_private import count, index, write_programs_whole
 from sparrow.processes.joining import JoinError, Place, join, leave, place_of, want_cpu_devices
 from sparrow.processes.supervising import end_with_parent, supervise
 from sparrow.processes.talking import awaited, everyone, is_first, led, publish, said_by_all
@@ -31,4 +31,5 @@ __all__ = [
     "supervise",
     "want_cpu_devices",
     "watch",
+    "write_programs_whole",
 ]

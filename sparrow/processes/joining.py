@@ -73,6 +73,7 @@ def place_of(
 
 def join(place: Place) -> None:
     """Join the group, before any device is used; from then on, a failure of one process ends all of them."""
+    jax_private.write_programs_whole()
     config: Any = jax.config
     config.update("jax_enable_preemption_service", False)  # SIGTERM belongs to the training loop
     config.update("jax_cpu_collectives_implementation", "gloo")

@@ -1,5 +1,6 @@
 """Metrics over processes: simulated by threads that exchange bytes, and two real ones over JAX collectives."""
 
+import contextlib
 import json
 import os
 import socket
@@ -137,6 +138,28 @@ def test_the_bytes_of_another_metric_are_refused():
     data = metrics.to_bytes(metrics.AUC(), metrics.AUC().init())
     with pytest.raises(ValueError, match=r"written by AUC\(thresholds=200, .* read as one of AUC\(thresholds=100,"):
         metrics.from_bytes(metrics.AUC(100), data)
+
+
+def test_states_are_read_without_a_parser(monkeypatch):
+    """NumPy's reader of .npz files parses Python, which fails in threads of CPython 3.11; damaged bytes are refused."""
+    monkeypatch.setattr("ast.literal_eval", None)
+    metric = metrics.AUC()
+    state = metric.update(metric.init(), np.array([0.1, 0.8, 0.4]), np.array([0, 1, 1]))
+    data = metrics.to_bytes(metric, state)
+    assert metric.compute(metrics.from_bytes(metric, data)) == metric.compute(state)
+    rng = np.random.default_rng(0)
+    for damaged in [b"", b"PK", data[:-1], data[:40], data + b"x", *(_flipped(data, rng) for _ in range(200))]:
+        with contextlib.suppress(ValueError):
+            metrics.from_bytes(metric, damaged)
+    for damaged in (b"", b"PK", data[:-1], data[:40], data + b"x"):
+        with pytest.raises(ValueError, match="no state of a metric, or are damaged"):
+            metrics.from_bytes(metric, damaged)
+
+
+def _flipped(data, rng):
+    made = bytearray(data)
+    made[rng.integers(0, 120)] ^= 1 << int(rng.integers(0, 8))
+    return bytes(made)
 
 
 WORKER = """

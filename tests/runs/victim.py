@@ -13,7 +13,7 @@ import time
 import jax
 import numpy as np
 
-from sparrow import cli, runs
+from sparrow import cli, processes, runs
 from sparrow.checkpoint import Saved, saved_steps
 from sparrow.config import dumps
 from sparrow.runs.loop import training
@@ -47,6 +47,7 @@ def context():
 
 def use_cache(folder):
     """Compiled programs are kept in files: the next process does not compile them again."""
+    processes.write_programs_whole()
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
