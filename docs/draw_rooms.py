@@ -42,6 +42,7 @@ ORDER = [
     "reports",
     "runs",
     "exports",
+    "samples",
     "frames",
     "plan",
     "tuning",

@@ -33,9 +33,11 @@ _HELP: Final = {
 }
 
 
-def add_config(parser: argparse.ArgumentParser) -> None:
-    """Add the config, its overrides, and the options that set its paths."""
+def add_config(parser: argparse.ArgumentParser, output: str | None = None) -> None:
+    """Add the config, its overrides, and the options that set its paths; ``output``: the help of a folder to write."""
     parser.add_argument("config")
+    if output is not None:
+        parser.add_argument("output", metavar="OUT", help=output)
     add_overrides(parser)
     for name in THEIRS:
         add_path(parser, name)

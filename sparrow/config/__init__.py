@@ -39,7 +39,7 @@ from sparrow.config.building.two_towers import (
     item_features,
     user_column,
 )
-from sparrow.config.loading.files import dumps, from_mapping, import_report, load, loads
+from sparrow.config.loading.files import dumps, from_mapping, import_report, load, loads, path_fields
 from sparrow.config.loading.json_schema import json_schema
 from sparrow.config.loading.other_data import evaluated_on
 from sparrow.config.loading.overrides import override
@@ -111,6 +111,7 @@ __all__ = [
     "need",
     "optimizer",
     "override",
+    "path_fields",
     "plain",
     "register_rule",
     "table_rules",

@@ -1,9 +1,10 @@
 """Models of histories that read one candidate an example, from a config of Sparrow: trained, exported and served."""
 
+import pyarrow.parquet as pq
 import pytest
 
-from sparrow import config, exports, runs, serving
-from tests.config.rows import same_predictions, write_rows
+from sparrow import config, exports, runs, samples, serving
+from tests.config.rows import same_predictions
 
 HSTU = {
     "embedding_dim": 8,
@@ -40,7 +41,7 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_trains_evaluates_predicts_exports_and_serves(name, tmp_path):
     options, groups, tasks = MODELS[name]
-    files = str(tmp_path / "data" / "rows.parquet")
+    files = str(tmp_path / "data" / "train.parquet")
     used = {feature for names in groups.values() for feature in names}
     loaded = config.from_mapping(
         {
@@ -59,7 +60,7 @@ def test_trains_evaluates_predicts_exports_and_serves(name, tmp_path):
             },
         }
     )
-    columns = write_rows(loaded, tmp_path / "data")
+    loaded = samples.write(loaded, tmp_path / "data", rows=96)
     runs.train(loaded, tmp_path / "run")
     program, state = runs.load(tmp_path / "run")
     results = runs.Evaluator(program)(state)
@@ -69,5 +70,6 @@ def test_trains_evaluates_predicts_exports_and_serves(name, tmp_path):
     model = serving.load(tmp_path / "exported")
     serving.predict(model, files, tmp_path / "served.parquet")
     same_predictions(tmp_path / "predicted.parquet", tmp_path / "served.parquet")
-    request = {column: list(columns[column])[:3] for column in model.signature["predict"]["inputs"]}
+    columns = pq.read_table(files).slice(0, 3).to_pydict()
+    request = {column: columns[column] for column in model.signature["predict"]["inputs"]}
     assert len(next(iter(model.predict(request).values()))) == 3

@@ -45,6 +45,13 @@ def _text(path: Path) -> str:
         raise ConfigError("is not a text file in UTF-8", str(path)) from None
 
 
+def path_fields(path: str | Path) -> list[str]:
+    """Return the fields of a config of TorchEasyRec that name input files."""
+    from sparrow.config.torcheasyrec import path_fields
+
+    return path_fields(_text(Path(path)), str(path))
+
+
 def import_report(path: str | Path, overrides: Iterable[str] = ()) -> tuple[list[str], ConfigError | None]:
     """Return a line for each field of a config of TorchEasyRec, and its problems, if any."""
     from sparrow.config.torcheasyrec import from_override, is_edit, read_config

@@ -192,3 +192,20 @@ def _values(spec: FieldSpec, edit: Edit) -> tuple[text.Value, ...]:
         return (text.String(written),)
     (field,) = text.parse(f"value: {written}", edit.path).fields
     return field.values
+
+
+def path_fields(source_text: str, source: str | None = None) -> list[str]:
+    """Return the fields of a config that name input files: examples, and the tables of samplers.
+
+    >>> path_fields('train_input_path: "" data_config { negative_sampler { input_path: "odps://items" } }')
+    ['train_input_path', 'eval_input_path', 'data_config.negative_sampler.input_path']
+    """
+    found = ["train_input_path", "eval_input_path"]
+    for field in text.parse(source_text, source).fields:
+        if field.name != "data_config":
+            continue
+        for sampler in (inner for value in field.values if isinstance(value, text.Message) for inner in value.fields):
+            inside = [own for value in sampler.values if isinstance(value, text.Message) for own in value.fields]
+            names = dict.fromkeys(own.name for own in inside if own.name.endswith("input_path"))
+            found += [f"data_config.{sampler.name}.{name}" for name in names]
+    return found

@@ -1,0 +1,7 @@
+"""Files that fit a config: rows with a signal, items, pairs and trees, to try a config without its data."""
+
+from sparrow.samples.columns import columns
+from sparrow.samples.drawn import Drawn
+from sparrow.samples.writing import write
+
+__all__ = ["Drawn", "columns", "write"]

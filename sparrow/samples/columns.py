@@ -1,0 +1,158 @@
+"""The columns that a config reads: those of its features, labels, weights and keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrow.config import Config
+from sparrow.data import AUTO, Feature
+from sparrow.data.features import registry
+from sparrow.errors import ConfigError
+from sparrow.samples import computed
+from sparrow.samples.drawn import Drawn, as_list
+
+Columns = dict[str, list[Any]]
+_VALUES: Final = 1000
+"""The most ids of a column."""
+_LONGEST: Final = 5
+"""Sequences have fewer elements than this."""
+
+
+def columns(config: Config, drawn: Drawn) -> Columns:
+    """Return the columns of ``config``, one value a row."""
+    # All sequences of a row have one length: features of one history go together. Some are empty.
+    lengths = drawn.rng.integers(0, _LONGEST, drawn.rows)
+    made = of_features(config.data.features, drawn, lengths)
+    positive = drawn.positive()
+    sources = {label.name: label for label in config.data.labels}
+    for task in config.tasks.values():
+        for name in filter(None, (task.label, task.task_space_label)):
+            label = sources.get(name)
+            column = name if label is None else label.source_column
+            made.setdefault(column, _label(label, positive, lengths if has_candidates(config) else None))
+        if task.sample_weight:
+            made.setdefault(task.sample_weight, as_list(drawn.rng.uniform(0.5, 1.5, drawn.rows)))
+        keys = [key for loss in task.losses for key in loss.key_columns]
+        keys += [use.group_by for use in (*task.metrics, *task.train_metrics) if use.group_by]
+        for key in keys:
+            made.setdefault(key, as_list(drawn.rng.integers(0, 8, drawn.rows)))
+    for key in filter(None, (config.data.negatives and config.data.negatives.user_column,)):
+        made.setdefault(key, as_list(drawn.below(key, 20)))
+    return made
+
+
+def of_features(features: Any, drawn: Drawn, lengths: npt.NDArray[np.int64]) -> Columns:
+    """Return the columns of features; of one that several read, the first decides."""
+    made: Columns = {}
+    for feature in features:
+        kind = registry.name_of(feature)
+        if kind not in _MAKERS:
+            raise ConfigError(f"feature '{feature.name}': the kind '{kind}' is not sampled")
+        for column, values in _MAKERS[kind](feature, drawn, lengths).items():
+            made.setdefault(column, values)
+    return made
+
+
+def has_candidates(config: Config) -> bool:
+    """Return whether an example has several candidates, each with its label."""
+    group = getattr(config.model.architecture, "candidate_group", None)
+    features = {feature.name: feature for feature in config.data.features}
+    return any(features[name].sequence_length for name in config.model.groups.get(group, ()) if name in features)
+
+
+def _label(label: Any, positive: npt.NDArray[np.bool_], lengths: npt.NDArray[np.int64] | None) -> list[Any]:
+    """Return values that the label makes 1 or 0 of; for candidates, one for each."""
+    high, low = 1, 0
+    if label is not None and label.at_least is not None:
+        high, low = label.at_least, label.at_least - 1
+    if lengths is not None:
+        high = 7  # the bits of three actions
+    elif label is not None and label.bitmask is not None:
+        high = label.bitmask
+    values = as_list(np.where(positive, high, low))
+    if lengths is None:
+        return values
+    # A request without candidates has one, of the default id.
+    return [[value] * max(length, 1) for value, length in zip(values, lengths.tolist(), strict=True)]
+
+
+def _entries(feature: Any, drawn: Drawn, column: str, lengths: npt.NDArray[np.int64]) -> list[Any]:
+    if feature.vocabulary == AUTO:
+        return [f"w{i}" for i in drawn.elements(column, _VALUES, lengths)]
+    if feature.vocabulary is not None:
+        words = feature.words.words
+        return [str(words[i]) for i in drawn.elements(column, len(words), lengths)]
+    return as_list(drawn.elements(column, min(feature.num_rows, _VALUES), lengths))
+
+
+def _parts(values: list[Any], lengths: npt.NDArray[np.int64], separator: str | None) -> list[Any]:
+    """Return the sequences of rows: strings with a separator, or lists without."""
+    ends = np.cumsum(lengths)
+    rows = [values[end - length : end] for end, length in zip(ends, lengths, strict=True)]
+    return rows if separator is None else [separator.join(map(str, row)) for row in rows]
+
+
+def _id(feature: Any, drawn: Drawn, lengths: npt.NDArray[np.int64]) -> Columns:
+    if feature.compute is not None:
+        return computed.of_rows(feature.compute, drawn)
+    values = _entries(feature, drawn, feature.id_column, np.ones(drawn.rows, np.int64))
+    if feature.weight_separator is not None:
+        values = [f"{value}{feature.weight_separator}0.5" for value in values]
+    return {feature.id_column: values}
+
+
+def _raw(feature: Any, drawn: Drawn, lengths: npt.NDArray[np.int64]) -> Columns:
+    if feature.compute is not None:
+        return computed.of_rows(feature.compute, drawn)
+    column = feature.columns[0]
+    if feature.dim == 1:
+        return {column: as_list(drawn.numbers(column, (drawn.rows,)))}
+    values = as_list(drawn.numbers(column, (drawn.rows, feature.dim)).round(4))
+    return {column: values if feature.separator is None else [feature.separator.join(map(str, row)) for row in values]}
+
+
+def _combo(feature: Any, drawn: Drawn, lengths: npt.NDArray[np.int64]) -> Columns:
+    return {column: as_list(drawn.below(column, 9)) for column in feature.cross}
+
+
+def _sequence(feature: Any, drawn: Drawn, lengths: npt.NDArray[np.int64]) -> Columns:
+    if feature.compute is not None:
+        return computed.of_elements(feature.compute, drawn, lengths)
+    values = _entries(feature, drawn, feature.id_column, lengths)
+    return {feature.id_column: _parts(values, lengths, feature.separator)}
+
+
+def _raw_sequence(feature: Any, drawn: Drawn, lengths: npt.NDArray[np.int64]) -> Columns:
+    if feature.compute is not None:
+        return computed.of_elements(feature.compute, drawn, lengths)
+    numbers = drawn.rng.uniform(0, 1, (int(lengths.sum()), feature.dim)).round(3)
+    if feature.separator is None:
+        values = as_list(numbers[:, 0]) if feature.dim == 1 else as_list(numbers)
+    else:
+        values = [(feature.value_separator or "").join(map(str, row)) for row in numbers.tolist()]
+    return {feature.columns[0]: _parts(values, lengths, feature.separator)}
+
+
+def _tokenize(feature: Any, drawn: Drawn, lengths: npt.NDArray[np.int64]) -> Columns:
+    return {feature.columns[0]: [" ".join("ab"[i % 2] for i in range(length + 1)) for length in lengths.tolist()]}
+
+
+_MAKERS: Final[dict[str, Callable[[Any, Drawn, npt.NDArray[np.int64]], Columns]]] = {
+    "id": _id,
+    "raw": _raw,
+    "combo": _combo,
+    "sequence": _sequence,
+    "raw_sequence": _raw_sequence,
+    "tokenize": _tokenize,
+}
+"""The columns of a feature, by the name of its kind."""
+
+
+def read_by(features: Any) -> list[str]:
+    """Return the columns that features read."""
+    found: list[Feature] = list(features)
+    return [column for feature in found for column in feature.columns]

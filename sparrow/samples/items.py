@@ -1,0 +1,115 @@
+"""Tables beside the rows: items that negatives are drawn from, pairs of users and items, trees of items."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from sparrow.config import Config
+from sparrow.data import AUTO, Split
+from sparrow.samples.columns import Columns, columns, read_by
+from sparrow.samples.drawn import KINDS, Drawn
+
+ITEMS: Final = 64
+_PAIRS: Final = 400
+
+
+def table(config: Config, seed: int) -> Columns:
+    """Return the items of ``data.negatives``, numbered from 0, each of one kind; by the columns of the rows."""
+    negatives = config.data.negatives
+    if negatives is None:
+        return {}
+    ids = _ids(config, negatives.id_column)
+    made = columns(config, Drawn(np.arange(len(ids)) % KINDS, np.random.default_rng(seed)))
+    features = {feature.name: feature for feature in config.data.features}
+    names = read_by(features[name] for name in config.model.groups[negatives.group] if name in features)
+    source = negatives.items
+    if isinstance(source, Split):
+        names += source.into
+    kept = {name: made[name] for name in dict.fromkeys(names) if name in made}
+    return {**kept, negatives.id_column: ids}
+
+
+def join(rows: Columns, items: Columns, drawn: Drawn) -> Columns:
+    """Return the rows with an item each, one of the row's own kind."""
+    count = len(next(iter(items.values())))
+    chosen = (drawn.below("item of the row", max(count // KINDS, 1)) * KINDS + drawn.kinds) % count
+    return {**rows, **{name: [values[i] for i in chosen] for name, values in items.items()}}
+
+
+def stored_items(config: Config, items: Columns) -> Columns:
+    """Return the items as their source reads them: attributes joined in one column, or columns of their own."""
+    negatives = config.data.negatives
+    if negatives is None:
+        return {}
+    identity = negatives.items_id_column or negatives.id_column
+    made: Columns = dict(items)
+    if isinstance(negatives.items, Split):
+        made = {negatives.items.column: _joined(items, negatives.items)}
+    made[identity] = items[negatives.id_column]
+    if negatives.weight_column is not None:
+        made[negatives.weight_column] = [1.0] * len(made[identity])
+    return made
+
+
+def pairs(users: list[Any], items: list[Any], names: tuple[str, str], seed: int) -> Columns:
+    """Return pairs of users and items."""
+    rng = np.random.default_rng(seed)
+    chosen = [(users[rng.integers(len(users))], items[rng.integers(len(items))]) for _ in range(_PAIRS)]
+    return {names[0]: [user for user, _ in chosen], names[1]: [item for _, item in chosen], "weight": [1.0] * _PAIRS}
+
+
+def tree(config: Config, seed: int) -> tuple[Columns, Columns, list[int]]:
+    """Return the nodes of a tree, the ancestors of its leaves, and the ids of the leaves."""
+    given = config.data.tree
+    if given is None:
+        return {}, {}, []
+    levels = len(given.counts)
+    count, first = 2**levels - 1, 2 ** (levels - 1) - 1
+    drawn = Drawn(np.arange(count) % KINDS, np.random.default_rng(seed))
+    made = columns(config, drawn) | {given.id_column: list(range(count))}
+    identity = given.nodes_id_column or given.id_column
+    if given.level_column is not None:
+        made[given.level_column] = [(node + 1).bit_length() - 1 for node in range(count)]
+    nodes = {identity: list(range(count))}
+    if isinstance(given.nodes, Split):
+        nodes[given.nodes.column] = _joined(made, given.nodes)
+    else:
+        nodes = made | nodes
+    if given.parent_column is not None:
+        nodes[given.parent_column] = [max(node - 1, 0) // 2 for node in range(count)]
+    if given.weight_column is not None:
+        nodes[given.weight_column] = [1.0] * count
+    above = [(leaf, node) for leaf in range(first, count) for node in _ancestors(leaf)]
+    edges: Columns = {}
+    if given.ancestors is not None:
+        leaves, ancestors = zip(*above, strict=True)
+        edges = {given.ancestors.leaf_column: list(leaves), given.ancestors.ancestor_column: list(ancestors)}
+        edges["weight"] = [1.0] * len(above)
+    return nodes, edges, list(range(first, count))
+
+
+def _ancestors(node: int) -> list[int]:
+    found = []
+    while node:
+        node = (node - 1) // 2
+        found.append(node)
+    return found
+
+
+def _joined(made: Columns, source: Split) -> list[Any]:
+    rows = zip(*(made[name] for name in source.into), strict=True)
+    return [source.separator.join(map(str, row)) for row in rows]
+
+
+def _ids(config: Config, column: str) -> list[Any]:
+    """Return the ids of items: numbers from 0 on, or words, that every feature of the ``column`` knows."""
+    count = ITEMS
+    for feature in config.data.features:
+        if getattr(feature, "id_column", None) != column or getattr(feature, "compute", None) is not None:
+            continue
+        if feature.vocabulary not in (None, AUTO):  # type: ignore[attr-defined]
+            return [str(word) for word in feature.words.words[:ITEMS]]  # type: ignore[attr-defined]
+        count = min(count, feature.num_rows)  # type: ignore[attr-defined]
+    return list(range(count))
