@@ -237,6 +237,8 @@ def change_pages(rng, file):
         levels = sum(header[8][1][field][1] for field in (5, 6)) if 8 in header else 0
         packed = CODECS[codec] is not None and not (8 in header and header[8][1].get(7, (TRUE, 0))[0] == FALSE)
         rest = body[levels:]
+        if header[2][1] > 2**20:
+            raise ValueError("the size was changed before")
         if packed:
             rest = pa.decompress(rest, header[2][1] - levels, CODECS[codec]).to_pybytes() if rest else rest
         raw = change_bytes(rng, body[:levels]) if levels and rng.random() < 0.5 else body[:levels]

@@ -28,10 +28,14 @@ def case(why, table=SINGLE, place=", row group 0, column 'c'", **options):
     return register
 
 
-def read(path, shuffle_rows=0):
+HASHED = IdFeature("c", hash_bucket_size=1000, embedding_dim=2)
+NUMBERED = IdFeature("c", num_buckets=1000, embedding_dim=2)
+
+
+def read(path, shuffle_rows=0, feature=HASHED):
     made = Pipeline(
         Parquet(str(path)),
-        [IdFeature("c", hash_bucket_size=1000, embedding_dim=2)],
+        [feature],
         batch_size=10,
         threads=1,
         shuffle_rows=shuffle_rows,
@@ -301,59 +305,60 @@ def test_two_groups_share_memory_and_one_lies(tmp_path):
         read(file.write(tmp_path / "t.parquet"), shuffle_rows=1000)
 
 
+@pytest.mark.parametrize("mixed", [False, True])
 @pytest.mark.parametrize("compression", ["none", "zstd"])
-def test_places_outside_of_the_dictionary(tmp_path, compression):
-    """By compiled code, and by Arrow, which reads strings as dictionaries and does not compare."""
-    table = pa.table({"c": pa.array([["a"] if n % 9 else ["b"] for n in range(100)], pa.list_(pa.string()))})
-    file = File.of(tmp_path / "t.parquet", table, compression=compression)
+def test_places_outside_of_the_dictionary(tmp_path, compression, mixed):
+    """By compiled code, and by Arrow, which reads strings as dictionaries, and adds words of plain pages to them."""
+    words = [f"word {n // 10}" for n in range(100)]
+    options = {"dictionary_pagesize_limit": 20, "write_batch_size": 10, "data_page_size": 10} if mixed else {}
+    file = File.of(tmp_path / "t.parquet", pa.table({"c": words}), compression=compression, **options)
+    assert len({header[5][1][2][1] for header, _ in file.pages()[1:]}) == 1 + mixed  # encodings
     header, body = file.pages()[0]
-    words = pa.decompress(body, header[2][1], "zstd").to_pybytes() if compression == "zstd" else body
-    assert words == b"\1\0\0\0b\1\0\0\0a"
-    words = pa.compress(words[:5], "zstd").to_pybytes() if compression == "zstd" else words[:5]
-    changed(header, f2=5, f3=len(words))
-    changed(header[7][1], f1=1)
-    file.set_pages([(header, words), *file.pages()[1:]])
+    given = pa.decompress(body, header[2][1], "zstd").to_pybytes() if compression == "zstd" else body
+    fewer = given[:-10]  # without the last word
+    body = pa.compress(fewer, "zstd").to_pybytes() if compression == "zstd" else fewer
+    changed(header, f2=len(fewer), f3=len(body))
+    changed(header[7][1], f1=header[7][1][1][1] - 1)
+    file.set_pages([(header, body), *file.pages()[1:]])
     with pytest.raises(DataError, match=r"t\.parquet, row group 0: cannot be read, it may be damaged: "):
         read(file.write(tmp_path / "t.parquet"))
 
 
-@pytest.mark.parametrize("null", [0, 1], ids=["missing", "empty"])
+def page_of_lists(header, repeated, defined, values):
+    """Return a page of integers in lists: levels in groups of eight."""
+    bits = sum(own << i for i, own in enumerate(repeated))
+    pairs = sum(own << 2 * i for i, own in enumerate(defined))
+    levels = [bytes([3]) + bits.to_bytes(1, "little"), bytes([3]) + pairs.to_bytes(2, "little")]
+    body = b"".join(len(own).to_bytes(4, "little") + own for own in levels)
+    body += b"".join(n.to_bytes(8, "little") for n in values)
+    own = {**header, 5: (header[5][0], dict(header[5][1]))}
+    changed(own, f2=len(body), f3=len(body))
+    changed(own[5][1], f1=len(repeated))
+    return own, body
+
+
+@pytest.mark.parametrize("last", [0, 1], ids=["missing", "empty"])
 @pytest.mark.parametrize("pages", [1, 2])
-def test_an_entry_of_a_list_that_has_none(tmp_path, null, pages):
+def test_an_entry_of_a_list_that_has_none(tmp_path, last, pages):
     """A level that goes on with a list, after one that says the list is missing or empty: Arrow's rows, or none."""
-    table = pa.table({"c": pa.array([[1, 2], [3, 4]], pa.list_(pa.int64()))})
+    table = pa.table({"c": pa.array([[1, 2], [3, 4], [5]], pa.list_(pa.int64()))})
     file = File.of(tmp_path / "t.parquet", table, compression="none", use_dictionary=False)
-    header, _ = file.pages()[0]
-    repeated, defined = bytes([0b1010]), [[3, 3], [null, 3]]
-
-    def page_of(repeated, defined, values):
-        levels = [bytes([3, repeated]), bytes([3, *(defined[i] | defined[i + 1] << 2 for i in (0,)), 0])]
-        body = b"".join(len(own).to_bytes(4, "little") + own for own in levels)
-        return body + b"".join(n.to_bytes(8, "little") for n in values)
-
-    if pages == 2:
-        bodies = [page_of(0b10, [3, 3], [1, 2]), page_of(0b10, defined[1], [4])]
-    else:
-        packed = 3 | 3 << 2 | null << 4 | 3 << 6
-        levels = [bytes([3, repeated[0]]), bytes([3, packed, 0])]
-        bodies = [b"".join(len(own).to_bytes(4, "little") + own for own in levels)]
-        bodies[0] += b"".join(n.to_bytes(8, "little") for n in (1, 2, 4))
-    made = []
-    for body in bodies:
-        own = {**header, 5: (header[5][0], dict(header[5][1]))}
-        changed(own, f2=len(body), f3=len(body))
-        changed(own[5][1], f1=4 // pages)
-        made.append((own, body))
+    ((header, _),) = file.pages()
+    levels = [(0, 3), (1, 3), (0, last), (1, 3), (0, 3)]
+    cuts = [levels] if pages == 1 else [levels[:3], levels[3:]]
+    made, values = [], iter([1, 2, 4, 5])
+    for own in cuts:
+        repeated, defined = zip(*own, strict=True)
+        made.append(page_of_lists(header, repeated, defined, [next(values) for n in defined if n == 3]))
     file.set_pages(made)
     path = file.write(tmp_path / "t.parquet")
     try:
-        lists = pq.read_table(path)["c"].to_pylist()
-        arrow = [len(own or []) for own in lists]
+        arrow = [own or [] for own in pq.read_table(path)["c"].to_pylist()]
     except (OSError, pa.ArrowException):
         arrow = None
     try:
-        (batch,) = read(path)
-        ours = np.diff(batch.ids["c"].offsets).tolist()
+        (batch,) = read(path, feature=NUMBERED)
+        ours = batch.ids["c"].to_lists()
     except DataError:
         ours = None
     assert ours in (arrow, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -52,22 +52,28 @@ class Pages:
         self._check(group, memory, pages)
         return Encoded(self._footer.rows[group], fields, memory)
 
-    def check(self, group: int, memory: npt.NDArray[np.uint8]) -> None:
-        """Refuse a row group whose pages lie about their sizes and numbers. ``memory``: the complete file."""
+    def check(self, group: int, memory: npt.NDArray[np.uint8]) -> bool:
+        """Refuse a row group whose pages lie about their sizes and numbers. ``memory``: the complete file.
+
+        Return whether Arrow may read strings as dictionaries: it adds strings of plain pages to the dictionary, and
+        places outside of it are then not found.
+        """
         pages = self._pages(group)
         if len(pages) and (pages[:, 0] + pages[:, 1]).max() > len(memory):
             raise DataError("cannot be read, it may be damaged: it was cut off", str(self._path), f"row group {group}")
-        self._check(group, memory, pages)
+        return not self._check(group, memory, pages).any()
 
-    def _check(self, group: int, memory: npt.NDArray[np.uint8], pages: npt.NDArray[np.int64]) -> None:
-        if (problem := feed.check_pages(memory, pages)) is not None:
-            why, column = problem
-            raise refusal(self._path, Refused(why, group, self._footer.names[self._leaves[column]]))
+    def _check(self, group: int, memory: npt.NDArray[np.uint8], pages: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        try:
+            return feed.check_pages(memory, pages)
+        except Refused as problem:
+            name = self._footer.names[self._leaves[cast("int", problem.column)]]
+            raise refusal(self._path, Refused(problem.why, group, name)) from None
 
     def _pages(self, group: int) -> npt.NDArray[np.int64]:
         """Return the pages of a row group, as `feed.check_pages` takes them, in the complete file."""
         begin, size, codec, values = self._footer.chunks[group, self._leaves].T
-        return np.stack([begin, size, values, codec, self._least], axis=1)
+        return np.stack([begin, size, values, codec, self._least, np.zeros_like(begin)], axis=1)
 
     def _found(self, group: int) -> tuple[Any, ...] | None:
         """Return the spans of bytes to read for a row group, its columns, and their pages, for compiled code."""
@@ -97,7 +103,8 @@ class Pages:
 def refusal(path: Path, problem: Refused) -> DataError:
     """Return the error for a file whose numbers contradict each other."""
     place = None if problem.group is None else f"row group {problem.group}"
-    return DataError(f"cannot be read, it is damaged: {problem.why}", str(path), place, problem.column)
+    column = None if problem.column is None else str(problem.column)
+    return DataError(f"cannot be read, it is damaged: {problem.why}", str(path), place, column)
 
 
 def _form(footer: Footer, leaves: list[int], field: Any) -> tuple[int, dict[str, Any]] | None:

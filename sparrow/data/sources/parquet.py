@@ -119,14 +119,15 @@ class ParquetReader(Reader):
         footer, file, pages = self._footers[i], str(self._files[i]), self._pages[i]
         try:
             memory, opened = self._opened(i)
-            if pages is not None:
-                pages.check(group, memory)
+            plain = pages is not None and not pages.check(group, memory)
             # Other threads decode other groups at the same time.
             try:
-                table = opened.read_row_group(group, self._columns, use_threads=False)
+                table = None if plain else opened.read_row_group(group, self._columns, use_threads=False)
             except (OSError, pa.ArrowException):  # some encodings of strings are not read as dictionaries
-                plain = pq.ParquetFile(pa.BufferReader(pa.py_buffer(memory)), metadata=footer.meta)
-                table = plain.read_row_group(group, self._columns, use_threads=False)
+                table = None
+            if table is None:
+                opened = pq.ParquetFile(pa.BufferReader(pa.py_buffer(memory)), metadata=footer.meta)
+                table = opened.read_row_group(group, self._columns, use_threads=False)
             table.validate(full=True)  # Arrow does not compare places with their dictionary
             table = without_views(table)
         except DataError:

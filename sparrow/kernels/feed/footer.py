@@ -69,10 +69,10 @@ class Refused(Exception):
     Attributes:
       why: the contradiction.
       group: the row group; None: it is in the complete file.
-      column: the name of the column; None: it is in all of them.
+      column: the name of the column, or its number where only that is known; None: it is in all of them.
     """
 
-    def __init__(self, why: str, group: int | None = None, column: str | None = None) -> None:
+    def __init__(self, why: str, group: int | None = None, column: str | int | None = None) -> None:
         super().__init__(why)
         self.why, self.group, self.column = why, group, column
 
@@ -108,19 +108,22 @@ def read_footer(data: bytes, file_size: int) -> Footer | None:
     return Footer(leaves[:count, :5].copy(), names, rows[:groups].tolist(), table)
 
 
-def check_pages(memory: npt.NDArray[np.uint8], pages: npt.NDArray[np.int64]) -> tuple[str, int] | None:
-    """Return the first mistake in the headers of pages, and its column; None: there is none.
+def check_pages(memory: npt.NDArray[np.uint8], pages: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Check the headers of pages; raise `Refused`, with the number of the column.
 
-    ``pages``: (columns, 5): the first byte of each column in ``memory``, which holds all of them, its number of bytes,
-    its `Chunk.values` and `Chunk.codec`, and its `Leaf.least`.
+    Return the mask of the columns of which some pages hold places in a dictionary, and others values.
+
+    ``pages``: (columns, 6): the first byte of each column in ``memory``, which holds all of them, its number of bytes,
+    its `Chunk.values` and `Chunk.codec`, its `Leaf.least`, and 0.
     """
     loaded, which = library(), ctypes.c_int64()
-    if loaded is None:
-        return None
+    assert loaded is not None  # it read the footer
     pages = pages.copy()
     pages[:, 0] += memory.__array_interface__["data"][0]
     problem = loaded.sparrow_feed_check_pages(address(pages), ctypes.c_int64(len(pages)), ctypes.byref(which))
-    return (_text(problem), which.value) if problem else None
+    if problem:
+        raise Refused(_text(problem), column=which.value)
+    return np.asarray(pages[:, 5] != 0)
 
 
 def _name(data: bytes, leaf: Any) -> str:

@@ -291,12 +291,15 @@ __attribute__((visibility("default"))) const char* sparrow_feed_footer(const uin
 }
 
 // Checks the headers of the pages of columns. Returns null, or why the file is refused, and which column has the mistake.
-__attribute__((visibility("default"))) const char* sparrow_feed_check_pages(const sparrow::PagesForm* forms,
-                                                                            int64_t count, int64_t* which) {
+__attribute__((visibility("default"))) const char* sparrow_feed_check_pages(sparrow::PagesForm* forms, int64_t count,
+                                                                            int64_t* which) {
   for (*which = 0; *which < count; ++*which) {
-    sparrow::PageWalk walk(forms[*which]);
-    while (walk.next()) continue;
+    sparrow::PagesForm& form = forms[*which];
+    sparrow::PageWalk walk(form);
+    bool has_places = false, has_values = false;
+    while (walk.next()) (walk.header.is_place() ? has_places : has_values) |= walk.header.is_data();
     if (walk.problem != nullptr) return walk.problem;
+    form.is_mixed = has_places && has_values;
   }
   return nullptr;
 }

@@ -66,6 +66,7 @@ struct PagesForm {
   int64_t values;  // with the missing ones
   int64_t codec;
   int64_t least;   // bytes of a value in a dictionary, at least; 0: the type has none
+  int64_t is_mixed = 0;  // set by the check: whether some pages hold places in the dictionary, and others values
 };
 
 // Walks the headers of pages, one by one.
