@@ -131,7 +131,7 @@ class Merged:
 
 
 def _rows(pieces: list[Piece], begin: int, end: int) -> list[Piece]:
-    """Return the rows ``begin`` to ``end`` of some pieces, as far as there are so many."""
+    """Return the rows ``begin`` to ``end`` of some pieces, or as many of them as there are."""
     found, at = [], 0
     for piece in pieces:
         rows = piece.end - piece.begin
