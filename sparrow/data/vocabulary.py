@@ -6,6 +6,7 @@ import functools
 import io
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,9 @@ from sparrow.data.errors import DataError, shown
 from sparrow.data.hash_table import HashTable
 from sparrow.data.hashing import U64, hash_integers, hash_texts
 from sparrow.data.words import Words
+
+DIGITS: Final = 20
+"""The most characters of an integer of 64 bits."""
 
 
 class Vocabulary(Words):
@@ -57,15 +61,14 @@ class Vocabulary(Words):
 
     @functools.cached_property
     def _integers(self) -> HashTable:
-        try:
-            numbers = np.array([int(word) for word in self.words], np.int64)
-        except (ValueError, OverflowError):
-            word = next(word for word in self.words if not word.removeprefix("-").isdigit())
-            raise DataError(
-                f"the column holds integers, the vocabulary the word {shown(word)}; build it from this column",
-                self.where,
-            ) from None
-        return HashTable(hash_integers(numbers), self.rows)
+        numbers = []
+        for word in self.words:
+            number = int(word) if word.removeprefix("-").isdecimal() and len(word) <= DIGITS else 1 << 64
+            if not -(1 << 63) <= number < 1 << 64:
+                why = f"the column holds integers, the vocabulary the word {shown(word)}; build it from this column"
+                raise DataError(why, self.where)
+            numbers.append(number % (1 << 64))
+        return HashTable(hash_integers(np.array(numbers, np.uint64)), self.rows)
 
     def find(self, keys: U64, is_text: bool) -> npt.NDArray[np.int32]:
         """Return the rows of the words with these hashes, -1 for unknown ones.

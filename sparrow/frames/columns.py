@@ -93,6 +93,10 @@ def read_column(
         return Reading(name, told, None, "left out, as asked")
     if kind is None and values.null_count == len(values):
         return Reading(name, told, None, "left out: it holds no values")
+    if isinstance(values.type, pa.BaseExtensionType):  # periods and intervals of pandas
+        if kind is not None:
+            raise ConfigError(f"features['{name}']: {told} has no kind; make a column of strings or numbers of it")
+        return Reading(name, told, None, f"left out: {told}; make a column of strings or numbers of it")
     if _is_nested(values.type):
         if kind is not None:
             raise ConfigError(f"features['{name}']: {_NESTED.format(told)}, and give these a kind")

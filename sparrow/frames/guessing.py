@@ -127,7 +127,12 @@ def guess(
       seed: the seed of all random numbers.
       overrides: further fields of the config, as on the command line: ``["train.precision=bfloat16"]``.
     """
-    targets = (target,) if isinstance(target, str) else tuple(target or ())
+    given = () if target is None else (target,) if isinstance(target, str) else target
+    if not isinstance(given, Sequence) or not all(isinstance(name, str) for name in given):
+        raise ConfigError(f"target must be the name of a column, or a list of names, got {target!r}")
+    if not isinstance(features or {}, Mapping):
+        raise ConfigError(f"features must be a mapping from columns to kinds or features, got {features!r}")
+    targets = tuple(given)
     user, item = ((given,) if isinstance(given, str) else tuple(given) for given in (user, item))
     model = model or ("deepfm" if targets else "dssm")
     if not targets and not (_is_matching(model) and user and item):
@@ -141,6 +146,8 @@ def guess(
     matching = _is_matching(model)
     held = given_rows(data, targets, evaluate, evaluate_by, seed, matching)
     columns = held.seen.column_names
+    if "" in columns:
+        raise ConfigError("a column has an empty name; give it one, or leave the column out")
     for name in (*targets, *([weight] if weight else []), *user, *item):
         if name not in columns:
             raise ConfigError(f"there is no column '{name}': {nearest(name, columns)}")

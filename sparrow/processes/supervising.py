@@ -18,6 +18,8 @@ from sparrow.processes.failing import ELSEWHERE
 
 PATIENCE: Final = 20.0
 """Seconds that the others have to end after one process has failed."""
+STOPPED: Final = 10.0
+"""Seconds that a process may be stopped by a signal: less than `HEARTBEAT`, after which JAX aborts all the others."""
 FAILED: Final = 1
 """The exit code where all processes ended because of each other."""
 SHOWN: Final = 20
@@ -29,6 +31,7 @@ class _Child:
 
     def __init__(self, number: int, command: Sequence[str], environment: dict[str, str]) -> None:
         self.number = number
+        self._stopped: float | None = None  # since when
         self.errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         first = number == 0
         self.handle = subprocess.Popen(
@@ -40,9 +43,21 @@ class _Child:
             start_new_session=True,  # Ctrl-C reaches the supervisor alone, which passes it on
         )
 
+    def is_stopped(self) -> bool:
+        """Return whether it has been stopped by a signal, such as SIGSTOP, for `STOPPED` seconds."""
+        now = time.monotonic()
+        with contextlib.suppress(ChildProcessError):
+            if os.waitid(os.P_PID, self.handle.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None:
+                self._stopped = now if self._stopped is None else self._stopped
+                return now - self._stopped >= STOPPED
+        self._stopped = None
+        return False
+
     def failure(self) -> str:
         """Return what became of it, in one line."""
         code = self.handle.returncode
+        if code is None:
+            return f"process {self.number} was stopped by a signal for {STOPPED:g} s"
         if code is not None and code < 0:
             return f"process {self.number} was ended by {signal.Signals(-code).name}"
         return f"process {self.number} ended with code {code}"
@@ -74,7 +89,8 @@ def supervise(count: int, command: Callable[[str, int], Sequence[str]], log: Cal
             failed = _first_failure(children)
             if failed is None:
                 return 0
-            _wait(children, time.monotonic() + PATIENCE)
+            if failed.handle.returncode is not None:  # the others end by themselves, unless they wait for a stopped one
+                _wait(children, time.monotonic() + PATIENCE)
             return _shown(_culprit(failed, children), log)
         finally:
             for child in children:
@@ -91,11 +107,11 @@ def free_port() -> int:
 
 
 def _first_failure(children: Sequence[_Child]) -> _Child | None:
-    """Wait until one fails, and return it; or None once all have ended well."""
+    """Wait until one fails or is stopped, and return it; or None once all have ended well."""
     while True:
         codes = {child.number: child.handle.poll() for child in children}
         for child in children:
-            if codes[child.number] not in (None, 0):
+            if codes[child.number] not in (None, 0) or (codes[child.number] is None and child.is_stopped()):
                 return child
         if all(code == 0 for code in codes.values()):
             return None
@@ -117,9 +133,12 @@ def _culprit(first: _Child, children: Sequence[_Child]) -> _Child:
 
 
 def _shown(culprit: _Child, log: Callable[[str], None]) -> int:
-    code = int(culprit.handle.returncode)
+    code = culprit.handle.returncode
     for line in culprit.last_lines():
         log(line)
+    if code is None:
+        log(f"{culprit.failure()}; all processes were ended; add --resume to continue")
+        return FAILED
     if code < 0 or culprit.number:
         log(f"{culprit.failure()}; all {'others' if code < 0 else 'processes'} were ended")
     return 128 - code if code < 0 else FAILED if code == ELSEWHERE else code

@@ -145,27 +145,31 @@ class Run:
         """The towers that `vectors` takes; empty unless the model has two."""
         return tower_names(self.program)
 
+    @functools.cached_property
+    def _tables_by_name(self) -> dict[str, str]:
+        """The tables, by their names and by the names of the features that look ids up in them."""
+        uses = {feature.name: feature.table_use for feature in self.program.assembly.features}
+        of_features = {key: use.table for key, use in uses.items() if use is not None and use.table in self.tables}
+        return of_features | {name: name for name in self.tables}
+
     def table(self, name: str) -> TableView:
         """Return a table by its name, or by the name of a feature that looks ids up in it."""
-        if name not in self.tables:
-            uses = {feature.name: feature.table_use for feature in self.program.assembly.features}
-            of_features = {key: use.table for key, use in uses.items() if use is not None}
-            if of_features.get(name) not in self.tables:
-                raise ConfigError(f"there is no table '{name}': {nearest(name, {*self.tables, *of_features})}")
-            name = of_features[name]
-        return TableView(self.program, self.state, name)
+        if name not in self._tables_by_name:
+            raise ConfigError(f"there is no table '{name}': {nearest(name, self._tables_by_name)}")
+        return TableView(self.program, self.state, self._tables_by_name[name])
 
     def vectors(self, name: str, data: Any, *, batch_size: int | None = None) -> Array:
         """Return vectors, (rows, dim) float32: of a tower for rows, or of a table for ids.
 
         Args:
-          name: a tower ("user" or "item"), a table, or a feature with a table.
+          name: a tower ("user" or "item"), a table, or a feature with a table. Where a tower and a table have the same
+            name, ids are of the table, and rows of the tower.
           data: for a tower, rows as `predict` takes them, with the columns of that tower; else ids, as the data of the
             feature has them. Unknown ids get what training gave them: by default a vocabulary has one row for all of
             them. A missing id has zeros.
           batch_size: rows at a time, for a tower.
         """
-        if name in self.towers:
+        if name in self.towers and not (name in self._tables_by_name and _are_ids(data)):
             return tower_vectors(self.program, self.state, name, data, batch_size)
         table = self.table(name)
         names = [feature.name for feature in table.features]
@@ -186,14 +190,14 @@ class Run:
         Args:
           name: a table or a feature: ``of`` holds ids, which are not among their own neighbours; the row that unknown
             words share is no neighbour. A tower: ``of`` holds rows for the other tower, and ``among`` the rows to
-            choose from.
+            choose from; without ``among``, a name that a tower and a table share is the table.
           of: ids, or rows.
           k: how many.
           among: rows of the tower ``name``; the result has their positions.
           measure: "cosine" or "dot"; by default "cosine" for tables, and "dot", by which they were trained, for towers.
           index: "exact", or "auto", "hnswlib" or "faiss" for approximate search.
         """
-        if name in self.towers:
+        if name in self.towers and not (name in self._tables_by_name and among is None):
             if among is None:
                 raise ConfigError(f"neighbours of the tower '{name}': give among=, the rows to choose from")
             (other,) = [tower for tower in self.towers if tower != name]
@@ -325,6 +329,14 @@ class Run:
 
     def _repr_html_(self) -> str:
         return run_html(self)
+
+
+def _are_ids(data: Any) -> bool:
+    """Return whether data holds ids, one by one, instead of rows with columns."""
+    import pyarrow as pa
+
+    is_series = hasattr(data, "dtype") and not hasattr(data, "columns")  # also an array
+    return is_series or isinstance(data, list | tuple | range | int | pa.Array | pa.ChunkedArray)
 
 
 def load(folder: str | Path, config: Config | None = None, step: Step = None, *, log: LogLine | None = None) -> Run:

@@ -2,8 +2,10 @@
 
 import datetime
 import decimal
+import io
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -12,7 +14,7 @@ import sparrow as sp
 from sparrow import config as configs
 from sparrow.cli import main
 from sparrow.config import ConfigError
-from sparrow.data import DataError
+from sparrow.data import DataError, Problems
 from sparrow.frames import first_config
 
 ROWS = 60
@@ -52,6 +54,55 @@ def test_all_types_are_features_or_left_out(tmp_path):
     batch = next(iter(configs.train_pipeline(made)))
     assert np.isfinite(batch.numbers["big"]).all()
     assert abs(batch.numbers["price"]).max() < 2
+
+
+def days(unit):
+    return pa.array(np.arange(ROWS) * 86_400_000_000, pa.timestamp("us")).cast(unit)
+
+
+CLICKS = {"user": USERS, "click": np.arange(ROWS) % 2}
+SENTENCES = {
+    "integers of 70 bits": (
+        {**CLICKS, "big": [2**70 + i for i in range(ROWS)]},
+        {},
+        "an integer has more than 64 bits",
+    ),
+    "an empty name": ({**CLICKS, "": USERS}, {}, "a column has an empty name; give it one"),
+    "a target of no name": (CLICKS, {"target": 3}, "target must be the name of a column, or a list of names, got 3"),
+    "features as a list": (CLICKS, {"features": ["user"]}, "features must be a mapping from columns"),
+    "held out by time": ({**CLICKS, "t": days(pa.timestamp("s"))}, {"evaluate_by": "t"}, "the column holds timestamp"),
+    "held out by day": ({**CLICKS, "t": days(pa.date32())}, {"evaluate_by": "t"}, "the column holds date32"),
+    "held out by lists": ({**CLICKS, "t": [[1]] * ROWS}, {"evaluate_by": "t"}, "the column holds list"),
+}
+
+
+@pytest.mark.parametrize("name", SENTENCES)
+def test_what_cannot_be_is_one_sentence(name):
+    data, options, why = SENTENCES[name]
+    with pytest.raises((ConfigError, DataError), match=why) as raised:
+        sp.guess(data, **{"target": "click", **options})
+    assert "\n" not in str(raised.value)
+
+
+def test_periods_and_intervals_of_pandas_are_left_out():
+    frame = pd.DataFrame(CLICKS)
+    frame["month"] = pd.period_range("2020-01", periods=ROWS, freq="M")
+    frame["part"] = pd.arrays.IntervalArray.from_breaks(np.arange(ROWS + 1))
+    lines = "\n".join(sp.guess(frame, "click").lines())
+    assert lines.count("make a column of strings or numbers of it") == 2
+    for name in ("month", "part"):
+        with pytest.raises(ConfigError, match=f"features\\['{name}'\\]: extension.* has no kind"):
+            sp.guess(frame, "click", features={name: "id"})
+
+
+def test_ids_beyond_63_bits_and_a_line_break_in_a_name():
+    """They train: ids of a vocabulary are compared by all of their 64 bits."""
+    ids = np.arange(ROWS, dtype=np.uint64) % np.uint64(5) + np.uint64(2**63)
+    run = sp.fit({**CLICKS, "big\nid": ids}, "click", epochs=1, stream=io.StringIO())
+    feature = next(one for one in run.config.data.features if one.name == "big\nid")
+    assert feature.vocabulary == tuple(2**63 + i for i in range(5))
+    batch = feature.convert(pa.RecordBatch.from_pydict({"big\nid": ids}), Problems(ROWS))
+    assert batch.tolist() == (np.arange(ROWS) % 5).tolist()
 
 
 def rows_of(path, columns, separator=","):

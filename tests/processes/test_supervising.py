@@ -37,6 +37,28 @@ def test_a_process_that_ends_because_of_another_is_not_blamed():
     assert lines[0] == "the reason"
 
 
+def test_one_that_is_stopped(monkeypatch):
+    """It is named before JAX counts it as lost, and aborts the others with a dump of their stacks."""
+    monkeypatch.setattr("sparrow.processes.supervising.STOPPED", 0.5)
+    stops = "import os, signal, time; os.kill(os.getpid(), signal.SIGSTOP); time.sleep(60)"
+    began = time.monotonic()
+    code, lines = run("import time; time.sleep(60)", stops)
+    assert time.monotonic() - began < 15
+    assert code == 1
+    assert lines == ["process 1 was stopped by a signal for 0.5 s; all processes were ended; add --resume to continue"]
+
+
+def test_one_that_was_stopped_for_a_moment(monkeypatch):
+    monkeypatch.setattr("sparrow.processes.supervising.STOPPED", 5.0)
+    stops = """
+import os, signal, subprocess, sys, time
+goes_on = f"import os, signal, time; time.sleep(0.5); os.kill({os.getpid()}, signal.SIGCONT)"
+subprocess.Popen([sys.executable, "-c", goes_on])
+os.kill(os.getpid(), signal.SIGSTOP)
+"""
+    assert run("pass", stops) == (0, [])
+
+
 def test_one_that_was_killed(monkeypatch):
     monkeypatch.setattr("sparrow.processes.supervising.PATIENCE", 1.0)
     code, lines = run("import time; time.sleep(60)", "import os; os.kill(os.getpid(), 9)")

@@ -201,3 +201,18 @@ def test_a_catalogue_of_another_model(folder):
     config = case("evaluate.catalogue={top_k: [5]}")
     with pytest.raises(configs.ConfigError, match=r"evaluate\.catalogue: ranks among all items are of models with two"):
         runs.train(config, stream=io.StringIO())
+
+
+def test_a_tower_does_not_hide_the_table_of_its_name(folder, tmp_path):
+    """The tables "user" and "item" and the towers of these names: ids are of the table, rows of the tower."""
+    run = runs.train(towers(folder), tmp_path, stream=io.StringIO())
+    table = np.asarray(run.table("item"))
+    for ids in ([3, 5], np.array([3, 5]), pa.array([3, 5])):
+        np.testing.assert_array_equal(run.vectors("item", ids), table[[3, 5]])
+    near = run.neighbours("item", [3], k=2)
+    assert len(near.ids[0]) == 2
+    assert 3 not in near.ids[0]
+    rows = {"item": [3, 5], "kind": [1, 1]}
+    by_tower = run.vectors("item", rows)
+    assert not np.array_equal(by_tower, table[[3, 5]])
+    assert run.neighbours("item", {"user": [1]}, k=1, among=rows).rows.tolist() in ([[0]], [[1]])

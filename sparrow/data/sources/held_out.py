@@ -18,6 +18,7 @@ from sparrow.data.hashing import hash_integers
 from sparrow.data.keys import hashed
 from sparrow.data.sources.base import BadRows, Reader, ReaderOver, Rows, Source, register_source
 from sparrow.data.sources.memory import Tables
+from sparrow.data.values import element_type, is_list, is_number, is_text
 from sparrow.kernels.feed import Encoded, EncodedText
 
 
@@ -144,6 +145,10 @@ class _HeldOutReader(ReaderOver):
             return newest
         if cut.by is None:
             return self._by_number(chunk, table.num_rows)
+        kind = table[cut.by].type
+        if is_list(kind) or not (is_text(element_type(kind)) or is_number(element_type(kind))):
+            why = f"rows are held out by integers or strings, the column holds {kind}; make a column of these"
+            raise DataError(why, column=cut.by)
         return self._by_key(np.asarray(hashed(table[cut.by].combine_chunks()).values, np.uint64))
 
     def _of_part(self, held_out: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:

@@ -16,6 +16,7 @@ from sparrow.data.errors import IN_MEMORY, DataError
 from sparrow.data.sources.base import BadRows, Reader, Rows, Source, check_columns, register_source
 from sparrow.data.views import without_views
 
+_TOO_LARGE: Final = "an integer has more than 64 bits; make that column strings or floats"
 SAMPLE: Final = 64
 """Rows of a table that its fingerprint covers."""
 
@@ -69,6 +70,8 @@ class Tables(Source):
                 table = pa.table(dict(table))
             except (pa.ArrowException, TypeError, ValueError) as error:
                 raise DataError(f"the columns do not make a table: {error}", IN_MEMORY) from None
+            except OverflowError:
+                raise DataError(f"the columns do not make a table: {_TOO_LARGE}", IN_MEMORY) from None
         elif not isinstance(table, pa.Table):
             table = _arrow(table)
         fields.integer("Tables.chunk_rows", chunk_rows)
@@ -118,6 +121,8 @@ def _arrow(given: Any) -> Any:
             return pa.table(given)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise DataError(f"{type(given).__name__} does not make a table: {error}", IN_MEMORY) from None
+    except OverflowError:
+        raise DataError(f"{type(given).__name__} does not make a table: {_TOO_LARGE}", IN_MEMORY) from None
     raise TypeError(
         f"rows must be a frame of pandas or Polars, an Arrow table, or columns by name, got {type(given).__name__}"
     )
