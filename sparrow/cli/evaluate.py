@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+from typing import Any
 
-from sparrow.cli.command import Command, add_json, add_overrides, add_step
+from sparrow.cli.command import Command, add_json, add_overrides, add_step, at_least_one
 from sparrow.cli.given_config import add_path
 from sparrow.cli.group import add_group
 from sparrow.cli.output import Mistake, note, out
@@ -19,6 +20,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_path(parser, "eval_input_path")
     add_step(parser)
     add_json(parser)
+    parser.add_argument(
+        "--importance",
+        type=at_least_one,
+        nargs="?",
+        const=20_000,
+        metavar="ROWS",
+        help="show the growth of the loss when the values of a feature are permuted, on 20,000 rows unless given, and "
+        "keep it for the report",
+    )
     add_group(parser)
 
 
@@ -30,6 +40,9 @@ def run(options: argparse.Namespace) -> None:
             f"{options.model_dir}: the run has no data to evaluate on; "
             "add data.evaluate to the config, or give --eval-input-path FILE"
         )
+    if options.importance is not None:
+        _importance(run, options)
+        return
     evaluator = run.evaluator(options.eval_input_path)
     results = evaluator(run.state, note)
     if options.json:
@@ -41,6 +54,16 @@ def run(options: argparse.Namespace) -> None:
     for name, value in results.items():
         why = f"  ({evaluator.reasons[name]})" if name in evaluator.reasons else ""
         out(f"{name:{width}}  {value:.6g}{why}")
+
+
+def _importance(run: Any, options: argparse.Namespace) -> None:
+    found = run.importance(options.eval_input_path, rows=options.importance, log=note, save=True)
+    if options.json:
+        out(json.dumps(found))
+        return
+    width = max(map(len, found))
+    for name, results in found.items():
+        out(f"{name:{width}}  " + "  ".join(f"{result} {value:+.4g}" for result, value in results.items()))
 
 
 COMMAND = Command("eval", "Evaluate a trained model.", arguments, run, compiles=True, modules=("sparrow.runs",))

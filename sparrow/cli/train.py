@@ -7,7 +7,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from sparrow.cli.command import Command
+from sparrow.cli.command import Command, at_least_one
 from sparrow.cli.given_config import add_config, given_config
 from sparrow.cli.group import add_group
 from sparrow.cli.output import Mistake, is_quiet
@@ -22,6 +22,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--resume", action="store_true", help="continue the run in the folder from its last checkpoint")
     parser.add_argument("--overwrite", action="store_true", help="replace the run in the folder")
+    parser.add_argument(
+        "--profile",
+        type=at_least_one,
+        nargs="?",
+        const=10,
+        metavar="STEPS",
+        help="trace some steps, 10 unless given, to FOLDER/profile, for Perfetto, XProf or TensorBoard",
+    )
     add_group(parser)
 
 
@@ -37,7 +45,14 @@ def run(options: argparse.Namespace) -> None:
     if os.path.realpath(options.config) == own and not options.resume:
         raise Mistake(f"{options.config} is the own config of a run in {folder}; choose another --model-dir")
     with open(os.devnull, "w") if is_quiet() else contextlib.nullcontext() as stream:
-        runs.train(loaded, folder, resume=options.resume, overwrite=options.overwrite, stream=stream)
+        runs.train(
+            loaded,
+            folder,
+            resume=options.resume,
+            overwrite=options.overwrite,
+            stream=stream,
+            profile=options.profile,
+        )
 
 
 def first_line(options: argparse.Namespace) -> str:

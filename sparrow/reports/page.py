@@ -12,6 +12,7 @@ from sparrow.errors import DataError
 from sparrow.files import replace_file
 from sparrow.reports.chart import Chart
 from sparrow.reports.facts import comparison_html, config_html, environment_html, final_values
+from sparrow.reports.importance import importance_html
 from sparrow.reports.learning import gradient_charts, learning_charts, rate_charts, speed_charts
 from sparrow.reports.quality import quality_charts, quality_text
 from sparrow.reports.recorded import REPORT, RecordedRun, read_all
@@ -52,6 +53,7 @@ def page(runs: Sequence[RecordedRun]) -> str:
         _section("Comparison", comparison_html(runs)) if len(runs) > 1 else "",
         _charts("Learning", [*learning_charts(runs), *rate_charts(runs), *gradient_charts(runs)], _notes(runs)),
         _charts("Quality of the predictions", quality_charts(runs), quality_text(runs)),
+        _section("Importance of features", importance_html(runs)),
         _section("Tables", traffic_html(runs), sampled(runs)),
         _charts("Speed and memory", speed_charts(runs), html=spent_html(runs)),
         _section("Configuration", config_html(runs)),

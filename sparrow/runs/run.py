@@ -122,6 +122,27 @@ class Run:
             log(line) if log is not None else warnings.warn(line, stacklevel=2)
         return results
 
+    def importance(
+        self,
+        data: Any = None,
+        *,
+        rows: int = 20_000,
+        seed: int = 0,
+        log: LogLine = lambda line: None,
+        save: bool = False,
+    ) -> dict[str, dict[str, float]]:
+        """Return, by feature, how much the loss and each metric grow when its values are dealt to other rows.
+
+        On ``data`` as `evaluate` takes it, or on the config's own; the first ``rows`` rows of either. The largest
+        growth of the loss comes first. ``save``: keep it in the run's folder, for the report.
+        """
+        from sparrow.runs.importance import importance, write_importance
+
+        found = importance(self, data, rows=rows, seed=seed, log=log)
+        if save:
+            write_importance(self._own_folder(), found, self.step or 0)
+        return found
+
     def evaluator(self, data: Any = None) -> Evaluator:
         """Return the evaluation of states of this model, on ``data`` or on the config's own; see `evaluate`."""
         if data is not None:
@@ -364,6 +385,7 @@ def train(
     stream: TextIO | None = None,
     extras: Mapping[str, Extra] = MappingProxyType({}),
     watch: Watcher | None = None,
+    profile: int | None = None,
 ) -> Run:
     """Train the model of a config and evaluate it.
 
@@ -379,10 +401,13 @@ def train(
       stream: the stream of the log; by default the standard output.
       extras: further content of checkpoints, by name.
       watch: receives the step and the results of each evaluation between steps, and returns whether to end there.
+      profile: the number of steps to trace, after the first few, to the folder ``profile`` of the run; None: none.
     """
     config = as_config(config)
     path = model_dir if model_dir is not None else config.model_dir
-    made = set_up.train(config, path, resume=resume, overwrite=overwrite, stream=stream, extras=extras, watch=watch)
+    made = set_up.train(
+        config, path, resume=resume, overwrite=overwrite, stream=stream, extras=extras, watch=watch, profile=profile
+    )
     folder = None if path is None else Path(path)
     done: dict[str, Any] = {"folder": folder, "steps": made.steps, "examples_per_second": made.examples_per_second}
     best = made.best

@@ -24,8 +24,8 @@ _LONGEST: Final = 5
 
 def columns(config: Config, drawn: Drawn) -> Columns:
     """Return the columns of ``config``, one value a row."""
-    # All sequences of a row have one length: features of one history go together. Some are empty.
-    lengths = drawn.rng.integers(0, _LONGEST, drawn.rows)
+    # All sequences of a row have one length: features of one history go together. Some are empty, but for candidates.
+    lengths = drawn.rng.integers(1 if has_candidates(config) else 0, _LONGEST, drawn.rows)
     made = of_features(config.data.features, drawn, lengths)
     positive = drawn.positive()
     sources = {label.name: label for label in config.data.labels}
@@ -76,8 +76,7 @@ def _label(label: Any, positive: npt.NDArray[np.bool_], lengths: npt.NDArray[np.
     values = as_list(np.where(positive, high, low))
     if lengths is None:
         return values
-    # A request without candidates has one, of the default id.
-    return [[value] * max(length, 1) for value, length in zip(values, lengths.tolist(), strict=True)]
+    return [[value] * length for value, length in zip(values, lengths.tolist(), strict=True)]
 
 
 def _entries(feature: Any, drawn: Drawn, column: str, lengths: npt.NDArray[np.int64]) -> list[Any]:

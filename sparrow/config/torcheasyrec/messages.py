@@ -170,7 +170,7 @@ TRAINING: Final[Mapping[str, Fields]] = {
         "fine_tune_checkpoint": string(""),
         "fine_tune_ckpt_param_map": fixed(string(""), "train.start_from renames tables and parameters; remove it"),
         "log_step_count_steps": integer(100),
-        "is_profiling": harmless(flag(False), "use jax.profiler instead"),
+        "is_profiling": harmless(flag(False), "sparrow train --profile traces steps"),
         "use_tensorboard": flag(True),
         "tensorboard_summaries": many(string()),
         "cudnn_allow_tf32": harmless(flag(True), _TF32),

@@ -29,6 +29,7 @@ from sparrow.runs.loop.learned_sizes import LearnedSizes
 from sparrow.runs.loop.length import length
 from sparrow.runs.loop.pages import keep_freed_memory, move_to_large_pages
 from sparrow.runs.loop.preparer import Prepared
+from sparrow.runs.loop.profiling import PROFILE, Profile
 from sparrow.runs.loop.program import Program, TrainState
 from sparrow.runs.loop.progress import Progress
 from sparrow.runs.loop.sharing import divide
@@ -57,11 +58,12 @@ def train(
     stream: TextIO | None,
     extras: Mapping[str, Extra],
     watch: Watcher | None,
+    profile: int | None,
 ) -> Trained:
     """Train the model of a config and evaluate it: `sparrow.runs.train`, whose arguments these are."""
     folder = None if path is None else RunFolder(path)
     with in_one_line(folder):
-        return _train(config, folder, resume, overwrite, stream, extras, watch)
+        return _train(config, folder, resume, overwrite, stream, extras, watch, profile)
 
 
 def _train(
@@ -72,6 +74,7 @@ def _train(
     stream: TextIO | None,
     extras: Mapping[str, Extra],
     watch: Watcher | None,
+    profile: int | None,
 ) -> Trained:
     led = functools.partial(processes.led, rebuild=FolderError)
     if next(_BEGUN) and jax.default_backend() != "cpu":
@@ -146,6 +149,8 @@ def _train(
         stack.enter_context(recorder.recording(progress.steps, log.line))
         loop = Loop(program, batches, evaluator, log, saver, recorder, sizes, growing, ahead, state, progress)
         loop.watcher, loop.early, loop.starting = watch, early, moving
+        if profile is not None and folder is not None and processes.is_first():
+            loop.profile = Profile(folder.path / PROFILE, profile, log.line)
         return loop.run()
 
 

@@ -26,6 +26,7 @@ from sparrow.runs.loop.learned_sizes import LearnedSizes
 from sparrow.runs.loop.memory import memory
 from sparrow.runs.loop.non_finite import NonFinite, culprit
 from sparrow.runs.loop.preparer import Prepared
+from sparrow.runs.loop.profiling import Profile
 from sparrow.runs.loop.program import Program, TrainState
 from sparrow.runs.loop.progress import Best, Progress
 from sparrow.runs.loop.rates import Rates
@@ -94,6 +95,7 @@ class Loop:
         self.watch.best, self.watch.without_gain = progress.watched
         self.watcher: Watcher | None = None
         self.early: Early | None = None
+        self.profile: Profile | None = None
         self.starting: Thread | None = None  # work on the state, beside the first step
         self.stop = StopRequest()
         self.requests: Requests | None = None
@@ -125,6 +127,8 @@ class Loop:
     def run(self) -> Trained:
         """Train to the end, or to an early end."""
         with contextlib.ExitStack() as stack:
+            if self.profile is not None:
+                stack.callback(self.profile.end, lambda: None)  # after an error too
             if self.saver is not None:
                 stack.enter_context(self.saver.closing())
                 stack.enter_context(self.stop.listening())
@@ -168,6 +172,8 @@ class Loop:
     def _make(self, call: tuple[Taken, ...]) -> None:
         """Give the device the steps of a call."""
         is_first = self.steps == self.began_at
+        if self.profile is not None:
+            self.profile.before(len(call), self._settle)
         if self.starting is not None and not is_first:
             with self.clock.paused("start"):
                 self.starting.join()  # this step and the next ones would share the memory and the cores with it
@@ -350,6 +356,8 @@ class Loop:
 
     def _finish(self) -> Trained:
         self._settle()
+        if self.profile is not None:
+            self.profile.end(self._settle)
         self.growing.return_to(self.steps)
         self.clock.stop()
         if self.report is None:
