@@ -72,3 +72,10 @@ INITIALIZERS = {
 def test_initializers(text):
     made = initializer(block(f'feature_name: "x" embedding_dim: 1 init_fn: "{text}"', "IdFeature"), "init_fn")
     assert made == INITIALIZERS[text]
+
+
+@pytest.mark.parametrize(("given", "ours"), [("1", 1.0), ("inf", "inf"), ("2", 2.0)])
+def test_the_norm_of_clipping(given, ours):
+    clipping = block(f'clipping_type: "norm" max_gradient: 5 norm_type: {given}', "GradClipping")
+    made = dense_optimizer(block("adam_optimizer { lr: 0.1 } constant_learning_rate {}", "DenseOptimizer"), 1, clipping)
+    assert (made.clip_norm, made.clip_norm_type) == (5.0, ours)

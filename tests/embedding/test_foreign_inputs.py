@@ -213,3 +213,40 @@ def test_features_may_have_batches_of_different_sizes():
     acts = embedder.lookup(embedder.init(jax.random.key(0)), embedder.pack({"user": [1], "item": [2, 3, 4]}))
     assert acts["user"].shape == (1, 2)
     assert acts["item"].shape == (3, 2)
+
+
+class SparseTensor:
+    """As TensorFlow's: entries are ids."""
+
+    def __init__(self, indices, values, dense_shape):
+        self.indices, self.values, self.dense_shape = indices, values, dense_shape
+
+
+class RaggedTensor:
+    def __init__(self, values, row_splits):
+        self.values, self.row_splits = values, row_splits
+
+
+def test_tensors_of_tensorflow_are_answered_with_what_to_write():
+    sparse = SparseTensor([[0, 0], [0, 1], [2, 0]], [3, 1, 4], (3, 2))
+    with pytest.raises(TypeError, match=r"a SparseTensor is not read as it is; write sp\.Ragged\.from_coo\("):
+        _activations(sparse)
+    ragged = RaggedTensor(np.array([3, 1, 4]), np.array([0, 2, 2, 3]))
+    with pytest.raises(TypeError, match=r"a RaggedTensor is not read as it is; write sp\.Ragged\(tensor\.values"):
+        _activations(ragged)
+    expected = _activations([[3, 1], [], [4]])
+    np.testing.assert_array_equal(_activations(sp.Ragged.from_coo(**vars(sparse))), expected)
+    np.testing.assert_array_equal(_activations(sp.Ragged(ragged.values, ragged.row_splits)), expected)
+
+
+def test_options_of_sparsecore_are_answered():
+    with pytest.raises(
+        TypeError, match="pack has no argument 'allow_id_dropping': leave it out, no id is ever dropped"
+    ):
+        _embedder("sum").pack({"f": [1]}, allow_id_dropping=True)
+    with pytest.raises(TypeError, match="no argument 'quantization_config': lookups are not quantized, because"):
+        sp.TableSpec(
+            name="t", vocabulary_size=4, embedding_dim=2, optimizer=sp.rules.SGD(0.1), quantization_config=(0, 1, 8)
+        )
+    with pytest.raises(TypeError, match="no argument 'stack_name': leave it out, tables of one dim"):
+        sp.TableSpec(name="t", vocabulary_size=4, embedding_dim=2, optimizer=sp.rules.SGD(0.1), stack_name="s")

@@ -215,6 +215,8 @@ def _scalar(spec: FieldSpec, value: text.Value) -> Any:
             return number if number is not None and least <= number <= MAX_INTEGER else None
         case "number", text.Number():
             return _float(value.text)
+        case "number", text.Word("inf" | "infinity") if spec.may_be_infinite:
+            return math.inf
     return None
 
 

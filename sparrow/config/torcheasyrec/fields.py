@@ -24,6 +24,7 @@ class FieldSpec:
       note: the reason why the value has no effect here, whatever it is; "": it has one.
       fixed: the reason why only the default is accepted; "": any value is.
       is_signed: whether an integer may be below 0.
+      may_be_infinite: whether a number may be infinity.
     """
 
     kind: Kind
@@ -35,15 +36,16 @@ class FieldSpec:
     note: str = ""
     fixed: str = ""
     is_signed: bool = False
+    may_be_infinite: bool = False
 
 
 Fields = Mapping[str, FieldSpec]
 """The fields of a message, by name."""
 
 
-def number(default: float | None = None) -> FieldSpec:
+def number(default: float | None = None, *, may_be_infinite: bool = False) -> FieldSpec:
     """Return the entry of a floating-point number."""
-    return FieldSpec("number", default)
+    return FieldSpec("number", default, may_be_infinite=may_be_infinite)
 
 
 def integer(default: int | None = None) -> FieldSpec:

@@ -194,7 +194,7 @@ TRAINING: Final[Mapping[str, Fields]] = {
     "GradClipping": {
         "clipping_type": string("none"),
         "max_gradient": number(1.0),
-        "norm_type": number(2.0),
+        "norm_type": number(2.0, may_be_infinite=True),
         "enable_global_grad_clip": flag(False),
     },
     "ExportConfig": {

@@ -42,6 +42,6 @@ class Profile:
             return
         settle()
         self._is_tracing = False
-        jax.profiler.stop_trace()
+        jax.profiler.stop_trace()  # type: ignore[no-untyped-call]
         trace = max(self.folder.rglob("perfetto_trace.json.gz"), key=lambda path: path.stat().st_mtime)
         self._log(f"profile: open {trace} with https://ui.perfetto.dev, or {self.folder} with xprof or TensorBoard")
