@@ -14,9 +14,9 @@ name = "cuda"
 unavailable = cuda.unavailable
 
 MOST_SEGMENTS = 2048  # as in src/ids_ask.cu
-_FIND_THREADS, _EVICT_THREADS, _SELECT_THREADS, _APPLY_THREADS = 256, 512, 1024, 256  # as in the kernels
+_FIND_THREADS, _COUNT_THREADS, _EVICT_THREADS, _SELECT_THREADS, _APPLY_THREADS = 256, 512, 512, 1024, 256  # as there
 _BINS = 2048 + 21 * 64 + 53  # of a pool, with their groups
-_PLAN_NUMBERS, _PLAN_FIELDS = 16, 13  # as in src/ids.cuh
+_PLAN_NUMBERS, _PLAN_FIELDS = 16, 16  # as in src/ids.cuh
 _COUNTERS = 4
 
 
@@ -37,7 +37,7 @@ def find(s: Settings, state: IdState, ids: jax.Array, segments: jax.Array, step:
         **{name: call.input(getattr(state, name)) for name in ("ids", "last", "buckets")},
         "rows": call.output((count,), jnp.int32),
     }
-    call.launch(0, source.IDS_FIND, -(-count // _FIND_THREADS), _FIND_THREADS, _arguments(s, state, given, count=count))
+    call.launch(0, source.IDS_FIND, -(-count // _FIND_THREADS), _FIND_THREADS, _arguments(s, state, given, count))
     return _bound(s, call)[0]
 
 
@@ -49,10 +49,12 @@ def assign(s: Settings, state: IdState, ids: jax.Array, segments: jax.Array, ste
     count, num_segments = ids.shape[0], len(s.segments)
     if count == 0:
         return _nothing(s, state)
-    tuned, cores = tuning.for_ids(), cuda.machine_if_any().cores
+    tuned, cores = tuning.for_ids(num_segments), cuda.machine_if_any().cores
     lost, pools = most_gone(s, count), 2 * num_segments
     left = lost + most_gone(s, count, waiting=True)
-    chunks = -(-count // (tuned.ask_threads * tuned.ask_items))
+    chunk = tuning.ids_chunk(count, num_segments)
+    chunks = -(-count // chunk)
+    listed = tuning.ids_listed(count)
     set_size = 1 << max(5, (2 * count - 1).bit_length())
     words = sum(-(-(end - begin) // 32) for begin, end in s.pools)
 
@@ -72,6 +74,7 @@ def assign(s: Settings, state: IdState, ids: jax.Array, segments: jax.Array, ste
     given |= {name: call.scratch(4 * count) for name in ("places", "refs", "before", "asks", "ranks", "move_ranks")}
     given["chunk_counts"] = call.scratch(4 * chunks * _COUNTERS * num_segments)
     given |= {name: call.scratch(4 * words) for name in ("certain", "candidates")}
+    given["list"] = call.scratch(4 * listed)
     given |= {name: call.scratch(size * left) for name, size in (("left", 4), ("left_segments", 4), ("left_ids", 8))}
     zeros = {
         "plan": 4 * (_PLAN_NUMBERS + _PLAN_FIELDS * (pools + 1)),
@@ -85,15 +88,16 @@ def assign(s: Settings, state: IdState, ids: jax.Array, segments: jax.Array, ste
     for name, size in zeros.items():
         given[name] = at
         at = Argument(at.kind, at.value, at.offset + -(-size // 16) * 16)
-    arguments = _arguments(s, state, given, count=count, set_size=set_size, gone_capacity=lost, chunks=chunks)
+    arguments = _arguments(s, state, given, count, set_size, lost, chunks, chunk, listed)
 
     def launch(kernel: int, grid: int, block: int) -> None:
         call.launch(0, kernel, grid, block, arguments)
 
     launch(source.IDS_MARK, -(-count // _FIND_THREADS), _FIND_THREADS)
-    launch(source.IDS_ASK, chunks, tuned.ask_threads)
-    launch(source.IDS_WEIGH, 4 * cores, _EVICT_THREADS)
-    launch(source.IDS_CHOOSE, 4 * cores, _EVICT_THREADS)
+    launch(source.IDS_ASK, -(-chunks // tuned.ask_warps), 32 * tuned.ask_warps)
+    launch(source.IDS_COUNT, _COUNTERS * num_segments, _COUNT_THREADS)
+    launch(source.IDS_WEIGH, 2 * cores, _EVICT_THREADS)
+    launch(source.IDS_CHOOSE, 2 * cores, _EVICT_THREADS)
     launch(source.IDS_SELECT, pools, _SELECT_THREADS)
     launch(source.IDS_APPLY, -(-count // _APPLY_THREADS), _APPLY_THREADS)
     if any(segment.waiting for segment in s.segments):
@@ -131,7 +135,7 @@ _POINTERS = (
     *("ids", "last", "counts", "free", "pools", "totals", "short", "buckets"),
     *("rows", "fresh_rows", "fresh_ids", "fresh_ends", "gone_rows", "gone_ids", "gone_ends"),
     *("places", "refs", "before", "asks", "ranks", "move_ranks", "first", "times", "chunk_counts"),
-    *("plan", "bins", "certain", "candidates", "left", "left_segments", "left_ids"),
+    *("plan", "bins", "certain", "candidates", "list", "left", "left_segments", "left_ids"),
 )
 
 
@@ -139,17 +143,15 @@ def _arguments(
     s: Settings,
     state: IdState,
     given: dict[str, Any],
-    *,
     count: int = 0,
     set_size: int = 0,
-    gone_capacity: int = 0,
-    chunks: int = 0,
+    *sizes: int,
 ) -> list[Any]:
-    """Return the one parameter of the kernels."""
+    """Return the one parameter of the kernels; ``sizes``: gone_capacity, chunks, chunk, list_capacity."""
     from sparrow.kernels.cuda.plan import NOTHING, number, together
 
     places, buckets = state.last.shape[0], state.buckets.shape[0]
-    numbers = (count, len(s.segments), s.rows, places, buckets, set_size, gone_capacity, chunks)
+    numbers = (count, len(s.segments), s.rows, places, buckets, set_size, *(sizes or (0,) * 4))
     return together([*(given.get(name, NOTHING) for name in _POINTERS), *map(number, numbers)])
 
 
@@ -162,7 +164,9 @@ def _bound(s: Settings, call: Any) -> list[jax.Array]:
     machine = cuda.machine_if_any()
     if machine is None:
         raise RuntimeError(f"backend 'cuda' cannot run: {unavailable()}")
-    results: list[jax.Array] = call.bind(TARGET, programs.load(machine, [source.ids_module(tuning.for_ids())]))
+    results: list[jax.Array] = call.bind(
+        TARGET, programs.load(machine, [source.ids_module(tuning.for_ids(len(s.segments)))])
+    )
     return results
 
 

@@ -56,11 +56,11 @@ LOOKUP = UPDATE = 0
 PAIRS, PAIRS_GRADIENT = range(2)
 SWAP = 0
 IDS = (
-    *("ids_find", "ids_clear", "ids_index", "ids_mark", "ids_ask"),
+    *("ids_find", "ids_clear", "ids_index", "ids_mark", "ids_ask", "ids_count"),
     *("ids_weigh", "ids_choose", "ids_select", "ids_apply", "ids_give_back"),
 )
-IDS_FIND, IDS_CLEAR, IDS_INDEX, IDS_MARK, IDS_ASK = range(5)
-IDS_WEIGH, IDS_CHOOSE, IDS_SELECT, IDS_APPLY, IDS_GIVE_BACK = range(5, 10)
+IDS_FIND, IDS_CLEAR, IDS_INDEX, IDS_MARK, IDS_ASK, IDS_COUNT = range(6)
+IDS_WEIGH, IDS_CHOOSE, IDS_SELECT, IDS_APPLY, IDS_GIVE_BACK = range(6, 11)
 
 
 def sort_shared(tuned: tuning.SortTuning) -> int:

@@ -58,8 +58,8 @@ class UpdateTuning:
 class IdsTuning:
     """How unknown ids are put in order (``src/ids_ask.cu``)."""
 
-    ask_threads: int = 1024
-    ask_items: int = 4
+    ask_warps: int
+    held_counters: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,9 +168,28 @@ def for_pairs() -> PairsTuning:
     return PairsTuning()
 
 
-def for_ids() -> IdsTuning:
-    """Return the tuning of all maps from ids to rows."""
-    return IdsTuning()
+def for_ids(num_segments: int) -> IdsTuning:
+    """Return the tuning of a map with ``num_segments`` segments: the counters of a block's warps fit in 32 KB.
+
+    >>> for_ids(26), for_ids(2048)
+    (IdsTuning(ask_warps=8, held_counters=128), IdsTuning(ask_warps=1, held_counters=8192))
+    """
+    held = 1 << max(5, (4 * num_segments - 1).bit_length())
+    return IdsTuning(min(8, 8192 // held), held)
+
+
+def ids_chunk(count: int, num_segments: int) -> int:
+    """Return the entries of a warp: few, as long as the counters of all warps are at most 4 million.
+
+    >>> ids_chunk(425_984, 26), ids_chunk(425_984, 2048)
+    (128, 896)
+    """
+    return 128 * max(1, -(-count * num_segments // (128 << 20)))
+
+
+def ids_listed(count: int) -> int:
+    """Return the most ids that are listed when the last ones to leave are chosen; of more, bits are kept."""
+    return max(4 * count, 1 << 16)
 
 
 def for_lookup(dim: int, dtype: str, bagged: bool) -> LookupTuning:

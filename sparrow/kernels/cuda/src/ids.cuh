@@ -51,16 +51,17 @@ struct Ids {
   // The set of unknown ids: count - the first entry of an id, 0 where there is none; its occurrences.
   u32* first;
   u32* times;
-  u32* chunk_counts;  // (chunks, 4 * segments)
+  u32* chunk_counts;  // (4 * segments, chunks)
   u32* plan;
   u32* bins;        // (pools, BINS + GROUPS)
   u32* certain;     // a bit for each place of the pools that evict: it leaves
   u32* candidates;  // it may leave
+  u32* list;        // the places that may leave, where there are few
   // The ids that leave.
   u32* left;
   u32* left_segments;
   u64* left_ids;
-  u64 count, num_segments, num_rows, num_places, num_buckets, set_size, gone_capacity, chunks;
+  u64 count, num_segments, num_rows, num_places, num_buckets, set_size, gone_capacity, chunks, chunk, list_capacity;
 };
 
 DEVICE u64 mix64(u64 x) {
@@ -79,6 +80,7 @@ DEVICE bool belongs(const Segment& s, int place) {
 struct Key {
   u64 id;
   u32 home, tag;
+  MEMBER Key() : id(0), home(0), tag(0) {}
   MEMBER Key(const Ids& m, u64 id, const Segment& s) : id(id) {
     const u64 hash = mix64(id ^ s.salt);
     home = u32((hash >> 32) * m.num_buckets >> 32);
@@ -88,39 +90,67 @@ struct Key {
 
 DEVICE u32 next_bucket(const Ids& m, u32 bucket) { return bucket + 1 == m.num_buckets ? 0 : bucket + 1; }
 
-// The place of an id, or -1. For kernels that do not change the index.
-DEVICE int search(const Ids& m, const Key& key, const Segment& s) {
+// The place of each lane's id, or -1; all lanes of a warp call, `wanted` those with an id. For kernels that do not change
+// the index. Eight lanes read a bucket together: a line of memory in one request.
+DEVICE int search(const Ids& m, const Key& key, const Segment& s, bool wanted) {
+  const u32 lane = threadIdx.x % 32, group = lane / 8, part = lane % 8, mine = lane % 4 * 8;
   u32 at = key.home;
-  for (u64 probes = 0; probes < m.num_buckets; ++probes, at = next_bucket(m, at)) {
-    const u32* line = m.buckets[at].words;
-    u32 words[32];
+  int found = -1;
+  u64 probes = 0;
+  for (u32 searching = __ballot_sync(FULL, wanted); searching != 0; searching = __ballot_sync(FULL, wanted)) {
+    u32 words[8][4];
 #pragma unroll
-    for (int i = 0; i < 8; ++i) read_constant<16>(words + 4 * i, line + 4 * i);
-    u32 place = EMPTY, fitting = 0;
-#pragma unroll
-    for (int way = 0; way < WAYS; ++way) {
-      const bool fits = words[2 * way + 1] == key.tag && words[2 * way] != EMPTY;
-      place = fits ? words[2 * way] : place;
-      fitting += fits;
+    for (int r = 0; r < 8; ++r) {  // the buckets of lanes 4 * r to 4 * r + 3
+      const u32 bucket = __shfl_sync(FULL, at, 4 * r + group);
+      if (searching >> (4 * r + group) & 1) read_constant<16>(words[r], m.buckets[bucket].words + 4 * part);
     }
-    if (fitting != 0 && m.ids[place] == key.id && belongs(s, int(place))) return int(place);
-    if (fitting > 1) {  // ids of one hash
-      for (int way = 0; way < WAYS; ++way) {
-        const u32 other = line[2 * way];
-        if (line[2 * way + 1] == key.tag && other != EMPTY && m.ids[other] == key.id && belongs(s, int(other))) return int(other);
+    u32 place = EMPTY, fitting = 0, passed = 0;
+#pragma unroll
+    for (int r = 0; r < 8; ++r) {
+      const u32 tag = __shfl_sync(FULL, key.tag, 4 * r + group);
+      const bool here = searching >> (4 * r + group) & 1;
+      const bool one = here && words[r][1] == tag && words[r][0] != EMPTY;
+      const bool two = here && part < 7 && words[r][3] == tag && words[r][2] != EMPTY;
+      const u32 ones = __ballot_sync(FULL, one) >> mine & 255, twos = __ballot_sync(FULL, two) >> mine & 255, fits = ones | twos;
+      const u32 held = __shfl_sync(FULL, two ? words[r][2] : words[r][0], mine + (fits ? __ffs(fits) - 1 : 0));
+      const u32 over = __shfl_sync(FULL, words[r][2], mine + 7);
+      if (lane / 4 == r) {
+        place = fits ? held : EMPTY;
+        fitting = __popc(ones) + __popc(twos);
+        passed = over;
       }
     }
-    if (words[PASSED] == 0) return -1;
+    if (!wanted) continue;
+    if (fitting != 0 && m.ids[place] == key.id && belongs(s, int(place))) found = int(place);
+    if (fitting > 1 && found < 0) {  // ids of one hash
+      const u32* line = m.buckets[at].words;
+      for (int way = 0; way < WAYS; ++way) {
+        const u32 other = line[2 * way];
+        if (line[2 * way + 1] == key.tag && other != EMPTY && m.ids[other] == key.id && belongs(s, int(other))) found = int(other);
+      }
+    }
+    wanted = found < 0 && passed != 0 && ++probes < m.num_buckets;
+    at = next_bucket(m, at);
   }
-  return -1;
+  return found;
+}
+
+// As other threads have left it.
+DEVICE void read_bucket(const Bucket& bucket, u32* words) {
+#pragma unroll
+  for (int i = 0; i < 8; ++i) read_fresh<16>(words + 4 * i, bucket.words + 4 * i);
 }
 
 DEVICE void insert(const Ids& m, const Key& key, u32 place) {
   const u64 pair = u64(key.tag) << 32 | place;
   for (u32 at = key.home;; at = next_bucket(m, at)) {
     Bucket& bucket = m.buckets[at];
-    for (int way = 0; way < WAYS; ++way) {
-      if (load_relaxed(bucket.words + 2 * way) == EMPTY && atomicCAS(bucket.pair(way), EMPTY_PAIR, pair) == EMPTY_PAIR) return;
+    u32 words[32], empty = 0;
+    read_bucket(bucket, words);
+#pragma unroll
+    for (int way = 0; way < WAYS; ++way) empty |= u32(words[2 * way] == EMPTY) << way;
+    for (; empty != 0; empty &= empty - 1) {
+      if (atomicCAS(bucket.pair(__ffs(empty) - 1), EMPTY_PAIR, pair) == EMPTY_PAIR) return;
     }
     atomicAdd(bucket.words + PASSED, 1u);
   }
@@ -131,11 +161,13 @@ DEVICE void remove(const Ids& m, const Key& key, u32 place) {
   u32 at = key.home;
   for (u64 probes = 0; probes < m.num_buckets; ++probes, at = next_bucket(m, at)) {
     Bucket& bucket = m.buckets[at];
-    for (int way = 0; way < WAYS; ++way) {
-      if (load_relaxed(bucket.words + 2 * way) == place && load_relaxed(bucket.words + 2 * way + 1) == key.tag) {
-        atomicExch(bucket.pair(way), EMPTY_PAIR);
-        return;
-      }
+    u32 words[32], fits = 0;
+    read_bucket(bucket, words);
+#pragma unroll
+    for (int way = 0; way < WAYS; ++way) fits |= u32(words[2 * way] == place && words[2 * way + 1] == key.tag) << way;
+    if (fits != 0) {
+      atomicExch(bucket.pair(__ffs(fits) - 1), EMPTY_PAIR);
+      return;
     }
     atomicAdd(bucket.words + PASSED, 0xffffffffu);
   }
@@ -151,7 +183,7 @@ DEVICE u32 saturated(u32 a, u32 b) { return a + b > MOST_COUNTED ? MOST_COUNTED 
 
 // The plan of a call: some numbers, then fields with one number by pool, and one more where they are sums.
 enum PlanNumber { ANY, REFUSED_CALL, FROZEN, ASK_TICKET, WEIGH_TICKET, LEAVING, PLAN_NUMBERS = 16 };
-enum PlanField { NEED, FREE, WANTED, ABLE, OLDEST, THRESHOLD, REST, LOT, GIVEN, WORDS, LEFT_BEGIN, RETURNED, FRESH_BEGIN, PLAN_FIELDS };
+enum PlanField { NEED, FREE, WANTED, ABLE, OLDEST, THRESHOLD, REST, LOT, GIVEN, WORDS, LEFT_BEGIN, RETURNED, FRESH_BEGIN, HELD, LIST, CURSOR, PLAN_FIELDS };
 DEVICE u32* field(const Ids& m, PlanField f) { return m.plan + PLAN_NUMBERS + u64(f) * (2 * m.num_segments + 1); }
 
 struct Pool {

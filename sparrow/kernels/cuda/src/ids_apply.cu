@@ -2,7 +2,7 @@
 constexpr int APPLY_THREADS = 256;
 
 DEVICE u32 rank_of(const Ids& m, u32 i, u32 counter, const u32* ranks) {
-  return m.chunk_counts[u64(i / CHUNK) * (COUNTERS * m.num_segments) + counter] + ranks[i];
+  return m.chunk_counts[counter * m.chunks + i / u32(m.chunk)] + ranks[i];
 }
 
 DEVICE void add_fresh(const Ids& m, u32 at, u32 row, u64 id) {

@@ -75,6 +75,7 @@ DEVICE void find_threshold(const Ids& m, u32 pool) {
   field(m, LOT)[pool] = lot;
   field(m, THRESHOLD)[pool] = rest == held ? at + 1 : at;
   field(m, REST)[pool] = rest == held ? 0 : rest;
+  field(m, HELD)[pool] = rest == held ? 0 : held;
 }
 
 DEVICE void add_total(const Ids& m, u32 segment, Total which, u32 amount) { m.totals[segment * TOTALS + which] += amount; }
@@ -100,6 +101,12 @@ DEVICE void decide(const Ids& m, u32* shared /* (2 * segments + 1,) */) {
   for (u32 pool = threadIdx.x; pool <= num_pools; pool += EVICT_THREADS) field(m, LEFT_BEGIN)[pool] = shared[pool];
   for (u32 s = threadIdx.x; s < num_segments; s += EVICT_THREADS) m.gone_ends[s] = int(shared[s + 1]);
   if (threadIdx.x == 0) m.plan[LEAVING] = shared[num_pools];
+  __syncthreads();
+  for (u32 pool = threadIdx.x; pool < num_pools; pool += EVICT_THREADS) shared[pool] = field(m, HELD)[pool];
+  sum_up(shared, num_pools);
+  for (u32 pool = threadIdx.x; pool < num_pools; pool += EVICT_THREADS) {
+    field(m, LIST)[pool] = shared[pool + 1] <= m.list_capacity ? shared[pool] : NONE;
+  }
   __syncthreads();
   for (u32 s = threadIdx.x; s < num_segments; s += EVICT_THREADS) shared[s] = refused ? 0 : field(m, GIVEN)[s] + field(m, RETURNED)[s];
   sum_up(shared, num_segments);
@@ -130,6 +137,7 @@ DEVICE void decide(const Ids& m, u32* shared /* (2 * segments + 1,) */) {
 // Counts the ids that may leave by bins; the last block decides.
 extern "C" __global__ void __launch_bounds__(EVICT_THREADS) ids_weigh(Ids m) {
   __shared__ u32 shared[BINS > 2 * MOST_SEGMENTS ? BINS + 1 : 2 * MOST_SEGMENTS + 1];
+  __shared__ u32 sums[2];  // ids that may leave; the age of the oldest one that may not
   if (m.plan[ANY] == 0) {
     if (blockIdx.x == 0) decide(m, shared);
     return;
@@ -140,6 +148,7 @@ extern "C" __global__ void __launch_bounds__(EVICT_THREADS) ids_weigh(Ids m) {
   for_part(m, [&](u32 pool, u32 begin, u32 end) {
     const Pool p(m, pool);
     for (u32 b = threadIdx.x; b < BINS; b += EVICT_THREADS) shared[b] = 0;
+    if (threadIdx.x < 2) sums[threadIdx.x] = 0;
     __syncthreads();
     u32 able = 0, oldest = 0;
     for (u32 base = begin + warp; base < end; base += WARPS * AHEAD) {
@@ -165,17 +174,20 @@ extern "C" __global__ void __launch_bounds__(EVICT_THREADS) ids_weigh(Ids m) {
       able += __shfl_xor_sync(FULL, able, d);
       oldest = max(oldest, __shfl_xor_sync(FULL, oldest, d));
     }
-    if (lane == 0) {
-      atomicAdd(field(m, ABLE) + pool, able);
-      atomicMax(field(m, OLDEST) + pool, oldest);
-    }
+    if (lane == 0) atomicAdd(sums, able), atomicMax(sums + 1, oldest);
     __syncthreads();
+    // A block sums before it adds to memory: many additions to one number wait for each other.
     u32* bins = m.bins + u64(pool) * (BINS + GROUPS);
-    for (u32 b = threadIdx.x; b < BINS; b += EVICT_THREADS) {
-      if (shared[b] == 0) continue;
-      atomicAdd(bins + b, shared[b]);
-      atomicAdd(bins + BINS + b / GROUP, shared[b]);
+    for (u32 group = warp; group < GROUPS; group += WARPS) {
+      const u32 one = shared[group * GROUP + lane], two = shared[group * GROUP + 32 + lane];
+      if (one != 0) atomicAdd(bins + group * GROUP + lane, one);
+      if (two != 0) atomicAdd(bins + group * GROUP + 32 + lane, two);
+      u32 sum = one + two;
+#pragma unroll
+      for (int d = 16; d > 0; d /= 2) sum += __shfl_xor_sync(FULL, sum, d);
+      if (lane == 0 && sum != 0) atomicAdd(bins + BINS + group, sum);
     }
+    if (threadIdx.x == 0) atomicAdd(field(m, ABLE) + pool, sums[0]), atomicMax(field(m, OLDEST) + pool, sums[1]);
     __syncthreads();
   });
   if (!is_last(m.plan + WEIGH_TICKET)) return;
@@ -191,21 +203,38 @@ extern "C" __global__ void __launch_bounds__(EVICT_THREADS) ids_choose(Ids m) {
   if (m.plan[LEAVING] == 0) return;
   const int step = *m.step;
   const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  constexpr u32 WARPS = EVICT_THREADS / 32;
+  constexpr u32 WARPS = EVICT_THREADS / 32, AHEAD = 8;
   for_part(m, [&](u32 pool, u32 begin, u32 end) {
     const Pool p(m, pool);
-    const u32 threshold = field(m, THRESHOLD)[pool], from = field(m, WORDS)[pool];
+    const u32 threshold = field(m, THRESHOLD)[pool], from = field(m, WORDS)[pool], list = field(m, LIST)[pool];
     const bool some = field(m, REST)[pool] > 0;
     if (field(m, LOT)[pool] == 0) return;
-#pragma unroll 4
-    for (u32 word = begin + warp; word < end; word += WARPS) {
-      const u32 offset = 32 * word + lane, place = p.begin + offset;
-      const int last = offset < p.size ? m.last[place] : -1;
-      const u32 own = may_leave(p, last, step) ? bin(m, p, place, last, step) : BINS;
-      const u32 leaves = __ballot_sync(FULL, own < threshold), may = __ballot_sync(FULL, some && own == threshold);
-      if (lane == 0) {
-        m.certain[from + word] = leaves;
-        m.candidates[from + word] = may;
+    for (u32 base = begin + warp; base < end; base += WARPS * AHEAD) {
+      int last[AHEAD];
+      u32 may[AHEAD], candidates = 0;
+#pragma unroll
+      for (u32 a = 0; a < AHEAD; ++a) {
+        const u32 offset = 32 * (base + WARPS * a) + lane;
+        last[a] = base + WARPS * a < end && offset < p.size ? m.last[p.begin + offset] : -1;
+      }
+#pragma unroll
+      for (u32 a = 0; a < AHEAD; ++a) {
+        const u32 word = base + WARPS * a, place = p.begin + 32 * word + lane;
+        const u32 own = may_leave(p, last[a], step) ? bin(m, p, place, last[a], step) : BINS;
+        const u32 leaves = __ballot_sync(FULL, own < threshold);
+        may[a] = __ballot_sync(FULL, some && own == threshold);
+        candidates += __popc(may[a]);
+        if (lane == 0 && word < end) m.certain[from + word] = leaves;
+        if (lane == 0 && word < end && list == NONE) m.candidates[from + word] = may[a];
+      }
+      if (list == NONE || candidates == 0) continue;
+      u32 at = 0;
+      if (lane == 0) at = atomicAdd(field(m, CURSOR) + pool, candidates);
+      at = list + __shfl_sync(FULL, at, 0);
+#pragma unroll
+      for (u32 a = 0; a < AHEAD; ++a) {
+        if (may[a] >> lane & 1) m.list[at + __popc(may[a] & lanes_below(lane))] = p.begin + 32 * (base + WARPS * a) + lane;
+        at += __popc(may[a]);
       }
     }
   });
@@ -234,7 +263,12 @@ struct Bound {
 
 // Calls work(place) for each candidate, all threads of the block together.
 template <class Work>
-DEVICE void for_candidates(const Ids& m, const Pool& p, u32 from, u32 words, Work&& work) {
+DEVICE void for_candidates(const Ids& m, const Pool& p, u32 pool, Work&& work) {
+  const u32 from = field(m, WORDS)[pool], words = field(m, WORDS)[pool + 1] - from, list = field(m, LIST)[pool];
+  if (list != NONE) {
+    for (u32 k = threadIdx.x; k < field(m, HELD)[pool]; k += SELECT_THREADS) work(m.list[list + k]);
+    return;
+  }
   constexpr u32 AHEAD = 4;
   for (u32 base = threadIdx.x; base < words; base += SELECT_THREADS * AHEAD) {
     u32 bits[AHEAD];
@@ -248,7 +282,7 @@ DEVICE void for_candidates(const Ids& m, const Pool& p, u32 from, u32 words, Wor
 }
 
 // The bound below which `rest` candidates are: digit by digit, until a digit's candidates all leave.
-DEVICE Bound select(const Ids& m, const Pool& p, u32 from, u32 words, u32 threshold, u32 rest, int step) {
+DEVICE Bound select(const Ids& m, const Pool& p, u32 pool, u32 threshold, u32 rest, int step) {
   __shared__ u32 counts[256];
   __shared__ u32 chosen[3];  // digit, candidates before it, candidates of it
   Bound bound = {false, 0, 0, 64};
@@ -267,7 +301,7 @@ DEVICE Bound select(const Ids& m, const Pool& p, u32 from, u32 words, u32 thresh
     const int shift = bound.shift - 8;
     for (u32 d = threadIdx.x; d < 256; d += SELECT_THREADS) counts[d] = 0;
     __syncthreads();
-    for_candidates(m, p, from, words, [&](u32 place) {
+    for_candidates(m, p, pool, [&](u32 place) {
       const Order o(m, p, place, step);
       const u64 number = bound.in_low ? o.low : o.high;
       const bool same = bound.shift == 64 || number >> bound.shift == bound.prefix;
@@ -315,21 +349,28 @@ extern "C" __global__ void __launch_bounds__(SELECT_THREADS) ids_select(Ids m) {
   const u32 words = field(m, WORDS)[pool + 1] - from, begin = field(m, LEFT_BEGIN)[pool], given = field(m, GIVEN)[pool];
   const Pool p(m, pool);
   const int step = *m.step;
-  Bound bound = {false, 0, 0, 0};
-  if (rest > 0) bound = select(m, p, from, words, field(m, THRESHOLD)[pool], rest, step);
+  if (rest > 0) {
+    const Bound bound = select(m, p, pool, field(m, THRESHOLD)[pool], rest, step);
+    for_candidates(m, p, pool, [&](u32 place) {
+      const u32 offset = place - p.begin;
+      if (bound.holds(Order(m, p, place, step))) atomicOr(m.certain + from + offset / 32, 1u << offset % 32);
+    });
+    __threadfence();
+    __syncthreads();
+  }
   const u32 segment = p.waiting ? pool - u32(m.num_segments) : pool;
   int* top = m.free + p.begin + field(m, FREE)[pool] + lot;
+  constexpr u32 EACH = 8;
   u32 done = 0;
-  for (u32 base = 0; base < words; base += SELECT_THREADS) {
-    const u32 word = base + threadIdx.x;
-    u32 bits = word < words ? m.certain[from + word] : 0;
-    if (rest > 0 && word < words) {
-      for (u32 left = m.candidates[from + word]; left != 0; left &= left - 1) {
-        if (bound.holds(Order(m, p, p.begin + 32 * word + __ffs(left) - 1, step))) bits |= left & (0u - left);
-      }
+  for (u32 base = 0; base < words; base += SELECT_THREADS * EACH) {
+    const u32 first = base + threadIdx.x * EACH;
+    u32 bits[EACH], sum = 0;
+#pragma unroll
+    for (u32 e = 0; e < EACH; ++e) {
+      bits[e] = first + e < words ? load_relaxed(m.certain + from + first + e) : 0;
+      sum += __popc(bits[e]);
     }
-    if (!__syncthreads_or(bits != 0)) continue;
-    u32 through = __popc(bits);
+    u32 through = sum;
 #pragma unroll
     for (int d = 1; d < 32; d *= 2) {
       const u32 y = __shfl_up_sync(FULL, through, d);
@@ -337,20 +378,36 @@ extern "C" __global__ void __launch_bounds__(SELECT_THREADS) ids_select(Ids m) {
     }
     if (lane == 31) sums[warp] = through;
     sum_up(sums, SELECT_THREADS / 32);
-    u32 k = done + sums[warp] + through - __popc(bits);
-    for (; bits != 0; bits &= bits - 1, ++k) {
-      const u32 place = p.begin + 32 * word + __ffs(bits) - 1;
-      const u64 id = m.ids[place];
-      top[-1 - int(k)] = int(place);
-      m.left[begin + k] = place;
-      m.left_ids[begin + k] = id;
-      m.left_segments[begin + k] = segment | (k < given ? 1u << 31 : 0);  // the bit: a new id has the place already
-      if (!p.waiting) {
-        m.gone_rows[begin + k] = int(place);
-        m.gone_ids[begin + k] = id;
+    u32 k = done + sums[warp] + through - sum;
+#pragma unroll
+    for (u32 e = 0; e < EACH; ++e) {
+      for (u32 left = bits[e]; left != 0; left &= left - 1, ++k) {
+        const u32 place = p.begin + 32 * (first + e) + __ffs(left) - 1;
+        top[-1 - int(k)] = int(place);
+        m.left[begin + k] = place;
+        m.left_segments[begin + k] = segment | (k < given ? 1u << 31 : 0);  // the bit: a new id has the place already
       }
     }
     done += sums[SELECT_THREADS / 32];
     __syncthreads();
+  }
+  // Their ids, many at a time.
+  constexpr u32 AHEAD = 4;
+  for (u32 base = threadIdx.x; base < lot; base += SELECT_THREADS * AHEAD) {
+    u32 places[AHEAD];
+    u64 ids[AHEAD];
+#pragma unroll
+    for (u32 a = 0; a < AHEAD; ++a) places[a] = base + a * SELECT_THREADS < lot ? m.left[begin + base + a * SELECT_THREADS] : p.begin;
+#pragma unroll
+    for (u32 a = 0; a < AHEAD; ++a) ids[a] = m.ids[places[a]];
+#pragma unroll
+    for (u32 a = 0; a < AHEAD; ++a) {
+      const u32 k = base + a * SELECT_THREADS;
+      if (k >= lot) break;
+      m.left_ids[begin + k] = ids[a];
+      if (p.waiting) continue;
+      m.gone_rows[begin + k] = int(places[a]);
+      m.gone_ids[begin + k] = ids[a];
+    }
   }
 }

@@ -3,14 +3,14 @@ constexpr int FIND_THREADS = 256;
 
 extern "C" __global__ void __launch_bounds__(FIND_THREADS) ids_find(Ids m) {
   const u32 i = blockIdx.x * FIND_THREADS + threadIdx.x;
+  const int number = i < m.count ? m.entry_segments[i] : -1;
+  const Segment& s = m.segments[number < 0 ? 0 : number];
+  const int place = search(m, number < 0 ? Key() : Key(m, m.keys[i], s), s, number >= 0);
   if (i >= m.count) return;
-  const int number = m.entry_segments[i];
   if (number < 0) {
     m.rows[i] = int(m.num_rows);
     return;
   }
-  const Segment& s = m.segments[number];
-  const int place = search(m, Key(m, m.keys[i], s), s);
   const bool known = place >= 0 && place < int(m.num_rows) && !is_expired(s.expire, m.last[place], *m.step);
   m.rows[i] = known ? place : s.unknown;
 }
@@ -62,14 +62,14 @@ extern "C" __global__ void __launch_bounds__(FIND_THREADS) ids_mark(Ids m) {
   const bool here = i < m.count;
   const int number = here ? m.entry_segments[i] : -1;
   const u64 id = here ? m.keys[i] : 0;
+  const Segment& s = m.segments[number < 0 ? 0 : number];
+  const int place = search(m, number < 0 ? Key() : Key(m, id, s), s, number >= 0);
   bool unknown = false;
   if (here) {
     m.fresh_rows[i] = int(m.num_rows);
     m.fresh_ids[i] = 0;
-    int place = -1, row = int(m.num_rows), before = step;
+    int row = int(m.num_rows), before = step;
     if (number >= 0) {
-      const Segment& s = m.segments[number];
-      place = search(m, Key(m, id, s), s);
       row = s.unknown;
       unknown = true;
       if (place >= 0 && place < int(m.num_rows)) {
@@ -77,7 +77,10 @@ extern "C" __global__ void __launch_bounds__(FIND_THREADS) ids_mark(Ids m) {
         if (!is_expired(s.expire, last, step)) {
           unknown = false;
           row = place;
-          if (last != step && !frozen) before = atomicExch(m.last + place, step);
+          if (last != step && !frozen) {  // several may come here: all of them have read the same, and can undo it
+            before = last;
+            m.last[place] = step;
+          }
         }
       }
     }
