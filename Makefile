@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-all lint types chromium docs wheel setup clean test-asan bench-peers bench-cpu bench-mesh bench-mesh-peers
+.PHONY: demo test test-all lint types chromium docs wheel setup clean test-asan test-asan-kernels bench-peers bench-cpu bench-mesh bench-mesh-peers
 
 setup: $(READY)
 
@@ -53,13 +53,18 @@ chromium:
 	($$as_root apt-get install -qq -y chromium || ($$as_root apt-get update -qq && $$as_root apt-get install -qq -y chromium)) \
 		> /dev/null 2>&1 || echo "Chromium cannot be installed here; the tests that need it are skipped"
 
-# The CPU kernels' tests once more, compiled with AddressSanitizer: a read or write outside an array ends the run.
+# Tests of compiled code once more, with AddressSanitizer and UBSan: a read or write outside an array ends the run.
+# The feed's readers of files, in about a minute; test-asan-kernels: the CPU kernels.
+ASAN = LD_PRELOAD="$$(c++ -print-file-name=libasan.so) $$(c++ -print-file-name=libstdc++.so)" \
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 SPARROW_CACHE_DIR=$(CURDIR)/build/asan \
+	SPARROW_CXXFLAGS="-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g -O1" \
+	$(BIN)/python -m pytest
+
 test-asan: $(READY)
-	LD_PRELOAD="$$(c++ -print-file-name=libasan.so) $$(c++ -print-file-name=libstdc++.so)" \
-	ASAN_OPTIONS=detect_leaks=0 SPARROW_CACHE_DIR=build/asan \
-	SPARROW_CXXFLAGS="-fsanitize=address -fno-omit-frame-pointer -g -O1" \
-	$(BIN)/python -m pytest tests/kernels/native --ignore tests/kernels/native/test_memory.py \
-		--ignore tests/kernels/native/test_compiler.py
+	$(ASAN) tests/data/test_fuzzing.py tests/data/test_hostile_files.py tests/data/test_pages.py tests/data/test_parsed_text.py
+
+test-asan-kernels: $(READY)
+	$(ASAN) tests/kernels/native --ignore tests/kernels/native/test_memory.py --ignore tests/kernels/native/test_compiler.py
 
 # FBGEMM and PyTorch, in an environment of their own. Any other torch brings gigabytes of CUDA.
 bench-peers: .venv-peers/.ready
