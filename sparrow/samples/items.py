@@ -23,7 +23,9 @@ def table(config: Config, seed: int) -> Columns:
     ids = _ids(config, negatives.id_column)
     made = columns(config, Drawn(np.arange(len(ids)) % KINDS, np.random.default_rng(seed)))
     features = {feature.name: feature for feature in config.data.features}
-    names = read_by(features[name] for name in config.model.groups[negatives.group] if name in features)
+    groups = [negatives.group, getattr(config.model.architecture, "item_augment", negatives.group)]
+    members = [name for group in groups for name in config.model.groups.get(group, ()) if name in features]
+    names = read_by(features[name] for name in members)
     source = negatives.items
     if isinstance(source, Split):
         names += source.into

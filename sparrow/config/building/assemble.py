@@ -209,9 +209,10 @@ def _negatives(config: Config, count: int | None) -> Callable[[Reader], Sampler]
     where: Path = ("data", "negatives", "group")
     if section.group not in model.groups:
         raise ConfigError([Problem(where, f"unknown group '{section.group}': {nearest(section.group, model.groups)}")])
-    names = set(model.groups[section.group])
+    of_items = [section.group, getattr(model.architecture, "item_augment", section.group)]  # the groups of an item
+    names = {name for group in of_items for name in model.groups.get(group, ())}
     for group, others in model.groups.items():
-        if group != section.group and (shared := names & set(others)):
+        if group not in of_items and (shared := names & set(others)):
             problem = f"the feature '{min(shared)}' is in the group '{group}' too, whose examples draw no negatives"
             raise ConfigError([Problem(where, problem)])
     items_id = section.items_id_column or section.id_column

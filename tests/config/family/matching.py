@@ -75,6 +75,15 @@ CONFIGS: dict[str, str] = {
         path=TABLE,
     ),
     "dat": config("dat", DAT_FEATURES, f"{DAT_GROUPS} {DAT} {RECALL}"),
+    "dat_drawn": config(
+        "dat",
+        [*SINGLE, ids("user_id", "user", "num_buckets: 20")],
+        USER_ITEM
+        + group("user_augment", ["user_id"])
+        + group("item_augment", ["item"])
+        + f"{DAT.replace('in_batch_negative: true', '')} {RECALL}",
+        data=SAMPLER,
+    ),
     "mind": config("mind", [*SINGLE, CLICK_IDS], f"{MIND_GROUPS} {MIND} {RECALL}", data=SAMPLER, path=TABLE),
     "mind_plain": config(
         "mind", [*SINGLE, CLICK_IDS], f"{MIND_GROUPS} {MIND.replace('output_dim: 4', '')} {RECALL}", data=SAMPLER
