@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from sparrow.data.errors import DataError
 from sparrow.kernels import feed
 
 C = TypeVar("C")
@@ -26,7 +27,11 @@ class Room:
         """Return the memory, (rows, width)."""
         with self._lock:
             if self._words is None:
-                self._words = feed.pool.empty((self._rows, width), np.int32)
+                try:
+                    self._words = feed.pool.empty((self._rows, width), np.int32)
+                except MemoryError:
+                    why = "there is no memory for the rows that are shuffled together, {:,} of {:,} bytes"
+                    raise DataError(f"{why.format(self._rows, 4 * width)}; lower shuffle_rows") from None
             return self._words
 
 

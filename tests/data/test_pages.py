@@ -322,6 +322,11 @@ def test_row_groups_of_a_window_are_decoded_side_by_side(tmp_path, monkeypatch, 
     assert sorted(item for items, _, _ in ours for item in items) == sorted(2 * [n for n in range(320) if n not in bad])
 
 
+def test_more_rows_than_memory_are_one_sentence():
+    with pytest.raises(DataError, match=r"1,099,511,627,776 of 400 bytes; lower shuffle_rows"):
+        Room(2**40).words(100)
+
+
 def test_rows_side_by_side():
     room = Room(10)
     words = [Part(room, *span).words(3) for span in ((0, 4), (4, 4), (4, 10))]
