@@ -1,4 +1,4 @@
-"""Mutated data files: each gives the rows that Arrow reads, or one refusal, in bounded time and memory.
+"""Mutated data files and bodies of requests: each gives the rows that Arrow reads, or one refusal, in time.
 
 A number decides a file and its mutations. `python -m tests.data.fuzzing 0 1000000` tries that many, in a process that
 is watched: one that ends or hangs is a failure, and the next goes on behind it. The numbers of failures are printed.
@@ -25,6 +25,9 @@ from sparrow.data import Csv, DataError, IdFeature, Parquet, RawFeature, Sequenc
 from sparrow.data.converter import Converter
 from sparrow.data.rooms import with_parts
 from sparrow.data.views import plain_kind
+from sparrow.server.arrow_bodies import table_of
+from sparrow.server.limits import Limits
+from sparrow.server.refusals import Refused
 from tests.data.test_compiled import assert_same
 from tests.data.thrift import BYTE, FALSE, I16, I32, I64, LIST, STRUCT, TRUE, File
 
@@ -151,6 +154,36 @@ def text(number):
         IdFeature("e", num_buckets=5, embedding_dim=2, unknown="empty"),
     )
     return data, options, made
+
+
+@functools.cache
+def body(number):
+    """Return a good body of a request in Arrow's format, and the features that read it."""
+    rng = np.random.default_rng([4, number])
+    field, values, _ = column(rng)
+    given = pa.array(values, field.type)
+    if rng.random() < 0.4 and not pa.types.is_nested(field.type):
+        given = given.dictionary_encode()
+    table = pa.table({"c": given, "d": pa.array(np.arange(len(values)) % 5, pa.int32())})
+    made = pa.BufferOutputStream()
+    with pa.ipc.new_stream(made, table.schema) as writer:
+        writer.write_table(table, max_chunksize=int(rng.choice([7, 1000])))
+    return made.getvalue().to_pybytes(), features(field.type)
+
+
+def rows_of_body(data, made):
+    """Return what the server converts from a body; raise `Refused`, or `DataError`."""
+    table = table_of(data, ["c", "d"], Limits())
+    return table, blocks_of(Tables(table), made)
+
+
+def by_plain_stream(data, made):
+    """Return the same by Arrow's plain reader, its values as Python has them, and NumPy's conversions."""
+    table = pa.ipc.open_stream(data).read_all()
+    table.validate(full=True)
+    converter = converter_of(made)
+    rows = Tables(pa.table({name: plainly(table[name]) for name in converter.columns})).open(converter.columns)
+    return [by_numpy(converter, rows.read(chunk, "skip")) for chunk in range(rows.num_chunks)]
 
 
 BITS = {I16: 15, I32: 31, I64: 63}
@@ -330,8 +363,11 @@ def attempt(number, folder):
     """Try one file; return "refused" or "read", or raise what is wrong."""
     rng = np.random.default_rng([3, number])
     path = pathlib.Path(folder) / f"{number}"
-    is_text = number % 8 == 7
-    if is_text:
+    is_text, is_body = number % 8 == 7, number % 8 == 6
+    if is_body:
+        data, made = body(int(rng.integers(100)))
+        data = change_bytes(rng, data)
+    elif is_text:
         data, options, made = text(int(rng.integers(40)))
         path = path.with_suffix(".csv")
         data = change_bytes(rng, change_bytes(rng, data))
@@ -341,13 +377,14 @@ def attempt(number, folder):
         path = path.with_suffix(".parquet")
         data = mutated(rng, data)
         source = Parquet(str(path))
-    path.write_bytes(data)
+    if not is_body:
+        path.write_bytes(data)
     began = time.process_time()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     ours, refusal = None, ""
     try:
-        ours = blocks_of(source, made)
-    except DataError as error:
+        ours = rows_of_body(data, made)[1] if is_body else blocks_of(source, made)
+    except (DataError, Refused) as error:
         refusal = str(error)
     assert "\n" not in refusal
     took = time.process_time() - began
@@ -356,13 +393,16 @@ def attempt(number, folder):
     if not IS_SANITIZED:
         assert used < MEMORY + TIMES * len(data), f"{used:,} bytes of memory for {len(data):,}"
     if ours is not None:
-        theirs = by_reference(source, made) if is_text else by_arrow(path, made)
+        if is_body:
+            theirs = by_plain_stream(data, made)
+        else:
+            theirs = by_reference(source, made) if is_text else by_arrow(path, made)
         theirs = [own for own in theirs if len(own[0]) or own[1]] if is_text else theirs
         ours = [own for own in ours if len(own[0]) or own[1]] if is_text else ours
         for mine, their in zip(ours, theirs, strict=True):
             assert mine[1] == their[1], f"{mine[1]} rows are left out, not {their[1]}"
             assert_same(mine[0], their[0])
-    path.unlink()
+    path.unlink(missing_ok=True)
     return "refused" if ours is None else "read"
 
 
