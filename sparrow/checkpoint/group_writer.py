@@ -114,6 +114,7 @@ def _begin(temporary: Path, args: StateSave) -> None:
                 file.write(header)
                 file.truncate(len(header) + rows.nbytes)
     except OSError as error:
+        shutil.rmtree(temporary, ignore_errors=True)  # frees space on a full disk
         raise CheckpointError(f"{temporary.parent}: a checkpoint could not be saved: {sentence(error)}") from None
 
 

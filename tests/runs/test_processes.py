@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparrow.checkpoint import saved_steps
+from sparrow.processes.supervising import free_port
 from tests.runs.cases import IDS, NAMES
 from tests.runs.groups import LIMIT, command, content, environment, gap, run, same, train, written
 
@@ -172,6 +173,29 @@ def test_a_signal_to_one_process_ends_all(folder, tmp_path, victim, number):
     assert not [path for path in (run_folder / "checkpoints").iterdir() if not path.name.isdecimal()] or number == 9
     train(run_folder, *LONG, f"train.steps={steps[0] + 2}", processes=2, devices=2, options=["--resume"])
     assert saved_steps(run_folder / "checkpoints")[0] == steps[0] + 2
+
+
+def test_different_configs_are_refused(tmp_path):
+    """Else they train, each with its own seed or rate, and nobody notices. The place of the data may differ."""
+    given = [written(tmp_path / name, "train.mesh.data=2", f"train.seed={seed}") for name, seed in (("a", 0), ("b", 7))]
+    address = f"127.0.0.1:{free_port()}"
+    options = ["--model-dir", str(tmp_path / "run"), "--coordinator", address, "--num-processes", "2", "--process-id"]
+    group = [
+        subprocess.Popen(
+            [sys.executable, "-m", "sparrow.cli", "train", str(path), *options, str(number)],
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for number, path in enumerate(given)
+    ]
+    for process in group:
+        output, _ = process.communicate(timeout=LIMIT)
+        assert process.returncode in (2, 3), output
+        assert "train.seed: is 0 in process 0 and 7 in process 1; make them equal" in output
+        assert "Traceback" not in output
+    assert not (tmp_path / "run" / "checkpoints").exists()
 
 
 CAUSES = {

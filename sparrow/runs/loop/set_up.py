@@ -38,6 +38,7 @@ from sparrow.runs.loop.together import Together, batches_of
 from sparrow.runs.loop.training import Loop, Trained, Watcher
 from sparrow.runs.recorded.log import Log
 from sparrow.runs.recorded.recorder import Recorder
+from sparrow.runs.saved.differences import refuse_unequal
 from sparrow.runs.saved.resuming import resumed
 from sparrow.runs.saved.run_folder import RunFolder
 from sparrow.runs.saved.saving import Extra, Saver, owned_words
@@ -81,6 +82,8 @@ def _train(
         gc.collect()  # the tables of a run before may be held by a cycle, and fill the device
     if folder is not None:
         led(lambda: _refuse(folder, resume, overwrite))
+    if processes.count() > 1:
+        refuse_unequal(config)
     check_predictions(config.tasks)
     lines: list[str] = []  # for the log, before it is open
     words: Vocabularies | None = None

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from sparrow.config import Config, plain
+from sparrow import processes
+from sparrow.config import Config, ConfigError, Problem, dumps, loads, plain
 from sparrow.errors import Path, dotted, shown
 
 _NOTHING: Any = object()
+PLACES: Final = (("data", "train"), ("data", "evaluate"))
+"""Fields in which processes of one run may differ."""
 
 
 class Difference(NamedTuple):
@@ -47,6 +51,22 @@ def differences(before: Config, now: Config) -> list[Difference]:
     train.steps: was 5, is now 9
     """
     return list(_between(plain(before, defaults=True), plain(now, defaults=True), ()))
+
+
+def refuse_unequal(config: Config) -> None:
+    """Raise `ConfigError` where the processes of a run have different configs. All processes call this together.
+
+    Each process may have the data in a place of its own; that its rows are the same is checked while they are read.
+    """
+    text = dumps(config)
+    if len(set(processes.said_by_all(hashlib.sha256(text.encode()).hexdigest()))) == 1:
+        return
+    texts = processes.said_by_all(text)
+    for number, other in enumerate(texts):
+        for found in differences(loads(texts[0]), loads(other)):
+            if found.field[:2] not in PLACES:
+                values = f"{_text(found.before)} in process 0 and {_text(found.now)} in process {number}"
+                raise ConfigError([Problem(found.field, f"is {values}; make them equal")])
 
 
 def _between(before: Any, now: Any, path: Path) -> Iterator[Difference]:
