@@ -2,7 +2,7 @@
 
 Checks first (cuda against xla: the same rows, lists and states), then times of `find` and `assign` at 26 tables and at
 one large one, of a training step of 1.05M ids, and of rows that move between a cache and host memory. Writes ids.md.
-``--small``: sizes for a trial on the emulation of the tests.
+``--cpu``: processor times of the backend native instead. ``--small``: sizes for a trial on the emulation of the tests.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 from gpu_workloads import Workload, make_state, make_step
 
 from sparrow import rules
-from sparrow.kernels import cuda, ids, records
+from sparrow.kernels import cuda, ids, native, records
 from sparrow.kernels.cuda import ids as on_gpu
 from sparrow.kernels.cuda import swap
 from sparrow.kernels.types import EntryGradients, Lookups
@@ -247,12 +247,56 @@ def swap_times(dim: int, gigabytes: float, count: int, slots: int) -> str:
     return f"| {dim} ({layout.bytes} bytes) | {' | '.join(figures)} | {gigabytes:g} GB pinned in {pinned:.1f} s |"
 
 
+def on_cpu(tables: int, rows: int, batch: int, dim: int) -> None:
+    """Print processor times of `find` and `assign` in C++, in turns with lookup and update of the same ids."""
+    backend, count = ids.BACKENDS["native"], tables * batch
+    s = ids.settings([ids.Segment(n * rows, (n + 1) * rows, tables * rows) for n in range(tables)], tables * rows)
+    row_step, scalars = make_step(rules.RowwiseAdagrad(), Workload("ids", tables, rows, dim, batch, 1, None))
+    table, slots = make_state(row_step, tables * rows, 0)
+    grads = jax.random.normal(jax.random.key(5), (count, dim))
+    segments, state, spent = (
+        segments_of(tables, batch),
+        ids.init(s),
+        {"find": [], "assign": [], "lookup and update": []},
+    )
+
+    @functools.partial(jax.jit, donate_argnums=(0, 1))
+    def train(table: jax.Array, slots: Any, found: jax.Array) -> Any:
+        acts = native.lookup(table, Lookups(found, None, None, None, count))
+        return (*native.update(row_step, table, slots, EntryGradients(found, None, None, grads), scalars), acts[0, 0])
+
+    calls = {name: jax.jit(functools.partial(getattr(backend, name), s)) for name in ("find",)}
+    calls["assign"] = jax.jit(functools.partial(backend.assign, s), donate_argnums=0)
+
+    def timed(name: str, call: Callable[[], Any]) -> Any:
+        began = time.process_time()
+        result = jax.block_until_ready(call())
+        spent[name].append(time.process_time() - began)
+        return result
+
+    for step in range(60):
+        keys = jax.block_until_ready(draw(jax.random.key(step), tables, batch, 4 * rows)[0])
+        done = timed("assign", lambda: calls["assign"](state, keys, segments, jnp.int32(step)))  # noqa: B023
+        state = done.state
+        timed("find", lambda: calls["find"](state, keys, segments, jnp.int32(step)))  # noqa: B023
+        table, slots, _ = timed("lookup and update", lambda: train(table, slots, done.rows))  # noqa: B023
+        if step % 10 == 9:
+            middle = ", ".join(f"{name} {1e3 * np.median(times[-9:]):.1f} ms" for name, times in spent.items())
+            print(
+                f"step {step}: {middle}; {int(done.fresh.ends[-1])} new, {int(done.gone.ends[-1])} evicted", flush=True
+            )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", default="benchmarks/results", help="the folder of ids.md")
     parser.add_argument("--small", action="store_true", help="small sizes")
+    parser.add_argument("--cpu", action="store_true", help="processor times of the backend native, and nothing else")
     args = parser.parse_args()
     small = args.small
+    if args.cpu:
+        on_cpu(26, 100_000, 16384, 64)
+        return
     lines = [
         f"# Ids and rows in host memory on {jax.devices()[0].device_kind}",
         "",
