@@ -55,13 +55,26 @@ class Given:
     def lookups(self, size: int, empty: Empty) -> Lookups | None:
         """Return the lookups, with room for ``size`` ids; None: something is wrong."""
         library = feed.library()
-        groups: dict[int, list[feed.Given]] = {}
-        for given in self.features:
-            groups.setdefault(_num_bags(given), []).append(given)
         if library is None:
             return None
+        groups = [
+            (self.num_bags[group[0]], [self.features[i] for i in group])
+            for group in grouped(self.num_bags, self.ragged)
+        ]
         pack = _bags if any(self.ragged) else _single
-        return pack(library, list(groups.items()), self.num_rows, size, empty)
+        return pack(library, groups, self.num_rows, size, empty)
+
+
+def grouped(num_bags: Sequence[int], ragged: Sequence[bool]) -> list[list[int]]:
+    """Return the features of each `Group` of a stack, by their numbers: of one number of bags, single ids before bags.
+
+    >>> grouped([4, 2, 4, 4], [True, False, False, True])
+    [[2], [0, 3], [1]]
+    """
+    keys = [(size, own) for size in dict.fromkeys(num_bags) for own in (False, True)]
+    of_features = list(zip(num_bags, ragged, strict=True))
+    groups = ([i for i, own in enumerate(of_features) if own == key] for key in keys)
+    return [group for group in groups if group]
 
 
 def read(

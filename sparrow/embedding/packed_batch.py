@@ -15,7 +15,10 @@ from sparrow.kernels import Lookups
 
 
 class Group(NamedTuple):
-    """Features of one stack with one batch size: bag ``b * len(features) + i`` is feature i of example b."""
+    """Features of one stack with one batch size: bag ``b * len(features) + i`` is feature i of example b.
+
+    Features of single ids have a group, and features of bags another one.
+    """
 
     features: tuple[str, ...]
     num_bags: int

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparrow.embedding import compiled
-from sparrow.embedding.compiled import Empty
+from sparrow.embedding.compiled import Empty, grouped
 from sparrow.embedding.inputs import Bags, to_bags
 from sparrow.embedding.ordered import Ordered, as_single, loose, padded, read_ordered
 from sparrow.embedding.packed_batch import Group, PackedBatch
@@ -28,6 +28,7 @@ class Entries(NamedTuple):
 
     Attributes:
       num_bags: the number of bags of each feature.
+      ragged: whether the bags of each feature may hold any number of ids.
       fixed: the entries of the features whose number is known: one per bag, bags of one length, or a capacity.
       loose: the entries of the other features; None where there are none.
       lookups: packs them, in arrays with room for a number of entries, which ``empty`` makes.
@@ -35,6 +36,7 @@ class Entries(NamedTuple):
     """
 
     num_bags: list[int]
+    ragged: list[bool]
     fixed: int
     loose: int | None
     lookups: Callable[[int, Empty], Lookups]
@@ -75,7 +77,7 @@ class Measured:
                 full = held.again(own) if own else held
                 made[alike] = full, full.lookups(full.fixed + alike[1], empty)
             full, lookups[stack.name] = made[alike]
-            groups.append((stack.name, _groups(members, full.num_bags)))
+            groups.append((stack.name, _groups(members, full.num_bags, full.ragged)))
         offsets = {name: held.offsets for name, held in self.ordered.items()}
         return PackedBatch(lookups, tuple(groups), offsets=offsets)
 
@@ -171,11 +173,9 @@ def _reading(feature: FeatureSpec, inputs: Mapping[str, Any]) -> tuple[Any, ...]
     return id(inputs[feature.name]), table.vocabulary_size, feature.pooling, feature.invalid_ids
 
 
-def _groups(members: Sequence[FeatureSpec], sizes: Sequence[int]) -> tuple[Group, ...]:
-    by_size: dict[int, list[str]] = {}
-    for feature, size in zip(members, sizes, strict=True):
-        by_size.setdefault(size, []).append(feature.name)
-    return tuple(Group(tuple(names), size) for size, names in by_size.items())
+def _groups(members: Sequence[FeatureSpec], sizes: Sequence[int], ragged: Sequence[bool]) -> tuple[Group, ...]:
+    names = [feature.name for feature in members]
+    return tuple(Group(tuple(names[i] for i in group), sizes[group[0]]) for group in grouped(sizes, ragged))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -218,7 +218,7 @@ class _Reading:
             # NumPy explains the mistakes that compiled code finds.
             return given.lookups(size, empty) or self.by_numpy().lookups(size, empty)
 
-        return Entries(num_bags, fixed, loose, lookups, self.again)
+        return Entries(num_bags, given.ragged, fixed, loose, lookups, self.again)
 
     def by_numpy(self) -> Entries:
         """Read feature by feature."""
@@ -231,17 +231,15 @@ class _Reading:
         held = list(bags.values())
         num_bags = [of_feature.num_bags for of_feature in held]
         starts = {feature.name: start for feature, start in zip(self.members, self.starts, strict=True)}
-        groups = _groups(self.members, num_bags)
-        fixed, loose = self._counted(
-            [len(of_feature.ids) for of_feature in held],
-            [of_feature.lengths is not None for of_feature in held],
-            [of_feature.steady for of_feature in held],
-        )
+        ragged = [of_feature.lengths is not None for of_feature in held]
+        groups = _groups(self.members, num_bags, ragged)
+        counts, steady = [len(of_feature.ids) for of_feature in held], [of_feature.steady for of_feature in held]
+        fixed, loose = self._counted(counts, ragged, steady)
 
         def lookups(size: int, empty: Empty) -> Lookups:
             return padded_to(lookups_of(self.stack, groups, bags, starts), size, self.stack.num_rows)
 
-        return Entries(num_bags, fixed, loose, lookups, self.again)
+        return Entries(num_bags, ragged, fixed, loose, lookups, self.again)
 
     def _counted(self, counts: list[int], ragged: list[bool], steady: list[bool]) -> tuple[int, int | None]:
         """Return the numbers of fixed and of loose entries."""

@@ -92,5 +92,5 @@ def test_what_a_pipeline_gives_is_packed_by_compiled_code(monkeypatch):
     monkeypatch.setattr("sparrow.embedding.packing.to_bags", lambda *_: pytest.fail("NumPy was asked"))
     lookups = emb.pack(inputs).lookups
     (held,) = lookups.values()
-    assert held.ids.tolist()[:5] == [1, 2, 5 + 6, 3, 7]
-    assert held.gains.tolist()[:5] == [0.5, 0.5, 1.0, 1.0, 1.0]
+    assert held.ids.tolist()[:5] == [5 + 6, 7, 1, 2, 3]
+    assert held.gains.tolist()[:5] == [1.0, 1.0, 0.5, 0.5, 1.0]

@@ -23,7 +23,7 @@ compiled = pytest.mark.skipif(feed.unavailable() is not None, reason="fixed plac
 
 def fit(held, *batches):
     """The room of one stack after each batch: examples, ids in bags, and the longest bag of each feature."""
-    return [held.fit(examples, {"a": Counted(ids, 0, longest)})["a"] for examples, ids, longest in batches]
+    return [held.fit(examples, {"a": Counted(ids, longest)})["a"] for examples, ids, longest in batches]
 
 
 def test_even_bags_have_places():

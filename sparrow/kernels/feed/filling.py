@@ -18,7 +18,7 @@ class Field(NamedTuple):
 
     Attributes:
       word: the word of its id in a row, or of the number of its ids.
-      bag: the number of its column among the columns of bags; -1: it holds one id.
+      bag: the number of its column among the columns of bags; -1: it holds one id. A stack has one kind alone.
       start: the first row of its table in the stack.
       limit: rows of its table.
       ignores: whether ids outside the table are ignored; if not, they are an error.
@@ -44,6 +44,7 @@ class Packed(NamedTuple):
       examples: in a batch.
       room: the number of entries; -1: one for each bag.
       ids, bags, offsets, gains: the places; -1 where there is no such array. Without bags, each field has `places`.
+      first: the number of its first bag and entry: single ids, one each, come before them.
     """
 
     fields: Sequence[Field]
@@ -54,6 +55,7 @@ class Packed(NamedTuple):
     bags: int = -1
     offsets: int = -1
     gains: int = -1
+    first: int = 0
 
 
 class Rows(NamedTuple):

@@ -9,19 +9,18 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
 from sparrow.data import Batch, Block, BlockLayout
-from sparrow.embedding import MAX_ENTRIES, FeatureSpec, Group, PackedBatch, Stack
+from sparrow.embedding import MAX_ENTRIES, Group, PackedBatch, Stack
 from sparrow.kernels import Lookups, feed
 from sparrow.runs.loop.padding import is_example
 from sparrow.runs.loop.rooms import Counted, Room
-from sparrow.runs.loop.transfer import Layout, Pattern, Place, after
+from sparrow.runs.loop.transfer import Joined, Layout, Pattern, Place, after
 from sparrow.tasks import IS_EXAMPLE
 
 if TYPE_CHECKING:
@@ -40,14 +39,16 @@ class Filled(NamedTuple):
 
 
 class OfStack(NamedTuple):
-    """The fields of one stack: its features, the entries of single ids in a batch, and its columns of bags."""
+    """The fields of one stack: the features of single ids, and then the features of bags."""
 
     stack: Stack
-    members: list[FeatureSpec]
-    fields: tuple[feed.Field, ...]
-    fixed: int
-    bags: tuple[int, ...]
+    singles: dict[str, feed.Field]
+    bags: dict[str, feed.Field]
     is_weighted: bool
+
+    def groups(self, rows: int) -> tuple[Group, ...]:
+        """Return the groups of its features, in batches of ``rows`` examples."""
+        return tuple(Group(tuple(part), rows) for part in (self.singles, self.bags) if part)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,18 +84,15 @@ class Recipe:
         library = feed.library()
         assert library is not None  # or there would be no recipe
         counts, longest = self.filled({}).filling.count(library, [block.rows for block in batch])
-        counted = {
-            held.stack.name: Counted(
-                sum(counts[i] for i in held.bags),
-                held.fixed,
-                tuple(1 if field.bag < 0 else longest[field.bag] for field in held.fields),
-            )
-            for held in self.stacks
-            if held.bags
-        }
-        if any(held.fixed > MAX_ENTRIES for held in self.stacks):
-            return None
-        return None if any(own.fixed + own.loose > MAX_ENTRIES for own in counted.values()) else counted
+        counted = {}
+        for held in self.stacks:
+            columns = [field.bag for field in held.bags.values()]
+            ids = sum(counts[i] for i in columns)
+            if self.rows * len(held.singles) + ids > MAX_ENTRIES:
+                return None
+            if columns:
+                counted[held.stack.name] = Counted(ids, tuple(longest[i] for i in columns))
+        return counted
 
     def fill(
         self, batches: Sequence[Sequence[Block]], room: Mapping[str, Room], slots: int = 1
@@ -144,17 +142,17 @@ class Recipe:
     def _planned(self, room: Mapping[str, Room]) -> Filled:
         places = _Places()
         made: dict[Any, Lookups] = {}
-        lookups, groups, packed = {}, [], []
+        lookups, groups, packed = {}, [], list[feed.Packed]()
         for held in self.stacks:
             size = room.get(held.stack.name, 0)
-            alike = held.stack.num_rows, held.fields, size
-            if (
-                alike not in made
-            ):  # stacks that are read with the same ids, such as of a wide and a deep part, share them
+            fields = (*held.singles.values(), *held.bags.values())
+            # Stacks that are read with the same ids, such as of a wide and a deep part, share them.
+            alike = held.stack.num_rows, fields, size
+            if alike not in made:
                 made[alike], own = self._laid_out(places, held, size)
-                packed.append(own)
+                packed += own
             lookups[held.stack.name] = made[alike]
-            groups.append((held.stack.name, (Group(tuple(m.name for m in held.members), self.rows),)))
+            groups.append((held.stack.name, held.groups(self.rows)))
         copies, others = [], dict[str, dict[str, Any]](numbers={}, weights={}, labels={})
         for (part, name), place in self.layout.places.items():
             if part in others:
@@ -179,26 +177,31 @@ class Recipe:
         layout = Layout(structure, tuple(places.of(leaf) for leaf in leaves))
         return Filled(filling, places.end, layout, places.word(columns.get(IS_EXAMPLE)))
 
-    def _laid_out(self, places: _Places, held: OfStack, room: Room) -> tuple[Lookups, feed.Packed]:
-        """Return the lookups of a stack, and where compiled code writes them."""
-        count, rows, fields = self.rows * len(held.fields), held.stack.num_rows, held.fields
-        if not held.bags:
-            ids = places.add((count,), "int32")
-            return Lookups(ids, None, None, None, count), feed.Packed(fields, rows, self.rows, -1, places.word(ids))
-        bags: Any
-        offsets: Any
+    def _laid_out(self, places: _Places, held: OfStack, room: Room) -> tuple[Lookups, list[feed.Packed]]:
+        """Return the lookups of a stack, and where compiled code writes them: single ids, and then the bags."""
+        singles, fields, rows = tuple(held.singles.values()), tuple(held.bags.values()), held.stack.num_rows
+        first, bags = self.rows * len(singles), self.rows * len(fields)
+        entries = self.rows * sum(room) if isinstance(room, tuple) else room
+        ids = places.add((first + (entries if fields else 0),), "int32")
+        word = places.word(ids)
+        packed = [feed.Packed(singles, rows, self.rows, -1, word)] if singles else []
+        if not fields:
+            return Lookups(ids, None, None, None, first), packed
         if isinstance(room, tuple):
             fields = tuple(field._replace(places=own) for field, own in zip(fields, room, strict=True))
-            entries = self.rows * sum(room)
-            ids = places.add((entries,), "int32")
-            bags, offsets = places.know("bags", self.rows, room), places.know("offsets", self.rows, room)
+            of_bags: Any = Pattern("bags", self.rows, room, first)
+            offsets: Any = Pattern("offsets", self.rows, room, first)
         else:
-            entries = held.fixed + room
-            ids = places.add((entries,), "int32")
-            bags, offsets = places.add((entries,), "int32"), places.add((count + 1,), "int32")
-        gains = places.add((entries,), "float32") if held.is_weighted else None
-        words = map(places.word, (ids, bags, offsets, gains))
-        return Lookups(ids, bags, offsets, gains, count), feed.Packed(fields, rows, self.rows, entries, *words)
+            of_bags, offsets = places.place((entries,), "int32"), places.place((bags + 1,), "int32")
+        gains = places.place((entries,), "float32") if held.is_weighted else None
+        words = [place.word if isinstance(place, Place) else -1 for place in (of_bags, offsets, gains)]
+        packed.append(feed.Packed(fields, rows, self.rows, entries, word + first, *words, first))
+        number, one = Pattern("number", first), Pattern("one", first)
+        leaves = [
+            None if place is None else places.know(Joined(pattern, place) if singles else place)
+            for pattern, place in ((number, of_bags), (number, offsets), (one, gains))
+        ]
+        return Lookups(ids, *leaves, first + bags), packed
 
 
 class _Places:
@@ -206,28 +209,30 @@ class _Places:
 
     def __init__(self) -> None:
         self.end = 0
-        self._places: dict[int, tuple[Any, Place | Pattern]] = {}  # by id, with the leaf, which keeps its id
+        self._places: dict[int, tuple[Any, Place | Pattern | Joined]] = {}  # by id, with the leaf, which keeps its id
+
+    def place(self, shape: tuple[int, ...], dtype: str) -> Place:
+        """Return the next place in the buffer."""
+        made = Place(self.end, shape, dtype)
+        self.end = after(self.end + int(np.prod(shape)))
+        return made
+
+    def know(self, place: Place | Pattern | Joined) -> Any:
+        """Return a leaf that stands for the array at a place."""
+        leaf = jax.eval_shape(place.cut, jax.ShapeDtypeStruct((self.end,), np.dtype(np.int32)))  # type: ignore[no-untyped-call]
+        self._places[id(leaf)] = leaf, place
+        return leaf
 
     def add(self, shape: tuple[int, ...], dtype: str) -> Any:
         """Return a leaf that stands for an array, which has a place from now on."""
-        leaf = jax.ShapeDtypeStruct(shape, np.dtype(dtype))  # type: ignore[no-untyped-call]
-        self._places[id(leaf)] = leaf, Place(self.end, shape, dtype)
-        self.end = after(self.end + int(np.prod(shape)))
-        return leaf
+        return self.know(self.place(shape, dtype))
 
-    def know(self, kind: Literal["bags", "offsets"], examples: int, lengths: tuple[int, ...]) -> Any:
-        """Return a leaf that stands for an array which is not in the buffer: every batch has it alike."""
-        pattern = Pattern(kind, examples, lengths)
-        leaf = jax.eval_shape(functools.partial(pattern.values, jnp))
-        self._places[id(leaf)] = leaf, pattern
-        return leaf
-
-    def of(self, leaf: Any) -> Place | Pattern:
+    def of(self, leaf: Any) -> Place | Pattern | Joined:
         """Return the place of a leaf."""
         return self._places[id(leaf)][1]
 
     def word(self, leaf: Any) -> int:
-        """Return the first word of a leaf; -1 for none, and for one that is not in the buffer."""
+        """Return the first word of a leaf; -1 for none, and for one that is not in the buffer alone."""
         place = None if leaf is None else self.of(leaf)
         return place.word if isinstance(place, Place) else -1
 
@@ -251,24 +256,21 @@ def recipe(preparer: Preparer, block: Block, rows: int) -> Recipe | None:
     for stack in embedder.stacks:
         tables = {table.name for table in stack.tables}
         members = [feature for feature in embedder.features if feature.table_spec.name in tables]
-        fields = []
+        singles, in_bags = dict[str, feed.Field](), dict[str, feed.Field]()
         for member in members:
             name, table = names[member.name], member.table_spec
             is_bag = name in layout.bags
-            fields.append(
-                feed.Field(
-                    word=layout.bags[name].word if is_bag else layout.places[name].word,
-                    bag=bags.index(name) if is_bag else -1,
-                    start=stack.rows_of(table.name).start,
-                    limit=table.vocabulary_size,
-                    ignores=member.invalid_ids == "ignore",
-                    combiner=member.pooling if is_bag else "sum",
-                )
+            (in_bags if is_bag else singles)[member.name] = feed.Field(
+                word=layout.bags[name].word if is_bag else layout.places[name].word,
+                bag=bags.index(name) if is_bag else -1,
+                start=stack.rows_of(table.name).start,
+                limit=table.vocabulary_size,
+                ignores=member.invalid_ids == "ignore",
+                combiner=member.pooling if is_bag else "sum",
             )
-        own = [field for field in fields if field.bag >= 0]
-        is_weighted = any(field.combiner != "sum" or layout.bags[bags[field.bag]].is_weighted for field in own)
-        single = rows * (len(fields) - len(own))
-        in_bags = tuple(field.bag for field in own)
-        stacks.append(OfStack(stack, members, tuple(fields), single, in_bags, is_weighted))
+        is_weighted = any(
+            field.combiner != "sum" or layout.bags[bags[field.bag]].is_weighted for field in in_bags.values()
+        )
+        stacks.append(OfStack(stack, singles, in_bags, is_weighted))
     converted = {name: use for name, use in preparer.converted.items() if ("labels", name) in layout.places}
     return Recipe(rows, layout, stacks, preparer.parts, preparer.computed, converted, preparer.pads)

@@ -19,16 +19,14 @@ Room: TypeAlias = int | tuple[int, ...]
 
 
 class Counted(NamedTuple):
-    """The ids of a stack in one batch.
+    """The ids in bags of a stack in one batch.
 
     Attributes:
-      loose: the ids in bags.
-      fixed: the single ids.
-      longest: the length of the longest bag of each feature; 1 for a single id.
+      ids: the number of them.
+      longest: the length of the longest bag of each feature.
     """
 
-    loose: int
-    fixed: int
+    ids: int
     longest: tuple[int, ...]
 
 
@@ -39,8 +37,8 @@ class Rooms:
     spares the bag of every entry and the offsets, which are then known. Others get the sizes of `Sizes`.
 
     >>> rooms = Rooms(Sizes())
-    >>> rooms.fit(256, {"a": Counted(256 * 3, 256, (2, 1, 1)), "b": Counted(300, 0, (90,))})
-    {'a': (2, 1, 1), 'b': 384}
+    >>> rooms.fit(256, {"a": Counted(256 * 3, (2, 1)), "b": Counted(300, (90,))})
+    {'a': (2, 1), 'b': 384}
     """
 
     def __init__(self, sizes: Sizes) -> None:
@@ -51,7 +49,7 @@ class Rooms:
     def fit(self, examples: int, counted: Mapping[str, Counted]) -> dict[str, Room]:
         """Return the room for the ids of the next batch, by stack."""
         places = {name: self._fixed(name, examples, own) for name, own in counted.items()}
-        ragged = {name: own.loose for name, own in counted.items() if places[name] is None}
+        ragged = {name: own.ids for name, own in counted.items() if places[name] is None}
         sizes = self.sizes.fit(ragged) if ragged else {}
         return {name: sizes[name] if own is None else own for name, own in places.items()}
 
@@ -64,6 +62,6 @@ class Rooms:
             return held
         entries = examples * sum(wanted)
         growths = self._growths[name] = self._growths.get(name, 0) + 1
-        may_grow = growths <= MOST_GROWTHS and entries <= DENSE * (counted.loose + counted.fixed)
+        may_grow = growths <= MOST_GROWTHS and entries <= DENSE * counted.ids
         self._places[name] = wanted if may_grow and entries <= MAX_ENTRIES else None
         return self._places[name]

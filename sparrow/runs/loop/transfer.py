@@ -50,31 +50,40 @@ class Place(NamedTuple):
 
 
 class Pattern(NamedTuple):
-    """An array that every batch has alike, where bags have fixed places: computed on the device, and not sent.
+    """An array that every batch has alike: computed on the device, and not sent.
 
     >>> Pattern("offsets", 2, (1, 3)).values(np).tolist(), Pattern("bags", 2, (1, 3)).values(np).tolist()
     ([0, 1, 4, 5, 8], [0, 1, 1, 1, 2, 3, 3, 3])
+    >>> Pattern("number", 3).values(np).tolist(), Pattern("one", 2).values(np).tolist()
+    ([0, 1, 2], [1.0, 1.0])
 
     Attributes:
-      kind: the array of `sparrow.kernels.Lookups`.
-      examples: the examples of a batch.
+      kind: "bags" and "offsets" of `sparrow.kernels.Lookups` whose bags have fixed places; the "number" of each bag
+        that holds one id, which is its entry's, too; or "one", its gain.
+      examples: the examples of a batch; of the latter two, the length of the array.
       lengths: the places of each feature in an example.
+      first: the number of the first bag and entry.
     """
 
-    kind: Literal["bags", "offsets"]
+    kind: Literal["bags", "offsets", "number", "one"]
     examples: int
-    lengths: tuple[int, ...]
+    lengths: tuple[int, ...] = ()
+    first: int = 0
 
     def values(self, numpy: Any) -> Any:
         """Return the array, made by NumPy or by ``jax.numpy``."""
+        if self.kind == "one":
+            return numpy.ones(self.examples, np.float32)
+        if self.kind == "number":
+            return numpy.arange(self.examples, dtype=np.int32)
         fields, places = len(self.lengths), sum(self.lengths)
         examples = numpy.arange(self.examples, dtype=np.int32)[:, None]
         if self.kind == "bags":
-            own = np.repeat(np.arange(fields, dtype=np.int32), self.lengths)
+            own = np.repeat(np.arange(fields, dtype=np.int32), self.lengths) + np.int32(self.first)
             return (examples * np.int32(fields) + own).reshape(-1)
-        begins = np.cumsum([0, *self.lengths[:-1]], dtype=np.int32)
+        begins = np.cumsum([self.first, *self.lengths[:-1]], dtype=np.int32)
         offsets = (examples * np.int32(places) + begins).reshape(-1)
-        return numpy.concatenate([offsets, np.array([self.examples * places], np.int32)])
+        return numpy.concatenate([offsets, np.array([self.first + self.examples * places], np.int32)])
 
     def cut(self, buffer: jax.Array) -> jax.Array:
         """Return the array on the device."""
@@ -87,6 +96,21 @@ class Pattern(NamedTuple):
         return made
 
 
+class Joined(NamedTuple):
+    """An array of two parts, of which the first is a pattern."""
+
+    first: Pattern
+    second: Place | Pattern
+
+    def cut(self, buffer: jax.Array) -> jax.Array:
+        """Return the array on the device."""
+        return jnp.concatenate([self.first.cut(buffer), self.second.cut(buffer)])
+
+    def view(self, buffer: npt.NDArray[np.int32]) -> npt.NDArray[Any]:
+        """Return a copy of the array on the host."""
+        return np.concatenate([self.first.view(buffer), self.second.view(buffer)])
+
+
 @dataclasses.dataclass(frozen=True)
 class Layout:
     """The places of the arrays of a tree in a buffer; hashable.
@@ -97,7 +121,7 @@ class Layout:
     """
 
     structure: Any
-    places: tuple[Place | Pattern, ...]
+    places: tuple[Place | Pattern | Joined, ...]
 
     def split(self, buffer: jax.Array) -> Any:
         """Return the tree of a buffer on the device."""
@@ -107,7 +131,7 @@ class Layout:
         """Return the tree of a buffer on the host, without a copy."""
         return self._split(lambda place: place.view(buffer))
 
-    def _split(self, cut: Callable[[Place | Pattern], Any]) -> Any:
+    def _split(self, cut: Callable[[Place | Pattern | Joined], Any]) -> Any:
         made = {place: cut(place) for place in dict.fromkeys(self.places)}
         return jax.tree.unflatten(self.structure, [made[place] for place in self.places])
 

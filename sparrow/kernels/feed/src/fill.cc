@@ -64,30 +64,36 @@ SPARROW_VERSIONS bool fill_single(const Filling& how, const Packed& stack, const
   return wrong == 0;
 }
 
-// Bags of one batch.
-class BagFiller {
+// The bags of a stack, batch by batch.
+class Bags {
  public:
-  BagFiller(const Filling& how, const Packed& stack, int32_t* batch)
-      : how_(how), stack_(stack), ids_(batch + stack.ids), bags_(batch + stack.bags), offsets_(batch + stack.offsets),
-        gains_(stack.gains < 0 ? nullptr : reinterpret_cast<float*>(batch + stack.gains)), from_(how.num_columns) {
-    offsets_[0] = 0;
+  Bags(const Filling& how, const Packed& stack) : how_(how), stack_(stack), from_(how.num_columns) {}
+
+  // Begins a batch.
+  void begin(int32_t* batch) {
+    ids_ = batch + stack_.ids;
+    bags_ = batch + stack_.bags;
+    offsets_ = batch + stack_.offsets;
+    gains_ = stack_.gains < 0 ? nullptr : reinterpret_cast<float*>(batch + stack_.gains);
+    entry_ = bag_ = 0;
+    offsets_[0] = static_cast<int32_t>(stack_.first);
   }
 
-  inline __attribute__((always_inline)) bool add(const Piece& piece) {
+  inline __attribute__((always_inline)) bool add(const Piece& piece, int64_t known) {
     for (int64_t i = 0; i < piece.count; ++i) {
-      prefetch(how_, piece, i, piece.count);
-      prefetch_tail(piece, i, piece.count);
+      prefetch(how_, piece, i, known);
+      prefetch_tail(piece, i, known);
       if (!example(piece, i)) return false;
     }
     return true;
   }
 
-  // Fills the room behind the last entry.
+  // Ends it: fills the capacity behind the last entry.
   void finish() {
-    const int64_t num_bags = stack_.examples * stack_.num_fields;
-    for (int64_t i = entry_; i < stack_.room; ++i) ids_[i] = static_cast<int32_t>(stack_.spare);
-    for (int64_t i = entry_; i < stack_.room; ++i) bags_[i] = static_cast<int32_t>(num_bags);
-    if (gains_ != nullptr) std::memset(gains_ + entry_, 0, (stack_.room - entry_) * sizeof(float));
+    const int32_t num_bags = static_cast<int32_t>(stack_.first + stack_.examples * stack_.num_fields);
+    std::fill(ids_ + entry_, ids_ + stack_.room, static_cast<int32_t>(stack_.spare));
+    std::fill(bags_ + entry_, bags_ + stack_.room, num_bags);
+    if (gains_ != nullptr) std::fill(gains_ + entry_, gains_ + stack_.room, 0.0f);
   }
 
  private:
@@ -98,68 +104,65 @@ class BagFiller {
     bool is_right = true;
     for (int64_t f = 0; f < stack_.num_fields; ++f) {
       const Field& field = stack_.fields[f];
-      const bool is_bag = field.bag >= 0;
-      const int32_t* ids = is_bag ? from_[field.bag] : words + field.word;
-      const int64_t length = is_bag ? words[field.word] : 1;
+      const int32_t* ids = from_[field.bag];
+      const int64_t length = words[field.word];
       if (entry_ + length > stack_.room) return false;
       const uint32_t limit = static_cast<uint32_t>(field.limit);
       const int32_t start = static_cast<int32_t>(field.start), spare = static_cast<int32_t>(stack_.spare);
+      const int32_t bag = static_cast<int32_t>(stack_.first + bag_);
       int32_t* out = ids_ + entry_;
       int32_t* bags = bags_ + entry_;
       int32_t is_out = 0;
       // Most bags are short: a fixed number of entries, of which the next bag overwrites the rest.
-      const bool is_short = is_bag && length <= SHORT && entry_ + SHORT <= stack_.room;
+      const bool is_short = length <= SHORT && entry_ + SHORT <= stack_.room;
       if (is_short) {
         for (int32_t k = 0; k < SHORT; ++k) {
           const int32_t own_is_out = -static_cast<int32_t>(static_cast<uint32_t>(ids[k]) >= limit);
           is_out |= own_is_out & -static_cast<int32_t>(k < static_cast<int32_t>(length));
           out[k] = ((ids[k] + start) & ~own_is_out) | (spare & own_is_out);
         }
-        for (int32_t k = 0; k < SHORT; ++k) bags[k] = static_cast<int32_t>(bag_);
+        for (int32_t k = 0; k < SHORT; ++k) bags[k] = bag;
       } else {
         for (int64_t k = 0; k < length; ++k) {
           const int32_t own_is_out = -static_cast<int32_t>(static_cast<uint32_t>(ids[k]) >= limit);
           is_out |= own_is_out;
           out[k] = ((ids[k] + start) & ~own_is_out) | (spare & own_is_out);
         }
-        for (int64_t k = 0; k < length; ++k) bags[k] = static_cast<int32_t>(bag_);
+        for (int64_t k = 0; k < length; ++k) bags[k] = bag;
       }
       is_right &= !is_out || field.ignores;
       if (gains_ != nullptr) {
-        const bool is_weighted = is_bag && how_.columns[2 * field.bag + 1];
-        const float* weights = is_weighted ? reinterpret_cast<const float*>(ids + length) : nullptr;
-        is_right &= put_gains(is_bag ? field.combiner : SUM, field.limit, length, weights, gains_ + entry_,
-                              [&](int64_t k) { return static_cast<int64_t>(ids[k]); });
+        const bool is_weighted = how_.columns[2 * field.bag + 1];
+        if (!is_weighted && !is_out) {
+          const float gain = gain_of(field.combiner, length);
+          if (is_short) {
+            std::fill(gains_ + entry_, gains_ + entry_ + SHORT, gain);
+          } else {
+            std::fill(gains_ + entry_, gains_ + entry_ + length, gain);
+          }
+        } else {
+          const float* weights = is_weighted ? reinterpret_cast<const float*>(ids + length) : nullptr;
+          is_right &= put_gains(field.combiner, field.limit, length, weights, gains_ + entry_,
+                                [&](int64_t k) { return static_cast<int64_t>(ids[k]); });
+        }
       }
       entry_ += length;
-      offsets_[++bag_] = static_cast<int32_t>(entry_);
+      offsets_[++bag_] = static_cast<int32_t>(stack_.first + entry_);
     }
     return is_right;
   }
 
   const Filling& how_;
   const Packed& stack_;
-  int32_t* ids_;
-  int32_t* bags_;
-  int32_t* offsets_;
-  float* gains_;
+  int32_t* ids_ = nullptr;
+  int32_t* bags_ = nullptr;
+  int32_t* offsets_ = nullptr;
+  float* gains_ = nullptr;
   std::vector<const int32_t*> from_;
   int64_t entry_ = 0, bag_ = 0;
 };
 
-SPARROW_VERSIONS bool add(BagFiller& filler, const Piece& piece) { return filler.add(piece); }
-
-bool fill_bags(const Filling& how, const Packed& stack, const Piece* pieces, int64_t num_pieces, int32_t* buffer) {
-  for (int64_t p = 0; p < num_pieces;) {
-    const int64_t slot = pieces[p].slot;
-    BagFiller filler(how, stack, buffer + slot * how.slot_words);
-    for (; p < num_pieces && pieces[p].slot == slot; ++p) {
-      if (!add(filler, pieces[p])) return false;
-    }
-    filler.finish();
-  }
-  return true;
-}
+SPARROW_VERSIONS bool add(Bags& bags, const Piece& piece, int64_t known) { return bags.add(piece, known); }
 
 SPARROW_VERSIONS bool fill_fixed(Fixed& stack, const Piece& piece, int64_t known, int32_t* buffer) {
   return stack.fill(piece, known, buffer);
@@ -208,15 +211,18 @@ __attribute__((visibility("default"))) int64_t sparrow_feed_fill(const sparrow::
   try {
     std::vector<sparrow::Singles> fields;
     std::vector<sparrow::Fixed> fixed;
+    std::vector<sparrow::Bags> bags;
     for (int64_t s = 0; s < how->num_stacks; ++s) {
       const sparrow::Packed& stack = how->stacks[s];
       fields.emplace_back(stack);
       if (stack.is_fixed()) fixed.emplace_back(*how, stack);
-      if (stack.is_single() || stack.is_fixed()) continue;
-      if (!sparrow::fill_bags(*how, stack, pieces, num_pieces, buffer)) return 0;
+      if (!stack.is_single() && !stack.is_fixed()) bags.emplace_back(*how, stack);
     }
     for (int64_t p = 0; p < num_pieces; ++p) {
       sparrow::Piece part = pieces[p];
+      if (p == 0 || pieces[p - 1].slot != part.slot) {
+        for (sparrow::Bags& stack : bags) stack.begin(buffer + part.slot * how->slot_words);
+      }
       for (int64_t begin = 0; begin < pieces[p].count; begin += BLOCK) {
         part.begin = pieces[p].begin + begin;
         part.at = pieces[p].at + begin;
@@ -229,7 +235,13 @@ __attribute__((visibility("default"))) int64_t sparrow_feed_fill(const sparrow::
         for (sparrow::Fixed& stack : fixed) {
           if (!sparrow::fill_fixed(stack, part, known, buffer)) return 0;
         }
+        for (sparrow::Bags& stack : bags) {
+          if (!sparrow::add(stack, part, known)) return 0;
+        }
         for (int64_t c = 0; c < how->num_copies; ++c) sparrow::copy(*how, how->copies[c], part, buffer);
+      }
+      if (p + 1 == num_pieces || pieces[p + 1].slot != part.slot) {
+        for (sparrow::Bags& stack : bags) stack.finish();
       }
     }
     return 1;

@@ -8,6 +8,13 @@ namespace sparrow {
 
 enum Combiner : int64_t { SUM, MEAN, SQRTN };
 
+// The gain of every row of a bag without weights.
+inline float gain_of(int64_t combiner, int64_t length) {
+  if (combiner == SUM || length == 0) return 1.0f;
+  const double total = static_cast<double>(length);
+  return static_cast<float>(1.0 / (combiner == MEAN ? total : std::sqrt(total)));
+}
+
 // The gains of one bag, whose ids `id_at` gives; `weights` may be null. False: the weights are not finite.
 template <class IdAt>
 bool put_gains(int64_t combiner, int64_t limit, int64_t length, const float* weights, float* gains, IdAt&& id_at) {
