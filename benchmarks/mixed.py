@@ -16,6 +16,7 @@ import json
 import os
 import pathlib
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -124,6 +125,7 @@ def measure(measured: Measured, names: list[str], rounds: int) -> dict[str, dict
             began, used = time.perf_counter(), time.process_time()
             speed = work()
             share = (time.process_time() - used) / (time.perf_counter() - began)
+            print(f"{name}: {speed:,.0f} examples/s", file=sys.stderr, flush=True)
             if number:
                 found.setdefault(name, []).append((speed, 1e6 * share / speed))
     columns = "examples/s", "µs of processor time"

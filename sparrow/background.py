@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Generator
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -90,3 +91,28 @@ def prefetch(
         stop.set()
         room.release()  # a thread that waits for room then sees the stop at once
         end(thread, is_done)
+
+
+def behind(items: Iterable[T], count: int) -> Iterator[T]:
+    """Yield each item once ``count`` more have been made: work that was started for them goes on meanwhile.
+
+    >>> def made():
+    ...     for number in range(3):
+    ...         print("start", number)
+    ...         yield number
+    >>> for number in behind(made(), 1):
+    ...     print("finish", number)
+    start 0
+    start 1
+    finish 0
+    start 2
+    finish 1
+    finish 2
+    """
+    waiting: deque[T] = deque()
+    for item in items:
+        waiting.append(item)
+        if len(waiting) > count:
+            yield waiting.popleft()
+    while waiting:
+        yield waiting.popleft()

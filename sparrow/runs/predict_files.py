@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pyarrow as pa
 
@@ -16,15 +15,11 @@ from sparrow import processes
 from sparrow.config import Config, ConfigError, Problem
 from sparrow.data import Source, source_of
 from sparrow.optimizer import OptimizerState
-from sparrow.runs.loop.compiled import Compiled
 from sparrow.runs.loop.evaluation import averaged
-from sparrow.runs.loop.feed import Feed
-from sparrow.runs.loop.on_mesh import for_this_host
 from sparrow.runs.loop.preparer import Measured, Prepared
 from sparrow.runs.loop.program import Program, TrainState
 from sparrow.runs.loop.together import agreed
 from sparrow.serving.files import Predicted, write_predictions
-from sparrow.tasks import predictions
 
 
 def predict(
@@ -50,7 +45,7 @@ def predict(
       columns: columns of the source to keep besides the predictions; ``"new=old"`` keeps one under another name.
       batch_size: rows at a time; by default, as in evaluation.
     """
-    prepare, compute = computing(program, state)
+    prepare, compute, finish = computing(program, state)
     with tempfile.TemporaryDirectory() if not processes.is_first() else contextlib.nullcontext() as aside:
         return write_predictions(
             source_like(program.config, source),
@@ -60,6 +55,7 @@ def predict(
             compute=compute,
             columns=columns,
             batch_size=batch_size or prediction_batch_size(program.config),
+            finish=finish,
         )
 
 
@@ -67,7 +63,7 @@ def predict_table(
     program: Program, state: TrainState, source: Any, *, columns: Sequence[str] = (), batch_size: int | None = None
 ) -> Any:
     """Predict every row of a source, in its order, as `predict` does, into an Arrow table."""
-    prepare, compute = computing(program, state)
+    prepare, compute, finish = computing(program, state)
     predicted = Predicted(
         source_like(program.config, source),
         program.assembly.features,
@@ -75,6 +71,7 @@ def predict_table(
         compute,
         columns,
         batch_size or prediction_batch_size(program.config),
+        finish,
     )
     with contextlib.closing(predicted.tables()) as tables:
         return pa.concat_tables(tables)
@@ -85,27 +82,27 @@ def source_like(config: Config, source: Any) -> Source:
     return source_of(source, *(() if config.data is None else (config.data.train, config.data.evaluate)))
 
 
-def computing(program: Program, state: TrainState) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return the function from a batch to a prepared one, and from that to its predictions, by column."""
+def computing(
+    program: Program, state: TrainState
+) -> tuple[Callable[..., Any], Callable[..., Any], Callable[[Any], dict[str, np.ndarray[Any, Any]]]]:
+    """Return the functions from a batch to a prepared one, from that to its predictions on the way, and to these."""
     optimizer = used_in_evaluation(program.config, state.optimizer)
-
-    def outputs(optimizer: OptimizerState, rest: Any, feed: Feed) -> dict[str, jax.Array]:
-        made = predictions(program.config.tasks, program.outputs(optimizer, rest, feed))
-        everywhere: dict[str, jax.Array] = for_this_host(program.embedder, made)
-        return everywhere
-
-    program_of = Compiled("prediction", outputs, batch=2)
-
-    def fetched(prepared: Prepared) -> dict[str, np.ndarray[Any, Any]]:
-        made: dict[str, np.ndarray[Any, Any]] = jax.device_get(program_of(optimizer, state.rest, prepared.feed))
-        return {name: rows[: prepared.examples] for name, rows in made.items()}
-
     preparer = program.preparer(use="predict")
 
-    def agreed_first(routed: Measured) -> dict[str, np.ndarray[Any, Any]]:
-        return fetched(preparer.finish(agreed(preparer, routed)))
+    def started(prepared: Prepared) -> tuple[Any, int]:
+        made = program.predictions(optimizer, state.rest, prepared.feed)
+        for array in made.values():
+            array.copy_to_host_async()
+        return made, prepared.examples
 
-    return (preparer, fetched) if processes.count() == 1 else (preparer.route, agreed_first)
+    def agreed_first(routed: Measured) -> tuple[Any, int]:
+        return started(preparer.finish(agreed(preparer, routed)))
+
+    def finished(started: tuple[Any, int]) -> dict[str, np.ndarray[Any, Any]]:
+        made, examples = started
+        return {name: np.asarray(rows)[:examples] for name, rows in made.items()}
+
+    return (preparer, started, finished) if processes.count() == 1 else (preparer.route, agreed_first, finished)
 
 
 def prediction_batch_size(config: Config) -> int:

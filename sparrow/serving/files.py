@@ -6,12 +6,13 @@ import contextlib
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sparrow.background import behind
 from sparrow.data import Batch, Converter, DataError, Feature, MissingColumn, Pipeline, Source, opened
 from sparrow.data.sources import Reader, Rows
 from sparrow.files import replacing
@@ -20,6 +21,14 @@ from sparrow.serving.description import PREDICT
 from sparrow.serving.model import ExportedModel
 
 T = TypeVar("T")
+Arrays = Mapping[str, np.ndarray[Any, Any]]
+
+AHEAD: Final = 4
+"""Batches that the device is given before the results of the first are taken."""
+
+
+def _as_it_is(arrays: Arrays) -> Arrays:
+    return arrays
 
 
 def predict(
@@ -60,31 +69,35 @@ def write_predictions(
     *,
     features: Sequence[Feature],
     prepare: Callable[[Batch], T],
-    compute: Callable[[T], Mapping[str, np.ndarray[Any, Any]]],
+    compute: Callable[[T], Any],
     columns: Sequence[str],
     batch_size: int,
+    finish: Callable[[Any], Arrays] = _as_it_is,
 ) -> int:
-    """Write the results of ``compute(prepare(batch))``, row by row, besides ``columns`` of the source.
+    """Write the results of ``finish(compute(prepare(batch)))``, row by row, besides ``columns`` of the source.
 
-    ``prepare`` runs ahead in its own thread. The file appears when it is complete; without rows it has its columns.
+    ``prepare`` runs ahead in threads of its own. The file appears when it is complete; without rows it has its columns.
     """
     path, rows = Path(output), 0
-    predicted = Predicted(source, features, prepare, compute, columns, batch_size)
+    predicted = Predicted(source, features, prepare, compute, columns, batch_size, finish)
     _refuse(path, predicted.reader)
+    repeated: Any = sorted(predicted.kept) or False  # columns that may repeat their values; predictions do not
     with contextlib.ExitStack() as stack:
         tables = stack.enter_context(contextlib.closing(predicted.tables()))
         partial = stack.enter_context(_one_line(path))
         writer: Any = None
         for table in tables:
             if writer is None:
-                writer = stack.enter_context(pq.ParquetWriter(partial, table.schema))
+                writer = stack.enter_context(pq.ParquetWriter(partial, table.schema, use_dictionary=repeated))
             writer.write_table(table)
             rows += table.num_rows
     return rows
 
 
 class Predicted(Generic[T]):
-    """The results of ``compute(prepare(batch))`` for all rows of a source, opened and checked.
+    """The results of ``finish(compute(prepare(batch)))`` for all rows of a source, opened and checked.
+
+    ``compute`` starts the work on a batch; ``finish`` is called after that of `AHEAD` more.
 
     Attributes:
       reader: the opened source.
@@ -95,11 +108,13 @@ class Predicted(Generic[T]):
         source: Source,
         features: Sequence[Feature],
         prepare: Callable[[Batch], T],
-        compute: Callable[[T], Mapping[str, np.ndarray[Any, Any]]],
+        compute: Callable[[T], Any],
         columns: Sequence[str],
         batch_size: int,
+        finish: Callable[[Any], Arrays] = _as_it_is,
     ) -> None:
         self._source, self._prepare, self._compute, self._batch_size = source, prepare, compute, batch_size
+        self._finish = finish
         self._converter = Converter(features, (), (), ())
         try:
             self.reader = source.open(self._converter.columns)
@@ -107,12 +122,17 @@ class Predicted(Generic[T]):
             raise error.wanted_by_model() from None
         self._kept = _Columns(source, columns)
 
+    @property
+    def kept(self) -> set[str]:
+        """The columns of the source, under their new names."""
+        return self._kept.names
+
     def tables(self) -> Generator[Any, None, None]:
         """Yield one Arrow table per batch, at least one: columns of the source, and the results."""
         made_of = _batches(self._source, self._converter, self.reader, self._batch_size, self._prepare)
         with contextlib.closing(made_of) as batches:  # type: ignore[type-var]
-            for prepared in batches:
-                made = cut_to_candidates(self._compute(prepared))
+            for started in behind(map(self._compute, batches), AHEAD):
+                made = cut_to_candidates(self._finish(started))
                 size = len(next(iter(made.values())))
                 for name in made.keys() & self._kept.names:
                     text = f"a prediction has this name; keep the column under another one: {name}_label={name}"

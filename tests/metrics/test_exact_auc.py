@@ -10,6 +10,7 @@ from hypothesis.extra.numpy import arrays
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from sparrow import metrics
+from sparrow.metrics import grouped
 from sparrow.metrics.score_counts import ScoreCounts, roc_areas
 from tests.metrics.cases import run
 
@@ -187,3 +188,19 @@ def test_one_class_or_a_wrong_label_has_a_reason():
 def test_an_unknown_average_is_refused():
     with pytest.raises(ValueError, match=r"GroupedAUC\.average must be one of 'uniform', .*, got 'size'"):
         metrics.GroupedAUC("size")
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_groups_in_parts_are_the_groups_of_all_rows(monkeypatch, weighted):
+    rng = np.random.default_rng(3)
+    p, y = rows("ties", 4000, rng)
+    w = rng.random(4000).astype(np.float32) if weighted else None
+    groups = rng.integers(-50, 50, 4000)
+    metric = metrics.GroupedAUC(average="impressions")
+    state = metric.update(metric.init(), p, y, w, groups)
+    whole = metric.evaluate(state)
+    monkeypatch.setattr(grouped, "LARGE", 100)
+    parts = metric.evaluate(state)
+    assert parts.value == pytest.approx(whole.value, rel=1e-12)
+    assert parts.details == whole.details
+    assert metric.evaluate(state).value == parts.value

@@ -118,7 +118,7 @@ def test_places_hold_the_bags_of_the_long_way(tmp_path, monkeypatch, even, pooli
             program = runs.Program.of(config(tmp_path / "a.parquet", pooling))
             pipeline = configs.train_pipeline(config(tmp_path / "a.parquet", pooling), program.preparer())
             found[way] = [jax.device_get(prepared.feed.parts) for prepared in pipeline]
-    stacks = {stack.name: stack.num_rows for stack in program.embedder.logical_stacks}
+    stacks = {stack.name: stack.num_rows for stack in program.embedder.stacks}
     for places, sizes, long in zip(found["places"], found["sizes"], found["long"], strict=True):
         for name, rows in stacks.items():
             own = places.packed.lookups[name]

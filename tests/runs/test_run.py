@@ -78,9 +78,11 @@ def test_predict_takes_anything_that_holds_rows(run, tmp_path):
     expected = run.predict(rows)["click"]
     assert expected.shape == (50,)
     assert np.std(expected) > 0.1
+    programs = run.program.predictions.programs
     files = [str(tmp_path / "rows.parquet"), tmp_path / "rows.csv"]
     for given in (table, pd.DataFrame(rows), pl.DataFrame(rows), Tables(rows), *files):
         np.testing.assert_allclose(run.predict(given)["click"], expected, rtol=1e-6)
+    assert run.program.predictions.programs == programs  # compiled once
     without_label = table.drop_columns(["label"])
     np.testing.assert_allclose(run.predict(without_label, batch_size=7)["click"], expected, rtol=1e-5)
     assert run.predict_file(table, tmp_path / "out.parquet", columns=["user", "truth=label"]) == 50

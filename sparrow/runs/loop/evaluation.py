@@ -6,13 +6,14 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Generator
+from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sparrow.background import behind
 from sparrow.config import evaluate_pipeline
 from sparrow.optimizer import OptimizerState
 from sparrow.runs.loop.catalogue import catalogue
@@ -25,6 +26,8 @@ from sparrow.runs.loop.together import Requests, Together, batches_of
 from sparrow.tasks import TOWERS, QualityCounts, Scores, States, judged_rows, total_loss
 
 LOSS = "loss"
+AHEAD: Final = 4
+"""Batches that the device is given before the host takes the results of the first."""
 
 
 class EvaluationInterrupted(Exception):
@@ -81,28 +84,37 @@ class Evaluator:
         ``interrupted`` returns True.
         """
         optimizer = averaged(state.optimizer) if self._use_ema else state.optimizer
-        device, host = self.scores.init(), self.scores.init_host()
-        counts = self._quality.init()
-        total = jnp.zeros(2)  # the sum of losses, and the number of rows that it is of
-        device, counts, total = self.program.embedder.on_its_devices((device, counts, total))
+        host = self.scores.init_host()
+        # The states of metrics, of charts, the sum of losses and the number of rows that it is of.
+        sums = self.program.embedder.on_its_devices((self.scores.init(), self._quality.init(), jnp.zeros(2)))
         examples = 0
         rows = None if self.catalogue is None else self.catalogue.gather()
-        with contextlib.closing(iter(self.pipeline)) as batches:  # type: ignore[type-var]
-            for count, prepared in enumerate(itertools.islice(batches, self.program.config.evaluate.steps), 1):
-                if interrupted():
-                    raise EvaluationInterrupted
-                if not self._checked:
-                    self.program.check(state, prepared.feed, self.scores)
-                    self._checked = True
-                device, counts, total, arrays, query = self._update(
-                    device, counts, total, optimizer, state.rest, prepared.feed
-                )
-                if self.catalogue is not None and rows is not None:
-                    self.catalogue.add(rows, query, prepared.keys)
+
+        def started() -> Generator[tuple[Any, Any, Prepared], None, None]:
+            """Start the work on each batch; the device has a few at a time."""
+            nonlocal sums, examples
+            with contextlib.closing(iter(self.pipeline)) as batches:  # type: ignore[type-var]
+                for count, prepared in enumerate(itertools.islice(batches, self.program.config.evaluate.steps), 1):
+                    if interrupted():
+                        raise EvaluationInterrupted
+                    if not self._checked:
+                        self.program.check(state, prepared.feed, self.scores)
+                        self._checked = True
+                    sums, done, arrays, query = self._update(sums, optimizer, state.rest, prepared.feed)
+                    if self.catalogue is not None and rows is not None:
+                        self.catalogue.add(rows, query, prepared.keys)
+                    examples += prepared.examples
+                    if log is not None and self._every is not None and count % self._every == 0:
+                        log(f"eval   batch {count}  examples {examples:,}  loss {self._mean(sums[2], examples):.4g}")
+                    for array in jax.tree.leaves((done, arrays)):
+                        array.copy_to_host_async()
+                    yield done, arrays, prepared
+
+        with contextlib.closing(started()) as begun:
+            for done, arrays, prepared in behind(begun, AHEAD):
+                np.asarray(done)  # waits for it
                 host = self.scores.update_host(host, _of_examples(arrays, prepared), prepared.keys)
-                examples += prepared.examples
-                if log is not None and self._every is not None and count % self._every == 0:
-                    log(f"eval   batch {count}  examples {examples:,}  loss {self._mean(total, examples):.4g}")
+        device, counts, total = sums
         self.curves, self.examples = self._quality.plain(counts), examples
         results = {LOSS: self._mean(total, examples)}
         states = {**device, **host}
@@ -123,9 +135,7 @@ class Evaluator:
 
     @functools.cached_property
     def _update(self) -> Compiled:
-        def update(
-            states: States, counts: States, total: jax.Array, state: OptimizerState, rest: Any, feed: Feed
-        ) -> Any:
+        def update(sums: tuple[States, States, jax.Array], state: OptimizerState, rest: Any, feed: Feed) -> Any:
             def measured(sums: tuple[States, States, jax.Array], outputs: Any, columns: Any) -> Any:
                 states, counts, total = sums
                 loss, _ = total_loss(self.program.config.tasks, outputs, columns)
@@ -135,12 +145,12 @@ class Evaluator:
 
             outputs = self.program.outputs(state, rest, feed)
             measure = summed_in_order(self.program.embedder, measured, feed.size)
-            summed = kept_everywhere(self.program.embedder, measure((states, counts, total), outputs, feed.columns))
+            summed = kept_everywhere(self.program.embedder, measure(sums, outputs, feed.columns))
             query = None if self.catalogue is None else outputs[TOWERS["user"]]
-            arrays = self.scores.for_host(outputs, feed.columns), query
-            return *summed, *for_this_host(self.program.embedder, arrays)
+            arrays = summed[2][1], self.scores.for_host(outputs, feed.columns), query
+            return summed, *for_this_host(self.program.embedder, arrays)
 
-        return Compiled("evaluation", update, batch=5, donate=(0, 1, 2))
+        return Compiled("evaluation", update, batch=3, donate=(0,))
 
 
 def _of_examples(arrays: Any, prepared: Prepared) -> Any:

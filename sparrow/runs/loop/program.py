@@ -18,14 +18,15 @@ from sparrow.losses import pareto_weights
 from sparrow.models import Complete, Functional, Inputs, NumberEmbeddings, functional
 from sparrow.optimizer import Optimizer, OptimizerState, cast
 from sparrow.registry import nearest
+from sparrow.runs.loop.compiled import Compiled
 from sparrow.runs.loop.feed import Feed
-from sparrow.runs.loop.on_mesh import kept_everywhere, mesh_of
+from sparrow.runs.loop.on_mesh import for_this_host, kept_everywhere, mesh_of
 from sparrow.runs.loop.padding import Use, may_pad
 from sparrow.runs.loop.preparer import Preparer, RowsOf
 from sparrow.runs.loop.refusals import refuse_calls, refuse_stale
 from sparrow.runs.loop.room import refuse_large_layers, refuse_large_tables
 from sparrow.runs.recorded.traffic import Traffic
-from sparrow.tasks import Scores, States, total_loss
+from sparrow.tasks import Scores, States, predictions, total_loss
 
 
 @jax.tree_util.register_dataclass
@@ -132,6 +133,17 @@ class Program:
     def train_scores(self) -> Scores:
         """The metrics of training."""
         return Scores(self.config.tasks, train=True)
+
+    @functools.cached_property
+    def predictions(self) -> Compiled:
+        """From the optimizer's state, the rest and a batch to the predictions, by column; compiled once."""
+
+        def predicted(optimizer: OptimizerState, rest: Any, feed: Feed) -> dict[str, jax.Array]:
+            made = predictions(self.config.tasks, self.outputs(optimizer, rest, feed))
+            everywhere: dict[str, jax.Array] = for_this_host(self.embedder, made)
+            return everywhere
+
+        return Compiled("prediction", predicted, batch=2)
 
     def init(self) -> TrainState:
         """Return the state before the first step, which depends on the seed alone."""

@@ -30,12 +30,12 @@ Array = npt.NDArray[Any]
 
 
 class Filled(NamedTuple):
-    """How batches are written to a buffer: the compiled plan, the words of a batch, and their layout."""
+    """How batches are written to a buffer: the compiled plan, the words of a batch, their layout, and the columns."""
 
     filling: feed.Filling
     words: int
     layout: Layout
-    is_example: int  # the place of the column that marks padding; -1: there is none
+    columns: dict[str, Any]
 
 
 class OfStack(NamedTuple):
@@ -110,15 +110,14 @@ class Recipe:
             self._of_keys.fill(library, rows, held)
             keys = [dict(zip(self._keys, own.view(np.int64), strict=True)) for own in held]
         for own, of_batch in zip(buffer, keys if self._keys or self.converted else [], strict=False):
-            columns = filled.layout.views(own).columns
+            columns = {name: place.view(own) for name, place in filled.columns.items()}
             for name, values in self.computed(Batch(keys=of_batch)).items():
                 columns[name][...] = values
             for name, convert in self.converted.items():
                 columns[name][...] = convert(columns[name].view(np.float32))
         if self.pads:
-            column = buffer[:, filled.is_example : filled.is_example + self.rows].view(np.float32)
-            for own, batch in zip(column, batches, strict=False):
-                own[...] = is_example(self.rows, self.rows - batch[-1].padding)
+            for own, batch in zip(buffer, batches, strict=False):
+                filled.columns[IS_EXAMPLE].view(own)[...] = is_example(self.rows, self.rows - batch[-1].padding)
         return buffer, keys
 
     @functools.cached_property
@@ -175,7 +174,7 @@ class Recipe:
             places.end,
         )
         layout = Layout(structure, tuple(places.of(leaf) for leaf in leaves))
-        return Filled(filling, places.end, layout, places.word(columns.get(IS_EXAMPLE)))
+        return Filled(filling, places.end, layout, {name: places.of(leaf) for name, leaf in columns.items()})
 
     def _laid_out(self, places: _Places, held: OfStack, room: Room) -> tuple[Lookups, list[feed.Packed]]:
         """Return the lookups of a stack, and where compiled code writes them: single ids, and then the bags."""
@@ -194,14 +193,14 @@ class Recipe:
         else:
             of_bags, offsets = places.place((entries,), "int32"), places.place((bags + 1,), "int32")
         gains = places.place((entries,), "float32") if held.is_weighted else None
-        words = [place.word if isinstance(place, Place) else -1 for place in (of_bags, offsets, gains)]
-        packed.append(feed.Packed(fields, rows, self.rows, entries, word + first, *words, first))
+        in_bags, ends, factors = (place.word if isinstance(place, Place) else -1 for place in (of_bags, offsets, gains))
+        packed.append(feed.Packed(fields, rows, self.rows, entries, word + first, in_bags, ends, factors, first))
         number, one = Pattern("number", first), Pattern("one", first)
-        leaves = [
+        leaves: list[Any] = [
             None if place is None else places.know(Joined(pattern, place) if singles else place)
             for pattern, place in ((number, of_bags), (number, offsets), (one, gains))
         ]
-        return Lookups(ids, *leaves, first + bags), packed
+        return Lookups(ids, leaves[0], leaves[1], leaves[2], first + bags), packed
 
 
 class _Places:

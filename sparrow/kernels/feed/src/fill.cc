@@ -175,7 +175,9 @@ SPARROW_VERSIONS void count(const Filling& how, const Piece& piece, int64_t* __r
   for (int64_t c = 0; c < num_columns; ++c) is_dense &= how.columns[2 * c] == first + c;
   int64_t row;
   for (int64_t i = 0; i < piece.count; ++i) {
-    prefetch(how, piece, i, piece.count);
+    if (piece.order != nullptr && i + AHEAD < piece.count) {  // the lengths alone, not all of the row
+      __builtin_prefetch(piece.words + piece.order[piece.begin + i + AHEAD] * how.width + first);
+    }
     const int32_t* __restrict words = row_of(how, piece, i, row);
     for (int64_t c = 0; c < num_columns; ++c) {
       const int64_t own = is_dense ? words[first + c] : words[how.columns[2 * c]];
