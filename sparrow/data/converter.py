@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -39,9 +40,8 @@ class Converter:
             ("features", [feature.name for feature in features]),
             ("labels", [label.name for label in labels]),
         ):
-            for name in names:
-                if names.count(name) > 1:
-                    raise ValueError(f"two {kind} are called '{name}'; names must be unique")
+            if twice := [name for name, count in collections.Counter(names).items() if count > 1]:
+                raise ValueError(f"two {kind} are called '{twice[0]}'; names must be unique")
         users = [(column, feature.refuse) for feature in features for column in feature.columns]
         single = [*weights, *keys]
         of_labels = [label.source_column for label in labels]

@@ -1,6 +1,7 @@
 """Values of another form than the data of training had, as docs/serving.md has it."""
 
 import io
+import time
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 import sparrow as sp
 from sparrow import runs, serving
 from sparrow.data import ComboFeature, DataError, DynamicRows, IdFeature, RawFeature, SequenceFeature
+from sparrow.server import Limits
 from sparrow.serving.reading import Reading
 
 FEATURES = [
@@ -110,3 +112,14 @@ def test_the_type_of_training_is_in_the_export(tmp_path):
     }
     found = model.predict({"item": ["7"], "word": [9]})["click"]
     assert found == model.predict({"item": [7], "word": ["9"]})["click"]
+
+
+@pytest.mark.slow
+def test_ten_thousand_columns():
+    """The first request with a schema costs the most: it stays below the limit of a body's processor time."""
+    features = [IdFeature(f"c{n}", num_buckets=9, embedding_dim=2) for n in range(10_000)]
+    reading, row = Reading(features), {f"c{n}": [n % 9] for n in range(10_000)}
+    began = time.thread_time()
+    batch = reading.batch(row)
+    assert time.thread_time() - began < Limits().parse_seconds
+    assert [int(batch.ids[f"c{n}"][0]) for n in range(20)] == [n % 9 for n in range(20)]
