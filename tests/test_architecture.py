@@ -19,6 +19,7 @@ ANSWERS = {
     "sparrow/runs/loop/stopping.py": "class Watch",
     "sparrow/reports/curves.py": "recall",
     "sparrow/kernels/rounding.py": "def round_stochastic",
+    "sparrow/kernels/ids/types.py": "5. *Given out.*",
     "sparrow/kernels/attention/padded.py": "def visible",
 }
 
