@@ -61,11 +61,13 @@ class Pages:
         pages = self._pages(group)
         if len(pages) and (pages[:, 0] + pages[:, 1]).max() > len(memory):
             raise DataError("cannot be read, it may be damaged: it was cut off", str(self._path), f"row group {group}")
-        return not self._check(group, memory, pages).any()
+        mixed = np.zeros(len(pages), np.int64)
+        self._check(group, memory, pages, mixed)
+        return not mixed.any()
 
-    def _check(self, group: int, memory: npt.NDArray[np.uint8], pages: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    def _check(self, group: int, memory: Any, pages: npt.NDArray[np.int64], mixed: Any = None) -> None:
         try:
-            return feed.check_pages(memory, pages)
+            feed.check_pages(memory, pages, mixed)
         except Refused as problem:
             name = self._footer.names[self._leaves[cast("int", problem.column)]]
             raise refusal(self._path, Refused(problem.why, group, name)) from None
@@ -73,7 +75,7 @@ class Pages:
     def _pages(self, group: int) -> npt.NDArray[np.int64]:
         """Return the pages of a row group, as `feed.check_pages` takes them, in the complete file."""
         begin, size, codec, values = self._footer.chunks[group, self._leaves].T
-        return np.stack([begin, size, values, codec, self._least, np.zeros_like(begin)], axis=1)
+        return np.stack([begin, size, values, codec, self._least], axis=1)
 
     def _found(self, group: int) -> tuple[Any, ...] | None:
         """Return the spans of bytes to read for a row group, its columns, and their pages, for compiled code."""

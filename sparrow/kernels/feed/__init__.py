@@ -7,7 +7,7 @@ from sparrow.kernels.feed import plan, pool
 from sparrow.kernels.feed.conversion import Converted, Later, Tail, convert, decode
 from sparrow.kernels.feed.encoded import CODECS, Encoded, EncodedColumn, fields, read
 from sparrow.kernels.feed.filling import Field, Filling, Packed, Rows
-from sparrow.kernels.feed.footer import Chunk, Footer, Leaf, Refused, check_pages, read_footer
+from sparrow.kernels.feed.footer import Footer, Leaf, Refused, check_pages, read_footer
 from sparrow.kernels.feed.loading import library, unavailable
 from sparrow.kernels.feed.ordering import bags, numbered, shuffled, take_rows, take_tails
 from sparrow.kernels.feed.packing import Given, pack_bags, pack_single
@@ -16,7 +16,6 @@ from sparrow.kernels.feed.text import EncodedText, TextForm
 
 __all__ = [
     "CODECS",
-    "Chunk",
     "Converted",
     "Encoded",
     "EncodedColumn",

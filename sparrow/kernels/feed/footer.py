@@ -30,15 +30,6 @@ class Leaf(NamedTuple):
     after: int
 
 
-class Chunk(NamedTuple):
-    """A column of one row group: the first byte of its pages, their bytes, compression and values."""
-
-    begin: int
-    size: int
-    codec: int
-    values: int
-
-
 class Footer(NamedTuple):
     """The numbers of a footer.
 
@@ -46,7 +37,7 @@ class Footer(NamedTuple):
       leaves: (leaves, 5): the fields of each `Leaf`.
       names: the name of the column that each leaf belongs to.
       rows: the number of rows of each row group.
-      chunks: (row groups, leaves, 4): the fields of each `Chunk`.
+      chunks: (row groups, leaves, 4): the first byte of the pages, their bytes, compression and values.
     """
 
     leaves: npt.NDArray[np.int64]
@@ -57,10 +48,6 @@ class Footer(NamedTuple):
     def leaf(self, number: int) -> Leaf:
         """Return one of the leaves."""
         return Leaf(*self.leaves[number].tolist())
-
-    def chunk(self, group: int, leaf: int) -> Chunk:
-        """Return the pages of a leaf in a row group."""
-        return Chunk(*self.chunks[group, leaf].tolist())
 
 
 class Refused(Exception):
@@ -108,22 +95,26 @@ def read_footer(data: bytes, file_size: int) -> Footer | None:
     return Footer(leaves[:count, :5].copy(), names, rows[:groups].tolist(), table)
 
 
-def check_pages(memory: npt.NDArray[np.uint8], pages: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+def check_pages(
+    memory: npt.NDArray[np.uint8], pages: npt.NDArray[np.int64], mixed: npt.NDArray[np.int64] | None = None
+) -> None:
     """Check the headers of pages; raise `Refused`, with the number of the column.
 
-    Return the mask of the columns of which some pages hold places in a dictionary, and others values.
-
-    ``pages``: (columns, 6): the first byte of each column in ``memory``, which holds all of them, its number of bytes,
-    its `Chunk.values` and `Chunk.codec`, its `Leaf.least`, and 0.
+    ``pages``: (columns, 5): the first byte of each column in ``memory``, which holds all of them, its number of bytes,
+    values, the number of its compression, and its `Leaf.least`. ``mixed``: (columns,), set where some pages of a column
+    hold places in its dictionary, and others values.
     """
     loaded, which = library(), ctypes.c_int64()
     assert loaded is not None  # it read the footer
-    pages = pages.copy()
-    pages[:, 0] += memory.__array_interface__["data"][0]
-    problem = loaded.sparrow_feed_check_pages(address(pages), ctypes.c_int64(len(pages)), ctypes.byref(which))
+    problem = loaded.sparrow_feed_check_pages(
+        ctypes.c_void_p(memory.__array_interface__["data"][0]),
+        ctypes.c_void_p(pages.__array_interface__["data"][0]),
+        ctypes.c_int64(len(pages)),
+        None if mixed is None else address(mixed),
+        ctypes.byref(which),
+    )
     if problem:
         raise Refused(_text(problem), column=which.value)
-    return np.asarray(pages[:, 5] != 0)
 
 
 def _name(data: bytes, leaf: Any) -> str:

@@ -21,6 +21,10 @@ struct FooterChunk {
   int64_t begin, size, codec, values;
 };
 
+struct PagesAt {  // the fields of `PagesForm`
+  int64_t begin, size, values, codec, least;
+};
+
 struct Footer {
   FooterLeaf* leaves;
   int64_t* rows;        // of each row group
@@ -290,16 +294,19 @@ __attribute__((visibility("default"))) const char* sparrow_feed_footer(const uin
   return sparrow::FooterReader(data, size, file_size, *made).read();
 }
 
-// Checks the headers of the pages of columns. Returns null, or why the file is refused, and which column has the mistake.
-__attribute__((visibility("default"))) const char* sparrow_feed_check_pages(sparrow::PagesForm* forms, int64_t count,
+// Checks the headers of the pages of columns, which are in `memory`. Returns null, or why the file is refused, and which
+// column has the mistake. `mixed`, if not null: whether some of a column's pages hold places in its dictionary, and others
+// values.
+__attribute__((visibility("default"))) const char* sparrow_feed_check_pages(const uint8_t* memory, const PagesAt* pages,
+                                                                            int64_t count, int64_t* mixed,
                                                                             int64_t* which) {
   for (*which = 0; *which < count; ++*which) {
-    sparrow::PagesForm& form = forms[*which];
-    sparrow::PageWalk walk(form);
+    const PagesAt& own = pages[*which];
+    sparrow::PageWalk walk({memory + own.begin, own.size, own.values, own.codec, own.least});
     bool has_places = false, has_values = false;
     while (walk.next()) (walk.header.is_place() ? has_places : has_values) |= walk.header.is_data();
     if (walk.problem != nullptr) return walk.problem;
-    form.is_mixed = has_places && has_values;
+    if (mixed != nullptr) mixed[*which] = has_places && has_values;
   }
   return nullptr;
 }

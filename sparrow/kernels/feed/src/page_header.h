@@ -59,14 +59,13 @@ inline const uint8_t* read_header(const uint8_t* at, const uint8_t* end, PageHea
   return in.ok() ? in.at() : nullptr;
 }
 
-// The pages of one column in one row group. Mirrored by sparrow/kernels/feed/footer.py: every field has 8 bytes.
+// The pages of one column in one row group.
 struct PagesForm {
   const uint8_t* data;
   int64_t size;
   int64_t values;  // with the missing ones
   int64_t codec;
   int64_t least;   // bytes of a value in a dictionary, at least; 0: the type has none
-  int64_t is_mixed = 0;  // set by the check: whether some pages hold places in the dictionary, and others values
 };
 
 // Walks the headers of pages, one by one.
