@@ -21,10 +21,19 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     CACHE = tempfile.mkdtemp(prefix="sparrow-tests-")
     os.environ |= {"JAX_COMPILATION_CACHE_DIR": CACHE, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.03"}
 
-# Most programs here take far longer to compile than to run: they are compiled without optimization, unless the caller
-# asks for flags of his own. `OPTIMIZED` brings it back for one program.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
-OPTIMIZED = {"xla_backend_optimization_level": 3, "xla_llvm_disable_expensive_passes": False}
+# Most programs here take far longer to compile than to run: they are compiled without optimization, in one part, and by
+# the emitters that take half of the time, unless the caller asks for flags of his own. `OPTIMIZED` brings users' flags
+# back for one program.
+QUICK_TO_COMPILE = (
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
+    "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+)
+os.environ.setdefault("XLA_FLAGS", QUICK_TO_COMPILE)
+OPTIMIZED = {
+    "xla_backend_optimization_level": 3,
+    "xla_llvm_disable_expensive_passes": False,
+    "xla_cpu_use_fusion_emitters": True,
+}
 os.environ.setdefault("JAX_DEFAULT_MATMUL_PRECISION", "highest")  # GPUs round the factors to 10 bits otherwise
 AS_USERS = {**os.environ, "XLA_FLAGS": ""}  # the environment of programs that run as users run them
 

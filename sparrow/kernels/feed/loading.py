@@ -109,9 +109,11 @@ def library() -> ctypes.CDLL | None:
 
 
 def short_calls() -> ctypes.PyDLL | None:
-    """Return the library for calls of a microsecond: they keep the interpreter's lock.
+    """Return the library for calls of a microsecond: they keep the interpreter's lock (ctypes' `PyDLL`).
 
-    Where many threads want the lock, a thread that lets it go waits longer for it than such a call takes.
+    Where many threads want the lock, a thread that lets it go waits longer for it than such a call takes: 150 us with
+    14 threads, for a call of one. Only the pool's take and give are called so, which never wait nor call Python. With
+    `CDLL` instead, all results are the same, and each of these calls is such a wait.
     """
     loaded = library()
     return None if loaded is None else _keeping_the_lock(loaded)

@@ -39,7 +39,13 @@ def keep_freed_memory() -> bool:
 
 
 def move_to_large_pages(arrays: Any) -> threading.Thread | None:
-    """Move the large arrays of a tree to large pages, in a thread: before the first steps, which would wait for it."""
+    """Move the large arrays of a tree to large pages, in a thread: before the first steps, which would wait for it.
+
+    Random rows of a large table are then gathered 16 to 31 % faster (benchmarks/NOTES.md). Where Linux has no
+    MADV_COLLAPSE, or no large page is free, the call fails, and tables stay on small pages. Without this thread the
+    kernels ask for the same in their first calls, as they do in a user's own loop (kernels/native/src/pages.h), which
+    take longer then.
+    """
     madvise = getattr(_libc(), "madvise", None)
     if jax.default_backend() != "cpu" or madvise is None:
         return None
