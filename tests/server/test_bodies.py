@@ -1,6 +1,6 @@
 """Bodies that stand for more than they hold: the sum is refused before anything is expanded, in little time and memory.
 
-Each body here once took seconds, or a gigabyte.
+Some of these bodies once took seconds, or a gigabyte; none may now.
 """
 
 import json
