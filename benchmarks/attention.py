@@ -1,6 +1,7 @@
 """Jagged attention inside JAX: correctness, and TFLOP/s of useful work, forward and backward.
 
     python benchmarks/attention.py check times          # on a GPU
+    python benchmarks/attention.py ranker                # steps of an HSTU ranker: model, gradients, Adam
     python benchmarks/attention.py cpu                   # native and xla in turns, on a CPU
 
 Useful work: the products of pairs that the mask lets through, 2 forward and 5 backward.
@@ -118,6 +119,68 @@ def times() -> None:
     print(f"sequences of 16384 and 49152: {spent:.2f} ms, peak memory of all so far {peak / 2**30:.2f} GiB", flush=True)
 
 
+def ranker(small: bool = False) -> None:
+    """Time a training step of `HSTURanker` on jagged rows, one candidate an example."""
+    shapes = [(200, 1024, 4, 256, 4), (1024, 64, 4, 256, 4), (4096, 8, 4, 256, 4), (4096, 32, 8, 1024, 8)]
+    shapes.append((16384, 4, 4, 256, 4))
+    for longest, batch, layers, dim, heads in [(24, 4, 2, 64, 4)] if small else shapes:
+        lengths = np.random.default_rng(longest).integers(longest // 8, longest + 1, batch)
+        call, arrays, weights = _ranker_step(longest, lengths, layers, dim, heads)
+        spent = milliseconds(call, *arrays, repeats=1 if small else 10, rounds=1 if small else 5)
+        tokens = lengths + 1
+        pairs = float((tokens * (tokens + 1) / 2).sum())
+        work = 6 * weights * float(tokens.sum()) + layers * 3.5 * 4 * dim * pairs
+        peak = (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use", 0) / 2**30
+        shape = f"L {longest}, batch {batch}, {layers} layers, dim {dim}, {heads} heads, {int(tokens.sum())} tokens"
+        print(
+            f"ranker {shape}: {spent:.2f} ms, {work / spent / 1e9:.0f} TFLOP/s, peak so far {peak:.1f} GiB", flush=True
+        )
+
+
+def _ranker_step(longest: int, lengths: np.ndarray, layers: int, dim: int, heads: int) -> tuple[Any, Any, float]:
+    """Return a jitted step, its arrays, and the weights of the layers over tokens."""
+    import optax
+    from flax import nnx
+
+    from sparrow.embedding import Jagged
+    from sparrow.models import functional
+    from sparrow.models.hstu_channel import HSTUChannel
+    from sparrow.models.hstu_ranker import HSTURanker
+    from sparrow.models.inputs import Inputs
+    from sparrow.models.sequences.stu import STU
+    from sparrow.models.towers import TaskTower
+
+    width = dim // heads
+    stu = STU(
+        dim, heads, width, width, scaling_seqlen=longest, num_position_buckets=longest + 1, attn_num_layers=layers
+    )
+    inputs = Inputs(acts={"item": dim}, sequences={"clicks": dim}, groups={"uih": ["clicks"], "candidate": ["item"]})
+    towers = (TaskTower("click"),)
+    model = HSTURanker(inputs, channels=(HSTUChannel(stu),), task_towers=towers, item_hidden_dim=dim, rngs=nnx.Rngs(0))
+    apply, params, rest = functional(model)
+    optimizer = optax.adam(1e-3)
+    state = optimizer.init(params)
+    offsets = jnp.asarray(np.concatenate([[0], np.cumsum(lengths)]), jnp.int32)
+    rows = jax.random.normal(jax.random.key(0), (int(lengths.sum()), dim), jnp.bfloat16)
+    items = jax.random.normal(jax.random.key(1), (len(lengths), dim), jnp.bfloat16)
+    labels = jnp.asarray(np.arange(len(lengths)) % 2, jnp.float32)
+
+    def loss(params: Any, rows: Any, items: Any) -> Any:
+        params = jax.tree.map(lambda x: x.astype(jnp.bfloat16), params)
+        jagged = Jagged(rows, offsets)
+        acts = {"clicks": jagged.pad(longest)._replace(jagged=jagged), "item": items}
+        logits = apply.train(params, rest, acts, {})[0]["click"].astype(jnp.float32)
+        return optax.sigmoid_binary_cross_entropy(logits, labels).mean()
+
+    @jax.jit
+    def step(params: Any, state: Any, rows: Any, items: Any) -> Any:
+        value, (grads, *others) = jax.value_and_grad(loss, argnums=(0, 1, 2))(params, rows, items)
+        updates, state = optimizer.update(grads, state, params)
+        return optax.apply_updates(params, updates), state, value, others
+
+    return step, (params, state, rows, items), layers * 7.0 * dim * dim + dim * dim
+
+
 def cpu() -> None:
     """Processor time of native and xla, in turns."""
     for score in ("silu", "softmax"):
@@ -140,8 +203,8 @@ def cpu() -> None:
 if __name__ == "__main__":
     print(jax.devices()[0].device_kind, jax.__version__)
     for task in sys.argv[1:]:
-        if task != "cpu":
+        if task in ("check", "times"):
             begin = time.perf_counter()
             warm()
             print(f"kernels compiled in {time.perf_counter() - begin:.0f} s", flush=True)
-        {"check": check, "times": times, "cpu": cpu}[task]()
+        {"check": check, "times": times, "ranker": ranker, "small": lambda: ranker(small=True), "cpu": cpu}[task]()

@@ -15,7 +15,7 @@ from sparrow.embedding.packed_batch import Group, PackedBatch
 from sparrow.embedding.packing import MAX_ENTRIES, Measured, of_one_size
 from sparrow.embedding.ragged import Ragged
 from sparrow.embedding.row_grads import RowGrads
-from sparrow.embedding.sequences import Jagged, Sequence
+from sparrow.embedding.sequences import Jagged, Rows, Sequence
 from sparrow.embedding.sharding.device_order import in_device_order
 from sparrow.embedding.sharding.imagined import imagined_mesh
 from sparrow.embedding.sharding.measured import RoutedBatch
@@ -48,6 +48,7 @@ __all__ = [
     "Ragged",
     "RoutedBatch",
     "RowGrads",
+    "Rows",
     "Sequence",
     "Settings",
     "Shards",

@@ -19,10 +19,27 @@ class Sequence(NamedTuple):
     Attributes:
       values: ``(batch, length, dim)``; values past an example's length are arbitrary, and never read.
       lengths: ``(batch,)``, integers from 0 to ``length``.
+      jagged: the same elements without gaps, for models that work on these (of a sequence longer than ``length``, more
+        elements than here), on one device; None: there is no such form.
+      shards: the devices that the examples are split over; None: one device, or unknown.
     """
 
     values: jax.Array
     lengths: jax.Array
+    jagged: Jagged | None = None
+    shards: Shards | None = None
+
+    @property
+    def rows(self) -> Rows:
+        """All elements one after the other, with zeros between them where there is no jagged form."""
+        batch, length, dim = self.values.shape
+        if self.jagged is None:
+            starts = length * jnp.arange(batch, dtype=jnp.int32)
+            return Rows(self.clean.reshape(batch * length, dim), starts, self.lengths, self.shards)
+        values, offsets = self.jagged.values, self.jagged.offsets
+        there = jnp.arange(values.shape[0]) < offsets[-1]
+        starts = jnp.maximum(offsets[:-1], offsets[1:] - length)
+        return Rows(jnp.where(there[:, None], values, 0), starts, self.lengths, None)
 
     @property
     def mask(self) -> jax.Array:
@@ -56,6 +73,22 @@ class Sequence(NamedTuple):
         if length is None or length >= self.values.shape[1]:
             return self
         return Sequence(self.values[:, :length], jnp.minimum(self.lengths, length))
+
+
+class Rows(NamedTuple):
+    """The elements of sequences as rows: those of example i are ``values[starts[i]:starts[i] + lengths[i]]``.
+
+    Attributes:
+      values: (size, dim); zeros where no sequence is.
+      starts: (batch,) int32.
+      lengths: (batch,) int32.
+      shards: the devices that all are split over; None: one device.
+    """
+
+    values: jax.Array
+    starts: jax.Array
+    lengths: jax.Array
+    shards: Shards | None
 
 
 @jax.tree_util.register_dataclass

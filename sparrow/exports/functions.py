@@ -14,6 +14,7 @@ import numpy as np
 from jax import export
 
 from sparrow.config import ConfigError, Problem
+from sparrow.kernels import portable_attention
 from sparrow.serving import CUSTOM_CALLS, called
 
 Arrays = dict[str, jax.Array]
@@ -75,7 +76,7 @@ def exported(function: Function, arguments: Arguments) -> Exported:
         return function(*(_completed(part, shapes) for part, shapes in zip(given, everything, strict=True)))
 
     # GPUs and TPUs would round float32 to fewer bits before they multiply: an export predicts the same everywhere.
-    with jax.default_matmul_precision("highest"), _without_source_lines():
+    with jax.default_matmul_precision("highest"), _without_source_lines(), portable_attention():
         made = _for_platforms(reduced, arguments.shapes(batch))
     outputs = {
         name: ([BATCH if size == batch else int(size) for size in aval.shape], str(aval.dtype))
@@ -108,7 +109,8 @@ def _without_source_lines() -> Iterator[None]:
 def used(function: Function, arguments: Arguments) -> tuple[list[str], ...]:
     """Return the names of the parameters, activations and numbers that the outputs depend on."""
     shapes = arguments.shapes(2)
-    kept = set(export.export(jax.jit(function))(*shapes).module_kept_var_idx)
+    with portable_attention():
+        kept = set(export.export(jax.jit(function))(*shapes).module_kept_var_idx)
     names: tuple[list[str], ...] = ([], [], [])
     for index, (path, _) in enumerate(jax.tree_util.tree_leaves_with_path(shapes)):
         if index in kept:

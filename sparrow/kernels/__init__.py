@@ -6,7 +6,7 @@
 ``unavailable()``, ``unsupported(step)``           why it cannot run here, or cannot run this step; None: it can
 """
 
-from sparrow.kernels.attention import jagged_attention
+from sparrow.kernels.attention import jagged_attention, portable_attention, token_places
 from sparrow.kernels.backend_choice import BACKENDS, Backend, backends, choose
 from sparrow.kernels.pairs import pairwise_dots
 from sparrow.kernels.rounding import GOLDEN, mix
@@ -28,5 +28,7 @@ __all__ = [
     "jagged_attention",
     "mix",
     "pairwise_dots",
+    "portable_attention",
     "sum_by_row",
+    "token_places",
 ]

@@ -8,13 +8,16 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from sparrow.embedding import Rows
 from sparrow.models.candidates import Candidates
 from sparrow.models.inputs import Arrays, Inputs, Sequence, SequenceGroup
 from sparrow.models.matching import unit
 from sparrow.models.mlp import MLP
 from sparrow.models.norms import LayerNorm
 from sparrow.models.records import register_model
-from sparrow.models.sequences.hstu import HSTU, prepend
+from sparrow.models.sequences.hstu import HSTU
+from sparrow.models.sequences.layout import Tokens
+from sparrow.models.tokens import single_number
 from sparrow.models.towers import TaskLogits, TaskTower, task_names
 
 Postprocessor = Literal["layernorm", "l2norm"]
@@ -49,17 +52,19 @@ class History(nnx.Module):
         if self.action is not None:  # one bias is enough
             self.action_linear = nnx.Linear(self.action.sequences.dim, hstu.embedding_dim, use_bias=False, rngs=rngs)
 
-    def __call__(self, acts: Arrays, numbers: Arrays) -> tuple[Sequence, Sequence | None]:
-        """Return the elements ``(batch, length, embedding_dim)``, and their times ``(batch, length, 1)``."""
+    def __call__(self, acts: Arrays, numbers: Arrays) -> tuple[Rows, int, Sequence | None]:
+        """Return the elements, the most that an example may have, and their times, ``(batch, length, 1)``."""
         content = self.content.sequence(acts, numbers)
-        x = self.linear(content.clean)
+        rows = content.rows
+        x = self.linear(rows.values)
         if self.action is not None and self.action_linear is not None:
-            x = x + self.action_linear(self.action.sequence(acts, numbers).clean)
+            added = self.action_linear(self.action.sequence(acts, numbers).rows.values[: x.shape[0]])
+            x = x[: added.shape[0]] + added
+        rows, most = rows._replace(values=x), content.values.shape[1]
         if self.stamps is None:
-            return Sequence(x, content.lengths), None
-        name = self.stamps.sequences.names[0]
-        times = numbers[name] if name in numbers else acts[name]
-        return Sequence(x, content.lengths), Sequence(times.values.astype(jnp.float32), content.lengths)
+            return rows, most, None
+        times = single_number(self.stamps, acts, numbers)
+        return rows, most, jax.tree.map(lambda y: y.astype(jnp.float32) if y.ndim > 1 else y, times)
 
 
 @register_model("dlrm_hstu")
@@ -150,17 +155,18 @@ class DlrmHSTU(nnx.Module):
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
         """Logits by task: ``(batch,)``, or ``(batch, candidates)`` and their number; a last axis of classes."""
-        history, times = self.history(acts, numbers)
+        history, most, times = self.history(acts, numbers)
         found = self.candidates(acts, numbers)
-        candidates = Sequence(self.linear(found.clean), found.lengths)
-        stamps = None if self.stamps is None else self.stamps({}, numbers).values[..., 0].astype(jnp.float32)
+        rows = found.rows
+        candidates = rows._replace(values=self.linear(rows.values).astype(history.values.dtype))
+        stamps = None if self.stamps is None else self.stamps({}, numbers).clean[..., 0].astype(jnp.float32)
+        context = jnp.zeros((history.lengths.shape[0], 0, history.values.shape[1]), history.values.dtype)
         if self.contextual is not None and self.contextual_linear is not None:
-            history = prepend(self.contextual_linear(self.contextual.concat(acts, numbers)), history)
-            if times is not None and stamps is not None:
-                # The request has the time of the first element, or of the first candidate without a history.
-                start = jnp.where(times.lengths > 0, times.values[:, 0, 0], stamps[:, 0])
-                times = prepend(start[:, None], times)
-        y = self.hstu.rank(history, candidates, None if times is None else times.values[..., 0], stamps)
+            made = self.contextual_linear(self.contextual.concat(acts, numbers))
+            context = made[:, None].astype(history.values.dtype)
+        tokens = Tokens(context, history, candidates, most, found.values.shape[1], times, stamps)
+        x, layout = self.hstu(tokens)
+        y = layout.of_candidates(x)
         y = y.reshape(-1, y.shape[-1])  # (batch * candidates, dim)
         y = unit(y.astype(jnp.float32)).astype(y.dtype) if self.norm is None else self.norm(y)
         if self.mlp is not None:

@@ -11,10 +11,12 @@ import jax.numpy as jnp
 from flax import nnx
 
 from sparrow import fields
+from sparrow.embedding import Rows
 from sparrow.models.inputs import Arrays, Inputs, Sequence, SequenceGroup
 from sparrow.models.matching import unit
 from sparrow.models.norms import LayerNorm
-from sparrow.models.sequences.stu import STU, Tokens
+from sparrow.models.sequences.layout import Tokens, no_rows
+from sparrow.models.sequences.stu import STU
 from sparrow.models.tokens import (
     Actions,
     ActionTokens,
@@ -22,7 +24,7 @@ from sparrow.models.tokens import (
     ContentTokens,
     ContextTokens,
     history_group,
-    single_numbers,
+    single_number,
 )
 
 
@@ -144,44 +146,57 @@ class ChannelLayers(nnx.Module):
             raise ValueError(f"{model} needs the group '{name}', as its options read it")
         return history_group(model, inputs, name, dim=1)
 
-    def _tokens(self, acts: Arrays, numbers: Arrays) -> Sequence:
+    def _tokens(self, acts: Arrays, numbers: Arrays) -> tuple[Rows, int]:
+        """Return the tokens of the history, and the most that an example may have."""
         found = self.group.sequence(acts, numbers)
-        x = _made(self.linear, found.clean) if self.content is None else self.content.history(found.clean)
+        rows = found.rows
+        x = _made(self.linear, rows.values) if self.content is None else self.content.history(rows.values)
         if self.actions is not None and self.acted is not None:
-            watched = None if self.watched is None else single_numbers(self.watched, acts, numbers)
-            x = x + self.actions.history(single_numbers(self.acted, acts, numbers), watched)
-        return Sequence(x, found.lengths)
+            watched = None if self.watched is None else _numbers(self.watched, acts, numbers, x.shape[0])
+            acted = self.actions.history(_numbers(self.acted, acts, numbers, x.shape[0]), watched)
+            x = x[: acted.shape[0]] + acted
+        return rows._replace(values=x), found.values.shape[1]
 
     def rank(self, acts: Arrays, numbers: Arrays, candidates: Sequence, stamps: jax.Array | None) -> jax.Array:
         """Return a vector for each candidate, ``(batch, candidates, dim)``; ``stamps`` are their times."""
-        history = self._tokens(acts, numbers)
-        x = candidates.clean
+        history, most = self._tokens(acts, numbers)
+        rows = candidates.rows
+        x = rows.values
         x = _made(self.candidate_linear, x) if self.content is None else self.content.candidates(x)
         if self.actions is not None:
             x = x + self.actions.candidates()
-        context = self.context(acts, numbers, history.values)
-        made = Sequence(x.astype(history.values.dtype), candidates.lengths)
-        y = self.layers(Tokens(history, context, made, self._stamps(acts, numbers), stamps))
-        return self.post(y[:, y.shape[1] - x.shape[1] :], stamps)
+        context = self.context(acts, numbers, history.lengths, x.dtype)
+        made = rows._replace(values=x.astype(history.values.dtype))
+        given = self._stamps(acts, numbers), stamps
+        y, layout = self.layers(Tokens(context, history, made, most, candidates.values.shape[1], *given))
+        return self.post(layout.of_candidates(y), stamps)
 
     def newest(self, acts: Arrays, numbers: Arrays, request: jax.Array | None) -> jax.Array:
         """Return the vector of the newest token, ``(batch, dim)``; zeros where there is none."""
-        history = self._tokens(acts, numbers)
-        context = self.context(acts, numbers, history.values)
-        nothing = Sequence(history.values[:, :0], jnp.zeros_like(history.lengths))
+        history, most = self._tokens(acts, numbers)
+        context = self.context(acts, numbers, history.lengths, history.values.dtype)
+        nothing = no_rows(history)
         times = self._stamps(acts, numbers)
-        y = self.layers(Tokens(history, context, nothing, times, request=request))
-        last = context.shape[1] + history.lengths - 1
-        newest = jnp.take_along_axis(y, jnp.maximum(last, 0)[:, None, None], axis=1)[:, 0]
+        y, layout = self.layers(Tokens(context, history, nothing, most, 0, times, request=request))
+        newest = layout.newest(y)
         if self.channel.time_periods and times is not None:
-            at = jnp.take_along_axis(times, jnp.maximum(history.lengths - 1, 0)[:, None], axis=1)[:, 0]
+            at = jnp.take_along_axis(times.clean[..., 0], jnp.maximum(history.lengths - 1, 0)[:, None], axis=1)[:, 0]
             newest = self.post(newest, jnp.where(history.lengths > 0, at, 0))
         else:
             newest = self.post(newest, None)
-        return jnp.where((last >= 0)[:, None], newest, 0)
+        return jnp.where((context.shape[1] + history.lengths > 0)[:, None], newest, 0)
 
-    def _stamps(self, acts: Arrays, numbers: Arrays) -> jax.Array | None:
-        return None if self.times is None else single_numbers(self.times, acts, numbers)
+    def _stamps(self, acts: Arrays, numbers: Arrays) -> Sequence | None:
+        if self.times is None:
+            return None
+        found = single_number(self.times, acts, numbers)
+        made: Sequence = jax.tree.map(lambda x: x.astype(jnp.float32) if x.ndim > 1 else x, found)
+        return made
+
+
+def _numbers(group: SequenceGroup, acts: Arrays, numbers: Arrays, size: int) -> jax.Array:
+    """Return the numbers of a group of one sequence as rows, at most ``size``, float32."""
+    return single_number(group, acts, numbers).rows.values[:size, 0].astype(jnp.float32)
 
 
 def _made(layer: nnx.Linear | None, x: jax.Array) -> jax.Array:

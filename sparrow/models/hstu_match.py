@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 
 from sparrow.models.dlrm_hstu import History
@@ -10,7 +11,8 @@ from sparrow.models.inputs import Arrays, Inputs
 from sparrow.models.matching import Negatives, Similarity, TwoTowers, check_towers, outputs
 from sparrow.models.norms import LayerNorm
 from sparrow.models.records import register_model
-from sparrow.models.sequences.hstu import HSTU, last
+from sparrow.models.sequences.hstu import HSTU
+from sparrow.models.sequences.layout import Tokens, no_rows
 from sparrow.models.towers import GroupTower, Tower
 
 
@@ -27,7 +29,6 @@ class HSTUMatch(TwoTowers):
     divided by their norms. The history is the group ``history_input``, sequences alone, the oldest element first, with
     the groups of that name and ``_action`` or ``_timestamp``, as `DlrmHSTU` has them. The outputs are those of `DSSM`.
 
-    >>> import jax.numpy as jnp
     >>> from sparrow.models.inputs import Sequence
     >>> from sparrow.models.mlp import MLP
     >>> inputs = Inputs(acts={"item": 4}, sequences={"clicks": 4}, groups={"uih": ["clicks"], "item": ["item"]})
@@ -65,6 +66,7 @@ class HSTUMatch(TwoTowers):
 
     def query(self, acts: Arrays, numbers: Arrays) -> jax.Array:
         """Return the users' vectors alone, ``(batch, dim)``, for an online service. float32."""
-        history, times = self.history(acts, numbers)
-        states = self.hstu(history, None if times is None else times.values[..., 0])
-        return self.user_output(self.norm(last(states)))
+        history, most, times = self.history(acts, numbers)
+        context = jnp.zeros((history.lengths.shape[0], 0, history.values.shape[1]), history.values.dtype)
+        x, layout = self.hstu(Tokens(context, history, no_rows(history), most, 0, times))
+        return self.user_output(self.norm(layout.newest(x)))

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from sparrow import fields
+from sparrow.embedding import Jagged
 from sparrow.embedding import Sequence as Sequence
 from sparrow.registry import nearest
 
@@ -89,6 +90,15 @@ def _dtype(acts: Arrays) -> Any:
     return jnp.result_type(*arrays) if arrays else None
 
 
+def side_by_side(parts: Names[Jagged | None]) -> Jagged | None:
+    """Return sequences of the same lengths with their elements joined; None where one is missing."""
+    there = [part for part in parts if part is not None]
+    if len(there) < len(parts):
+        return None
+    size = min(part.values.shape[0] for part in there)  # each has room for all elements
+    return Jagged(jnp.concatenate([part.values[:size] for part in there], axis=1), there[0].offsets)
+
+
 @dataclasses.dataclass(frozen=True)
 class SequenceGroup:
     """Sequences of one length, side by side, and the features that attend to them. `Inputs.sequence_group` makes it.
@@ -116,8 +126,9 @@ class SequenceGroup:
                     f"group '{self.name}': the sequences '{self.sequences.names[0]}' and '{name}' must have one "
                     f"length, got {first.values.shape[1]} and {part.values.shape[1]}"
                 )
-        values = jnp.concatenate([part.values.astype(dtype or part.values.dtype) for part in parts], axis=2)
-        return Sequence(values, first.lengths)
+        parts = [jax.tree.map(lambda x: x.astype(dtype or x.dtype) if x.ndim > 1 else x, part) for part in parts]
+        values = jnp.concatenate([part.values for part in parts], axis=2)
+        return Sequence(values, first.lengths, side_by_side([part.jagged for part in parts]), first.shards)
 
     def query(self, acts: Arrays, numbers: Arrays) -> jax.Array:
         """Return the other features side by side, ``(batch, queries.dim)``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -158,13 +158,13 @@ class ActionTokens(nnx.Module):
         self.layers = TokenLayers(width, actions.hidden_dim, output_dim, rngs=rngs)
 
     def history(self, actions: jax.Array, watched: jax.Array | None) -> jax.Array:
-        """Return the tokens of actions and watch times, both ``(batch, length)``."""
+        """Return the tokens of actions and watch times, both of one shape."""
         bits = actions.astype(jnp.int32)
         for threshold, bit in zip(self.actions.watchtime_thresholds, self.actions.watchtime_bitmasks, strict=True):
             if watched is not None:
                 bits = bits | jnp.where(watched >= threshold, bit, 0)
         masks = jnp.array([*self.actions.bitmasks, *self.actions.watchtime_bitmasks], jnp.int32)
-        has_bit = (bits[..., None] & masks) != 0  # (batch, length, actions)
+        has_bit = (bits[..., None] & masks) != 0  # (..., actions)
         x = jnp.where(has_bit[..., None], self.vectors[...], 0)
         return self.layers(x.reshape(*bits.shape, -1))
 
@@ -187,13 +187,13 @@ class ContextTokens(nnx.Module):
         self.layers = nnx.List([nnx.Linear(dim, output_dim, rngs=rngs) for dim in dims])
         self.output_dim = output_dim
 
-    def __call__(self, acts: Arrays, numbers: Arrays, like: jax.Array) -> jax.Array:
-        """Return ``(batch, tokens, dim)``, in the dtype of ``like``, whose first axis is the batch."""
+    def __call__(self, acts: Arrays, numbers: Arrays, like: jax.Array, dtype: Any) -> jax.Array:
+        """Return ``(batch, tokens, dim)``; the first axis of ``like`` is the batch."""
         if self.group is None:
-            return jnp.zeros((like.shape[0], 0, self.output_dim), like.dtype)
+            return jnp.zeros((like.shape[0], 0, self.output_dim), dtype)
         parts = jnp.split(self.group.concat(acts, numbers), len(self.layers), axis=1)
         tokens = [layer(part) for layer, part in zip(self.layers, parts, strict=True)]
-        return jnp.stack(tokens, axis=1).astype(like.dtype)
+        return jnp.stack(tokens, axis=1).astype(dtype)
 
 
 def history_group(model: str, inputs: Inputs, group: str, dim: int | None = None) -> SequenceGroup:
@@ -206,8 +206,8 @@ def history_group(model: str, inputs: Inputs, group: str, dim: int | None = None
     return found
 
 
-def single_numbers(group: SequenceGroup, acts: Arrays, numbers: Arrays) -> jax.Array:
-    """Return the numbers of a group of one sequence, ``(batch, length)`` float32, with zeros behind each example's."""
+def single_number(group: SequenceGroup, acts: Arrays, numbers: Arrays) -> Sequence:
+    """Return the sequence of a group of one, a number of each element."""
     name = group.sequences.names[0]
     held: Sequence = numbers[name] if name in numbers else acts[name]
-    return held.clean[..., 0].astype(jnp.float32)
+    return held

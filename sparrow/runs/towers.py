@@ -14,6 +14,7 @@ import pyarrow as pa
 from sparrow.data import Feature, Source
 from sparrow.data.sources import Reader, Rows
 from sparrow.embedding import Sequence
+from sparrow.kernels import portable_attention
 from sparrow.runs.loop.program import Program, TrainState
 from sparrow.runs.predict_files import predict_table, source_like
 from sparrow.tasks import TOWERS, is_matching, vector_column
@@ -49,7 +50,8 @@ def tower_features(program: Program, state: TrainState, tower: str) -> set[str]:
         outputs = program.forward(state.optimizer.params, state.rest, acts, numbers)
         return jnp.asarray(outputs[TOWERS[tower]])
 
-    kept = jax.export.export(jax.jit(vectors))(acts, numbers).module_kept_var_idx
+    with portable_attention():
+        kept = jax.export.export(jax.jit(vectors))(acts, numbers).module_kept_var_idx
     paths = [path for path, _ in jax.tree_util.tree_leaves_with_path((acts, numbers))]
     names = {paths[index][1].key for index in kept}
     return {program.assembly.ids_of.get(name, name) for name in names}

@@ -9,6 +9,7 @@ from flax import nnx
 from sparrow import models
 from sparrow.data import CANDIDATES
 from sparrow.models import HSTU, Inputs, Sequence
+from sparrow.models.sequences.layout import Tokens, no_rows
 from tests.models.test_hstu_ranker import sequence
 
 BATCH, LENGTH, COUNT, DIM = 4, 5, 3, 4
@@ -125,10 +126,11 @@ def test_times_of_candidates_are_of_several_too():
 
 
 def test_a_history_of_one_candidate_is_its_last_element():
-    """`HSTULayers.rank` equals the layers over the history with the candidate behind it."""
+    """A candidate has the state that it would have as the next element of the history."""
     layers = HSTU(**{**STU, "num_time_buckets": None}).build(rngs=nnx.Rngs(0))
     values = jnp.asarray(np.random.default_rng(2).normal(size=(1, LENGTH, 6)), jnp.float32)
-    whole = layers(Sequence(values, jnp.array([LENGTH]))).values[:, -1]
-    history = Sequence(values[:, :-1], jnp.array([LENGTH - 1]))
-    made = layers.rank(history, Sequence(values[:, -1:], jnp.array([1])))[:, 0]
-    np.testing.assert_allclose(made, whole, rtol=1e-5, atol=1e-6)
+    context, all_of_it = jnp.zeros((1, 0, 6)), Sequence(values, jnp.array([LENGTH])).rows
+    x, layout = layers(Tokens(context, all_of_it, no_rows(all_of_it), LENGTH, 0))
+    history, item = Sequence(values[:, :-1], jnp.array([LENGTH - 1])), Sequence(values[:, -1:], jnp.array([1]))
+    made, split = layers(Tokens(context, history.rows, item.rows, LENGTH - 1, 1))
+    np.testing.assert_allclose(split.of_candidates(made)[:, 0], layout.newest(x), rtol=1e-5, atol=1e-6)

@@ -8,6 +8,7 @@ from flax import nnx
 
 from sparrow import models
 from sparrow.data import CANDIDATES
+from sparrow.embedding import Jagged
 from sparrow.models import Inputs, Sequence
 
 BATCH, LENGTH, MOST, DIM = 4, 5, 3, 4
@@ -311,3 +312,24 @@ def test_times_need_their_groups():
     }
     with pytest.raises(ValueError, match="needs the group 'candidate_timestamp'"):
         models.registry.from_dict(record).build(inputs, rngs=nnx.Rngs(0))
+
+
+def test_padded_and_jagged_histories_agree():
+    """Rows without gaps, with room behind them, give the outputs and gradients of padded ones."""
+    model = build({"num_time_buckets": 7, "truncation_split_layer": 1, "truncation_tail_len": 2}, {"actions": ACTIONS})
+    acts, numbers = batch()
+
+    def jagged(held):
+        places = [row[:length] for row, length in zip(held.values, np.asarray(held.lengths), strict=True)]
+        values = jnp.concatenate([*places, jnp.full((3, held.values.shape[2]), 9.0)])
+        offsets = jnp.asarray(np.concatenate([[0], np.cumsum(held.lengths)]), jnp.int32)
+        return held._replace(jagged=Jagged(values, offsets))
+
+    def loss(model, given, more):
+        return sum(jnp.sum(jnp.sin(out)) for name, out in model(given, more).items() if name != CANDIDATES)
+
+    plain = nnx.value_and_grad(loss)(model, acts, numbers)
+    rows = [{name: jagged(x) if isinstance(x, Sequence) else x for name, x in part.items()} for part in (acts, numbers)]
+    packed = nnx.value_and_grad(loss)(model, *rows)
+    for one, two in zip(jax.tree.leaves(plain), jax.tree.leaves(packed), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-6)

@@ -18,6 +18,7 @@ from sparrow.registry import nearest
 EVERYWHERE = PartitionSpec()  # type: ignore[no-untyped-call]
 
 
+@jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class Shards:
     """The devices along ``axes`` of a mesh, in order; further axes of the mesh hold copies.

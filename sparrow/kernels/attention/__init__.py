@@ -1,5 +1,6 @@
 """Attention within jagged sequences, on three backends; ``padded`` is the reference."""
 
-from sparrow.kernels.attention.operation import jagged_attention
+from sparrow.kernels.attention.operation import jagged_attention, portable_attention
+from sparrow.kernels.attention.padded import token_places
 
-__all__ = ["jagged_attention"]
+__all__ = ["jagged_attention", "portable_attention", "token_places"]

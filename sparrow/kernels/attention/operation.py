@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import functools
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import jax
@@ -108,7 +111,8 @@ def jagged_attention(
     kind = Kind(score, alpha, scale, max_length, reach, sla_k1, sla_k2, time_bucket_fn, time_unit)
     integers = [None if x is None else x.astype(jnp.int32) for x in (offsets, contexts, candidates)]
     numbers = [None if x is None else x.astype(jnp.float32) for x in (position_bias, time_bias, times)]
-    return _attend(kind, backend, Arrays(q, k, v, *integers, *numbers))  # type: ignore[arg-type]
+    arrays = Arrays(q, k, v, *integers, *numbers)  # type: ignore[arg-type]
+    return _attend(kind, _chosen(backend, kind, arrays), arrays)
 
 
 def _check(q: Any, k: Any, v: Any, offsets: Any, times: Any, time_bias: Any) -> None:
@@ -121,19 +125,32 @@ def _check(q: Any, k: Any, v: Any, offsets: Any, times: Any, time_bias: Any) -> 
         raise ValueError("times and time_bias go together; give both or neither")
 
 
+_only_xla: contextvars.ContextVar[bool] = contextvars.ContextVar("only_xla", default=False)
+
+
+@contextlib.contextmanager
+def portable_attention() -> Iterator[None]:
+    """Let backend "auto" be "xla" in this thread: for programs that run elsewhere, without this package's kernels."""
+    token = _only_xla.set(True)
+    try:
+        yield
+    finally:
+        _only_xla.reset(token)
+
+
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _attend(kind: Kind, backend: str, arrays: Arrays) -> jax.Array:
-    return _chosen(backend, kind, arrays).forward(kind, arrays)[0]
+    return BACKENDS[backend].forward(kind, arrays)[0]
 
 
 def _attend_forward(kind: Kind, backend: str, arrays: Arrays) -> tuple[jax.Array, Any]:
-    out, held = _chosen(backend, kind, arrays).forward(kind, arrays)
+    out, held = BACKENDS[backend].forward(kind, arrays)
     return out, (arrays, out, held)
 
 
 def _attend_backward(kind: Kind, backend: str, held: Any, grads: jax.Array) -> tuple[Arrays]:
     arrays, out, more = held
-    found = _chosen(backend, kind, arrays).backward(kind, arrays, out, more, grads)
+    found = BACKENDS[backend].backward(kind, arrays, out, more, grads)
     nothing = arrays._replace(**dict.fromkeys(arrays._fields))
     return (nothing._replace(**found._asdict()),)
 
@@ -141,14 +158,15 @@ def _attend_backward(kind: Kind, backend: str, held: Any, grads: jax.Array) -> t
 _attend.defvjp(_attend_forward, _attend_backward)
 
 
-def _chosen(backend: str, kind: Kind, arrays: Arrays) -> Backend:
+def _chosen(backend: str, kind: Kind, arrays: Arrays) -> str:
+    """Return the name of the backend that runs."""
     if backend not in (*BACKENDS, "auto"):
         raise ValueError(f"unknown backend '{backend}': {nearest(backend, [*BACKENDS, 'auto'])}")
     if backend == "auto":
-        backend = {"cpu": "native", "gpu": "cuda"}.get(platform(), "xla")
+        backend = "xla" if _only_xla.get() else {"cpu": "native", "gpu": "cuda"}.get(platform(), "xla")
         if reason := BACKENDS[backend].unavailable(kind, arrays):
             warn_once(f"attention runs on the slower 'xla' backend, because '{backend}' cannot run it: {reason}")
-            return padded
+            return "xla"
     elif reason := BACKENDS[backend].unavailable(kind, arrays):
         raise ValueError(f"backend '{backend}' cannot run this attention: {reason}")
-    return BACKENDS[backend]
+    return backend

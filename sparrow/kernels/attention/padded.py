@@ -16,9 +16,7 @@ def unavailable(kind: Kind, arrays: Arrays) -> str | None:
 def forward(kind: Kind, arrays: Arrays) -> tuple[jax.Array, None]:
     """(tokens, heads, width), and nothing for `backward`."""
     tokens, length = arrays.q.shape[0], kind.max_length
-    rows = jnp.arange(tokens, dtype=jnp.int32)
-    segments = jnp.searchsorted(arrays.offsets, rows, side="right") - 1
-    places = rows - arrays.offsets[segments]
+    segments, places = token_places(arrays.offsets, tokens)
     at = arrays.offsets[:-1, None] + jnp.arange(length)  # (sequences, length): the token of each place
     at = jnp.where(at < arrays.offsets[1:, None], at, tokens)
 
@@ -37,8 +35,19 @@ def forward(kind: Kind, arrays: Arrays) -> tuple[jax.Array, None]:
     weights = _weights(kind, scores, seen[:, None]) * kind.scale
     out = jnp.einsum("shij,sjhd->sihd", weights.astype(v.dtype), v, preferred_element_type=jnp.float32)
     result = out.at[segments, places].get(mode="fill", fill_value=jnp.nan)  # sequences that are too long
-    there = rows < arrays.offsets[-1]
+    there = jnp.arange(tokens) < arrays.offsets[-1]
     return jnp.where(there[:, None, None], result, 0).astype(arrays.v.dtype), None
+
+
+def token_places(offsets: jax.Array, tokens: int) -> tuple[jax.Array, jax.Array]:
+    """Return the sequence of each token, past the last for padding, and its number in it; both (tokens,).
+
+    >>> [x.tolist() for x in token_places(jnp.array([0, 2, 2, 3]), 4)]
+    [[0, 0, 2, 3], [0, 1, 0, 0]]
+    """
+    begins = jnp.zeros(tokens, jnp.int32).at[offsets[1:]].add(1, mode="drop")
+    segments = jnp.cumsum(begins)
+    return segments, jnp.arange(tokens, dtype=jnp.int32) - offsets.at[segments].get(mode="clip")
 
 
 def backward(kind: Kind, arrays: Arrays, out: jax.Array, held: None, grads: jax.Array) -> Gradients:
@@ -48,7 +57,7 @@ def backward(kind: Kind, arrays: Arrays, out: jax.Array, held: None, grads: jax.
     def of(q: jax.Array, k: jax.Array, v: jax.Array, position: jax.Array, time: jax.Array) -> jax.Array:
         return forward(kind, arrays._replace(q=q, k=k, v=v, position=position, time=time))[0]
 
-    there = jnp.arange(len(grads)) < arrays.offsets[-1]
+    there = jnp.arange(grads.shape[0]) < arrays.offsets[-1]
     _, pullback = jax.vjp(of, *differentiable)
     return Gradients(*pullback(jnp.where(there[:, None, None], grads, 0)))
 

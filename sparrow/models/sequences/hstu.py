@@ -7,14 +7,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 
 from sparrow import fields
-from sparrow.models.inputs import Sequence
 from sparrow.models.norms import LayerNorm
-from sparrow.models.sequences.attention import pointwise_attention
-from sparrow.models.sequences.time_buckets import TimeBucket, time_buckets
+from sparrow.models.sequences.layout import Layout, Tokens
+from sparrow.models.sequences.time_buckets import TimeBucket
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,20 +74,19 @@ class HSTU:
         """Return the layers."""
         return HSTULayers(self, rngs=rngs)
 
-    def time_buckets(self, distances: jax.Array) -> jax.Array:
-        """Return the bucket of each distance in time; one that is negative counts as 0.
-
-        >>> hstu = HSTU(4, 1, 4, 4, 8, num_time_buckets=4)
-        >>> hstu.time_buckets(jnp.array([-5.0, 59.0, 60.0, 240.0, 9e9])).tolist()
-        [0, 0, 1, 2, 3]
-        """
-        return time_buckets(distances, self.time_bucket_fn, self.time_bucket_increments, self.num_time_buckets or 1)
+    @property
+    def attention(self) -> dict[str, Any]:
+        """The options of the attention: whom an element attends to, and how distances in time become buckets."""
+        reach = None if self.max_attn_len is None else self.max_attn_len - 1
+        buckets = {"time_bucket_fn": self.time_bucket_fn, "time_unit": self.time_bucket_increments}
+        return {"max_distance": reach, **buckets}
 
 
 class HSTULayer(nnx.Module):
     """One layer of `HSTU`."""
 
     def __init__(self, hstu: HSTU, *, rngs: nnx.Rngs) -> None:
+        self.hstu = hstu
         self.heads, self.hidden, self.attention = hstu.num_heads, hstu.hidden_dim, hstu.attention_dim
         self.scale = 1 / hstu.scaling_seqlen
         width = hstu.num_heads * hstu.hidden_dim
@@ -100,23 +97,28 @@ class HSTULayer(nnx.Module):
         ratio = hstu.output_dropout_ratio
         self.dropout = nnx.Dropout(ratio, rngs=rngs) if ratio else nnx.data(None)
 
-    def __call__(self, x: jax.Array, bias: jax.Array, mask: jax.Array) -> jax.Array:
-        """Map ``(batch, length, dim)`` to the same shape; bias and mask are ``(batch or 1, length, length)``."""
-        batch, length, _ = x.shape
+    def __call__(self, x: jax.Array, layout: Layout, biases: Any, times: jax.Array | None) -> jax.Array:
+        """Map ``(tokens, dim)`` to the same shape; biases and times are those of `Layout.attend`."""
         width, reach = self.heads * self.hidden, self.heads * self.attention
         parts = jnp.split(jax.nn.silu(self.project(self.norm(x))), [width, 2 * width, 2 * width + reach], axis=-1)
-        u, v, q, k = (part.reshape(batch, length, self.heads, -1) for part in parts)
-        mixed = pointwise_attention(q, k, v, bias, mask, self.scale).reshape(batch, length, width)
-        y = self.output(self.mixed_norm(mixed) * u.reshape(batch, length, width))
+        v, q, k = (part.reshape(x.shape[0], self.heads, -1) for part in parts[1:])
+        mixed = layout.attend(q, k, v, biases, times, scale=self.scale, **self.hstu.attention).reshape(
+            x.shape[0], width
+        )
+        y = self.output(self.mixed_norm(mixed) * parts[0])
         return x + (y if self.dropout is None else self.dropout(y))
 
 
 class HSTULayers(nnx.Module):
     """The layers that an `HSTU` describes.
 
+    >>> from sparrow.models.inputs import Sequence
     >>> hstu = HSTU(embedding_dim=4, num_heads=2, hidden_dim=3, attention_dim=2, scaling_seqlen=8, attn_num_layers=2)
-    >>> hstu.build(rngs=nnx.Rngs(0))(Sequence(jnp.ones((2, 5, 4)), jnp.array([5, 0]))).values.shape
-    (2, 5, 4)
+    >>> seen, item = Sequence(jnp.ones((2, 5, 4)), jnp.array([5, 0])), Sequence(jnp.ones((2, 3, 4)), jnp.array([3, 1]))
+    >>> tokens = Tokens(jnp.ones((2, 0, 4)), seen.rows, item.rows, most=5, most_candidates=3)
+    >>> x, layout = hstu.build(rngs=nnx.Rngs(0))(tokens)
+    >>> x.shape, layout.of_candidates(x).shape
+    ((16, 4), (2, 3, 4))
     """
 
     def __init__(self, hstu: HSTU, *, rngs: nnx.Rngs) -> None:
@@ -130,91 +132,24 @@ class HSTULayers(nnx.Module):
         self.position = biases(hstu.num_position_buckets)
         self.time = nnx.data(None) if hstu.num_time_buckets is None else biases(hstu.num_time_buckets)
 
-    def __call__(self, sequence: Sequence, times: jax.Array | None = None) -> Sequence:
-        """Return one vector for each element.
+    def __call__(self, tokens: Tokens) -> tuple[jax.Array, Layout]:
+        """Return one vector for each token, ``(tokens, dim)``, and where they are.
 
-        Args:
-          sequence: ``(batch, length, embedding_dim)``, the oldest element first.
-          times: ``(batch, length)``, when each element was; needed with ``num_time_buckets``.
+        Context is the first element of a history. A candidate attends to the history and to itself, as if it alone were
+        the next element: the history is read once for all of them.
         """
-        self._check(times)
-        places = np.arange(sequence.values.shape[1])[None]
-        x = self._layers(sequence.clean, places, sequence.mask[:, None], times)
-        return Sequence(x, sequence.lengths)
-
-    def rank(
-        self,
-        history: Sequence,
-        candidates: Sequence,
-        times: jax.Array | None = None,
-        candidate_times: jax.Array | None = None,
-    ) -> jax.Array:
-        """Return one vector for each candidate, as if it alone were the next element of the history.
-
-        A candidate attends to the history and to itself, so the history is read once for all of them.
-
-        >>> hstu = HSTU(embedding_dim=4, num_heads=2, hidden_dim=3, attention_dim=2, scaling_seqlen=8)
-        >>> seen = Sequence(jnp.ones((2, 5, 4)), jnp.array([5, 0]))
-        >>> items = Sequence(jnp.ones((2, 3, 4)), jnp.array([3, 1]))
-        >>> hstu.build(rngs=nnx.Rngs(0)).rank(seen, items).shape
-        (2, 3, 4)
-
-        Args:
-          history: ``(batch, length, embedding_dim)``, the oldest element first.
-          candidates: ``(batch, candidates, embedding_dim)``, in any order.
-          times: ``(batch, length)``, when each element was; needed with ``num_time_buckets``.
-          candidate_times: ``(batch, candidates)``, the same for the candidates.
-        """
-        self._check(times)
-        self._check(candidate_times)
-        length, count = history.values.shape[1], candidates.values.shape[1]
-        batch = history.values.shape[0]
-        places = jnp.broadcast_to(jnp.arange(length), (batch, length))
-        places = jnp.concatenate([places, jnp.broadcast_to(history.lengths[:, None], (batch, count))], axis=1)
-        of_history = np.arange(length + count) < length
-        seen = of_history | np.eye(length + count, dtype=bool)  # by all elements, or by itself alone
-        there = jnp.concatenate([history.mask, candidates.mask], axis=1)
-        x = jnp.concatenate([history.clean, candidates.clean.astype(history.values.dtype)], axis=1)
-        if times is not None and candidate_times is not None:
-            times = jnp.concatenate([times, candidate_times], axis=1)
-        return self._layers(x, places, there[:, None] & seen, times)[:, length:]
-
-    def _check(self, times: jax.Array | None) -> None:
-        if (times is None) != (self.time is None):
-            missing = "times" if times is None else "num_time_buckets"
+        if (tokens.times is None) != (self.time is None):
+            missing = "times" if tokens.times is None else "num_time_buckets"
             raise ValueError(f"HSTU reads times by num_time_buckets, and {missing} is missing; give both or neither")
-
-    def _layers(self, x: jax.Array, places: Any, mask: jax.Array, times: jax.Array | None) -> jax.Array:
-        """Run all layers. ``places``: ``(batch or 1, length)``; the mask leaves out what no element attends to."""
-        distance = places[:, :, None] - places[:, None]
-        mask = mask & (distance >= 0)
-        if self.hstu.max_attn_len is not None:
-            mask = mask & (distance < self.hstu.max_attn_len)
-        position = jnp.clip(distance, 0, self.hstu.num_position_buckets - 1)
-        buckets = None if times is None else self.hstu.time_buckets(times[:, :, None] - times[:, None])
+        x, joined = Layout.join(tokens)
+        layout, times = joined.with_context_as_history(), None
+        if tokens.times is not None:
+            times = joined.numbers(x, tokens.times.rows, tokens.candidate_times)
+            place, start = joined.of_tokens(x, tokens.start_time)
+            times = jnp.where(place < joined.context, start, times)
         for index, layer in enumerate(self.layers):
-            bias = self.position[index][...][position]
-            if self.time is not None and buckets is not None:
-                bias = bias + self.time[index][...][buckets]
-            x = layer(x, bias, mask)
-        return x
-
-
-def prepend(element: jax.Array, sequence: Sequence) -> Sequence:
-    """Return the sequences with one more element, ``(batch, dim)``, before the first.
-
-    >>> prepend(jnp.ones((1, 1)), Sequence(jnp.zeros((1, 2, 1)), jnp.array([0]))).lengths.tolist()
-    [1]
-    """
-    element = element[:, None].astype(sequence.values.dtype)
-    return Sequence(jnp.concatenate([element, sequence.values], axis=1), sequence.lengths + 1)
-
-
-def last(sequence: Sequence) -> jax.Array:
-    """Return the last element of each sequence, ``(batch, dim)``; zeros of an empty one.
-
-    >>> last(Sequence(jnp.arange(4.0).reshape(2, 2, 1), jnp.array([1, 0]))).tolist()
-    [[0.0], [0.0]]
-    """
-    here = jnp.arange(sequence.values.shape[1]) == sequence.lengths[:, None] - 1
-    return jnp.where(here[..., None], sequence.values, 0).sum(axis=1)
+            biases = {"position_bias": self.position[index][...]}
+            if self.time is not None:
+                biases["time_bias"] = self.time[index][...]
+            x = layer(x, layout, biases, times)
+        return x, layout

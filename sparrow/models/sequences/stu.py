@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 
 from sparrow import fields
-from sparrow.models.inputs import Sequence
 from sparrow.models.norms import HeadNorm, LayerNorm
-from sparrow.models.sequences.attention import pointwise_attention
+from sparrow.models.sequences.layout import Layout, Tokens
 from sparrow.models.sequences.time_buckets import TimeBucket, time_buckets
 
 
@@ -110,6 +108,7 @@ class STULayer(nnx.Module):
         self.heads, self.hidden, self.attention = stu.num_heads, stu.hidden_dim, stu.attention_dim
         self.scale = 1 / stu.scaling_seqlen
         self.alpha = stu.attention_dim**-0.5 if stu.attn_alpha is None else stu.attn_alpha
+        self.max_distance, self.sla = stu.max_attn_len, (stu.sla_k1, stu.sla_k2)
         width = stu.num_heads * stu.hidden_dim
         self.norm = LayerNorm(stu.embedding_dim, epsilon=1e-6, rngs=rngs)
         self.project = nnx.Linear(stu.embedding_dim, 2 * width + 2 * stu.num_heads * stu.attention_dim, rngs=rngs)
@@ -120,61 +119,28 @@ class STULayer(nnx.Module):
         ratio = stu.output_dropout_ratio
         self.dropout = nnx.Dropout(ratio, rngs=rngs) if ratio else nnx.data(None)
 
-    def __call__(self, x: jax.Array, mask: jax.Array) -> jax.Array:
-        """Map ``(batch, tokens, dim)`` to the same shape; the mask is ``(batch, tokens, tokens)``."""
-        batch, length, _ = x.shape
+    def __call__(self, x: jax.Array, layout: Layout) -> jax.Array:
+        """Map ``(tokens, dim)`` to the same shape."""
         width, reach = self.heads * self.hidden, self.heads * self.attention
         parts = jnp.split(jax.nn.silu(self.project(self.norm(x))), [width, 2 * width, 2 * width + reach], axis=-1)
-        u, v, q, k = (part.reshape(batch, length, self.heads, -1) for part in parts)
-        mixed = pointwise_attention(self.alpha * q, k, v, None, mask, self.scale).reshape(batch, length, width)
-        u = u.reshape(batch, length, width)
+        v, q, k = (part.reshape(x.shape[0], self.heads, -1) for part in parts[1:])
+        mask: dict[str, Any] = {"max_distance": self.max_distance, "sla_k1": self.sla[0], "sla_k2": self.sla[1]}
+        mixed = layout.attend(q, k, v, alpha=self.alpha, scale=self.scale, **mask).reshape(x.shape[0], width)
+        u = parts[0]
         y = jnp.concatenate([u, mixed, self.mixed_norm(mixed) * u], axis=-1)
         return x + self.output(y if self.dropout is None else self.dropout(y))
-
-
-class Tokens(NamedTuple):
-    """The input of `STULayers`.
-
-    Attributes:
-      history: ``(batch, length, dim)``, the oldest element first.
-      context: ``(batch, features, dim)``; may have no feature.
-      candidates: ``(batch, candidates, dim)``; may have none.
-      times: ``(batch, length)``, when each element of the history was; None where times are not read.
-      candidate_times: ``(batch, candidates)``.
-      request: ``(batch,)``, the time of the request; None: that of the last candidate, or else element.
-    """
-
-    history: Sequence
-    context: jax.Array
-    candidates: Sequence
-    times: jax.Array | None = None
-    candidate_times: jax.Array | None = None
-    request: jax.Array | None = None
-
-    @property
-    def request_time(self) -> jax.Array:
-        """``(batch,)``: the time that others are counted from."""
-        if self.request is not None:
-            return self.request
-        found = jnp.zeros(self.history.lengths.shape, jnp.float32)
-        for times, lengths in (
-            (self.times, self.history.lengths),
-            (self.candidate_times, self.candidates.lengths),
-        ):
-            if times is not None and times.shape[1]:
-                newest = jnp.take_along_axis(times, jnp.maximum(lengths - 1, 0)[:, None], axis=1)[:, 0]
-                found = jnp.where(lengths > 0, newest, found)
-        return found
 
 
 class STULayers(nnx.Module):
     """The layers that an `STU` describes.
 
     >>> stu = STU(4, 2, 3, 2, scaling_seqlen=8, num_position_buckets=8, attn_num_layers=2)
-    >>> nothing = Sequence(jnp.ones((2, 0, 4)), jnp.array([0, 0]))
-    >>> tokens = Tokens(Sequence(jnp.ones((2, 5, 4)), jnp.array([5, 0])), jnp.ones((2, 1, 4)), nothing)
-    >>> stu.build(rngs=nnx.Rngs(0))(tokens).shape
-    (2, 6, 4)
+    >>> from sparrow.models.inputs import Sequence
+    >>> seen, item = Sequence(jnp.ones((2, 5, 4)), jnp.array([5, 0])), Sequence(jnp.ones((2, 3, 4)), jnp.array([3, 1]))
+    >>> tokens = Tokens(jnp.ones((2, 1, 4)), seen.rows, item.rows, most=5, most_candidates=3)
+    >>> x, layout = stu.build(rngs=nnx.Rngs(0))(tokens)
+    >>> x.shape, layout.offsets.tolist(), layout.of_candidates(x).shape
+    ((18, 4), [0, 9, 11], (2, 3, 4))
     """
 
     def __init__(self, stu: STU, *, rngs: nnx.Rngs) -> None:
@@ -193,72 +159,31 @@ class STULayers(nnx.Module):
         ratio = stu.input_dropout_ratio
         self.dropout = nnx.Dropout(ratio, rngs=rngs) if ratio else nnx.data(None)
 
-    def __call__(self, tokens: Tokens) -> jax.Array:
-        """Return one vector per token, ``(batch, features + length + candidates, dim)``."""
-        x = jnp.concatenate([tokens.context, tokens.history.clean, tokens.candidates.clean], axis=1)
-        x = x * self.stu.embedding_dim**0.5 + self._places(tokens).astype(x.dtype)
+    def __call__(self, tokens: Tokens) -> tuple[jax.Array, Layout]:
+        """Return one vector per token, ``(tokens, dim)``, and where they are; without those that the layers cut off."""
+        x, layout = Layout.join(tokens)
+        x = x * self.stu.embedding_dim**0.5 + self._places(tokens, x, layout).astype(x.dtype)
         x = x if self.dropout is None else self.dropout(x)
-        mask = self._mask(tokens, jnp.zeros_like(tokens.history.lengths))
         for index, layer in enumerate(self.layers):
             if index == self.stu.truncation_split_layer:
                 tail = self.stu.truncation_tail_len or 0
-                mask = self._mask(tokens, jnp.maximum(tokens.history.lengths - tail, 0))
-            x = layer(x, mask)
-        return x
+                x, layout = layout.without(x, jnp.maximum(layout.history - tail, 0), tail)
+            x = layer(x, layout)
+        return x, layout
 
-    def _places(self, tokens: Tokens) -> jax.Array:
-        """Return the sum of the vectors of position and time, ``(batch, tokens, dim)``."""
-        batch, length = tokens.history.values.shape[:2]
-        context, count = tokens.context.shape[1], tokens.candidates.values.shape[1]
-        lengths = tokens.history.lengths[:, None]
-        place = jnp.arange(length)[None]
-        of_history = context + (jnp.broadcast_to(place, (batch, length)) if self.time is None else lengths - place)
-        of_candidates = context + (lengths if self.time is None else jnp.zeros_like(lengths))
-        places = jnp.concatenate(
-            [
-                jnp.broadcast_to(jnp.arange(context), (batch, context)),
-                of_history,
-                jnp.broadcast_to(of_candidates, (batch, count)),
-            ],
-            axis=1,
-        )
+    def _places(self, tokens: Tokens, x: jax.Array, layout: Layout) -> jax.Array:
+        """Return the sum of the vectors of position and time, ``(tokens, dim)``."""
+        context = layout.context
+        request = tokens.request_time
+        place, history, now = layout.of_tokens(x, layout.history, request)
+        end = context + history
+        if self.time is None:
+            places = jnp.minimum(place, end)
+        else:  # they count back from the candidates
+            places = jnp.where(place < context, place, context + jnp.maximum(end - place, 0))
         made = self.position[...][jnp.clip(places, 0, self.stu.num_position_buckets - 1)]
         if self.time is None or tokens.times is None:
             return made
-        times = [jnp.zeros((batch, context)), tokens.times]
-        times += [] if tokens.candidate_times is None else [tokens.candidate_times]
-        ages = tokens.request_time[:, None] - jnp.concatenate(times, axis=1)
+        ages = now - layout.numbers(x, tokens.times.rows, tokens.candidate_times)
         buckets = time_buckets(ages, self.stu.time_bucket_fn, self.stu.time_bucket_increments, self.time.shape[0])
         return made + self.time[...][buckets]
-
-    def _mask(self, tokens: Tokens, dropped: jax.Array) -> jax.Array:
-        """Return what each token attends to, ``(batch, tokens, tokens)``, without the ``dropped`` oldest elements."""
-        history, candidates = tokens.history, tokens.candidates
-        batch, length = history.values.shape[:2]
-        context, count = tokens.context.shape[1], candidates.values.shape[1]
-        place = jnp.arange(length) - dropped[:, None]
-        there = jnp.concatenate(
-            [jnp.ones((batch, context), bool), history.mask & (place >= 0), candidates.mask], axis=1
-        )
-        end = (history.lengths - dropped)[:, None] + context
-        local = self.stu.sla_k1 or self.stu.sla_k2
-        first = jnp.arange(context) if local else jnp.full(context, context - 1)  # else the context is one place
-        at = jnp.concatenate(
-            [
-                jnp.broadcast_to(first, (batch, context)),
-                place + context,
-                jnp.broadcast_to(end, (batch, count)),
-            ],
-            axis=1,
-        )
-        distance = at[:, :, None] - at[:, None]
-        is_candidate = np.arange(context + length + count) >= context + length
-        if local:
-            near = (distance < self.stu.sla_k1) | (at[:, None] < max(self.stu.sla_k2, context))
-            seen = ((distance >= 0) & near) | is_candidate[:, None]
-            return seen & ~is_candidate & there[:, None]
-        seen = (distance > 0) | np.eye(len(is_candidate), dtype=bool)
-        if self.stu.max_attn_len is not None:
-            seen = seen & (distance <= self.stu.max_attn_len)
-        is_context = np.arange(len(is_candidate)) < context
-        return (seen | (is_context[:, None] & ~is_candidate)) & there[:, None]

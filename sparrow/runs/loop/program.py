@@ -209,9 +209,18 @@ class Program:
     def padded(self, acts: Mapping[str, jax.Array], feed: Feed) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the activations and numbers as the model takes them: ordered ones are `sparrow.Sequence`."""
         lengths = self.assembly.lengths
-        sequences: dict[str, Any] = {name: held.pad(lengths[name]) for name, held in feed.packed.jagged(acts).items()}
+        jagged = feed.packed.jagged(acts)
+        sequences: dict[str, Any] = {name: held.pad(lengths[name]) for name, held in jagged.items()}
         sequences = self._of_examples(sequences, feed)
         numbers = {name: held.pad(lengths[name]) for name, held in feed.sequences.items()}
+        shards = self.embedder.shards
+        if shards is None:
+            sequences = {name: held._replace(jagged=jagged[name]) for name, held in sequences.items()}
+            numbers = {name: held._replace(jagged=feed.sequences[name]) for name, held in numbers.items()}
+        elif feed.size % shards.count == 0:
+            sequences, numbers = (
+                {name: held._replace(shards=shards) for name, held in given.items()} for given in (sequences, numbers)
+            )
         return {**acts, **sequences}, {**feed.numbers, **numbers}
 
     def forward(self, params: Any, rest: Any, acts: Any, numbers: Any) -> Mapping[str, jax.Array]:

@@ -1,0 +1,272 @@
+"""Tokens of context, history and candidates, one after the other without padding."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec
+
+from sparrow.embedding import Rows, Sequence, Shards
+from sparrow.kernels import jagged_attention, token_places
+
+
+class Order(NamedTuple):
+    """Rows taken from an array, and put back: both are gathers, so that gradients are no sums.
+
+    Attributes:
+      to: (size,) the row of the source that each row of the result is; the number of rows of the source: zeros.
+      back: (rows,) the row of the result that each row of the source became; ``size``: none.
+    """
+
+    to: jax.Array
+    back: jax.Array
+
+    @classmethod
+    def of(cls, to: jax.Array, rows: int) -> Order:
+        """Return the order of ``to``, whose numbers below ``rows`` are distinct."""
+        size = to.shape[0]
+        numbers = jnp.arange(size, dtype=jnp.int32)
+        return cls(to, jnp.full(rows, size, jnp.int32).at[to].set(numbers, mode="drop"))
+
+    def take(self, x: jax.Array) -> jax.Array:
+        """(size, dim): the rows of ``x``."""
+        return _take(x, self)
+
+
+@jax.custom_vjp
+def _take(x: jax.Array, order: Order) -> jax.Array:
+    return x.at[order.to].get(mode="fill", fill_value=0)
+
+
+def _take_forward(x: jax.Array, order: Order) -> tuple[jax.Array, Order]:
+    return _take(x, order), order
+
+
+def _take_backward(order: Order, grads: jax.Array) -> tuple[jax.Array, None]:
+    return grads.at[order.back].get(mode="fill", fill_value=0), None
+
+
+_take.defvjp(_take_forward, _take_backward)
+
+
+class Tokens(NamedTuple):
+    """The input of layers of attention.
+
+    Attributes:
+      context: ``(batch, features, dim)``; may have no feature.
+      history: the elements of each example, the oldest first.
+      candidates: the candidates of each example; may have none.
+      most: no history is longer.
+      most_candidates: no example has more candidates.
+      times: one number of each element of the history, when it was; None where times are not read.
+      candidate_times: ``(batch, candidates)``.
+      request: ``(batch,)``, the time of the request; None: that of the last candidate, or else element.
+    """
+
+    context: jax.Array
+    history: Rows
+    candidates: Rows
+    most: int
+    most_candidates: int
+    times: Sequence | None = None
+    candidate_times: jax.Array | None = None
+    request: jax.Array | None = None
+
+    @property
+    def start_time(self) -> jax.Array:
+        """``(batch,)``: the time of the first element, or of the first candidate without a history."""
+        found = jnp.zeros(self.history.lengths.shape, jnp.float32)
+        if self.candidate_times is not None and self.candidate_times.shape[1]:
+            found = self.candidate_times[:, 0]
+        if self.times is not None and self.times.values.shape[1]:
+            found = jnp.where(self.history.lengths > 0, self.times.values[:, 0, 0].astype(jnp.float32), found)
+        return found
+
+    @property
+    def request_time(self) -> jax.Array:
+        """``(batch,)``: the time that others are counted from."""
+        if self.request is not None:
+            return self.request
+        found = jnp.zeros(self.history.lengths.shape, jnp.float32)
+        for times, lengths in (
+            (None if self.times is None else self.times.clean[..., 0].astype(jnp.float32), self.history.lengths),
+            (self.candidate_times, self.candidates.lengths),
+        ):
+            if times is not None and times.shape[1]:
+                newest = jnp.take_along_axis(times, jnp.maximum(lengths - 1, 0)[:, None], axis=1)[:, 0]
+                found = jnp.where(lengths > 0, newest, found)
+        return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Where the tokens of each example are: ``context`` of them, its history, its candidates.
+
+    Attributes:
+      context: the tokens of context, the same number in each example.
+      history: (batch,) the elements of each history.
+      candidates: (batch,) the candidates of each example.
+      offsets: (batch + 1,) the first token of each example; on a mesh, such numbers of each device.
+      most: no example has more tokens.
+      most_candidates: no example has more candidates.
+      shards: the devices that all is split over; None: one device.
+    """
+
+    context: int
+    history: jax.Array
+    candidates: jax.Array
+    offsets: jax.Array
+    most: int
+    most_candidates: int
+    shards: Shards | None
+
+    def each(self, f: Any) -> Any:
+        """``f`` on every device with its own parts of the arguments."""
+        return f if self.shards is None else self.shards.each(f, self.shards.split, self.shards.split)
+
+    def own_rows(self, starts: jax.Array) -> jax.Array:
+        """Return starts among the rows of this device; on a mesh rows are padded, the same number for each example."""
+        return starts if self.shards is None else starts - starts[:1]
+
+    @classmethod
+    def join(cls, tokens: Tokens) -> tuple[jax.Array, Layout]:
+        """Return all tokens, (tokens, dim), and where they are."""
+        context, history, candidates = tokens[:3]
+        most = context.shape[1] + tokens.most + tokens.most_candidates
+        shards = history.shards or candidates.shards
+        features = context.shape[1]
+        made = Layout(
+            features, history.lengths, candidates.lengths, history.starts, most, tokens.most_candidates, shards
+        )
+
+        def own(context: jax.Array, *arrays: jax.Array) -> tuple[jax.Array, jax.Array]:
+            values, starts, lengths, more, more_starts, more_lengths = arrays
+            batch = context.shape[0]
+            source = jnp.concatenate([context.reshape(batch * features, context.shape[2]), values, more])
+            first = features * jnp.arange(batch, dtype=jnp.int32), jnp.full(batch, features, jnp.int32)
+            parts = [first, (batch * features + made.own_rows(starts), lengths)]
+            parts.append((batch * features + values.shape[0] + made.own_rows(more_starts), more_lengths))
+            to, offsets = _arranged(parts, source.shape[0], source.shape[0])
+            return Order.of(to, source.shape[0]).take(source), offsets
+
+        x, offsets = made.each(own)(context, *history[:3], *candidates[:3])
+        return x, dataclasses.replace(made, offsets=offsets)
+
+    def without(self, x: jax.Array, dropped: jax.Array, tail: int) -> tuple[jax.Array, Layout]:
+        """Return the tokens without the ``dropped`` oldest of each history, which leaves it ``tail`` at most."""
+
+        def own(x: jax.Array, offsets: jax.Array, *arrays: jax.Array) -> tuple[jax.Array, jax.Array]:
+            history, candidates, dropped = arrays
+            starts, features = offsets[:-1], jnp.full(history.shape, self.context, jnp.int32)
+            parts = [(starts, features), (starts + self.context + dropped, history - dropped)]
+            parts.append((starts + self.context + history, candidates))
+            size = min(x.shape[0], history.shape[0] * (self.context + tail + self.most_candidates))
+            to, offsets = _arranged(parts, x.shape[0], size)
+            return Order.of(to, x.shape[0]).take(x), offsets
+
+        x, offsets = self.each(own)(x, self.offsets, self.history, self.candidates, dropped)
+        return x, dataclasses.replace(self, history=self.history - dropped, offsets=offsets)
+
+    def of_tokens(self, x: jax.Array, *values: jax.Array) -> tuple[jax.Array, ...]:
+        """Return each token's number in its example, and ``values``, (batch,), of its example; all (tokens,)."""
+
+        def own(x: jax.Array, offsets: jax.Array, *values: jax.Array) -> tuple[jax.Array, ...]:
+            segments, places = token_places(offsets, x.shape[0])
+            return (places, *(value.at[segments].get(mode="clip") for value in values))
+
+        found: tuple[jax.Array, ...] = self.each(own)(x, self.offsets, *values)
+        return found
+
+    def numbers(self, x: jax.Array, history: Rows, candidates: jax.Array | None) -> jax.Array:
+        """(tokens,): a number of each element, and (batch, most_candidates) of each candidate; 0 of the context."""
+
+        def own(x: jax.Array, offsets: jax.Array, *arrays: jax.Array) -> jax.Array:
+            values, starts, lengths, *more = arrays
+            starts = self.own_rows(starts)
+            segments, places = token_places(offsets, x.shape[0])
+            place = places - self.context
+            at = jnp.where(place < 0, values.shape[0], starts.at[segments].get(mode="clip") + place)
+            found = values[:, 0].at[at].get(mode="fill", fill_value=0)
+            place = place - lengths.at[segments].get(mode="clip")
+            if not more:
+                return jnp.where(place < 0, found, 0)
+            return jnp.where(
+                place < 0, found, more[0].at[segments, jnp.maximum(place, 0)].get(mode="fill", fill_value=0)
+            )
+
+        more = [] if candidates is None else [candidates]
+        made: jax.Array = self.each(own)(x, self.offsets, history.values, history.starts, self.history, *more)
+        return made
+
+    def attend(
+        self,
+        q: jax.Array,
+        k: jax.Array,
+        v: jax.Array,
+        biases: dict[str, jax.Array] | None = None,
+        times: jax.Array | None = None,
+        **options: Any,
+    ) -> jax.Array:
+        """`jagged_attention` of all heads, (tokens, heads, dim); ``biases`` are its position_bias and time_bias."""
+        each: dict[str, jax.Array] = {} if times is None else {"times": times}
+        if self.context:
+            each["contexts"] = jnp.full(self.history.shape, self.context, jnp.int32)
+        if self.most_candidates:
+            each["candidates"] = self.candidates
+
+        def own(arrays: Any, each: Any, biases: Any) -> jax.Array:
+            q, k, v, offsets = arrays
+            return jagged_attention(q, k, v, offsets, max_length=self.most, **each, **biases, **options)
+
+        arguments = (q, k, v, self.offsets), each, biases or {}
+        if self.shards is None:
+            return own(*arguments)
+        split, everywhere = self.shards.split, PartitionSpec()  # type: ignore[no-untyped-call]
+        made: jax.Array = self.shards.each(own, (split, split, everywhere), split)(*arguments)
+        return made
+
+    def with_context_as_history(self) -> Layout:
+        """Return the same tokens, where those of context are the first elements of the history."""
+        return dataclasses.replace(self, context=0, history=self.history + self.context)
+
+    def of_candidates(self, x: jax.Array) -> jax.Array:
+        """(batch, most_candidates, dim): the tokens of the candidates; zeros where there is none."""
+        return self._picked(x, self.context + self.history, self.candidates, self.most_candidates)
+
+    def newest(self, x: jax.Array) -> jax.Array:
+        """(batch, dim): the last token of context and history; zeros where there is none."""
+        there = jnp.minimum(self.context + self.history, 1)
+        return self._picked(x, self.context + self.history - 1, there, 1)[:, 0]
+
+    def _picked(self, x: jax.Array, first: jax.Array, lengths: jax.Array, most: int) -> jax.Array:
+        def own(x: jax.Array, offsets: jax.Array, first: jax.Array, lengths: jax.Array) -> jax.Array:
+            place = jnp.arange(most, dtype=jnp.int32)
+            rows = jnp.where(place < lengths[:, None], (offsets[:-1] + first)[:, None] + place, x.shape[0])
+            return Order.of(rows.reshape(-1), x.shape[0]).take(x).reshape(lengths.shape[0], most, x.shape[1])
+
+        made: jax.Array = self.each(own)(x, self.offsets, first, lengths)
+        return made
+
+
+def no_rows(like: Rows) -> Rows:
+    """Return no element for each example of ``like``."""
+    none = jnp.zeros_like(like.lengths)
+    return Rows(jnp.zeros((0, like.values.shape[1]), like.values.dtype), none, none, like.shards)
+
+
+def _arranged(parts: Any, rows: int, size: int) -> tuple[jax.Array, jax.Array]:
+    """Return the rows of the parts (starts and lengths, (batch,)) of each example in turn, (size,), and the offsets."""
+    lengths = functools.reduce(jnp.add, [part[1] for part in parts])
+    offsets = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(lengths).astype(jnp.int32)])
+    segments, places = token_places(offsets, size)
+    to, begin = jnp.full(size, rows, jnp.int32), jnp.zeros_like(lengths)
+    for starts, length in parts:
+        place = places - begin.at[segments].get(mode="clip")
+        here = (place >= 0) & (place < length.at[segments].get(mode="clip"))
+        to = jnp.where(here, starts.at[segments].get(mode="clip") + place, to)
+        begin = begin + length
+    return jnp.where(jnp.arange(size) < offsets[-1], to, rows), offsets
