@@ -31,6 +31,7 @@ from sparrow import runs
 from sparrow.runs.loop.evaluation import Evaluator
 
 KINDS = ("strings", "integers", "numbers", "lists")
+SPEED, TIME = "examples/s", "µs of processor time"
 METRICS = ["auc", {"name": "grouped_auc", "group_by": "user"}]
 
 
@@ -117,22 +118,25 @@ class Measured:
 
 
 def measure(measured: Measured, names: list[str], rounds: int) -> dict[str, dict[str, float]]:
-    """Return medians over rounds in which all take turns: examples per second, and µs of processor time of each."""
-    found: dict[str, list[tuple[float, float]]] = {}
+    """Return medians over rounds in which all take turns: examples per second, and µs of processor time of each.
+
+    The processor time of a step and of the trainer counts their start, too, and is left out.
+    """
+    passes = {"feed": measured.config.train.epochs or 1, "evaluate": 1, "predict": 1}
+    found: dict[str, dict[str, list[float]]] = {}
     for number in range(rounds + 1):  # the first compiles
         for name in names:
             work: Callable[[], float] = getattr(measured, name)
-            began, used = time.perf_counter(), time.process_time()
+            used = time.process_time()
             speed = work()
-            share = (time.process_time() - used) / (time.perf_counter() - began)
+            used = time.process_time() - used
             print(f"{name}: {speed:,.0f} examples/s", file=sys.stderr, flush=True)
             if number:
-                found.setdefault(name, []).append((speed, 1e6 * share / speed))
-    columns = "examples/s", "µs of processor time"
-    return {
-        name: {column: statistics.median(of_round[i] for of_round in own) for i, column in enumerate(columns)}
-        for name, own in found.items()
-    }
+                own = found.setdefault(name, {})
+                own.setdefault(SPEED, []).append(speed)
+                if name in passes:
+                    own.setdefault(TIME, []).append(1e6 * used / (passes[name] * measured.examples))
+    return {name: {key: statistics.median(values) for key, values in own.items()} for name, own in found.items()}
 
 
 def main() -> None:
@@ -164,7 +168,8 @@ def main() -> None:
     print(f"{', '.join(kinds)}; batch {options.batch:,}; {device}\n\n| | examples/s | µs of processor time |")
     print("|---|---:|---:|")
     for name, values in found.items():
-        print(f"| {name} | {values['examples/s']:,.0f} | {values['µs of processor time']:.2f} |", flush=True)
+        spent = f"{values[TIME]:.2f}" if TIME in values else ""
+        print(f"| {name} | {values[SPEED]:,.0f} | {spent} |", flush=True)
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps(found, indent=1))
 
