@@ -124,6 +124,11 @@ def statistics_that_are_cut_off(file):
     changed(file.column()[12][1], f5=b"\0\0")
 
 
+@case("the statistics have a value that is cut off")
+def statistics_without_a_value(file):
+    changed(file.column()[12][1], f5=b"")
+
+
 @case("the type of its pages is not the one of the schema")
 def another_type(file):
     changed(file.column(), f1=1)

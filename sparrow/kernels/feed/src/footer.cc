@@ -252,14 +252,17 @@ class FooterReader {
     made = {begin, compressed, codec, values};
   }
 
-  // The least and the largest value, in full, or none. Arrow reads them before the pages.
+  // The least and the largest value, all of them in full, or all empty. Arrow reads them before the pages.
   void statistics(int kind, const FooterLeaf& leaf) {
     const int64_t width = leaf.type == BOOLEAN ? 1 : leaf.type >= BYTE_ARRAY ? 0 : leaf.least;
+    int64_t shortest = width, longest = 0;
     in_.fields_of(kind, [&](int64_t field, int inner) {
       if (field == 3 || field == 4 || field > 6) return in_.skip(inner);
       const int64_t size = in_.bytes(inner).size;
-      if (in_.ok() && size > 0 && size < width) refuse("the statistics have a value that is cut off");
+      shortest = std::min(shortest, size);
+      longest = std::max(longest, size);
     });
+    if (in_.ok() && longest > 0 && shortest < width) refuse("the statistics have a value that is cut off");
   }
 
   // Statistics of levels: as many numbers as there are levels, or none.
