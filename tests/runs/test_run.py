@@ -132,7 +132,7 @@ def test_tables_and_vectors(run):
         run.table("items")
 
 
-def test_neighbours_are_exact(run):
+def test_neighbours_are_exact(run, monkeypatch):
     array = run.table("item").to_numpy()
     unit = array / np.linalg.norm(array, axis=1, keepdims=True)
     found = run.neighbours("item", ["w3", "w4"], k=5)
@@ -151,6 +151,7 @@ def test_neighbours_are_exact(run):
     assert np.isfinite(everything.scores).all()
     numbers = run.neighbours("user", [7, 3], k=2)
     assert numbers.ids == numbers.rows.tolist()
+    monkeypatch.setattr("sparrow.runs.nearest._is_installed", lambda library: False)
     with pytest.raises(ValueError, match="needs that library; install it, or use index='exact'"):
         run.neighbours("item", "w3", index="faiss")
 
