@@ -44,7 +44,6 @@ if TYPE_CHECKING:
         Sequence,
         Sizes,
         TableSpec,
-        Vocabularies,
         linen,
         nnx,
     )
@@ -66,7 +65,6 @@ _LAZY = {
     "Sequence": "sparrow.embedding:Sequence",
     "Sizes": "sparrow.embedding:Sizes",
     "TableSpec": "sparrow.embedding:TableSpec",
-    "Vocabularies": "sparrow.embedding:Vocabularies",
     "Rule": "sparrow.rules:Rule",
     "backends": "sparrow.kernels:backends",
     "Optimizer": "sparrow.optimizer:Optimizer",
@@ -121,7 +119,6 @@ __all__ = [
     "Sequence",
     "Sizes",
     "TableSpec",
-    "Vocabularies",
     "__version__",
     "backends",
     "checkpoint",

@@ -1,10 +1,9 @@
 """Tables and features: specs, packing, the `Embedder`, row gradients."""
 
 from sparrow.embedding.clipping import clip_factor
-from sparrow.embedding.dynamic.id_map import Settings, id_map
-from sparrow.embedding.dynamic.new_rows import NewRows
+from sparrow.embedding.dynamic.raw import replaced
 from sparrow.embedding.dynamic.record import Dynamic
-from sparrow.embedding.dynamic.vocabularies import Held, Vocabularies, replaced
+from sparrow.embedding.dynamic.saved import Held, Ids, SavedIds
 from sparrow.embedding.embedder import Embedder
 from sparrow.embedding.hashing import U64, hash_integers, mix64
 from sparrow.embedding.host_memory import HostMemory
@@ -38,29 +37,27 @@ __all__ = [
     "Group",
     "Held",
     "HostMemory",
+    "Ids",
     "Initializer",
     "Jagged",
     "Learned",
     "Measured",
-    "NewRows",
     "Normal",
     "PackedBatch",
     "Ragged",
     "RoutedBatch",
     "RowGrads",
     "Rows",
+    "SavedIds",
     "Sequence",
-    "Settings",
     "Shards",
     "Sizes",
     "Stack",
     "TableSpec",
     "Uniform",
-    "Vocabularies",
     "clip_factor",
     "from_host",
     "hash_integers",
-    "id_map",
     "imagined_mesh",
     "in_device_order",
     "mix64",

@@ -48,12 +48,19 @@ def check_batch(batch: Any, stacks: Sequence[Stack], *, is_on_mesh: bool) -> Non
     """Raise an error unless the batch is packed for these stacks and ready for the device."""
     if not isinstance(batch, PackedBatch):
         raise TypeError(f"pack the batch first: emb.pack(inputs); got {type(batch).__name__}")
-    if batch.new:
-        raise ValueError("the batch has ids that are new: call state, batch = emb.admit(state, batch) first")
     if [name for name, _ in batch.groups] != [stack.name for stack in stacks]:
         raise ValueError("this batch was packed by another Embedder; use this one's pack")
     if any(isinstance(lookups, Lookups) == is_on_mesh for lookups in batch.lookups.values()):
         raise ValueError("this batch was packed by an Embedder on other devices; use this one's pack")
+
+
+def check_assigned(batch: PackedBatch) -> None:
+    """Raise ValueError where ids of dynamic tables have no rows."""
+    if batch.raw:
+        raise ValueError(
+            "the batch has ids of dynamic tables without rows: call state, batch = emb.assign(state, batch) at the "
+            "head of the step"
+        )
 
 
 def check_act_grads(expected: Mapping[str, tuple[int, int]], act_grads: Mapping[str, Any]) -> None:

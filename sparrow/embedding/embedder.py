@@ -10,10 +10,16 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from sparrow.embedding.checks import check_act_grads, check_batch, check_memory, check_state, collect_tables
-from sparrow.embedding.dynamic import admitting
-from sparrow.embedding.dynamic.new_rows import Spread
-from sparrow.embedding.dynamic.vocabularies import Vocabularies
+from sparrow.embedding.checks import (
+    check_act_grads,
+    check_assigned,
+    check_batch,
+    check_memory,
+    check_state,
+    collect_tables,
+)
+from sparrow.embedding.dynamic.assigning import missing_rows
+from sparrow.embedding.dynamic.saved import Held, Ids, SavedIds, fitted, restored, saved_ids
 from sparrow.embedding.nested import Structure
 from sparrow.embedding.one_device import OneDevice
 from sparrow.embedding.packed_batch import Group, PackedBatch
@@ -39,8 +45,7 @@ class Embedder:
     Functional: every method is pure, and all but `pack`, `init` and the views run under ``jax.jit``. Donate the state
     to a jitted step and the tables are updated in place.
 
-    >>> import numpy as np
-    >>> import sparrow as sp
+    >>>     >>> import sparrow as sp
     >>> movies = sp.TableSpec(name="movies", vocabulary_size=100, embedding_dim=4, optimizer=sp.rules.SGD(0.5))
     >>> emb = sp.Embedder([sp.FeatureSpec(name="watched", table_spec=movies)])
     >>> state = emb.init(jax.random.key(0))
@@ -80,12 +85,13 @@ class Embedder:
         self._names = frozenset(feature.name for feature in self.features)
         self.tables: dict[str, TableSpec] = collect_tables(self.features)
         check_memory(self.tables.values())
-        self.stacks: tuple[Stack, ...] = stack_tables(list(self.tables.values()))
+        shards = None if mesh is None else Shards.of(mesh, axis)
+        spread = shards is not None and shards.mesh.size > 1
+        self.stacks: tuple[Stack, ...] = stack_tables(list(self.tables.values()), dynamic_alone=spread)
         self._stack_of = {table.name: stack for stack in self.stacks for table in stack.tables}
         self._backends: dict[str, Backend] = {stack.name: choose(backend, stack.step) for stack in self.stacks}
         if exchange not in EXCHANGES:
             raise ValueError(f"unknown exchange '{exchange}': {nearest(str(exchange), EXCHANGES)}")
-        shards = None if mesh is None else Shards.of(mesh, axis)
         self._work: OneDevice | OnMesh = (
             OneDevice(self.features, self.stacks, self._backends)
             if shards is None or shards.mesh.size == 1
@@ -122,10 +128,10 @@ class Embedder:
         *,
         capacity: int | Mapping[str, int] | None = None,
         sizes: Sizes | None = None,
-        vocabularies: Vocabularies | None = None,
-        train: bool = True,
     ) -> PackedBatch:
         """Check a batch and pack it for the jitted methods. Runs on the host.
+
+        Ids of dynamic tables are any 64-bit integers, or strings, which are hashed; `assign` gives them rows.
 
         Ragged features are padded, so that a compiled program serves many batches: to the size class of their ids
         unless ``capacity`` or ``sizes`` gives the size. Padding changes no result.
@@ -140,56 +146,99 @@ class Embedder:
             Such features have the same shapes in every batch, so that batches can be stacked for ``jax.lax.scan``. A
             batch that does not fit is an error. A feature of one id per example needs no room besides its batch size.
           sizes: sizes that grow with the batches they have seen; the same object for every batch of a loop.
-          vocabularies: the ids of dynamic tables; the same object for every batch of a loop, in the order of its steps.
-            Give the batch to `admit` before anything else.
-          train: whether ids of dynamic tables are counted and get rows, or are only looked up.
 
         On a mesh, ``inputs`` are the examples of this process, in order: each of its devices takes an equal number.
         Ids are routed to the devices that own their rows, with room for all of them: none is ever dropped. Processes
         agree on the room; `measure` gives loops the two halves.
         """
-        inputs = self._structure.by_name(inputs, "inputs")
-        if vocabularies is None:
-            if dynamic := [name for name, table in self.tables.items() if table.dynamic is not None]:
-                raise ValueError(f"table '{dynamic[0]}' is dynamic: give pack the vocabularies of emb.vocabularies()")
-            return self._work.pack(inputs, capacity, sizes)
-        if not train:
-            return self._work.pack(vocabularies.find(inputs), capacity, sizes)
-        rows, new = vocabularies.assign(inputs)
-        try:
-            batch = self._work.pack(rows, capacity, sizes)
-        except Exception:
-            vocabularies.undo_last()
-            raise
-        return dataclasses.replace(batch, new=new)
+        return self._work.pack(self._structure.by_name(inputs, "inputs"), capacity, sizes)
 
-    def vocabularies(self, *, accumulate: int = 1) -> Vocabularies:
-        """Return empty vocabularies of the dynamic tables, for `pack`.
-
-        ``accumulate``: batches that one optimizer step takes.
-        """
-        return Vocabularies(self.features, accumulate=accumulate)
-
-    def admit(
+    def assign(
         self, state: EmbeddingState, batch: PackedBatch, *, when: jax.Array | None = None
     ) -> tuple[EmbeddingState, PackedBatch]:
-        """Start the rows of ids that are new in a batch: values from the initializer and the id, slots at their start.
+        """Give rows to the raw ids of dynamic tables, and start the fresh ones: at the head of a training step.
 
-        Return the state, and the batch without them: call it between `pack` and the jitted step, whose program does not
-        depend on the number of new ids then. The state is donated. ``when``: nothing changes where it is false.
+        Ids are found and counted, admitted, and evicted where there is no free row; rows of new ids start with their
+        initializer's values, which depend on table and id alone, and with slots at their start. Return the state and
+        the batch with rows. Call it within the compiled step, whose state is donated, before `lookup` and `update`;
+        without dynamic tables it returns both unchanged.
+
+        Micro-batches of one optimizer step are assigned one after the other. ``when``: nothing changes where it is
+        false. A step that needs more rows than there are changes nothing, and neither does any later one: `shortage`
+        has the numbers. Outside of compiled programs it is raised here.
         """
-        return admitting.admit(self.stacks, state, batch, self._spread, when)
+        check_state(state)
+        if not batch.raw:
+            return state, batch
+        new, batch = self._work.assign(state, batch, self._stacks_of(batch), when)
+        if not isinstance(new.step, jax.core.Tracer) and (problem := self.shortage(new)) is not None:
+            raise ValueError(problem)
+        return new, batch
 
-    def overwritten(self, state: EmbeddingState, batch: PackedBatch) -> dict[str, Any]:
-        """Return the values that `admit` overwrites; `give_back` brings them back."""
-        return admitting.overwritten(self.stacks, state, batch, self._spread)
+    def has_rows(self, state: EmbeddingState) -> jax.Array:
+        """Return whether every step so far had rows for its ids; () bool, for compiled programs."""
+        short = [held.short for held in state.ids.values()]
+        return jnp.array(True) if not short else jnp.all(jnp.concatenate(short) == 0)
 
-    def give_back(self, state: EmbeddingState, batch: PackedBatch, held: Mapping[str, Any]) -> EmbeddingState:
-        """Undo `admit` of ``batch``: ``held`` is the result of `overwritten`. The state is donated."""
-        return admitting.give_back(self.stacks, state, batch, held, self._spread)
+    def shortage(self, state: EmbeddingState) -> str | None:
+        """Return a sentence with both numbers where a step needed more rows than there are; waits for the device."""
+        for stack in self.stacks:
+            if stack.name in state.ids:
+                short = self._work.ids_on_host(state.ids[stack.name]).short.max(axis=0)
+                problem = missing_rows(stack, self._work.id_settings(stack), short)
+                if problem is not None:
+                    return problem
+        return None
 
-    def _spread(self, stack: Stack) -> Spread | None:
-        return None if self.shards is None else Spread(self.shards, self.sharded.layouts[stack.name])
+    def ids(self, state: EmbeddingState, table: str) -> Ids:
+        """Return the ids of a dynamic table that a lookup finds, and their rows. On the host."""
+        check_state(state)
+        return self._saved_ids(state, table).live(self.tables[table], int(state.step) + 1)
+
+    def held(self, state: EmbeddingState, table: str) -> Held:
+        """Return the counts of a dynamic table's ids. On the host."""
+        return self._saved_ids(state, table).held(self.tables[table])
+
+    def saved_ids(self, state: EmbeddingState) -> dict[str, SavedIds]:
+        """Return the ids of all dynamic tables by row, for a checkpoint. On the host."""
+        made = {}
+        for stack in self.stacks:
+            if stack.is_dynamic:
+                held = self._work.ids_on_host(state.ids[stack.name])
+                made |= {spec.name: saved_ids(self._work.placing(stack, spec.name), held) for spec in stack.tables}
+        return made
+
+    def with_ids(self, state: EmbeddingState, saved: Mapping[str, SavedIds]) -> tuple[EmbeddingState, dict[str, Any]]:
+        """Return the state with the ids of `saved_ids`, and the saved row of each row of tables whose rows move.
+
+        Rows move where the number of devices, or of rows, is another one; -1: the row is free. Other dynamic tables
+        have no ids. Raise ValueError where there are more ids than rows.
+        """
+        held, sources = {}, {}
+        for stack in self.stacks:
+            if not stack.is_dynamic:
+                continue
+            given = []
+            for table in stack.tables:
+                if table.name in saved:
+                    place = self._work.placing(stack, table.name)
+                    own, source = fitted(place, saved[table.name])
+                    given.append((place, own))
+                    sources |= {} if source is None else {table.name: source}
+            parts = 1 if self.shards is None else self.shards.count
+            made = restored(self._work.id_settings(stack), given, parts)
+            held[stack.name] = self._work.ids_from_host(stack, made)
+        return dataclasses.replace(state, ids=held), sources
+
+    def _saved_ids(self, state: EmbeddingState, table: str) -> SavedIds:
+        stack = self._dynamic(table)
+        return saved_ids(self._work.placing(stack, table), self._work.ids_on_host(state.ids[stack.name]))
+
+    def _dynamic(self, table: str) -> Stack:
+        stack = self._stack(table)
+        if not stack.is_dynamic:
+            raise ValueError(f"table '{table}' is not dynamic: its ids are its rows")
+        return stack
 
     def measure(self, inputs: Any) -> Measured | RoutedBatch:
         """Check a batch and count its ids: the first half of `pack`, for loops that pack several batches at a time.
@@ -280,6 +329,7 @@ class Embedder:
 
     def row_grads(self, batch: PackedBatch, act_grads: Any) -> RowGrads:
         """Return the tables' gradient from the activations' gradients: a value to add, scale, measure, then `apply`."""
+        check_assigned(batch)
         act_grads = self._structure.by_name(act_grads, "act_grads")
         check_act_grads(self.activation_shapes(batch), act_grads)
         return self._work.row_grads(batch, act_grads, self._stacks_of(batch))

@@ -12,6 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from sparrow.embedding.bags import activations, bag_grads
+from sparrow.embedding.dynamic.assigning import assign, found
+from sparrow.embedding.dynamic.saved import Placing
 from sparrow.embedding.guards import undifferentiable, whole
 from sparrow.embedding.initializers import Place, cut, draw_all, draw_into, is_independent, zeros
 from sparrow.embedding.packed_batch import Group, PackedBatch
@@ -21,7 +23,7 @@ from sparrow.embedding.sizes import Sizes
 from sparrow.embedding.specs import FeatureSpec
 from sparrow.embedding.stacking import Stack, stable_hash
 from sparrow.embedding.state import EmbeddingState
-from sparrow.kernels import Backend, EntryGradients
+from sparrow.kernels import Backend, EntryGradients, ids
 
 Stacked = Sequence[tuple[Stack, tuple[Group, ...]]]
 """The stacks, each with its groups of features in a batch."""
@@ -42,16 +44,17 @@ class OneDevice:
     def init(self, key: jax.Array) -> EmbeddingState:
         """Fresh tables and slots."""
         tables = {stack.name: _init_tables(stack, key) for stack in self.stacks}
-        step, seed, slots = jax.jit(self._beside)(key)  # one program: each operation outside has its own
-        return EmbeddingState(step, seed, tables, slots)
+        step, seed, slots, held = jax.jit(self._beside)(key)  # one program: each operation outside has its own
+        return EmbeddingState(step, seed, tables, slots, ids=held)
 
-    def _beside(self, key: jax.Array) -> tuple[jax.Array, jax.Array, dict[str, dict[str, jax.Array]]]:
+    def _beside(self, key: jax.Array) -> tuple[jax.Array, jax.Array, dict[str, dict[str, jax.Array]], Any]:
         """Return everything but the tables."""
         slots = {
             stack.name: {name: _init_slot(stack, name, layout) for name, layout in stack.step.slots}
             for stack in self.stacks
         }
-        return jnp.zeros((), jnp.int32), seed_of(key), slots
+        held = {stack.name: ids.init(stack.ids) for stack in self.stacks if stack.is_dynamic}
+        return jnp.zeros((), jnp.int32), seed_of(key), slots, held
 
     def pack(
         self, inputs: Mapping[str, Any], capacity: int | Mapping[str, int] | None, sizes: Sizes | None
@@ -79,13 +82,59 @@ class OneDevice:
         lookups = dict(batch.lookups)
         for stack, groups in stacked:
             backend, given = self.backends[stack.name], batch.lookups[stack.name]
+            is_raw = stack.name in batch.raw
+            if is_raw:
+                held = state.ids[stack.name]
+                given = found(stack.ids, backend.name, held, given, batch.raw[stack.name], state.step)
             table = self._whole(stack, undifferentiable(state.tables[stack.name]))
-            if sort and not stack.frozen:
+            if sort and not stack.frozen and not is_raw:
                 rows, lookups[stack.name] = backend.lookup_and_sort(table, given, dtype)
             else:
                 rows = backend.lookup(table, given, dtype)
             made |= activations(groups, rows)
         return made, dataclasses.replace(batch, lookups=lookups)
+
+    def assign(
+        self, state: EmbeddingState, batch: PackedBatch, stacked: Stacked, when: jax.Array | None
+    ) -> tuple[EmbeddingState, PackedBatch]:
+        """Give rows to the raw ids of a batch, and start the fresh ones."""
+        tables, slots, held, lookups = dict(state.tables), dict(state.slots), dict(state.ids), dict(batch.lookups)
+        for stack, _ in stacked:
+            name = stack.name
+            if name not in batch.raw:
+                continue
+            arrays = {"": self._whole(stack, tables[name]), **slots[name]}
+            words, segments = batch.raw[name], lookups[name].ids
+            held[name], arrays, rows = assign(
+                *(stack, stack.ids, self.backends[name].name, held[name], arrays),
+                *(words, segments, state.step, state.seed, when),
+            )
+            tables[name] = arrays.pop("")
+            slots[name] = arrays
+            lookups[name] = dataclasses.replace(lookups[name], ids=rows)
+        state = dataclasses.replace(state, tables=tables, slots=slots, ids=held)
+        return state, dataclasses.replace(batch, lookups=lookups, raw={})
+
+    def id_settings(self, stack: Stack) -> ids.Settings:
+        """Return the settings of a stack's map from ids to rows."""
+        return stack.ids
+
+    def placing(self, stack: Stack, table: str) -> Placing:
+        """Return the places of a table's ids."""
+        number = [spec.name for spec in stack.tables].index(table)
+        return Placing(stack.tables[number], stack.rows_of(table), stack.ids, number, 1, None)
+
+    def ids_on_host(self, state: ids.IdState) -> ids.IdState:
+        """Return the arrays of a map on the host, with an axis for the devices."""
+        held: ids.IdState = jax.device_get(state._replace(buckets=jnp.zeros(0, jnp.uint32)))
+        return jax.tree.map(lambda array: array[None], held)
+
+    def ids_from_host(self, stack: Stack, state: ids.IdState) -> ids.IdState:
+        """Return a map from the arrays of the host, with its index."""
+        held = jax.tree.map(lambda array: jnp.asarray(array[0]), state)
+        backend = ids.choose(self.backends[stack.name].name)
+        made: ids.IdState = jax.jit(lambda state: backend.indexed(stack.ids, state))(held)
+        return made
 
     def row_grads(self, batch: PackedBatch, act_grads: Mapping[str, jax.Array], stacked: Stacked) -> RowGrads:
         """Return the gradient of every table."""
@@ -114,7 +163,7 @@ class OneDevice:
                 stack.scalars(state.step, state.seed, renumbered.get(stack.name)),
             )
             slots[stack.name] = dict(zip(names, new_slots, strict=True))
-        return EmbeddingState(state.step + 1, state.seed, tables, slots, state.table_rows)
+        return dataclasses.replace(state, step=state.step + 1, tables=tables, slots=slots)
 
     def _whole(self, stack: Stack, table: jax.Array) -> jax.Array:
         """Return the table; only XLA can work with one that was split over devices."""

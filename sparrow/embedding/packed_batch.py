@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import jax
 
-from sparrow.embedding.dynamic.new_rows import NewRows
 from sparrow.embedding.sequences import Jagged
 from sparrow.embedding.sharding.shards import Shards
 from sparrow.kernels import Lookups
@@ -32,14 +31,15 @@ class PackedBatch:
     Attributes:
       lookups: by stack.
       groups: by stack.
-      new: rows of dynamic tables that start fresh, by table; `Embedder.admit` takes them.
+      raw: (entries, 2) uint32, the raw ids of dynamic tables, lower and upper halves, by stack; `Embedder.assign` takes
+        them. Until then, the stack's ``lookups.ids`` are the number of each entry's table in the stack, -1 for none.
       offsets: by ordered feature, (batch + 1,) int32: where each sequence begins and ends among the rows.
       shards: the devices that the sequences of ordered features are split over; None: one device.
     """
 
     lookups: dict[str, Lookups]
     groups: tuple[tuple[str, tuple[Group, ...]], ...] = dataclasses.field(metadata={"static": True})
-    new: dict[str, NewRows] = dataclasses.field(default_factory=dict)
+    raw: dict[str, Any] = dataclasses.field(default_factory=dict)
     offsets: dict[str, Any] = dataclasses.field(default_factory=dict)
     shards: Shards | None = dataclasses.field(metadata={"static": True}, default=None)
 

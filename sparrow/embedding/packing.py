@@ -10,6 +10,7 @@ import numpy as np
 
 from sparrow.embedding import compiled
 from sparrow.embedding.compiled import Empty, grouped
+from sparrow.embedding.dynamic.raw import Raw, for_packing, read_raw
 from sparrow.embedding.inputs import Bags, to_bags
 from sparrow.embedding.ordered import Ordered, as_single, loose, padded, read_ordered
 from sparrow.embedding.packed_batch import Group, PackedBatch
@@ -52,12 +53,14 @@ class Measured:
       members: the features of each stack.
       entries: by stack.
       ordered: the elements of the ordered features.
+      raw: the raw ids that positions stand for, by stack of dynamic tables.
     """
 
     stacks: tuple[Stack, ...]
     members: dict[str, list[FeatureSpec]]
     entries: dict[str, Entries]
     ordered: dict[str, Ordered]
+    raw: dict[str, Raw] = dataclasses.field(default_factory=dict)
 
     @property
     def loose(self) -> dict[str, int]:
@@ -79,7 +82,10 @@ class Measured:
             full, lookups[stack.name] = made[alike]
             groups.append((stack.name, _groups(members, full.num_bags, full.ragged)))
         offsets = {name: held.offsets for name, held in self.ordered.items()}
-        return PackedBatch(lookups, tuple(groups), offsets=offsets)
+        raw = {}
+        for name, held_ids in self.raw.items():
+            lookups[name], raw[name] = held_ids.laid_out(lookups[name])
+        return PackedBatch(lookups, tuple(groups), raw, offsets)
 
 
 def measure(
@@ -89,6 +95,8 @@ def measure(
     capacity: int | Mapping[str, int] | None = None,
 ) -> Measured:
     """Check one batch, and count its ids: ``inputs`` holds every feature by name."""
+    inputs, raw = read_raw(features, stacks, inputs)
+    features, stacks = for_packing(features, stacks)
     names = {feature.name for feature in features}
     for given in inputs:
         if given not in names:
@@ -113,7 +121,7 @@ def measure(
         if alike not in made:
             made[alike] = _Reading(stack, members, inputs, starts, bags, capacities).entries()
         entries[stack.name], of_stack[stack.name] = made[alike], members
-    return Measured(tuple(stacks), of_stack, entries, ordered)
+    return Measured(tuple(stacks), of_stack, entries, ordered, raw)
 
 
 def _read_ordered(
@@ -161,9 +169,18 @@ def of_one_size(stacks: Sequence[Stack], batches: Sequence[PackedBatch]) -> list
     made = []
     for batch in batches:
         sizes = largest[batch.groups]
-        padded = {s.name: padded_to(batch.lookups[s.name], sizes[s.name], s.num_rows) for s in stacks}
+        spare = {s.name: -1 if s.name in batch.raw else s.num_rows for s in stacks}
+        padded = {s.name: padded_to(batch.lookups[s.name], sizes[s.name], spare[s.name]) for s in stacks}
         same = all(padded[name] is lookups for name, lookups in batch.lookups.items())
-        made.append(batch if same else dataclasses.replace(batch, lookups=padded))
+        raw = {name: _longer(words, sizes[name]) for name, words in batch.raw.items()}
+        made.append(batch if same else dataclasses.replace(batch, lookups=padded, raw=raw))
+    return made
+
+
+def _longer(words: Any, size: int) -> Any:
+    """Return raw ids with zeros behind them."""
+    made = np.zeros((size, 2), np.uint32)
+    made[: len(words)] = words
     return made
 
 

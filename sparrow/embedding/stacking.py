@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.embedding.specs import MAX_ROWS, TableSpec
-from sparrow.kernels import GOLDEN, LIMITS, RowStep, StepScalars, mix
+from sparrow.kernels import GOLDEN, LIMITS, RowStep, StepScalars, ids, mix
 from sparrow.rules import PER_ROW, SGD, Rule
 
 
@@ -27,6 +27,22 @@ class Stack:
     name: str
     tables: tuple[TableSpec, ...]
     step: RowStep
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether raw ids get its rows while they are in use."""
+        return self.tables[0].dynamic is not None
+
+    @functools.cached_property
+    def ids(self) -> ids.Settings:
+        """The settings of the map from ids to rows, a segment for each table; of a dynamic stack."""
+        return ids.settings(
+            (
+                _segment(table, start + _reserved(table), start + table.vocabulary_size, start, self.num_rows)
+                for table, start in zip(self.tables, self.first_rows, strict=True)
+            ),
+            self.num_rows,
+        )
 
     @property
     def frozen(self) -> bool:
@@ -94,8 +110,8 @@ class Stack:
         return [jnp.asarray(values[name], jnp.float32) for name in self.step.scalars]
 
 
-def stack_tables(tables: Sequence[TableSpec]) -> tuple[Stack, ...]:
-    """Group tables that one kernel can serve, in the order given.
+def stack_tables(tables: Sequence[TableSpec], *, dynamic_alone: bool = False) -> tuple[Stack, ...]:
+    """Group tables that one kernel can serve, in the order given. ``dynamic_alone``: each dynamic one by itself.
 
     >>> from sparrow.rules import SGD
     >>> specs = [TableSpec(name=n, vocabulary_size=10, embedding_dim=d, optimizer=SGD(lr))
@@ -108,6 +124,7 @@ def stack_tables(tables: Sequence[TableSpec]) -> tuple[Stack, ...]:
         step = row_step(table)
         rule = table.optimizer
         alike = (table.embedding_dim, table.dtype, rule.frozen or rule.kind(), step.limits, step.stochastic)
+        alike += (table.dynamic is not None, table.name if dynamic_alone and table.dynamic is not None else "")
         stacks = groups.setdefault(alike, [[]])
         if sum(other.vocabulary_size for other in stacks[-1]) + table.vocabulary_size > MAX_ROWS:
             stacks.append([])
@@ -163,6 +180,29 @@ def check_rule(step: RowStep) -> None:
                 f"{rule.name}.update returns {what} as {new.dtype}{list(new.shape)}, it must be "
                 f"{old.dtype}{list(old.shape)}"
             )
+
+
+def _reserved(table: TableSpec) -> int:
+    return 0 if table.dynamic is None else table.dynamic.reserved
+
+
+def _segment(table: TableSpec, begin: int, end: int, first: int, none: int) -> ids.Segment:
+    """Return the segment of a dynamic table; ``first``: the row of unknown ids where they share one."""
+    dynamic = table.dynamic
+    if dynamic is None:
+        raise ValueError(f"table '{table.name}' is not dynamic")
+    counts = dynamic.admit > 1
+    return ids.Segment(
+        begin=begin,
+        end=end,
+        unknown=first if dynamic.reserved else none,
+        admit=int(dynamic.admit) if counts else 1,
+        chance=int(dynamic.admit * 2.0**64) if dynamic.admit < 1 else 0,
+        seed=stable_hash(table.name),
+        policy={"none": ids.NONE, "lru": ids.LRU, "lfu": ids.LFU}[dynamic.evict],
+        expire=dynamic.expire_steps or 0,
+        waiting=(dynamic.waiting or table.vocabulary_size) if counts else 0,
+    )
 
 
 def stable_hash(name: str) -> int:

@@ -6,6 +6,8 @@ import dataclasses
 
 import jax
 
+from sparrow.kernels.ids import IdState
+
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
@@ -19,6 +21,7 @@ class EmbeddingState:
       slots: (rows,) or (rows, dim) float32, by stack and slot name.
       table_rows: (rows,) int32 by stack, the number of each row in its own table: for stacks on a mesh that round
         stochastically.
+      ids: the map from raw ids to rows, by stack of dynamic tables.
     """
 
     step: jax.Array
@@ -26,3 +29,4 @@ class EmbeddingState:
     tables: dict[str, jax.Array]
     slots: dict[str, dict[str, jax.Array]]
     table_rows: dict[str, jax.Array] = dataclasses.field(default_factory=dict)
+    ids: dict[str, IdState] = dataclasses.field(default_factory=dict)

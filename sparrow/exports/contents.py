@@ -17,7 +17,7 @@ from sparrow.checkpoint import Key, rows_of
 from sparrow.config import ConfigError, Problem
 from sparrow.data import Feature
 from sparrow.data.features import registry
-from sparrow.embedding import Embedder, EmbeddingState, Vocabularies
+from sparrow.embedding import Embedder, EmbeddingState, Ids
 from sparrow.retrieval import FILES
 from sparrow.serving.description import IDS, INDEX, NAME, PARAMETERS, PROGRAM, TABLES
 from sparrow.serving.tensors import Streamed
@@ -62,23 +62,24 @@ class Parameters:
         return jax.tree.unflatten(self._structure, leaves)
 
 
-def used_rows(embedder: Embedder, vocabularies: Vocabularies | None) -> dict[str, int]:
-    """Return the rows of each table that an export holds: all, or those of a dynamic table that have been used."""
+def used_rows(embedder: Embedder, ids: Mapping[str, Ids]) -> dict[str, int]:
+    """Return the rows of each table that an export holds: all, or of a dynamic table up to the last one in use."""
     made = {name: table.vocabulary_size for name, table in embedder.tables.items()}
-    if vocabularies is not None:
-        for name, table in vocabularies.tables.items():
-            reserved = 0 if table.dynamic is None else table.dynamic.reserved
-            made[name] = max(reserved + vocabularies.held(name).used, 1)
-    return made
+    return made | {name: max(int(own.rows.max(initial=0)) + 1, 1) for name, own in ids.items()}
 
 
-def exported_ids(vocabularies: Vocabularies) -> dict[str, Any]:
+def live_ids(embedder: Embedder, state: EmbeddingState) -> dict[str, Ids]:
+    """Return the ids of dynamic tables that a lookup finds."""
+    return {name: embedder.ids(state, name) for name, table in embedder.tables.items() if table.dynamic is not None}
+
+
+def exported_ids(embedder: Embedder, ids: Mapping[str, Ids]) -> dict[str, Any]:
     """Return the ids of dynamic tables as `sparrow.serving` reads them."""
     arrays: dict[str, Any] = {}
-    for name, table in vocabularies.tables.items():
-        ids, rows = vocabularies.live(name)
-        shared = table.dynamic is not None and table.dynamic.reserved
-        parts = {"ids": ids.view(np.int64), "rows": rows, "unknown": np.array([0 if shared else -1], np.int32)}
+    for name, own in ids.items():
+        dynamic = embedder.tables[name].dynamic
+        unknown = 0 if dynamic is not None and dynamic.reserved else -1
+        parts = {"ids": own.ids.view(np.int64), "rows": own.rows, "unknown": np.array([unknown], np.int32)}
         arrays |= {f"{name}/{part}": array for part, array in parts.items()}
     return arrays
 

@@ -13,7 +13,7 @@ from sparrow import fields
 from sparrow.config import Assembly, need
 from sparrow.embedding import Sequence
 from sparrow.exports import signature
-from sparrow.exports.contents import Parameters, described_features, exported_ids, streamed_tables, used_rows
+from sparrow.exports.contents import Parameters, described_features, exported_ids, live_ids, streamed_tables, used_rows
 from sparrow.exports.folder import whole
 from sparrow.exports.functions import Arguments, Arrays, Exported, Function, exported, rows_are_independent
 from sparrow.exports.smaller import TABLE_DTYPES, TableDtype, smaller
@@ -88,11 +88,12 @@ def export(
         for name, function in made.items():
             files[_file(name)] = _written(partial / _file(name), function.artifact)
         files[PARAMETERS] = _written(partial / PARAMETERS, _parameters(parameters.arrays, made))
-        used = used_rows(program.embedder, program.vocabularies)
+        ids = live_ids(program.embedder, optimizer.embedding)
+        used = used_rows(program.embedder, ids)
         streamed = streamed_tables(program.embedder, optimizer.embedding, used)
         files[TABLES] = write(partial / TABLES, [smaller(table, tables) for table in streamed])
-        if program.vocabularies is not None:
-            files[IDS] = _written(partial / IDS, _saved(exported_ids(program.vocabularies)))
+        if ids:
+            files[IDS] = _written(partial / IDS, _saved(exported_ids(program.embedder, ids)))
         description = Description(
             model=models.name_of(need(program.config.model, "model").architecture),
             step=int(state.optimizer.step),
@@ -126,9 +127,8 @@ def export(
 
 def give_rows(program: Program, state: TrainState) -> None:
     """Give this process's rows to the first process, which calls `export`."""
-    for table in streamed_tables(
-        program.embedder, state.optimizer.embedding, used_rows(program.embedder, program.vocabularies)
-    ):
+    embedder, embedding = program.embedder, state.optimizer.embedding
+    for table in streamed_tables(embedder, embedding, used_rows(embedder, live_ids(embedder, embedding))):
         for _ in table.blocks:
             pass
 

@@ -190,7 +190,9 @@ class Optimizer:
           has_aux: whether ``loss_fn`` returns an auxiliary output besides the loss.
           grad_norm: whether to report the gradient norm even where nothing is clipped.
         """
+        state, assigned = self.assign(state, [batch] if isinstance(batch, PackedBatch) else batch)
         if isinstance(batch, PackedBatch):
+            (batch,) = assigned
             grads, aux = self.gradients(state, loss_fn, batch, *args, has_aux=has_aux)
             return self.apply(state, grads, aux=aux, grad_norm=grad_norm)
         count = len(batch)
@@ -199,10 +201,23 @@ class Optimizer:
             raise ValueError(f"{count} micro-batches need {count} of every other argument of loss_fn, got {given}")
         micro = [
             self.gradients(state, loss_fn, *inputs, has_aux=has_aux, weight=1.0 / count)
-            for inputs in zip(batch, *args, strict=True)
+            for inputs in zip(assigned, *args, strict=True)
         ]
         total = functools.reduce(operator.add, (grads for grads, _ in micro))
         return self.apply(state, total, aux=[aux for _, aux in micro] if has_aux else None, grad_norm=grad_norm)
+
+    def assign(
+        self, state: OptimizerState, batches: Sequence[PackedBatch], when: jax.Array | None = None
+    ) -> tuple[OptimizerState, list[PackedBatch]]:
+        """Give rows to the ids of dynamic tables in the micro-batches of a step, as `Embedder.assign` does.
+
+        `step` does it; a loop that calls `gradients` and `apply` begins with it.
+        """
+        embedding, made = state.embedding, []
+        for batch in batches:
+            embedding, assigned = self.embedder.assign(embedding, batch, when=when)
+            made.append(assigned)
+        return (state if embedding is state.embedding else dataclasses.replace(state, embedding=embedding)), made
 
     def gradients(
         self,

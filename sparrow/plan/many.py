@@ -23,12 +23,12 @@ from typing import Any, Final
 import numpy as np
 
 from sparrow.config import Config, ConfigError, Problem, train_pipeline
+from sparrow.data import without_presence
 from sparrow.embedding import Sizes, imagined_mesh
 from sparrow.plan.planning import Plan
 from sparrow.plan.sizes import TableSize
 from sparrow.runs import Program
 from sparrow.runs.loop.on_mesh import filled
-from sparrow.runs.loop.preparer import RowsOf
 
 COLLECTIVES: Final = 3
 """All-to-alls of a stack in a step."""
@@ -130,9 +130,6 @@ def spread(config: Config, plan: Plan, devices: int, processes: int = 1, links: 
     links = links or Links()
     _refuse(config, devices, processes)
     program = Program.of(_alone(config))
-    if processes > 1 and program.vocabularies is not None:
-        text = "tables that are dynamic work in one process: new ids get their rows on one host; leave --processes out"
-        raise ConfigError([Problem(("processes",), text)])
     stacks = _traffic(config, program, devices)
     each = devices // processes
     sent = sum(stack.sent for stack in stacks.values())
@@ -190,9 +187,7 @@ def _traffic(config: Config, program: Program, devices: int) -> dict[str, StackT
     with contextlib.closing(iter(train_pipeline(config))) as batches:  # type: ignore[type-var]
         batch = next(batches)
     ids, _ = filled(batch.ids, devices)
-    lookups = program.assembly.lookups(ids)
-    if program.vocabularies is not None:
-        lookups, _ = RowsOf(program.vocabularies, train=True)(lookups)
+    lookups = {name: without_presence(values) for name, values in program.assembly.lookups(ids).items()}
     measured = mesh.measure(lookups)
     room = Sizes().fit(mesh.settle(measured.needs))
     made = {}

@@ -36,8 +36,8 @@ def traffic_html(runs: Sequence[RecordedRun]) -> str:
             parts.append(f"<h3>{escape(run.name)}</h3>")
         tables = alike(traffic["tables"])
         how = _how(traffic)
-        parts += [f"<p>{escape(how)}</p>" if how else "", _overview(tables, traffic["counted"]), _vocabularies(tables)]
-        parts.append(_hottest(run, tables))
+        parts += [f"<p>{escape(how)}</p>" if how else "", _overview(tables, traffic["counted"])]
+        parts += [_vocabularies(traffic.get("vocabularies", {})), _hottest(run, tables)]
     return "".join(parts)
 
 
@@ -96,11 +96,7 @@ def _overview(tables: Mapping[str, Any], batches: int) -> str:
 
 def _vocabularies(tables: Mapping[str, Any]) -> str:
     """Return a line for each table whose ids come and go."""
-    lines = [
-        f"<li>{escape(name)}: {escape(table['ids_in_words'])}</li>"
-        for name, table in tables.items()
-        if "ids_in_words" in table
-    ]
+    lines = [f"<li>{escape(name)}: {escape(table['ids_in_words'])}</li>" for name, table in tables.items()]
     return f"<h4>Dynamic vocabularies</h4><ul>{''.join(lines)}</ul>" if lines else ""
 
 

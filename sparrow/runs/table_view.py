@@ -114,10 +114,9 @@ class TableView:
                 return made
             if (buckets := getattr(feature, "num_buckets", None)) is not None:
                 return _Numbers(buckets)
-        vocabularies = self._program.vocabularies
-        if vocabularies is None or self.name not in vocabularies.tables:
+        if self.spec.dynamic is None:
             return None
-        ids, rows = vocabularies.live(self.name)
+        ids, rows = self._program.embedder.ids(self._state.optimizer.embedding, self.name)
         return dict(zip(rows.tolist(), ids.tolist(), strict=True))
 
     def to_arrow(self) -> Any:
@@ -165,8 +164,7 @@ class TableView:
             made = np.stack([values, (lengths == 1).astype(np.int64)], axis=1)
         if self.spec.dynamic is None:
             return np.asarray(made, np.int64)
-        assert self._program.vocabularies is not None
-        ids, rows = self._program.vocabularies.live(self.name)
+        ids, rows = self._program.embedder.ids(self._state.optimizer.embedding, self.name)
         row_of = dict(zip(ids.view(np.int64).tolist(), rows.tolist(), strict=True))
         unknown = 0 if self.spec.dynamic.reserved else -1
         return np.array([row_of.get(id, unknown) if there else -1 for id, there in np.asarray(made).tolist()], np.int64)

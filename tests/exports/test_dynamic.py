@@ -48,11 +48,12 @@ def test_predicts_as_the_run_does_for_known_unknown_and_missing_ids(trained, exp
 
 
 def test_holds_used_rows_alone(trained, exported):
-    program, _ = trained
+    program, state = trained
+    embedding = state.optimizer.embedding
     described = json.loads((exported / "export.json").read_text())["tables"]
-    held = program.vocabularies.held("id_1")
-    assert described["id_1"]["rows"] == held.used <= 200
-    assert described["id_0"]["rows"] == 1 + program.vocabularies.held("id_0").used
+    held = program.embedder.held(embedding, "id_1")
+    assert described["id_1"]["rows"] == program.embedder.ids(embedding, "id_1").rows.max() + 1 <= 200
+    assert described["id_0"]["rows"] == program.embedder.ids(embedding, "id_0").rows.max() + 1
     ids = load_file(exported / "ids.safetensors")
     assert ids["id_0/unknown"].tolist() == [0]
     assert ids["id_1/unknown"].tolist() == [-1]

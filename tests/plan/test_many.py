@@ -58,8 +58,6 @@ def test_dynamic_tables(planned):
     field = "data.features[0]={kind: id, name: id_0, embedding_dim: 4, dynamic: {rows: 60}}"
     made = spread(case(*SMALL[:-1], field), planned, 8)
     assert all(one.sent > 0 for one in made.stacks.values())
-    with pytest.raises(ConfigError, match="processes: tables that are dynamic work in one process"):
-        spread(case(*SMALL[:-1], field), planned, 8, 2)
 
 
 def test_command(tmp_path, capsys):

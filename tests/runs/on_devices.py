@@ -130,21 +130,25 @@ def sequences(folder):
 
 
 def dynamic(folder):
-    """Ids that come and go on a mesh, stopped and resumed, beside one device."""
+    """Ids that come and go on a mesh: stopped and resumed there, and on one device."""
 
     def run(name, *overrides, resume=False):
         with contextlib.redirect_stdout(io.StringIO()):
-            return runs.train(growing("train.steps=6", *overrides), folder / name, resume=resume)
+            return runs.train(growing("train.steps=6", *overrides, rows=400), folder / name, resume=resume)
 
-    one, many = run("one"), run("many", "train.mesh.data=4")
+    many = run("many", "train.mesh.data=4")
     run("half", "train.mesh.data=4", "train.steps=3")
     again = run("half", "train.mesh.data=4", resume=True)
-    held = [trained.program.vocabularies.state() for trained in (one, many, again)]
+    program, state = runs.load(folder / "many", growing("train.steps=6", rows=400))
+    embedder, here = many.program.embedder, state.optimizer.embedding
+    there = many.state.optimizer.embedding
+    held = [embedder.held(there, "id_0"), program.embedder.held(here, "id_0")]
+    sets = [set(embedder.ids(there, "id_0").ids.tolist()), set(program.embedder.ids(here, "id_0").ids.tolist())]
     return {
-        "gap": gap(one, many),
         "resumed": same(many, again),
-        "ids": all((held[0][name] == other[name]).all() for other in held[1:] for name in held[0]),
-        "evicted": one.program.vocabularies.held("id_1").evicted,
+        "moved": abs(runs.Evaluator(program)(state)["loss"] - many.results["loss"]),
+        "ids": sets[0] == sets[1] and held[0].waiting == held[1].waiting,
+        "used": held[0].used,
     }
 
 

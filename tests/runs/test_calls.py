@@ -106,7 +106,6 @@ def embedder(**options):
 @pytest.mark.parametrize(
     ("made", "text"),
     [
-        (embedder(dynamic=sp.Dynamic()), "cannot be used with dynamic tables such as 'item'"),
         (SimpleNamespace(shards="a mesh", tables={}), "works on one device so far"),
     ],
 )

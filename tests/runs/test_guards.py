@@ -96,7 +96,7 @@ def test_what_carried_it(data):
     position = {"epoch": 2, "chunk": 1, "row": 5, "batches": 41}
 
     def said(feed, state=state):
-        first, *others = culprit(program, state, Started(50, (feed,), position, 2, report), 0).splitlines()
+        first, *others = culprit(program, state, Started(50, (feed,), position, 2, report)).splitlines()
         expected = (
             "step 50: the loss is nan; it was computed from batch 42 of the data (epoch 2, from row 5 of chunk 1)"
         )

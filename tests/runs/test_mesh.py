@@ -69,10 +69,10 @@ def test_negatives_that_the_devices_cannot_share_evenly(tmp_path):
 @pytest.mark.slow
 def test_dynamic_tables_on_a_mesh(tmp_path):
     found = on_devices(4, "dynamic", tmp_path)["dynamic"]
-    assert found["gap"] < 1e-5
     assert found["resumed"]
+    assert found["moved"] < 0.02  # each device had a row of its own for unknown ids
     assert found["ids"]
-    assert found["evicted"]
+    assert found["used"] > 20
 
 
 def test_refusals(found):

@@ -109,10 +109,12 @@ def test_the_bits_do_not_depend_on_how_devices_belong_to_processes(folder, pipel
     assert len(logged(one)) > 8
 
 
-def test_dynamic_tables_are_refused(tmp_path):
-    field = "{kind: id, name: id_0, embedding_dim: 4, dynamic: {rows: 60}}"
-    output = train(tmp_path / "run", f"data.features[0]={field}", processes=2, devices=2, code=2)
-    assert "is dynamic, and new ids get their rows on one host: use the devices of one process" in output
+@pytest.mark.slow
+def test_dynamic_tables_are_spread_over_processes(tmp_path):
+    field = "data.features[0]={kind: id, name: id_0, embedding_dim: 4, dynamic: {rows: 400}}"
+    train(tmp_path / "two", field, processes=2, devices=2)
+    train(tmp_path / "one", field, processes=1, devices=2)
+    assert gap(content(tmp_path / "two"), content(tmp_path / "one")) < 1e-5
 
 
 def test_another_number_of_devices_agrees_to_rounding(folder):

@@ -13,7 +13,6 @@ from sparrow.config import ConfigError, train_pipeline
 from sparrow.plan.sizes import step_memory
 from sparrow.runs.loop.program import Program
 from tests.runs.cases import case
-from tests.runs.test_dynamic import growing
 
 STEPS = 5
 STALE = ("train.pipeline=stale", "train.batch_size=32", f"train.steps={STEPS}", "evaluate={steps: 1}")
@@ -80,11 +79,6 @@ def test_a_resumed_run_has_the_same_bits(stale, tmp_path):
     again, _ = run(tmp_path, resume=True)
     for a, b in zip(of_run(stale[0]), of_run(again), strict=True):
         np.testing.assert_array_equal(a, b)
-
-
-def test_tables_whose_rows_move_are_refused():
-    with pytest.raises(ConfigError, match=r"train\.pipeline: stale looks rows up before the last update.* dynamic"):
-        runs.train(growing("train.pipeline=stale", "train.steps=2"), None, stream=io.StringIO())
 
 
 def test_several_steps_of_a_call_are_refused():

@@ -1,74 +1,311 @@
-"""The ids of a table as a checkpoint holds them: checked, and made to fit a table that has changed since."""
+"""The ids of one table on the host: for checkpoints, exports and people."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
+import jax
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.embedding.dynamic.id_map import ARRAYS, NUMBERS, POLICIES, Arrays, Settings
 from sparrow.embedding.specs import TableSpec
+from sparrow.kernels import ids
+from sparrow.kernels.ids import TOTALS, IdState, Settings
+
+Array = npt.NDArray[Any]
+FIELDS: Final = {
+    **{"ids": "u4", "last": "i4", "counts": "i4", "free": "i4", "waiting": "u4", "since": "i4", "seen": "i4"},
+    **{"places": "i4", "spare": "i4", "quiet": "i4", "parts": "i4", "totals": "u4"},
+}
+"""The arrays of a table in a checkpoint, and their types."""
 
 
-def saved_arrays(arrays: Mapping[str, npt.NDArray[Any]], name: str, table: TableSpec) -> tuple[Arrays, int]:
-    """Return the arrays of the table ``name``, and its number of rows; refuse more than ``table`` has."""
-    held = {key: arrays[f"{name}/{key}"] for key in (*ARRAYS, "numbers", "rows") if f"{name}/{key}" in arrays}
-    if len(held) != len(ARRAYS) + 2 or held["numbers"].shape != (len(NUMBERS),) or held["rows"].shape != (2,):
-        raise ValueError(f"the ids of table '{name}' were not saved; it had no dynamic vocabulary")
-    before, reserved = map(int, held.pop("rows"))
-    if before > table.vocabulary_size:
-        raise ValueError(
-            f"table '{name}' was saved with {before} rows, and has {table.vocabulary_size} here; a dynamic table may "
-            "grow, not shrink"
+class Ids(NamedTuple):
+    """Ids that have rows.
+
+    Attributes:
+      ids: (N,) uint64.
+      rows: (N,) int32, their rows in the table.
+    """
+
+    ids: npt.NDArray[np.uint64]
+    rows: npt.NDArray[np.int32]
+
+
+class Held(NamedTuple):
+    """Counts of a table's vocabulary.
+
+    Attributes:
+      rows: rows that ids may have.
+      used: rows that ids have.
+      waiting: ids that are counted, and have no row yet.
+      admitted, evicted, expired, refused, forgotten: since the beginning: ids that got a row, lost it to another one,
+        came back too late, found no row, and were forgotten while they waited.
+    """
+
+    rows: int
+    used: int
+    waiting: int
+    admitted: int
+    evicted: int
+    expired: int
+    refused: int
+    forgotten: int
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedIds:
+    """The ids of one table by row, as of a step.
+
+    Attributes:
+      ids: (rows, 2) uint32, by row of the table; rows that are reserved come first.
+      last: (rows,) int32, the step in which each was used last; -1: the row is free.
+      counts: (rows,) int32, occurrences, with evict "lfu".
+      free: (F,) int32, free rows of the table; the last of them is given out next.
+      waiting: (W, 2) uint32, ids that wait for a row.
+      since: (W,) int32, the step in which each was used last.
+      seen: (W,) int32, their occurrences.
+      places: (W,) int32, their places among the waiting ones.
+      spare: free places, as ``free``.
+      quiet: (2,) int32, the steps before which nothing expires, of rows and of waiting places.
+      parts: (1,) int32, the devices that the ids are spread over, by their hash; places count through all of them.
+      totals: (5, 2) uint32, as in `sparrow.kernels.ids.IdState`.
+    """
+
+    ids: Array
+    last: Array
+    counts: Array
+    free: Array
+    waiting: Array
+    since: Array
+    seen: Array
+    places: Array
+    spare: Array
+    quiet: Array
+    parts: Array
+    totals: Array
+
+    def arrays(self) -> dict[str, Array]:
+        """Return the arrays by name."""
+        return {name: getattr(self, name) for name in FIELDS}
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, Array], table: str) -> SavedIds:
+        """Return the ids that `arrays` gave; raise ValueError where they are missing or damaged."""
+        if not all(name in arrays for name in FIELDS):
+            raise ValueError(f"the ids of table '{table}' were not saved; it had no dynamic vocabulary")
+        held = cls(**{name: np.asarray(arrays[name]) for name in FIELDS})
+        rows, waiting = len(held.last), len(held.since)
+        free, spare = (len(held.free),), (len(held.spare),)
+        shapes: list[tuple[int, ...]] = [(rows, 2), (rows,), (rows,), free, (waiting, 2), (waiting,), (waiting,)]
+        shapes += [(waiting,), spare, (2,), (1,), (len(TOTALS), 2)]
+        sound = all(
+            array.shape == shape and array.dtype == np.dtype(kind)
+            for array, shape, kind in zip(held.arrays().values(), shapes, FIELDS.values(), strict=True)
         )
-    if table.dynamic is not None and reserved != table.dynamic.reserved:
-        was, now = ("row", "zeros") if reserved else ("zeros", "row")
-        raise ValueError(f"table '{name}' was saved with unknown {was!r}, and has {now!r} here; set it back")
-    return held, before
-
-
-def fitted(held: Arrays, settings: Settings, name: str) -> Arrays:
-    """Return the arrays for a map with these settings: with less room, the oldest waiting ids are forgotten."""
-    numbers = dict(zip(NUMBERS, map(int, held["numbers"]), strict=True))
-    if not _is_sound(held, numbers, settings):
-        raise ValueError(f"the ids of table '{name}' are damaged: they do not fit each other")
-    if settings.policy != POLICIES["lfu"]:
-        held = {**held, "counts": np.zeros_like(held["counts"])}
-    head = max(numbers["head"], numbers["tail"] - settings.room)
-    if head == numbers["head"]:
+        if not sound or not (held._distinct(held.ids[held.last >= 0]) and held._distinct(held.waiting)):
+            raise ValueError(f"the ids of table '{table}' are damaged: they do not fit each other")
         return held
-    stay = held["places"] >= head
-    numbers |= {"head": head, "waiting": int(stay.sum())}
-    kept = {key: held[key][stay] for key in ("waiting", "seen", "places")}
-    return {**held, **kept, "numbers": np.array(list(numbers.values()), np.int64)}
+
+    @staticmethod
+    def _distinct(words: Array) -> bool:
+        return len(np.unique(ids.numbers_of(words))) == len(words)
+
+    def live(self, table: TableSpec, step: int) -> Ids:
+        """Return the ids that a lookup of step ``step`` finds."""
+        used = self.last >= 0
+        if table.dynamic is not None and table.dynamic.expire_steps:
+            used &= step - self.last.astype(np.int64) <= table.dynamic.expire_steps
+        rows = np.flatnonzero(used).astype(np.int32)
+        return Ids(ids.numbers_of(self.ids[rows]), rows)
+
+    def held(self, table: TableSpec) -> Held:
+        """Return the counts."""
+        reserved = 0 if table.dynamic is None else table.dynamic.reserved
+        totals = {name: int(low) + (int(high) << 32) for name, (low, high) in zip(TOTALS, self.totals, strict=True)}
+        return Held(len(self.last) - reserved, int((self.last >= 0).sum()), len(self.since), **totals)
+
+    def unused(self) -> SavedIds:
+        """Return the ids as of the first step of a run."""
+        since, last = np.minimum(self.since, 0), np.minimum(self.last, 0)
+        return dataclasses.replace(self, last=last, since=since, totals=np.zeros_like(self.totals))
 
 
-def unused(held: Arrays) -> Arrays:
-    """Return the arrays of a run that has not begun: with all ids, none of which was used yet."""
-    numbers = dict(zip(NUMBERS, map(int, held["numbers"]), strict=True))
-    numbers |= dict.fromkeys(("since", "began", "evicted", "refused", "admitted", "forgotten", "expired", "quiet"), 0)
-    numbers |= {"step": -1}
-    return {**held, "last": np.full_like(held["last"], -1), "numbers": np.array(list(numbers.values()), np.int64)}
+class Placing(NamedTuple):
+    """The places of a table's ids: the table, and the map of each of ``parts`` devices, which hold rows of its stack.
+
+    Attributes:
+      table: the table.
+      span: its rows in the stack.
+      settings: of the map of one device.
+      number: the segment of the table.
+      parts: the number of devices.
+      logical: ``(device, local rows)`` to rows of the stack; None: one device, which has them in order.
+    """
+
+    table: TableSpec
+    span: slice
+    settings: Settings
+    number: int
+    parts: int
+    logical: Callable[[int, Array], Array] | None
+
+    def rows(self, part: int) -> tuple[Array, Array]:
+        """Return the local rows of a device that belong to the table, and their numbers in it."""
+        local = np.arange(self.settings.rows)
+        rows = (local if self.logical is None else self.logical(part, local)) - self.span.start
+        mine = (rows >= 0) & (rows < self.span.stop - self.span.start)
+        return local[mine], rows[mine]
+
+    def numbers(self, part: int) -> Array:
+        """Return the number in the table of each local row; -1 for rows of others."""
+        made = np.full(self.settings.rows, -1, np.int64)
+        local, rows = self.rows(part)
+        made[local] = rows
+        return made
+
+    @property
+    def segment(self) -> ids.Segment:
+        """The segment."""
+        return self.settings.segments[self.number]
+
+    @property
+    def waiting(self) -> tuple[int, int]:
+        """Begin and end of the waiting places of a device."""
+        return self.settings.waiting[self.number]
+
+    @property
+    def pools(self) -> tuple[int, int]:
+        """The pools of rows and of waiting places."""
+        return self.number, len(self.settings.segments) + self.number
 
 
-def _is_sound(held: Arrays, numbers: Mapping[str, int], settings: Settings) -> bool:
-    """Whether compiled code can read them: numbers are within the arrays."""
-    used, waiting = len(held["ids"]), len(held["waiting"])
-    shapes = all(held[key].shape == (used,) for key in ("ids", "last", "counts"))
-    shapes = shapes and all(held[key].shape == (waiting,) for key in ("waiting", "seen", "places"))
-    kinds = all(held[key].dtype == np.dtype(kind) for key, kind in ARRAYS.items())
-    if not shapes or not kinds:
-        return False
-    places = held["places"]
-    return bool(
-        used == numbers["next"] <= settings.capacity
-        and waiting == numbers["waiting"]
-        and 0 <= numbers["hand"] < settings.capacity
-        and 0 <= numbers["head"] <= numbers["tail"]
-        and (held["seen"] >= 1).all()
-        and ((places >= numbers["head"]) & (places < numbers["tail"])).all()
-        and len(np.unique(places)) == waiting
-        and len(np.unique(held["ids"])) == used
+def saved_ids(place: Placing, state: IdState) -> SavedIds:
+    """Return the ids of a table; every array of ``state`` is of the host, with the devices as its first axis."""
+    size, (begin, end) = place.span.stop - place.span.start, place.waiting
+    words, last, counts = np.zeros((size, 2), np.uint32), np.full(size, -1, np.int32), np.zeros(size, np.int32)
+    free, waiting, since, seen, places, spare = ([] for _ in range(6))
+    totals = 0
+    for part in range(place.parts):
+        local, rows = place.rows(part)
+        words[rows], last[rows], counts[rows] = (array[part][local] for array in (state.ids, state.last, state.counts))
+        of_rows, of_waiting = (int(state.pools[part][pool, 0]) for pool in place.pools)
+        first = place.segment.begin
+        free.append(place.numbers(part)[state.free[part][first : first + of_rows]])
+        spare.append(state.free[part][begin : begin + of_waiting] - begin + part * (end - begin))
+        at = begin + np.flatnonzero(state.last[part][begin:end] >= 0)
+        waiting.append(state.ids[part][at])
+        since.append(state.last[part][at])
+        seen.append(state.counts[part][at])
+        places.append(at - begin + part * (end - begin))
+        totals = totals + ids.numbers_of(state.totals[part][place.number]).astype(object)
+    quiet = [min(int(state.pools[part][pool, 1]) for part in range(place.parts)) for pool in place.pools]
+    numbers = np.array([int(total) for total in np.asarray(totals)], np.uint64)
+    return SavedIds(
+        *(words, last, counts, _joined(free), np.concatenate(waiting), _joined(since), _joined(seen)),
+        *(_joined(places), _joined(spare), np.array(quiet, np.int32), np.array([place.parts], np.int32)),
+        ids.words_of(numbers),
     )
+
+
+def _joined(arrays: list[Array]) -> Array:
+    return np.concatenate(arrays).astype(np.int32)
+
+
+def fitted(place: Placing, saved: SavedIds) -> tuple[SavedIds, Array | None]:
+    """Return the ids for other places, and the old row of each new row, -1 for none; None: rows stay where they are.
+
+    Raise ValueError where there are more ids than rows.
+    """
+    size, was = place.span.stop - place.span.start, len(saved.last)
+    reserved = 0 if place.table.dynamic is None else place.table.dynamic.reserved
+    if int(saved.parts[0]) == place.parts and (
+        was == size or (place.parts == 1 and saved.last[size:].max(initial=-1) < 0)
+    ):
+        return (saved, None) if was == size else (_cut(saved, size), None)
+    used = np.flatnonzero(saved.last >= 0)
+    owners = ids.part_of_numpy(ids.numbers_of(saved.ids[used]), place.parts)
+    source = np.full(size, -1, np.int64)
+    for part in range(place.parts):
+        mine, numbers = used[owners == part], place.numbers(part)
+        rows = numbers[place.segment.begin : place.segment.end]
+        if len(mine) > len(rows):
+            several = "" if place.parts == 1 else f" of device {part}"
+            raise ValueError(
+                f"table '{place.table.name}' was saved with {len(used)} ids in {was} rows; {len(mine)} of them do not "
+                f"fit into the {len(rows)} rows{several} here; give it more rows"
+            )
+        source[rows[: len(mine)]] = mine
+        if reserved:
+            source[numbers[place.segment.unknown]] = 0
+    there = source >= reserved if reserved else source >= 0
+
+    def moved(array: Array, fill: int) -> Array:
+        made = np.full((size, *array.shape[1:]), fill, array.dtype)
+        made[there] = array[source[there]]
+        return made
+
+    none = np.zeros(0, np.int32)
+    last = moved(saved.last, -1)
+    if reserved:
+        last[source == 0] = -1
+    return (
+        dataclasses.replace(
+            saved, ids=moved(saved.ids, 0), last=last, counts=moved(saved.counts, 0), free=none, places=none, spare=none
+        ),
+        source,
+    )
+
+
+def _cut(saved: SavedIds, size: int) -> SavedIds:
+    def cut(array: Array, fill: int) -> Array:
+        made = np.full((size, *array.shape[1:]), fill, array.dtype)
+        made[: min(size, len(array))] = array[:size]
+        return made
+
+    held = {"ids": cut(saved.ids, 0), "last": cut(saved.last, -1), "counts": cut(saved.counts, 0)}
+    return dataclasses.replace(saved, free=np.zeros(0, np.int32), **held)
+
+
+def restored(settings: Settings, tables: Sequence[tuple[Placing, SavedIds]], parts: int) -> IdState:
+    """Return the maps of all devices with the ids of `fitted`, on the host, devices as the first axis; not indexed."""
+    made = []
+    for part in range(parts):
+        words, last = np.zeros((settings.places, 2), np.uint32), np.full(settings.places, -1, np.int32)
+        counts = np.zeros(settings.places, np.int32)
+        totals = np.zeros((len(settings.segments), len(TOTALS), 2), np.uint32)
+        exact: list[tuple[int, int, Array, int]] = []  # pool, its first place, its free places, and its quiet step
+        for place, saved in tables:
+            (begin, end), (of_rows, of_waiting) = place.waiting, place.pools
+            local, rows = place.rows(part)
+            words[local], last[local] = saved.ids[rows], saved.last[rows]
+            if place.segment.policy == ids.LFU:
+                counts[local] = saved.counts[rows]
+            if part == 0:
+                totals[place.number] = saved.totals
+            local_of = np.full(len(saved.last), -1, np.int64)
+            local_of[rows] = local
+            order = local_of[saved.free] if len(saved.free) else np.zeros(0, np.int64)
+            exact.append((of_rows, place.segment.begin, order[order >= 0], int(saved.quiet[0])))
+            each = end - begin
+            if len(saved.places) + len(saved.spare) == each * parts and len(saved.places) == len(saved.since):
+                mine = saved.places // max(each, 1) == part
+                places = begin + saved.places[mine] % max(each, 1)
+                spare = saved.spare[saved.spare // max(each, 1) == part]
+                exact.append((of_waiting, begin, begin + spare % max(each, 1), int(saved.quiet[1])))
+            else:  # another number of places: the newest ids stay
+                mine = np.flatnonzero(ids.part_of_numpy(ids.numbers_of(saved.waiting), parts) == part)
+                mine = np.sort(mine[np.argsort(-saved.since[mine].astype(np.int64), kind="stable")][:each])
+                places = begin + np.arange(len(mine))
+            words[places], last[places], counts[places] = saved.waiting[mine], saved.since[mine], saved.seen[mine]
+        held = ids.restored(settings, words, last, counts, totals)
+        free, pools = np.array(held.free), np.array(held.pools)
+        for pool, begin, order, quiet in exact:
+            there = free[begin : begin + pools[pool, 0]]
+            if np.array_equal(np.sort(order), np.sort(there)):  # the order in which a run that went on gives them out
+                free[begin : begin + len(order)] = order
+                pools[pool, 1] = quiet
+        made.append(jax.tree.map(np.asarray, held._replace(free=free, pools=pools)))
+    return jax.tree.map(lambda *arrays: np.stack(arrays), *made)

@@ -7,6 +7,7 @@ from typing import Any
 
 from sparrow.embedding.embedder import Embedder
 from sparrow.embedding.sharding.on_mesh import OnMesh
+from sparrow.embedding.stacking import stack_tables
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,4 +38,5 @@ def imagined_mesh(embedder: Embedder, devices: int, exchange: str = "auto") -> O
     ('rows', (4, 4), 28)
     """
     shards: Any = _Imagined(devices)
-    return OnMesh(embedder.features, embedder.stacks, {}, shards, exchange)
+    stacks = stack_tables(list(embedder.tables.values()), dynamic_alone=True)
+    return OnMesh(embedder.features, stacks, {}, shards, exchange)

@@ -9,12 +9,14 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from sparrow.embedding.dynamic.raw import Raw
 from sparrow.embedding.ordered import room_name
 from sparrow.embedding.packed_batch import Group, PackedBatch
 from sparrow.embedding.sharding import pooled, rows
 from sparrow.embedding.sharding.elements import Elements
 from sparrow.embedding.sharding.layout import Layout
 from sparrow.embedding.sharding.parts import Part
+from sparrow.embedding.sharding.raw_parts import stand_in_layout, with_words
 from sparrow.embedding.sharding.routing import PooledRoute, RowsRoute, route_pooled, route_rows
 from sparrow.embedding.sharding.shards import Shards
 from sparrow.embedding.sizes import KINDS
@@ -41,6 +43,7 @@ class Routed:
     parts: list[Part]
     pooled: list[PooledRoute] | None
     rows: list[RowsRoute] | None
+    raw: list[Raw] | None = None  # the raw ids of each shard of this process, where parts hold stand-ins
 
     @property
     def needs(self) -> list[int]:
@@ -132,12 +135,15 @@ class RoutedBatch:
         if elements != self.sizes:
             return self.again(elements).pack(room)
         made: dict[Any, Any] = {}  # stacks that are read with the same ids in the same way share their arrays
+        words: dict[str, Any] = {}
         key = {}
         for name, routed in self.routed.items():
             size = routed.size(name, room)
             alike = key[name] = (id(routed), *size.values())
             if alike not in made:
                 layout, weighted = self.layouts[name], size[WEIGHTED] > 0
+                if routed.raw is not None:
+                    layout = stand_in_layout(layout.shards)
                 if size[SUMS] and routed.pooled is not None:
                     made[alike] = pooled.lay_out(
                         layout, routed.parts, routed.pooled, size[ENTRIES], size[SUMS], weighted
@@ -146,8 +152,11 @@ class RoutedBatch:
                     made[alike] = rows.lay_out(layout, routed.parts, routed.rows, size[IDS], size[DISTINCT], weighted)
                 else:
                     raise ValueError(f"no room was given for the ids of stack '{name}'; it needs {routed.needs}")
+                if routed.raw is not None:
+                    made[alike], words[name] = with_words(made[alike], routed.raw)
         # All arrays in one call: a call for each would take longer than the copies.
-        arrays, offsets = self.put((list(made.values()), {name: held.offsets for name, held in self.ordered.items()}))
+        ends = {name: held.offsets for name, held in self.ordered.items()}
+        arrays, offsets, raw = self.put((list(made.values()), ends, words))
         on_mesh = dict(zip(made, arrays, strict=True))
         lookups = {name: on_mesh[key[name]] for name in self.routed}
-        return PackedBatch(lookups, self.groups, offsets=offsets, shards=self.shards if offsets else None)
+        return PackedBatch(lookups, self.groups, raw, offsets, shards=self.shards if offsets else None)

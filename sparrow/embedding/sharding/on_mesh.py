@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.embedding.bags import activations, bag_grads
+from sparrow.embedding.dynamic.assigning import assign, find
+from sparrow.embedding.dynamic.saved import Placing
 from sparrow.embedding.guards import undifferentiable
 from sparrow.embedding.one_device import OneDevice, Stacked, seed_of
 from sparrow.embedding.ordered import room_name
@@ -25,13 +27,14 @@ from sparrow.embedding.sharding.first_values import first_values
 from sparrow.embedding.sharding.layout import Layout
 from sparrow.embedding.sharding.measured import DISTINCT, POOLED, ROWS, SUMS, Routed, RoutedBatch, chosen, route
 from sparrow.embedding.sharding.parts import split, split_groups
-from sparrow.embedding.sharding.shards import EVERYWHERE, Shards
+from sparrow.embedding.sharding.raw_parts import stand_in_layout, with_stand_ins
+from sparrow.embedding.sharding.shards import EVERYWHERE, Shards, from_host
 from sparrow.embedding.sharding.traffic import Traffic, traffic
 from sparrow.embedding.sizes import KINDS, Sizes, size_class
 from sparrow.embedding.specs import FeatureSpec
 from sparrow.embedding.stacking import Stack
 from sparrow.embedding.state import EmbeddingState
-from sparrow.kernels import Backend, EntryGradients, StepScalars
+from sparrow.kernels import Backend, EntryGradients, StepScalars, ids
 from sparrow.registry import nearest
 from sparrow.rules import PER_ROW
 
@@ -57,12 +60,6 @@ class OnMesh:
     ) -> None:
         if exchange not in EXCHANGES:
             raise ValueError(f"unknown exchange '{exchange}': {nearest(str(exchange), EXCHANGES)}")
-        for table in (feature.table_spec for feature in features):
-            if table.dynamic is not None and shards.processes > 1:
-                raise ValueError(
-                    f"table '{table.name}' is dynamic, and new ids get their rows on one host: use the devices of one "
-                    "process, or give the table a fixed vocabulary with FeatureSpec.invalid_ids='hash'"
-                )
         self.features, self.stacks, self.backends, self.shards = features, stacks, backends, shards
         self.ordered = [feature.name for feature in features if feature.is_ordered]
         self._guess: dict[str, int] = {}  # elements of each ordered feature on a device, in the batch before
@@ -88,7 +85,18 @@ class OnMesh:
             if stack.step.stochastic:
                 table_rows[name] = _table_rows(self.shards, layout)
         step, seed = self.shards.put_everywhere((np.zeros((), np.int32), np.asarray(seed_of(key))))
-        return EmbeddingState(step, seed, tables, slots, table_rows)
+        return EmbeddingState(step, seed, tables, slots, table_rows, self._empty_ids())
+
+    def _empty_ids(self) -> dict[str, ids.IdState]:
+        dynamic = [stack for stack in self.stacks if stack.is_dynamic]
+        if not dynamic:
+            return {}
+
+        def local() -> dict[str, ids.IdState]:
+            return {stack.name: ids.init(self.id_settings(stack)) for stack in dynamic}
+
+        made: dict[str, ids.IdState] = jax.jit(self.shards.each(local, (), self.shards.split))()
+        return made
 
     def _init_traced(self, key: jax.Array) -> EmbeddingState:
         """`init` inside a compiled program or a trace of shapes: complete tables are made, then spread."""
@@ -114,7 +122,113 @@ class OnMesh:
                 for stack in self.stacks
                 if stack.step.stochastic
             },
+            self._empty_ids(),
         )
+
+    # ---- ids of dynamic tables -----------------------------------------------------------------------------------
+
+    def id_settings(self, stack: Stack) -> ids.Settings:
+        """Return the settings of the map of each device: rows that all of them have, and its own row for unknown ids.
+
+        A dynamic table is alone in its stack here.
+        """
+        (table,), layout = stack.tables, self.layouts[stack.name]
+        own = stack.ids.segments[0]
+        reserved = own.begin
+        each = stack.num_rows // layout.shards
+        if each <= reserved:
+            raise ValueError(
+                f"table '{table.name}' has {stack.num_rows} rows, too few for {layout.shards} devices; give it more"
+            )
+        waiting = -(-own.waiting // layout.shards)
+        unknown = 0 if reserved else layout.local_rows
+        segment = own._replace(begin=reserved, end=each, unknown=unknown, waiting=waiting)
+        return ids.settings([segment], layout.local_rows)
+
+    def placing(self, stack: Stack, table: str) -> Placing:
+        """Return the places of a table's ids."""
+        layout, spec = self.layouts[stack.name], stack.tables[0]
+        return Placing(
+            spec,
+            stack.rows_of(table),
+            self.id_settings(stack),
+            0,
+            layout.shards,
+            lambda part, rows: layout.logical(part, rows),
+        )
+
+    def ids_on_host(self, state: ids.IdState) -> ids.IdState:
+        """Return the arrays of all devices' maps on the host, with the devices as the first axis."""
+        held = state._replace(buckets=state.short)
+        if self.shards.processes > 1:
+            held = jax.jit(lambda tree: tree, out_shardings=self.shards.everywhere)(held)
+        count = self.shards.count
+        return jax.tree.map(lambda array: np.asarray(array).reshape(count, -1, *array.shape[1:]), held)
+
+    def ids_from_host(self, stack: Stack, state: ids.IdState) -> ids.IdState:
+        """Return the maps from the arrays of the host, with their indices."""
+        settings, backend = self.id_settings(stack), ids.choose(self.backends[stack.name].name)
+        flat = jax.tree.map(
+            lambda array: from_host(array.reshape(-1, *array.shape[2:]), self.shards.split_sharding), state
+        )
+        split = self.shards.split
+        made: ids.IdState = jax.jit(self.shards.each(lambda own: backend.indexed(settings, own), split, split))(flat)
+        return made
+
+    def assign(
+        self, state: EmbeddingState, batch: PackedBatch, stacked: Stacked, when: jax.Array | None
+    ) -> tuple[EmbeddingState, PackedBatch]:
+        """Give rows to the raw ids of a batch, each at its owner."""
+        batch = self.exchange(batch)
+        stacks = [stack for stack, _ in stacked if stack.name in batch.raw]
+
+        def local(tables: Any, slots: Any, held: Any, lookups: Any, raw: Any, numbers: Any) -> Any:
+            step, seed, go = numbers
+            for stack in stacks:
+                name = stack.name
+                wanted = lookups[name].wanted
+                held[name], arrays, rows = assign(
+                    *(stack, self.id_settings(stack), self.backends[name].name, held[name]),
+                    *({"": tables[name], **slots[name]}, raw[name].reshape(-1, 2), wanted.reshape(-1), step, seed, go),
+                )
+                tables[name] = arrays.pop("")
+                slots[name] = arrays
+                lookups[name] = lookups[name].with_wanted(rows.reshape(wanted.shape))
+            return tables, slots, held, lookups
+
+        names = [stack.name for stack in stacks]
+        parts = [
+            {name: whole[name] for name in names} for whole in (state.tables, state.slots, state.ids, batch.lookups)
+        ]
+        split = self.shards.split
+        numbers = (state.step, state.seed, jnp.array(True) if when is None else when)
+        tables, slots, held, lookups = self.shards.each(local, (*[split] * 5, EVERYWHERE), split)(
+            *parts, batch.raw, numbers
+        )
+        state = dataclasses.replace(
+            state, tables=state.tables | tables, slots=state.slots | slots, ids=state.ids | held
+        )
+        return state, dataclasses.replace(batch, lookups=batch.lookups | lookups, raw={})
+
+    def _found(self, state: EmbeddingState, batch: PackedBatch) -> dict[str, Any]:
+        """Return the lookups of a batch, exchanged, with local rows in place of raw ids, as the maps have them now."""
+        if not batch.raw:
+            return batch.lookups
+        stacks = {stack.name: stack for stack in self.stacks}
+
+        def local(held: Any, lookups: Any, raw: Any, step: jax.Array) -> Any:
+            made = {}
+            for name, words in raw.items():
+                wanted, settings = lookups[name].wanted, self.id_settings(stacks[name])
+                backend = self.backends[name].name
+                rows = find(settings, backend, held[name], words.reshape(-1, 2), wanted.reshape(-1), step)
+                made[name] = lookups[name].with_wanted(rows.reshape(wanted.shape))
+            return made
+
+        split = self.shards.split
+        parts = [{name: whole[name] for name in batch.raw} for whole in (state.ids, batch.lookups)]
+        found = self.shards.each(local, (split, split, split, EVERYWHERE), split)(*parts, batch.raw, state.step)
+        return batch.lookups | found
 
     def rows(self, stack: Stack, array: jax.Array, span: slice) -> Any:
         """Rows of a stack's array in logical order, as a NumPy array: no device may have room for them."""
@@ -175,7 +289,13 @@ class OnMesh:
         for stack, (name, of_stack) in zip(self.stacks, packed.groups, strict=True):
             lookups, choice = packed.lookups[name], self.exchanges[name]
             alike = (id(lookups), stack.num_rows, choice)
-            if alike not in made:
+            if stack.is_dynamic:
+                numbered = dataclasses.replace(lookups, ids=np.arange(len(lookups.ids), dtype=np.int32))  # type: ignore[arg-type]
+                own = split(numbered, of_stack, parts)
+                layout = stand_in_layout(self.shards.count)
+                own, raw = with_stand_ins(layout, own, np.asarray(lookups.ids), packed.raw[name])
+                made[alike] = dataclasses.replace(route(layout, own, choice), raw=raw)
+            elif alike not in made:
                 made[alike] = route(self.layouts[name], split(lookups, of_stack, parts), choice)
             routed[name] = made[alike]
         room = {name: len(lookups.ids) for name, lookups in packed.lookups.items()}
@@ -222,11 +342,12 @@ class OnMesh:
         if all(lookups.exchanged for lookups in batch.lookups.values()):  # type: ignore[attr-defined]
             return batch
 
-        def local(lookups: Any) -> Any:
-            return {name: one if one.exchanged else one.exchange(self.shards) for name, one in lookups.items()}
+        def local(lookups: Any, raw: Any) -> Any:
+            sent = {name: one if one.exchanged else one.exchange(self.shards) for name, one in lookups.items()}
+            return sent, {name: self.shards.swap(words) for name, words in raw.items()}
 
-        moved = self.shards.each(local, self.shards.split, self.shards.split)(batch.lookups)
-        return dataclasses.replace(batch, lookups=moved)
+        moved, raw = self.shards.each(local, self.shards.split, self.shards.split)(batch.lookups, batch.raw)
+        return dataclasses.replace(batch, lookups=moved, raw=raw)
 
     def lookup(
         self, state: EmbeddingState, batch: PackedBatch, stacked: Stacked, dtype: Any, *, sort: bool
@@ -246,8 +367,10 @@ class OnMesh:
 
         tables = {stack.name: undifferentiable(state.tables[stack.name]) for stack in self.stacks}
         split = self.shards.split
-        acts, lookups = self.shards.each(local, split, split)(tables, self.exchange(batch).lookups)
-        return acts, dataclasses.replace(batch, lookups=lookups)
+        batch = self.exchange(batch)
+        acts, lookups = self.shards.each(local, split, split)(tables, self._found(state, batch))
+        without_rows = {name: batch.lookups[name] for name in batch.raw}  # for an update, they must be assigned
+        return acts, dataclasses.replace(batch, lookups=lookups | without_rows)
 
     def row_grads(self, batch: PackedBatch, act_grads: Mapping[str, jax.Array], stacked: Stacked) -> RowGrads:
         """Return the gradient of every table, at the owners of the rows."""

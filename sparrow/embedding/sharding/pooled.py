@@ -47,6 +47,19 @@ class Pooled:
     exchanged: bool = dataclasses.field(metadata={"static": True}, default=False)
     order: jax.Array | None = None
 
+    @property
+    def wanted(self) -> Any:
+        """(senders, entries): the local row of each entry."""
+        return self.block[:, : self.entries]
+
+    def with_wanted(self, rows: Any) -> Pooled:
+        """Return the same with other local rows."""
+        if isinstance(self.block, np.ndarray):
+            block = self.block.copy()
+            block[:, : self.entries] = rows
+            return dataclasses.replace(self, block=block)
+        return dataclasses.replace(self, block=self.block.at[:, : self.entries].set(rows))
+
     def exchange(self, shards: Shards) -> Pooled:
         """On a shard: the entries that the others have for it. Needs no table."""
         return dataclasses.replace(self, block=shards.swap(self.block), exchanged=True)

@@ -46,6 +46,15 @@ class Rows:
     exchanged: bool = dataclasses.field(metadata={"static": True}, default=False)
     order: jax.Array | None = None
 
+    @property
+    def wanted(self) -> Any:
+        """(senders, rows): the local rows that are requested."""
+        return self.send
+
+    def with_wanted(self, rows: Any) -> Rows:
+        """Return the same with other local rows."""
+        return dataclasses.replace(self, send=rows)
+
     def exchange(self, shards: Shards) -> Rows:
         """Return the rows that the other shards request from this one. Needs no table."""
         return dataclasses.replace(self, send=shards.swap(self.send), exchanged=True)

@@ -45,6 +45,8 @@ class Packed(NamedTuple):
       room: the number of entries; -1: one for each bag.
       ids, bags, offsets, gains: the places; -1 where there is no such array. Without bags, each field has `places`.
       first: the number of its first bag and entry: single ids, one each, come before them.
+      raw: the place of raw 64-bit ids, for dynamic tables; a field then has ``start`` as the number of its table, and
+        ``word`` of the id, behind which a third word has whether there is one.
     """
 
     fields: Sequence[Field]
@@ -56,6 +58,7 @@ class Packed(NamedTuple):
     offsets: int = -1
     gains: int = -1
     first: int = 0
+    raw: int = -1
 
 
 class Rows(NamedTuple):

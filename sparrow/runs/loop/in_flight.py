@@ -10,7 +10,6 @@ import jax
 import numpy as np
 
 from sparrow.runs.loop.feed import Feed
-from sparrow.runs.loop.growing import Overwritten
 from sparrow.runs.loop.step import History, Report
 
 MOST: Final = 4
@@ -21,17 +20,13 @@ MOST_CALLS: Final = 2
 
 
 class Started(NamedTuple):
-    """A step that was started: its number, its batches, their first position and epoch in the data, its report.
-
-    ``overwritten``: rows that started fresh before it.
-    """
+    """A step that was started: its number, its batches, their first position and epoch in the data, its report."""
 
     step: int
     feeds: tuple[Feed, ...]
     position: Mapping[str, Any]
     epoch: int
     report: Report
-    overwritten: tuple[Overwritten, ...] = ()
 
 
 class Call(NamedTuple):

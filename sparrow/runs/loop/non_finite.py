@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -40,6 +41,17 @@ def culprit(program: Program, state: TrainState, bad: Started) -> str:
     for feed in bad.feeds:
         lines += _sources(program, state, feed)
     return "\n".join(dict.fromkeys(lines))
+
+
+def without_shortage(program: Program, state: TrainState) -> tuple[TrainState, str | None]:
+    """Return a state that can go on, and a sentence where a step needed more rows for its ids than there are."""
+    embedding = state.optimizer.embedding
+    problem = program.embedder.shortage(embedding)
+    if problem is None:
+        return state, None
+    held = {name: own._replace(short=jnp.zeros_like(own.short)) for name, own in embedding.ids.items()}
+    optimizer = dataclasses.replace(state.optimizer, embedding=dataclasses.replace(embedding, ids=held))
+    return dataclasses.replace(state, optimizer=optimizer), problem
 
 
 def _sources(program: Program, state: TrainState, feed: Feed) -> list[str]:

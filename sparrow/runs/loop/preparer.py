@@ -32,11 +32,9 @@ from sparrow.embedding import (
     Embedder,
     Jagged,
     Learned,
-    NewRows,
     Ragged,
     RoutedBatch,
     Sizes,
-    Vocabularies,
     room_name,
 )
 from sparrow.embedding import Measured as MeasuredIds
@@ -71,8 +69,6 @@ class Prepared(NamedTuple):
       learned: the sizes that batches have grown to, this one included.
       examples: the number of its examples: padding, which stands behind them, does not count.
       counted: the number of lookups of each row, where counted.
-      new: rows of dynamic tables that start fresh with it, by table.
-      restarted: the numbers of these rows, on the host.
     """
 
     feed: Feed
@@ -80,25 +76,6 @@ class Prepared(NamedTuple):
     learned: Learned
     examples: int
     counted: Counted | None = None
-    new: dict[str, NewRows] = {}
-    restarted: dict[str, npt.NDArray[np.int32]] = {}
-
-
-class RowsOf(NamedTuple):
-    """The ids of dynamic tables, and whether new ones get rows."""
-
-    vocabularies: Vocabularies
-    train: bool
-
-    def __call__(self, ids: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, NewRows]]:
-        """Rows in place of ids, by lookup, and the rows that start anew."""
-        given = {name: without_presence(values) for name, values in ids.items()}
-        if not self.train:
-            return self.vocabularies.find(given), {}
-        try:
-            return self.vocabularies.assign(given)
-        except ValueError as error:
-            raise DataError(str(error)) from None
 
 
 class Measured(NamedTuple):
@@ -108,7 +85,6 @@ class Measured(NamedTuple):
     ids: MeasuredIds | RoutedBatch
     room: dict[str, int]
     learned: Learned
-    new: dict[str, NewRows]
     sequences: dict[str, Ragged]
     split: Split | None = None  # on a mesh
 
@@ -154,11 +130,9 @@ class Preparer(Prepare[Prepared]):
         assembly: Assembly,
         tasks: Mapping[str, Task],
         traffic: Traffic | None = None,
-        rows_of: RowsOf | None = None,
         item_counts: ItemCounts | None = None,
     ) -> None:
         self._item_counts = item_counts
-        self._rows_of = rows_of
         self.embedder, self._assembly, self._traffic = embedder, assembly, traffic
         self.ids_of, self._alike = assembly.ids_of, assembly.alike
         self._most = _most_candidates(assembly)
@@ -261,7 +235,7 @@ class Preparer(Prepare[Prepared]):
     @functools.cached_property
     def _has_recipes(self) -> bool:
         """Whether batches may be written without a look at their ids."""
-        return self._rows_of is None and not self._alike and self.embedder.shards is None
+        return not self._alike and self.embedder.shards is None
 
     def _recipe(self, blocks: Sequence[Block]) -> Recipe | None:
         if not self._has_recipes:
@@ -295,10 +269,8 @@ class Preparer(Prepare[Prepared]):
             ids, rows = filled(ids, len(shards.local) if self.has_own_rows else shards.count)
             ids = ids if self.has_own_rows else own_share(shards, ids)
             split = Split(tuple((lookup, rows[name]) for lookup, name in self._assembly.ids_of.items() if name in rows))
-        lookups, new = self._assembly.lookups(ids), dict[str, NewRows]()
-        if self._rows_of is not None:
-            lookups, new = self._rows_of(lookups)
-        return Measured(batch, self.embedder.measure(lookups), {}, self.sizes.learned, new, _sequences(batch), split)
+        lookups = {name: without_presence(values) for name, values in self._assembly.lookups(ids).items()}
+        return Measured(batch, self.embedder.measure(lookups), {}, self.sizes.learned, _sequences(batch), split)
 
     def fit(self, routed: Measured, needs: Mapping[str, int]) -> Measured:
         """Give a batch of `route` the room that ``needs``, which all processes agree on, make it have."""
@@ -343,13 +315,8 @@ class Preparer(Prepare[Prepared]):
                 sequences = self.embedder.on_its_devices(sequences)
                 size = len(batch) * (self.embedder.sharded.shards.processes if self.has_own_rows else 1)
                 feed = Feed(Parts(packed, numbers, columns, sequences), measured.split, size)
-            new: dict[str, NewRows] = measured.new
-            new = self.embedder.on_its_devices(new) if measured.split is not None else jax.device_put(new)
         self.stages.passed(len(batch))
-        restarted: Any = {table: of_table.rows for table, of_table in measured.new.items()}
-        return Prepared(
-            feed, _cut(batch.keys, batch.examples), measured.learned, batch.examples, counted, new, restarted
-        )
+        return Prepared(feed, _cut(batch.keys, batch.examples), measured.learned, batch.examples, counted)
 
     def exchange(self) -> dict[str, str]:
         """Return the traffic of the last batch on a mesh, in words, by stack; of this process's devices."""

@@ -13,7 +13,7 @@ from flax import nnx
 
 from sparrow.config import Assembly, Config, ConfigError, Problem, assemble, need, optimizer
 from sparrow.data import ItemCounts
-from sparrow.embedding import Embedder, Vocabularies
+from sparrow.embedding import Embedder
 from sparrow.losses import pareto_weights
 from sparrow.models import Complete, Functional, Inputs, NumberEmbeddings, functional
 from sparrow.optimizer import Optimizer, OptimizerState, cast
@@ -22,8 +22,8 @@ from sparrow.runs.loop.compiled import Compiled
 from sparrow.runs.loop.feed import Feed
 from sparrow.runs.loop.on_mesh import for_this_host, kept_everywhere, mesh_of
 from sparrow.runs.loop.padding import Use, may_pad
-from sparrow.runs.loop.preparer import Preparer, RowsOf
-from sparrow.runs.loop.refusals import refuse_calls, refuse_stale
+from sparrow.runs.loop.preparer import Preparer
+from sparrow.runs.loop.refusals import refuse_calls
 from sparrow.runs.loop.room import refuse_large_layers, refuse_large_tables
 from sparrow.runs.recorded.traffic import Traffic
 from sparrow.tasks import Scores, States, predictions, total_loss
@@ -56,7 +56,6 @@ class Program:
       optimizer: the optimizer of tables and dense parameters.
       apply: the model.
       fresh: parameters and rest of the model before the first step.
-      vocabularies: the ids of dynamic tables, which training changes; None where there are none.
       item_counts: the frequency of each item in the data to train on, for in-batch negatives; None: not used.
       has_statistics: whether the model keeps statistics of batches.
       id_kinds: whether columns of ids held integers or strings in training, where the two are different ids.
@@ -68,7 +67,6 @@ class Program:
     optimizer: Optimizer
     apply: Functional
     fresh: tuple[Any, Any]
-    vocabularies: Vocabularies | None = None
     item_counts: ItemCounts | None = None
     has_statistics: bool = False
     id_kinds: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -110,22 +108,17 @@ class Program:
         except ValueError as error:  # patterns of parameters are known to match, or not, only here
             raise ConfigError([Problem(("train", "dense_optimizer"), str(error))]) from None
         refuse_calls(config, embedder)
-        refuse_stale(config, embedder)
-        grows = any(table.dynamic is not None for table in embedder.tables.values())
-        vocabularies = embedder.vocabularies(accumulate=config.train.accumulate) if grows else None
         return cls(
-            *(config, assembly, embedder, trainer, apply, (params, rest), vocabularies),
+            *(config, assembly, embedder, trainer, apply, (params, rest)),
             has_statistics=has_statistics,
         )
 
     def preparer(self, traffic: Traffic | None = None, *, use: Use = "evaluate") -> Preparer:
         """Return the work of a pipeline's thread on each batch. Each pipeline has its own, with its own sizes.
 
-        ``use``: the use of the batches; new ids of dynamic tables get rows in training alone.
+        ``use``: the use of the batches.
         """
-        train = use == "train"
-        ids = None if self.vocabularies is None else RowsOf(self.vocabularies, train)
-        made = Preparer(self.embedder, self.assembly, self.config.tasks, traffic, ids, self.item_counts)
+        made = Preparer(self.embedder, self.assembly, self.config.tasks, traffic, self.item_counts)
         made.pads = may_pad(self.config, use, has_statistics=self.has_statistics)
         return made
 

@@ -140,17 +140,24 @@ class Recipe:
 
     def _planned(self, room: Mapping[str, Room]) -> Filled:
         places = _Places()
-        made: dict[Any, Lookups] = {}
-        lookups, groups, packed = {}, [], list[feed.Packed]()
+        made: dict[Any, tuple[Lookups, Any]] = {}
+        lookups, groups, packed, raw = {}, [], list[feed.Packed](), {}
         for held in self.stacks:
             size = room.get(held.stack.name, 0)
             fields = (*held.singles.values(), *held.bags.values())
             # Stacks that are read with the same ids, such as of a wide and a deep part, share them.
-            alike = held.stack.num_rows, fields, size
+            alike = held.stack.num_rows, fields, size, held.stack.is_dynamic
             if alike not in made:
-                made[alike], own = self._laid_out(places, held, size)
+                if held.stack.is_dynamic:
+                    *laid_out, of_stack = self._raw(places, held)
+                    made[alike], own = (laid_out[0], laid_out[1]), [of_stack]
+                else:
+                    of_rows, own = self._laid_out(places, held, size)
+                    made[alike] = of_rows, None
                 packed += own
-            lookups[held.stack.name] = made[alike]
+            lookups[held.stack.name], words = made[alike]
+            if words is not None:
+                raw[held.stack.name] = words
             groups.append((held.stack.name, held.groups(self.rows)))
         copies, others = [], dict[str, dict[str, Any]](numbers={}, weights={}, labels={})
         for (part, name), place in self.layout.places.items():
@@ -164,7 +171,7 @@ class Recipe:
         columns |= {name: places.add(like.shape, like.dtype.name) for name, like in self.computed(example).items()}
         if self.pads:
             columns[IS_EXAMPLE] = places.add((self.rows,), "float32")
-        tree = self.parts(PackedBatch(lookups, tuple(groups)), others["numbers"], columns)
+        tree = self.parts(PackedBatch(lookups, tuple(groups), raw), others["numbers"], columns)
         leaves, structure = jax.tree.flatten(tree)
         filling = feed.Filling(
             self.layout.width,
@@ -175,6 +182,14 @@ class Recipe:
         )
         layout = Layout(structure, tuple(places.of(leaf) for leaf in leaves))
         return Filled(filling, places.end, layout, {name: places.of(leaf) for name, leaf in columns.items()})
+
+    def _raw(self, places: _Places, held: OfStack) -> tuple[Lookups, Any, feed.Packed]:
+        """Return the lookups and raw ids of a stack of dynamic tables, and where compiled code writes them."""
+        fields = tuple(held.singles.values())
+        count = self.rows * len(fields)
+        ids, words = places.add((count,), "int32"), places.add((count, 2), "uint32")
+        own = feed.Packed(fields, -1, self.rows, -1, places.word(ids), raw=places.word(words))
+        return Lookups(ids, None, None, None, count), words, own
 
     def _laid_out(self, places: _Places, held: OfStack, room: Room) -> tuple[Lookups, list[feed.Packed]]:
         """Return the lookups of a stack, and where compiled code writes them: single ids, and then the bags."""
@@ -241,9 +256,11 @@ def recipe(preparer: Preparer, block: Block, rows: int) -> Recipe | None:
     embedder, ids_of, layout = preparer.embedder, preparer.ids_of, block.layout
     if feed.library() is None or block.others:
         return None
-    if any(place.dtype.itemsize != 4 and part != "keys" for (part, _), place in layout.places.items()):
+    raw = {("ids", ids_of[one.name]) for one in embedder.features if one.table_spec.dynamic is not None}
+    others = [(name, place) for name, place in layout.places.items() if name not in raw]
+    if any(place.dtype.itemsize != 4 and part != "keys" for (part, _), place in others):
         return None
-    if embedder.shards is not None or any(table.dynamic is not None for table in embedder.tables.values()):
+    if embedder.shards is not None or any(name not in layout.places or layout.places[name].width != 2 for name in raw):
         return None
     names, bags = {}, list(layout.bags)
     for feature in embedder.features:
@@ -258,6 +275,10 @@ def recipe(preparer: Preparer, block: Block, rows: int) -> Recipe | None:
         singles, in_bags = dict[str, feed.Field](), dict[str, feed.Field]()
         for member in members:
             name, table = names[member.name], member.table_spec
+            if stack.is_dynamic:
+                number = [spec.name for spec in stack.tables].index(table.name)
+                singles[member.name] = feed.Field(layout.places[name].word, -1, number, 0, True, "sum")
+                continue
             is_bag = name in layout.bags
             (in_bags if is_bag else singles)[member.name] = feed.Field(
                 word=layout.bags[name].word if is_bag else layout.places[name].word,

@@ -24,7 +24,6 @@ from sparrow.runs.loop.candidates import ITEMS, candidate_notes
 from sparrow.runs.loop.early import Early
 from sparrow.runs.loop.endings import in_one_line
 from sparrow.runs.loop.evaluation import Evaluator
-from sparrow.runs.loop.growing import IDS, Growing
 from sparrow.runs.loop.learned_sizes import LearnedSizes
 from sparrow.runs.loop.length import length
 from sparrow.runs.loop.pages import keep_freed_memory, move_to_large_pages
@@ -106,9 +105,8 @@ def _train(
     has_data = config.data is not None and config.data.evaluate_rows is not None
     evaluator = Evaluator(program) if has_data else None
     sizes = _learned_sizes(program, recorder, evaluator)
-    growing = Growing(program)
     ahead = Ahead(program) if config.train.pipeline == "stale" else None
-    extras = {**recorder.extras, "sizes": sizes, IDS: growing, **extras}
+    extras = {**recorder.extras, "sizes": sizes, **extras}
     if program.item_counts is not None:
         extras[ITEMS] = program.item_counts
     if ahead is not None:
@@ -150,7 +148,7 @@ def _train(
         for line in [*lines, *candidate_notes(config, program.item_counts)]:
             log.line(line)
         stack.enter_context(recorder.recording(progress.steps, log.line))
-        loop = Loop(program, batches, evaluator, log, saver, recorder, sizes, growing, ahead, state, progress)
+        loop = Loop(program, batches, evaluator, log, saver, recorder, sizes, ahead, state, progress)
         loop.watcher, loop.early, loop.starting = watch, early, moving
         if profile is not None and folder is not None and processes.is_first():
             loop.profile = Profile(folder.path / PROFILE, profile, log.line)
@@ -184,8 +182,8 @@ def collisions(config: Config) -> list[Collisions]:
 
 
 def _early(program: Program, batches: Pipeline[Prepared] | Together, stack: contextlib.ExitStack) -> Early | None:
-    """Begin to read, where reading needs neither other processes nor tables that training changes on the host."""
-    if isinstance(batches, Together) or program.vocabularies is not None:
+    """Begin to read, where reading needs no other processes."""
+    if isinstance(batches, Together):
         return None
     early = Early(batches)
     stack.callback(early.close)

@@ -178,15 +178,18 @@ def one_step(program: Program) -> Callable[..., tuple[TrainState, Report, Acts]]
         acts: Acts | None = None,
         following: tuple[Feed, ...] = (),
     ) -> tuple[TrainState, Report, Acts]:
+        assigned, packed = optimizer.assign(state.optimizer, [feed.packed for feed in feeds], go)
+        state = dataclasses.replace(state, optimizer=assigned)
+        go &= program.embedder.has_rows(assigned.embedding)
         sizes = [count_examples(feed.columns, feed.size) for feed in feeds]
         total = sum(sizes)
         rest, metrics = state.rest, state.metrics
         grads: list[Any] = []
         terms: list[Any] = []
-        for feed, size, found in zip(feeds, sizes, acts or [None] * len(feeds), strict=True):
+        for feed, own, size, found in zip(feeds, packed, sizes, acts or [None] * len(feeds), strict=True):
             share = 1.0 if len(feeds) == 1 else size / total
             of_feed, (of_tasks, outputs, rest) = optimizer.gradients(
-                state.optimizer, program.loss, feed.packed, rest, feed, has_aux=True, weight=share, acts=found
+                state.optimizer, program.loss, own, rest, feed, has_aux=True, weight=share, acts=found
             )
             grads.append(of_feed)
             terms.append({task: share * term for task, term in of_tasks.items()})

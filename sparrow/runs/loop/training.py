@@ -20,11 +20,10 @@ from sparrow.runs.loop.clock import Clock
 from sparrow.runs.loop.early import Early
 from sparrow.runs.loop.endings import ending
 from sparrow.runs.loop.evaluation import EvaluationInterrupted, Evaluator
-from sparrow.runs.loop.growing import Growing, Overwritten
-from sparrow.runs.loop.in_flight import MOST, Call, InFlight, Started
+from sparrow.runs.loop.in_flight import Call, InFlight, Started
 from sparrow.runs.loop.learned_sizes import LearnedSizes
 from sparrow.runs.loop.memory import memory
-from sparrow.runs.loop.non_finite import NonFinite, culprit
+from sparrow.runs.loop.non_finite import NonFinite, culprit, without_shortage
 from sparrow.runs.loop.preparer import Prepared
 from sparrow.runs.loop.profiling import Profile
 from sparrow.runs.loop.program import Program, TrainState
@@ -80,13 +79,12 @@ class Loop:
         saver: Saver | None,
         recorder: Recorder,
         sizes: LearnedSizes,
-        growing: Growing,
         ahead: Ahead | None,
         state: TrainState,
         progress: Progress,
     ) -> None:
         self.program, self.pipeline, self.evaluator, self.log, self.saver = program, pipeline, evaluator, log, saver
-        self.recorder, self.sizes, self.growing, self.ahead = recorder, sizes, growing, ahead
+        self.recorder, self.sizes, self.ahead = recorder, sizes, ahead
         self.config = program.config
         self.state, self.progress = state, progress
         self.saved_at = self.began_at = progress.steps
@@ -183,12 +181,10 @@ class Loop:
             self.sizes.took(taken.batches)
         feeds = [tuple(prepared.feed for prepared in taken.batches) for taken in call]
         go = None if self.report is None else self.report.go
-        overwritten: tuple[Overwritten, ...] = ()
         history = None
         if self.ahead is not None:
             self.state, self.report = self.ahead.step(self.state, call[0], go)
         elif len(call) == 1:
-            self.state, overwritten = self.growing.admit(self.state, call[0].batches, go)
             self.state, self.report = self.step(self.state, feeds[0], go)
         else:
             self.state, self.report, history = self.several(self.state, feeds, go)
@@ -196,11 +192,10 @@ class Loop:
         for taken, own in zip(call, feeds, strict=True):
             before = self.progress
             self._note(steps=before.steps + 1, position=taken.position, evaluation_due=False)
-            started.append(Started(self.steps, own, before.position, before.epoch, self.report, overwritten))
+            started.append(Started(self.steps, own, before.position, before.epoch, self.report))
             self.clock.count(sum(prepared.examples for prepared in taken.batches))
             self.log.advance()
         self._stop_if(self.in_flight.add(Call(tuple(started), history)))
-        self.growing.forget(self.steps - MOST - 1)
         if is_first:
             self._settle()
             shown_of(self.program, self.rates, self.report, self.state)  # compiles what the log needs
@@ -279,8 +274,10 @@ class Loop:
         if bad is None:
             return
         self._note(steps=bad.step - 1, position=bad.position, epoch=bad.epoch)
+        self.state, shortage = without_shortage(self.program, self.state)
+        if shortage is not None:
+            raise DataError(f"step {bad.step}: {shortage}")
         why = culprit(self.program, self.state, bad)
-        self.state = self.growing.give_back(self.state, bad.overwritten)
         if self.ahead is not None:
             self.ahead.forget()
         raise NonFinite(why)
@@ -326,7 +323,7 @@ class Loop:
         if self.evaluator is None or self.progress.evaluated_at == self.steps:
             return
         self._settle()
-        with self.clock.paused("evaluation"), self.growing.at(self.steps):
+        with self.clock.paused("evaluation"):
             try:
                 results = self.evaluator(self.state, self.log.line, lambda: self._asked is not None)
             except EvaluationInterrupted:
@@ -337,18 +334,25 @@ class Loop:
         self._log_undefined(self.evaluator.undefined())
         best_by, best = self.config.train.checkpoint.best_by or self.watch.policy, self.progress.best
         is_best = best_by is not None and (best is None or is_better(results[best_by.metric], best.value, best_by.mode))
+        self._count_ids()
         self.recorder.evaluated(self.steps, self.evaluator.curves, self.evaluator.examples, is_best=is_best)
         if best_by is not None and is_best:
             self._note(best=Best(self.steps, results[best_by.metric]))
             if self.saver is not None:
                 self.saver.set_status(self.progress)
 
+    def _count_ids(self) -> None:
+        embedder, embedding = self.program.embedder, self.state.optimizer.embedding
+        if embedding.ids:
+            held = embedder.saved_ids(embedding)
+            self.recorder.held = {name: own.held(embedder.tables[name]) for name, own in held.items()}
+
     def _save(self) -> None:
         if self.saver is None or self.saved_at == self.steps:
             return
         self._settle()
         self._note(log=self.log.lengths())
-        with self.clock.paused("saving"), self.growing.at(self.steps):
+        with self.clock.paused("saving"):
             path = self.saver.save(self.state, self.progress)
         self.saved_at = self.steps
         self.schedule.saved()
@@ -358,8 +362,8 @@ class Loop:
         self._settle()
         if self.profile is not None:
             self.profile.end(self._settle)
-        self.growing.return_to(self.steps)
         self.clock.stop()
+        self._count_ids()
         if self.report is None:
             self.log.line(f"nothing is left to do after step {self.steps}")
         elif not is_due(self.steps, self.config.train.log_every_steps):

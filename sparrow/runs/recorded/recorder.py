@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sparrow.data import DataError
+from sparrow.embedding import Held
 from sparrow.reports import CURVES, ENVIRONMENT, METRICS, TRAFFIC, write_json, write_report
 from sparrow.runs.loop.clock import Clock
 from sparrow.runs.loop.preparer import Prepared
@@ -35,6 +36,7 @@ class Recorder:
         self._program, self._folder = program, folder
         share = program.config.train.traffic
         self._traffic = Traffic(program.embedder, share) if folder is not None and share else None
+        self.held: dict[str, Held] = {}  # counts of the ids of dynamic tables, as the loop last saw them
         self.extras = {} if self._traffic is None else {"traffic": self._traffic}
         self.prepare = program.preparer(self._traffic, use="train")
         self.clock: Clock | None = None
@@ -73,7 +75,6 @@ class Recorder:
         self._examples += sum(batch.examples for batch in batches)
         if self._traffic is not None:
             for batch in batches:
-                self._traffic.restart(batch.restarted)
                 self._traffic.add(batch.counted)
 
     def epoch_ended(self, step: int) -> None:
@@ -105,7 +106,7 @@ class Recorder:
             hottest = {name: [row for row, _ in table["hottest"]] for name, table in summary["tables"].items()}
             for name, known in (self._tried(lambda: hot_words(self._program.config, hottest)) or {}).items():
                 summary["tables"][name]["words"] = [known.get(row) for row in hottest[name]]
-        self._tried(lambda: write_json(folder / TRAFFIC, with_ids(summary, self._program.vocabularies)))
+        self._tried(lambda: write_json(folder / TRAFFIC, with_ids(summary, self.held)))
 
     def _end(self, folder: Path, how: str) -> None:
         environment, clock = self._environment, self.clock

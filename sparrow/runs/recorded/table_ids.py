@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from sparrow.config import ConfigError
-from sparrow.embedding import Held, Vocabularies
+from sparrow.embedding import Held, SavedIds
 from sparrow.registry import nearest
-
-UNKNOWN: Final = "unknown"
-"""The name of the row that unknown ids share."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +21,7 @@ class TableIds:
     Attributes:
       table: its name.
       held: how many there are.
-      most: ids that are looked up most, with their counts; empty where the run counts no lookups.
+      most: ids that are looked up most, with their counts; empty without evict "lfu", which counts them.
     """
 
     table: str
@@ -52,61 +49,35 @@ def sentence(held: dict[str, int]) -> str:
     return ", ".join([f"{held['used']:,} of {held['rows']:,} rows used", *others])
 
 
-def names_of(vocabularies: Vocabularies, table: str, rows: Sequence[int]) -> list[str]:
-    """Return the ids of rows, as signed integers; strings are known by their hash alone."""
-    dynamic = vocabularies.tables[table].dynamic
-    reserved = 0 if dynamic is None else dynamic.reserved
-    ids = vocabularies.ids(table).view(np.int64)
-    made = []
-    for row in rows:
-        at = row - reserved
-        made.append(UNKNOWN if at < 0 else str(ids[at]) if at < len(ids) else "none")
-    return made
-
-
-def with_ids(summary: dict[str, Any], vocabularies: Vocabularies | None) -> dict[str, Any]:
-    """Return the summary of `Traffic` with ids instead of the rows of dynamic tables, and their counts."""
-    if vocabularies is not None:
-        for name in vocabularies.tables:
-            table = summary["tables"][name]
-            rows = [row for row, _ in table["hottest"]]
-            counts = [count for _, count in table["hottest"]]
-            table["hottest"] = [list(pair) for pair in zip(names_of(vocabularies, name, rows), counts, strict=True)]
-            table["ids"] = vocabularies.held(name)._asdict()
-            table["ids_in_words"] = sentence(table["ids"])
-    return summary
+def with_ids(summary: dict[str, Any], held: Mapping[str, Held]) -> dict[str, Any]:
+    """Return the summary of `Traffic` with the counts of dynamic tables."""
+    counts = {name: {"ids": own._asdict(), "ids_in_words": sentence(own._asdict())} for name, own in held.items()}
+    return {**summary, "vocabularies": counts} if counts else summary
 
 
 def table_ids(folder: str | Path, tables: Sequence[str] = (), most: int = 10) -> list[TableIds]:
     """Return the ids of the dynamic tables of a run's newest checkpoint; all tables, unless ``tables`` are named."""
-    from sparrow.runs.saved.restoring import extras_of
+    from sparrow.config import assemble
+    from sparrow.runs.saved.restoring import ids_of
     from sparrow.runs.saved.saving import all_damaged, config_of, opened
 
     for saved in opened(folder, log=lambda _: None):
-        vocabularies, traffic = ids_of(config_of(saved))
-        arrays = saved.arrays()
-        if vocabularies is None:
+        specs = {spec.table_spec.name: spec.table_spec for spec in assemble(config_of(saved)).specs}
+        dynamic = {name: spec for name, spec in specs.items() if spec.dynamic is not None}
+        if not dynamic:
             raise ConfigError(f"{folder}: no table of this run has a dynamic vocabulary")
-        vocabularies.restore(extras_of(arrays, "ids"))
-        traffic.restore(extras_of(arrays, "traffic"))
         for name in tables:
-            if name not in vocabularies.tables:
-                raise ConfigError(f"unknown table '{name}': {nearest(name, vocabularies.tables)}")
-        summary = with_ids(traffic.summary(), vocabularies)["tables"]
-        return [
-            TableIds(name, vocabularies.held(name), [(key, count) for key, count in summary[name]["hottest"][:most]])
-            for name in tables or vocabularies.tables
-        ]
+            if name not in dynamic:
+                raise ConfigError(f"unknown table '{name}': {nearest(name, dynamic)}")
+        arrays = saved.arrays()
+        held = {name: ids_of(arrays, name) for name in tables or dynamic}
+        return [TableIds(name, own.held(dynamic[name]), _most(own, most)) for name, own in held.items()]
     raise all_damaged(folder)
 
 
-def ids_of(config: Any) -> tuple[Vocabularies | None, Any]:
-    """Empty vocabularies and traffic of a config's tables; None: no table is dynamic."""
-    from sparrow.config import assemble
-    from sparrow.embedding import Embedder
-    from sparrow.runs.recorded.traffic import Traffic
-
-    embedder = Embedder(assemble(config).specs)
-    if all(table.dynamic is None for table in embedder.tables.values()):
-        return None, None
-    return embedder.vocabularies(), Traffic(embedder, 1)
+def _most(held: SavedIds, most: int) -> list[tuple[str, int]]:
+    """Return the ids that are looked up most, as signed integers; strings are known by their hash alone."""
+    rows = np.argsort(-held.counts.astype(np.int64), kind="stable")[:most]
+    rows = rows[(held.counts[rows] > 0) & (held.last[rows] >= 0)]
+    ids = np.ascontiguousarray(held.ids[rows]).view(np.int64).reshape(-1)
+    return [(str(id_), int(count)) for id_, count in zip(ids.tolist(), held.counts[rows].tolist(), strict=True)]

@@ -45,6 +45,8 @@ def count(embedder: Embedder, packed: PackedBatch | RoutedBatch) -> Counted:
     """
     counted: Counted = {}
     for stack in embedder.stacks:
+        if stack.is_dynamic:  # their rows are known on the device alone
+            continue
         ids = np.sort(_ids(packed, stack.name))
         ids = ids[slice(*np.searchsorted(ids, (0, stack.num_rows)))]  # the rest is padding, and ids to ignore
         first = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]])) if len(ids) else np.zeros(0, np.int64)
@@ -105,7 +107,9 @@ class Traffic:
 
     def __init__(self, embedder: Embedder, share: float, clock: Callable[[], float] = time.perf_counter) -> None:
         self._embedder, self._share, self._clock = embedder, share, clock
-        self._tables = {name: _Table(spec.vocabulary_size) for name, spec in embedder.tables.items()}
+        self._tables = {
+            name: _Table(spec.vocabulary_size) for name, spec in embedder.tables.items() if spec.dynamic is None
+        }
         self.batches = self.counted = 0
         self._began: float | None = None
         self._counting = self._adding = 0.0  # seconds: of the thread that makes batches, and of the one that steps
@@ -136,12 +140,6 @@ class Traffic:
             self._tables[name].add(rows, is_first=not self.counted)
         self.counted += 1
         self._adding += self._clock() - began
-
-    def restart(self, rows: Mapping[str, npt.NDArray[np.int32]]) -> None:
-        """Rows, by table, that belong to other ids from now on; numbers past the last row are ignored."""
-        for name, of_table in rows.items():
-            counts = self._tables[name].rows
-            counts.restart(of_table[of_table < counts.num_rows])
 
     def summary(self) -> dict[str, Any]:
         """Return plain values for JSON, for the report."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -11,8 +11,8 @@ import numpy as np
 
 from sparrow.checkpoint import CheckpointError, Key, Saved, check_shape, named, placed, rows_of, unnamed
 from sparrow.data import ItemCounts
+from sparrow.embedding import Embedder, SavedIds
 from sparrow.runs.loop.candidates import ITEMS
-from sparrow.runs.loop.growing import IDS
 from sparrow.runs.loop.program import Program, TrainState
 
 LogLine = Callable[[str], None]
@@ -40,34 +40,53 @@ def joined(embedding: Any, others: Mapping[str, Any]) -> TrainState:
 def restored(program: Program, saved: Saved, log: LogLine) -> TrainState:
     """Return the saved state, or raise `CheckpointError` for a part that the program lacks or has in another shape."""
     embedder, arrays = program.embedder, saved.arrays()
-    restore_ids(program, arrays, log)
     keys = rows_of(embedder, jax.eval_shape(embedder.init, jax.random.key(0)))
-    check_tables(
-        {key: rows.shape for key, rows in keys.items()}, saved, growing(program)
-    )  # before anything is allocated
+    try:
+        ids = {name: ids_of(arrays, name) for name in dynamic(program)}
+    except ValueError as error:
+        raise CheckpointError(str(error)) from None
+    check_tables({key: rows.shape for key, rows in keys.items()}, saved, ids)  # before anything is allocated
+    for key, rows in keys.items():
+        if key.slot is None and saved.tables[key].shape[0] != rows.num_rows:
+            log(f"table '{key.table}' had {saved.tables[key].shape[0]} rows, and has {rows.num_rows} here")
     log_dtypes({key: str(rows.array.dtype) for key, rows in keys.items()}, saved, log)
     fresh = program.allocated()
     others = parts(fresh)
     metrics = _metrics(others.pop("metrics"), arrays, log)
     others = embedder.on_its_devices(unnamed(others, arrays) | {"metrics": metrics})
-    embedding = fresh.optimizer.embedding
-    return joined(placed(embedder, embedding, list(keys), saved.rows), others)
+    try:
+        embedding, sources = embedder.with_ids(fresh.optimizer.embedding, ids)
+    except ValueError as error:
+        raise CheckpointError(str(error)) from None
+
+    def read(key: Key) -> Iterable[tuple[int, Any]]:
+        return moved(saved.rows(key), keys[key].num_rows, sources.get(key.table))
+
+    return joined(placed(embedder, embedding, list(keys), read), others)
 
 
-def growing(program: Program) -> set[str]:
-    """Return the tables that may have more rows here than in a checkpoint."""
-    return set() if program.vocabularies is None else set(program.vocabularies.tables)
+def dynamic(program: Program) -> list[str]:
+    """Return the tables whose ids a checkpoint holds; they may have another number of rows here."""
+    return [name for name, table in program.embedder.tables.items() if table.dynamic is not None]
 
 
-def restore_ids(program: Program, arrays: Mapping[str, Any], log: LogLine) -> None:
-    """Restore the ids of dynamic tables; log the tables that have grown, and refuse tables that have shrunk."""
-    if program.vocabularies is not None:
-        try:
-            notes = program.vocabularies.restore(extras_of(arrays, IDS))
-        except ValueError as error:
-            raise CheckpointError(str(error)) from None
-        for note in notes:
-            log(note)
+def ids_of(arrays: Mapping[str, Any], table: str) -> SavedIds:
+    """Return the ids of a table in a checkpoint."""
+    prefix = f"ids/{table}/"
+    return SavedIds.of({key.removeprefix(prefix): a for key, a in arrays.items() if key.startswith(prefix)}, table)
+
+
+def moved(blocks: Iterable[tuple[int, Any]], rows: int, source: Any = None) -> Iterator[tuple[int, Any]]:
+    """Yield the blocks up to row ``rows``; with ``source``, the old row of each row, all of them in their new order."""
+    if source is None:
+        for first, block in blocks:
+            if first < rows:
+                yield first, block[: rows - first]
+        return
+    held = np.concatenate([block for _, block in blocks])
+    made = np.zeros((rows, *held.shape[1:]), held.dtype)
+    made[source >= 0] = held[source[source >= 0]]
+    yield 0, made
 
 
 def with_item_counts(program: Program, saved: Saved) -> Program:
@@ -81,14 +100,17 @@ def with_item_counts(program: Program, saved: Saved) -> Program:
 
 
 def check_tables(shapes: Mapping[Key, tuple[int, ...]], saved: Saved, growing: Container[str] = ()) -> None:
-    """Refuse tables and slots that the checkpoint lacks or has in another shape; tables of ``growing`` may grow."""
+    """Refuse tables and slots that the checkpoint lacks or has in another shape.
+
+    Tables of ``growing`` may have another number of rows.
+    """
     for key, shape in shapes.items():
         if key not in saved.tables:
             slots = [str(other.slot) for other in saved.tables if other.table == key.table and other.slot]
             has = "" if Key(key.table) not in saved.tables else f", it has {', '.join(slots) or 'none'}"
             raise CheckpointError(f"the checkpoint has no {key}{has}")
         held = saved.tables[key].shape
-        if key.table in growing and held[0] < shape[0]:
+        if key.table in growing:
             shape = (held[0], *shape[1:])
         check_shape(key, held, shape)
 
@@ -121,9 +143,11 @@ def extras_of(arrays: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
 
 
-def arrays_of(state: TrainState, extras: Mapping[str, Any]) -> dict[str, Any]:
+def arrays_of(embedder: Embedder, state: TrainState, extras: Mapping[str, Any]) -> dict[str, Any]:
     """Return all arrays of a checkpoint but the tables, on the host."""
     arrays = dict(named(parts(state)))
+    for table, ids in embedder.saved_ids(state.optimizer.embedding).items():
+        arrays |= {f"ids/{table}/{key}": array for key, array in ids.arrays().items()}
     for name, extra in extras.items():
         # Copies, because the extra keeps counting while they are written.
         arrays |= {f"extras/{name}/{key}": np.array(array) for key, array in extra.state().items()}

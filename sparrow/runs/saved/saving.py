@@ -82,7 +82,7 @@ class Saver:
             "machine": machine(self._program.embedder),
         }
         tables = rows_of(self._program.embedder, state.optimizer.embedding)
-        arrays = arrays_of(state, self._extras)
+        arrays = arrays_of(self._program.embedder, state, self._extras)
         if processes.is_first():
             self._folder.written.add([f"checkpoints/{progress.steps}"])
         room = self._program.config.train.checkpoint.copy_bytes

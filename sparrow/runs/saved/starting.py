@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import jax.numpy as jnp
 
 from sparrow.checkpoint import Damaged, Key, Saved, Vanished, passed_over, placed, plain, rows_of, unnamed
 from sparrow.config import ConfigError, Problem, StartFrom
+from sparrow.embedding import SavedIds
 from sparrow.registry import nearest
-from sparrow.runs.loop.growing import IDS
 from sparrow.runs.loop.program import Program, TrainState
-from sparrow.runs.saved.restoring import LogLine, extras_of, growing, joined, log_dtypes, parts
+from sparrow.runs.saved.restoring import LogLine, dynamic, ids_of, joined, log_dtypes, moved, parts
 from sparrow.runs.saved.saving import all_damaged, opened, run_of
 from sparrow.runs.saved.vocabularies import FOLDER, Vocabularies
 from sparrow.trees import named_leaves
@@ -44,6 +45,7 @@ class _Start:
         self.rows = rows_of(program.embedder, self.fresh.optimizer.embedding)
         self.leaves = named_leaves(parts(self.fresh))
         self.arrays = saved.arrays()
+        self.ids: dict[str, SavedIds] = {}
         self.params = [name.removeprefix(PARAMS) for name in self.leaves if name.startswith(PARAMS)]
 
     def state(self, log: LogLine) -> TrainState:
@@ -57,7 +59,15 @@ class _Start:
         others = unnamed(parts(self.fresh), {name: plain(leaf) for name, leaf in self.leaves.items()} | taken)
         embedder, embedding = self.program.embedder, self.fresh.optimizer.embedding
         others = embedder.on_its_devices(others)
-        embedding = placed(embedder, embedding, list(tables), lambda key: self.saved.rows(tables[key]))
+        sources: dict[str, Any] = {}
+        if self.ids:
+            embedding, sources = embedder.with_ids(embedding, self.ids)
+        embedding = placed(
+            embedder,
+            embedding,
+            list(tables),
+            lambda key: moved(self.saved.rows(tables[key]), self.rows[key].num_rows, sources.get(key.table)),
+        )
         counts = f"{sum(key.slot is None for key in tables)} tables and {sum(map(_is_param, leaves))} parameters"
         beside = " with their optimizer" if self.start.optimizer else ""
         log(f"starting from {self.saved.path}: {counts}{beside}; left fresh: {self._left(tables, leaves)}")
@@ -86,19 +96,18 @@ class _Start:
                 yield key, old
 
     def _fits(self, key: Key, old: Key, shape: tuple[int, ...]) -> bool:
-        """Whether the rows have the same shape; a dynamic table may have more of them here."""
+        """Whether the rows have the same shape; a dynamic table may have another number of them here."""
         held = self.saved.tables[old].shape
-        grows = key.table in growing(self.program) and held[0] < shape[0]
-        return held == ((held[0], *shape[1:]) if grows else shape)
+        return held == ((held[0], *shape[1:]) if key.table in dynamic(self.program) else shape)
 
     def _other_ids(self, table: str, old: str) -> str | None:
         """Return the reason why a dynamic table cannot take the ids of the old one; None: it can."""
-        was = f"extras/{IDS}/{old}/ids" in self.arrays
-        if table not in growing(self.program):
+        was = f"ids/{old}/ids" in self.arrays
+        if table not in dynamic(self.program):
             return f"table '{old}' of the checkpoint has a dynamic vocabulary, '{table}' has none" if was else None
-        assert self.program.vocabularies is not None
         try:
-            self.program.vocabularies.start_from(table, extras_of(self.arrays, IDS), old)
+            self.ids[table] = ids_of(self.arrays, old).unused()
+            self.program.embedder.with_ids(self.fresh.optimizer.embedding, {table: self.ids[table]})
         except ValueError as error:
             return str(error)
         return None

@@ -96,7 +96,8 @@ def test_ordered_features_on_a_mesh():
 def test_dynamic_tables_on_a_mesh():
     (found,) = on_devices(4, "dynamic").values()
     assert found["same"]
-    assert found["back"] == [True, True]
+    assert found["ids"] > 20
+    assert found["counts"][0] == found["counts"][1]
 
 
 @pytest.mark.slow

@@ -64,6 +64,27 @@ SPARROW_VERSIONS bool fill_single(const Filling& how, const Packed& stack, const
   return wrong == 0;
 }
 
+// Raw ids of dynamic tables: a row has the id in two words, and whether there is one in the next. The entries get the
+// number of their table, `start`, or -1.
+SPARROW_VERSIONS void fill_raw(const Filling& how, const Packed& stack, const Piece& piece, int64_t known,
+                               int32_t* buffer) {
+  const int64_t count = stack.num_fields;
+  int32_t* const batch = buffer + piece.slot * how.slot_words;
+  int32_t* out = batch + stack.ids + piece.at * count;
+  int32_t* raw = batch + stack.raw + piece.at * count * 2;
+  int64_t at;
+  for (int64_t i = 0; i < piece.count; ++i, out += count, raw += 2 * count) {
+    prefetch(how, piece, i, known);
+    const int32_t* row = row_of(how, piece, i, at);
+    for (int64_t f = 0; f < count; ++f) {
+      const int32_t* id = row + stack.fields[f].word;
+      raw[2 * f] = id[0];
+      raw[2 * f + 1] = id[1];
+      out[f] = id[2] != 0 ? static_cast<int32_t>(stack.fields[f].start) : -1;
+    }
+  }
+}
+
 // The bags of a stack, batch by batch.
 class Bags {
  public:
@@ -232,6 +253,10 @@ __attribute__((visibility("default"))) int64_t sparrow_feed_fill(const sparrow::
         const int64_t known = pieces[p].count - begin;
         for (int64_t s = 0; s < how->num_stacks; ++s) {
           const sparrow::Packed& stack = how->stacks[s];
+          if (stack.raw >= 0) {
+            sparrow::fill_raw(*how, stack, part, known, buffer);
+            continue;
+          }
           if (stack.is_single() && !sparrow::fill_single(*how, stack, fields[s], part, known, buffer)) return 0;
         }
         for (sparrow::Fixed& stack : fixed) {

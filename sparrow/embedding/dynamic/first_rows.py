@@ -1,0 +1,115 @@
+"""First values of rows whose ids are new: from the initializer, by table and id. Cost follows their number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sparrow.embedding.initializers import Initializer
+from sparrow.embedding.specs import TableSpec
+from sparrow.embedding.stacking import Stack, stable_hash
+from sparrow.kernels.ids import Changed
+
+Arrays = dict[str, jax.Array]
+"""A stack's table under the name "", and its slots by name."""
+LEAST, MOST = 256, 8192
+"""Rows that are started at a time: a part of the batch within these."""
+
+
+def started(stack: Stack, arrays: Arrays, seed: jax.Array, fresh: Changed) -> Arrays:
+    """Return the arrays of a stack with the rows of ``fresh`` at their start.
+
+    Tables whose initializers have the same function are drawn together, some rows at a time, in a loop that ends with
+    the last fresh row.
+    """
+    groups: dict[Any, list[int]] = {}
+    for number, table in enumerate(stack.tables):
+        function, numbers = _program(table)
+        groups.setdefault((function, len(numbers)), []).append(number)
+    for (function, _), members in groups.items():
+        arrays = _started(stack, arrays, seed, fresh, function, members)
+    return arrays
+
+
+def initial_rows(table: TableSpec, seed: jax.Array, ids: jax.Array) -> jax.Array:
+    """(N, dim) of the table's dtype: where the rows of ``ids``, (N, 2) uint32, start."""
+    function, numbers = _program(table)
+    hashes = jnp.full(len(ids), stable_hash(table.name), jnp.uint32)
+    parameters = jnp.broadcast_to(jnp.array(numbers, jnp.float32), (len(ids), len(numbers)))
+    return _drawn(function, table.embedding_dim, table.dtype, seed, hashes, ids, parameters)
+
+
+def _started(
+    stack: Stack,
+    arrays: Arrays,
+    seed: jax.Array,
+    fresh: Changed,
+    function: Callable[..., jax.Array],
+    members: list[int],
+) -> Arrays:
+    size, rows = len(fresh.rows), arrays[""].shape[0]
+    if not size:
+        return arrays
+    chunk = min(size, max(LEAST, min(size // 16, MOST)))
+    programs = [_program(table) for table in stack.tables]
+    own = np.array([number in members for number in range(len(stack.tables))])
+    width = len(programs[members[0]][1])
+    numbers = np.array([given if mine else (0,) * width for (_, given), mine in zip(programs, own, strict=True)])
+    hashes = np.array([stable_hash(table.name) for table in stack.tables], np.uint32)
+    slots = {
+        name: np.array([table.optimizer.slot_init(name) for table in stack.tables], np.float32)
+        for name, _ in stack.step.slots
+        if not stack.frozen
+    }
+
+    def body(carried: tuple[jax.Array, Arrays]) -> tuple[jax.Array, Arrays]:
+        begin, held = carried
+        at = jnp.minimum(begin, size - chunk)  # the last chunk overlaps the one before: the same values again
+        numbered = at + jnp.arange(chunk, dtype=jnp.int32)
+        tables = jnp.searchsorted(fresh.ends, numbered, side="right").astype(jnp.int32)
+        tables = jnp.minimum(tables, len(stack.tables) - 1)
+        mine = jnp.asarray(own)[tables] & (numbered < fresh.ends[-1])
+        to = jnp.where(mine, jax.lax.dynamic_slice_in_dim(fresh.rows, at, chunk), rows)
+        ids = jax.lax.dynamic_slice_in_dim(fresh.ids, at, chunk)
+        parameters = jnp.asarray(numbers.reshape(len(own), width), jnp.float32)[tables]
+        values = {
+            "": _drawn(function, stack.dim, held[""].dtype, seed, jnp.asarray(hashes)[tables], ids, parameters),
+            **{name: jnp.asarray(starts)[tables] for name, starts in slots.items()},
+        }
+        made = dict(held)
+        for name, of_rows in values.items():
+            wide = of_rows[:, None] if held[name].ndim > of_rows.ndim else of_rows
+            wide = jnp.broadcast_to(wide, (chunk, *held[name].shape[1:])).astype(held[name].dtype)
+            made[name] = held[name].at[to].set(wide, mode="drop")
+        return begin + chunk, made
+
+    return jax.lax.while_loop(lambda carried: carried[0] < fresh.ends[-1], body, (jnp.int32(0), arrays))[1]
+
+
+def _program(table: TableSpec) -> tuple[Callable[..., jax.Array], tuple[float, ...]]:
+    given = table.values
+    return given.program if isinstance(given, Initializer) else (given, ())
+
+
+def _drawn(
+    function: Callable[..., jax.Array],
+    dim: int,
+    dtype: Any,
+    seed: jax.Array,
+    hashes: jax.Array,
+    ids: jax.Array,
+    numbers: jax.Array,
+) -> jax.Array:
+    """(N, dim): the first values of ids, each with a key of its own."""
+
+    def one(table: jax.Array, halves: jax.Array, numbers: jax.Array) -> jax.Array:
+        key = jax.random.fold_in(jax.random.key(seed), table)
+        own = jax.random.fold_in(jax.random.fold_in(key, halves[1]), halves[0])
+        return function(own, (1, dim), jnp.float32, *numbers)[0].astype(dtype)
+
+    made: jax.Array = jax.vmap(one)(hashes, ids, numbers)
+    return made
