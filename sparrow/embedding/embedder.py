@@ -201,7 +201,7 @@ class Embedder:
 
     def saved_ids(self, state: EmbeddingState) -> dict[str, SavedIds]:
         """Return the ids of all dynamic tables by row, for a checkpoint. On the host."""
-        made = {}
+        made: dict[str, SavedIds] = {}
         for stack in self.stacks:
             if stack.is_dynamic:
                 held = self._work.ids_on_host(state.ids[stack.name])
@@ -214,7 +214,8 @@ class Embedder:
         Rows move where the number of devices, or of rows, is another one; -1: the row is free. Other dynamic tables
         have no ids. Raise ValueError where there are more ids than rows.
         """
-        held, sources = {}, {}
+        held: dict[str, Any] = {}
+        sources: dict[str, Any] = {}
         for stack in self.stacks:
             if not stack.is_dynamic:
                 continue

@@ -127,7 +127,8 @@ class OneDevice:
     def ids_on_host(self, state: ids.IdState) -> ids.IdState:
         """Return the arrays of a map on the host, with an axis for the devices."""
         held: ids.IdState = jax.device_get(state._replace(buckets=jnp.zeros(0, jnp.uint32)))
-        return jax.tree.map(lambda array: array[None], held)
+        made: ids.IdState = jax.tree.map(lambda array: array[None], held)
+        return made
 
     def ids_from_host(self, stack: Stack, state: ids.IdState) -> ids.IdState:
         """Return a map from the arrays of the host, with its index."""

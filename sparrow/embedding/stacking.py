@@ -123,7 +123,13 @@ def stack_tables(tables: Sequence[TableSpec], *, dynamic_alone: bool = False) ->
     for table in tables:
         step = row_step(table)
         rule = table.optimizer
-        alike = (table.embedding_dim, table.dtype, rule.frozen or rule.kind(), step.limits, step.stochastic)
+        alike: tuple[object, ...] = (
+            table.embedding_dim,
+            table.dtype,
+            rule.frozen or rule.kind(),
+            step.limits,
+            step.stochastic,
+        )
         alike += (table.dynamic is not None, table.name if dynamic_alone and table.dynamic is not None else "")
         stacks = groups.setdefault(alike, [[]])
         if sum(other.vocabulary_size for other in stacks[-1]) + table.vocabulary_size > MAX_ROWS:

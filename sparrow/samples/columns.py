@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.config import Config
+from sparrow.config import Config, need
 from sparrow.data import AUTO, Feature
 from sparrow.data.features import registry
 from sparrow.errors import ConfigError
@@ -26,9 +26,9 @@ def columns(config: Config, drawn: Drawn) -> Columns:
     """Return the columns of ``config``, one value a row."""
     # All sequences of a row have one length: features of one history go together. Some are empty, but for candidates.
     lengths = drawn.rng.integers(1 if has_candidates(config) else 0, _LONGEST, drawn.rows)
-    made = of_features(config.data.features, drawn, lengths)
+    made = of_features(need(config.data, "data").features, drawn, lengths)
     positive = drawn.positive()
-    sources = {label.name: label for label in config.data.labels}
+    sources = {label.name: label for label in need(config.data, "data").labels}
     for task in config.tasks.values():
         for name in filter(None, (task.label, task.task_space_label)):
             label = sources.get(name)
@@ -40,8 +40,9 @@ def columns(config: Config, drawn: Drawn) -> Columns:
         keys += [use.group_by for use in (*task.metrics, *task.train_metrics) if use.group_by]
         for key in keys:
             made.setdefault(key, as_list(drawn.rng.integers(0, 8, drawn.rows)))
-    for key in filter(None, (config.data.negatives and config.data.negatives.user_column,)):
-        made.setdefault(key, as_list(drawn.below(key, 20)))
+    negatives = need(config.data, "data").negatives
+    if negatives is not None and negatives.user_column is not None:
+        made.setdefault(negatives.user_column, as_list(drawn.below(negatives.user_column, 20)))
     return made
 
 
@@ -59,9 +60,13 @@ def of_features(features: Any, drawn: Drawn, lengths: npt.NDArray[np.int64]) -> 
 
 def has_candidates(config: Config) -> bool:
     """Return whether an example has several candidates, each with its label."""
-    group = getattr(config.model.architecture, "candidate_group", None)
-    features = {feature.name: feature for feature in config.data.features}
-    return any(features[name].sequence_length for name in config.model.groups.get(group, ()) if name in features)
+    group = getattr(need(config.model, "model").architecture, "candidate_group", None)
+    features = {feature.name: feature for feature in need(config.data, "data").features}
+    return any(
+        features[name].sequence_length
+        for name in need(config.model, "model").groups.get(group or "", ())
+        if name in features
+    )
 
 
 def _label(label: Any, positive: npt.NDArray[np.bool_], lengths: npt.NDArray[np.int64] | None) -> list[Any]:

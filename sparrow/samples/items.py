@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 
-from sparrow.config import Config
+from sparrow.config import Config, need
 from sparrow.data import AUTO, Split
 from sparrow.samples.columns import Columns, columns, read_by
 from sparrow.samples.drawn import KINDS, Drawn
@@ -17,14 +18,16 @@ _PAIRS: Final = 400
 
 def table(config: Config, seed: int) -> Columns:
     """Return the items of ``data.negatives``, numbered from 0, each of one kind; by the columns of the rows."""
-    negatives = config.data.negatives
+    negatives = need(config.data, "data").negatives
     if negatives is None:
         return {}
     ids = _ids(config, negatives.id_column)
     made = columns(config, Drawn(np.arange(len(ids)) % KINDS, np.random.default_rng(seed)))
-    features = {feature.name: feature for feature in config.data.features}
-    groups = [negatives.group, getattr(config.model.architecture, "item_augment", negatives.group)]
-    members = [name for group in groups for name in config.model.groups.get(group, ()) if name in features]
+    features = {feature.name: feature for feature in need(config.data, "data").features}
+    groups = [negatives.group, getattr(need(config.model, "model").architecture, "item_augment", negatives.group)]
+    members = [
+        name for group in groups for name in need(config.model, "model").groups.get(group, ()) if name in features
+    ]
     names = read_by(features[name] for name in members)
     source = negatives.items
     if isinstance(source, Split):
@@ -42,7 +45,7 @@ def join(rows: Columns, items: Columns, drawn: Drawn) -> Columns:
 
 def stored_items(config: Config, items: Columns) -> Columns:
     """Return the items as their source reads them: attributes joined in one column, or columns of their own."""
-    negatives = config.data.negatives
+    negatives = need(config.data, "data").negatives
     if negatives is None:
         return {}
     identity = negatives.items_id_column or negatives.id_column
@@ -64,7 +67,7 @@ def pairs(users: list[Any], items: list[Any], names: tuple[str, str], seed: int)
 
 def tree(config: Config, seed: int) -> tuple[Columns, Columns, list[int]]:
     """Return the nodes of a tree, the ancestors of its leaves, and the ids of the leaves."""
-    given = config.data.tree
+    given = need(config.data, "data").tree
     if given is None:
         return {}, {}, []
     levels = len(given.counts)
@@ -74,7 +77,7 @@ def tree(config: Config, seed: int) -> tuple[Columns, Columns, list[int]]:
     identity = given.nodes_id_column or given.id_column
     if given.level_column is not None:
         made[given.level_column] = [(node + 1).bit_length() - 1 for node in range(count)]
-    nodes = {identity: list(range(count))}
+    nodes: Columns = {identity: list(range(count))}
     if isinstance(given.nodes, Split):
         nodes[given.nodes.column] = _joined(made, given.nodes)
     else:
@@ -108,10 +111,11 @@ def _joined(made: Columns, source: Split) -> list[Any]:
 def _ids(config: Config, column: str) -> list[Any]:
     """Return the ids of items: numbers from 0 on, or words, that every feature of the ``column`` knows."""
     count = ITEMS
-    for feature in config.data.features:
+    features: Sequence[Any] = need(config.data, "data").features
+    for feature in features:
         if getattr(feature, "id_column", None) != column or getattr(feature, "compute", None) is not None:
             continue
-        if feature.vocabulary not in (None, AUTO):  # type: ignore[attr-defined]
-            return [str(word) for word in feature.words.words[:ITEMS]]  # type: ignore[attr-defined]
-        count = min(count, feature.num_rows)  # type: ignore[attr-defined]
+        if feature.vocabulary not in (None, AUTO):
+            return [str(word) for word in feature.words.words[:ITEMS]]
+        count = min(count, feature.num_rows)
     return list(range(count))

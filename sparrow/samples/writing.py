@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparrow import config as configs
-from sparrow.config import Config
+from sparrow.config import Config, need
 from sparrow.data import AUTO, Parquet, Split, TokenizeFeature
 from sparrow.samples import items
 from sparrow.samples.columns import Columns, columns
@@ -29,9 +29,10 @@ def write(config: Config, folder: str | Path, rows: int, seed: int = 0) -> Confi
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    features = tuple(_with_words(feature, folder) for feature in config.data.features)
-    config = config.model_copy(update={"data": config.data.model_copy(update={"features": features})})
-    data = config.data
+    given = need(config.data, "data")
+    features = tuple(_with_words(feature, folder) for feature in given.features)
+    data = given.model_copy(update={"features": features})
+    config = config.model_copy(update={"data": data})
     changed: dict[str, Any] = {"split": None} if data.split is not None else {}
     of_items = items.table(config, seed)
     nodes, edges, leaves = items.tree(config, seed)
@@ -70,7 +71,7 @@ def _with_words(feature: Any, folder: Path) -> Any:
 
 
 def _negatives(config: Config, folder: Path, of_items: Columns, rows: Columns, seed: int) -> Any:
-    given = config.data.negatives
+    given = need(config.data, "data").negatives
     if given is None:
         return None
     source = _stored(folder, "items", items.stored_items(config, of_items))

@@ -76,7 +76,7 @@ def test_bad_values_and_options_are_one_line_each():
     assert problems.first[2] == "2.5 is not an integer"
     with pytest.raises(ValueError, match="give exactly one of num_buckets, hash_bucket_size, vocabulary and dynamic"):
         IdFeature("f", embedding_dim=4, dynamic=ROWS, num_buckets=4)
-    with pytest.raises(ValueError, match=r"as dynamic\.unknown has it"):
+    with pytest.raises(ValueError, match=r"follow dynamic\.unknown"):
         IdFeature("f", embedding_dim=4, dynamic=ROWS, unknown="row")
     with pytest.raises(ValueError, match="dynamic: rows must be"):
         DynamicRows(rows=1)

@@ -132,14 +132,15 @@ def test_files_exports_and_services_have_lists_of_the_same_numbers(trained):
 
 
 def test_the_server_answers_with_lists(trained):
-    from sparrow.server.answering import Answerer, Request
+    from sparrow.server.answering import Answerer, Request, read
     from sparrow.server.limits import Limits
 
     folder, run = trained
     exports.export(*run, folder / "served")
-    answer = Answerer(serving.load(folder / "served"), Limits(), lambda requests, rows: None)
+    model, answer = serving.load(folder / "served"), Answerer(16, lambda requests, rows: None)
     body = json.dumps({"rows": [{"seen": [1, 2], "shown": [1, 2, 3]}, {"seen": [4], "shown": [5]}]}).encode()
-    in_json, in_arrow = answer([Request("predict", body, "json", form) for form in ("json", "arrow")])
+    asked = [Request("predict", body, "json", form) for form in ("json", "arrow")]
+    in_json, in_arrow = answer([read(model, request, Limits()) for request in asked])
     lists = json.loads(in_json.body)["predictions"]["click"]
     assert [len(row) for row in lists] == [3, 1]
     assert pa.ipc.open_stream(in_arrow.body).read_all()["click"].to_pylist() == lists

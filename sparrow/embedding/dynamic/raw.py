@@ -56,7 +56,7 @@ class PositionStack(Stack):
     """A stack whose rows are positions, for the packer."""
 
     @property
-    def num_rows(self) -> int:  # type: ignore[override]
+    def num_rows(self) -> int:
         """More than there are positions."""
         return POSITIONS
 

@@ -187,7 +187,7 @@ def saved_ids(place: Placing, state: IdState) -> SavedIds:
     size, (begin, end) = place.span.stop - place.span.start, place.waiting
     words, last, counts = np.zeros((size, 2), np.uint32), np.full(size, -1, np.int32), np.zeros(size, np.int32)
     free, waiting, since, seen, places, spare = ([] for _ in range(6))
-    totals = 0
+    totals: Any = 0
     for part in range(place.parts):
         local, rows = place.rows(part)
         words[rows], last[rows], counts[rows] = (array[part][local] for array in (state.ids, state.last, state.counts))
@@ -200,7 +200,7 @@ def saved_ids(place: Placing, state: IdState) -> SavedIds:
         since.append(state.last[part][at])
         seen.append(state.counts[part][at])
         places.append(at - begin + part * (end - begin))
-        totals = totals + ids.numbers_of(state.totals[part][place.number]).astype(object)
+        totals = totals + ids.numbers_of(np.asarray(state.totals[part][place.number])).astype(object)
     quiet = [min(int(state.pools[part][pool, 1]) for part in range(place.parts)) for pool in place.pools]
     numbers = np.array([int(total) for total in np.asarray(totals)], np.uint64)
     return SavedIds(
@@ -210,7 +210,7 @@ def saved_ids(place: Placing, state: IdState) -> SavedIds:
     )
 
 
-def _joined(arrays: list[Array]) -> Array:
+def _joined(arrays: list[Any]) -> Array:
     return np.concatenate(arrays).astype(np.int32)
 
 
@@ -307,5 +307,7 @@ def restored(settings: Settings, tables: Sequence[tuple[Placing, SavedIds]], par
             if np.array_equal(np.sort(order), np.sort(there)):  # the order in which a run that went on gives them out
                 free[begin : begin + len(order)] = order
                 pools[pool, 1] = quiet
-        made.append(jax.tree.map(np.asarray, held._replace(free=free, pools=pools)))
-    return jax.tree.map(lambda *arrays: np.stack(arrays), *made)
+        ordered: dict[str, Any] = {"free": free, "pools": pools}
+        made.append(jax.tree.map(np.asarray, held._replace(**ordered)))
+    stacked: ids.IdState = jax.tree.map(lambda *arrays: np.stack(arrays), *made)
+    return stacked

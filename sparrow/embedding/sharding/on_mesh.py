@@ -163,7 +163,8 @@ class OnMesh:
         if self.shards.processes > 1:
             held = jax.jit(lambda tree: tree, out_shardings=self.shards.everywhere)(held)
         count = self.shards.count
-        return jax.tree.map(lambda array: np.asarray(array).reshape(count, -1, *array.shape[1:]), held)
+        made: ids.IdState = jax.tree.map(lambda array: np.asarray(array).reshape(count, -1, *array.shape[1:]), held)
+        return made
 
     def ids_from_host(self, stack: Stack, state: ids.IdState) -> ids.IdState:
         """Return the maps from the arrays of the host, with their indices."""
@@ -187,9 +188,10 @@ class OnMesh:
             for stack in stacks:
                 name = stack.name
                 wanted = lookups[name].wanted
+                given: Any = (raw[name].reshape(-1, 2), wanted.reshape(-1), step, seed, go)
+                arrays = {"": tables[name], **slots[name]}
                 held[name], arrays, rows = assign(
-                    *(stack, self.id_settings(stack), self.backends[name].name, held[name]),
-                    *({"": tables[name], **slots[name]}, raw[name].reshape(-1, 2), wanted.reshape(-1), step, seed, go),
+                    stack, self.id_settings(stack), self.backends[name].name, held[name], arrays, *given
                 )
                 tables[name] = arrays.pop("")
                 slots[name] = arrays
@@ -227,7 +229,8 @@ class OnMesh:
 
         split = self.shards.split
         parts = [{name: whole[name] for name in batch.raw} for whole in (state.ids, batch.lookups)]
-        found = self.shards.each(local, (split, split, split, EVERYWHERE), split)(*parts, batch.raw, state.step)
+        call: Any = self.shards.each(local, (split, split, split, EVERYWHERE), split)
+        found: dict[str, Any] = call(*parts, batch.raw, state.step)
         return batch.lookups | found
 
     def rows(self, stack: Stack, array: jax.Array, span: slice) -> Any:
