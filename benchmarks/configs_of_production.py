@@ -2,12 +2,14 @@
 
     python benchmarks/configs_of_production.py                  # on a CPU: small sizes
     python benchmarks/configs_of_production.py --only plain dynamic --steps 600
+    python benchmarks/configs_of_production.py --feed --kind lists --batch 16384
     python benchmarks/configs_of_production.py                  # on a GPU: DCN-v2, batch 16,384, bfloat16
 
 26 features of 64-bit ids, strings or lists (``--kind``) are generated with a few frequent ids and many rare ones, in
 memory. Runs of all kinds take turns. Printed: examples a second of the trainer from step ``--from`` on and before it,
 by the clock and by processor time, and the bare step on batches that are packed and ready, with static tables; ratios
-are of the plain run of the same turn.
+are of the plain run of the same turn. With ``--feed``: the processor time of the feed alone, of all threads, for each
+example.
 """
 
 from __future__ import annotations
@@ -158,6 +160,37 @@ def bare(given: dict[str, Any], options: argparse.Namespace) -> float:
     return options.bare * options.batch / (time.perf_counter() - began)
 
 
+def fed(what: str, given: dict[str, Any], options: argparse.Namespace) -> float:
+    """Return the processor time of the feed alone, in µs for each example, without its first batches."""
+    program = runs.Program.of(config(what, given, options))
+    pipeline = configs.train_pipeline(program.config, program.preparer(use="train"))
+    examples, used, last = 0, 0.0, None
+    for number, prepared in enumerate(pipeline):
+        if number == options.since:
+            used = time.process_time()
+        elif number > options.since:
+            examples += prepared.examples
+        last = prepared.feed
+        if number + 1 == options.steps:
+            break
+    jax.block_until_ready(last)
+    return 1e6 * (time.process_time() - used) / examples
+
+
+def feeds(given: dict[str, Any], options: argparse.Namespace) -> None:
+    """Print the processor time of the feed of each kind, which take turns."""
+    found: dict[str, list[float]] = {what: [] for what in options.only}
+    for _ in range(options.rounds):
+        for what in options.only:
+            found[what].append(fed(what, given, options))
+    for what, all_runs in found.items():
+        line = f"{what}: {statistics.median(all_runs):.3f} µs of processor time"
+        if "plain" in found and what != "plain":
+            ratio = statistics.median(a / b for a, b in zip(all_runs, found["plain"], strict=True))
+            line += f", {ratio:.2f} of plain"
+        print(line, flush=True)
+
+
 def main() -> None:
     """Run all kinds in turns, and print a line for each."""
     on_gpu = jax.default_backend() != "cpu"
@@ -172,9 +205,13 @@ def main() -> None:
     parser.add_argument("--from", dest="since", type=int, default=200 if on_gpu else 40)
     parser.add_argument("--bare", type=int, default=100 if on_gpu else 20)
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--feed", action="store_true", help="measure the feed alone")
     options = parser.parse_args()
     options.admit = int(options.admit) if options.admit >= 1 else options.admit
     given = columns(options.kind, options.rows, options.batch * (64 if on_gpu else 32))
+    if options.feed:
+        feeds(given, options)
+        return
     found: dict[str, list[dict[str, float]]] = {what: [] for what in options.only}
     steps = []
     for _ in range(options.rounds):

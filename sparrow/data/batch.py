@@ -19,7 +19,8 @@ class Batch:
     """Converted rows, by name. All parts have the same number of rows; negatives have a number of their own.
 
     Attributes:
-      ids: (batch,) int32, -1 where there is no id, or `Ragged` where a row holds several; for `Embedder.pack`.
+      ids: (batch,) int32, -1 where there is no id; (batch, 3) int32 for raw ids, lower half, upper half, and 0 where
+        there is none; or `Ragged` where a row holds several.
       numbers: (batch, dim) float32.
       sequences: `Ragged` numbers in order, (elements, dim) float32.
       labels: (batch,) float32; `Ragged` with a number for each candidate where an example has several.
@@ -115,13 +116,13 @@ def nothing_like(values: Values, rows: int) -> Values:
 def _as_bags(ids: npt.NDArray[Any]) -> Ragged:
     """Return single ids as bags of one; a missing one is an empty bag.
 
-    Rows are (batch,), and -1 is missing; raw ids are (batch, 2), the second number 0 where one is missing.
+    Rows are (batch,), and -1 is missing; raw ids are (batch, 3): two halves, and 0 where one is missing.
     """
     is_raw = ids.ndim == 2
-    there = ids[:, 1] != 0 if is_raw else ids >= 0
+    there = ids[:, 2] != 0 if is_raw else ids >= 0
     offsets = np.zeros(len(ids) + 1, np.int64)
     np.cumsum(there, out=offsets[1:])
-    return Ragged((ids[:, 0] if is_raw else ids)[there], offsets)
+    return Ragged(np.ascontiguousarray(ids[there, :2]).view(np.int64)[:, 0] if is_raw else ids[there], offsets)
 
 
 def join(parts: Sequence[Values]) -> Values:

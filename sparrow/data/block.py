@@ -54,7 +54,7 @@ class Block:
             for name, values in getattr(batch, part).items():
                 column = part, name
                 if (place := layout.places.get(column)) is not None:
-                    place.view(words)[...] = values
+                    place.put(words, values)
                 elif (bag := layout.bags.get(column)) is not None:
                     words[:, bag.word] = np.diff(values.offsets)
                     bags[column] = values
@@ -67,7 +67,7 @@ class Block:
         """Return rows of padding with the columns of this block: no ids, empty bags, zeros."""
         words = np.zeros((rows, self.layout.width), np.int32)
         for (part, _), place in self.layout.places.items():
-            if part == "ids" and place.width is None:
+            if part == "ids" and place.there is None:
                 place.view(words)[...] = -1
         tail = None if self.tail is None else Tail(self.tail.words[:0], np.zeros(rows + 1, np.int64))
         others = {name: nothing_like(values, rows) for name, values in self.others.items()}
@@ -109,13 +109,13 @@ class Block:
     def column(self, name: Name) -> npt.NDArray[Any]:
         """Return a column that has a place in the layout; a view, where the rows are in order."""
         words = self.words if self.order is None else self.words[self.order]
-        return self.layout.places[name].view(words)
+        return self.layout.places[name].get(words)
 
     def to_batch(self) -> Batch:
         """Return the columns."""
         rows, batch = self.in_order(), Batch(padding=self.padding)
         for (part, name), place in self.layout.places.items():
-            getattr(batch, part)[name] = place.view(rows.words)
+            getattr(batch, part)[name] = place.get(rows.words)
         bags = list(self.layout.bags.values())
         for i, (part, name) in enumerate(self.layout.bags):
             assert rows.tail is not None  # there are bags

@@ -79,6 +79,8 @@ class Compiled:
                 rest[feature.part, feature.name] = feature
             else:
                 step = with_known(step, feature.transform, known)
+                place = layout.places.get((feature.part, feature.name))
+                step = step if place is None or place.there is None else dataclasses.replace(step, there=place.there)
                 made.append(((feature.part, feature.name), step, feature.transform))
         if any(step is None for _, step, _ in made):
             return None
@@ -194,5 +196,5 @@ def _with(block: Block, column: Name, values: Any) -> Block:
     place = block.layout.places.get(column)
     if place is None:
         return dataclasses.replace(block, others={**block.others, column: values})
-    place.view(block.words)[...] = values
+    place.put(block.words, values)
     return block

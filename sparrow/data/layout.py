@@ -14,19 +14,47 @@ from sparrow.embedding import Ragged
 
 LINE: Final = 16
 """Words in a line of the processor's cache."""
+RAW_WIDTH: Final = 3
+"""The numbers of a raw id in a batch: two halves, and whether there is one."""
 Name = tuple[str, str]
 """A column: the part of the batch that it is in, and its name."""
 
 
 class Place(NamedTuple):
-    """The place of a column in a row: its first word, the type of its values, and their number; None: a single one."""
+    """The place of a column in a row.
+
+    Attributes:
+      word: its first word.
+      dtype: the type of its values.
+      width: the number of values; None: a single one.
+      there: of raw ids, which have two words each, the number of the bit that is set where there is one, counted from
+        the row's first bit on; None: other values.
+    """
 
     word: int
     dtype: np.dtype[Any]
     width: int | None
+    there: int | None = None
+
+    def get(self, words: npt.NDArray[np.int32]) -> npt.NDArray[Any]:
+        """Return the column in a matrix of rows; a view, but for raw ids."""
+        if self.there is None:
+            return self.view(words)
+        bits = words[:, self.there // 32].view(np.uint32) >> np.uint32(self.there % 32)
+        halves = words[:, self.word : self.word + 2]
+        return np.concatenate([halves, (bits & np.uint32(1)).astype(np.int32)[:, None]], axis=1)
+
+    def put(self, words: npt.NDArray[np.int32], values: npt.NDArray[Any]) -> None:
+        """Write the column to a matrix of rows."""
+        if self.there is None:
+            self.view(words)[...] = values
+            return
+        words[:, self.word : self.word + 2] = values[:, :2]
+        bits, bit = words[:, self.there // 32].view(np.uint32), np.uint32(1 << self.there % 32)
+        bits[...] = (bits & ~bit) | np.where(values[:, 2] != 0, bit, np.uint32(0))
 
     def view(self, words: npt.NDArray[np.int32]) -> npt.NDArray[Any]:
-        """Return the column in a matrix of rows."""
+        """Return a column that has no raw ids as a view of a matrix of rows."""
         if self.dtype.itemsize == 4 and self.width is None:
             return words[:, self.word].view(self.dtype)
         span = (self.width or (0 if self.width == 0 else 1)) * self.dtype.itemsize // 4
@@ -63,6 +91,7 @@ class Layout:
 
         ``bags``: the ragged columns whose ids are in the tails; None: all that hold 32-bit ids.
         """
+        raw: list[Name] = []
         wide: list[tuple[Name, npt.NDArray[Any]]] = []
         narrow: list[tuple[Name, npt.NDArray[Any]]] = []
         ragged: dict[Name, Ragged] = {}
@@ -73,12 +102,19 @@ class Layout:
                     if _holds_ids(part, values) and (bags is None or column in bags):
                         ragged[column] = values
                 elif isinstance(values, np.ndarray) and values.ndim in (1, 2) and values.dtype.itemsize in (4, 8):
+                    if part == "ids" and values.shape[1:] == (RAW_WIDTH,):
+                        raw.append(column)
+                        continue
                     (wide if values.dtype.itemsize == 8 else narrow).append((column, values))
         places, word = {}, 0
         for column, values in wide + narrow:  # 64-bit values first, where they are aligned
             width = None if values.ndim == 1 else values.shape[1]
             places[column] = Place(word, values.dtype, width)
             word += (width or 1) * values.dtype.itemsize // 4 if width != 0 else 0
+        bits = 32 * (word + 2 * len(raw))
+        for i, column in enumerate(raw):
+            places[column] = Place(word + 2 * i, np.dtype(np.int32), RAW_WIDTH, bits + i)
+        word += 2 * len(raw) + -(-len(raw) // 32)
         in_tail = {
             column: Bag(word + i, values.weights is not None) for i, (column, values) in enumerate(ragged.items())
         }

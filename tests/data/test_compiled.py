@@ -11,6 +11,7 @@ import pytest
 from sparrow.data import (
     ComboFeature,
     DataError,
+    DynamicRows,
     Feature,
     IdFeature,
     Label,
@@ -18,6 +19,7 @@ from sparrow.data import (
     SequenceFeature,
     Tables,
     hashing,
+    without_presence,
 )
 from sparrow.data.batch import Batch, take
 from sparrow.data.block import Block, concatenate
@@ -28,6 +30,7 @@ from sparrow.kernels import feed
 
 pytestmark = pytest.mark.skipif(feed.unavailable() is not None, reason=str(feed.unavailable()))
 
+ROWS = DynamicRows(rows=10)
 WORDS = ("a", "b", "17", "-3", "0", "longer than eight bytes", "ü")
 VALUES = {
     "int8": (pa.int8(), st.integers(-5, 40)),
@@ -65,6 +68,10 @@ FEATURES = [
     lambda c: SequenceFeature("f", column=c, hash_bucket_size=99, embedding_dim=2, max_length=2, separator="|"),
     lambda c: SequenceFeature("f", column=c, num_buckets=40, embedding_dim=2, max_length=1, keep="first", default=3),
     lambda c: SequenceFeature("f", column=c, hash_bucket_size=9, embedding_dim=2, max_length=2, pooling="mean"),
+    lambda c: IdFeature("f", column=c, dynamic=ROWS, embedding_dim=2),
+    lambda c: IdFeature("f", column=c, dynamic=ROWS, embedding_dim=2, default=7),
+    lambda c: IdFeature("f", column=c, dynamic=ROWS, embedding_dim=2, default="nothing"),
+    lambda c: IdFeature("f", column=c, dynamic=ROWS, embedding_dim=2, as_integer=True, default=-(2**62)),
     lambda c: RawFeature("f", column=c),
     lambda c: RawFeature("f", column=c, log=True, mean=0.3, std=1.7, missing=2.0),
     lambda c: RawFeature("f", column=c, missing=None, log10_above=1.0),
@@ -205,6 +212,45 @@ def test_good_data_never_needs_numpy(monkeypatch):
     made, skipped = converter.convert(reader.read(0, "error"), "error")
     assert skipped == 0
     assert_same(made, by_numpy[0])
+
+
+RAW_COLUMNS = {
+    "integers": pa.array([-1, None, 2**63 - 1, -(2**63), 0, 2**32]),
+    "unsigned": pa.array([2**64 - 1, None, 2**63, 0, 1, 2**32 - 1], pa.uint64()),
+    "bytes": pa.array([-128, 127, 0, None, 1, 2], pa.int8()),
+    "strings": pa.array(["", "a", None, "exactly8", "longer than eight bytes", "ü"]),
+    "coded": pa.array(["a", None, "b", "a", "", "b"]).dictionary_encode(),
+    "numbers": pa.array([1.0, float("nan"), None, -3.0, 2.0**53, 0.0]),
+    "marks": pa.array([True, None, False, True, True, False]),
+}
+
+
+@pytest.mark.parametrize("default", [None, 5])
+def test_raw_ids_never_need_numpy_and_have_its_bits(monkeypatch, default):
+    """More than 32 of them, so that the bits of their presence fill more than a word."""
+    table = pa.table({f"{name} {i}": column for i in range(6) for name, column in RAW_COLUMNS.items()})
+    features = [IdFeature(name, dynamic=ROWS, embedding_dim=2, default=default) for name in table.column_names]
+    features.append(IdFeature("rows", column="bytes 0", num_buckets=200, unknown="empty", embedding_dim=2))
+    converter = Converter(features, [], [], [])
+    reader = Tables(table).open(converter.columns)
+    converter.check(reader)
+    _, by_numpy = both(converter, table, "error")
+    monkeypatch.setattr(Converter, "_by_numpy", lambda *_: pytest.fail("NumPy was asked"))
+    made, _ = converter.convert(reader.read(0, "error"), "error")
+    assert_same(made, by_numpy[0])
+    ids = {name: without_presence(values) for name, values in made.to_batch().ids.items()}
+    fill = None if default is None else 5
+    assert ids["integers 0"].tolist() == [-1, fill, 2**63 - 1, -(2**63), 0, 2**32]
+    assert ids["unsigned 5"].tolist() == [-1, fill, -(2**63), 0, 1, 2**32 - 1]
+    assert ids["bytes 3"].tolist() == [-128, 127, 0, fill, 1, 2]
+    hashes = (
+        hashing.hash_texts(pa.array(["a", "exactly8", "longer than eight bytes", "ü", "5"])).view(np.int64).tolist()
+    )
+    fill = None if default is None else hashes[-1]
+    assert ids["strings 1"].tolist() == [fill, hashes[0], fill, *hashes[1:4]]
+    padding = made.nothing(2).to_batch().ids
+    assert without_presence(padding["integers 0"]).tolist() == [None, None]
+    assert padding["rows"].tolist() == [-1, -1]
 
 
 def test_a_feature_of_ones_own_goes_with_the_compiled_ones():

@@ -49,16 +49,24 @@ def raw_ids(entries: Any, as_integer: bool) -> Parsed:
     return dataclasses.replace(parsed, values=values.view(np.int64))
 
 
-def with_presence(ids: npt.NDArray[np.int64], missing: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    """(rows, 2): the ids, of which every one is valid, and 1 where there is one."""
-    return np.stack([ids, (~missing).astype(np.int64)], axis=1)
+def with_presence(ids: npt.NDArray[np.int64], missing: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
+    """(rows, 3): the lower and the upper half of each id, and 1 where there is one; zeros where one is missing."""
+    made = np.zeros((len(ids), 3), np.int32)
+    made[:, :2] = np.where(missing, np.int64(0), ids)[:, None].view(np.int32)
+    made[:, 2] = ~missing
+    return made
 
 
 def without_presence(values: Any) -> Any:
-    """Return values from `with_presence` as a masked array; other values of a batch are returned unchanged."""
+    """Return values from `with_presence` as a masked array of 64-bit ids; other values of a batch are left unchanged.
+
+    >>> without_presence(with_presence(np.array([2**40, 7]), np.array([False, True]))).tolist()
+    [1099511627776, None]
+    """
     if isinstance(values, Ragged) or values.ndim != 2:
         return values
-    return np.ma.MaskedArray(values[:, 0], values[:, 1] == 0)
+    values = np.ma.getdata(values)  # a batch for several devices may be filled up with masked ones
+    return np.ma.MaskedArray(np.ascontiguousarray(values[:, :2]).view(np.int64)[:, 0], values[:, 2] == 0)
 
 
 def without_missing_ids(

@@ -122,7 +122,7 @@ class IdFeature(MappedIds):
     def step(self, kinds: Mapping[str, Any]) -> Step | None:
         """Return the compiled conversion, with the weights, if any."""
         step = super().step(kinds)
-        if step is None:
+        if step is None or (self.dynamic is not None and self._is_weighted):
             return None
         return dataclasses.replace(step, is_weighted=self._is_weighted, weight_separator=self.weight_separator)
 
@@ -140,14 +140,16 @@ class IdFeature(MappedIds):
         return bags if default < 0 else filled(bags, default, offsets)
 
     def _dynamic_ids(self, columns: Any, problems: Problems) -> Values:
-        """(batch, 2) int64 where a row holds one id: the id, and whether there is one; else `Ragged` raw ids."""
+        """(batch, 3) int32 where a row holds one id, as `with_presence` returns them; else `Ragged` raw ids."""
         ids, missing, flat = self._read_raw(columns, problems)
         if not self._is_weighted and flat.offsets is None:
             return with_presence(ids, missing)
         offsets = np.arange(len(ids) + 1) if flat.offsets is None else flat.offsets
         weights = self._weights(columns, offsets, problems) if self._is_weighted else None
         bags = without_missing_ids(ids, missing, offsets, weights)
-        return bags if self.default is None else filled(bags, self._raw_default(flat), offsets)
+        return (
+            bags if self.default is None else filled(bags, self._raw_default(element_type(flat.entries.type)), offsets)
+        )
 
     @property
     def _is_weighted(self) -> bool:

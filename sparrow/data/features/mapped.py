@@ -27,6 +27,7 @@ from sparrow.data.values import (
     flatten,
     integers,
     is_compiled,
+    is_list,
     is_number,
     is_text,
 )
@@ -259,14 +260,12 @@ class MappedIds(SparseFeature):
         return dataclasses.replace(parsed, bad=~known if unread is None else ~known | unread, why=why)
 
     def step(self, kinds: Mapping[str, Any]) -> Step | None:
-        """Return the compiled conversion from entries to row numbers; None for raw ids."""
-        if (
-            self.dynamic is not None
-            or self.compute is not None
-            or not all(is_compiled(kinds[column]) for column in self.columns)
-        ):
+        """Return the compiled conversion from entries to row numbers, or to raw ids."""
+        if self.compute is not None or not all(is_compiled(kinds[column]) for column in self.columns):
             return None
         element = element_type(kinds[self.id_column])
+        if self.dynamic is not None:
+            return self._raw_step(kinds[self.id_column], element)
         table, mapping = None, plan.NUMBERED if self.num_buckets is not None else plan.HASHED
         try:
             default_row = self._default_row(element)
@@ -287,6 +286,24 @@ class MappedIds(SparseFeature):
             default_row=default_row,
             as_integer=self.as_integer,
             table=table,
+            separator=self.separator,
+        )
+
+    def _raw_step(self, kind: Any, element: Any) -> Step | None:
+        """Return the compiled conversion to raw ids, one a row; None: a row may hold several."""
+        if is_list(kind) or (self.separator is not None and is_text(element)):
+            return None
+        try:
+            default = 0 if self.default is None else int(self._raw_default(element))
+        except ValueError:  # the reference raises it where an id is missing
+            return None
+        return Step(
+            plan.IDS,
+            self.columns,
+            mapping=plan.RAW,
+            default_row=plan.NO_ROW if self.default is None else 0,
+            raw_default=default,
+            as_integer=self.as_integer,
             separator=self.separator,
         )
 
@@ -312,17 +329,17 @@ class MappedIds(SparseFeature):
         ids = parsed.values
         missing = np.zeros(len(ids), np.bool_) if parsed.missing is None else parsed.missing
         if self.default is not None and missing.any():
-            ids = np.where(missing, self._raw_default(flat), ids)
+            ids = np.where(missing, self._raw_default(element_type(flat.entries.type)), ids)
             missing = np.zeros_like(missing)
         if parsed.bad is not None:
             at = np.flatnonzero(parsed.bad)
             problems.add(self.id_column, flat.row_of(at), lambda i: parsed.why(int(at[i])))
         return ids, missing, flat
 
-    def _raw_default(self, flat: Flat) -> np.int64:
-        """Return the raw id of the default, in a column of such entries."""
+    def _raw_default(self, kind: Any) -> np.int64:
+        """Return the raw id of the default, in a column of entries of type ``kind``."""
         written = str(self.default)
-        is_whole = not is_text(element_type(flat.entries.type))
+        is_whole = not is_text(kind)
         if is_whole and not written.removeprefix("-").isdecimal():
             raise ValueError(f"feature '{self.name}': default {self.default!r} is no valid id: not an integer")
         made: np.int64 = raw_ids(pa.array([int(written) if is_whole else written]), self.as_integer).values[0]

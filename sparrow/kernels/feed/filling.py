@@ -24,6 +24,7 @@ class Field(NamedTuple):
       ignores: whether ids outside the table are ignored; if not, they are an error.
       combiner: one of `COMBINERS`.
       places: the places of its ids in every example; 0: as many as it has.
+      there: of a single raw id, the number of the row's bit that is set where there is one.
     """
 
     word: int
@@ -33,6 +34,7 @@ class Field(NamedTuple):
     ignores: bool
     combiner: str
     places: int = 0
+    there: int = 0
 
 
 class Packed(NamedTuple):
@@ -46,7 +48,7 @@ class Packed(NamedTuple):
       ids, bags, offsets, gains: the places; -1 where there is no such array. Without bags, each field has `places`.
       first: the number of its first bag and entry: single ids, one each, come before them.
       raw: the place of raw 64-bit ids, for dynamic tables; a field then has ``start`` as the number of its table, and
-        ``word`` of the id, behind which a third word has whether there is one.
+        ``word`` of the lower half of the id, behind which the upper one stands.
     """
 
     fields: Sequence[Field]
@@ -103,7 +105,7 @@ class Filling:
         self._held: list[Any] = []
         raw = []
         for stack in stacks:
-            fields = [(*field[:5], COMBINERS.index(field.combiner), field.places) for field in stack.fields]
+            fields = [(*field[:5], COMBINERS.index(field.combiner), *field[6:]) for field in stack.fields]
             raw.append((self._array(fields), len(fields), *stack[1:]))
         self._raw = np.array(
             (

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 IDS, NUMBERS, BUCKETS, CROSS, KEY = range(5)
-NUMBERED, HASHED, VOCABULARY = range(3)
+NUMBERED, HASHED, VOCABULARY, RAW = range(4)
 NO_ROW: Final = -1
 BAD_ROW: Final = -3
 """The row of an unknown id that makes a row malformed; as the row of a missing id: the reference must look."""
@@ -27,6 +27,8 @@ class Step:
     size: int = 0
     unknown: int = NO_ROW
     default_row: int = NO_ROW
+    raw_default: int = 0
+    there: int = 0
     as_integer: bool = False
     table: tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]] | None = None
     separator: str | None = None
@@ -52,7 +54,7 @@ class _Step(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("kind",)),
         ("columns", ctypes.c_void_p),
         *((name, ctypes.c_int64) for name in ("num_columns", "word", "is_ragged", "mapping")),
-        *((name, ctypes.c_int64) for name in ("size", "unknown", "default_row")),
+        *((name, ctypes.c_int64) for name in ("size", "unknown", "default_row", "raw_default", "there")),
         ("as_integer", ctypes.c_int64),
         ("keys", ctypes.c_void_p),
         ("positions", ctypes.c_void_p),
@@ -100,9 +102,9 @@ class Plan:
             **{
                 name: int(getattr(step, name))
                 for name in (
-                    *("kind", "mapping", "size", "unknown", "default_row", "as_integer", "is_weighted", "max_length"),
-                    *("keep_last", "keeps_missing", "dim", "is_required", "is_weight"),
-                    "are_integers",
+                    *("kind", "mapping", "size", "unknown", "default_row", "raw_default", "there"),
+                    *("as_integer", "is_weighted", "max_length", "keep_last", "keeps_missing", "dim"),
+                    *("is_required", "is_weight", "are_integers"),
                 )
             },
             columns=places,

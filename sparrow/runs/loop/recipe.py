@@ -260,7 +260,7 @@ def recipe(preparer: Preparer, block: Block, rows: int) -> Recipe | None:
     others = [(name, place) for name, place in layout.places.items() if name not in raw]
     if any(place.dtype.itemsize != 4 and part != "keys" for (part, _), place in others):
         return None
-    if embedder.shards is not None or any(name not in layout.places or layout.places[name].width != 2 for name in raw):
+    if embedder.shards is not None or any(name not in layout.places for name in raw):
         return None
     names, bags = {}, list(layout.bags)
     for feature in embedder.features:
@@ -277,7 +277,8 @@ def recipe(preparer: Preparer, block: Block, rows: int) -> Recipe | None:
             name, table = names[member.name], member.table_spec
             if stack.is_dynamic:
                 number = [spec.name for spec in stack.tables].index(table.name)
-                singles[member.name] = feed.Field(layout.places[name].word, -1, number, 0, True, "sum")
+                place = layout.places[name]
+                singles[member.name] = feed.Field(place.word, -1, number, 0, True, "sum", there=place.there or 0)
                 continue
             is_bag = name in layout.bags
             (in_bags if is_bag else singles)[member.name] = feed.Field(

@@ -84,7 +84,7 @@ class Unvarying:
 
 def _has_id(ids: Any) -> bool:
     """Whether one of them is an id: rows are 0 or more; raw ids have a mark of their presence beside them."""
-    return bool(ids[:, 1].any() if ids.ndim == 2 else (ids >= 0).any())
+    return bool(ids[:, 2].any() if ids.ndim == 2 else (ids >= 0).any())
 
 
 def _text(value: Any) -> str:

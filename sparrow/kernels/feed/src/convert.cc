@@ -15,6 +15,7 @@
 #include "paged.h"
 #include "parquet.h"
 #include "pool.h"
+#include "raw_runner.h"
 #include "room.h"
 #include "runner.h"
 #include "step.h"
@@ -73,7 +74,9 @@ bool are_in_range(const Step& step, const Tile& tile, int64_t rows) {
 
 std::unique_ptr<Runner> runner_of(const Work& work) {
   switch (work.step.kind) {
-    case IDS: return std::make_unique<IdRunner>(work);
+    case IDS:
+      if (work.step.mapping == RAW) return std::make_unique<RawRunner>(work);
+      return std::make_unique<IdRunner>(work);
     case CROSS: return std::make_unique<CrossRunner>(work);
     case KEY: return std::make_unique<KeyRunner>(work);
     default: return std::make_unique<NumberRunner>(work);

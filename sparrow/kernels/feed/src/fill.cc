@@ -23,12 +23,22 @@ struct Singles {
       limits.push_back(static_cast<uint32_t>(field.limit));
       errors.push_back(field.ignores ? 0 : -1);
       is_dense &= field.word == stack.fields[0].word + f;
+      are_pairs &= field.word == stack.fields[0].word + 2 * f;
+      if (bits.empty() || bits.back().word != field.there / 32) bits.push_back({field.there / 32, 0});
+      bits.back().all |= uint32_t{1} << field.there % 32;
     }
   }
 
+  // A word of a row whose bits are set where raw ids are, and the bits of the stack's own.
+  struct Bits {
+    int64_t word;
+    uint32_t all;
+  };
+
   std::vector<int32_t> words, starts, errors;
   std::vector<uint32_t> limits;
-  bool is_dense = true;
+  std::vector<Bits> bits;
+  bool is_dense = true, are_pairs = true;
 };
 
 // True: all ids are in their tables, or may be outside. `known`: rows from the piece's first on that follow each other.
@@ -64,10 +74,10 @@ SPARROW_VERSIONS bool fill_single(const Filling& how, const Packed& stack, const
   return wrong == 0;
 }
 
-// Raw ids of dynamic tables: a row has the id in two words, and whether there is one in the next. The entries get the
-// number of their table, `start`, or -1.
-SPARROW_VERSIONS void fill_raw(const Filling& how, const Packed& stack, const Piece& piece, int64_t known,
-                               int32_t* buffer) {
+// Raw ids of dynamic tables: a row has the id in two words, and a bit where there is one. The entries get the number of
+// their table, `start`, or -1.
+SPARROW_VERSIONS void fill_raw(const Filling& how, const Packed& stack, const Singles& fields, const Piece& piece,
+                               int64_t known, int32_t* buffer) {
   const int64_t count = stack.num_fields;
   int32_t* const batch = buffer + piece.slot * how.slot_words;
   int32_t* out = batch + stack.ids + piece.at * count;
@@ -76,11 +86,18 @@ SPARROW_VERSIONS void fill_raw(const Filling& how, const Packed& stack, const Pi
   for (int64_t i = 0; i < piece.count; ++i, out += count, raw += 2 * count) {
     prefetch(how, piece, i, known);
     const int32_t* row = row_of(how, piece, i, at);
-    for (int64_t f = 0; f < count; ++f) {
-      const int32_t* id = row + stack.fields[f].word;
-      raw[2 * f] = id[0];
-      raw[2 * f + 1] = id[1];
-      out[f] = id[2] != 0 ? static_cast<int32_t>(stack.fields[f].start) : -1;
+    if (fields.are_pairs) {
+      std::memcpy(raw, row + fields.words[0], 2 * count * sizeof(int32_t));
+    } else {
+      for (int64_t f = 0; f < count; ++f) std::memcpy(raw + 2 * f, row + fields.words[f], 2 * sizeof(int32_t));
+    }
+    std::memcpy(out, fields.starts.data(), count * sizeof(int32_t));
+    for (const Singles::Bits& bits : fields.bits) {
+      if ((static_cast<uint32_t>(row[bits.word]) & bits.all) == bits.all) continue;
+      for (int64_t f = 0; f < count; ++f) {
+        const int64_t there = stack.fields[f].there;
+        if (there / 32 == bits.word && !(static_cast<uint32_t>(row[bits.word]) >> there % 32 & 1)) out[f] = -1;
+      }
     }
   }
 }
@@ -254,7 +271,7 @@ __attribute__((visibility("default"))) int64_t sparrow_feed_fill(const sparrow::
         for (int64_t s = 0; s < how->num_stacks; ++s) {
           const sparrow::Packed& stack = how->stacks[s];
           if (stack.raw >= 0) {
-            sparrow::fill_raw(*how, stack, part, known, buffer);
+            sparrow::fill_raw(*how, stack, fields[s], part, known, buffer);
             continue;
           }
           if (stack.is_single() && !sparrow::fill_single(*how, stack, fields[s], part, known, buffer)) return 0;

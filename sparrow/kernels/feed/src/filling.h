@@ -29,6 +29,7 @@ struct Field {
   int64_t ignores;   // whether ids outside it are ignored; if not, they are an error
   int64_t combiner;
   int64_t places;    // for its ids in every example; 0: as many as it has
+  int64_t there;     // of a single raw id: the number of the row's bit that is set where there is one
 };
 
 // A stack. Places are words of the buffer.

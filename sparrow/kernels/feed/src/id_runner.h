@@ -16,7 +16,7 @@ namespace sparrow {
 
 class IdRunner : public Runner {
  public:
-  explicit IdRunner(const Work& work) : Runner(work), map_(step_), room_(work.room), by_word_(work.room), weights_by_word_(work.room) {
+  explicit IdRunner(const Work& work) : Runner(work), room_(work.room), map_(step_), by_word_(work.room), weights_by_word_(work.room) {
     if (step_.weight_separator != nullptr) {
       weight_separator_ = {step_.weight_separator, static_cast<size_t>(step_.weight_separator_size)};
     }
@@ -32,9 +32,7 @@ class IdRunner : public Runner {
       if (is_damaged) return false;
       pages_ = nullptr;
     }
-    for (Column* own : columns_) {
-      if (!unfold(own->entries, room_)) return false;
-    }
+    if (!unfolded()) return false;
     const bool is_plain = !column.is_list && leaf.words.empty() && leaf.valid == nullptr;
     if (is_plain && !step_.is_ragged && step_.mapping != VOCABULARY) {
       if (leaf.type == 'i') return plain<int32_t>(begin, end);
@@ -44,23 +42,48 @@ class IdRunner : public Runner {
       if (!step_.is_ragged) return single_by_word(begin, end);
       if (column.is_list) return lists_by_word(begin, end);
     }
-    if (!flatten(column, separator_, begin, end, flat_)) return false;
-    if (!weight_separator_.empty() && !cut_weights(weight_separator_, flat_, after_)) return false;
-    const int64_t count = flat_.entries.count;
-    reserve(count);
+    if (!flattened(begin, end)) return false;
     const uint8_t seen = by_word_(flat_.entries, rows_.data(), states_.data(), map_);
-    if (seen & UNSURE) return false;
-    if (seen) {
-      if ((seen & MISSING) && step_.default_row == BAD_ROW) return false;
-      if (seen & BAD) mark(begin);
-      for (int64_t i = 0; i < count; ++i) {
-        if (states_[i] != GOOD) rows_[i] = states_[i] == MISSING ? static_cast<int32_t>(step_.default_row) : NO_ROW;
-      }
-    }
-    if (step_.is_ragged) return step_.is_weighted ? weighted(begin, end) : bags(end - begin);
-    std::memcpy(out(), rows_.data(), count * sizeof(int32_t));
+    if (!without_states(seen, begin)) return false;
+    if (step_.is_ragged) return pooled(begin, end);
+    std::memcpy(out(), rows_.data(), flat_.entries.count * sizeof(int32_t));
     return true;
   }
+
+ protected:
+  // Writes entries that are in pages to memory. False: they are damaged.
+  bool unfolded() {
+    for (Column* own : columns_) {
+      if (!unfold(own->entries, room_)) return false;
+    }
+    return true;
+  }
+
+  // Finds the entries of a block of rows, and makes room for their rows. False: the reference must look.
+  bool flattened(int64_t begin, int64_t end) {
+    if (!flatten(*columns_[0], separator_, begin, end, flat_)) return false;
+    if (!weight_separator_.empty() && !cut_weights(weight_separator_, flat_, after_)) return false;
+    reserve(flat_.entries.count);
+    return true;
+  }
+
+  // Replaces the rows of entries that are missing or bad, and marks bad rows. False: the reference must look.
+  bool without_states(uint8_t seen, int64_t begin) {
+    if (seen & UNSURE) return false;
+    if (seen == GOOD) return true;
+    if ((seen & MISSING) && step_.default_row == BAD_ROW) return false;
+    if (seen & BAD) mark(begin);
+    for (int64_t i = 0; i < flat_.entries.count; ++i) {
+      if (states_[i] != GOOD) rows_[i] = states_[i] == MISSING ? static_cast<int32_t>(step_.default_row) : NO_ROW;
+    }
+    return true;
+  }
+
+  bool pooled(int64_t begin, int64_t end) { return step_.is_weighted ? weighted(begin, end) : bags(end - begin); }
+
+  Room& room_;
+  std::vector<uint8_t> states_;
+  std::vector<int32_t> rows_;
 
  private:
   void reserve(int64_t count) {
@@ -259,12 +282,11 @@ class IdRunner : public Runner {
   }
 
   RowMap map_;
-  Room& room_;
   std::unique_ptr<Pages> pages_;  // null: entries are in memory
   std::string_view weight_separator_;
   std::vector<Span> after_;
-  std::vector<uint8_t> states_, weight_states_;
-  std::vector<int32_t> rows_, kept_rows_;
+  std::vector<uint8_t> weight_states_;
+  std::vector<int32_t> kept_rows_;
   std::vector<float> kept_weights_;
   std::vector<double> weights_;
   bool all_rows_ = false;  // whether every word of the dictionary has a row

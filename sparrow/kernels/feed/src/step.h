@@ -8,7 +8,7 @@ namespace sparrow {
 constexpr int32_t NO_ROW = -1, BAD_ROW = -3;
 
 enum Kind : int64_t { IDS, NUMBERS, BUCKETS, CROSS, KEY };
-enum Mapping : int64_t { NUMBERED, HASHED, VOCABULARY };
+enum Mapping : int64_t { NUMBERED, HASHED, VOCABULARY, RAW };
 
 extern "C" {
 
@@ -22,7 +22,9 @@ struct Step {
   int64_t mapping;        // the kind of ids
   int64_t size;           // rows that ids are numbered or hashed to
   int64_t unknown;        // the row of an unknown id: NO_ROW, BAD_ROW, or one of the table
-  int64_t default_row;    // the row of a missing id; BAD_ROW: ask the reference
+  int64_t default_row;    // the row of a missing id; BAD_ROW: ask the reference; 0 where a missing raw id is
+  int64_t raw_default;    // this one
+  int64_t there;          // of a single raw id: the number of the row's bit that is set where there is one
   int64_t as_integer;     // whether strings are read as integers before they are hashed
   const uint64_t* keys;   // the vocabulary's hash table
   const int32_t* positions;
