@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -59,20 +59,26 @@ class Given:
             return None
         groups = [
             (self.num_bags[group[0]], [self.features[i] for i in group])
-            for group in grouped(self.num_bags, self.ragged)
+            for group in grouped(self.num_bags, self.ragged, [given.start for given in self.features])
         ]
         pack = _bags if any(self.ragged) else _single
         return pack(library, groups, self.num_rows, size, empty)
 
 
-def grouped(num_bags: Sequence[int], ragged: Sequence[bool]) -> list[list[int]]:
+def grouped(num_bags: Sequence[int], ragged: Sequence[bool], tables: Sequence[Hashable]) -> list[list[int]]:
     """Return the features of each `Group` of a stack, by their numbers: of one number of bags, single ids before bags.
 
-    >>> grouped([4, 2, 4, 4], [True, False, False, True])
+    Single ids of a table that has bags too are among the bags: the gradients of a row are then summed example by
+    example, as on a mesh, where each device has the entries of its own examples.
+
+    >>> grouped([4, 2, 4, 4], [True, False, False, True], ["a", "b", "c", "d"])
     [[2], [0, 3], [1]]
+    >>> grouped([4, 4, 4], [True, False, False], ["a", "a", "b"])
+    [[2], [0, 1]]
     """
+    in_bags = {table for table, own in zip(tables, ragged, strict=True) if own}
     keys = [(size, own) for size in dict.fromkeys(num_bags) for own in (False, True)]
-    of_features = list(zip(num_bags, ragged, strict=True))
+    of_features = list(zip(num_bags, (table in in_bags for table in tables), strict=True))
     groups = ([i for i, own in enumerate(of_features) if own == key] for key in keys)
     return [group for group in groups if group]
 

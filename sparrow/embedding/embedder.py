@@ -45,7 +45,8 @@ class Embedder:
     Functional: every method is pure, and all but `pack`, `init` and the views run under ``jax.jit``. Donate the state
     to a jitted step and the tables are updated in place.
 
-    >>>     >>> import sparrow as sp
+    >>> import numpy as np
+    >>> import sparrow as sp
     >>> movies = sp.TableSpec(name="movies", vocabulary_size=100, embedding_dim=4, optimizer=sp.rules.SGD(0.5))
     >>> emb = sp.Embedder([sp.FeatureSpec(name="watched", table_spec=movies)])
     >>> state = emb.init(jax.random.key(0))

@@ -191,8 +191,8 @@ def _reading(feature: FeatureSpec, inputs: Mapping[str, Any]) -> tuple[Any, ...]
 
 
 def _groups(members: Sequence[FeatureSpec], sizes: Sequence[int], ragged: Sequence[bool]) -> tuple[Group, ...]:
-    names = [feature.name for feature in members]
-    return tuple(Group(tuple(names[i] for i in group), sizes[group[0]]) for group in grouped(sizes, ragged))
+    names, tables = [feature.name for feature in members], [feature.table_spec.name for feature in members]
+    return tuple(Group(tuple(names[i] for i in group), sizes[group[0]]) for group in grouped(sizes, ragged, tables))
 
 
 @dataclasses.dataclass(frozen=True)

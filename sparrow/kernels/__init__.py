@@ -6,7 +6,7 @@
 ``unavailable()``, ``unsupported(step)``           why it cannot run here, or cannot run this step; None: it can
 """
 
-from sparrow.kernels.attention import jagged_attention, portable_attention, token_places
+from sparrow.kernels.attention import TimeBucket, jagged_attention, portable_attention, time_buckets, token_places
 from sparrow.kernels.backend_choice import BACKENDS, Backend, backends, choose
 from sparrow.kernels.pairs import pairwise_dots
 from sparrow.kernels.rounding import GOLDEN, mix
@@ -23,6 +23,7 @@ __all__ = [
     "Lookups",
     "RowStep",
     "StepScalars",
+    "TimeBucket",
     "backends",
     "choose",
     "jagged_attention",
@@ -30,5 +31,6 @@ __all__ = [
     "pairwise_dots",
     "portable_attention",
     "sum_by_row",
+    "time_buckets",
     "token_places",
 ]

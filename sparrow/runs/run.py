@@ -218,7 +218,8 @@ class Run:
           measure: "cosine" or "dot"; by default "cosine" for tables, and "dot", by which they were trained, for towers.
           index: "exact", or "auto", "hnswlib" or "faiss" for approximate search.
         """
-        if name in self.towers and not (name in self._tables_by_name and among is None):
+        holds_ids = isinstance(of, str | int | np.integer | list | tuple | np.ndarray)
+        if name in self.towers and not (name in self._tables_by_name and among is None and holds_ids):
             if among is None:
                 raise ConfigError(f"neighbours of the tower '{name}': give among=, the rows to choose from")
             (other,) = [tower for tower in self.towers if tower != name]

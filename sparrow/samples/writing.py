@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from sparrow import config as configs
 from sparrow.config import Config, need
-from sparrow.data import AUTO, Parquet, Split, TokenizeFeature
+from sparrow.data import AUTO, Parquet, Split
 from sparrow.samples import items
 from sparrow.samples.columns import Columns, columns
 from sparrow.samples.drawn import Drawn
@@ -62,7 +62,9 @@ def write(config: Config, folder: str | Path, rows: int, seed: int = 0) -> Confi
 def _with_words(feature: Any, folder: Path) -> Any:
     """Return the feature; one whose file of words does not exist gets one of its own."""
     given = getattr(feature, "vocabulary", None)
-    if not isinstance(given, str) or given == AUTO or isinstance(feature, TokenizeFeature) or Path(given).exists():
+    if not isinstance(given, str) or given == AUTO or not hasattr(feature, "vocabulary_has_rows"):
+        return feature
+    if Path(given).exists():
         return feature
     path = folder / f"{feature.name}.txt"
     lines = [f"w{i} {i}" if feature.vocabulary_has_rows else f"w{i}" for i in range(_WORDS)]

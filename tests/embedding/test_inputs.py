@@ -134,13 +134,20 @@ def test_interleaved_features_keep_their_bags(bags, data):
     )
     second = data.draw(st.permutations(bags))
     single = data.draw(st.lists(st.integers(0, 9), min_size=len(bags), max_size=len(bags)))
-    (lookups,) = emb.pack({"a": bags, "b": second, "c": single}).lookups.values()
-    for example in range(len(bags)):
-        for feature, (expected, first) in enumerate([(bags, 0), (second, 10), ([[i] for i in single], 0)]):
-            bag = example * 3 + feature
-            entries = slice(lookups.offsets[bag], lookups.offsets[bag + 1])
-            assert (lookups.ids[entries] - first).tolist() == expected[example]
-            assert (lookups.bags[entries] == bag).all()
+    packed = emb.pack({"a": bags, "b": second, "c": single})
+    ((name, lookups),) = packed.lookups.items()
+    given = {"a": (bags, 0), "b": (second, 10), "c": ([[i] for i in single], 0)}
+    begin = 0
+    for group in dict(packed.groups)[name]:
+        for example in range(len(bags)):
+            for place, feature in enumerate(group.features):
+                bag = begin + example * len(group.features) + place
+                entries = slice(lookups.offsets[bag], lookups.offsets[bag + 1])
+                expected, first = given[feature]
+                assert (lookups.ids[entries] - first).tolist() == expected[example]
+                assert (lookups.bags[entries] == bag).all()
+        begin += len(bags) * len(group.features)
+    assert begin == 3 * len(bags)
     assert (lookups.ids[lookups.offsets[-1] :] == 20).all()
     assert (lookups.bags[lookups.offsets[-1] :] == lookups.num_bags).all()
 

@@ -10,6 +10,7 @@ import pytest
 from flax import nnx
 
 from sparrow import models
+from sparrow.kernels import time_buckets
 from sparrow.models import HSTU, MLP, Capsules, Encoded, Inputs, Sequence
 from sparrow.models.sequences import (
     PoolingEncoder,
@@ -19,7 +20,7 @@ from sparrow.models.sequences import (
     WindowAttention,
     encoders,
 )
-from sparrow.models.sequences.hstu import last, prepend
+from sparrow.models.sequences.layout import Layout, Tokens, no_rows
 from sparrow.models.sequences.masking import masked_softmax
 
 DIM, LENGTHS = 4, np.array([3, 0, 1, 2], np.int32)
@@ -57,10 +58,18 @@ def encode(name, values, lengths):
     sequence = Sequence(jnp.asarray(values), jnp.asarray(lengths))
     if name in WITH_QUERY:
         return encoder(name)(sequence, jnp.asarray(QUERY))
+    if name == "hstu":
+        x, layout = encoder(name)(tokens_of(sequence))
+        return layout.newest(x)
     made = encoder(name)(sequence)
-    if name == "capsules":
-        return made[0].reshape(len(lengths), -1)
-    return last(made) if name == "hstu" else made
+    return made[0].reshape(len(lengths), -1) if name == "capsules" else made
+
+
+def tokens_of(sequence, context=None):
+    """The tokens of a history, after those of context."""
+    batch, most, dim = sequence.values.shape
+    context = jnp.zeros((batch, 0, dim)) if context is None else context
+    return Tokens(context, sequence.rows, no_rows(sequence.rows), most, 0)
 
 
 every_encoder = pytest.mark.parametrize("name", [*WITH_QUERY, *WITHOUT])
@@ -151,26 +160,27 @@ def test_a_later_element_changes_no_earlier_state():
     later = VALUES.copy()
     later[0, 2] += 1
     layers = encoder("hstu")
-    before, after = (layers(Sequence(jnp.asarray(v), jnp.asarray(LENGTHS))).values for v in (VALUES, later))
-    np.testing.assert_array_equal(before[0, :2], after[0, :2])
-    assert (np.asarray(before[0, 2]) != np.asarray(after[0, 2])).any()
+    before, after = (layers(tokens_of(Sequence(jnp.asarray(v), jnp.asarray(LENGTHS))))[0] for v in (VALUES, later))
+    np.testing.assert_array_equal(before[:2], after[:2])  # of the first history
+    assert (np.asarray(before[2]) != np.asarray(after[2])).any()
 
 
 def test_times_and_their_buckets_go_together():
+    history = Sequence(jnp.asarray(VALUES), jnp.asarray(LENGTHS))
+    tokens = tokens_of(history)._replace(times=Sequence(jnp.zeros((4, 3, 1)), history.lengths))
     with pytest.raises(ValueError, match="HSTU reads times by num_time_buckets, and num_time_buckets is missing"):
-        encoder("hstu")(Sequence(jnp.asarray(VALUES), jnp.asarray(LENGTHS)), jnp.zeros((4, 3)))
+        encoder("hstu")(tokens)
 
 
 def test_log_buckets():
-    hstu = HSTU(4, 1, 4, 4, 8, num_time_buckets=9, time_bucket_fn="log", time_bucket_increments=1.0)
-    assert hstu.time_buckets(jnp.array([0.0, 1.0, 2.8, 20.2, 1e9])).tolist() == [0, 0, 1, 3, 8]
+    assert time_buckets(jnp.array([0.0, 1.0, 2.8, 20.2, 1e9]), "log", 1.0, 9).tolist() == [0, 0, 1, 3, 8]
 
 
 def test_an_element_before_the_first():
     sequence = Sequence(jnp.asarray(VALUES), jnp.asarray(LENGTHS))
-    longer = prepend(jnp.asarray(QUERY), sequence)
-    np.testing.assert_array_equal(longer.values[:, 0], QUERY)
-    np.testing.assert_array_equal(longer.values[0, 1:], VALUES[0])
+    x, layout = Layout.join(tokens_of(sequence, jnp.asarray(QUERY)[:, None]))
+    np.testing.assert_array_equal(x[layout.offsets[:-1]], QUERY)
+    np.testing.assert_array_equal(x[1:4], VALUES[0])
 
 
 def test_softmax_of_large_scores():

@@ -7,8 +7,9 @@ from typing import Literal, NamedTuple
 
 import jax
 
+from sparrow.kernels.attention.time_buckets import TimeBucket
+
 Score = Literal["silu", "softmax"]
-TimeBucket = Literal["sqrt", "log"]
 EVERYTHING = 2**28
 """A distance that no sequence has."""
 

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 
 from sparrow import fields
 from sparrow.kernels.attention import cuda, native, padded
-from sparrow.kernels.attention.kind import EVERYTHING, Arrays, Gradients, Kind, Score, TimeBucket
+from sparrow.kernels.attention.kind import EVERYTHING, Arrays, Gradients, Kind, Score
+from sparrow.kernels.attention.time_buckets import TimeBucket
 from sparrow.kernels.device_kind import platform
 from sparrow.kernels.warning import warn_once
 from sparrow.registry import nearest

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from sparrow.kernels.attention.kind import Arrays, Gradients, Kind
+from sparrow.kernels.attention.time_buckets import time_buckets
 
 
 def unavailable(kind: Kind, arrays: Arrays) -> str | None:
@@ -31,7 +32,7 @@ def forward(kind: Kind, arrays: Arrays) -> tuple[jax.Array, None]:
     if arrays.time is not None and arrays.times is not None:
         times = padded(arrays.times)
         ages = times[:, :, None] - times[:, None]
-        scores += arrays.time[time_buckets(kind, ages, len(arrays.time))][:, None]
+        scores += arrays.time[time_buckets(ages, kind.time_bucket_fn, kind.time_unit, len(arrays.time))][:, None]
     weights = _weights(kind, scores, seen[:, None]) * kind.scale
     out = jnp.einsum("shij,sjhd->sihd", weights.astype(v.dtype), v, preferred_element_type=jnp.float32)
     result = out.at[segments, places].get(mode="fill", fill_value=jnp.nan)  # sequences that are too long
@@ -80,18 +81,6 @@ def visible(kind: Kind, arrays: Arrays) -> tuple[jax.Array, jax.Array]:
     distance = jnp.clip(i, context - 1, end) - jnp.clip(j, context - 1, end)
     seen = (i == j) | ((distance > 0) & (distance <= kind.max_distance)) | ((i < context) & (j < end))
     return there & seen, distance
-
-
-def time_buckets(kind: Kind, distances: jax.Array, buckets: int) -> jax.Array:
-    """Return the integer part of √(d / unit) or log(max(d / unit, 1)), at most the last; a negative d counts as 0.
-
-    >>> kind = Kind("silu", 1.0, 1.0, 8, time_unit=60.0)
-    >>> time_buckets(kind, jnp.array([-5.0, 59.0, 60.0, 240.0, 9e9]), 4).tolist()
-    [0, 0, 1, 2, 3]
-    """
-    units = jnp.maximum(distances.astype(jnp.float32), 0) / kind.time_unit
-    scaled = jnp.sqrt(units) if kind.time_bucket_fn == "sqrt" else jnp.log(jnp.maximum(units, 1))
-    return jnp.clip(scaled, 0, buckets - 1).astype(jnp.int32)
 
 
 def _weights(kind: Kind, scores: jax.Array, seen: jax.Array) -> jax.Array:

@@ -18,7 +18,7 @@ class Field(NamedTuple):
 
     Attributes:
       word: the word of its id in a row, or of the number of its ids.
-      bag: the number of its column among the columns of bags; -1: it holds one id. A stack has one kind alone.
+      bag: the number of its column among the columns of bags; -1: it holds one id.
       start: the first row of its table in the stack.
       limit: rows of its table.
       ignores: whether ids outside the table are ignored; if not, they are an error.

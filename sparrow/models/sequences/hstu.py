@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from flax import nnx
 
 from sparrow import fields
+from sparrow.kernels import TimeBucket
 from sparrow.models.norms import LayerNorm
 from sparrow.models.sequences.layout import Layout, Tokens
-from sparrow.models.sequences.time_buckets import TimeBucket
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from flax import nnx
 
 from sparrow import fields
+from sparrow.kernels import TimeBucket, time_buckets
 from sparrow.models.norms import HeadNorm, LayerNorm
 from sparrow.models.sequences.layout import Layout, Tokens
-from sparrow.models.sequences.time_buckets import TimeBucket, time_buckets
 
 
 @dataclasses.dataclass(frozen=True)

@@ -39,7 +39,7 @@ class Filled(NamedTuple):
 
 
 class OfStack(NamedTuple):
-    """The fields of one stack: the features of single ids, and then the features of bags."""
+    """The fields of one stack: features of single ids, and then those of bags, and of single ids in the same tables."""
 
     stack: Stack
     singles: dict[str, feed.Field]
@@ -87,11 +87,11 @@ class Recipe:
         counted = {}
         for held in self.stacks:
             columns = [field.bag for field in held.bags.values()]
-            ids = sum(counts[i] for i in columns)
+            ids = sum(counts[i] if i >= 0 else self.rows for i in columns)
             if self.rows * len(held.singles) + ids > MAX_ENTRIES:
                 return None
             if columns:
-                counted[held.stack.name] = Counted(ids, tuple(longest[i] for i in columns))
+                counted[held.stack.name] = Counted(ids, tuple(longest[i] if i >= 0 else 1 for i in columns))
         return counted
 
     def fill(
@@ -273,6 +273,7 @@ def recipe(preparer: Preparer, block: Block, rows: int) -> Recipe | None:
         tables = {table.name for table in stack.tables}
         members = [feature for feature in embedder.features if feature.table_spec.name in tables]
         singles, in_bags = dict[str, feed.Field](), dict[str, feed.Field]()
+        of_bags = {member.table_spec.name for member in members if names[member.name] in layout.bags}
         for member in members:
             name, table = names[member.name], member.table_spec
             if stack.is_dynamic:
@@ -281,7 +282,7 @@ def recipe(preparer: Preparer, block: Block, rows: int) -> Recipe | None:
                 singles[member.name] = feed.Field(place.word, -1, number, 0, True, "sum", there=place.there or 0)
                 continue
             is_bag = name in layout.bags
-            (in_bags if is_bag else singles)[member.name] = feed.Field(
+            (in_bags if table.name in of_bags else singles)[member.name] = feed.Field(
                 word=layout.bags[name].word if is_bag else layout.places[name].word,
                 bag=bags.index(name) if is_bag else -1,
                 start=stack.rows_of(table.name).start,
@@ -290,7 +291,8 @@ def recipe(preparer: Preparer, block: Block, rows: int) -> Recipe | None:
                 combiner=member.pooling if is_bag else "sum",
             )
         is_weighted = any(
-            field.combiner != "sum" or layout.bags[bags[field.bag]].is_weighted for field in in_bags.values()
+            field.combiner != "sum" or (field.bag >= 0 and layout.bags[bags[field.bag]].is_weighted)
+            for field in in_bags.values()
         )
         stacks.append(OfStack(stack, singles, in_bags, is_weighted))
     converted = {name: use for name, use in preparer.converted.items() if ("labels", name) in layout.places}

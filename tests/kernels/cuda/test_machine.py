@@ -12,7 +12,7 @@ import pytest
 
 import sparrow as sp
 from sparrow import rules
-from sparrow.kernels import cache, choose, cuda, xla
+from sparrow.kernels import Lookups, cache, choose, cuda, xla
 from sparrow.kernels.cuda import machine, nvrtc, programs, source, tuning
 from tests.kernels.native.problems import random_grads, random_state, row_step, scalars
 
@@ -142,7 +142,7 @@ def test_without_a_gpu_the_reason_is_given(no_gpu):
     with pytest.raises(ValueError, match="backend 'cuda' is not available here: it runs on NVIDIA GPUs"):
         choose("cuda", row_step(rules.SGD(), 4))
     with pytest.raises(RuntimeError, match="backend 'cuda' cannot run: it runs on NVIDIA GPUs"):
-        cuda.lookup(jnp.ones((3, 4)), None)
+        cuda.lookup(jnp.ones((3, 4)), Lookups(jnp.zeros(2, jnp.int32), None, None, None, 2))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -142,8 +142,9 @@ class Bags {
     bool is_right = true;
     for (int64_t f = 0; f < stack_.num_fields; ++f) {
       const Field& field = stack_.fields[f];
-      const int32_t* ids = from_[field.bag];
-      const int64_t length = words[field.word];
+      const bool is_bag = field.bag >= 0;
+      const int32_t* ids = is_bag ? from_[field.bag] : words + field.word;
+      const int64_t length = is_bag ? words[field.word] : 1;
       if (entry_ + length > stack_.room) return false;
       const uint32_t limit = static_cast<uint32_t>(field.limit);
       const int32_t start = static_cast<int32_t>(field.start), spare = static_cast<int32_t>(stack_.spare);
@@ -152,7 +153,7 @@ class Bags {
       int32_t* bags = bags_ + entry_;
       int32_t is_out = 0;
       // Most bags are short: a fixed number of entries, of which the next bag overwrites the rest.
-      const bool is_short = length <= SHORT && entry_ + SHORT <= stack_.room;
+      const bool is_short = is_bag && length <= SHORT && entry_ + SHORT <= stack_.room;
       if (is_short) {
         for (int32_t k = 0; k < SHORT; ++k) {
           const int32_t own_is_out = -static_cast<int32_t>(static_cast<uint32_t>(ids[k]) >= limit);
@@ -170,7 +171,7 @@ class Bags {
       }
       is_right &= !is_out || field.ignores;
       if (gains_ != nullptr) {
-        const bool is_weighted = how_.columns[2 * field.bag + 1];
+        const bool is_weighted = is_bag && how_.columns[2 * field.bag + 1];
         if (!is_weighted && !is_out) {
           const float gain = gain_of(field.combiner, length);
           if (is_short) {
