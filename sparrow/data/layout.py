@@ -63,10 +63,22 @@ class Place(NamedTuple):
 
 
 class Bag(NamedTuple):
-    """A column of bags: the word of a row that holds the number of its ids, and whether they have weights."""
+    """A column of bags.
+
+    Attributes:
+      word: the word of a row that holds the number of its ids.
+      is_weighted: whether they have weights.
+      is_wide: whether ids have 64 bits.
+    """
 
     word: int
     is_weighted: bool
+    is_wide: bool = False
+
+    @property
+    def size(self) -> int:
+        """The words of an id with its weight in the tail of a row."""
+        return 1 + self.is_weighted + self.is_wide
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +101,7 @@ class Layout:
     def of(cls, batch: Batch, bags: Collection[Name] | None = None) -> Layout:
         """Return the layout of rows as in ``batch``. Columns of other types than 32 and 64 bits have no place.
 
-        ``bags``: the ragged columns whose ids are in the tails; None: all that hold 32-bit ids.
+        ``bags``: the ragged columns whose ids are in the tails; None: all that hold ids.
         """
         raw: list[Name] = []
         wide: list[tuple[Name, npt.NDArray[Any]]] = []
@@ -116,7 +128,8 @@ class Layout:
             places[column] = Place(word + 2 * i, np.dtype(np.int32), RAW_WIDTH, bits + i)
         word += 2 * len(raw) + -(-len(raw) // 32)
         in_tail = {
-            column: Bag(word + i, values.weights is not None) for i, (column, values) in enumerate(ragged.items())
+            column: Bag(word + i, values.weights is not None, values.values.dtype == np.int64)
+            for i, (column, values) in enumerate(ragged.items())
         }
         word += len(in_tail)
         return cls(places, in_tail, padded(word + word % 2 if wide else word), word)
@@ -133,4 +146,4 @@ def padded(words: int) -> int:
 
 
 def _holds_ids(part: str, values: Ragged) -> bool:
-    return part == "ids" and values.values.dtype == np.int32 and values.values.ndim == 1
+    return part == "ids" and values.values.dtype in (np.int32, np.int64) and values.values.ndim == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,33 +23,32 @@ def tail_of(columns: Sequence[Ragged], rows: int) -> Tail:
     [1, 2, 8, 3, 9]
     """
     lengths = np.array([np.diff(column.offsets) for column in columns], np.int64).reshape(len(columns), rows).T
-    factors = np.array([1 + (column.weights is not None) for column in columns], np.int64)
+    bags = [Bag(i, column.weights is not None, column.values.itemsize == 8) for i, column in enumerate(columns)]
     starts = np.zeros(rows + 1, np.int64)
-    np.cumsum((lengths * factors).sum(axis=1), out=starts[1:])
+    np.cumsum((lengths * [bag.size for bag in bags]).sum(axis=1), out=starts[1:])
     words = feed.pool.empty((int(starts[-1]),), np.int32)
     for i, column in enumerate(columns):
-        at, own = _places(starts[:-1], lengths, factors, i)
-        words[at] = column.values
+        ids, weights = _places(starts[:-1], lengths, bags[: i + 1])
+        words[ids] = column.values.view(np.int32).reshape(ids.shape)
         if column.weights is not None:
-            words[at + np.repeat(own, own)] = column.weights.view(np.int32)
+            words[weights] = column.weights.view(np.int32)
     return Tail(words, starts)
 
 
 def column_of(words: npt.NDArray[np.int32], tail: Tail, bags: Sequence[Bag]) -> Ragged:
     """Return the last of some columns of bags, which are the first ones of the tails."""
-    lengths = words[:, bags[-1].word]
+    lengths, last = words[:, bags[-1].word], bags[-1]
     offsets = np.zeros(len(words) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     found = None
     if words.flags.c_contiguous:
-        columns = np.array(bags, np.int64).reshape(-1, 2)
+        columns = np.array([(bag.word, bag.size, bag.is_weighted) for bag in bags], np.int64)
         found = feed.bags(words, tail.words, tail.starts, columns, int(offsets[-1]))
     if found is None:
         all_lengths = np.stack([words[:, bag.word] for bag in bags], axis=1).astype(np.int64)
-        factors = np.array([1 + bag.is_weighted for bag in bags], np.int64)
-        at, own = _places(tail.starts[:-1], all_lengths, factors, len(bags) - 1)
-        weights = tail.words[at + np.repeat(own, own)].view(np.float32) if bags[-1].is_weighted else None
-        found = tail.words[at], weights
+        at, of_weights = _places(tail.starts[:-1], all_lengths, bags)
+        ids: npt.NDArray[Any] = tail.words[at].view(np.int64 if last.is_wide else np.int32).reshape(-1)
+        found = ids, tail.words[of_weights].view(np.float32) if last.is_weighted else None
     return Ragged(found[0], offsets, found[1])
 
 
@@ -73,9 +73,12 @@ def joined(tails: Sequence[Tail]) -> Tail:
 
 
 def _places(
-    starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], factors: npt.NDArray[np.int64], i: int
+    starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], bags: Sequence[Bag]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the place of each id of column i, and the number of its ids in each row."""
-    own = lengths[:, i]
-    begin = starts + (lengths[:, :i] * factors[:i]).sum(axis=1)
-    return np.repeat(begin - (np.cumsum(own) - own), own) + np.arange(own.sum()), own
+    """Return the places of the words of each id in the last column, (ids, 1 or 2), and the places of their weights."""
+    own, step = lengths[:, len(bags) - 1], 1 + bags[-1].is_wide
+    before = [bag.size for bag in bags[:-1]]
+    begin = starts + (lengths[:, : len(before)] * np.array(before, np.int64)).sum(axis=1)
+    within = np.arange(own.sum()) - np.repeat(np.cumsum(own) - own, own)
+    ids = (np.repeat(begin, own) + step * within)[:, None] + np.arange(step)
+    return ids, np.repeat(begin + step * own, own) + within

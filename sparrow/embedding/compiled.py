@@ -31,10 +31,12 @@ class Given:
 
     Attributes:
       features: in the order of the stack's features.
+      tables: the table of each feature.
       num_rows: the rows of the stack, and the number for an id without a row.
     """
 
     features: list[feed.Given]
+    tables: list[str]
     num_rows: int
 
     @property
@@ -59,7 +61,7 @@ class Given:
             return None
         groups = [
             (self.num_bags[group[0]], [self.features[i] for i in group])
-            for group in grouped(self.num_bags, self.ragged, [given.start for given in self.features])
+            for group in grouped(self.num_bags, self.ragged, self.tables)
         ]
         pack = _bags if any(self.ragged) else _single
         return pack(library, groups, self.num_rows, size, empty)
@@ -95,7 +97,7 @@ def read(
         if given is None:
             return None
         features.append(given)
-    return Given(features, stack.num_rows)
+    return Given(features, [feature.table_spec.name for feature in members], stack.num_rows)
 
 
 def _read(feature: FeatureSpec, ids: Any, start: int) -> feed.Given | None:

@@ -72,6 +72,12 @@ FEATURES = [
     lambda c: IdFeature("f", column=c, dynamic=ROWS, embedding_dim=2, default=7),
     lambda c: IdFeature("f", column=c, dynamic=ROWS, embedding_dim=2, default="nothing"),
     lambda c: IdFeature("f", column=c, dynamic=ROWS, embedding_dim=2, as_integer=True, default=-(2**62)),
+    lambda c: IdFeature("f", column=c, dynamic=ROWS, embedding_dim=2, separator="|", default="a"),
+    lambda c: IdFeature("f", column=c, dynamic=ROWS, embedding_dim=2, separator="|", weight_separator=":"),
+    lambda c: IdFeature("f", column=c, dynamic=ROWS, embedding_dim=2, separator="|", weight_column="w", default=4),
+    lambda c: SequenceFeature("f", column=c, dynamic=ROWS, embedding_dim=2, max_length=2, separator="|"),
+    lambda c: SequenceFeature("f", column=c, dynamic=ROWS, embedding_dim=2, max_length=1, keep="first", default=3),
+    lambda c: SequenceFeature("f", column=c, dynamic=ROWS, embedding_dim=2, max_length=2, pooling="mean"),
     lambda c: RawFeature("f", column=c),
     lambda c: RawFeature("f", column=c, log=True, mean=0.3, std=1.7, missing=2.0),
     lambda c: RawFeature("f", column=c, missing=None, log10_above=1.0),
@@ -201,6 +207,8 @@ def test_good_data_never_needs_numpy(monkeypatch):
         IdFeature("tags", hash_bucket_size=9, embedding_dim=2, separator="|"),
         IdFeature("words", vocabulary=("x", "y"), embedding_dim=2),
         SequenceFeature("seen", num_buckets=9, embedding_dim=2, max_length=1),
+        IdFeature("raw tags", column="tags", dynamic=ROWS, embedding_dim=2, separator="|", default="a"),
+        SequenceFeature("raw seen", column="seen", dynamic=ROWS, embedding_dim=2, max_length=1),
         RawFeature("price", log=True),
         ComboFeature("both", cross=("item", "session"), hash_bucket_size=9, embedding_dim=2),
     ]
@@ -299,14 +307,16 @@ def test_shuffles_agree(count, seeds):
         np.testing.assert_array_equal(compiled, hashing.shuffled(count, *seeds))
 
 
-@hypothesis.given(st.integers(0, 20), st.lists(st.booleans(), min_size=1, max_size=3), st.data())
+@hypothesis.given(
+    st.integers(0, 20), st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=3), st.data()
+)
 @hypothesis.settings(max_examples=60, deadline=None)
-def test_bags_move_with_their_rows(rows, weighted, data):
+def test_bags_move_with_their_rows(rows, kinds, data):
     ids = {}
-    for i, has_weights in enumerate(weighted):
+    for i, (has_weights, wide) in enumerate(kinds):
         lengths = data.draw(st.lists(st.integers(0, 4), min_size=rows, max_size=rows))
         offsets = np.cumsum([0, *lengths]).astype(np.int64)
-        values = np.arange(offsets[-1], dtype=np.int32) + 100 * i
+        values = np.arange(offsets[-1], dtype=np.int64 if wide else np.int32) * (2**40 + 1 if wide else 1) + 100 * i
         ids[f"f{i}"] = Ragged(values, offsets, values.astype(np.float32) / 7 if has_weights else None)
     batch = Batch(ids={"single": np.arange(rows, dtype=np.int32), **ids})
     order = np.array(data.draw(st.lists(st.integers(0, rows - 1), max_size=20)) if rows else [], np.int64)

@@ -57,6 +57,7 @@ def write(path, rows, seed, even):
     rng = np.random.default_rng(seed)
     columns = {"label": rng.integers(0, 2, rows).astype(np.float32), "one": rng.integers(0, 50, rows).astype(np.int32)}
     columns["one"][3] = -1
+    columns["one"] = pa.array(columns["one"], mask=np.arange(rows) % 50 == 5)
     for name, length in (("few", 3), ("single", 1), ("many", 20)):
         lists = rng.integers(0, 40, (rows, length)).tolist()
         if not even:
@@ -66,13 +67,18 @@ def write(path, rows, seed, even):
     pq.write_table(pa.table(columns), path, row_group_size=300)
 
 
-def config(path, pooling):
+def config(path, pooling, dynamic=False):
     bags = [("few", "sum"), ("single", pooling), ("many", pooling)]
     features = [
         {"kind": "id", "name": name, "num_buckets": 40, "embedding_dim": 4, "pooling": pooled} for name, pooled in bags
     ]
     one = {"kind": "id", "name": "one", "num_buckets": 50, "embedding_dim": 4, "unknown": "empty"}
     features.insert(1, one)
+    if dynamic:
+        fixed = ("num_buckets", "unknown")
+        features = [{key: own[key] for key in own if key not in fixed} | {"dynamic": {"rows": 64}} for own in features]
+        if dynamic == "shared":  # by single ids and by bags
+            features[0]["table"] = features[1]["table"] = "shared"
     names = ["few", "one", "single", "many"]
     return configs.from_mapping(
         {
@@ -92,21 +98,28 @@ def config(path, pooling):
     )
 
 
-def bags_of(lookups, num_rows):
-    """The ids and gains of each bag, without ids that are ignored."""
+def bags_of(packed, name, num_rows):
+    """The ids and gains of each bag, without ids that are ignored; of raw ids, the tables and the ids."""
+    lookups = packed.lookups[name]
     ids, offsets = np.asarray(lookups.ids), np.asarray(lookups.offsets)
+    there = ids < num_rows
+    if name in packed.raw:
+        raw, there = np.asarray(packed.raw[name]), ids >= 0
+        assert (raw[~there] == 0).all()
+        ids = np.concatenate([ids[:, None], raw], axis=1)
     gains = np.ones(len(ids), np.float32) if lookups.gains is None else np.asarray(lookups.gains)
     for bag, (begin, end) in enumerate(itertools.pairwise(offsets)):
         assert (np.asarray(lookups.bags)[begin:end] == bag).all()
     pairs = zip(ids.tolist(), gains.tolist(), strict=True)
-    kept = [pair if pair[0] < num_rows else None for pair in pairs]
+    kept = [pair if is_there else None for pair, is_there in zip(pairs, there, strict=True)]
     return [[pair for pair in kept[a:b] if pair] for a, b in itertools.pairwise(offsets)]
 
 
 @compiled
 @pytest.mark.parametrize("even", [True, False])
 @pytest.mark.parametrize("pooling", ["sum", "mean"])
-def test_places_hold_the_bags_of_the_long_way(tmp_path, monkeypatch, even, pooling):
+@pytest.mark.parametrize("dynamic", [False, True, "shared"])
+def test_places_hold_the_bags_of_the_long_way(tmp_path, monkeypatch, even, pooling, dynamic):
     write(tmp_path / "a.parquet", 600, 1, even)
     found = {}
     for way in ("places", "sizes", "long"):
@@ -115,8 +128,8 @@ def test_places_hold_the_bags_of_the_long_way(tmp_path, monkeypatch, even, pooli
                 patch.setattr(rooms, "LEAST_EXAMPLES", 10**9)
             if way == "long":
                 patch.setattr(preparers.Preparer, "_recipe", lambda *_: None)
-            program = runs.Program.of(config(tmp_path / "a.parquet", pooling))
-            pipeline = configs.train_pipeline(config(tmp_path / "a.parquet", pooling), program.preparer())
+            program = runs.Program.of(config(tmp_path / "a.parquet", pooling, dynamic))
+            pipeline = configs.train_pipeline(program.config, program.preparer())
             found[way] = [jax.device_get(prepared.feed.parts) for prepared in pipeline]
     stacks = {stack.name: stack.num_rows for stack in program.embedder.stacks}
     for places, sizes, long in zip(found["places"], found["sizes"], found["long"], strict=True):
@@ -125,8 +138,8 @@ def test_places_hold_the_bags_of_the_long_way(tmp_path, monkeypatch, even, pooli
             if len(places.columns["label"]) == 256:
                 assert len(own.ids) == 256 * 25
                 assert own.num_bags == 256 * 4
-            expected = bags_of(long.packed.lookups[name], rows)
-            assert bags_of(own, rows) == bags_of(sizes.packed.lookups[name], rows) == expected
+            expected = bags_of(long.packed, name, rows)
+            assert bags_of(places.packed, name, rows) == bags_of(sizes.packed, name, rows) == expected
         jax.tree.map(np.testing.assert_array_equal, places.columns, long.columns)
 
 
@@ -171,7 +184,7 @@ def test_batches_of_several_pieces_are_written_whole():
     field = feed.Field(word=0, bag=0, start=5, limit=90, ignores=True, combiner="sum", places=places - 1)
     fields = [field, field._replace(word=1, bag=1, start=500, places=1)]
     packed = feed.Packed(fields, spare=999, examples=rows, room=rows * places, ids=16)
-    filling = feed.Filling(2, [(0, False), (1, False)], [packed], [], 16 + rows * places)
+    filling = feed.Filling(2, [(0, 1, False), (1, 1, False)], [packed], [], 16 + rows * places)
     begins = np.cumsum([0, *pieces])
     batch = [feed.Rows(words, order, int(begin), size, *tail) for begin, size in zip(begins, pieces, strict=False)]
     buffer = feed.pool.empty((1, 16 + rows * places), np.int32)
@@ -185,12 +198,12 @@ def test_batches_of_several_pieces_are_written_whole():
     np.testing.assert_array_equal(buffer[0, 16:].reshape(rows, places), expected)
     too_long = [field._replace(places=2), fields[1]]
     short = feed.Filling(
-        2, [(0, False), (1, False)], [packed._replace(fields=too_long, room=rows * 3)], [], 16 + rows * 3
+        2, [(0, 1, False), (1, 1, False)], [packed._replace(fields=too_long, room=rows * 3)], [], 16 + rows * 3
     )
     assert not short.fill(feed.library(), [batch], buffer)
     strict = feed.Filling(
         2,
-        [(0, False), (1, False)],
+        [(0, 1, False), (1, 1, False)],
         [packed._replace(fields=[field._replace(ignores=False), fields[1]])],
         [],
         16 + rows * places,

@@ -122,7 +122,7 @@ class IdFeature(MappedIds):
     def step(self, kinds: Mapping[str, Any]) -> Step | None:
         """Return the compiled conversion, with the weights, if any."""
         step = super().step(kinds)
-        if step is None or (self.dynamic is not None and self._is_weighted):
+        if step is None:
             return None
         return dataclasses.replace(step, is_weighted=self._is_weighted, weight_separator=self.weight_separator)
 

@@ -27,7 +27,6 @@ from sparrow.data.values import (
     flatten,
     integers,
     is_compiled,
-    is_list,
     is_number,
     is_text,
 )
@@ -265,7 +264,7 @@ class MappedIds(SparseFeature):
             return None
         element = element_type(kinds[self.id_column])
         if self.dynamic is not None:
-            return self._raw_step(kinds[self.id_column], element)
+            return self._raw_step(element)
         table, mapping = None, plan.NUMBERED if self.num_buckets is not None else plan.HASHED
         try:
             default_row = self._default_row(element)
@@ -289,10 +288,8 @@ class MappedIds(SparseFeature):
             separator=self.separator,
         )
 
-    def _raw_step(self, kind: Any, element: Any) -> Step | None:
-        """Return the compiled conversion to raw ids, one a row; None: a row may hold several."""
-        if is_list(kind) or (self.separator is not None and is_text(element)):
-            return None
+    def _raw_step(self, element: Any) -> Step | None:
+        """Return the compiled conversion of entries of type ``element`` to raw ids."""
         try:
             default = 0 if self.default is None else int(self._raw_default(element))
         except ValueError:  # the reference raises it where an id is missing

@@ -86,11 +86,7 @@ class SequenceFeature(MappedIds):
     def step(self, kinds: Mapping[str, Any]) -> Step | None:
         """Return the compiled conversion, with the length."""
         step = super().step(kinds)
-        if (
-            step is None
-            or self.dynamic is not None
-            or (self.value_separator is not None and is_text(element_type(kinds[self.id_column])))
-        ):
+        if step is None or (self.value_separator is not None and is_text(element_type(kinds[self.id_column]))):
             return None
         return dataclasses.replace(
             step, max_length=self.max_length, keep_last=self.keep == "last", keeps_missing=self.pooling is None

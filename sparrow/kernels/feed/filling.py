@@ -47,8 +47,8 @@ class Packed(NamedTuple):
       room: the number of entries; -1: one for each bag.
       ids, bags, offsets, gains: the places; -1 where there is no such array. Without bags, each field has `places`.
       first: the number of its first bag and entry: single ids, one each, come before them.
-      raw: the place of raw 64-bit ids, for dynamic tables; a field then has ``start`` as the number of its table, and
-        ``word`` of the lower half of the id, behind which the upper one stands.
+      raw: the place of raw 64-bit ids, for dynamic tables; the ``start`` of a field is then the number of its table,
+        its ``limit`` 1, and the ``word`` of a single id that of its lower half, behind which the upper one stands.
     """
 
     fields: Sequence[Field]
@@ -87,7 +87,7 @@ class Filling:
     def __init__(
         self,
         width: int,
-        columns: Sequence[tuple[int, bool]],
+        columns: Sequence[tuple[int, int, bool]],
         stacks: Sequence[Packed],
         copies: Sequence[tuple[int, int, int]],
         slot_words: int,
@@ -96,7 +96,8 @@ class Filling:
 
         Args:
           width: the words of a row.
-          columns: of each column of bags, the word of its length, and whether it has weights.
+          columns: of each column of bags, the word of its length, the words of an id with its weight, and whether
+            it has weights.
           stacks: the stacks.
           copies: of other columns, the first word in a row, the number of words, and the place in the buffer.
           slot_words: words from one batch of the buffer to the next.

@@ -65,16 +65,18 @@ def bags(
     starts: npt.NDArray[np.int64],
     columns: npt.NDArray[np.int64],
     count: int,
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32] | None] | None:
+) -> tuple[npt.NDArray[np.integer[Any]], npt.NDArray[np.float32] | None] | None:
     """Return the ids and the weights in the bags of one column, ``count`` of them.
 
-    ``columns``: (columns up to this one, 2): the word of the length of its bags, and whether they have weights.
+    ``columns``: (columns up to this one, 3): the word of the length of its bags, the words of an id with its weight,
+    and whether ids have weights.
     """
     loaded = library()
     if loaded is None:
         return None
-    ids = np.empty(count, np.int32)
-    weights = np.empty(count, np.float32) if columns[-1, 1] else None
+    is_wide = columns[-1, 1] - columns[-1, 2] == 2
+    ids: npt.NDArray[np.integer[Any]] = np.empty(count, np.int64 if is_wide else np.int32)
+    weights = np.empty(count, np.float32) if columns[-1, 2] else None
     loaded.sparrow_feed_bags(
         address(words),
         ctypes.c_int64(words.shape[1]),

@@ -140,7 +140,7 @@ class Recipe:
 
     def _planned(self, room: Mapping[str, Room]) -> Filled:
         places = _Places()
-        made: dict[Any, tuple[Lookups, Any]] = {}
+        made: dict[Any, list[Any]] = {}  # the lookups of a stack, and its raw ids
         lookups, groups, packed, raw = {}, [], list[feed.Packed](), {}
         for held in self.stacks:
             size = room.get(held.stack.name, 0)
@@ -148,12 +148,7 @@ class Recipe:
             # Stacks that are read with the same ids, such as of a wide and a deep part, share them.
             alike = held.stack.num_rows, fields, size, held.stack.is_dynamic
             if alike not in made:
-                if held.stack.is_dynamic:
-                    *laid_out, of_stack = self._raw(places, held)
-                    made[alike], own = (laid_out[0], laid_out[1]), [of_stack]
-                else:
-                    of_rows, own = self._laid_out(places, held, size)
-                    made[alike] = of_rows, None
+                *made[alike], own = self._laid_out(places, held, size)
                 packed += own
             lookups[held.stack.name], words = made[alike]
             if words is not None:
@@ -175,7 +170,7 @@ class Recipe:
         leaves, structure = jax.tree.flatten(tree)
         filling = feed.Filling(
             self.layout.width,
-            [(bag.word, bag.is_weighted) for bag in self.layout.bags.values()],
+            [(bag.word, bag.size, bag.is_weighted) for bag in self.layout.bags.values()],
             packed,
             copies,
             places.end,
@@ -183,24 +178,18 @@ class Recipe:
         layout = Layout(structure, tuple(places.of(leaf) for leaf in leaves))
         return Filled(filling, places.end, layout, {name: places.of(leaf) for name, leaf in columns.items()})
 
-    def _raw(self, places: _Places, held: OfStack) -> tuple[Lookups, Any, feed.Packed]:
-        """Return the lookups and raw ids of a stack of dynamic tables, and where compiled code writes them."""
-        fields = tuple(held.singles.values())
-        count = self.rows * len(fields)
-        ids, words = places.add((count,), "int32"), places.add((count, 2), "uint32")
-        own = feed.Packed(fields, -1, self.rows, -1, places.word(ids), raw=places.word(words))
-        return Lookups(ids, None, None, None, count), words, own
-
-    def _laid_out(self, places: _Places, held: OfStack, room: Room) -> tuple[Lookups, list[feed.Packed]]:
-        """Return the lookups of a stack, and where compiled code writes them: single ids, and then the bags."""
-        singles, fields, rows = tuple(held.singles.values()), tuple(held.bags.values()), held.stack.num_rows
+    def _laid_out(self, places: _Places, held: OfStack, room: Room) -> tuple[Lookups, Any, list[feed.Packed]]:
+        """Return the lookups of a stack, its raw ids, and where compiled code writes them: single ids, then bags."""
+        singles, fields, is_raw = tuple(held.singles.values()), tuple(held.bags.values()), held.stack.is_dynamic
+        rows = -1 if is_raw else held.stack.num_rows
         first, bags = self.rows * len(singles), self.rows * len(fields)
         entries = self.rows * sum(room) if isinstance(room, tuple) else room
-        ids = places.add((first + (entries if fields else 0),), "int32")
-        word = places.word(ids)
-        packed = [feed.Packed(singles, rows, self.rows, -1, word)] if singles else []
+        total = first + (entries if fields else 0)
+        ids, raw = places.add((total,), "int32"), places.add((total, 2), "uint32") if is_raw else None
+        word, raw_word = places.word(ids), places.word(raw)
+        packed = [feed.Packed(singles, rows, self.rows, -1, word, raw=raw_word)] if singles else []
         if not fields:
-            return Lookups(ids, None, None, None, first), packed
+            return Lookups(ids, None, None, None, first), raw, packed
         if isinstance(room, tuple):
             fields = tuple(field._replace(places=own) for field, own in zip(fields, room, strict=True))
             of_bags: Any = Pattern("bags", self.rows, room, first)
@@ -209,13 +198,16 @@ class Recipe:
             of_bags, offsets = places.place((entries,), "int32"), places.place((bags + 1,), "int32")
         gains = places.place((entries,), "float32") if held.is_weighted else None
         in_bags, ends, factors = (place.word if isinstance(place, Place) else -1 for place in (of_bags, offsets, gains))
-        packed.append(feed.Packed(fields, rows, self.rows, entries, word + first, in_bags, ends, factors, first))
+        of_raw = raw_word + 2 * first if is_raw else -1
+        packed.append(
+            feed.Packed(fields, rows, self.rows, entries, word + first, in_bags, ends, factors, first, of_raw)
+        )
         number, one = Pattern("number", first), Pattern("one", first)
         leaves: list[Any] = [
             None if place is None else places.know(Joined(pattern, place) if singles else place)
             for pattern, place in ((number, of_bags), (number, offsets), (one, gains))
         ]
-        return Lookups(ids, leaves[0], leaves[1], leaves[2], first + bags), packed
+        return Lookups(ids, leaves[0], leaves[1], leaves[2], first + bags), raw, packed
 
 
 class _Places:
@@ -260,7 +252,7 @@ def recipe(preparer: Preparer, block: Block, rows: int) -> Recipe | None:
     others = [(name, place) for name, place in layout.places.items() if name not in raw]
     if any(place.dtype.itemsize != 4 and part != "keys" for (part, _), place in others):
         return None
-    if embedder.shards is not None or any(name not in layout.places for name in raw):
+    if embedder.shards is not None or any(bag.is_wide != (name in raw) for name, bag in layout.bags.items()):
         return None
     names, bags = {}, list(layout.bags)
     for feature in embedder.features:
@@ -276,19 +268,16 @@ def recipe(preparer: Preparer, block: Block, rows: int) -> Recipe | None:
         of_bags = {member.table_spec.name for member in members if names[member.name] in layout.bags}
         for member in members:
             name, table = names[member.name], member.table_spec
-            if stack.is_dynamic:
-                number = [spec.name for spec in stack.tables].index(table.name)
-                place = layout.places[name]
-                singles[member.name] = feed.Field(place.word, -1, number, 0, True, "sum", there=place.there or 0)
-                continue
             is_bag = name in layout.bags
+            numbers = [spec.name for spec in stack.tables]
             (in_bags if table.name in of_bags else singles)[member.name] = feed.Field(
                 word=layout.bags[name].word if is_bag else layout.places[name].word,
                 bag=bags.index(name) if is_bag else -1,
-                start=stack.rows_of(table.name).start,
-                limit=table.vocabulary_size,
+                start=numbers.index(table.name) if stack.is_dynamic else stack.rows_of(table.name).start,
+                limit=1 if stack.is_dynamic else table.vocabulary_size,
                 ignores=member.invalid_ids == "ignore",
                 combiner=member.pooling if is_bag else "sum",
+                there=0 if is_bag else layout.places[name].there or 0,
             )
         is_weighted = any(
             field.combiner != "sum" or (field.bag >= 0 and layout.bags[bags[field.bag]].is_weighted)

@@ -95,8 +95,7 @@ SPARROW_VERSIONS void fill_raw(const Filling& how, const Packed& stack, const Si
     for (const Singles::Bits& bits : fields.bits) {
       if ((static_cast<uint32_t>(row[bits.word]) & bits.all) == bits.all) continue;
       for (int64_t f = 0; f < count; ++f) {
-        const int64_t there = stack.fields[f].there;
-        if (there / 32 == bits.word && !(static_cast<uint32_t>(row[bits.word]) >> there % 32 & 1)) out[f] = -1;
+        if (!is_there(stack.fields[f], row)) out[f] = static_cast<int32_t>(stack.spare);
       }
     }
   }
@@ -113,6 +112,7 @@ class Bags {
     bags_ = batch + stack_.bags;
     offsets_ = batch + stack_.offsets;
     gains_ = stack_.gains < 0 ? nullptr : reinterpret_cast<float*>(batch + stack_.gains);
+    raw_ = stack_.raw < 0 ? nullptr : batch + stack_.raw;
     entry_ = bag_ = 0;
     offsets_[0] = static_cast<int32_t>(stack_.first);
   }
@@ -132,6 +132,7 @@ class Bags {
     std::fill(ids_ + entry_, ids_ + stack_.room, static_cast<int32_t>(stack_.spare));
     std::fill(bags_ + entry_, bags_ + stack_.room, num_bags);
     if (gains_ != nullptr) std::fill(gains_ + entry_, gains_ + stack_.room, 0.0f);
+    if (raw_ != nullptr) std::fill(raw_ + 2 * entry_, raw_ + 2 * stack_.room, 0);
   }
 
  private:
@@ -153,8 +154,12 @@ class Bags {
       int32_t* bags = bags_ + entry_;
       int32_t is_out = 0;
       // Most bags are short: a fixed number of entries, of which the next bag overwrites the rest.
-      const bool is_short = is_bag && length <= SHORT && entry_ + SHORT <= stack_.room;
-      if (is_short) {
+      const bool is_short = is_bag && length <= SHORT && entry_ + SHORT <= stack_.room && raw_ == nullptr;
+      if (raw_ != nullptr) {
+        std::memcpy(raw_ + 2 * entry_, ids, 2 * length * sizeof(int32_t));
+        std::fill(out, out + length, is_bag || is_there(field, words) ? start : spare);
+        std::fill(bags, bags + length, bag);
+      } else if (is_short) {
         for (int32_t k = 0; k < SHORT; ++k) {
           const int32_t own_is_out = -static_cast<int32_t>(static_cast<uint32_t>(ids[k]) >= limit);
           is_out |= own_is_out & -static_cast<int32_t>(k < static_cast<int32_t>(length));
@@ -171,7 +176,7 @@ class Bags {
       }
       is_right &= !is_out || field.ignores;
       if (gains_ != nullptr) {
-        const bool is_weighted = is_bag && how_.columns[2 * field.bag + 1];
+        const bool is_weighted = is_bag && how_.columns[3 * field.bag + 2];
         if (!is_weighted && !is_out) {
           const float gain = gain_of(field.combiner, length);
           if (is_short) {
@@ -180,9 +185,10 @@ class Bags {
             std::fill(gains_ + entry_, gains_ + entry_ + length, gain);
           }
         } else {
-          const float* weights = is_weighted ? reinterpret_cast<const float*>(ids + length) : nullptr;
+          const int32_t* behind = ids + (raw_ == nullptr ? length : 2 * length);
+          const float* weights = is_weighted ? reinterpret_cast<const float*>(behind) : nullptr;
           is_right &= put_gains(field.combiner, field.limit, length, weights, gains_ + entry_,
-                                [&](int64_t k) { return static_cast<int64_t>(ids[k]); });
+                                [&](int64_t k) { return raw_ == nullptr ? static_cast<int64_t>(ids[k]) : 0; });
         }
       }
       entry_ += length;
@@ -197,6 +203,7 @@ class Bags {
   int32_t* bags_ = nullptr;
   int32_t* offsets_ = nullptr;
   float* gains_ = nullptr;
+  int32_t* raw_ = nullptr;  // of raw ids; null: ids are rows
   std::vector<const int32_t*> from_;
   int64_t entry_ = 0, bag_ = 0;
 };
@@ -211,7 +218,7 @@ SPARROW_VERSIONS void count(const Filling& how, const Piece& piece, int64_t* __r
                             int64_t* __restrict longest) {
   const int64_t num_columns = how.num_columns, first = num_columns > 0 ? how.columns[0] : 0;
   bool is_dense = true;
-  for (int64_t c = 0; c < num_columns; ++c) is_dense &= how.columns[2 * c] == first + c;
+  for (int64_t c = 0; c < num_columns; ++c) is_dense &= how.columns[3 * c] == first + c;
   int64_t row;
   for (int64_t i = 0; i < piece.count; ++i) {
     if (piece.order != nullptr && i + AHEAD < piece.count) {  // the lengths alone, not all of the row
@@ -219,7 +226,7 @@ SPARROW_VERSIONS void count(const Filling& how, const Piece& piece, int64_t* __r
     }
     const int32_t* __restrict words = row_of(how, piece, i, row);
     for (int64_t c = 0; c < num_columns; ++c) {
-      const int64_t own = is_dense ? words[first + c] : words[how.columns[2 * c]];
+      const int64_t own = is_dense ? words[first + c] : words[how.columns[3 * c]];
       counts[c] += own;
       longest[c] = std::max(longest[c], own);
     }
@@ -271,7 +278,7 @@ __attribute__((visibility("default"))) int64_t sparrow_feed_fill(const sparrow::
         const int64_t known = pieces[p].count - begin;
         for (int64_t s = 0; s < how->num_stacks; ++s) {
           const sparrow::Packed& stack = how->stacks[s];
-          if (stack.raw >= 0) {
+          if (stack.raw >= 0 && stack.is_single()) {
             sparrow::fill_raw(*how, stack, fields[s], part, known, buffer);
             continue;
           }

@@ -41,7 +41,7 @@ struct Packed {
   int64_t room;     // entries; -1: one for each bag
   int64_t ids, bags, offsets, gains;  // where they go; -1 where there are none
   int64_t first;    // the number of its first bag and entry: single ids, one each, come before them
-  int64_t raw;      // where raw 64-bit ids go, for a stack of dynamic tables without bags; -1: ids are rows
+  int64_t raw;      // where raw 64-bit ids go, for a stack of dynamic tables, whose `ids` are numbers of tables; -1: ids are rows
 
   bool is_single() const { return room < 0; }
   bool is_fixed() const { return room >= 0 && bags < 0; }  // every field has its places
@@ -54,7 +54,7 @@ struct Copied {
 
 struct Filling {
   int64_t width;            // of a row
-  const int64_t* columns;   // of bags: the word of the length, and whether there are weights
+  const int64_t* columns;   // of bags: the word of the length, the words of an id with its weight, and whether there are weights
   int64_t num_columns;
   const Packed* stacks;
   int64_t num_stacks;
@@ -75,11 +75,16 @@ inline const int32_t* row_of(const Filling& how, const Piece& piece, int64_t i, 
   return piece.words + row * how.width;
 }
 
+// Whether a row has the single raw id of a field.
+inline bool is_there(const Field& field, const int32_t* words) {
+  return static_cast<uint32_t>(words[field.there / 32]) >> field.there % 32 & 1;
+}
+
 // Finds where the bags of a row begin in its tail, by column: they stand one after the other, weights behind their ids.
 inline void find_bags(const Filling& how, const int32_t* words, const int32_t* tail, const int32_t** begins) {
   for (int64_t c = 0; c < how.num_columns; ++c) {
     begins[c] = tail;
-    tail += static_cast<int64_t>(words[how.columns[2 * c]]) << how.columns[2 * c + 1];
+    tail += words[how.columns[3 * c]] * how.columns[3 * c + 1];
   }
 }
 

@@ -33,15 +33,17 @@ class Fixed {
     int32_t* batch = buffer + piece.slot * how_.slot_words;
     int32_t* out = batch + stack_.ids + piece.at * count;
     float* gains = stack_.gains < 0 ? nullptr : reinterpret_cast<float*>(batch + stack_.gains) + piece.at * count;
+    int32_t* raw = stack_.raw < 0 ? nullptr : batch + stack_.raw + 2 * piece.at * count;
     for (int64_t i = 0; i < piece.count; ++i) {
       prefetch(how_, piece, i, known);
       prefetch_tail(piece, i, known);
       int64_t row;
       const int32_t* words = row_of(how_, piece, i, row);
       const int32_t* tail = piece.tail + piece.starts[row];
-      if (!(is_usual(words) ? usual(words, tail, out) : unusual(words, tail, out, gains))) return false;
+      if (!(is_usual(words) ? usual(words, tail, out) : unusual(words, tail, out, gains, raw))) return false;
       out += count;
       if (gains != nullptr) gains += count;
+      if (raw != nullptr) raw += 2 * count;
     }
     return true;
   }
@@ -54,7 +56,7 @@ class Fixed {
   };
 
   // Finds the runs of examples whose every bag has as many ids as it has places. There are none where other columns of
-  // any length stand between, or gains are to be computed.
+  // any length stand between, gains are to be computed, or ids are raw.
   void find_runs() {
     lengths_.assign(how_.num_columns, -1);
     for (int64_t s = 0; s < how_.num_stacks; ++s) {
@@ -65,11 +67,11 @@ class Fixed {
     }
     std::vector<int64_t> begins;
     int64_t at = 0;
-    has_runs_ = stack_.gains < 0 && how_.num_columns > 0;
+    has_runs_ = stack_.gains < 0 && stack_.raw < 0 && how_.num_columns > 0;
     for (int64_t c = 0; c < how_.num_columns; ++c) {
-      has_runs_ &= lengths_[c] >= 0 && how_.columns[2 * c] == how_.columns[0] + c;
+      has_runs_ &= lengths_[c] >= 0 && how_.columns[3 * c] == how_.columns[0] + c;
       begins.push_back(at);
-      at += static_cast<int64_t>(lengths_[c]) << how_.columns[2 * c + 1];
+      at += lengths_[c] * how_.columns[3 * c + 1];
     }
     for (int64_t f = 0; f < stack_.num_fields && has_runs_; ++f) {
       const Field& field = stack_.fields[f];
@@ -115,7 +117,7 @@ class Fixed {
     return is_right;
   }
 
-  bool unusual(const int32_t* words, const int32_t* tail, int32_t* out, float* gains) {
+  bool unusual(const int32_t* words, const int32_t* tail, int32_t* out, float* gains, int32_t* raw) {
     find_bags(how_, words, tail, from_.data());
     bool is_right = true;
     for (int64_t f = 0; f < stack_.num_fields; ++f) {
@@ -124,13 +126,21 @@ class Fixed {
       const int32_t* ids = is_bag ? from_[field.bag] : words + field.word;
       const int64_t length = is_bag ? words[field.word] : 1, place = first_[f];
       if (length > field.places) return false;
-      is_right &= put(ids, length, place, out);
+      if (raw != nullptr) {
+        const int64_t own = is_bag || is_there(field, words) ? field.start : stack_.spare;
+        std::fill(out + place, out + place + length, static_cast<int32_t>(own));
+        std::memcpy(raw + 2 * place, ids, 2 * length * sizeof(int32_t));
+        std::fill(raw + 2 * (place + length), raw + 2 * (place + field.places), 0);
+      } else {
+        is_right &= put(ids, length, place, out);
+      }
       std::fill(out + place + length, out + place + field.places, static_cast<int32_t>(stack_.spare));
       if (gains == nullptr) continue;
-      const bool is_weighted = is_bag && how_.columns[2 * field.bag + 1];
-      const float* weights = is_weighted ? reinterpret_cast<const float*>(ids + length) : nullptr;
+      const bool is_weighted = is_bag && how_.columns[3 * field.bag + 2];
+      const int32_t* behind = ids + (raw == nullptr ? length : 2 * length);
+      const float* weights = is_weighted ? reinterpret_cast<const float*>(behind) : nullptr;
       is_right &= put_gains(is_bag ? field.combiner : SUM, field.limit, length, weights, gains + place,
-                            [&](int64_t k) { return static_cast<int64_t>(ids[k]); });
+                            [&](int64_t k) { return raw == nullptr ? static_cast<int64_t>(ids[k]) : 0; });
       std::fill(gains + place + length, gains + place + field.places, 0.0f);
     }
     return is_right;

@@ -85,8 +85,8 @@ __attribute__((visibility("default"))) void sparrow_feed_take_tails(const int32_
   }
 }
 
-// The bags of one column out of rows and tails. `columns`: for each column of bags up to this one, the word of its length
-// and whether it has weights. `ids` and `weights` (or null) have room for all of them.
+// The bags of one column out of rows and tails. `columns`: for each column of bags up to this one, the word of its length,
+// the words of an id with its weight, and whether it has weights. `ids` and `weights` (or null) have room for all of them.
 __attribute__((visibility("default"))) void sparrow_feed_bags(const int32_t* words, int64_t width, const int32_t* tail,
                                                               const int64_t* starts, int64_t rows,
                                                               const int64_t* columns, int64_t before, int32_t* ids,
@@ -94,12 +94,13 @@ __attribute__((visibility("default"))) void sparrow_feed_bags(const int32_t* wor
   for (int64_t row = 0; row < rows; ++row) {
     const int32_t* own = words + row * width;
     const int32_t* from = tail + starts[row];
-    for (int64_t i = 0; i < before; ++i) from += static_cast<int64_t>(own[columns[2 * i]]) << columns[2 * i + 1];
-    const int64_t length = own[columns[2 * before]];
-    std::memcpy(ids, from, length * sizeof(int32_t));
-    ids += length;
+    for (int64_t i = 0; i < before; ++i) from += own[columns[3 * i]] * columns[3 * i + 1];
+    const int64_t length = own[columns[3 * before]];
+    const int64_t count = length * (columns[3 * before + 1] - columns[3 * before + 2]);  // words of ids
+    std::memcpy(ids, from, count * sizeof(int32_t));
+    ids += count;
     if (weights == nullptr) continue;
-    std::memcpy(weights, from + length, length * sizeof(int32_t));
+    std::memcpy(weights, from + count, length * sizeof(int32_t));
     weights += length;
   }
 }

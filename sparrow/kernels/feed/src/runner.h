@@ -52,6 +52,8 @@ class Runner {
   const float* bag_weights = nullptr;
 
   const Step& step() const { return step_; }
+  // Whether an id of a bag has two words.
+  bool is_wide() const { return step_.mapping == RAW; }
   // The number of ids in each bag of the block.
   const int32_t* lengths() const { return tile_.column(step_.word); }
 

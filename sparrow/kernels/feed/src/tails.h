@@ -11,11 +11,13 @@
 
 namespace sparrow {
 
-// The bags of one step in a block: their lengths, their ids one after the other, and their weights or null.
+// The bags of one step in a block: their lengths, their ids one after the other, their weights or null, and whether an
+// id has two words.
 struct Bags {
   const int32_t* lengths;
   const int32_t* rows;
   const float* weights;
+  bool is_wide;
 };
 
 // Writes the bags of `rows` rows, and where those of each begin, `used` words being there before; returns the words that
@@ -31,7 +33,7 @@ class Tails {
       if (!runner->step().is_ragged) continue;
       steps_.push_back(runner.get());
       const Column& column = columns[runner->step().columns[0]];
-      entries += column.entries.length << runner->step().is_weighted;
+      entries += column.entries.length * (1 + runner->step().is_weighted + runner->is_wide());
     }
     bags_.resize(steps_.size());
     if (!steps_.empty()) memory_.grown(entries + 2 * SPARE, 0);  // as many as there usually are
@@ -43,10 +45,10 @@ class Tails {
     for (size_t i = 0; i < steps_.size(); ++i) {
       const Runner& runner = *steps_[i];
       const bool is_weighted = runner.step().is_weighted;
-      bags_[i] = {runner.lengths(), runner.bag_rows, is_weighted ? runner.bag_weights : nullptr};
+      bags_[i] = {runner.lengths(), runner.bag_rows, is_weighted ? runner.bag_weights : nullptr, runner.is_wide()};
       int64_t own = 0;
       for (int64_t row = 0; row < end - begin; ++row) own += bags_[i].lengths[row];
-      count += own << is_weighted;
+      count += own * (1 + is_weighted + runner.is_wide());
     }
     int32_t* words = memory_.grown(used_ + count + 2 * SPARE, used_);
     used_ = write_tails(bags_.data(), bags_.size(), end - begin, words, used_, starts_ + begin);

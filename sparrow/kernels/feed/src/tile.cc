@@ -35,9 +35,10 @@ SPARROW_VERSIONS int64_t write_tails(Bags* bags, int64_t count, int64_t rows, in
     starts[row] = to - words;
     for (Bags* own = bags; own < bags + count; ++own) {
       const int64_t length = own->lengths[row];
-      copy_words(own->rows, length, to);
-      own->rows += length;
-      to += length;
+      const int64_t of_ids = length << own->is_wide;
+      copy_words(own->rows, of_ids, to);
+      own->rows += of_ids;
+      to += of_ids;
       if (own->weights == nullptr) continue;
       copy_words(own->weights, length, to);
       own->weights += length;
