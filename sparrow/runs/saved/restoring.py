@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -60,7 +61,7 @@ def restored(program: Program, saved: Saved, log: LogLine) -> TrainState:
         raise CheckpointError(str(error)) from None
 
     def read(key: Key) -> Iterable[tuple[int, Any]]:
-        return moved(saved.rows(key), keys[key].num_rows, sources.get(key.table))
+        return MovedRows(saved.rows(key), keys[key].num_rows, sources.get(key.table))
 
     return joined(placed(embedder, embedding, list(keys), read), others)
 
@@ -76,17 +77,39 @@ def ids_of(arrays: Mapping[str, Any], table: str) -> SavedIds:
     return SavedIds.of({key.removeprefix(prefix): a for key, a in arrays.items() if key.startswith(prefix)}, table)
 
 
-def moved(blocks: Iterable[tuple[int, Any]], rows: int, source: Any = None) -> Iterator[tuple[int, Any]]:
-    """Yield the blocks up to row ``rows``; with ``source``, the old row of each row, all of them in their new order."""
-    if source is None:
-        for first, block in blocks:
-            if first < rows:
-                yield first, block[: rows - first]
-        return
-    held = np.concatenate([block for _, block in blocks])
-    made = np.zeros((rows, *held.shape[1:]), held.dtype)
-    made[source >= 0] = held[source[source >= 0]]
-    yield 0, made
+class MovedRows:
+    """The rows of a table or slot in a checkpoint, as a run with other rows has them.
+
+    All of them in blocks, by iteration; or a process's part of them, as `sparrow.checkpoint.SavedRows` gives it.
+    """
+
+    def __init__(self, saved: Any, rows: int, source: Any = None) -> None:
+        """Take the saved rows up to ``rows``; ``source``: the old row of each row, for rows in another order."""
+        self._saved, self._rows, self._source = saved, rows, source
+
+    def __iter__(self) -> Iterator[tuple[int, Any]]:
+        if self._source is not None:
+            yield 0, self._in_order
+            return
+        for first, block in self._saved:
+            if first < self._rows:
+                yield first, block[: self._rows - first]
+
+    def between(self, first: int, last: int) -> Any:
+        """Return rows ``first`` to ``last``."""
+        return self._saved.between(first, last) if self._source is None else self._in_order[first:last]
+
+    def check(self) -> None:
+        """Compare checksums; rows in another order were read completely, and compared then."""
+        if self._source is None:
+            self._saved.check()
+
+    @functools.cached_property
+    def _in_order(self) -> Any:
+        held = np.concatenate([block for _, block in self._saved])
+        made = np.zeros((self._rows, *held.shape[1:]), held.dtype)
+        made[self._source >= 0] = held[self._source[self._source >= 0]]
+        return made
 
 
 def with_item_counts(program: Program, saved: Saved) -> Program:

@@ -13,7 +13,7 @@ from sparrow.config import ConfigError, Problem, StartFrom
 from sparrow.embedding import SavedIds
 from sparrow.registry import nearest
 from sparrow.runs.loop.program import Program, TrainState
-from sparrow.runs.saved.restoring import LogLine, dynamic, ids_of, joined, log_dtypes, moved, parts
+from sparrow.runs.saved.restoring import LogLine, MovedRows, dynamic, ids_of, joined, log_dtypes, parts
 from sparrow.runs.saved.saving import all_damaged, opened, run_of
 from sparrow.runs.saved.vocabularies import FOLDER, Vocabularies
 from sparrow.trees import named_leaves
@@ -66,7 +66,7 @@ class _Start:
             embedder,
             embedding,
             list(tables),
-            lambda key: moved(self.saved.rows(tables[key]), self.rows[key].num_rows, sources.get(key.table)),
+            lambda key: MovedRows(self.saved.rows(tables[key]), self.rows[key].num_rows, sources.get(key.table)),
         )
         counts = f"{sum(key.slot is None for key in tables)} tables and {sum(map(_is_param, leaves))} parameters"
         beside = " with their optimizer" if self.start.optimizer else ""
