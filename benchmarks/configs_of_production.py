@@ -30,8 +30,8 @@ from sparrow import config as configs
 from sparrow import runs
 from sparrow.data import Tables
 from sparrow.embedding import mix64
-from sparrow.runs.loop import training
-from sparrow.runs.loop.step import train_step
+from sparrow.runs.loop import loop as training
+from sparrow.runs.step.step import train_step
 
 FEATURES = 26
 NAMES = [f"id_{i}" for i in range(FEATURES)]

@@ -28,7 +28,7 @@ import train_data
 
 from sparrow import config as configs
 from sparrow import runs
-from sparrow.runs.loop.evaluation import Evaluator
+from sparrow.runs.evaluating.evaluation import Evaluator
 
 KINDS = ("strings", "integers", "numbers", "lists")
 SPEED, TIME = "examples/s", "µs of processor time"

@@ -86,7 +86,7 @@ def real(devices: int) -> list[dict[str, float]]:
 
     from sparrow.config import train_pipeline
     from sparrow.runs import Program
-    from sparrow.runs.loop.step import train_step
+    from sparrow.runs.step.step import train_step
 
     cases: list[list[Any]] = []
     made: list[dict[str, float]] = []

@@ -36,8 +36,9 @@ import train_data
 from sparrow import config as configs
 from sparrow import runs
 from sparrow.data import Criteo
-from sparrow.runs.loop import set_up, training
-from sparrow.runs.loop.step import train_step
+from sparrow.runs.loop import loop as training
+from sparrow.runs.loop import set_up
+from sparrow.runs.step.step import train_step
 
 HERE = pathlib.Path(__file__).parent
 TRAINER = "trainer"

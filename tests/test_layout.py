@@ -53,7 +53,7 @@ SIDE_DOORS = {
     "sparrow.serving.files",
     "sparrow.embedding.nnx",  # Flax is imported by those who ask for it
     "sparrow.embedding.linen",
-    "sparrow.runs.predict_files",
+    "sparrow.runs.evaluating.predict_files",
 }
 """Inner modules that other rooms may import."""
 

@@ -20,7 +20,7 @@ from sparrow.exports.smaller import TABLE_DTYPES, TableDtype, smaller
 from sparrow.models import registry as models
 from sparrow.retrieval import ItemIndex, write_index
 from sparrow.runs import Program, TrainState
-from sparrow.runs.predict_files import prediction_batch_size, used_in_evaluation
+from sparrow.runs.evaluating.predict_files import prediction_batch_size, used_in_evaluation
 from sparrow.serving.description import (
     IDS,
     INDEX,

@@ -28,7 +28,7 @@ from sparrow.embedding import Sizes, imagined_mesh
 from sparrow.plan.planning import Plan
 from sparrow.plan.sizes import TableSize
 from sparrow.runs import Program
-from sparrow.runs.loop.on_mesh import filled
+from sparrow.runs.step.on_mesh import filled
 
 COLLECTIVES: Final = 3
 """All-to-alls of a stack in a step."""

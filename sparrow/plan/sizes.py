@@ -12,7 +12,7 @@ import numpy as np
 from sparrow.embedding import Constant, Embedder, EmbeddingState, FeatureSpec, TableSpec
 from sparrow.runs import Program, TrainState
 from sparrow.runs.loop.feed import Feed
-from sparrow.runs.loop.step import lowered_step
+from sparrow.runs.step.step import lowered_step
 
 
 def size_of(tree: Any) -> int:

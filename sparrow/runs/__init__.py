@@ -4,17 +4,17 @@
 """
 
 from sparrow.runs.errors import Elsewhere, FolderError, Interrupted, RunError
+from sparrow.runs.evaluating.evaluation import Evaluator
+from sparrow.runs.evaluating.predict_files import predict
 from sparrow.runs.feed_times import FeedTimes, time_feed
-from sparrow.runs.loop.evaluation import Evaluator
-from sparrow.runs.loop.non_finite import NonFinite
-from sparrow.runs.loop.program import Program, TrainState
-from sparrow.runs.nearest import Nearest, nearest_rows
-from sparrow.runs.predict_files import predict
 from sparrow.runs.recorded.table_ids import TableIds, table_ids
 from sparrow.runs.run import Run, as_config, load, train
 from sparrow.runs.saved.run_folder import RunFolder
 from sparrow.runs.saved.saving import Extra, saved_config
-from sparrow.runs.table_view import TableView
+from sparrow.runs.step.non_finite import NonFinite
+from sparrow.runs.step.program import Program, TrainState
+from sparrow.runs.vectors.nearest import Nearest, nearest_rows
+from sparrow.runs.vectors.table_view import TableView
 
 __all__ = [
     "Elsewhere",

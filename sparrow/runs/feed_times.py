@@ -12,7 +12,7 @@ import jax
 from sparrow.config import Config, train_pipeline
 from sparrow.data import MEANING, Pipeline
 from sparrow.runs.loop.preparer import Preparer
-from sparrow.runs.loop.program import Program
+from sparrow.runs.step.program import Program
 
 ADVICE: Final = {
     "read": "the disk is slower than the rest: use a faster one, or copy the files to it first",

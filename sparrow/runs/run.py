@@ -23,18 +23,18 @@ from sparrow.registry import nearest
 from sparrow.reports import write_report
 from sparrow.retrieval import ItemIndex, Kind, Where
 from sparrow.runs.errors import FolderError
+from sparrow.runs.evaluating.evaluation import Evaluator
+from sparrow.runs.evaluating.predict_files import predict, predict_table
 from sparrow.runs.loop import set_up
-from sparrow.runs.loop.evaluation import Evaluator
-from sparrow.runs.loop.program import Program, TrainState
-from sparrow.runs.loop.training import Watcher
-from sparrow.runs.nearest import Index, Measure, Nearest, nearest_rows
-from sparrow.runs.neighbours import neighbours_of
-from sparrow.runs.predict_files import predict, predict_table
-from sparrow.runs.recommending import item_index, recommendations, with_approximate
+from sparrow.runs.loop.loop import Watcher
 from sparrow.runs.saved.restoring import LogLine
 from sparrow.runs.saved.saving import Extra, Step, loaded, saved_progress
-from sparrow.runs.table_view import TableView
-from sparrow.runs.towers import tower_names, tower_vectors
+from sparrow.runs.step.program import Program, TrainState
+from sparrow.runs.vectors.nearest import Index, Measure, Nearest, nearest_rows
+from sparrow.runs.vectors.neighbours import neighbours_of
+from sparrow.runs.vectors.recommending import item_index, recommendations, with_approximate
+from sparrow.runs.vectors.table_view import TableView
+from sparrow.runs.vectors.towers import tower_names, tower_vectors
 from sparrow.runs.view import run_html
 
 Array = npt.NDArray[Any]
@@ -136,7 +136,7 @@ class Run:
         On ``data`` as `evaluate` takes it, or on the config's own; the first ``rows`` rows of either. The largest
         growth of the loss comes first. ``save``: keep it in the run's folder, for the report.
         """
-        from sparrow.runs.importance import importance, write_importance
+        from sparrow.runs.evaluating.importance import importance, write_importance
 
         found = importance(self, data, rows=rows, seed=seed, log=log)
         if save:

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparrow import config, exports
-from sparrow.runs.recommending import item_index
+from sparrow.runs.vectors.recommending import item_index
 from tests.exports.cases import program_and_state
 
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ import sys
 
 from sparrow import cli
 from sparrow.data import Pipeline
-from sparrow.runs.loop import training
+from sparrow.runs.loop import loop as training
 
 
 def exception(after=3):

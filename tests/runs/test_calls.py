@@ -12,7 +12,7 @@ import sparrow as sp
 from sparrow import runs
 from sparrow.config import ConfigError
 from sparrow.runs.loop.calls import calls_of
-from sparrow.runs.loop.refusals import refuse_calls
+from sparrow.runs.step.program import refuse_calls
 from tests.runs import test_guards
 from tests.runs.cases import NAMES, case
 from tests.runs.test_resuming import lines
@@ -63,7 +63,7 @@ def one_by_one(bags, tmp_path_factory):
 def test_the_bits_and_the_log_of_one_step_at_a_time(steps, bags, one_by_one, tmp_path, monkeypatch):
     made = []
     monkeypatch.setattr(
-        "sparrow.runs.loop.training.calls_of", lambda *given: (made.append(len(c)) or c for c in calls_of(*given))
+        "sparrow.runs.loop.loop.calls_of", lambda *given: (made.append(len(c)) or c for c in calls_of(*given))
     )
     folder, alone = one_by_one
     both, _ = trained(bags, tmp_path, "train.steps=19", f"train.steps_per_call={steps}")

@@ -18,7 +18,7 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_metric_that_does_not_fit_ends_a_run_before_its_first_step(name, tmp_path, monkeypatch):
     stepped = []
-    monkeypatch.setattr("sparrow.runs.loop.training.Loop._make", lambda self, taken: stepped.append(taken))
+    monkeypatch.setattr("sparrow.runs.loop.loop.Loop._make", lambda self, taken: stepped.append(taken))
     loaded = config.from_mapping(valid(tasks__click__metrics=WRONG[name]))
     with pytest.raises(ConfigError, match="tasks"):
         runs.train(loaded, tmp_path / "run")
@@ -27,7 +27,7 @@ def test_a_metric_that_does_not_fit_ends_a_run_before_its_first_step(name, tmp_p
 
 def test_an_exact_metric_of_one_score_refuses_several_classes_before_the_first_step(tmp_path, monkeypatch):
     stepped = []
-    monkeypatch.setattr("sparrow.runs.loop.training.Loop._make", lambda self, taken: stepped.append(taken))
+    monkeypatch.setattr("sparrow.runs.loop.loop.Loop._make", lambda self, taken: stepped.append(taken))
     layers = {"hidden_units": [8]}
     deepfm = {"name": "deepfm", "deep": layers, "final": layers, "num_classes": 3}
     loaded = config.from_mapping(

@@ -10,7 +10,7 @@ import pytest
 from sparrow import runs
 from sparrow.checkpoint.content import ABOUT
 from sparrow.checkpoint.manifest import NAME, _crc
-from sparrow.runs.loop.program import Program
+from sparrow.runs.step.program import Program
 from tests.runs.cases import case
 
 

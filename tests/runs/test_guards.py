@@ -14,9 +14,9 @@ import pytest
 
 from sparrow import runs
 from sparrow.config import train_pipeline
-from sparrow.runs.loop.in_flight import Started
-from sparrow.runs.loop.non_finite import culprit
-from sparrow.runs.loop.step import Report
+from sparrow.runs.step.in_flight import Started
+from sparrow.runs.step.non_finite import culprit
+from sparrow.runs.step.step import Report
 from tests.runs import victim
 from tests.runs.cases import IDS, NAMES, case
 from tests.runs.test_training import assert_same_bits

@@ -11,7 +11,7 @@ import pytest
 
 from sparrow import runs
 from sparrow.data import DataError
-from sparrow.runs.loop.memory import status_bytes
+from sparrow.runs.parts.memory import status_bytes
 from tests.runs.cases import case
 from tests.runs.test_training import assert_same_bits
 
@@ -79,7 +79,7 @@ def test_a_wrong_row_ends_the_run_with_its_place(tmp_path):
 @pytest.mark.slow
 def test_memory_stays_bounded_over_20_000_steps(tmp_path, monkeypatch):
     """The memory that 2,000 steps took is enough for 20,000."""
-    from sparrow.runs.loop import training
+    from sparrow.runs.loop import loop as training
 
     path = write(tmp_path / "a.parquet")
     seen = []

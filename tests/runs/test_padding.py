@@ -16,8 +16,8 @@ import sparrow as sp
 from sparrow import runs
 from sparrow.config import from_mapping, train_pipeline
 from sparrow.data.block import Block, concatenate
+from sparrow.runs.evaluating.predict_files import predict_table
 from sparrow.runs.loop.padding import may_pad
-from sparrow.runs.predict_files import predict_table
 from tests.runs.cases import BASE, NAMES
 from tests.runs.test_architectures import MODELS
 from tests.runs.test_architectures import config as architecture
@@ -57,7 +57,7 @@ def config(table, *overrides):
 
 
 def without_padding(monkeypatch):
-    monkeypatch.setattr("sparrow.runs.loop.program.may_pad", lambda *_, **__: False)
+    monkeypatch.setattr("sparrow.runs.step.program.may_pad", lambda *_, **__: False)
 
 
 def trained(made, folder=None, **options):

@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 
 from sparrow import runs
-from sparrow.runs.loop import pages, set_up
+from sparrow.runs.loop import set_up
 from sparrow.runs.loop.clock import Clock
-from sparrow.runs.loop.training import Loop
+from sparrow.runs.loop.loop import Loop
+from sparrow.runs.parts import pages
 from tests.runs.cases import case
 
 FAULTS = """
 import resource
-from sparrow.runs.loop.pages import keep_freed_memory
+from sparrow.runs.parts.pages import keep_freed_memory
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(20):

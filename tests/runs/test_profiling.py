@@ -4,7 +4,7 @@ import gzip
 import json
 
 from sparrow import runs
-from sparrow.runs.loop.profiling import FIRST, Profile
+from sparrow.runs.parts.profiling import FIRST, Profile
 from tests.config.examples import VALID
 
 

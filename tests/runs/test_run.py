@@ -151,7 +151,7 @@ def test_neighbours_are_exact(run, monkeypatch):
     assert np.isfinite(everything.scores).all()
     numbers = run.neighbours("user", [7, 3], k=2)
     assert numbers.ids == numbers.rows.tolist()
-    monkeypatch.setattr("sparrow.runs.nearest._is_installed", lambda library: False)
+    monkeypatch.setattr("sparrow.runs.vectors.nearest._is_installed", lambda library: False)
     with pytest.raises(ValueError, match="needs that library; install it, or use index='exact'"):
         run.neighbours("item", "w3", index="faiss")
 

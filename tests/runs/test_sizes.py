@@ -10,8 +10,8 @@ import pytest
 
 from sparrow import runs
 from sparrow.data import Tables
-from sparrow.runs.loop import compiled
-from sparrow.runs.loop.memory import status_bytes
+from sparrow.runs.parts.memory import status_bytes
+from sparrow.runs.step import compiling
 from tests.runs.cases import case
 from tests.runs.test_training import assert_same_bits
 
@@ -57,7 +57,7 @@ def trained(*arguments, **options):
 
 def test_a_thousand_heavy_tailed_batches(heavy, monkeypatch):
     held = []
-    monkeypatch.setattr(compiled.Compiled, "__call__", _watched(compiled.Compiled.__call__, held))
+    monkeypatch.setattr(compiling.Compiled, "__call__", _watched(compiling.Compiled.__call__, held))
     result, programs = trained(config(heavy, "train.steps=1000"))
     assert result.steps == 1000
     assert programs == [str(n) for n in range(2, len(programs) + 2)]
@@ -93,8 +93,8 @@ def test_a_resumed_run_has_the_sizes_of_one_that_never_stopped(heavy, tmp_path):
 
 
 def test_old_programs_are_let_go(monkeypatch):
-    monkeypatch.setattr(compiled, "KEPT", 2)
-    run = compiled.Compiled("adding", lambda x: x + 1, batch=0)
+    monkeypatch.setattr(compiling, "KEPT", 2)
+    run = compiling.Compiled("adding", lambda x: x + 1, batch=0)
     run.log = None
     for size in (1, 2, 3, 4, 1):
         assert run(np.ones(size)).shape == (size,)
@@ -104,13 +104,13 @@ def test_old_programs_are_let_go(monkeypatch):
 
 def test_prediction_and_evaluation_are_bounded_too(heavy, tmp_path, monkeypatch):
     made = []
-    plain = compiled.Compiled.__init__
+    plain = compiling.Compiled.__init__
 
     def noted(self, *arguments, **options):
         plain(self, *arguments, **options)
         made.append(self)
 
-    monkeypatch.setattr(compiled.Compiled, "__init__", noted)
+    monkeypatch.setattr(compiling.Compiled, "__init__", noted)
     table = pq.read_table(heavy).slice(0, 60 * BATCH + 7)
     pq.write_table(table, tmp_path / "some.parquet")
     result, _ = trained(

@@ -11,7 +11,7 @@ import pytest
 from sparrow import runs
 from sparrow.config import ConfigError, train_pipeline
 from sparrow.plan.sizes import step_memory
-from sparrow.runs.loop.program import Program
+from sparrow.runs.step.program import Program
 from tests.runs.cases import case
 
 STEPS = 5

@@ -16,7 +16,7 @@ import numpy as np
 from sparrow import cli, processes, runs
 from sparrow.checkpoint import Saved, saved_steps
 from sparrow.config import dumps
-from sparrow.runs.loop import training
+from sparrow.runs.loop import loop as training
 from tests.runs.cases import case
 
 # Tables with one and with two slots, an average, dropout's keys, batch statistics, metrics of training.

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from sparrow import exports, serving
-from sparrow.runs.recommending import item_index
+from sparrow.runs.vectors.recommending import item_index
 from sparrow.server import Limits
 from tests.exports.cases import WORDS, config, program_and_state, rows
 from tests.server.test_server import ARROW, JSON, as_arrow, as_json, of_arrow, post, serving_of

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import jax
 
 from sparrow.embedding import Embedder, Jagged, PackedBatch, of_one_size
-from sparrow.runs.loop.on_mesh import Split
 from sparrow.runs.loop.transfer import Arena, Layout
+from sparrow.runs.step.on_mesh import Split
 
 
 @jax.tree_util.register_pytree_node_class

@@ -42,7 +42,6 @@ from sparrow.reports import size
 from sparrow.runs.loop.candidate_labels import padded_labels
 from sparrow.runs.loop.candidates import candidate_columns, numbered
 from sparrow.runs.loop.feed import Feed, Parts
-from sparrow.runs.loop.on_mesh import Split, filled, own_share, placed
 from sparrow.runs.loop.padding import is_example
 from sparrow.runs.loop.recipe import Recipe, recipe
 from sparrow.runs.loop.rooms import Counted as CountedIds
@@ -50,6 +49,7 @@ from sparrow.runs.loop.rooms import Room, Rooms
 from sparrow.runs.loop.transfer import Arena, words
 from sparrow.runs.loop.unvarying import Unvarying
 from sparrow.runs.recorded.traffic import Counted, Traffic
+from sparrow.runs.step.on_mesh import Split, filled, own_share, placed
 from sparrow.tasks import IS_EXAMPLE
 
 TOGETHER: Final = 2**17

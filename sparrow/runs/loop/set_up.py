@@ -19,22 +19,20 @@ from sparrow import processes
 from sparrow.config import Config, fill_vocabularies, item_counts, need, train_pipeline
 from sparrow.data import Collisions, Pipeline, count_collisions
 from sparrow.runs.errors import FolderError
-from sparrow.runs.loop.ahead import ACTIVATIONS, Ahead
+from sparrow.runs.evaluating.evaluation import Evaluator
 from sparrow.runs.loop.candidates import ITEMS, candidate_notes
 from sparrow.runs.loop.early import Early
-from sparrow.runs.loop.endings import in_one_line
-from sparrow.runs.loop.evaluation import Evaluator
-from sparrow.runs.loop.learned_sizes import LearnedSizes
 from sparrow.runs.loop.length import length
-from sparrow.runs.loop.pages import keep_freed_memory, move_to_large_pages
+from sparrow.runs.loop.loop import Loop, Trained, Watcher
 from sparrow.runs.loop.preparer import Prepared
-from sparrow.runs.loop.profiling import PROFILE, Profile
-from sparrow.runs.loop.program import Program, TrainState
 from sparrow.runs.loop.progress import Progress
 from sparrow.runs.loop.sharing import divide
-from sparrow.runs.loop.stopping import check_metric
 from sparrow.runs.loop.together import Together, batches_of
-from sparrow.runs.loop.training import Loop, Trained, Watcher
+from sparrow.runs.parts.endings import in_one_line
+from sparrow.runs.parts.learned_sizes import LearnedSizes
+from sparrow.runs.parts.pages import keep_freed_memory, move_to_large_pages
+from sparrow.runs.parts.profiling import PROFILE, Profile
+from sparrow.runs.parts.stopping import check_metric
 from sparrow.runs.recorded.log import Log
 from sparrow.runs.recorded.recorder import Recorder
 from sparrow.runs.saved.differences import refuse_unequal
@@ -43,6 +41,8 @@ from sparrow.runs.saved.run_folder import RunFolder
 from sparrow.runs.saved.saving import Extra, Saver, owned_words
 from sparrow.runs.saved.starting import started
 from sparrow.runs.saved.vocabularies import Vocabularies
+from sparrow.runs.step.ahead import ACTIVATIONS, Ahead
+from sparrow.runs.step.program import Program, TrainState
 from sparrow.tasks import check_predictions
 
 _BEGUN: Final = itertools.count()

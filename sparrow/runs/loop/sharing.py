@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from sparrow import processes
 from sparrow.config import ConfigError, Problem, need
 from sparrow.data import DataError, Division, Pipeline
 from sparrow.runs.loop.preparer import Preparer
-from sparrow.runs.loop.program import Program
+from sparrow.runs.step.program import Program
 
 _NUMBERS: Final = itertools.count()  # all processes divide the same data in the same order
 _FAILED: Final = -1
+_EACH: Final = 4  # epoch, chunk, row and malformed rows of a share
 
 
 class Messages:
@@ -90,3 +91,23 @@ def _reason(pipeline: Pipeline[Any], program: Program, preparer: Preparer) -> st
             "an example may depend on others of its batch, so that short batches cannot be padded; set drop_remainder"
         )
     return ""
+
+
+def told_of_shares(position: Mapping[str, Any], examples: int, skipped: int) -> list[int]:
+    """Return the numbers of this process: examples of the batch, malformed rows so far, the position in each share.
+
+    Each process gives 0 for the numbers that it does not know: the largest of all are known to all.
+    """
+    counts = [0] * (2 * processes.count())
+    counts[2 * processes.index() : 2 * processes.index() + 2] = [examples, skipped]
+    return counts + [number for own in position["shares"] for number in own or [0] * _EACH]
+
+
+def known_of_shares(position: Mapping[str, Any], numbers: Sequence[int]) -> tuple[dict[str, Any], int, int]:
+    """Return the position in all shares, the examples of the batch, and the malformed rows, of all processes."""
+    end = 2 * processes.count()
+    counts, shares = numbers[:end], numbers[end:]
+    found = [list(shares[at : at + _EACH]) for at in range(0, len(shares), _EACH)]
+    # Where the data are not divided, all processes read all of them, and know all malformed rows.
+    skipped = sum(counts[1::2]) if found else max(counts[1::2])
+    return {**position, "shares": found}, sum(counts[::2]), skipped

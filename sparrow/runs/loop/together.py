@@ -24,7 +24,7 @@ from sparrow.data import Batch, Pipeline, Prepare
 from sparrow.embedding import RoutedBatch, Shards
 from sparrow.runs.errors import Elsewhere
 from sparrow.runs.loop.preparer import Measured, Prepared, Preparer
-from sparrow.runs.loop.share_numbers import known_of_shares, told_of_shares
+from sparrow.runs.loop.sharing import known_of_shares, told_of_shares
 
 AHEAD: Final = 3
 """Batches whose sizes are agreed on before the current one is used: one of them is laid out meanwhile."""

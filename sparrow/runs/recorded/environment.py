@@ -16,7 +16,7 @@ import jax
 from sparrow import processes
 from sparrow.embedding import Embedder
 from sparrow.reports import ENVIRONMENT, write_json
-from sparrow.runs.loop.program import Program
+from sparrow.runs.step.program import Program
 from sparrow.versions import versions
 
 

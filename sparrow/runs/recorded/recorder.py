@@ -13,11 +13,11 @@ from sparrow.embedding import Held
 from sparrow.reports import CURVES, ENVIRONMENT, METRICS, TRAFFIC, write_json, write_report
 from sparrow.runs.loop.clock import Clock
 from sparrow.runs.loop.preparer import Prepared
-from sparrow.runs.loop.program import Program
 from sparrow.runs.recorded.environment import Environment
 from sparrow.runs.recorded.hot_words import hot_words
 from sparrow.runs.recorded.table_ids import with_ids
 from sparrow.runs.recorded.traffic import Traffic
+from sparrow.runs.step.program import Program
 
 
 class Recorder:

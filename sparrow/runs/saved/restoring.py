@@ -14,7 +14,7 @@ from sparrow.checkpoint import CheckpointError, Key, Saved, check_shape, named, 
 from sparrow.data import ItemCounts
 from sparrow.embedding import Embedder, SavedIds
 from sparrow.runs.loop.candidates import ITEMS
-from sparrow.runs.loop.program import Program, TrainState
+from sparrow.runs.step.program import Program, TrainState
 
 LogLine = Callable[[str], None]
 

@@ -18,14 +18,14 @@ from sparrow.checkpoint import CheckpointError, Checkpoints, Damaged, Saved, Van
 from sparrow.config import Config, ConfigError, Problem, dumps, loads
 from sparrow.data import INTEGERS, STRINGS, DataError
 from sparrow.files import replace_file
-from sparrow.runs.loop.on_mesh import on_these_devices
-from sparrow.runs.loop.program import Program, TrainState
 from sparrow.runs.loop.progress import Progress
 from sparrow.runs.saved.differences import differences
 from sparrow.runs.saved.machine import machine
 from sparrow.runs.saved.restoring import LogLine, arrays_of, restored, with_item_counts
 from sparrow.runs.saved.run_folder import RunFolder
 from sparrow.runs.saved.vocabularies import Vocabularies
+from sparrow.runs.step.on_mesh import on_these_devices
+from sparrow.runs.step.program import Program, TrainState
 from sparrow.versions import versions
 
 Step = int | Literal["best", "last"] | None

@@ -14,32 +14,32 @@ from typing import Any
 
 from sparrow.data import DataError, Pipeline, WaitInterrupted
 from sparrow.runs.errors import Elsewhere, Interrupted
-from sparrow.runs.loop.ahead import Ahead, with_following
+from sparrow.runs.evaluating.evaluation import EvaluationInterrupted, Evaluator
 from sparrow.runs.loop.calls import calls_of, until_due
 from sparrow.runs.loop.clock import Clock
 from sparrow.runs.loop.early import Early
-from sparrow.runs.loop.endings import ending
-from sparrow.runs.loop.evaluation import EvaluationInterrupted, Evaluator
-from sparrow.runs.loop.in_flight import Call, InFlight, Started
-from sparrow.runs.loop.learned_sizes import LearnedSizes
-from sparrow.runs.loop.memory import memory
-from sparrow.runs.loop.non_finite import NonFinite, culprit, without_shortage
 from sparrow.runs.loop.preparer import Prepared
-from sparrow.runs.loop.profiling import Profile
-from sparrow.runs.loop.program import Program, TrainState
 from sparrow.runs.loop.progress import Best, Progress
-from sparrow.runs.loop.rates import Rates
-from sparrow.runs.loop.showing import shown_of
-from sparrow.runs.loop.signals import StopRequest
 from sparrow.runs.loop.staging import Taken, groups_of
-from sparrow.runs.loop.step import Report, TrainSteps, train_step, train_steps
-from sparrow.runs.loop.stopping import Watch, is_better
 from sparrow.runs.loop.together import Requests, Together
-from sparrow.runs.loop.waiting import Waiting
+from sparrow.runs.parts.endings import ending
+from sparrow.runs.parts.learned_sizes import LearnedSizes
+from sparrow.runs.parts.memory import memory
+from sparrow.runs.parts.profiling import Profile
+from sparrow.runs.parts.rates import Rates
+from sparrow.runs.parts.showing import shown_of
+from sparrow.runs.parts.signals import StopRequest
+from sparrow.runs.parts.stopping import Watch, is_better
+from sparrow.runs.parts.waiting import Waiting
 from sparrow.runs.recorded.log import Log
 from sparrow.runs.recorded.recorder import Recorder
 from sparrow.runs.saved.save_schedule import SaveSchedule, is_due
 from sparrow.runs.saved.saving import Saver
+from sparrow.runs.step.ahead import Ahead, with_following
+from sparrow.runs.step.in_flight import Call, InFlight, Started
+from sparrow.runs.step.non_finite import NonFinite, culprit, without_shortage
+from sparrow.runs.step.program import Program, TrainState
+from sparrow.runs.step.step import Report, TrainSteps, train_step, train_steps
 
 
 @dataclasses.dataclass(frozen=True)

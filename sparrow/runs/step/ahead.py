@@ -14,11 +14,11 @@ import jax
 import numpy as np
 
 from sparrow.runs.loop.feed import Feed, alike
-from sparrow.runs.loop.on_mesh import on_host, placed
 from sparrow.runs.loop.preparer import Prepared
-from sparrow.runs.loop.program import Program, TrainState
 from sparrow.runs.loop.staging import Taken
-from sparrow.runs.loop.step import Acts, Context, Report, StaleStep, stale_step
+from sparrow.runs.step.on_mesh import on_host, placed
+from sparrow.runs.step.program import Program, TrainState
+from sparrow.runs.step.step import Acts, Context, Report, StaleStep, stale_step
 
 ACTIVATIONS: Final = "ahead"
 """The name of the activations among the extras of a checkpoint."""

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.data import DataError, shown
-from sparrow.runs.nearest import Index, Measure, Nearest, nearest_rows
-from sparrow.runs.table_view import TableView
+from sparrow.runs.vectors.nearest import Index, Measure, Nearest, nearest_rows
+from sparrow.runs.vectors.table_view import TableView
 
 Numbers = npt.NDArray[np.int64]
 

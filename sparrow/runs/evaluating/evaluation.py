@@ -16,13 +16,13 @@ import numpy as np
 from sparrow.background import behind
 from sparrow.config import evaluate_pipeline
 from sparrow.optimizer import OptimizerState
-from sparrow.runs.loop.catalogue import catalogue
-from sparrow.runs.loop.compiled import Compiled
+from sparrow.runs.evaluating.catalogue import catalogue
 from sparrow.runs.loop.feed import Feed
-from sparrow.runs.loop.on_mesh import for_this_host, kept_everywhere, summed_in_order
 from sparrow.runs.loop.preparer import Prepared
-from sparrow.runs.loop.program import Program, TrainState
 from sparrow.runs.loop.together import Requests, Together, batches_of
+from sparrow.runs.step.compiling import Compiled
+from sparrow.runs.step.on_mesh import for_this_host, kept_everywhere, summed_in_order
+from sparrow.runs.step.program import Program, TrainState
 from sparrow.tasks import TOWERS, QualityCounts, Scores, States, judged_rows, total_loss
 
 LOSS = "loss"

@@ -8,7 +8,7 @@ import jax
 
 from sparrow.config import dense_optimizer
 from sparrow.fields import at_step
-from sparrow.runs.loop.program import Program
+from sparrow.runs.step.program import Program
 
 
 class Rates:

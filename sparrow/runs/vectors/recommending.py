@@ -13,9 +13,9 @@ from sparrow.config import Config, ConfigError, catalogue_items, item_column, it
 from sparrow.data import DataError, Source, distinct_rows
 from sparrow.registry import nearest
 from sparrow.retrieval import ItemIndex, Kind, Where, build_approximate
-from sparrow.runs.loop.program import Program, TrainState
-from sparrow.runs.predict_files import source_like
-from sparrow.runs.towers import tower_names, tower_vectors
+from sparrow.runs.evaluating.predict_files import source_like
+from sparrow.runs.step.program import Program, TrainState
+from sparrow.runs.vectors.towers import tower_names, tower_vectors
 
 QUERIES: Final = 1000
 """Users by which an approximate index is compared with exact search."""

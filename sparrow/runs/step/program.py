@@ -18,14 +18,13 @@ from sparrow.losses import pareto_weights
 from sparrow.models import Complete, Functional, Inputs, NumberEmbeddings, functional
 from sparrow.optimizer import Optimizer, OptimizerState, cast
 from sparrow.registry import nearest
-from sparrow.runs.loop.compiled import Compiled
 from sparrow.runs.loop.feed import Feed
-from sparrow.runs.loop.on_mesh import for_this_host, kept_everywhere, mesh_of
 from sparrow.runs.loop.padding import Use, may_pad
 from sparrow.runs.loop.preparer import Preparer
-from sparrow.runs.loop.refusals import refuse_calls
 from sparrow.runs.loop.room import refuse_large_layers, refuse_large_tables
 from sparrow.runs.recorded.traffic import Traffic
+from sparrow.runs.step.compiling import Compiled
+from sparrow.runs.step.on_mesh import for_this_host, kept_everywhere, mesh_of
 from sparrow.tasks import Scores, States, predictions, total_loss
 
 
@@ -271,3 +270,16 @@ def _check_output(name: str, config: Config, outputs: Mapping[str, Any]) -> None
         problem = f"the model has one output, and the config {len(config.tasks)} tasks; keep one, or use mmoe"
         raise ConfigError([Problem(("tasks",), problem)])
     raise ConfigError([Problem(("tasks", name), f"the model has no such output: {nearest(name, outputs)}")])
+
+
+def refuse_calls(config: Config, embedder: Embedder) -> None:
+    """Raise `ConfigError` where ``train.steps_per_call`` cannot be honoured: where the host works between steps."""
+    if config.train.steps_per_call == 1:
+        return
+    why = None
+    if config.train.pipeline == "stale":
+        why = "cannot be used with train.pipeline: stale so far; leave one of them out"
+    elif embedder.shards is not None:
+        why = "works on one device so far; leave it or train.mesh out"
+    if why is not None:
+        raise ConfigError([Problem(("train", "steps_per_call"), why)])

@@ -13,7 +13,7 @@ import pyarrow as pa
 from sparrow.checkpoint import Key, rows_of
 from sparrow.data import DataError, Feature, Problems, Vocabulary
 from sparrow.embedding import Ragged, TableSpec
-from sparrow.runs.loop.program import Program, TrainState
+from sparrow.runs.step.program import Program, TrainState
 
 Array = npt.NDArray[Any]
 SHOWN: Final = 5

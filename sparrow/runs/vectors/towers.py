@@ -15,8 +15,8 @@ from sparrow.data import Feature, Source
 from sparrow.data.sources import Reader, Rows
 from sparrow.embedding import Sequence
 from sparrow.kernels import portable_attention
-from sparrow.runs.loop.program import Program, TrainState
-from sparrow.runs.predict_files import predict_table, source_like
+from sparrow.runs.evaluating.predict_files import predict_table, source_like
+from sparrow.runs.step.program import Program, TrainState
 from sparrow.tasks import TOWERS, is_matching, vector_column
 
 

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from sparrow.runs.loop.compiled import Compiled
 from sparrow.runs.loop.feed import Feed, alike
-from sparrow.runs.loop.on_mesh import kept_everywhere, summed_in_order
-from sparrow.runs.loop.program import Program, TrainState
+from sparrow.runs.step.compiling import Compiled
+from sparrow.runs.step.on_mesh import kept_everywhere, summed_in_order
+from sparrow.runs.step.program import Program, TrainState
 from sparrow.tasks import count_examples
 from sparrow.trees import named_leaves
 

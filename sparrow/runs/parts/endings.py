@@ -11,9 +11,9 @@ import jax
 from sparrow.checkpoint import CheckpointError
 from sparrow.data import DataError
 from sparrow.runs.errors import RunError
-from sparrow.runs.loop.non_finite import NonFinite
 from sparrow.runs.saved.run_folder import RunFolder
 from sparrow.runs.saved.saving import Saver
+from sparrow.runs.step.non_finite import NonFinite
 
 
 def ending(error: Exception, made: int, saver: Saver | None, save: Callable[[], None] | None) -> Exception:

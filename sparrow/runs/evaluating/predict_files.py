@@ -15,10 +15,10 @@ from sparrow import processes
 from sparrow.config import Config, ConfigError, Problem
 from sparrow.data import Source, source_of
 from sparrow.optimizer import OptimizerState
-from sparrow.runs.loop.evaluation import averaged
+from sparrow.runs.evaluating.evaluation import averaged
 from sparrow.runs.loop.preparer import Measured, Prepared
-from sparrow.runs.loop.program import Program, TrainState
 from sparrow.runs.loop.together import agreed
+from sparrow.runs.step.program import Program, TrainState
 from sparrow.serving.files import Predicted, write_predictions
 
 

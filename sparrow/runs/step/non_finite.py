@@ -13,9 +13,9 @@ import numpy as np
 from sparrow.optimizer import cast
 from sparrow.runs.errors import RunError
 from sparrow.runs.loop.feed import Feed
-from sparrow.runs.loop.in_flight import Started
-from sparrow.runs.loop.on_mesh import on_host
-from sparrow.runs.loop.program import Program, TrainState
+from sparrow.runs.step.in_flight import Started
+from sparrow.runs.step.on_mesh import on_host
+from sparrow.runs.step.program import Program, TrainState
 from sparrow.tasks import count_examples
 from sparrow.trees import named_leaves
 

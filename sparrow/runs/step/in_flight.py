@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from sparrow.runs.loop.feed import Feed
-from sparrow.runs.loop.step import History, Report
+from sparrow.runs.step.step import History, Report
 
 MOST: Final = 4
 """Steps that may be queued on the device: enough that it is never idle, few enough that batches do not pile up."""

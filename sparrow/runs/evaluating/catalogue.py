@@ -15,11 +15,11 @@ from sparrow.data import Batch, DataError, Items, distinct_rows, key_pairs
 from sparrow.embedding import Ragged
 from sparrow.metrics import catalogue_metrics, catalogue_ranks, seen_by
 from sparrow.optimizer import OptimizerState
-from sparrow.runs.loop.compiled import Compiled
 from sparrow.runs.loop.feed import Feed
-from sparrow.runs.loop.on_mesh import for_this_host
-from sparrow.runs.loop.program import Program
 from sparrow.runs.loop.together import agreed
+from sparrow.runs.step.compiling import Compiled
+from sparrow.runs.step.on_mesh import for_this_host
+from sparrow.runs.step.program import Program
 from sparrow.tasks import TOWERS
 
 PREFIX: Final = "catalogue_"

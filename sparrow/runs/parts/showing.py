@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import jax
 
-from sparrow.runs.loop.program import Program, TrainState
-from sparrow.runs.loop.rates import Rates
-from sparrow.runs.loop.step import Report
+from sparrow.runs.parts.rates import Rates
+from sparrow.runs.step.program import Program, TrainState
+from sparrow.runs.step.step import Report
 from sparrow.trees import named_leaves
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import jax
 import numpy as np
 
-from sparrow.runs.loop.compiler_options import compiler_options
 from sparrow.runs.loop.feed import Feed
 from sparrow.serving import KeptPrograms
 
+CUBLAS: Final = {"xla_gpu_enable_triton_gemm": False}
+"""All matrix products go to cuBLAS, which adds the bias and takes the maximum, too."""
 KEPT: Final = 8
 """Programs that stay in memory, one per combination of sizes: sizes only grow, and older ones are not needed again."""
 
@@ -65,3 +67,28 @@ class Compiled:
         held = {name: jax.tree.leaves(lookups)[0].size for name, lookups in feeds[0].shapes.packed.lookups.items()}
         ids = ", ".join(f"{name} {count:,}" for name, count in held.items())
         self.log(f"compile {self._name} program {self.programs}: batches of {sizes} examples; room for ids: {ids}")
+
+
+def compiler_options() -> dict[str, Any] | None:
+    """Return the options for the devices of this process; None: XLA's own choices, as on a CPU."""
+    version = str(jax.devices()[0].client.platform_version)
+    return options_for(version)
+
+
+def options_for(platform_version: str) -> dict[str, Any] | None:
+    """Return the options for a platform with that name; only CUDA has some, and only where XLA knows them.
+
+    >>> options_for("cpu") is None
+    True
+    """
+    return dict(CUBLAS) if "cuda" in platform_version.lower() and is_known(tuple(CUBLAS.items())) else None
+
+
+@functools.cache
+def is_known(options: tuple[tuple[str, Any], ...]) -> bool:
+    """Return whether the XLA in use takes the options: names come and go with its versions."""
+    try:
+        jax.jit(lambda: 0, compiler_options=dict(options)).lower().compile()
+    except (ValueError, TypeError, jax.errors.JaxRuntimeError):
+        return False
+    return True

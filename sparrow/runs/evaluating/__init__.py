@@ -1,0 +1,1 @@
+"""A trained state applied to data: metrics, predictions, the importance of features."""
