@@ -32,7 +32,8 @@ def hash_texts(texts: Any) -> U64:
     if count == 0:
         return np.zeros(0, np.uint64)
     _, offset_buffer, data = texts.buffers()
-    offsets = np.frombuffer(offset_buffer, offset_type)[texts.offset : texts.offset + count + 1].astype(np.int64)
+    # A buffer from a stranger may hold more bytes, and half a number at its end.
+    offsets = np.frombuffer(offset_buffer, offset_type, texts.offset + count + 1)[texts.offset :].astype(np.int64)
     lengths = np.diff(offsets)
     if texts.null_count:
         lengths = np.where(texts.is_valid().to_numpy(zero_copy_only=False), lengths, 0)

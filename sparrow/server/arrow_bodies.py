@@ -212,8 +212,9 @@ def _view_bytes(array: Any) -> int:
         array = array.values
     if pa.types.is_dictionary(array.type):
         array = array.dictionary
-    views = np.frombuffer(array.buffers()[1] or b"", np.uint32).reshape(-1, 4)  # a negative length is a huge one
-    lengths = views[array.offset : array.offset + len(array), 0].astype(np.int64)
+    last = array.offset + len(array)
+    views = np.frombuffer(array.buffers()[1] or b"", np.uint32, 4 * last)  # a negative length is a huge one
+    lengths = views.reshape(-1, 4)[array.offset :, 0].astype(np.int64)
     return int(lengths[np.asarray(array.is_valid())].sum())
 
 

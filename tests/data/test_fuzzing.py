@@ -9,6 +9,12 @@ import pytest
 from sparrow.kernels import feed
 from tests.data import fuzzing
 
+FOUND = {
+    "a level above the highest": (10000992, 10018268),
+    "the head of a run in more than 32 bits": (12032381, 10203609),
+    "places without a dictionary, all of them missing": (12012180,),
+    "a buffer that ends with half a number": (10213822,),
+}
 COUNT = 600 if fuzzing.IS_SANITIZED else 3000
 # A run under sanitizers must not pass because the library could not be compiled.
 needs_library = pytest.mark.skipif(
@@ -33,6 +39,13 @@ def test_mutated_files_give_the_rows_of_arrow_or_one_refusal():
 def test_some_mutated_files(tmp_path):
     found = {fuzzing.attempt(number, tmp_path) for number in range(10_000_000, 10_000_040)}
     assert found == {"refused", "read"}
+
+
+@needs_library
+@pytest.mark.parametrize("problem", FOUND)
+def test_files_that_were_read_otherwise_once(tmp_path, problem):
+    for number in FOUND[problem]:
+        fuzzing.attempt(number, tmp_path)
 
 
 def test_good_files_of_the_corpus_are_read(tmp_path):

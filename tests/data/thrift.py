@@ -43,6 +43,8 @@ def read(data, at=0, kind=STRUCT):
         inner, size, at = data[at] & 15, data[at] >> 4, at + 1
         if size == 15:
             size, at = _varint(data, at)
+        if size > len(data):
+            raise ValueError("a list is longer than the file")
         values = []
         for _ in range(size):
             value, at = read(data, at, BYTE if inner in (TRUE, FALSE) else inner)
@@ -116,6 +118,8 @@ class File:
         end, made = at + meta[7][1], []
         while at < end:
             header, at = read(self.body, at)
+            if header[3][1] < 0:
+                raise ValueError("a page has a negative size")
             made.append((header, self.body[at : at + header[3][1]]))
             at += header[3][1]
         return made

@@ -80,7 +80,7 @@ class Hybrid {
     const int64_t groups = head >> 1, room = end_ - in_;
     if (groups <= 0) return false;
     if (is_packed_) {
-      if (width_ > 0 && groups > room / width_) return false;
+      if (groups > INT32_MAX / 8 || (width_ > 0 && groups > room / width_)) return false;
       left_ = groups * 8;
       run_end_ = in_ + groups * width_;
       used_ = 0;
@@ -90,6 +90,7 @@ class Hybrid {
     if (room < bytes) return false;
     value_ = 0;
     std::memcpy(&value_, in_, bytes);
+    if (static_cast<uint64_t>(value_) >> width_ != 0) return false;
     run_end_ = in_ += bytes;
     left_ = groups;
     return true;
@@ -105,12 +106,13 @@ class Hybrid {
     }
   }
 
+  // The head of a run has 32 bits.
   bool varint(uint64_t& value) {
     value = 0;
     for (int shift = 0; shift < 35; shift += 7) {
       if (in_ >= end_) return false;
       value |= static_cast<uint64_t>(*in_ & 127) << shift;
-      if (*in_++ < 128) return true;
+      if (*in_++ < 128) return value >> 32 == 0;
     }
     return false;
   }

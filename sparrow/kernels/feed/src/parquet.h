@@ -149,6 +149,7 @@ class ColumnDecoder {
   bool dictionary(const PageHeader& header, const uint8_t* body) {
     const uint8_t* in = uncompressed(body, header.compressed, header.uncompressed, true);
     if (in == nullptr) return false;
+    has_words_ = true;
     words_.type = type();
     words_.length = header.values;
     if (type() == 'u') {
@@ -373,8 +374,8 @@ class ColumnDecoder {
   }
 
   // Whether the bytes of a page without values have a meaning all the same.
-  static bool is_known(int64_t encoding, const uint8_t* in, const uint8_t* in_end) {
-    return is_place(encoding) ? in == in_end || *in <= 32 : encoding == PLAIN;
+  bool is_known(int64_t encoding, const uint8_t* in, const uint8_t* in_end) const {
+    return is_place(encoding) ? has_words_ && (in == in_end || *in <= 32) : encoding == PLAIN;
   }
 
   // `count` values that stay in their page.
@@ -439,7 +440,7 @@ class ColumnDecoder {
   Leaf& leaf_;
   int most_ = 0, entry_level_ = 0;
   bool all_in_dictionary_ = true;
-  bool is_paged_ = false;
+  bool is_paged_ = false, has_words_ = false;
   Leaf words_;
   uint8_t* values_ = nullptr;
   uint8_t* valid_ = nullptr;
