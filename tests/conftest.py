@@ -121,3 +121,34 @@ def _resident_bytes() -> int:
 def backend(request: pytest.FixtureRequest) -> str:
     """Every backend that runs on this machine."""
     return request.param
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[str]:
+    """The address of a new bucket, on a server of S3's protocol on this machine."""
+    import logging
+
+    from moto.server import ThreadedMotoServer
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    given = {
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        "AWS_ACCESS_KEY_ID": "somebody",
+        "AWS_SECRET_ACCESS_KEY": "kept-to-oneself",
+        "AWS_REGION": "us-east-1",
+    }
+    before = {name: os.environ.get(name) for name in given}
+    os.environ |= given
+    try:
+        from pyarrow import fs
+
+        options = {"endpoint_override": f"{host}:{port}", "scheme": "http", "region": "us-east-1"}
+        fs.S3FileSystem(allow_bucket_creation=True, **options).create_dir("sparrow-test")
+        yield "s3://sparrow-test"
+    finally:
+        server.stop()
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)

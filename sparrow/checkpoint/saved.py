@@ -20,7 +20,7 @@ from sparrow.checkpoint.errors import CheckpointError, Damaged, Vanished, unread
 from sparrow.checkpoint.extents import Extent, joined
 from sparrow.checkpoint.holding import Hold
 from sparrow.checkpoint.manifest import check, read_checked, read_manifest
-from sparrow.files import typed
+from sparrow.files import fill, typed
 
 
 class TableFile(NamedTuple):
@@ -80,6 +80,7 @@ class Saved:
         self.path = path
         self._hold = Hold(path)
         try:
+            fill(path)
             self._files = read_manifest(path)
             self.about = self._read_about()
             self.tables = dict(self._read_tables())

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import functools
-from pathlib import Path
 from typing import Any
 
 from sparrow.cli.command import Command, add_overrides, add_step, at_least_one
 from sparrow.cli.group import add_group
 from sparrow.cli.output import Mistake, out
 from sparrow.cli.saved import loaded, make_folder
+from sparrow.files import at
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> None:
         from sparrow import runs
 
         predict = functools.partial(runs.predict, *loaded(options))
-    make_folder(Path(options.output).parent)
+    make_folder(at(options.output).parent)
     columns = [column for column in options.columns.split(",") if column]
     rows = predict(options.input, options.output, columns=columns, batch_size=options.batch_size)
     out(f"{rows} rows to {options.output}")

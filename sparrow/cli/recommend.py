@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from sparrow.cli.command import Command, add_overrides, add_step, at_least_one
 from sparrow.cli.output import out
@@ -28,15 +27,15 @@ def run(options: argparse.Namespace) -> None:
     """Write the best items of each user, into a Parquet file."""
     import pyarrow.parquet as pq
 
-    from sparrow.files import replacing
+    from sparrow.files import at, replacing
 
     model = loaded(options)
     index = model.item_index(options.items, id_column=options.id_column, batch_size=options.batch_size)
     found = model.recommend(
         options.input, options.k, index=index, exclude_seen=options.exclude_seen, batch_size=options.batch_size
     )
-    make_folder(Path(options.output).parent)
-    with replacing(Path(options.output)) as partial:
+    make_folder(at(options.output).parent)
+    with replacing(at(options.output)) as partial:
         pq.write_table(found, partial)
     out(f"{found.num_rows} rows among {len(index)} items to {options.output}")
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 from sparrow.cli.output import Mistake, note
+from sparrow.files import AnyPath
 
 
 def loaded(options: argparse.Namespace) -> Any:
@@ -26,7 +26,7 @@ def loaded(options: argparse.Namespace) -> Any:
         raise Mistake(f"{error}\na run with parts of your own needs --import FILE, as when it was trained") from None
 
 
-def make_folder(folder: Path) -> None:
+def make_folder(folder: AnyPath) -> None:
     """Make a folder for results, with its parents."""
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-from pathlib import Path
 
 from sparrow.cli.command import Command, at_least_one
 from sparrow.cli.given_config import add_config, given_config
 from sparrow.cli.group import add_group
 from sparrow.cli.output import Mistake, is_quiet
+from sparrow.files import at, is_remote
 from sparrow.versions import __version__
 
 
@@ -41,8 +41,10 @@ def run(options: argparse.Namespace) -> None:
     folder = options.model_dir or loaded.model_dir
     if folder is None:
         raise Mistake("there is no folder for the model; add --model-dir FOLDER, or model_dir to the config")
-    own = os.path.realpath(Path(folder) / "config.yaml")
-    if os.path.realpath(options.config) == own and not options.resume:
+    own = str(at(folder) / "config.yaml")
+    if options.config == own or (not is_remote(own) and os.path.realpath(options.config) == os.path.realpath(own)):
+        own = ""
+    if not own and not options.resume:
         raise Mistake(f"{options.config} is the own config of a run in {folder}; choose another --model-dir")
     with open(os.devnull, "w") if is_quiet() else contextlib.nullcontext() as stream:
         runs.train(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from sparrow.cli.command import Command, at_least_one
 from sparrow.cli.output import Mistake, out
 from sparrow.cli.saved import make_folder
+from sparrow.files import at
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +29,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Build vocabularies of columns, or show the ids of a run's dynamic tables."""
-    if (Path(options.data) / "checkpoints").is_dir():
+    if (at(options.data) / "checkpoints").is_dir():
         _ids_of_run(options)
     else:
         _vocabularies(options)
@@ -49,7 +49,7 @@ def _vocabularies(options: argparse.Namespace) -> None:
             raise Mistake(f"--separator: {error}") from None
     columns = dict(_column_and_separator(text) for text in options.columns)
     built = data.build_vocabularies(source, columns, min_count=options.min_count, max_words=options.max_words)
-    folder = Path(options.output)
+    folder = at(options.output)
     make_folder(folder)
     for column, counted in built.items():
         path = folder / f"{column}.txt"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from sparrow.data.errors import DataError
 from sparrow.data.sources.base import BadRows, Source
 from sparrow.data.values import Flat, element_type, flatten, is_text, plain
 from sparrow.data.vocabulary import Vocabulary
+from sparrow.files import AnyPath, at
 
 _MERGE_ROWS = 2**20  # counts are merged when this many have gathered, so that memory follows the distinct words
 
@@ -85,8 +86,8 @@ def build_vocabularies(
 
 
 def write_vocabularies(
-    source: Source, columns: Sequence[str] | Mapping[str, str | None], folder: str | Path, **options: Any
-) -> dict[str, tuple[Path, Counted]]:
+    source: Source, columns: Sequence[str] | Mapping[str, str | None], folder: str | AnyPath, **options: Any
+) -> dict[str, tuple[AnyPath, Counted]]:
     """Call `build_vocabularies`, and write each vocabulary to ``<column>.txt`` in ``folder``, one word a line.
 
     Args:
@@ -99,15 +100,15 @@ def write_vocabularies(
       By column: the file, to give to a feature as its vocabulary, and the counts.
     """
     for column in columns:
-        if Path(column).name != column:
+        if PurePath(column).name != column:
             raise ValueError(
                 f"column '{column}' cannot be the name of a file; build its vocabulary and save it yourself"
             )
     built = build_vocabularies(source, columns, **options)
-    Path(folder).mkdir(parents=True, exist_ok=True)
+    at(folder).mkdir(parents=True, exist_ok=True)
     written = {}
     for column, counted in built.items():
-        path = Path(folder) / f"{column}.txt"
+        path = at(folder) / f"{column}.txt"
         counted.vocabulary.save(path)
         written[column] = (path, counted)
     return written

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy.typing as npt
 
 from sparrow.data.errors import DataError
 from sparrow.data.words import Words
+from sparrow.files import AnyPath, at
 
 
 class Tokenizer(Words):
@@ -27,10 +27,10 @@ class Tokenizer(Words):
         self._content, self.where = content, where
 
     @classmethod
-    def load(cls, path: str | Path) -> Tokenizer:
+    def load(cls, path: str | AnyPath) -> Tokenizer:
         """Read a file."""
         try:
-            return cls(Path(path).read_bytes(), str(path))
+            return cls(at(path).read_bytes(), str(path))
         except OSError as error:
             raise DataError(f"the tokenizer cannot be read: {error.strerror}", str(path)) from None
 

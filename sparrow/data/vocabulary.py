@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import io
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -16,6 +15,7 @@ from sparrow.data.errors import DataError, shown
 from sparrow.data.hash_table import HashTable
 from sparrow.data.hashing import U64, hash_integers, hash_texts
 from sparrow.data.words import Words
+from sparrow.files import AnyPath, at
 
 DIGITS: Final = 20
 """The most characters of an integer of 64 bits."""
@@ -88,7 +88,7 @@ class Vocabulary(Words):
         lines = (f"{word}{row}\n" for word, row in zip(self.words, rows, strict=True))
         return "".join(lines).encode("utf-8", "surrogatepass")
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | AnyPath) -> None:
         """Write the file, unless a word holds a line break."""
         for word in self.words:
             if "\n" in word or "\r" in word:
@@ -96,7 +96,7 @@ class Vocabulary(Words):
         super().save(path)
 
     @classmethod
-    def load(cls, path: str | Path, has_rows: bool = False) -> Vocabulary:
+    def load(cls, path: str | AnyPath, has_rows: bool = False) -> Vocabulary:
         """Read a file that `save` wrote."""
         return cls.parse(read_words(path), str(path), has_rows)
 
@@ -118,10 +118,10 @@ class Vocabulary(Words):
         return cls([word for word, _, _ in cut], where, [int(row) for _, _, row in cut])
 
 
-def read_words(path: str | Path) -> bytes:
+def read_words(path: str | AnyPath) -> bytes:
     """Return the content of a file of words."""
     try:
-        return Path(path).read_bytes()
+        return at(path).read_bytes()
     except FileNotFoundError:
         raise DataError("there is no such vocabulary file; build it with `sparrow vocab`", str(path)) from None
     except OSError as error:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import abc
-from pathlib import Path
 from typing import ClassVar
+
+from sparrow.files import AnyPath, at
 
 
 class Words(abc.ABC):
@@ -23,6 +24,6 @@ class Words(abc.ABC):
     def content(self) -> bytes:
         """The content of a file with these words. Equal words have equal contents."""
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | AnyPath) -> None:
         """Write the file."""
-        Path(path).write_bytes(self.content)
+        at(path).write_bytes(self.content)

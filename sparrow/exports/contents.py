@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +17,7 @@ from sparrow.config import ConfigError, Problem
 from sparrow.data import Feature
 from sparrow.data.features import registry
 from sparrow.embedding import Embedder, EmbeddingState, Ids
+from sparrow.files import AnyPath, Remote, at
 from sparrow.retrieval import FILES
 from sparrow.serving.description import IDS, INDEX, NAME, PARAMETERS, PROGRAM, TABLES
 from sparrow.serving.tensors import Streamed
@@ -94,13 +94,15 @@ def streamed_tables(embedder: Embedder, state: EmbeddingState, used: Mapping[str
     return [Streamed(name, cut[name].shape, table.dtype, cut[name].blocks()) for name, table in embedder.tables.items()]
 
 
-def foreign_files(folder: Path) -> list[str]:
+def foreign_files(folder: AnyPath) -> list[str]:
     """Return the files in an export's folder that no export wrote, by their path in it."""
     listed = set[str]()
     with contextlib.suppress(OSError, ValueError, AttributeError, TypeError, RecursionError):
         listed = set(json.loads((folder / NAME).read_bytes())["files"])
     names = [
-        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()
+        path.relative_to(folder).as_posix()  # type: ignore[arg-type]
+        for path in folder.rglob("*")
+        if isinstance(path, Remote) or path.is_symlink() or not path.is_dir()
     ]
     return sorted(name for name in names if name not in listed and not _WRITTEN.fullmatch(name))
 
@@ -123,7 +125,7 @@ def described_features(features: Sequence[Feature], folder: Path) -> list[dict[s
                 if words is not None:  # the words that the model uses; the file may have changed
                     words.save(folder / copied[file])
                 else:
-                    shutil.copyfile(file, folder / copied[file])
+                    (folder / copied[file]).write_bytes(at(file).read_bytes())
             fields["vocabulary"] = copied[file]
         described.append(fields)
     return described

@@ -17,6 +17,7 @@ from sparrow.exports.contents import Parameters, described_features, exported_id
 from sparrow.exports.folder import whole
 from sparrow.exports.functions import Arguments, Arrays, Exported, Function, exported, rows_are_independent
 from sparrow.exports.smaller import TABLE_DTYPES, TableDtype, smaller
+from sparrow.files import AnyPath, at
 from sparrow.models import registry as models
 from sparrow.retrieval import ItemIndex, write_index
 from sparrow.runs import Program, TrainState
@@ -42,7 +43,7 @@ from sparrow.versions import versions
 def export(
     program: Program,
     state: TrainState,
-    folder: str | Path,
+    folder: str | AnyPath,
     *,
     ema: bool | None = None,
     overwrite: bool = False,
@@ -66,7 +67,7 @@ def export(
     if tables is not None:
         fields.choice("export: tables", tables, TABLE_DTYPES)
     optimizer = used_in_evaluation(program.config, state.optimizer, ema)
-    with whole(Path(folder), overwrite) as partial:
+    with whole(at(folder), overwrite) as partial:
         parameters = Parameters({"params": optimizer.params, "rest": state.rest})
         arguments = Arguments(
             parameters=jax.eval_shape(lambda: parameters.arrays),

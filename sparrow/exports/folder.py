@@ -12,29 +12,38 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from sparrow.data import DataError
 from sparrow.exports.contents import foreign_files
 from sparrow.exports.journal import Names, in_work
-from sparrow.files import exchange, sync
+from sparrow.files import AnyPath, Remote, at, exchange, send_folder, sync
 from sparrow.serving.description import NAME
 
 
-def refuse(folder: str | Path, overwrite: bool) -> None:
+def refuse(folder: str | AnyPath, overwrite: bool) -> None:
     """Raise `DataError` unless an export may be written to ``folder``. Only an export, or nothing, is ever replaced."""
-    with _one_line(Path(folder)):
-        _refuse(_real(Path(folder)), overwrite)
+    given = at(folder)
+    with _one_line(given):
+        _refuse(_real(given) if isinstance(given, Path) else given, overwrite)
 
 
 @contextlib.contextmanager
-def whole(folder: Path, overwrite: bool) -> Iterator[Path]:
+def whole(folder: AnyPath, overwrite: bool) -> Iterator[Path]:
     """Yield a hidden folder to write into. It takes the name ``folder`` when the block ends without an error.
 
-    A symlink is followed, and stays. Leftovers of an interrupted export are removed.
+    A symlink is followed, and stays. Leftovers of an interrupted export are removed. A folder of another store is made
+    here first; its description is sent last, and readers compare all files with it.
     """
     with _one_line(folder):
+        if isinstance(folder, Remote):
+            _refuse(folder, overwrite)
+            with tempfile.TemporaryDirectory(prefix="sparrow-") as made:
+                yield Path(made)
+                send_folder(Path(made), folder)
+            return
         folder = _real(folder)
         _refuse(folder, overwrite)
         _make_parents(folder)
@@ -75,10 +84,10 @@ def _real(folder: Path) -> Path:
     return real
 
 
-def _refuse(folder: Path, overwrite: bool) -> None:
+def _refuse(folder: AnyPath, overwrite: bool) -> None:
     if not folder.exists():
         return
-    if folder.is_dir() and os.path.ismount(folder):
+    if isinstance(folder, Path) and folder.is_dir() and os.path.ismount(folder):
         raise DataError("is a mount point, which cannot be replaced; export to a folder in it", str(folder))
     if folder.is_dir() and not any(folder.iterdir()):
         return
@@ -107,7 +116,7 @@ def _sync_tree(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _one_line(folder: Path) -> Iterator[None]:
+def _one_line(folder: AnyPath) -> Iterator[None]:
     try:
         yield
     except OSError as error:

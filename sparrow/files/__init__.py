@@ -1,20 +1,32 @@
-"""Files that appear complete or not at all, paths that stay in their folder, JSON of the declared types."""
+"""Files here and in other stores; files that appear complete or not at all; JSON of the declared types."""
 
 from sparrow.files.atomic import exchange, replace_file, replacing, sync, write_durably
+from sparrow.files.mirror import Mirror, fetched, fill, send_folder, working_copy
 from sparrow.files.output import drop_output
 from sparrow.files.paths import UnsafePath, inside
 from sparrow.files.python import run_file
+from sparrow.files.remote import AnyPath, Remote, at, is_remote, matching
 from sparrow.files.typed import typed
 
 __all__ = [
+    "AnyPath",
+    "Mirror",
+    "Remote",
     "UnsafePath",
+    "at",
     "drop_output",
     "exchange",
+    "fetched",
+    "fill",
     "inside",
+    "is_remote",
+    "matching",
     "replace_file",
     "replacing",
     "run_file",
+    "send_folder",
     "sync",
     "typed",
+    "working_copy",
     "write_durably",
 ]

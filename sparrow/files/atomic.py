@@ -8,10 +8,13 @@ import errno
 import functools
 import os
 import secrets
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
+
+from sparrow.files.remote import AnyPath, Remote
 
 PARTIAL: Final = ".partial"
 STALE_SECONDS: Final = 3600.0
@@ -43,7 +46,7 @@ def write_durably(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def replace_file(path: Path, data: bytes, *, durable: bool = True, mode: int = 0o666) -> None:
+def replace_file(path: AnyPath, data: bytes, *, durable: bool = True, mode: int = 0o666) -> None:
     """Write a file that holds the old content or the new, never half of it; a symlink is followed and stays.
 
     Args:
@@ -52,6 +55,9 @@ def replace_file(path: Path, data: bytes, *, durable: bool = True, mode: int = 0
       durable: whether to wait for the disk.
       mode: permissions of the new file, less the umask.
     """
+    if isinstance(path, Remote):
+        path.write_bytes(data)
+        return
     with (
         replacing(path, durable=durable) as partial,
         open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file,
@@ -60,12 +66,17 @@ def replace_file(path: Path, data: bytes, *, durable: bool = True, mode: int = 0
 
 
 @contextlib.contextmanager
-def replacing(path: Path, *, durable: bool = True) -> Iterator[Path]:
+def replacing(path: AnyPath, *, durable: bool = True) -> Iterator[Path]:
     """Yield a hidden path to write to; the file replaces ``path`` when the block ends without an error.
 
     A symlink is followed and stays. Several processes may write the same file at a time: one of them wins. A leftover
-    of a killed writer is removed.
+    of a killed writer is removed. A file of another store is written here first.
     """
+    if isinstance(path, Remote):
+        with tempfile.TemporaryDirectory(prefix="sparrow-") as folder:
+            yield Path(folder) / path.name
+            path.send(Path(folder) / path.name)
+        return
     path = Path(os.path.realpath(path))
     _sweep(path)
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL}")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from html import escape
-from pathlib import Path
 from typing import Final
 
 from sparrow.errors import DataError
+from sparrow.files import AnyPath
 from sparrow.reports.chart import Chart
 from sparrow.reports.learning import learning_charts
 from sparrow.reports.recorded import RecordedRun
@@ -51,7 +51,7 @@ def inline(title: str, facts: Mapping[str, str], charts: Iterable[Chart] = ()) -
     return f'<div class="sparrow"><style>{STYLE}</style><p><b>{escape(title)}</b></p><table>{rows}</table>{grid}</div>'
 
 
-def run_charts(folder: Path) -> list[Chart]:
+def run_charts(folder: AnyPath) -> list[Chart]:
     """Return the curves of the loss and the metrics of a run; none where nothing is recorded yet."""
     try:
         return learning_charts([RecordedRun.read(folder)])[:MOST_CHARTS]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from sparrow.errors import DataError
-from sparrow.files import replace_file
+from sparrow.files import AnyPath, at, replace_file
 from sparrow.reports.chart import Chart
 from sparrow.reports.facts import comparison_html, config_html, environment_html, final_values
 from sparrow.reports.importance import importance_html
@@ -25,7 +25,7 @@ POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsa
 """Content policy: the page loads nothing that is not in it, so that a browser asks the network for nothing."""
 
 
-def write_report(folders: Sequence[str | Path], output: str | Path | None = None) -> Path:
+def write_report(folders: Sequence[str | AnyPath], output: str | AnyPath | None = None) -> AnyPath:
     """Write the report of one run, or of several compared. Gives its path.
 
     Args:
@@ -33,7 +33,7 @@ def write_report(folders: Sequence[str | Path], output: str | Path | None = None
       output: the file; ``report.html`` in the run's folder, or here where there are several.
     """
     runs = read_all(folders)
-    path = Path(output) if output is not None else (runs[0].folder if len(runs) == 1 else Path()) / REPORT
+    path = at(output) if output is not None else (runs[0].folder if len(runs) == 1 else Path()) / REPORT
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, page(runs).encode(), durable=False)
@@ -42,7 +42,7 @@ def write_report(folders: Sequence[str | Path], output: str | Path | None = None
     return path
 
 
-def unshared(folders: Sequence[str | Path]) -> list[str]:
+def unshared(folders: Sequence[str | AnyPath]) -> list[str]:
     """Return a note on numbers that only some of the runs have: one line, or none."""
     return _unshared(read_all(folders))
 

@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from sparrow.errors import DataError
-from sparrow.files import replace_file
+from sparrow.files import AnyPath, at, replace_file
 
 METRICS: Final = "metrics.jsonl"
 CONFIG: Final = "config.yaml"
@@ -72,7 +72,7 @@ class RecordedRun:
     """
 
     name: str
-    folder: Path
+    folder: AnyPath
     train: tuple[Entry, ...]
     evaluations: tuple[Entry, ...]
     config: str
@@ -81,15 +81,15 @@ class RecordedRun:
     environment: dict[str, Any]
 
     @classmethod
-    def read(cls, folder: str | Path, name: str | None = None) -> RecordedRun:
+    def read(cls, folder: str | AnyPath, name: str | None = None) -> RecordedRun:
         """Read a folder; one that holds no run, or a damaged file, is a `DataError`."""
-        folder = Path(folder)
-        if not os.path.isdir(folder):
+        folder = at(folder)
+        if not (os.path.isdir(folder) if isinstance(folder, Path) else folder.is_dir()):
             raise DataError("there is no such folder", str(folder))
         by_kind = _read_metrics(folder / METRICS)
         config = folder / CONFIG
         return cls(
-            name=name or Path(os.path.realpath(folder)).name,
+            name=name or (Path(os.path.realpath(folder)) if isinstance(folder, Path) else folder).name,
             folder=folder,
             train=tuple(by_kind["train"]),
             evaluations=tuple(by_kind["eval"]),
@@ -180,14 +180,14 @@ class RecordedRun:
         return max((entry.step for entry in (*self.train[-1:], *self.evaluations[-1:])), default=0)
 
 
-def read_all(folders: Sequence[str | Path]) -> list[RecordedRun]:
+def read_all(folders: Sequence[str | AnyPath]) -> list[RecordedRun]:
     """Several runs, each with a name of its own.
 
     >>> _names([Path("runs/a/first"), Path("runs/b/first")])
     ['a/first', 'b/first']
     """
-    paths = [Path(folder) for folder in folders]
-    resolved = [Path(os.path.realpath(path)) for path in paths]
+    paths = [at(folder) for folder in folders]
+    resolved = [Path(os.path.realpath(path) if isinstance(path, Path) else str(path)) for path in paths]
     for path, place in zip(paths, resolved, strict=True):
         if resolved.count(place) > 1:
             raise DataError("is given twice; name each run once", str(path))
@@ -203,7 +203,7 @@ def _names(paths: Sequence[Path]) -> list[str]:
     return [str(path) for path in paths]
 
 
-def _read_metrics(path: Path) -> dict[str, list[Entry]]:
+def _read_metrics(path: AnyPath) -> dict[str, list[Entry]]:
     if not path.is_file():
         raise DataError(f"there is no run: the file {METRICS} is missing", str(path.parent))
     entries: dict[str, list[Entry]] = {"train": [], "eval": []}
@@ -239,7 +239,7 @@ def _entry(line: str) -> tuple[str, Entry]:
     return str(kind), Entry(step, time, values)
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _read_json(path: AnyPath) -> dict[str, Any]:
     if not path.is_file():
         return {}
     text = _text(path)
@@ -252,7 +252,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     return held
 
 
-def _text(path: Path) -> str:
+def _text(path: AnyPath) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
@@ -261,6 +261,6 @@ def _text(path: Path) -> str:
         raise DataError("is not a text file in UTF-8", str(path)) from None
 
 
-def write_json(path: Path, values: Any) -> None:
+def write_json(path: AnyPath, values: Any) -> None:
     """Write a file that holds the old values or the new, never half of them."""
     replace_file(path, json.dumps(values).encode(), durable=False)

@@ -19,6 +19,7 @@ from sparrow import config as configs
 from sparrow.config import Config, ConfigError
 from sparrow.data import MissingColumn
 from sparrow.embedding import Embedder
+from sparrow.files import AnyPath, Remote, at
 from sparrow.registry import nearest
 from sparrow.reports import write_report
 from sparrow.retrieval import ItemIndex, Kind, Where
@@ -60,7 +61,7 @@ class Run:
         program: Program,
         state: TrainState | Callable[[], TrainState],
         *,
-        folder: Path | None = None,
+        folder: AnyPath | None = None,
         step: int,
         steps: int | None = None,
         results: Mapping[str, float] = MappingProxyType({}),
@@ -106,7 +107,7 @@ class Run:
         return {name: _array(table[name]) for name in table.column_names}
 
     def predict_file(
-        self, data: Any, output: str | Path, *, columns: Sequence[str] = (), batch_size: int | None = None
+        self, data: Any, output: str | AnyPath, *, columns: Sequence[str] = (), batch_size: int | None = None
     ) -> int:
         """Write the predictions into a Parquet file, besides ``columns`` of the data. Return the number of rows."""
         return predict(self.program, self.state, data, output, columns=columns, batch_size=batch_size)
@@ -296,7 +297,7 @@ class Run:
 
     def export(
         self,
-        folder: str | Path,
+        folder: str | AnyPath,
         *,
         ema: bool | None = None,
         overwrite: bool = False,
@@ -314,15 +315,17 @@ class Run:
         options: Any = {"ema": ema, "overwrite": overwrite, "index": items, "tables": tables}
         return exports.export(self.program, self.state, folder, **options)
 
-    def report(self, output: str | Path | None = None) -> Path:
+    def report(self, output: str | AnyPath | None = None) -> AnyPath:
         """Write the report of the run as one HTML file, and return its path."""
         return write_report([self._own_folder()], output)
 
     def save(self, folder: str | Path) -> Run:
         """Copy the folder of the run to another place, which must not exist, and return the run there."""
-        target = Path(folder)
+        target, own = Path(folder), self._own_folder()
+        if not isinstance(own, Path):
+            raise FolderError(f"{own}: is in another store; copy it with the tools of that store")
         try:
-            shutil.copytree(self._own_folder(), target)
+            shutil.copytree(own, target)
         except FileExistsError:
             raise FolderError(f"{target} exists; choose another folder") from None
         except OSError as error:
@@ -337,7 +340,7 @@ class Run:
         is_read = any(column in feature.columns for feature in self.program.assembly.features)
         return "which the model reads" if is_read else "which the evaluation reads"
 
-    def _own_folder(self) -> Path:
+    def _own_folder(self) -> AnyPath:
         if self.folder is None:
             raise FolderError("the run has no folder; train with model_dir")
         return self.folder
@@ -361,7 +364,7 @@ def _are_ids(data: Any) -> bool:
     return is_series or isinstance(data, list | tuple | range | int | pa.Array | pa.ChunkedArray)
 
 
-def load(folder: str | Path, config: Config | None = None, step: Step = None, *, log: LogLine | None = None) -> Run:
+def load(folder: str | AnyPath, config: Config | None = None, step: Step = None, *, log: LogLine | None = None) -> Run:
     """Open a saved run: with the best checkpoint where it knows one, else with the newest complete one.
 
     A run knows its best step with ``train.checkpoint.best_by`` or ``evaluate.early_stopping``.
@@ -374,12 +377,12 @@ def load(folder: str | Path, config: Config | None = None, step: Step = None, *,
     """
     held = loaded(folder, config, step, log=log)
     results = held.progress.results if held.progress.evaluated_at == held.progress.steps else {}
-    return Run(held.program, held.state, folder=Path(folder), step=held.progress.steps, results=results, note=held.note)
+    return Run(held.program, held.state, folder=at(folder), step=held.progress.steps, results=results, note=held.note)
 
 
 def train(
-    config: Config | Mapping[str, Any] | str | Path,
-    model_dir: str | Path | None = None,
+    config: Config | Mapping[str, Any] | str | AnyPath,
+    model_dir: str | AnyPath | None = None,
     *,
     resume: bool = False,
     overwrite: bool = False,
@@ -409,24 +412,24 @@ def train(
     made = set_up.train(
         config, path, resume=resume, overwrite=overwrite, stream=stream, extras=extras, watch=watch, profile=profile
     )
-    folder = None if path is None else Path(path)
+    folder = None if path is None else at(path)
     done: dict[str, Any] = {"folder": folder, "steps": made.steps, "examples_per_second": made.examples_per_second}
     best = made.best
     if folder is None or best is None or best.step == made.steps:
         return Run(made.program, made.state, step=made.steps, results=made.results, **done)
     results = saved_progress(folder, best.step).results
     note = f"step {best.step} is used, the best; the last is {made.steps}"
-    config, at = made.program.config, best.step
-    return Run(made.program, lambda: loaded(folder, config, at).state, step=at, results=results, note=note, **done)
+    config, step = made.program.config, best.step
+    return Run(made.program, lambda: loaded(folder, config, step).state, step=step, results=results, note=note, **done)
 
 
-def as_config(given: Config | Mapping[str, Any] | str | Path) -> Config:
+def as_config(given: Config | Mapping[str, Any] | str | AnyPath) -> Config:
     """Return a config from a config, a mapping, or the path of a file."""
     if isinstance(given, Config):
         return given
     if isinstance(given, Mapping):
         return configs.from_mapping(given)
-    if isinstance(given, str | Path):
+    if isinstance(given, str | Path | Remote):
         return configs.load(given)
     raise ConfigError(f"a config is a Config, a mapping or the path of a file, got {type(given).__name__}")
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from sparrow.files import AnyPath, Remote, at
 from sparrow.serving import ExportedModel, load
 from sparrow.serving.description import NAME
 
@@ -21,7 +22,7 @@ class Reloading:
 
     def __init__(
         self,
-        folder: str | Path,
+        folder: str | AnyPath,
         use: Callable[[ExportedModel], None],
         failed: Callable[[str], None],
         *,
@@ -39,7 +40,7 @@ class Reloading:
           every_seconds: the time between two looks at the folder.
           verify: whether to compare the checksum of the tables.
         """
-        self._folder, self._use, self._failed, self._prepare = Path(folder), use, failed, prepare
+        self._folder, self._use, self._failed, self._prepare = at(folder), use, failed, prepare
         self._every, self._verify = every_seconds, verify
         self._seen: Identity = None
         self._wake = threading.Event()
@@ -92,13 +93,15 @@ class Reloading:
         return True
 
 
-def identity(folder: Path) -> Identity:
+def identity(folder: AnyPath) -> Identity:
     """Return the file that describes an export; a newer export has another one. None: there is none now."""
     return _stamp(folder / NAME)
 
 
-def contents(folder: Path) -> frozenset[tuple[str, Identity]]:
+def contents(folder: AnyPath) -> frozenset[tuple[str, Identity]]:
     """Return all files of a folder, each as it is now."""
+    if isinstance(folder, Remote):
+        return frozenset((str(file), _stamp(file)) for file in folder.rglob())
     return frozenset(
         (path, _stamp(Path(path)))
         for inner, _, names in os.walk(folder)
@@ -106,9 +109,9 @@ def contents(folder: Path) -> frozenset[tuple[str, Identity]]:
     )
 
 
-def _stamp(path: Path) -> Identity:
+def _stamp(path: AnyPath) -> Identity:
     try:
-        held = os.stat(path)
+        held = path.stat()
     except OSError:
         return None
     return held.st_dev, held.st_ino, held.st_mtime_ns, held.st_size

@@ -9,12 +9,12 @@ import resource
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Final, cast
 
 from aiohttp import web
 
 from sparrow.data import DataError
+from sparrow.files import AnyPath
 from sparrow.server.connections import Connection
 from sparrow.server.limits import Limits
 from sparrow.server.reloading import Reloading
@@ -31,7 +31,7 @@ Log = Callable[[str], None]
 
 
 def serve(
-    folder: str | Path,
+    folder: str | AnyPath,
     *,
     host: str = "127.0.0.1",
     port: int = 8080,
@@ -68,7 +68,7 @@ def serve(
 
 @contextlib.asynccontextmanager
 async def running(
-    folder: str | Path, host: str, port: int, limits: Limits, reload_seconds: float, verify: bool, log: Log
+    folder: str | AnyPath, host: str, port: int, limits: Limits, reload_seconds: float, verify: bool, log: Log
 ) -> AsyncIterator[str]:
     """Serve an export in this event loop, and yield the address. Open requests end before this does."""
     service: Service | None = None

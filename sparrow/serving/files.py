@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from sparrow.background import behind
 from sparrow.data import Batch, Converter, DataError, Feature, MissingColumn, Pipeline, Source, opened
 from sparrow.data.sources import Reader, Rows
-from sparrow.files import replacing
+from sparrow.files import AnyPath, at, replacing
 from sparrow.serving.columns import arrow_column, cut_to_candidates
 from sparrow.serving.description import PREDICT
 from sparrow.serving.model import ExportedModel
@@ -34,7 +34,7 @@ def _as_it_is(arrays: Arrays) -> Arrays:
 def predict(
     model: ExportedModel,
     source: Any,
-    output: str | Path,
+    output: str | AnyPath,
     *,
     columns: Sequence[str] = (),
     batch_size: int | None = None,
@@ -65,7 +65,7 @@ def predict(
 
 def write_predictions(
     source: Source,
-    output: str | Path,
+    output: str | AnyPath,
     *,
     features: Sequence[Feature],
     prepare: Callable[[Batch], T],
@@ -78,7 +78,7 @@ def write_predictions(
 
     ``prepare`` runs ahead in threads of its own. The file appears when it is complete; without rows it has its columns.
     """
-    path, rows = Path(output), 0
+    path, rows = at(output), 0
     predicted = Predicted(source, features, prepare, compute, columns, batch_size, finish)
     _refuse(path, predicted.reader)
     repeated: Any = sorted(predicted.kept) or False  # columns that may repeat their values; predictions do not
@@ -140,18 +140,18 @@ class Predicted(Generic[T]):
                 yield pa.table(self._kept.take(size) | {name: arrow_column(values) for name, values in made.items()})
 
 
-def _refuse(path: Path, reader: Reader) -> None:
+def _refuse(path: AnyPath, reader: Reader) -> None:
     """Raise `DataError` where the output would replace its input, or something that is not a file."""
     if path.exists() and not path.is_file() and not path.is_dir():
         raise DataError("is a device or another special file; choose the name of a file", str(path))
     for file, _ in reader.schemas:
         with contextlib.suppress(OSError):  # a table in memory, or an output that is not there yet
-            if os.path.samefile(file, path):
+            if file == str(path) or (isinstance(path, Path) and os.path.samefile(file, path)):
                 raise DataError("is read by this very prediction; choose another file for the output", str(path))
 
 
 @contextlib.contextmanager
-def _one_line(path: Path) -> Iterator[Path]:
+def _one_line(path: AnyPath) -> Iterator[Path]:
     try:
         with replacing(path) as partial:
             yield partial

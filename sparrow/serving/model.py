@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from pathlib import Path
 from typing import Any
 
 from sparrow.data import DataError, Feature, Tables
+from sparrow.files import AnyPath, at
 from sparrow.registry import nearest
 from sparrow.retrieval import VECTORS, ItemIndex, Where, read_index
 from sparrow.serving.columns import cut_to_candidates
@@ -148,11 +148,11 @@ class ExportedModel:
         return f"ExportedModel({about.model} of step {about.step}; {', '.join(about.tasks)}; {self.folder})"
 
 
-def is_export(folder: str | Path) -> bool:
+def is_export(folder: str | AnyPath) -> bool:
     """Return whether the folder holds an export, complete or not."""
     try:
-        return (Path(folder) / NAME).is_file()
-    except OSError:
+        return (at(folder) / NAME).is_file()
+    except (OSError, DataError):
         return False
 
 
@@ -167,7 +167,7 @@ def _index(held: Opened, approximate: bool) -> ItemIndex:
 
 
 def load(
-    folder: str | Path, *, verify: bool = True, custom_calls: Collection[str] = (), approximate: bool = False
+    folder: str | AnyPath, *, verify: bool = True, custom_calls: Collection[str] = (), approximate: bool = False
 ) -> ExportedModel:
     """Open an export.
 
@@ -181,7 +181,7 @@ def load(
       approximate: whether to search items by the FAISS index of the export, if it has one. FAISS trusts its file: only
         for an export that you made yourself. Otherwise search is exact.
     """
-    with opened(Path(folder)) as held:
+    with opened(at(folder)) as held:
         if verify:
             held.verify(TABLES)
         return ExportedModel(held, custom_calls, approximate)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from sparrow.data import DataError
-from sparrow.files import UnsafePath, inside
+from sparrow.files import AnyPath, Remote, UnsafePath, fetched, inside
 from sparrow.serving.description import NAME, Description
 from sparrow.serving.tensors import Fingerprint, fingerprint
 
@@ -56,9 +56,10 @@ class Opened:
 
 
 @contextlib.contextmanager
-def opened(folder: Path) -> Iterator[Opened]:
-    """Open all files of the export that is in ``folder`` now, or raise one `DataError`."""
+def opened(given: AnyPath) -> Iterator[Opened]:
+    """Open all files of the export that is in a folder now, or raise one `DataError`."""
     with contextlib.ExitStack() as stack:
+        folder = _here(given, stack)
         for attempt in range(ATTEMPTS):
             before = _identity(folder)
             try:
@@ -91,6 +92,27 @@ def _open_all(folder: Path, stack: contextlib.ExitStack) -> Opened:
         if size != expected.bytes:
             raise DataError(f"holds {size} bytes and was written with {expected.bytes}; export again", str(path))
     return Opened(folder, description, files)
+
+
+def _here(given: AnyPath, stack: contextlib.ExitStack) -> Path:
+    """Return the folder of an export: for one of another store a copy, all of whose files are as they are described."""
+    for attempt in range(ATTEMPTS):
+        try:
+            folder = stack.enter_context(fetched(given))
+            if isinstance(given, Remote):
+                with contextlib.ExitStack() as files:
+                    held = _open_all(folder, files)
+                    for name in held.files:
+                        held.verify(name)
+            return folder
+        except OSError as error:
+            if attempt == ATTEMPTS - 1 or not isinstance(error, FileNotFoundError):
+                raise DataError(f"cannot be read: {error}", str(given)) from None
+        except DataError as error:
+            if attempt == ATTEMPTS - 1 or not (given / NAME).exists():
+                raise DataError(error.why, str(given)) from None
+        time.sleep(0.25)  # it is being replaced
+    raise AssertionError
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:

@@ -13,7 +13,7 @@ from sparrow.config.loading.table_vocabularies import with_table_vocabularies
 from sparrow.config.sections.config import Config
 from sparrow.errors import ConfigError, Problem, shown
 from sparrow.errors import Path as FieldPath
-from sparrow.files import run_file
+from sparrow.files import AnyPath, at, run_file
 from sparrow.registry import freeze, nearest, yaml_loader
 
 SUFFIXES: Final = (".yaml", ".yml", ".json", ".py", ".config")
@@ -21,22 +21,22 @@ MAX_VALUES: Final = 200_000
 """More than any config holds."""
 
 
-def load(path: str | Path, overrides: Iterable[str] = (), note: Callable[[str], None] = lambda line: None) -> Config:
+def load(path: str | AnyPath, overrides: Iterable[str] = (), note: Callable[[str], None] = lambda line: None) -> Config:
     """Read a config file by its suffix: .yaml, .yml, .json, .py (which defines ``config``) or .config (TorchEasyRec).
 
     ``overrides`` are strings such as ``train.batch_size=4096``; for a config of TorchEasyRec also fields of its own,
     such as ``train_config.num_epochs=1``, whose notes on fields without effect go to ``note``. Raises `ConfigError`,
     with one line for each problem.
     """
-    path = Path(path)
+    path = at(path)
     if path.suffix not in SUFFIXES:
         raise ConfigError(f"unknown ending '{path.suffix}': {nearest(path.suffix, SUFFIXES)}", str(path))
     if path.suffix == ".py":
-        return _from_python(run_file(path), str(path), overrides)
+        return _from_python(run_file(str(path)), str(path), overrides)
     return loads(_text(path), path.suffix.removeprefix("."), str(path), overrides, note)
 
 
-def _text(path: Path) -> str:
+def _text(path: AnyPath) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
@@ -49,14 +49,14 @@ def path_fields(path: str | Path) -> list[str]:
     """Return the fields of a config of TorchEasyRec that name input files."""
     from sparrow.config.torcheasyrec import path_fields
 
-    return path_fields(_text(Path(path)), str(path))
+    return path_fields(_text(at(path)), str(path))
 
 
 def import_report(path: str | Path, overrides: Iterable[str] = ()) -> tuple[list[str], ConfigError | None]:
     """Return a line for each field of a config of TorchEasyRec, and its problems, if any."""
     from sparrow.config.torcheasyrec import from_override, is_edit, read_config
 
-    imported = read_config(_text(Path(path)), str(path), map(from_override, filter(is_edit, overrides)))
+    imported = read_config(_text(at(path)), str(path), map(from_override, filter(is_edit, overrides)))
     return [str(outcome) for outcome in imported.outcomes], imported.error
 
 

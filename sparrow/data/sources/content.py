@@ -9,45 +9,61 @@ Dates and folders are not covered: a copy of the data is the same data.
 
 from __future__ import annotations
 
+import concurrent.futures
 import hashlib
 import os
-from collections.abc import Iterable
-from pathlib import Path
-from typing import Any, BinaryIO, Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, BinaryIO, Final, TypeVar
 
 from sparrow.data.errors import DataError
+from sparrow.files import AnyPath, is_remote
 
+T = TypeVar("T")
 BLOCK: Final = 4096
 BLOCKS: Final = 16
 WHOLE: Final = 256 * 1024
+THREADS: Final = 16
+"""Files of other stores that are read at a time: each waits for answers most of the time."""
 _MAGIC: Final = (b"PAR1", b"PARE")
 
 
-def fingerprint(files: Iterable[Path], *facts: Any) -> str:
+def fingerprint(files: Iterable[AnyPath], *facts: Any) -> str:
     """Return the fingerprint of files, in their order, and of ``facts``, which also decide their rows."""
     digest = hashlib.sha256(repr(facts).encode())
-    for file in files:
-        digest.update(repr(file.name).encode())
-        try:
-            with file.open("rb") as opened:
-                _add(opened, digest)
-        except OSError as error:
-            raise DataError(f"cannot be read: {error.strerror or error}", str(file)) from None
+    for part in in_threads(_parts, files):
+        digest.update(part)
     return digest.hexdigest()[:16]
 
 
-def _add(opened: BinaryIO, digest: Any) -> None:
+def in_threads(function: Callable[[AnyPath], T], files: Iterable[AnyPath]) -> list[T]:
+    """Return the function's results, in the files' order; files of other stores are read many at a time."""
+    files = list(files)
+    if not any(map(is_remote, files)):
+        return list(map(function, files))
+    with concurrent.futures.ThreadPoolExecutor(THREADS, thread_name_prefix="sparrow-remote") as pool:
+        return list(pool.map(function, files))
+
+
+def _parts(file: AnyPath) -> bytes:
+    try:
+        with file.open("rb") as opened:
+            return repr(file.name).encode() + b"".join(_blocks(opened))
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror or error}", str(file)) from None
+
+
+def _blocks(opened: BinaryIO) -> Iterator[bytes]:
     size = opened.seek(0, os.SEEK_END)
-    digest.update(size.to_bytes(8, "little"))
+    yield size.to_bytes(8, "little")
     if size <= WHOLE:
         opened.seek(0)
-        digest.update(opened.read())
+        yield opened.read()
         return
     for i in range(BLOCKS):
         opened.seek((size - BLOCK) * i // (BLOCKS - 1))
-        digest.update(opened.read(BLOCK))
+        yield opened.read(BLOCK)
     opened.seek(size - 8)
     end = opened.read(8)
     if end[4:] in _MAGIC:
         opened.seek(max(0, size - 8 - int.from_bytes(end[:4], "little")))
-        digest.update(opened.read())
+        yield opened.read()

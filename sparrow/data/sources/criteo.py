@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal
 
 from sparrow.data.errors import DataError
 from sparrow.data.features import Feature, IdFeature, RawFeature
 from sparrow.data.sources.base import Reader, Source, register_source
 from sparrow.data.sources.text import Csv
+from sparrow.files import AnyPath, at
 
 COUNTS = tuple(f"count_{i}" for i in range(1, 14))
 CATEGORIES = tuple(f"category_{i}" for i in range(1, 27))
@@ -57,7 +57,7 @@ class Criteo(Source):
         ).open(columns)
 
     def _files(self) -> str | tuple[str, ...]:
-        folder = Path(self.path)
+        folder = at(self.path)
         if not folder.is_dir():
             return self.path
         if self.days is not None:
@@ -81,6 +81,6 @@ class Criteo(Source):
         ]
 
 
-def _published(file: Path) -> Path | None:
+def _published(file: AnyPath) -> AnyPath | None:
     """Return the file, or its published archive; None where there is neither."""
     return next((found for found in (file, file.with_name(f"{file.name}.gz")) if found.is_file()), None)

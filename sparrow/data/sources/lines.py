@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from sparrow.data.errors import DataError
 from sparrow.data.sources.files import is_packed
+from sparrow.files import AnyPath
 
 MARK: Final = b"\xef\xbb\xbf"
 """The mark that some tools put before UTF-8."""
@@ -32,7 +33,7 @@ ASCII_INSIDE: Final = ("utf8", "utf-8", "ascii", "latin1")
 class TextFile:
     """The rows of one file. A packed file is unpacked once, to a temporary file that is removed with this object."""
 
-    def __init__(self, path: Path, quote: str | None = None) -> None:
+    def __init__(self, path: AnyPath, quote: str | None = None) -> None:
         """Open the file. ``quote`` is given where quoted strings may hold line breaks."""
         self._path = self._stored = path
         self._quote = None if quote is None else quote.encode()
@@ -44,7 +45,7 @@ class TextFile:
             self._end = _end_of_rows(opened)
 
     @property
-    def stored(self) -> Path:
+    def stored(self) -> AnyPath:
         """The file that holds the text, unpacked."""
         return self._stored
 
@@ -140,10 +141,10 @@ def _row_ends(data: bytes, quote: bytes | None, parity: int) -> tuple[npt.NDArra
     return ends + 1, parity
 
 
-def first_row(path: Path, quote: str | None = None) -> bytes:
+def first_row(path: AnyPath, quote: str | None = None) -> bytes:
     """Return the first row of a file, packed or not, with its line break."""
     try:
-        with pa.input_stream(str(path), compression="detect") as opened:
+        with _stream(path) as opened:
             data: bytes = opened.read(2**20).removeprefix(MARK)
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"cannot be read: {error}", str(path)) from None
@@ -151,10 +152,10 @@ def first_row(path: Path, quote: str | None = None) -> bytes:
     return data[: ends[0]] if len(ends) else data
 
 
-def _unpacked(path: Path) -> Path:
+def _unpacked(path: AnyPath) -> Path:
     descriptor, name = tempfile.mkstemp(prefix="sparrow-", suffix=".txt")
     try:
-        with os.fdopen(descriptor, "wb") as out, pa.input_stream(str(path), compression="detect") as packed:
+        with os.fdopen(descriptor, "wb") as out, _stream(path) as packed:
             while block := packed.read(BLOCK):
                 out.write(block)
     except (OSError, pa.ArrowException) as error:
@@ -162,6 +163,11 @@ def _unpacked(path: Path) -> Path:
         room = "" if getattr(error, "errno", None) is None else f" to {tempfile.gettempdir()} (set TMPDIR for another)"
         raise DataError(f"cannot be unpacked{room}: {error}", str(path)) from None
     return Path(name)
+
+
+def _stream(path: AnyPath) -> Any:
+    """Return a file from its first byte on, unpacked."""
+    return pa.input_stream(str(path), compression="detect") if isinstance(path, Path) else path.stream()
 
 
 def _end_of_rows(opened: BinaryIO) -> int:

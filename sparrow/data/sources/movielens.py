@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -14,6 +13,7 @@ import pyarrow.compute as pc
 from sparrow.data.errors import DataError, Problems
 from sparrow.data.sources.base import BadRows, Reader, ReaderOver, Rows, Source, check_columns, register_source
 from sparrow.data.sources.text import Csv
+from sparrow.files import at
 from sparrow.kernels.feed import Encoded, EncodedText
 
 # fmt: off
@@ -94,10 +94,10 @@ class MovieLens(Source):
     @property
     def layout(self) -> Layout:
         """The version, recognized by its files."""
-        if not Path(self.path).is_dir():
+        if not at(self.path).is_dir():
             raise DataError("there is no such folder; name the folder that MovieLens was unpacked to", self.path)
         for layout in LAYOUTS:
-            if (Path(self.path) / layout.ratings).is_file():
+            if (at(self.path) / layout.ratings).is_file():
                 return layout
         names = ", ".join(layout.ratings for layout in LAYOUTS)
         raise DataError(f"the folder holds none of {names}; name the folder that MovieLens was unpacked to", self.path)
@@ -105,7 +105,7 @@ class MovieLens(Source):
     def column_names(self) -> list[str]:
         """Return the columns of ratings, movies, and users where there are some."""
         layout = self.layout
-        has_users = layout.users is not None and (Path(self.path) / layout.users).is_file()
+        has_users = layout.users is not None and (at(self.path) / layout.users).is_file()
         return [*RATINGS, *MOVIES, *(USERS if has_users else ())]
 
     def open(self, columns: Sequence[str]) -> Reader:
@@ -125,7 +125,7 @@ class MovieLens(Source):
     def _text(self, file: str, columns: tuple[str, ...], separator: str) -> Csv:
         layout = self.layout
         return Csv(
-            path=str(Path(self.path) / file),
+            path=str(at(self.path) / file),
             columns=columns,
             separator=separator,
             header=layout.header,

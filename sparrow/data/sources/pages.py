@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final, cast
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from sparrow.data.errors import DataError
 from sparrow.data.values import element_type, is_list, is_text
+from sparrow.files import AnyPath, Remote
 from sparrow.kernels import feed
 from sparrow.kernels.feed import Encoded, EncodedColumn, Footer, Refused
 
@@ -24,7 +25,7 @@ GAP: Final = 1.5
 class Pages:
     """The pages of some columns of one file."""
 
-    def __init__(self, path: Path, footer: Footer, schema: Any, columns: Sequence[str]) -> None:
+    def __init__(self, path: AnyPath, footer: Footer, schema: Any, columns: Sequence[str]) -> None:
         """Take the numbers of the file, its Arrow schema, and the columns to read."""
         self._path, self._footer = path, footer
         found: dict[str, list[int]] = {name: [] for name in columns}
@@ -51,6 +52,15 @@ class Pages:
             return None
         self._check(group, memory, pages)
         return Encoded(self._footer.rows[group], fields, memory)
+
+    def fetched(self, file: Remote, group: int) -> npt.NDArray[np.uint8]:
+        """Return memory of the file's size, with the bytes of a row group in their places; the rest takes no memory."""
+        memory = np.frombuffer(mmap.mmap(-1, file.stat().st_size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
+        pages = self._pages(group)
+        first, last = int(pages[:, 0].min()), int((pages[:, 0] + pages[:, 1]).max())
+        if last <= len(memory):
+            file.read_spans([(first, last - first)], memory[first:last])
+        return memory
 
     def check(self, group: int, memory: npt.NDArray[np.uint8]) -> bool:
         """Refuse a row group whose pages lie about their sizes and numbers. ``memory``: the complete file.
@@ -102,7 +112,7 @@ class Pages:
         return np.array(spans, np.int64), feed.fields(columns, begins), pages
 
 
-def refusal(path: Path, problem: Refused) -> DataError:
+def refusal(path: AnyPath, problem: Refused) -> DataError:
     """Return the error for a file whose numbers contradict each other."""
     place = None if problem.group is None else f"row group {problem.group}"
     column = None if problem.column is None else str(problem.column)

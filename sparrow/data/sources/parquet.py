@@ -6,7 +6,6 @@ import dataclasses
 import os
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,11 +14,12 @@ import pyarrow.parquet as pq
 
 from sparrow.data.errors import DataError
 from sparrow.data.sources.base import BadRows, Reader, Rows, Source, check_columns, register_source
-from sparrow.data.sources.content import fingerprint
+from sparrow.data.sources.content import fingerprint, in_threads
 from sparrow.data.sources.files import find_files
 from sparrow.data.sources.pages import Pages, refusal
 from sparrow.data.values import is_text
 from sparrow.data.views import plain_kind, without_views
+from sparrow.files import AnyPath, Remote
 from sparrow.kernels import feed
 from sparrow.kernels.feed import Encoded
 
@@ -49,11 +49,11 @@ class Parquet(Source):
 class ParquetReader(Reader):
     """Row groups of Parquet files."""
 
-    def __init__(self, files: Sequence[Path], columns: Sequence[str]) -> None:
+    def __init__(self, files: Sequence[AnyPath], columns: Sequence[str]) -> None:
         self._columns = list(columns)
         self._open = threading.local()
         self._files = list(files)
-        self._footers = [_Opened.of(file) for file in files]
+        self._footers = in_threads(_Opened.of, files)
         self._groups = [
             (i, group) for i, footer in enumerate(self._footers) for group, rows in enumerate(footer.rows) if rows
         ]
@@ -99,9 +99,16 @@ class ParquetReader(Reader):
         pages = self._pages[i]
         return None if pages is None else pages.read(group)
 
-    def _opened(self, file: int) -> tuple[Any, Any]:
-        """Return the bytes of a file, and the file, opened for the calling thread, which keeps the last one open."""
-        path = self._files[file]
+    def _opened(self, file: int, group: int) -> tuple[Any, Any]:
+        """Return the bytes of a file, and the file, opened for the calling thread, which keeps the last one open.
+
+        Of a file of another store, only the bytes of one row group are there.
+        """
+        path, pages = self._files[file], self._pages[file]
+        if isinstance(path, Remote):
+            memory: Any = np.frombuffer(path.read_bytes(), np.uint8) if pages is None else pages.fetched(path, group)
+            kept = {"metadata": self._footers[file].meta, "read_dictionary": self._texts}
+            return memory, pq.ParquetFile(pa.BufferReader(pa.py_buffer(memory)), **kept)
         found = path.stat()
         same = (file, found.st_ino, found.st_size, found.st_mtime_ns)
         held = getattr(self._open, "file", None)
@@ -118,7 +125,7 @@ class ParquetReader(Reader):
         i, group = self._groups[chunk]
         footer, file, pages = self._footers[i], str(self._files[i]), self._pages[i]
         try:
-            memory, opened = self._opened(i)
+            memory, opened = self._opened(i, group)
             plain = pages is not None and not pages.check(group, memory)
             # Other threads decode other groups at the same time.
             try:
@@ -159,7 +166,7 @@ class _Opened(NamedTuple):
     numbers: feed.Footer | None
 
     @classmethod
-    def of(cls, file: Path) -> _Opened:
+    def of(cls, file: AnyPath) -> _Opened:
         """Read a footer. Arrow reads it only where its numbers are right, because it may end the process otherwise."""
         try:
             with file.open("rb") as opened:
@@ -171,7 +178,8 @@ class _Opened(NamedTuple):
                     raise DataError("is not a Parquet file, or was cut off: it has no footer", str(file))
                 opened.seek(size - 8 - length)
                 numbers = feed.read_footer(opened.read(length), size)
-            meta = pq.read_metadata(str(file))
+                opened.seek(0)
+                meta = pq.read_metadata(opened)
             schema = meta.schema.to_arrow_schema()
         except feed.Refused as problem:
             raise refusal(file, problem) from None

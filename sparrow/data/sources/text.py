@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import io
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from sparrow.data.sources.base import BadRows, Reader, Rows, Source, check_colum
 from sparrow.data.sources.content import fingerprint
 from sparrow.data.sources.files import find_files
 from sparrow.data.sources.lines import TextFile, first_row, has_empty_line, original_row, why_not
+from sparrow.files import AnyPath
 from sparrow.kernels.feed import EncodedText, TextForm
 
 _UNIT = "\x1f"  # replaces a separator of several characters, which Arrow's parser does not know
@@ -87,7 +87,7 @@ class Csv(Source):
         """Whether the first line of a file names its columns."""
         return self.columns is None if self.header is None else self.header
 
-    def files(self) -> list[Path]:
+    def files(self) -> list[AnyPath]:
         """Return the files."""
         return find_files(self.path, (".csv", ".tsv", ".txt", ".dat", ".data"), may_be_packed=True)
 
@@ -99,7 +99,7 @@ class Csv(Source):
         """Return the given columns, or the ones of the first file's header."""
         return self.names_in(self.files()[0])
 
-    def names_in(self, file: Path) -> list[str]:
+    def names_in(self, file: AnyPath) -> list[str]:
         """Return the columns of one file."""
         if self.columns is not None:
             return list(self.columns)
@@ -149,7 +149,7 @@ class Csv(Source):
 class TextReader(Reader):
     """Stretches of lines of text files."""
 
-    def __init__(self, source: Csv, files: Sequence[Path], columns: Sequence[str]) -> None:
+    def __init__(self, source: Csv, files: Sequence[AnyPath], columns: Sequence[str]) -> None:
         self._source = source
         self._files = list(files)
         self._texts: list[TextFile] = []

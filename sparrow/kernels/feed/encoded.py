@@ -6,12 +6,12 @@ import ctypes
 import dataclasses
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from sparrow.files import AnyPath, Remote
 from sparrow.kernels.feed import pool
 from sparrow.kernels.feed.loading import library
 from sparrow.kernels.feed.ordering import address
@@ -93,11 +93,13 @@ def fields(columns: Sequence[EncodedColumn], begins: Sequence[int]) -> npt.NDArr
     ).reshape(-1, 11)
 
 
-def read(path: Path, spans: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8] | None:
+def read(path: AnyPath, spans: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8] | None:
     """Return bytes of a file, one span after the other, each its first byte and its size; None: they cannot be read."""
     loaded = library()
     if loaded is None:
         return None
     memory = pool.empty((int(spans[:, 1].sum()),), np.uint8)
+    if isinstance(path, Remote):
+        return memory if path.read_spans(spans.tolist(), memory) else None
     done = loaded.sparrow_feed_read(os.fsencode(path), address(spans), ctypes.c_int64(len(spans)), address(memory))
     return memory if done else None

@@ -7,12 +7,12 @@ import ctypes
 import dataclasses
 import functools
 import os
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from sparrow.files import AnyPath, Remote
 from sparrow.kernels.feed import pool
 from sparrow.kernels.feed.loading import library
 from sparrow.kernels.feed.ordering import address
@@ -89,15 +89,18 @@ class TextForm:
         )
         return raw, [separator, wanted, words, missing]
 
-    def read(self, path: Path, begin: int, end: int) -> EncodedText | None:
+    def read(self, path: AnyPath, begin: int, end: int) -> EncodedText | None:
         """Return the complete lines between two places of a file; None: they must be read in another way."""
         loaded = library() if self.is_known else None
         if loaded is None:
             return None
         memory = pool.empty((end - begin + 1,), np.uint8)
         counted = (ctypes.c_int64 * 4)()
+        is_remote = isinstance(path, Remote)
         try:
-            file = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+            if isinstance(path, Remote) and not path.read_spans([(begin, end - begin)], memory):
+                return None
+            file = -1 if isinstance(path, Remote) else os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
         except OSError:
             return None  # the other way will raise the error
         try:
@@ -105,7 +108,8 @@ class TextForm:
                 *map(ctypes.c_int64, (file, begin, end - begin, self._raw[0].quote)), address(memory), counted
             )
         finally:
-            os.close(file)
+            if not is_remote:
+                os.close(file)
         if not is_read:
             return None
         has_break = bool(memory[end - begin - 1] == ord("\n")) if end > begin else False

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -14,7 +13,7 @@ import pyarrow as pa
 from sparrow import config as configs
 from sparrow.config import evaluate_pipeline
 from sparrow.errors import ConfigError
-from sparrow.files import replace_file
+from sparrow.files import AnyPath, replace_file
 from sparrow.reports import IMPORTANCE
 from sparrow.runs.loop.together import batches_of
 
@@ -61,7 +60,7 @@ def importance(
     return dict(sorted(found.items(), key=lambda item: -item[1]["loss"]))
 
 
-def write_importance(folder: Path, found: dict[str, dict[str, float]], step: int) -> None:
+def write_importance(folder: AnyPath, found: dict[str, dict[str, float]], step: int) -> None:
     """Keep the importance of features in the folder of a run, for its report."""
     content = {"step": step, "time": time.time(), "features": found}
     replace_file(folder / IMPORTANCE, json.dumps(content, indent=1).encode(), durable=False)

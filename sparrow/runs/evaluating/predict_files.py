@@ -14,6 +14,7 @@ import pyarrow as pa
 from sparrow import processes
 from sparrow.config import Config, ConfigError, Problem
 from sparrow.data import Source, source_of
+from sparrow.files import AnyPath
 from sparrow.optimizer import OptimizerState
 from sparrow.runs.evaluating.evaluation import averaged
 from sparrow.runs.loop.preparer import Measured, Prepared
@@ -26,7 +27,7 @@ def predict(
     program: Program,
     state: TrainState,
     source: Any,
-    output: str | Path,
+    output: str | AnyPath,
     *,
     columns: Sequence[str] = (),
     batch_size: int | None = None,

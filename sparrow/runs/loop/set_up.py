@@ -10,7 +10,6 @@ import gc
 import itertools
 import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Final, TextIO
 
 import jax
@@ -18,6 +17,7 @@ import jax
 from sparrow import processes
 from sparrow.config import Config, fill_vocabularies, item_counts, need, train_pipeline
 from sparrow.data import Collisions, Pipeline, count_collisions
+from sparrow.files import AnyPath
 from sparrow.runs.errors import FolderError
 from sparrow.runs.evaluating.evaluation import Evaluator
 from sparrow.runs.loop.candidates import ITEMS, candidate_notes
@@ -51,7 +51,7 @@ _BEGUN: Final = itertools.count()
 
 def train(
     config: Config,
-    path: str | Path | None,
+    path: str | AnyPath | None,
     *,
     resume: bool,
     overwrite: bool,

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from sparrow import processes
 from sparrow.checkpoint import saved_steps
-from sparrow.files import replace_file
+from sparrow.files import AnyPath, Mirror, Remote, at, replace_file, working_copy
 from sparrow.reports import CONFIG, CURVES, ENVIRONMENT, METRICS, REPORT, TRAFFIC
 from sparrow.runs.errors import FolderError
 from sparrow.runs.saved import written
@@ -28,8 +29,10 @@ FILES: Final = (LOCK, STATUS, written.NAME, CONFIG, METRICS, CURVES, TRAFFIC, EN
 class RunFolder:
     """The paths of a run folder, its status and its lock."""
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | AnyPath) -> None:
+        given = at(path)
+        self.remote = given if isinstance(given, Remote) else None
+        self.path = given if isinstance(given, Path) else _copy(given)
         self.config = self.path / CONFIG
         self.metrics = self.path / METRICS
         self.tensorboard = self.path / "tensorboard"
@@ -40,7 +43,7 @@ class RunFolder:
         self.written = written.WrittenFiles(self.path)
 
     def __str__(self) -> str:
-        return str(self.path)
+        return str(self.remote or self.path)
 
     @property
     def steps(self) -> list[int]:
@@ -154,7 +157,8 @@ class RunFolder:
             descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             raise FolderError(f"{self}: cannot be written to: {error.strerror}") from None
-        with os.fdopen(descriptor, "r+", encoding="utf-8", errors="replace") as file:
+        sent = contextlib.nullcontext() if self.remote is None else Mirror(self.path, self.remote, log).running()
+        with sent, os.fdopen(descriptor, "r+", encoding="utf-8", errors="replace") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -169,6 +173,15 @@ class RunFolder:
                 yield
             finally:
                 _write(file, "")
+
+
+def _copy(folder: Remote) -> Path:
+    if processes.count() > 1:
+        raise FolderError(f"{folder}: several processes need a folder that all of them see; choose one")
+    try:
+        return working_copy(folder)
+    except OSError as error:
+        raise FolderError(f"{folder}: cannot be read: {error}") from None
 
 
 _UNKNOWN: Final = "another process"

@@ -17,7 +17,7 @@ from sparrow import processes
 from sparrow.checkpoint import CheckpointError, Checkpoints, Damaged, Saved, Vanished, passed_over, rows_of, whole
 from sparrow.config import Config, ConfigError, Problem, dumps, loads
 from sparrow.data import INTEGERS, STRINGS, DataError
-from sparrow.files import replace_file
+from sparrow.files import AnyPath, replace_file
 from sparrow.runs.loop.progress import Progress
 from sparrow.runs.saved.differences import differences
 from sparrow.runs.saved.machine import machine
@@ -120,7 +120,7 @@ class Saver:
         self._checkpoints.close()
 
 
-def opened(folder: str | Path, step: Step = None, log: LogLine | None = None) -> Iterator[Saved]:
+def opened(folder: str | AnyPath, step: Step = None, log: LogLine | None = None) -> Iterator[Saved]:
     """Yield the checkpoints to try, in order: the newest complete one, and earlier ones; or the requested one.
 
     Each is held until the next one is requested: the run, if it is training, does not remove it.
@@ -160,7 +160,7 @@ def _bests(run: RunFolder, log: LogLine) -> Iterator[Any]:
             yield progress_of(saved).best
 
 
-def chosen(folder: str | Path, step: Step) -> Step:
+def chosen(folder: str | AnyPath, step: Step) -> Step:
     """Return the checkpoint to use where none is asked for: the best, where it is saved and is not the last one."""
     run = RunFolder(folder)
     with contextlib.suppress(TypeError, ValueError, KeyError, IndexError):
@@ -170,14 +170,14 @@ def chosen(folder: str | Path, step: Step) -> Step:
     return step
 
 
-def saved_config(folder: str | Path, step: Step = None) -> Config:
+def saved_config(folder: str | AnyPath, step: Step = None) -> Config:
     """Return the config of a saved model, with the vocabularies that the run owns."""
     for saved in opened(folder, chosen(folder, step), log=lambda _: None):
         return config_of(saved)
     raise all_damaged(folder)
 
 
-def saved_progress(folder: str | Path, step: int) -> Progress:
+def saved_progress(folder: str | AnyPath, step: int) -> Progress:
     """Return the progress of the run when a step was saved."""
     for saved in opened(folder, step, log=lambda _: None):
         return progress_of(saved)
@@ -201,7 +201,7 @@ class Loaded(NamedTuple):
 
 
 def loaded(
-    folder: str | Path, config: Config | None = None, step: Step = None, *, log: LogLine | None = None
+    folder: str | AnyPath, config: Config | None = None, step: Step = None, *, log: LogLine | None = None
 ) -> Loaded:
     """Return a saved model, as `sparrow.runs.load` does."""
     use = chosen(folder, step)
@@ -223,11 +223,11 @@ def _by(config: Config) -> str:
     return "" if best_by is None else f" by {best_by.metric}"
 
 
-def _last(folder: str | Path) -> int:
+def _last(folder: str | AnyPath) -> int:
     return max(RunFolder(folder).steps, default=0)
 
 
-def _loaded(folder: str | Path, config: Config | None, step: Step, log: LogLine | None) -> Loaded:
+def _loaded(folder: str | AnyPath, config: Config | None, step: Step, log: LogLine | None) -> Loaded:
     for saved in opened(folder, step, log):
         given = on_these_devices(_config_as_given(saved), log or warn) if config is None else config
         program = Program.of(Vocabularies.saved(saved).owned(given, run_of(saved), log or warn))
@@ -293,7 +293,7 @@ def does_not_fit(saved: Saved, config: Config, error: CheckpointError) -> Config
     return ConfigError([Problem((), f"does not fit the model saved in {saved.path}: {error}; {hint}"), *changed])
 
 
-def all_damaged(folder: str | Path) -> CheckpointError:
+def all_damaged(folder: str | AnyPath) -> CheckpointError:
     """Return the error of a run whose checkpoints are all damaged."""
     return CheckpointError(
         f"{folder}: every checkpoint is damaged or cannot be read; start again, or restore a copy of one"

@@ -17,7 +17,7 @@ from sparrow import data
 from sparrow.checkpoint import CheckpointError, Saved
 from sparrow.config import Config, ConfigError, Problem
 from sparrow.data import DataError, Feature
-from sparrow.files import UnsafePath, inside, replace_file
+from sparrow.files import AnyPath, UnsafePath, at, inside, replace_file
 from sparrow.runs.saved.written import WrittenFiles
 
 FOLDER: Final = "vocabularies"
@@ -111,7 +111,7 @@ class Vocabularies:
     def _copy(self, feature: Feature, own: Words, run: Path, log: LogLine) -> str:
         """Return the path of a feature's words: the run's copy, or the user's file where the copy is damaged."""
         assert own.given is not None
-        theirs = _sum_of_file(feature, Path(own.given))
+        theirs = _sum_of_file(feature, at(own.given))
         try:
             copy = inside(run, own.file)
         except UnsafePath as error:
@@ -158,7 +158,7 @@ def _sum(words: data.Words) -> str:
     return hashlib.sha256(words.content).hexdigest()
 
 
-def _sum_of_file(feature: Feature, path: Path) -> str | None:
+def _sum_of_file(feature: Feature, path: AnyPath) -> str | None:
     """Return the checksum of the words in a file; None where it cannot be read."""
     try:
         return _sum(feature.parse_words(path.read_bytes(), str(path)))

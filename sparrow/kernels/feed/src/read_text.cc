@@ -8,7 +8,7 @@
 extern "C" {
 
 // Reads `size` bytes from the place `begin` of a file, and adds a line break where they end without one. False: the file
-// ends before, or cannot be read. `counted`: the facts about them.
+// ends before, or cannot be read. `counted`: the facts about them. A negative `file`: `memory` holds the bytes already.
 __attribute__((visibility("default"))) int64_t sparrow_feed_read_text(int64_t file, int64_t begin, int64_t size,
                                                                       int64_t quote, char* memory,
                                                                       sparrow::Counted* counted) {
@@ -16,7 +16,7 @@ __attribute__((visibility("default"))) int64_t sparrow_feed_read_text(int64_t fi
   *counted = {0, 1, 0, 0};
   for (int64_t done = 0; done < size;) {
     const int64_t wanted = std::min(PIECE, size - done);
-    if (!sparrow::read_bytes(static_cast<int>(file), begin + done, wanted, memory + done)) return 0;
+    if (file >= 0 && !sparrow::read_bytes(static_cast<int>(file), begin + done, wanted, memory + done)) return 0;
     sparrow::count_lines(memory + done, wanted, static_cast<int>(quote), *counted);
     done += wanted;
   }
