@@ -33,8 +33,6 @@ class Structure:
         given = features if isinstance(features, Mapping) or hasattr(features, "_fields") else list(features)
         self.is_flat = isinstance(given, list) and all(isinstance(each, FeatureSpec) for each in given)
         found = list(leaves(given))
-        if not found:
-            raise ValueError("an Embedder needs at least one FeatureSpec")
         for _, feature in found:
             if not isinstance(feature, FeatureSpec):
                 raise TypeError(f"an Embedder takes FeatureSpecs, got {feature!r}")

@@ -74,7 +74,11 @@ class RowGrads:
         axes = () if self.shards is None else self.shards.axes
 
         def squared(stacks: Stacks) -> jax.Array:
-            return sum_in_any_order([_row_squares(stacks[name], rows) for name, rows in self.num_rows], axes)
+            return (
+                jnp.zeros(())
+                if not stacks
+                else sum_in_any_order([_row_squares(stacks[name], rows) for name, rows in self.num_rows], axes)
+            )
 
         return jnp.sqrt(self._over_all(squared))
 
@@ -83,13 +87,15 @@ class RowGrads:
         axes = () if self.shards is None else self.shards.axes
 
         def finite(stacks: Stacks) -> jax.Array:
-            here = jnp.stack([_all_finite(stacks[name], rows) for name, rows in self.num_rows]).all()
-            return jax.lax.pmin(here.astype(jnp.int32), axes) == 1 if axes else here  # type: ignore[no-untyped-call]
+            here = jnp.array([_all_finite(stacks[name], rows) for name, rows in self.num_rows], bool).all()
+            return jax.lax.pmin(here.astype(jnp.int32), axes) == 1 if axes and stacks else here  # type: ignore[no-untyped-call]
 
         return self._over_all(finite)
 
     def _over_all(self, f: Callable[[Stacks], jax.Array]) -> jax.Array:
         """Return a number over all stacks; ``f`` itself reduces it over the shards."""
+        if not self.num_rows:
+            return f(self.stacks)  # nothing to split
         if self.shards is None:
             return f(self.stacks)
         number: jax.Array = self.shards.each(f, self.shards.split, EVERYWHERE)(self.stacks)

@@ -5,6 +5,7 @@
 `binary_focal`            the same, with the weight on the examples the model gets wrong
 `softmax_cross_entropy`   one class of many, with label smoothing
 `l2`                      a number
+`Reconstruction`          a vector, of a model of semantic ids
 `jrc`                     a yes-or-no label: ranking within a session and calibration together
 `bpr`                     pairs: the chosen item above the others
 `in_batch_softmax`        two towers: the chosen item among all items of the batch
@@ -37,6 +38,7 @@ from sparrow.losses.matching import InBatchSoftmax, SampledSoftmax, in_batch_sof
 from sparrow.losses.multitask import TaskWeights, combine
 from sparrow.losses.pairwise import BPR, bpr
 from sparrow.losses.pareto import pareto_weights
+from sparrow.losses.reconstruction import Reconstruction
 from sparrow.losses.reduction import normalize_weights, reduce
 from sparrow.losses.regression import L2, l2
 from sparrow.losses.sessionwise import JRC, jrc
@@ -53,6 +55,7 @@ __all__ = [
     "InBatchSoftmax",
     "LabelKind",
     "Loss",
+    "Reconstruction",
     "SampledSoftmax",
     "SoftmaxCrossEntropy",
     "TaskWeights",

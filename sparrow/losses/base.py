@@ -47,7 +47,8 @@ class Loss(abc.ABC):
     def prediction(self, output: Any) -> jax.Array:
         """Return the prediction for each example from the model's output, for metrics and for users.
 
-        ``output`` is an array, (batch,) or (batch, classes); the `Towers` where the loss is of two towers.
+        ``output`` is an array, (batch,) or (batch, classes); the `Towers` where the loss is of two towers; all outputs
+        by name where it reads other `outputs`.
         """
 
     @property
@@ -67,7 +68,7 @@ class Loss(abc.ABC):
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The model's outputs that it reads, where they are those of two towers; empty: the output of its task."""
+        """The model's outputs that it reads, such as those of two towers; empty: the output of its task."""
         return ()
 
     @property
@@ -79,6 +80,15 @@ class Loss(abc.ABC):
     def is_matching(self) -> bool:
         """Whether it is a loss of two towers, which compares a query with items."""
         return "query" in self.outputs
+
+    @property
+    def reads_label(self) -> bool:
+        """Whether it compares the output with a label."""
+        return self.label_kind != "none" and not self.is_matching
+
+    def compared(self, output: Any) -> tuple[jax.Array, jax.Array]:
+        """Return what metrics compare, where there is no label: a prediction, and what it should be."""
+        raise TypeError(f"{type(self).__name__} reads no label, and gives metrics nothing to compare")
 
     def values(self, output: Any, labels: Any, keys: Sequence[Any]) -> jax.Array:
         """Return one value per example of a batch.

@@ -19,7 +19,8 @@ There are two kinds (`Metric.jittable` distinguishes them):
 
 * fixed size, jittable: AUC PRAUC MulticlassAUC, LogLoss NormalizedEntropy Calibration Accuracy, Mean MAE MSE RMSE
   RelativeL1 UniqueRatio, RecallAtK HitRateAtK NDCGAtK MRR MAPAtK, XAUC(in_batch=True), DecayedAUC, Decayed(metric);
-* exact, keep their rows on the host: ExactAUC ExactPRAUC GroupedAUC XAUC GroupedXAUC ByGroup(ranking metric).
+* exact, keep their rows on the host: ExactAUC ExactPRAUC GroupedAUC XAUC GroupedXAUC ByGroup(ranking metric)
+  Collisions.
 
 Models with two towers are ranked against all items by `catalogue_ranks` and `catalogue_metrics`.
 
@@ -50,7 +51,7 @@ from sparrow.metrics.ranking import MRR, HitRateAtK, MAPAtK, NDCGAtK, RankingMet
 from sparrow.metrics.records import register_metric, registry
 from sparrow.metrics.rows import RowMetric
 from sparrow.metrics.states import from_bytes, to_bytes
-from sparrow.metrics.unique import UniqueRatio
+from sparrow.metrics.unique import Collisions, UniqueRatio
 from sparrow.metrics.xauc import XAUC, GroupedXAUC
 
 __all__ = [
@@ -65,6 +66,7 @@ __all__ = [
     "AverageMetric",
     "ByGroup",
     "Calibration",
+    "Collisions",
     "Decayed",
     "DecayedAUC",
     "ExactAUC",

@@ -42,6 +42,7 @@ class Metric(abc.ABC, Generic[State]):
     """
 
     needs_groups: ClassVar[bool] = False
+    needs_labels: ClassVar[bool] = True
 
     @property
     @abc.abstractmethod

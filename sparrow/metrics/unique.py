@@ -1,4 +1,4 @@
-"""How many of the rows of a batch are distinct. Fixed size, jittable."""
+"""How many rows of codes are distinct: of a batch, or of all rows."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
 from sparrow.metrics import sums
 from sparrow.metrics.averages import element_weight
 from sparrow.metrics.fixed import FixedSizeMetric, SumState, ratio
 from sparrow.metrics.inputs import ORDERED, Batch, Domain, as_array, check_batch, clean
+from sparrow.metrics.protocol import Result
 from sparrow.metrics.records import register_metric
+from sparrow.metrics.rows import Columns, RowMetric, RowState
 from sparrow.metrics.sums import Sum
 
 
@@ -31,6 +34,8 @@ class UniqueRatio(FixedSizeMetric):
     >>> metric.compute(metric.update(metric.init(), [[1, 2], [1, 2], [1, 3], [4, 2]]))
     0.75
     """
+
+    needs_labels = False
 
     @property
     def _prediction_domain(self) -> Domain:
@@ -78,3 +83,57 @@ def distinct_rows(codes: jax.Array, weights: jax.Array | None) -> jax.Array:
         changed |= column[1:] != column[:-1]
     first_of_kind = jnp.concatenate([jnp.ones((1,), bool), changed])
     return jnp.sum(first_of_kind & ~absent).astype(jnp.float32)
+
+
+@register_metric("collisions")
+@dataclasses.dataclass(frozen=True)
+class Collisions(RowMetric):
+    """The share of rows whose codes another row has too, of all rows. Labels are not used; weights above 0 count as 1.
+
+    ``predictions`` are codes, ``(n,)`` or ``(n, length)``, such as semantic ids: integers below ``2**(64 // length)``.
+    The details hold the number of rows, of distinct codes and of the rows with the most frequent ones.
+
+    >>> metric = Collisions()
+    >>> state = metric.update(metric.init(), [[1, 2], [1, 2], [1, 3], [4, 2]])
+    >>> metric.compute(state), metric.details(state)
+    (0.5, {'rows': 4, 'distinct': 3, 'most': 2})
+    """
+
+    needs_labels = False
+
+    @property
+    def _label_domain(self) -> Domain:
+        return ORDERED
+
+    def update(
+        self, state: RowState, predictions: Any, labels: Any = None, weights: Any = None, groups: Any = None
+    ) -> RowState:
+        """Append the codes of one batch, on the host."""
+        return super().update(state, predictions, labels, weights, groups)
+
+    def _read(self, predictions: Any, labels: Any, weights: Any, groups: Any) -> tuple[Columns, NDArray[Any]]:
+        codes = np.asarray(predictions)
+        codes = codes[:, None] if codes.ndim == 1 else codes
+        bits = 64 // max(codes.shape[-1], 1)
+        if (
+            codes.ndim != 2
+            or codes.dtype.kind not in "iu"
+            or (codes.size and not 0 <= codes.min() <= codes.max() < 2**bits)
+        ):
+            raise ValueError(
+                f"{self.name}.update: predictions must be codes, (n, length) integers from 0 to 2^{bits} - 1"
+            )
+        key = np.zeros(len(codes), np.uint64)
+        for column in codes.T:
+            key = (key << np.uint64(bits % 64)) | column.astype(np.uint64)
+        if weights is not None:
+            key = key[np.asarray(weights) > 0]
+        return {"prediction": key, "label": np.zeros(len(key), np.bool_)}, np.zeros(3, np.int64)
+
+    def _evaluate(self, columns: Columns) -> Result:
+        keys = columns["prediction"]
+        if not len(keys):
+            return Result(float("nan"), f"{self.name}: no rows, or all their weights are 0", {})
+        counts = np.unique(keys, return_counts=True)[1]
+        details = {"rows": len(keys), "distinct": len(counts), "most": int(counts.max())}
+        return Result(float(counts[counts > 1].sum() / len(keys)), None, details)

@@ -24,6 +24,8 @@ model               reads the groups                           outputs
 `MIND`              user, history and item, named there        query, item, interests, negatives where sampled
 `HSTUMatch`         history and item, named there              query, item, and negatives where sampled
 `HSTURetriever`     history and item, named there, and others  query, item, and negatives where sampled
+`SidRqkmeans`       one, of any name                           codes, reconstruction, target
+`SidRqvae`          one, and a pair's, named there             codes, reconstruction, target
 ==================  =========================================  ===============================================
 
 A model is built from `Inputs`, which holds the width of each feature and the groups of features, and is called
@@ -74,6 +76,8 @@ from sparrow.models.rocket_launching import RocketLaunching
 from sparrow.models.sequences.capsules import Capsules
 from sparrow.models.sequences.hstu import HSTU
 from sparrow.models.sequences.stu import STU
+from sparrow.models.sid_rqkmeans import SidRqkmeans
+from sparrow.models.sid_rqvae import SidRqvae
 from sparrow.models.tdm import TDM
 from sparrow.models.tokens import Actions, Content
 from sparrow.models.towers import TaskTower, Tower
@@ -126,6 +130,8 @@ __all__ = [
     "RocketLaunching",
     "Sequence",
     "SequenceGroup",
+    "SidRqkmeans",
+    "SidRqvae",
     "TaskTower",
     "TimePeriod",
     "Tower",

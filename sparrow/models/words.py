@@ -11,6 +11,7 @@ WORDS: Final = {
     "bottom_mlp": "Layers that all tasks share.",
     "channel": "The history and its layers.",
     "channels": "The histories, each with its layers.",
+    "codebook": "The number of codes of each layer.",
     "cross_num": "The number of cross layers.",
     "deep": "The layers of the deep network.",
     "dense_mlp": "The layers over the plain numbers.",

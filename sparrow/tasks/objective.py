@@ -75,5 +75,5 @@ def _values(name: str, task: Task, loss: losses.Loss, outputs: Arrays, columns: 
     for part in loss.outputs:
         pick("output", outputs, part)
     output = read_output(name, loss, outputs, columns)
-    labels = None if loss.label_kind == "none" or loss.is_matching else pick("column", columns, task.label)
+    labels = pick("column", columns, task.label) if loss.reads_label else None
     return loss.values(output, labels, [pick("column", columns, key) for key in loss.key_columns])

@@ -19,9 +19,9 @@ CANDIDATES: Final = (POSITIVE_IDS, NEGATIVE_IDS, TAKES_PART, USERS, POSITIVE_LOG
 
 
 def read_output(name: str, loss: Loss, outputs: Arrays, columns: Arrays) -> Any:
-    """Return the output that a loss of the task ``name`` reads: an array, or the two towers."""
+    """Return the output that a loss of the task ``name`` reads: an array, two towers, or all where it names some."""
     if not loss.is_matching:
-        return pick("output", outputs, name if name in outputs else "logits")
+        return outputs if loss.outputs else pick("output", outputs, name if name in outputs else "logits")
     query, item = pick("output", outputs, "query"), pick("output", outputs, "item")
     return Towers(query, item, outputs.get("negatives"), *map(columns.get, CANDIDATES))
 

@@ -72,7 +72,8 @@ def meaning(task: Task) -> str:
 def judged(name: str, task: Task, outputs: Arrays, columns: Arrays) -> tuple[jax.Array, jax.Array]:
     """Return predictions and labels as metrics take them.
 
-    For two towers these are lists: the scores of all candidates of a query, and which of them it chose.
+    For two towers these are lists: the scores of all candidates of a query, and which of them it chose. A loss without
+    a label defines both.
 
     >>> import jax.numpy as jnp
     >>> from sparrow.config import Task
@@ -82,6 +83,8 @@ def judged(name: str, task: Task, outputs: Arrays, columns: Arrays) -> tuple[jax
     ([[1.0, 0.0], [0.0, 1.0]], [0, 1])
     """
     if not is_matching(task):
+        if not task.losses[0].reads_label:
+            return task.losses[0].compared(outputs)
         return predicted(name, task, outputs), columns[task.label]
     towers: Towers = read_output(name, task.losses[0], outputs, columns)
     return towers.ranked()

@@ -17,7 +17,7 @@ from sparrow.losses import Loss
 from sparrow.metrics import ByGroup, Metric, RankingMetric
 from sparrow.registry import written
 from sparrow.tasks.candidates import by_candidate
-from sparrow.tasks.predictions import judged
+from sparrow.tasks.predictions import judged, predicted
 from sparrow.tasks.sample_weights import sample_weights
 from sparrow.tasks.task import Arrays, MetricUse, Task
 
@@ -130,29 +130,32 @@ class Scores:
         """Return the states with one more batch; runs inside jitted functions."""
         outputs, columns = by_candidate(self.tasks, outputs, columns)
         # One task's predictions serve all its metrics.
-        of = functools.cache(lambda task: judged(task, self.tasks[task], outputs, columns))
+        of = functools.cache(lambda task, labels: self._judged(task, labels, outputs, columns))
         return {
-            name: use.metric.update(states[name], *of(use.task), weights=sample_weights(self.tasks[use.task], columns))
+            name: use.metric.update(states[name], *of(*_of(use)), weights=sample_weights(self.tasks[use.task], columns))
             for name, use in self.device.items()
         }
 
-    def for_host(self, outputs: Arrays, columns: Arrays) -> dict[str, tuple[jax.Array, jax.Array, Any]]:
-        """Return predictions, labels and weights by task, for `update_host`; runs inside jitted functions.
+    def for_host(self, outputs: Arrays, columns: Arrays) -> dict[tuple[str, bool], tuple[jax.Array, Any, Any]]:
+        """Return predictions, labels and weights by task and use, for `update_host`; runs inside jitted functions.
 
         Rows of padding are still there: the host cuts them off.
         """
         outputs, columns = by_candidate(self.tasks, outputs, columns)
-        uses = {use.task: use for use in self.host.values()}
-        return {
-            task: (*judged(task, self.tasks[task], outputs, columns), self._weights(use, columns))
-            for task, use in uses.items()
-        }
+        uses = {_of(use): use for use in self.host.values()}
+        return {of: (*self._judged(*of, outputs, columns), self._weights(use, columns)) for of, use in uses.items()}
 
-    def update_host(self, states: States, arrays: Mapping[str, Any], keys: Arrays) -> States:
+    def _judged(self, task: str, with_labels: bool, outputs: Arrays, columns: Arrays) -> tuple[jax.Array, Any]:
+        """Return predictions and labels; None for labels that a metric does not use."""
+        if with_labels:
+            return judged(task, self.tasks[task], outputs, columns)
+        return predicted(task, self.tasks[task], outputs), None
+
+    def update_host(self, states: States, arrays: Mapping[tuple[str, bool], Any], keys: Arrays) -> States:
         """Return the states of the exact metrics with one more batch."""
         new = {}
         for name, use in self.host.items():
-            predictions, labels, weights = arrays[use.task]
+            predictions, labels, weights = arrays[_of(use)]
             groups = {} if use.group_by is None else {"groups": _repeated(keys[use.group_by], len(predictions))}
             try:
                 new[name] = use.metric.update(states[name], predictions, labels, weights=weights, **groups)
@@ -160,10 +163,10 @@ class Scores:
                 raise ConfigError([Problem(("tasks", use.task, "metrics"), str(error))]) from None
         return new
 
-    def rehearse(self, arrays: Mapping[str, Any]) -> None:
+    def rehearse(self, arrays: Mapping[tuple[str, bool], Any]) -> None:
         """Raise `ConfigError` for an exact metric that does not take arrays of these shapes, from `for_host`."""
         zeros = jax.tree.map(lambda array: np.zeros(array.shape, array.dtype), dict(arrays))
-        rows = {task: len(predictions) for task, (predictions, *_) in zeros.items()}
+        rows = {task: len(predictions) for (task, _), (predictions, *_) in zeros.items()}
         keys = {use.group_by: np.zeros(rows[use.task], np.int64) for use in self.host.values() if use.group_by}
         self.update_host(self.init_host(), zeros, keys)
 
@@ -186,6 +189,10 @@ class Scores:
 
     def _weights(self, use: TaskMetric, columns: Arrays) -> Any:
         return sample_weights(self.tasks[use.task], columns)
+
+
+def _of(use: TaskMetric) -> tuple[str, bool]:
+    return use.task, use.metric.needs_labels
 
 
 def _repeated(keys: Any, rows: int) -> Any:

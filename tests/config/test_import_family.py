@@ -42,10 +42,6 @@ def test_most_of_the_family_imports():
     assert len(REFUSED) * 45 <= len(FAMILY) * 20
 
 
-NOT_FALLING = {
-    "rocket_launching",  # its loss rises in 20 steps at a rate of 0.01; why was not looked into
-    "dbmtl_mask",  # 20 batches of 16 rows are noise; its loss falls within 60
-}
 QUICK = "dssm"
 """The representative of the family in the quick tests: two towers, a sampler and its file of items."""
 
@@ -57,22 +53,24 @@ def test_a_sample_trains_evaluates_predicts_exports_and_serves(name, tmp_path):
     text = FAMILY[name]
     edits = [Edit(field, "rows.parquet") for field in path_fields(text)]
     edits += [Edit("train_config.num_steps", "20"), Edit("train_config.log_step_count_steps", "1")]
+    edits += [Edit("data_config.batch_size", "32")]
     imported = config.import_config(text, f"{name}.config", edits)
-    loaded = samples.write(imported, tmp_path / "data", rows=320)
+    loaded = samples.write(imported, tmp_path / "data", rows=640)
     folder, files = tmp_path / "run", str(tmp_path / "data" / "evaluate.parquet")
     trained = runs.train(loaded, folder)
     assert trained.steps * loaded.train.accumulate == 20
-    losses = [line["loss"] for line in map(json.loads, (folder / "metrics.jsonl").open()) if line["kind"] == "train"]
+    lines = [line for line in map(json.loads, (folder / "metrics.jsonl").open()) if line["kind"] == "train"]
+    # Of the tasks: the hint of rocket_launching, which is added to them, grows while its booster learns faster.
+    losses = [sum(line.get(f"loss/{task}", 0.0) for task in loaded.tasks) or line["loss"] for line in lines]
     third = max(len(losses) // 3, 1)
     assert np.isfinite(losses).all()
-    if name not in NOT_FALLING:
-        assert np.mean(losses[-third:]) < np.mean(losses[:third])
+    assert np.mean(losses[-third:]) < np.mean(losses[:third])
     program, state = runs.load(folder)
     assert np.isfinite(runs.Evaluator(program)(state)["loss"])
     count = runs.predict(program, state, files, tmp_path / "predicted.parquet")
     exports.export(program, state, tmp_path / "exported")
     model = serving.load(tmp_path / "exported")
-    assert serving.predict(model, files, tmp_path / "served.parquet") == count == 80
+    assert serving.predict(model, files, tmp_path / "served.parquet") == count == 160
     same_predictions(tmp_path / "predicted.parquet", tmp_path / "served.parquet")
     columns = pq.read_table(files).slice(0, 3).to_pydict()
     request = {column: columns[column] for column in model.signature["predict"]["inputs"]}

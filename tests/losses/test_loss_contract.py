@@ -80,7 +80,7 @@ every_loss = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_every_registered_loss_is_in_the_table():
     records = {name: losses.registry[name] for name in losses.registry.names()}
     shipped = {name for name, record in records.items() if getattr(losses, record.__name__, None) is record}
-    assert shipped == set(CASES)
+    assert shipped - {"reconstruction"} == set(CASES)  # it reads several outputs: tests/models/test_semantic_ids.py
 
 
 @every_loss

@@ -32,7 +32,8 @@ def equations(jaxpr):
 
 def test_every_shipped_model_is_in_the_list():
     shipped = {name for name in models.registry.names() if models.registry[name].model in vars(models).values()}
-    assert {case.record["name"] for case in CASES} == shipped
+    codes = {"sid_rqkmeans", "sid_rqvae"}  # their outputs are integers, in part: tests/models/test_semantic_ids.py
+    assert {case.record["name"] for case in CASES} == shipped - codes
 
 
 @every_model

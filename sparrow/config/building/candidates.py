@@ -18,8 +18,8 @@ def candidate_sequence(config: Config) -> Feature | None:
 
 
 def read_labels(task: Task) -> list[str]:
-    """Return the labels of a task; losses of two towers read none: the item of a row is the one that was chosen."""
-    label = [] if all(loss.is_matching for loss in task.losses) else [task.label]
+    """Return the labels of a task; some losses read none, as those of two towers: a row's item is the one chosen."""
+    label = [task.label] if any(loss.reads_label for loss in task.losses) else []
     return [*label, *([task.task_space_label] if task.task_space_label else [])]
 
 

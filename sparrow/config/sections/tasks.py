@@ -65,7 +65,7 @@ class Task(Section):
     """One thing to predict."""
 
     label: Name | Literal[""] = ""
-    """The column that holds the label. Losses of two towers need none: every row is a choice."""
+    """The column that holds the label. Losses of two towers need none, and reconstruction neither."""
     losses: Annotated[tuple[LossRecord, ...], Field(min_length=1)]
     """The losses; their sum is minimized."""
     metrics: tuple[MetricUse, ...] = ()
@@ -88,8 +88,11 @@ class Task(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Task:
-        if not self.label and not all(loss.is_matching for loss in self.losses):
-            raise ValueError("label is required, the column that holds the label; only losses of two towers need none")
+        if not self.label and any(loss.reads_label for loss in self.losses):
+            raise ValueError(
+                "label is required, the column that holds the label; only losses of two towers and reconstruction do "
+                "without"
+            )
         if self.weights.has_space and self.task_space_label is None:
             raise ValueError("task-space weights need task_space_label, the column that marks the task's space")
         return self

@@ -18,6 +18,7 @@ from sparrow.config.torcheasyrec.layers import (
     task_tower,
     tower,
 )
+from sparrow.config.torcheasyrec.semantic_ids import SEMANTIC_IDS, rqkmeans, rqvae
 from sparrow.models import (
     BayesTaskTower,
     Capsules,
@@ -35,12 +36,14 @@ MATCHING: Final = ("dssm", "dssm_v2", "dat", "mind", "hstu_match")
 Options = dict[str, Any]
 
 
-def architecture(name: str, block: Block, num_class: int) -> ModelRecord:
-    """Return the record of a model. ``num_class``: the classes of a model with one task."""
-    options = _OPTIONS[name](block)
+def architecture(name: str, block: Block, config: Block) -> ModelRecord:
+    """Return the record of a model. ``config``: ``model_config``, which holds losses and the number of classes."""
+    options = (
+        (rqvae if name == "sid_rqvae" else rqkmeans)(block, config) if name in SEMANTIC_IDS else _OPTIONS[name](block)
+    )
     ours = _RENAMED.get(name, name)
     if "num_classes" in {field.name for field in dataclasses.fields(registry[ours])}:
-        options["num_classes"] = num_class
+        options["num_classes"] = config["num_class"]
     with block.locating():
         return registry.make(ours, **options)
 

@@ -77,7 +77,7 @@ PIPELINE: Final[Mapping[str, Fields]] = {
         "fg_mode": enum("FgMode", "FG_NONE"),
         "fg_encoded": flag(),
         "fg_encoded_multival_sep": string("\x03"),
-        "label_fields": needed(many(string())),
+        "label_fields": many(string()),
         "sample_weight_fields": many(string()),
         "input_fields": many(message("Field")),
         "input_fields_str": string(),

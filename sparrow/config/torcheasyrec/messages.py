@@ -221,7 +221,6 @@ _TRAIN_METRICS: Fields = {
     "accuracy": message("Accuracy", "metric"),
     "xauc": message("XAUC", "metric"),
 }
-_SEMANTIC_IDS: Final = "losses of semantic-id models are not supported"
 
 LOSSES_AND_METRICS: Final[Mapping[str, Fields]] = {
     "LossConfig": {
@@ -230,10 +229,13 @@ LOSSES_AND_METRICS: Final[Mapping[str, Fields]] = {
         "l2_loss": message("L2Loss", "loss"),
         "jrc_loss": message("JRCLoss", "loss"),
         "binary_focal_loss": message("BinaryFocalLoss", "loss"),
-        "recon_loss": refused(_SEMANTIC_IDS),
-        "commitment_loss": refused(_SEMANTIC_IDS),
-        "contrastive_loss": refused(_SEMANTIC_IDS),
+        "recon_loss": message("SidReconLoss", "loss"),
+        "commitment_loss": message("SidCommitmentLoss", "loss"),
+        "contrastive_loss": message("SidContrastiveLoss", "loss"),
     },
+    "SidReconLoss": {"recon_type": string("l2")},
+    "SidCommitmentLoss": {"latent_weight": many(number()), "commitment_type": string("l2")},
+    "SidContrastiveLoss": {},
     "BinaryCrossEntropy": {"label_smoothing": number(0.0)},
     "SoftmaxCrossEntropy": {"label_smoothing": number(0.0)},
     "L2Loss": {},

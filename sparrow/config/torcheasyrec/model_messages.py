@@ -71,6 +71,11 @@ _TASK_TOWER: Fields = {
     "out_task_space_weight": number(1.0),
     "pareto_min_loss_weight": number(0.0),
 }
+_SID: Fields = {
+    "codebook": needed(many(integer())),
+    "normalize_residuals": flag(False),
+    "candidate_output_config": message("SidCandidateOutputConfig"),
+}
 
 MODELS: Final[Mapping[str, Fields]] = {
     "ModelConfig": {
@@ -100,8 +105,8 @@ MODELS: Final[Mapping[str, Fields]] = {
         "ultra_hstu": message("UltraHSTU", "model"),
         "hstu_match": message("HSTUMatch", "model"),
         "dc2vr": refused(f"{_NO_MODEL}; dbmtl is near"),
-        "sid_rqvae": refused(_NO_MODEL),
-        "sid_rqkmeans": refused(_NO_MODEL),
+        "sid_rqvae": message("SidRqvae", "model"),
+        "sid_rqkmeans": message("SidRqkmeans", "model"),
         "num_class": integer(1),
         "losses": many(message("LossConfig")),
         "metrics": many(message("MetricConfig")),
@@ -292,6 +297,40 @@ MODELS: Final[Mapping[str, Fields]] = {
     },
     "TDM": {"multiwindow_din": needed(message("MultiWindowDINTower")), "final": needed(message("MLP"))},
     "MultiWindowDINTower": {"windows_len": needed(many(integer())), "attn_mlp": needed(message("MLP"))},
+    "SidRqvae": {
+        **_SID,
+        "embed_dim": integer(64),
+        "hidden_dims": many(integer()),
+        "forward_mode": string("ste"),
+        "distance_type": string("l2"),
+        "rotation_trick": flag(False),
+        "kmeans_init": flag(False),
+        "sinkhorn_config": message("SinkhornConfig"),
+        "contrastive_config": message("ContrastiveConfig"),
+    },
+    "SinkhornConfig": {"iters": integer(5), "epsilon": number(10.0), "enabled": flag(True)},
+    "ContrastiveConfig": {"pair_feature_group": needed(string()), "pair_flag_feature_group": needed(string())},
+    "SidRqkmeans": {
+        **_SID,
+        "faiss_kmeans_kwargs": message("FaissKmeansConfig"),
+        "train_sample_size": integer(0),
+    },
+    "FaissKmeansConfig": {
+        "niter": integer(25),
+        "nredo": fixed(integer(1), "centroids are fitted again as data comes, not several times; remove it"),
+        "seed": integer(1234),
+        "max_points_per_centroid": integer(256),
+        "min_points_per_centroid": harmless(integer(39), "it is the limit of a warning"),
+        "spherical": flag(False),
+        "verbose": harmless(flag(False), "the log has the loss of every step"),
+    },
+    "SidCandidateOutputConfig": {
+        "enabled": fixed(
+            flag(False), "candidates of codes are not written: the metric collisions counts items of the same codes"
+        ),
+        "topk": harmless(integer(1), "enabled is false"),
+        "strategy": harmless(string("last_layer_knn"), "enabled is false"),
+    },
     "RocketLaunching": {
         "share_mlp": message("MLP"),
         "booster_mlp": needed(message("MLP")),

@@ -13,6 +13,7 @@ from sparrow.config.torcheasyrec.architectures import MATCHING, architecture
 from sparrow.config.torcheasyrec.blocks import Block
 from sparrow.config.torcheasyrec.groups import Groups
 from sparrow.config.torcheasyrec.hstu import RANKERS, bit_labels, label_name
+from sparrow.config.torcheasyrec.semantic_ids import CODES, SEMANTIC_IDS, code_task
 from sparrow.config.torcheasyrec.tasks import task
 from sparrow.data import Feature, Label
 from sparrow.models import ModelRecord
@@ -24,7 +25,7 @@ DOMAIN_INDEX: Final = "domain_index"
 def model(block: Block, found: list[tuple[Feature, Block]], groups: Groups) -> Model:
     """Return the section ``model`` and the options of its tables; ``found`` are the features with their messages."""
     name, chosen = block.choose("model")
-    made = architecture(name, chosen, block["num_class"])
+    made = architecture(name, chosen, block)
     _check_types(block, made)
     wide = {"wide_dim": chosen["wide_embedding_dim"]} if made.wide_groups else {}
     features = dict(groups.features)
@@ -71,6 +72,10 @@ def tasks(block: Block, data: Block, columns: Mapping[str, str]) -> dict[str, Ta
     """
     name, chosen = block.choose("model")
     labels, weights = data["label_fields"], data["sample_weight_fields"]
+    if name in SEMANTIC_IDS:
+        return {CODES: code_task(block, chosen, weights[0] if weights else None)}
+    if not labels:
+        data.fail("is required", "label_fields")
     if name in RANKERS:
         data.note("the tasks of a fusion_mtl_tower have no weights of examples", "sample_weight_fields")
         _check_own(block, f"task_configs of {name}")

@@ -128,10 +128,9 @@ class _Import:
             made = features(used, {entry.name: entry for entry in found}, data, grouped.poolings, _longest(block))
         columns = {feature.name: feature.columns[0] for feature, _ in made if feature.columns}
         if not block.broken:
-            if "label_fields" in data:
-                with self.findings.collecting(), self.findings.part("tasks"):
-                    self.made["tasks"] = tasks(block, data, columns)
-                    self.made["labels"] = labels_of(block)
+            with self.findings.collecting(), self.findings.part("tasks"):
+                self.made["tasks"] = tasks(block, data, columns)
+                self.made["labels"] = labels_of(block)
             with self.findings.collecting(), self.findings.part("model"):
                 self.made["model"] = model(block, made, grouped)
         self._frozen(block, made, grouped)

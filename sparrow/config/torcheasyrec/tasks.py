@@ -23,8 +23,10 @@ def loss(block: Block, columns: Mapping[str, str]) -> losses.Loss:
                 return losses.BinaryFocal(gamma=chosen["gamma"], alpha=chosen["alpha"])
             case "JRCLoss":
                 return losses.JRC(session_name=_column(chosen, "session_name", columns), alpha=chosen["alpha"])
-            case _:
+            case "L2Loss":
                 return losses.L2()
+            case _:
+                block.fail("is a loss of sid_rqvae; remove it")
 
 
 def _column(block: Block, field: str, columns: Mapping[str, str]) -> str:

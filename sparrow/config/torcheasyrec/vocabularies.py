@@ -34,8 +34,6 @@ def _zch(block: Block) -> DynamicRows:
         if policy["decay_exponent"] != 1.0:
             policy.fail("not supported: counts fade in one way only; remove it", "decay_exponent")
         block.differ("there a count is divided by the steps since the last use; here counts fade", name)
-    if name == "lfu":
-        block.differ("there counts are of all time; here they fade", name)
     if name == "lru":
         policy.note("the order of last uses is the same whatever the exponent", "decay_exponent")
     return DynamicRows(rows=block["zch_size"], evict=_POLICIES[name], unknown="row")

@@ -74,8 +74,6 @@ class Program:
     def of(cls, config: Config) -> Program:
         """Build everything, or raise `ConfigError` for parts that do not fit together."""
         assembly = assemble(config)
-        if not assembly.specs:
-            raise ConfigError([Problem(("data", "features"), "none of them has a table; add an id feature")])
         section = need(config.model, "model")
         mesh = mesh_of(config)
         complete = Complete(section.architecture, section.encoders, section.variational_dropout)

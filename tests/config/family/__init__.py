@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from tests.config.family import computed, growing, histories, hstu, matching, single, tasks
+from tests.config.family import codes, computed, growing, histories, hstu, matching, single, tasks
 from tests.config.family.refused import REFUSED
 
 __all__ = ["FAMILY", "REFUSED"]
@@ -18,4 +18,5 @@ FAMILY: dict[str, str] = {
     **computed.CONFIGS,
     **growing.CONFIGS,
     **hstu.CONFIGS,
+    **codes.CONFIGS,
 }

@@ -36,10 +36,24 @@ REFUSED: dict[str, tuple[str, list[str]]] = {
         ["data_config.sample_mask_prob", "model_config.hstu_match.sequence_timestamp_is_ascending"],
     ),
     "sid_rqvae": (
-        config("sid", SINGLE, f"{group('deep', NAMES)} sid_rqvae {{}} losses {{ recon_loss {{}} }}"),
-        ["model_config.sid_rqvae", "model_config.losses.recon_loss"],
+        config(
+            "sid",
+            SINGLE,
+            f"{group('deep', NAMES)} sid_rqvae {{ codebook: 4 candidate_output_config {{ enabled: true topk: 2 }} }} "
+            "losses { recon_loss {} }",
+        ),
+        ["model_config.sid_rqvae.candidate_output_config.enabled"],
     ),
-    "sid_rqkmeans": (config("sid", SINGLE, f"{group('deep', NAMES)} sid_rqkmeans {{}}"), ["model_config.sid_rqkmeans"]),
+    "sid_rqkmeans": (
+        config(
+            "sid", SINGLE, f"{group('deep', NAMES)} sid_rqkmeans {{ codebook: [4, 4] }} losses {{ recon_loss {{}} }}"
+        ),
+        ["model_config.losses"],
+    ),
+    "sid_losses": (
+        config("sid", SINGLE, f"{group('deep', NAMES)} sid_rqvae {{ codebook: 4 }} losses {{ contrastive_loss {{}} }}"),
+        ["model_config.losses", "model_config.sid_rqvae"],
+    ),
     "dc2vr": (config("dc2vr", SINGLE, f"{group('all', NAMES)} dc2vr {{}}", labels=BOTH), ["model_config.dc2vr"]),
     "computed_in_sequences": (
         config(

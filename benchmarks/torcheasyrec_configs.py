@@ -1,0 +1,126 @@
+"""Every config of a folder of TorchEasyRec's: import, sample, train 20 steps, evaluate, predict, export, serve.
+
+    python -m benchmarks.torcheasyrec_configs FOLDER [--only PART] [--out FILE]
+
+The configs are TorchEasyRec's own (a checkout of its repository); none is kept here. Their numbers are as they are, but
+for sizes: tables have at most `ROWS` rows (but for trees, whose nodes need more), batches at most `BATCH` rows, and the
+files are samples. A loss falls where the mean of the last third of the steps is below that of the first third; it is
+the sum of the tasks' losses, without those of the model itself (the hint of rocket_launching grows while its booster
+learns). Each row is a line of JSON: the stage that was reached, counts of the report's lines, losses, processor time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sparrow import config, exports, runs, samples, serving
+from sparrow.config.torcheasyrec import Edit, path_fields, read_config
+
+ROWS, BATCH, STEPS = 20_000, 64, 20
+_SIZES = re.compile(
+    r"\b(num_buckets|hash_bucket_size|zch_size|max_capacity|init_capacity_per_rank|num_sample|num_hard_sample|"
+    r"num_eval_sample)\s*:\s*(\d+)"
+)
+
+
+def smaller(text: str) -> str:
+    """Return the config with tables of at most `ROWS` rows, and at most `BATCH` negatives."""
+
+    def cut(match: re.Match[str]) -> str:
+        most = BATCH if "sample" in match[1] else 10**6 if "tdm_sampler" in text else ROWS
+        return f"{match[1]}: {min(int(match[2]), most)}"
+
+    return _SIZES.sub(cut, text)
+
+
+def edits(text: str) -> list[Edit]:
+    """Return the edits for a short run."""
+    made = [Edit(field, "rows.parquet") for field in path_fields(text)]
+    epochs = re.search(r"^\s*num_epochs\s*:\s*\d+", text, re.MULTILINE)
+    made += [Edit("train_config.num_epochs", "0")] if epochs else []
+    made += [Edit("train_config.num_steps", str(STEPS)), Edit("train_config.log_step_count_steps", "1")]
+    size = re.search(r"\bbatch_size\s*:\s*(\d+)", text)
+    if re.search(r"wukong\s*\{\s*dense_mlp\s*\{[^}]*128\s*\}", text):  # TorchEasyRec refuses it, too: tables have 16
+        made.append(Edit("model_config.wukong.dense_mlp.hidden_units", "[512, 256, 16]"))
+    return [*made, Edit("data_config.batch_size", str(min(int(size[1]) if size else 1024, BATCH)))]
+
+
+def task_loss(line: dict[str, float], tasks: Iterable[str]) -> float:
+    """Return the sum of the tasks' losses of a line of the log."""
+    return sum(line[f"loss/{task}"] for task in tasks if f"loss/{task}" in line) or line["loss"]
+
+
+def judged(path: Path, folder: Path) -> dict[str, Any]:
+    """Return the row of one config."""
+    began = time.process_time()
+    text = path.read_text(encoding="utf-8")
+    plain = read_config(text, path.name, [Edit(field, "rows.parquet") for field in path_fields(text)])
+    if plain.error is not None:
+        return {"stage": "import", "error": str(plain.error)}
+    row: dict[str, Any] = {
+        "fields": len(plain.outcomes),
+        "no effect": sum(outcome.is_note for outcome in plain.outcomes),
+        "differ": sum("; differs: " in outcome.text for outcome in plain.outcomes),
+        "silent": sum("sets nothing" in outcome.text for outcome in plain.outcomes),
+    }
+    stage = "sample"
+    try:
+        text = smaller(text)
+        loaded = samples.write(config.import_config(text, path.name, edits(text)), folder / "data", rows=BATCH * STEPS)
+        stage = "train"
+        runs.train(loaded, folder / "run")
+        lines = map(json.loads, (folder / "run" / "metrics.jsonl").open())
+        losses = [task_loss(line, loaded.tasks) for line in lines if line["kind"] == "train"]
+        third = max(len(losses) // 3, 1)
+        row |= {"first": float(np.mean(losses[:third])), "last": float(np.mean(losses[-third:]))}
+        row |= {"steps": len(losses), "falls": bool(np.isfinite(losses).all() and row["last"] < row["first"])}
+        stage = "eval"
+        program, state = runs.load(folder / "run")
+        row["eval"] = float(runs.Evaluator(program)(state)["loss"])
+        stage = "predict"
+        files = str(folder / "data" / "evaluate.parquet")
+        count = runs.predict(program, state, files, folder / "predicted.parquet")
+        stage = "export"
+        exports.export(program, state, folder / "exported")
+        stage = "serve"
+        row["served"] = serving.predict(serving.load(folder / "exported"), files, folder / "served.parquet") == count
+        stage = "all"
+    except Exception as error:
+        row["error"] = f"{type(error).__name__}: {error}"[:300]
+    return {"stage": stage, **row, "seconds": round(time.process_time() - began, 1)}
+
+
+def main() -> None:
+    """Write a row of JSON for each config, and the counts."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--out", type=Path, default=Path("torcheasyrec_configs.jsonl"))
+    options = parser.parse_args()
+    stages: Counter[str] = Counter()
+    with options.out.open("w", encoding="utf-8") as out:
+        for path in sorted(options.folder.rglob("*.config")):
+            if options.only not in str(path):
+                continue
+            folder = Path(tempfile.mkdtemp())
+            row = {"config": str(path.relative_to(options.folder)), **judged(path, folder)}
+            shutil.rmtree(folder)
+            stages[f"{row['stage']}{'' if row.get('falls') else ', does not fall'}"] += 1
+            print(json.dumps(row), file=out, flush=True)
+            print(json.dumps(row), flush=True)
+    print(dict(stages))
+
+
+if __name__ == "__main__":
+    main()
