@@ -8,6 +8,7 @@
 `Reconstruction`          a vector, of a model of semantic ids
 `jrc`                     a yes-or-no label: ranking within a session and calibration together
 `bpr`                     pairs: the chosen item above the others
+`gbce`                    the chosen item against sampled ones, each by itself, as gSASRec has it
 `in_batch_softmax`        two towers: the chosen item among all items of the batch
 `sampled_softmax`         two towers: the chosen item among sampled ones
 `reduce`                  the mean of the values, with sample weights
@@ -36,8 +37,9 @@ from sparrow.losses.base import BinaryLoss, LabelKind, Loss, register_loss, regi
 from sparrow.losses.binary import BinaryCrossEntropy, BinaryFocal, binary_cross_entropy, binary_focal
 from sparrow.losses.matching import InBatchSoftmax, SampledSoftmax, in_batch_softmax, sampled_softmax
 from sparrow.losses.multitask import TaskWeights, combine
-from sparrow.losses.pairwise import BPR, bpr
+from sparrow.losses.pairwise import BPR, GBCE, bpr, gbce
 from sparrow.losses.pareto import pareto_weights
+from sparrow.losses.positions import Positions
 from sparrow.losses.reconstruction import Reconstruction
 from sparrow.losses.reduction import normalize_weights, reduce
 from sparrow.losses.regression import L2, l2
@@ -47,6 +49,7 @@ from sparrow.losses.towers import Towers
 
 __all__ = [
     "BPR",
+    "GBCE",
     "JRC",
     "L2",
     "BinaryCrossEntropy",
@@ -55,6 +58,7 @@ __all__ = [
     "InBatchSoftmax",
     "LabelKind",
     "Loss",
+    "Positions",
     "Reconstruction",
     "SampledSoftmax",
     "SoftmaxCrossEntropy",
@@ -64,6 +68,7 @@ __all__ = [
     "binary_focal",
     "bpr",
     "combine",
+    "gbce",
     "in_batch_softmax",
     "jrc",
     "l2",

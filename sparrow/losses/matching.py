@@ -12,6 +12,7 @@ Reference: Yi et al., `Sampling-Bias-Corrected Neural Modeling for Large Corpus 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ from sparrow import fields
 from sparrow.losses import _checks as checks
 from sparrow.losses.base import Loss, register_loss, registry
 from sparrow.losses.candidates import mixed_columns, not_chosen, users
+from sparrow.losses.positions import Positions, softmax_values
 from sparrow.losses.softmax import cross_entropy
 from sparrow.losses.towers import MEANING, Towers
 from sparrow.registry import answering
@@ -65,6 +67,11 @@ class CandidateSoftmax(Loss):
     def prediction(self, output: Towers) -> jax.Array:
         """Return the score of each query's own item."""
         return output.own_scores()
+
+    def at_positions(self, output: Positions) -> jax.Array:
+        """Return one value per element of a history."""
+        of = functools.partial(softmax_values, temperature=self.temperature, label_smoothing=self.label_smoothing)
+        return output.compared(of, drawn=self.negatives == "drawn", log_q=self.log_q)
 
 
 @register_loss("in_batch_softmax")
@@ -138,8 +145,10 @@ class InBatchSoftmax(CandidateSoftmax):
             raise ValueError(f"{loss}: user_ids was given without item_ids; give both or neither")
         return cross_entropy(logits, jnp.arange(batch), self.label_smoothing, takes_part)
 
-    def values(self, output: Towers, labels: Any, keys: Sequence[Any]) -> jax.Array:
+    def values(self, output: Towers | Positions, labels: Any, keys: Sequence[Any]) -> jax.Array:
         """Return one value per query."""
+        if isinstance(output, Positions):
+            return self.at_positions(output)
         log_q = output.positive_log_q if self.log_q else None
         return self(output.query, output.item, log_q=log_q, item_ids=output.positive_ids, user_ids=output.users)
 
@@ -260,8 +269,10 @@ class SampledSoftmax(CandidateSoftmax):
         """The two towers, and the items drawn."""
         return ("query", "item", "negatives")
 
-    def values(self, output: Towers, labels: Any, keys: Sequence[Any]) -> jax.Array:
+    def values(self, output: Towers | Positions, labels: Any, keys: Sequence[Any]) -> jax.Array:
         """Return one value per query."""
+        if isinstance(output, Positions):
+            return self.at_positions(output)
         if output.negatives is None:
             raise ValueError("sampled_softmax: the towers have no negatives; draw some, or use in_batch_softmax")
         if output.takes_part is not None:

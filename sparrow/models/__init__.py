@@ -24,6 +24,7 @@ model               reads the groups                           outputs
 `MIND`              user, history and item, named there        query, item, interests, negatives where sampled
 `HSTUMatch`         history and item, named there              query, item, and negatives where sampled
 `HSTURetriever`     history and item, named there, and others  query, item, and negatives where sampled
+`SASRec`            history and item, named there              query, item, and negatives where sampled
 `SidRqkmeans`       one, of any name                           codes, reconstruction, target
 `SidRqvae`          one, and a pair's, named there             codes, reconstruction, target
 ==================  =========================================  ===============================================
@@ -73,6 +74,7 @@ from sparrow.models.pepnet import PEPNet
 from sparrow.models.ple import PLE, ExtractionNetwork
 from sparrow.models.records import ModelRecord, register_model, registry
 from sparrow.models.rocket_launching import RocketLaunching
+from sparrow.models.sasrec import SASRec
 from sparrow.models.sequences.capsules import Capsules
 from sparrow.models.sequences.hstu import HSTU
 from sparrow.models.sequences.stu import STU
@@ -128,6 +130,7 @@ __all__ = [
     "NumberEmbeddings",
     "PEPNet",
     "RocketLaunching",
+    "SASRec",
     "Sequence",
     "SequenceGroup",
     "SidRqkmeans",

@@ -15,7 +15,7 @@ from sparrow.embedding import Rows
 from sparrow.models.inputs import Arrays, Inputs, Sequence, SequenceGroup
 from sparrow.models.matching import unit
 from sparrow.models.norms import LayerNorm
-from sparrow.models.sequences.layout import Tokens, no_rows
+from sparrow.models.sequences.layout import Layout, Tokens, no_rows
 from sparrow.models.sequences.stu import STU
 from sparrow.models.tokens import (
     Actions,
@@ -171,20 +171,24 @@ class ChannelLayers(nnx.Module):
         y, layout = self.layers(Tokens(context, history, made, most, candidates.values.shape[1], *given))
         return self.post(layout.of_candidates(y), stamps)
 
-    def newest(self, acts: Arrays, numbers: Arrays, request: jax.Array | None) -> jax.Array:
-        """Return the vector of the newest token, ``(batch, dim)``; zeros where there is none."""
+    def states(self, acts: Arrays, numbers: Arrays, request: jax.Array | None) -> tuple[jax.Array, Layout, Rows]:
+        """Return the state of each token, ``(tokens, dim)``, where they are, and the features of the elements."""
         history, most = self._tokens(acts, numbers)
         context = self.context(acts, numbers, history.lengths, history.values.dtype)
-        nothing = no_rows(history)
         times = self._stamps(acts, numbers)
-        y, layout = self.layers(Tokens(context, history, nothing, most, 0, times, request=request))
-        newest = layout.newest(y)
+        y, layout = self.layers(Tokens(context, history, no_rows(history), most, 0, times, request=request))
+        return y, layout, self.group.sequence(acts, numbers).rows
+
+    def newest(self, acts: Arrays, numbers: Arrays, request: jax.Array | None) -> jax.Array:
+        """Return the vector of the newest token, ``(batch, dim)``; zeros where there is none."""
+        y, layout, history = self.states(acts, numbers, request)
+        newest, times = layout.newest(y), self._stamps(acts, numbers)
         if self.channel.time_periods and times is not None:
             at = jnp.take_along_axis(times.clean[..., 0], jnp.maximum(history.lengths - 1, 0)[:, None], axis=1)[:, 0]
             newest = self.post(newest, jnp.where(history.lengths > 0, at, 0))
         else:
             newest = self.post(newest, None)
-        return jnp.where((context.shape[1] + history.lengths > 0)[:, None], newest, 0)
+        return jnp.where((layout.context + history.lengths > 0)[:, None], newest, 0)
 
     def _stamps(self, acts: Arrays, numbers: Arrays) -> Sequence | None:
         if self.times is None:

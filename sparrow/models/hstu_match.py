@@ -6,18 +6,20 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from sparrow.embedding import Rows
 from sparrow.models.dlrm_hstu import History
+from sparrow.models.history_towers import HistoryTowers, check_same_features
 from sparrow.models.inputs import Arrays, Inputs
-from sparrow.models.matching import Negatives, Similarity, TwoTowers, check_towers, outputs
+from sparrow.models.matching import Negatives, Similarity, check_towers, outputs
 from sparrow.models.norms import LayerNorm
 from sparrow.models.records import register_model
 from sparrow.models.sequences.hstu import HSTU
-from sparrow.models.sequences.layout import Tokens, no_rows
+from sparrow.models.sequences.layout import Layout, Tokens, no_rows
 from sparrow.models.towers import GroupTower, Tower
 
 
 @register_model("hstu_match")
-class HSTUMatch(TwoTowers):
+class HSTUMatch(HistoryTowers):
     """Two towers: an HSTU over the user's history, and layers over the item.
 
     ::
@@ -28,6 +30,7 @@ class HSTUMatch(TwoTowers):
     Without output_dim the linear layers are left out, and the widths must agree; with similarity "cosine" both are
     divided by their norms. The history is the group ``history_input``, sequences alone, the oldest element first, with
     the groups of that name and ``_action`` or ``_timestamp``, as `DlrmHSTU` has them. The outputs are those of `DSSM`.
+    With every_position a training step learns from every element, as that of `SASRec` does.
 
     >>> from sparrow.models.inputs import Sequence
     >>> from sparrow.models.mlp import MLP
@@ -48,6 +51,7 @@ class HSTUMatch(TwoTowers):
         hstu: HSTU,
         item_tower: Tower,
         history_input: str = "uih",
+        every_position: bool = False,
         output_dim: int | None = None,
         similarity: Similarity = "inner_product",
         negatives: Negatives = "in_batch",
@@ -56,17 +60,23 @@ class HSTUMatch(TwoTowers):
         check_towers("HSTUMatch", history_input, item_tower.input, similarity, negatives)
         optional = (f"{history_input}_action", f"{history_input}_timestamp")
         inputs.check("HSTUMatch", required=(history_input, item_tower.input), optional=optional)
+        if every_position:
+            check_same_features("HSTUMatch", inputs, history_input, item_tower.input)
         self.history = History("HSTUMatch", inputs, history_input, hstu, rngs=rngs)
         self.hstu = hstu.build(rngs=rngs)
         self.norm = LayerNorm(hstu.embedding_dim, rngs=rngs)
         self.item_tower = GroupTower(item_tower, inputs, rngs=rngs)
         dims = hstu.embedding_dim, self.item_tower.dim
         self.user_output, self.item_output = outputs("HSTUMatch", dims, output_dim, similarity, rngs=rngs)
-        self.negatives = negatives
+        self.negatives, self.every_position, self.deterministic = negatives, every_position, False
 
-    def query(self, acts: Arrays, numbers: Arrays) -> jax.Array:
-        """Return the users' vectors alone, ``(batch, dim)``, for an online service. float32."""
+    def states(self, acts: Arrays, numbers: Arrays) -> tuple[jax.Array, Layout, Rows]:
+        """Return the state of each element, ``(tokens, dim)``, where they are, and the features of the elements."""
         history, most, times = self.history(acts, numbers)
         context = jnp.zeros((history.lengths.shape[0], 0, history.values.shape[1]), history.values.dtype)
         x, layout = self.hstu(Tokens(context, history, no_rows(history), most, 0, times))
-        return self.user_output(self.norm(layout.newest(x)))
+        return x, layout, self.history.content.sequence(acts, numbers).rows
+
+    def normalised(self, x: jax.Array) -> jax.Array:
+        """Return states as the last layer takes them."""
+        return self.norm(x)

@@ -6,15 +6,18 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from sparrow.embedding import Rows
+from sparrow.models.history_towers import HistoryTowers, check_same_features
 from sparrow.models.hstu_channel import ChannelLayers, HSTUChannel
 from sparrow.models.inputs import Arrays, Inputs
-from sparrow.models.matching import Negatives, Similarity, TwoTowers, check_towers, outputs
+from sparrow.models.matching import Negatives, Similarity, check_towers, outputs
 from sparrow.models.records import register_model
+from sparrow.models.sequences.layout import Layout
 from sparrow.models.towers import GroupTower, Tower
 
 
 @register_model("hstu_retriever")
-class HSTURetriever(TwoTowers):
+class HSTURetriever(HistoryTowers):
     """Two towers: an `STU` over the user's context and history, and layers over the item.
 
     ::
@@ -25,7 +28,8 @@ class HSTURetriever(TwoTowers):
     Without output_dim the linear layers are left out, and the widths must agree; with similarity "cosine" both are
     divided by their norms. The groups are those of `HSTURanker`, without candidates, and optionally "query_time", one
     number: the time of the request, which times are counted from instead of that of the newest element. The outputs
-    are those of `DSSM`.
+    are those of `DSSM`. With every_position a training step learns from every element, as that of `SASRec` does; then
+    there is no context (it attends to all of the history, targets included), nor anything that counts from its end.
 
     >>> from sparrow.models.inputs import Sequence
     >>> from sparrow.models.sequences.stu import STU
@@ -45,6 +49,7 @@ class HSTURetriever(TwoTowers):
         *,
         channel: HSTUChannel,
         item_tower: Tower,
+        every_position: bool = False,
         output_dim: int | None = None,
         similarity: Similarity = "inner_product",
         negatives: Negatives = "in_batch",
@@ -55,6 +60,9 @@ class HSTURetriever(TwoTowers):
         inputs.check("HSTURetriever", required=(channel.name, item_tower.input), optional=optional)
         if channel.content is not None:
             raise ValueError("HSTURetriever: a channel without candidates has no content; remove it")
+        if every_position:
+            self._check_positions(inputs, channel)
+            check_same_features("HSTURetriever", inputs, channel.name, item_tower.input)
         self.channel = ChannelLayers("HSTURetriever", channel, inputs, 0, rngs=rngs)
         reads_request = "query_time" in inputs.groups and channel.stu.num_time_buckets is not None
         self.request = inputs.group("query_time") if reads_request else None
@@ -63,7 +71,28 @@ class HSTURetriever(TwoTowers):
         self.item_tower = GroupTower(item_tower, inputs, rngs=rngs)
         dims = channel.stu.embedding_dim, self.item_tower.dim
         self.user_output, self.item_output = outputs("HSTURetriever", dims, output_dim, similarity, rngs=rngs)
-        self.negatives = negatives
+        self.negatives, self.every_position, self.deterministic = negatives, every_position, False
+
+    @staticmethod
+    def _check_positions(inputs: Inputs, channel: HSTUChannel) -> None:
+        """Raise ValueError for options by which an element would depend on those after it."""
+        stu = channel.stu
+        for problem, is_there in (
+            ("the group 'contextual', which attends to all of the history", "contextual" in inputs.groups),
+            ("num_time_buckets, as times count from the request", stu.num_time_buckets is not None),
+            ("time_periods, as they are those of the request", bool(channel.time_periods)),
+            ("truncation_split_layer, which leaves elements out", stu.truncation_split_layer is not None),
+        ):
+            if is_there:
+                raise ValueError(f"HSTURetriever.every_position excludes {problem}; remove one of the two")
+
+    def states(self, acts: Arrays, numbers: Arrays) -> tuple[jax.Array, Layout, Rows]:
+        """Return the state of each element, ``(tokens, dim)``, where they are, and the features of the elements."""
+        return self.channel.states(acts, numbers, None)
+
+    def normalised(self, x: jax.Array) -> jax.Array:
+        """Return states as the last layer takes them."""
+        return self.channel.post(x, None)
 
     def query(self, acts: Arrays, numbers: Arrays) -> jax.Array:
         """Return the users' vectors alone, ``(batch, dim)``, for an online service. float32."""

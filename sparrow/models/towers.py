@@ -55,7 +55,10 @@ class GroupTower(nnx.Module):
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> jax.Array:
         """Return the group's features to ``(batch, dim)``."""
-        x = self.group.concat(acts, numbers)
+        return self.layers(self.group.concat(acts, numbers))
+
+    def layers(self, x: jax.Array) -> jax.Array:
+        """Map the features side by side, ``(rows, features)``, to ``(rows, dim)``."""
         return x if self.mlp is None else self.mlp(x)
 
 

@@ -21,7 +21,15 @@ prediction.
 from sparrow.tasks.candidates import by_candidate, judged_rows
 from sparrow.tasks.histograms import ScoreHistograms
 from sparrow.tasks.objective import total_loss
-from sparrow.tasks.outputs import NEGATIVE_IDS, NEGATIVE_LOG_Q, POSITIVE_IDS, POSITIVE_LOG_Q, TAKES_PART, USERS
+from sparrow.tasks.outputs import (
+    NEGATIVE_IDS,
+    NEGATIVE_LOG_Q,
+    POSITIONS,
+    POSITIVE_IDS,
+    POSITIVE_LOG_Q,
+    TAKES_PART,
+    USERS,
+)
 from sparrow.tasks.predictions import TOWERS, is_matching, meaning, predicted, predictions, vector_column
 from sparrow.tasks.quality_counts import QualityCounts
 from sparrow.tasks.rank_counts import RankCounts
@@ -34,6 +42,7 @@ __all__ = [
     "IS_EXAMPLE",
     "NEGATIVE_IDS",
     "NEGATIVE_LOG_Q",
+    "POSITIONS",
     "POSITIVE_IDS",
     "POSITIVE_LOG_Q",
     "TAKES_PART",

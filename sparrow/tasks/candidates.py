@@ -1,4 +1,4 @@
-"""Several candidates of an example as rows of their own, for losses and metrics."""
+"""Several candidates of an example, or positions of its history, as rows of their own, for losses and metrics."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from sparrow.data import CANDIDATES
+from sparrow.losses import Positions
+from sparrow.tasks.outputs import POSITIONS
 from sparrow.tasks.sample_weights import IS_EXAMPLE, count_examples
 from sparrow.tasks.task import Arrays, Task
 
@@ -51,6 +53,16 @@ def _of_candidates(name: str, labels: jax.Array, most: int) -> jax.Array:
             f"the label '{name}' must have shape (batch, {most}), a number for each candidate, got {labels.shape}"
         )
     return labels.reshape(-1)
+
+
+def by_position(tasks: Mapping[str, Task], outputs: Arrays, columns: Arrays) -> Arrays:
+    """Return the columns with one row per position of a history; unchanged unless the model learns from each."""
+    if POSITIONS not in outputs:
+        return columns
+    positions: Positions = outputs[POSITIONS]
+    names = [column for task in tasks.values() for column in (task.sample_weight, task.task_space_label) if column]
+    made = {name: columns[name][positions.examples] for name in (*names, IS_EXAMPLE) if name in columns}
+    return {**columns, **made, IS_EXAMPLE: positions.weights * made.get(IS_EXAMPLE, 1)}
 
 
 def judged_rows(tasks: Mapping[str, Task], outputs: Arrays, columns: Arrays, size: int) -> jax.Array | int:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from sparrow import losses
 from sparrow.models import extra_losses
-from sparrow.tasks.candidates import by_candidate
+from sparrow.tasks.candidates import by_candidate, by_position
 from sparrow.tasks.outputs import pick, read_output
 from sparrow.tasks.sample_weights import sample_weights
 from sparrow.tasks.task import Arrays, Task
@@ -27,7 +27,8 @@ def total_loss(tasks: Mapping[str, Task], outputs: Arrays, columns: Arrays) -> t
       tasks: the section ``tasks`` of a config.
       outputs: the outputs of the model: the logits of each task under its name, or under "logits" for one task;
         query, item (and negatives) of a model with two towers. With `sparrow.data.CANDIDATES`, a
-        number per example, the logits are those of several candidates, and the mean is over all of them.
+        number per example, the logits are those of several candidates, and the mean is over all of them. With
+        `POSITIONS`, the losses of two towers are the mean over all elements of the histories.
       columns: labels, sample weights, sessions and task spaces, by the names of their columns; `IS_EXAMPLE` where the
         batch may be padded.
 
@@ -39,6 +40,7 @@ def total_loss(tasks: Mapping[str, Task], outputs: Arrays, columns: Arrays) -> t
     1.3863
     """
     flat, rows = by_candidate(tasks, outputs, columns)
+    rows = by_position(tasks, outputs, rows)
     values = {
         name: functools.reduce(operator.add, (_values(name, task, loss, flat, rows) for loss in task.losses))
         for name, task in tasks.items()

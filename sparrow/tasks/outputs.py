@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sparrow.losses import Loss, Towers
+from sparrow.losses import Loss, Positions, Towers
 from sparrow.registry import nearest
 from sparrow.tasks.task import Arrays
 
@@ -18,10 +18,17 @@ CANDIDATES: Final = (POSITIVE_IDS, NEGATIVE_IDS, TAKES_PART, USERS, POSITIVE_LOG
 """Columns of a batch for two towers, in the order of `sparrow.losses.Towers`; no column has such names."""
 
 
+POSITIONS: Final = "positions"
+"""The output of a model that learns from every position of a history: `sparrow.losses.Positions`."""
+
+
 def read_output(name: str, loss: Loss, outputs: Arrays, columns: Arrays) -> Any:
     """Return the output that a loss of the task ``name`` reads: an array, two towers, or all where it names some."""
     if not loss.is_matching:
         return outputs if loss.outputs else pick("output", outputs, name if name in outputs else "logits")
+    if POSITIONS in outputs:
+        positions: Positions = outputs[POSITIONS]
+        return positions._replace(negative_log_q=columns.get(NEGATIVE_LOG_Q))
     query, item = pick("output", outputs, "query"), pick("output", outputs, "item")
     return Towers(query, item, outputs.get("negatives"), *map(columns.get, CANDIDATES))
 

@@ -112,6 +112,7 @@ GIVEN = {
     "mind": {"user_tower": MIND_USER},
     "id": {"num_buckets": 10},
     "sequence": {"vocabulary": ("a", "b")},
+    "histories": {"user": "user", "item": "item"},
 }
 NESTED = {"decayed": metrics.MAE(), "by_group": metrics.NDCGAtK()}
 RECORDS = [(registry, name) for registry in REGISTRIES for name in registry.names()]
@@ -120,9 +121,10 @@ RECORDS = [(registry, name) for registry in REGISTRIES for name in registry.name
 def record_of(registry, name):
     """The record with its defaults, and something sensible for the fields that have none."""
     cls = registry[name]
-    missing = [name for name, field in fields_of(cls).items() if field.required]
+    given = GIVEN.get(name, {})
+    missing = [field for field, described in fields_of(cls).items() if described.required and field not in given]
     fields = {field: NESTED[name] if field == "metric" else REQUIRED[field] for field in missing}
-    return cls(**{**fields, **GIVEN.get(name, {})})
+    return cls(**{**fields, **given})
 
 
 @pytest.mark.parametrize(("registry", "name"), RECORDS, ids=lambda x: getattr(x, "kind", x))

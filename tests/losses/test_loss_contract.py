@@ -63,6 +63,11 @@ CASES = {
         {"positive_logits": normal(0, BATCH), "negative_logits": normal(1, BATCH, 4)},
         {"where": normal(2, BATCH, 4) > 0},
     ),
+    "gbce": Case(
+        losses.gbce,
+        {"positive": normal(0, BATCH), "negative": normal(1, BATCH, 4), "alpha": np.full(BATCH, 0.3, np.float32)},
+        {"where": normal(2, BATCH, 4) > 0},
+    ),
     "in_batch_softmax": Case(
         losses.in_batch_softmax, QUERY | {"item": normal(2, BATCH, 3), "log_q": normal(3, BATCH)}, IDS
     ),

@@ -132,6 +132,21 @@ def hstu_match(params, x):
     return {"query": query, "item": linear(params["item_output"]["linear"], x["item"])}
 
 
+def sasrec(params, x):
+    """One layer, one head."""
+    rows = []
+    for elements in history(x["clicks"]):
+        tokens = elements * DIM**0.5 + params["position"][: len(elements)]
+        for block in each(params["blocks"]):
+            q, k, v = np.split(linear(block["project"], layer_norm(block["norm"], tokens)), 3, axis=1)
+            scores = np.where(np.tri(len(tokens)) > 0, q @ k.T / DIM**0.5, -np.inf)
+            tokens = tokens + (softmax(scores) @ v if len(tokens) else 0)
+            hidden = relu(linear(block["hidden"], layer_norm(block["hidden_norm"], tokens)))
+            tokens = tokens + linear(block["output"], hidden)
+        rows.append(layer_norm(params["norm"], tokens)[-1] if len(tokens) else np.zeros(DIM))
+    return {"query": np.stack(rows), "item": x["item"]}
+
+
 def token_layers(params, x):
     h = linear(params["hidden"], x)
     return layer_norm(params["norm"], linear(params["linear"], h / (1 + np.exp(-layer_norm(params["gate"], h)))))
@@ -252,6 +267,15 @@ SEQUENCES = [
         {"name": "hstu_match", "hstu": {**STU, "max_attn_len": 2}, "item_tower": {"input": "items"}, "output_dim": 3},
         {"uih": ["clicks"], "items": ["item"]},
         hstu_match,
+    ),
+    Case(
+        "sasrec",
+        {
+            **{"name": "sasrec", "item_tower": {"input": "items"}, "history_input": "uih", "max_length": 4},
+            **{"num_layers": 1, "dropout_ratio": 0.0, "every_position": False},
+        },
+        {"uih": ["clicks"], "items": ["item"]},
+        sasrec,
     ),
     Case(
         "hstu_ranker",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from sparrow.config.building.auto_vocabularies import fill_vocabularies
 from sparrow.config.building.candidates import label_lengths, label_of, read_labels
@@ -24,6 +24,7 @@ from sparrow.data import (
     Sampler,
     TableUse,
     TreeSampler,
+    distinct_rows,
     lookup_specs,
 )
 from sparrow.data.sources import Reader
@@ -90,6 +91,7 @@ def assemble(config: Config) -> Assembly:
             if (use := features[name].table_use) is not None:
                 uses[lookup] = use if lookup == name else _wide_twin(use, model.wide_dim)
                 ids_of[lookup] = name
+    _check_positions(model, groups, uses, {name: features[ids_of.get(name, name)].sequence_length for name in uses})
     try:
         tables = [use.table for use in uses.values()]
         rules = table_rules(config.train, dict.fromkeys(tables))
@@ -121,6 +123,24 @@ def assemble(config: Config) -> Assembly:
         user_id=user_column(config),
         label_lengths=tuple(label_lengths(config)),
     )
+
+
+def _check_positions(
+    model: Model, groups: Mapping[str, list[str]], uses: Mapping[str, TableUse], lengths: Mapping[str, int | None]
+) -> None:
+    """Refuse a loss at every position where the item and an element of its history have rows of different tables."""
+    architecture: Any = model.architecture
+    if not getattr(architecture, "every_position", False):
+        return
+    history = getattr(architecture, "history_input", None) or architecture.channel.name
+    elements = [name for name in groups.get(history, ()) if name not in uses or lengths[name] is not None]
+    for element, item in zip(elements, groups.get(architecture.item_tower.input, ()), strict=False):
+        tables = [None if name not in uses else uses[name].table for name in (element, item)]
+        if tables[0] != tables[1]:
+            problem = (
+                f"every_position needs '{element}' and '{item}' to share a table; they have {tables[0]}, {tables[1]}"
+            )
+            raise ConfigError([Problem(("model", "architecture", "every_position"), problem)])
 
 
 def _lengths(groups: Mapping[str, list[str]], lengths: Mapping[str, int | None]) -> dict[str, int]:
@@ -163,7 +183,7 @@ def evaluate_pipeline(config: Config, prepare: Callable[[Any], Any] | None = Non
     return _pipeline(config, source, prepare, is_training=False, batch_size=size, negatives=sampler)
 
 
-def _sampler(config: Config, count: int | None) -> Callable[[Reader], Sampler] | None:
+def _sampler(config: Config, count: int | Literal["all"] | None) -> Callable[[Reader], Sampler] | None:
     """Return a function that makes the sampler once the examples are open; None: there is no sampler."""
     return _tree(config) if need(config.data, "data").tree is not None else _negatives(config, count)
 
@@ -200,7 +220,7 @@ def _tree(config: Config) -> Callable[[Reader], Sampler]:
     return make
 
 
-def _negatives(config: Config, count: int | None) -> Callable[[Reader], Sampler] | None:
+def _negatives(config: Config, count: int | Literal["all"] | None) -> Callable[[Reader], Sampler] | None:
     """Return a function that makes the sampler of negatives; None: there are none."""
     data, model = need(config.data, "data"), need(config.model, "model")
     section = data.negatives
@@ -219,11 +239,16 @@ def _negatives(config: Config, count: int | None) -> Callable[[Reader], Sampler]
 
     def make(examples: Reader) -> Sampler:
         _, kinds = examples.schemas[0]
+        features = [feature for feature in data.features if feature.name in names]
+        source = section.items
+        if source is None:
+            columns = [items_id, *(column for feature in features for column in feature.columns)]
+            source = distinct_rows(data.train_events, columns, items_id, data.bad_rows)
         return NegativeSampler(
-            section.items,
-            [feature for feature in data.features if feature.name in names],
+            source,
+            features,
             id_column=items_id,
-            count=count,
+            count=None if count == "all" else count,
             weight_column=section.weight_column,
             chosen_key=section.id_column,
             user_key=section.user_column,

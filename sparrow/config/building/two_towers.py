@@ -79,7 +79,7 @@ def catalogue_items(config: Config) -> tuple[Source, str]:
         return section.items, section.id_column or item
     if data.negatives is not None and data.negatives.items is not None:
         return data.negatives.items, section.id_column or data.negatives.items_id_column or item
-    return data.train_rows, item
+    return data.train_events, item
 
 
 def catalogue_user(config: Config) -> str | None:
@@ -108,11 +108,11 @@ def candidate_keys(config: Config, source: Source, is_training: bool) -> list[st
 def item_counts(config: Config) -> ItemCounts | None:
     """Return the counts of the items in the data to train on; None: no loss needs them, or the column is not known."""
     data, item = config.data, item_column(config)
-    if data is None or item is None or (_is_guess(config) and not holds_one_key(data.train_rows, item)):
+    if data is None or item is None or (_is_guess(config) and not holds_one_key(data.train_events, item)):
         return None
     losses = [loss for task in config.tasks.values() for loss in task.losses]
     needed = any(loss.negatives == "batch" and loss.corrects_frequency for loss in losses)
-    return ItemCounts(data.train_rows, item, data.bad_rows) if needed else None
+    return ItemCounts(data.train_events, item, data.bad_rows) if needed else None
 
 
 def _is_guess(config: Config) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -11,6 +11,7 @@ from sparrow.config.loading.records import FeatureRecord, LabelRecord, SourceRec
 from sparrow.config.loading.section import Section
 from sparrow.config.sections.train import Count, Name, Names
 from sparrow.data import Ancestors, EdgeTable, HeldOut, Parents, Source
+from sparrow.data import Histories as HistoriesSource
 
 
 class UserItems(Section):
@@ -32,8 +33,8 @@ class UserItems(Section):
 class Negatives(Section):
     """Items that are drawn as negatives for each batch, for a model with two towers."""
 
-    items: SourceRecord
-    """A row per item, with the columns that its features need."""
+    items: SourceRecord | None = None
+    """A row per item, with the columns that its features need. Default: the distinct items of the data to train on."""
     group: Name
     """The group of features, in model.groups, that describe an item."""
     id_column: Name
@@ -42,9 +43,9 @@ class Negatives(Section):
     """The column of the id in the items. Default: id_column."""
     weight_column: Name | None = None
     """The column of the items with their sampling weights. Default: all items are drawn equally often."""
-    count: Count
-    """Items drawn per training batch."""
-    evaluate_count: Count | None = None
+    count: Count | Literal["all"]
+    """Items drawn per training batch, or all: every batch has each item of the catalogue once."""
+    evaluate_count: Count | Literal["all"] | None = None
     """Items drawn per evaluation batch. Default: count."""
     user_column: Name | None = None
     """The column of the user's id in the examples, for positives and hard."""
@@ -83,6 +84,21 @@ class Split(Section):
         if self.by == "random" and self.column is not None:
             raise ValueError("by random takes no column; remove it, or set by to user or time")
         return self
+
+
+class Histories(Section):
+    """Histories made of a log with a row per event: those before an event are lists, such as item_history of item."""
+
+    time_column: Name | None = None
+    """The column of the time. Default: the order of the rows."""
+    rows: Literal["user", "event"] = "user"
+    """Rows to train on: the newest event of each user, for models that learn from every position, or each event."""
+    last: Annotated[int, Field(ge=0, lt=2**31)] = 1
+    """Events of each user that are held out, the newest; the oldest of these is evaluated on."""
+    newest: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """The share of all events that is held out instead, the newest by time; all of them are evaluated on."""
+    max_length: Count = 200
+    """The most events before one, the newest."""
 
 
 class LeafAncestors(Section):
@@ -154,6 +170,8 @@ class Data(Section):
     """The source to evaluate on. Default: the rows that split holds out, if any."""
     split: Split | None = None
     """Rows of train that are held out to evaluate on, and not trained on."""
+    histories: Histories | None = None
+    """Makes histories of train, a log with a row per event; needs user_column and item_column."""
     labels: tuple[LabelRecord, ...] = ()
     """Labels that are made from a column, such as "a rating of at least 4"; a label that is not listed is a column."""
     item_column: Name | None = None
@@ -192,6 +210,12 @@ class Data(Section):
                 raise ValueError(f"two of the {kind} are called '{twice[0]}'; names must be unique")
         if self.split is not None and self.split.by == "user" and self._split_user is None:
             raise ValueError("split by user needs column, or user_column: the column of the user's id")
+        if self.histories is not None and None in (self.user_column, self.item_column):
+            raise ValueError("histories need user_column and item_column, the columns of the ids of users and items")
+        if self.histories is not None and self.split is not None:
+            raise ValueError("histories hold out events by last or newest; remove split")
+        if self.histories is not None and self.histories.newest is not None and self.histories.time_column is None:
+            raise ValueError("histories.newest needs histories.time_column, the column of the time")
         if self.negatives is not None and self.tree is not None:
             raise ValueError("negatives and tree exclude each other; keep one")
         if self.negatives is not None and self.item_column not in (None, self.negatives.id_column):
@@ -206,18 +230,33 @@ class Data(Section):
         of_negatives = None if self.negatives is None else self.negatives.user_column
         return (self.split and self.split.column) or self.user_column or of_negatives
 
-    def _part(self, part: Literal["train", "evaluate"]) -> Source:
+    def _part(self, part: Literal["train", "evaluate"], **changes: Any) -> Source:
+        if (made := self.histories) is not None:
+            assert self.user_column is not None  # checked
+            assert self.item_column is not None
+            options = {name: getattr(made, name) for name in ("rows", "last", "newest", "max_length")}
+            own = {"time": made.time_column, "part": part, "bad_rows": self.bad_rows, **options, **changes}
+            return HistoriesSource(self.train, self.user_column, self.item_column, **own)
         split = self.split
         assert split is not None
         by = self._split_user if split.by == "user" else None
         return HeldOut(self.train, part, split.share, by, split.seed, split.column if split.by == "time" else None)
 
     @property
+    def _is_cut(self) -> bool:
+        return self.split is not None or self.histories is not None
+
+    @property
     def train_rows(self) -> Source:
-        """The rows to train on: those of train, less the rows that split holds out."""
-        return self.train if self.split is None else self._part("train")
+        """The rows to train on: those of train, less the rows that split or histories hold out."""
+        return self._part("train") if self._is_cut else self.train
+
+    @property
+    def train_events(self) -> Source:
+        """The pairs of a user and an item to train on, one a row."""
+        return self.train_rows if self.histories is None else self._part("train", rows="event")
 
     @property
     def evaluate_rows(self) -> Source | None:
         """The rows to evaluate on; None: there are none."""
-        return self.evaluate if self.evaluate is not None or self.split is None else self._part("evaluate")
+        return self.evaluate if self.evaluate is not None or not self._is_cut else self._part("evaluate")

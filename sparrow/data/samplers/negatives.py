@@ -43,7 +43,7 @@ class NegativeSampler(Sampler):
         features: Sequence[Feature],
         *,
         id_column: str,
-        count: int,
+        count: int | None,
         weight_column: str | None = None,
         chosen_key: str | None = None,
         user_key: str | None = None,
@@ -61,7 +61,7 @@ class NegativeSampler(Sampler):
           items: a row per item, with the columns that the features need.
           features: the features that describe an item.
           id_column: the column that identifies an item.
-          count: the number of items to draw for a batch.
+          count: the number of items to draw for a batch; None: every batch has all items, each once.
           weight_column: the column of weights; items are drawn in proportion to them; None: uniformly.
           chosen_key: the key of the examples that holds the item chosen; needed with ``positives`` or ``hard``.
           user_key: the key of the examples that holds the user; needed with ``positives`` or ``hard``.
@@ -74,7 +74,10 @@ class NegativeSampler(Sampler):
           user_kind: the Arrow type of the user's column in the examples.
           bad_rows: the policy for malformed items: "error", or "skip" to leave them out.
         """
-        fields.integer("count", count)
+        if count is not None:
+            fields.integer("count", count)
+        elif weight_column is not None:
+            raise ValueError("all items of the catalogue are negatives, and none is drawn; remove weight_column")
         self.count, self.seed = count, seed
         self._items = Items(
             items, features, id_column=id_column, weight_column=weight_column, like=like, bad_rows=bad_rows
@@ -105,11 +108,16 @@ class NegativeSampler(Sampler):
 
     def draw(self, batch: int) -> Batch:
         """Return the negatives that the examples of the batch of this number share."""
-        return self._items.rows.take(self._items.choice(drawn_bits(self.seed, batch, self.count)))
+        return self._items.rows.take(self._shared(batch))
+
+    def _shared(self, number: int) -> npt.NDArray[np.int64]:
+        if self.count is None:
+            return np.arange(len(self._items.rows))
+        return self._items.choice(drawn_bits(self.seed, number, self.count))
 
     def add(self, batch: Batch, number: int) -> Batch:
         """Return the batch with its negatives: the shared ones, then ``hard_count`` of each example."""
-        shared = self._items.choice(drawn_bits(self.seed, number, self.count))
+        shared = self._shared(number)
         log_q = self._log_q(batch, shared)
         if self._positives is None and self._hard is None:
             return dataclasses.replace(batch, negatives=self._items.rows.take(shared), log_q=log_q)
@@ -129,6 +137,8 @@ class NegativeSampler(Sampler):
         """Return the logarithm of how often each chosen and each drawn item is expected; None without a chosen one."""
         if self._chosen_key not in batch.keys:
             return None
+        if self.count is None:
+            return np.zeros(len(batch) + len(drawn), np.float32)
         rows = np.concatenate([self._items.find(batch.keys[self._chosen_key]), drawn])
         return self._items.choice.log_expected(rows, self.count)
 

@@ -5,6 +5,7 @@ from sparrow.data.sources.base import Reader, Rows, Source, register_source, reg
 from sparrow.data.sources.clicks import ClickLog, write_clicks, write_criteo
 from sparrow.data.sources.criteo import Criteo
 from sparrow.data.sources.held_out import HeldOut, cut_in_two
+from sparrow.data.sources.histories import Histories
 from sparrow.data.sources.memory import InMemory, Tables
 from sparrow.data.sources.movielens import MovieLens
 from sparrow.data.sources.parquet import Parquet
@@ -16,6 +17,7 @@ __all__ = [
     "Criteo",
     "Csv",
     "HeldOut",
+    "Histories",
     "InMemory",
     "MovieLens",
     "Parquet",

@@ -202,6 +202,29 @@ class Layout:
         made: jax.Array = self.each(own)(x, self.offsets, history.values, history.starts, self.history, *more)
         return made
 
+    def following(self, x: jax.Array, history: Rows, last: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """(tokens, dim): the element after each token of the history, and whether it is such a token, (tokens,).
+
+        After the last element comes the row of ``last``, (batch, dim), of the example.
+        """
+
+        def own(x: jax.Array, offsets: jax.Array, *arrays: jax.Array) -> tuple[jax.Array, jax.Array]:
+            lengths, values, starts, last = arrays
+            segments, places = token_places(offsets, x.shape[0])
+            place = places - self.context
+            length = lengths.at[segments].get(mode="clip")
+            there = (place >= 0) & (place < length) & (jnp.arange(x.shape[0]) < offsets[-1])
+            to = self.own_rows(starts).at[segments].get(mode="clip") + place + 1
+            to = jnp.where(place + 1 < length, to, values.shape[0] + segments)
+            source = jnp.concatenate([values, last.astype(values.dtype)])
+            order = Order.of(jnp.where(there, to, source.shape[0]), source.shape[0])
+            return order.take(source), there
+
+        found: tuple[jax.Array, jax.Array] = self.each(own)(
+            x, self.offsets, self.history, history.values, history.starts, last
+        )
+        return found
+
     def attend(
         self,
         q: jax.Array,

@@ -126,7 +126,7 @@ class Catalogue:
         features = [feature for feature in data.features if feature.name in names]
         columns = list(dict.fromkeys([self._item, *(column for feature in features for column in feature.columns)]))
         source, id_column = catalogue_items(self._config)
-        if source == data.train_rows:
+        if source == data.train_events:
             source = distinct_rows(source, columns, id_column, data.bad_rows)
         _, kinds = need(data.evaluate_rows, "data", "evaluate").open(columns).schemas[0]
         like = {**kinds, id_column: kinds[self._item]}
@@ -137,7 +137,7 @@ class Catalogue:
         data = need(self._config.data, "data")
         assert self._user is not None
         assert self._items is not None
-        owners, seen = key_pairs(data.train_rows, self._user, self._item, users, data.bad_rows)
+        owners, seen = key_pairs(data.train_events, self._user, self._item, users, data.bad_rows)
         place = self._items.find(seen).astype(np.int64)
         return owners[place >= 0], place[place >= 0]
 

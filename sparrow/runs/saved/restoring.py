@@ -117,7 +117,7 @@ def with_item_counts(program: Program, saved: Saved) -> Program:
     data = program.config.data
     if data is None or program.assembly.item_id is None or not (found := extras_of(saved.arrays(), ITEMS)):
         return program
-    counts = ItemCounts(data.train_rows, program.assembly.item_id, data.bad_rows)
+    counts = ItemCounts(data.train_events, program.assembly.item_id, data.bad_rows)
     counts.restore(found)
     return dataclasses.replace(program, item_counts=counts)
 

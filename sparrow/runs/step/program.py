@@ -25,7 +25,7 @@ from sparrow.runs.loop.room import refuse_large_layers, refuse_large_tables
 from sparrow.runs.recorded.traffic import Traffic
 from sparrow.runs.step.compiling import Compiled
 from sparrow.runs.step.on_mesh import for_this_host, kept_everywhere, mesh_of
-from sparrow.tasks import Scores, States, predictions, total_loss
+from sparrow.tasks import POSITIONS, Scores, States, predictions, total_loss
 
 
 @jax.tree_util.register_dataclass
@@ -161,6 +161,7 @@ class Program:
         before = rest  # the same keys of dropout for the gradients of the tasks
         outputs, rest = self.apply.train(params, rest, *self.padded(acts, feed))
         total, terms = total_loss(self.config.tasks, outputs, feed.columns)
+        outputs = {name: output for name, output in outputs.items() if name != POSITIONS}
         if self.config.train.pareto_loss_weights:
             weights = self._pareto_weights(params, acts, before, feed)
             total = total + sum((weight - 1) * terms[task] for task, weight in weights.items())

@@ -57,7 +57,7 @@ def with_approximate(
 ) -> ItemIndex:
     """Return the index with approximate search, judged by users of the data to train on."""
     data = need(program.config.data, "data")
-    reader = data.train_rows.open(data.train_rows.column_names())
+    reader = data.train_events.open(data.train_events.column_names())
     some = reader.read(0, data.bad_rows).table.slice(0, QUERIES)
     queries = tower_vectors(program, state, "user", some, None)
     return dataclasses.replace(index, approximate=build_approximate(index.vectors, kind, queries, recall=recall))
@@ -97,7 +97,7 @@ def recommendations(
 def _seen(config: Config, users: Any) -> list[list[Any]]:
     """Return the items that each user has in the data to train on, as the data has them."""
     data, user, item = need(config.data, "data"), user_column(config), item_column(config)
-    reader = data.train_rows.open([user, item])
+    reader = data.train_events.open([user, item])
     wanted = pc.unique(users.combine_chunks() if isinstance(users, pa.ChunkedArray) else users)
     held: dict[Any, set[Any]] = {one: set() for one in wanted.to_pylist()}
     for chunk in range(reader.num_chunks):
