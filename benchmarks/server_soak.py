@@ -1,9 +1,10 @@
 """``sparrow serve`` under everything at once: many clients, hostile bodies, silent sockets, reloads, leaving clients.
 
-python -m benchmarks.server_soak [--seconds 120] [--clients 200]
+    python -m benchmarks.server_soak [--seconds 120] [--clients 200] [--without hostile silent reload]
 
-Good requests are compared with the model's own answers; hostile ones must be refused in time. At the end: the counts by
-status, the longest wait of good requests and of /health, and the memory of the server at its start and at its end.
+Two models take turns in the served folder. Good requests are compared with the answers of both; hostile ones must be
+refused in time. Each kind of client is a process of its own, with bodies that were made before. At the end: answers by
+status, waits of good requests and of /health, refusals by kind of body, and the server's memory over time.
 """
 
 from __future__ import annotations
@@ -12,9 +13,14 @@ import argparse
 import asyncio
 import collections
 import json
+import multiprocessing
+import shutil
 import struct
+import subprocess
+import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,161 +32,212 @@ from sparrow import serving
 from sparrow.exports.folder import whole
 
 TOLERANCE = 1e-5
+ROWS = 8
 
 
-def hostile(rng: np.random.Generator, good: bytes) -> tuple[str, bytes]:
-    """Return a body that stands for more than it holds, is damaged, or is dear to read."""
+def stream(*batches: Any) -> bytes:
+    """Return the bytes of Arrow's stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write(batch)
+    return bytes(sink.getvalue())
 
-    def stream(array: Any) -> bytes:
-        sink = pa.BufferOutputStream()
-        batch = pa.RecordBatch.from_arrays([array], ["category_1"])
-        with pa.ipc.new_stream(sink, batch.schema) as writer:
-            for _ in range(200):
-                writer.write_batch(batch)
-        return bytes(sink.getvalue())
 
-    kind = int(rng.integers(0, 7))
-    if kind == 0:
+def hostile_bodies() -> dict[str, list[tuple[str, bytes]]]:
+    """Return bodies that stand for more than they hold, are damaged, or are dear to read."""
+    rng = np.random.default_rng(0)
+    good = stream(rows(20))
+
+    def damaged() -> bytes:
         body = bytearray(good)
         for at in rng.integers(0, len(body), 6):
             body[at] ^= 1 << int(rng.integers(0, 8))
-        return ARROW, bytes(body)
-    if kind == 1:
-        return ARROW, stream(pa.DictionaryArray.from_arrays(pa.array([0] * 40, pa.int8()), pa.array(["x" * 50_000])))
-    if kind == 2:
-        values = pa.Array.from_buffers(pa.null(), 1_000_000, [None])
-        offsets = pa.py_buffer(struct.pack("<2i", 0, 1_000_000))
-        return ARROW, stream(pa.Array.from_buffers(pa.list_(pa.null()), 1, [None, offsets], children=[values]))
-    if kind == 3:
-        return JSON, json.dumps({"rows": [{"count_1": 1, **{f"k{n}": 1 for n in range(30_000)}}]}).encode()
-    if kind == 4:
-        return JSON, b'{"rows": [' + b"[" * 5000
-    if kind == 5:
-        return JSON, b'{"columns": {"count_1": [' + b"1," * 500_000 + b"1]}}"
-    return JSON, rng.bytes(2000)
+        return bytes(body)
 
+    def repeated(array: Any) -> bytes:
+        return stream(*[pa.RecordBatch.from_arrays([array], ["category_1"])] * 200)
 
-async def soak(url: str, folder: Path, other: Path, seconds: float, clients: int) -> dict[str, Any]:
-    """Send all kinds of requests for some time."""
-    import aiohttp
-
-    table = rows(2000)
-    models = [serving.load(path).predict(table)["click"] for path in (folder, other)]
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table.slice(0, 20))
-    sound, end = bytes(sink.getvalue()), time.monotonic() + seconds
-    statuses: dict[str, collections.Counter[int]] = {"good": collections.Counter(), "hostile": collections.Counter()}
-    longest = {"good": 0.0, "hostile": 0.0, "health": 0.0}
-    unequal = dropped = 0
-    reloads = 0
-
-    async def ask(session: Any, name: str, kind: str, body: bytes) -> Any:
-        began = time.monotonic()
-        async with session.post("/predict", data=body, headers={"Content-Type": kind}) as answer:
-            found = await answer.read()
-        longest[name] = max(longest[name], time.monotonic() - began)
-        statuses[name][answer.status] += 1
-        return json.loads(found) if answer.status == 200 and kind == JSON else None
-
-    async def good(session: Any, client: int) -> None:
-        nonlocal unequal, dropped
-        rng = np.random.default_rng(client)
-        while time.monotonic() < end:
-            start = int(rng.integers(0, 1990))
-            body = json.dumps({"rows": table.slice(start, 8).to_pylist()}).encode()
-            try:
-                found = await ask(session, "good", JSON, body)
-            except aiohttp.ClientError:
-                dropped += 1  # its connection was idle, and gave way
-                continue
-            if found is not None:
-                click = np.array(found["predictions"]["click"])
-                unequal += not any(np.allclose(click, made[start : start + 8], atol=TOLERANCE) for made in models)
-            await asyncio.sleep(0.05)
-
-    async def bad(session: Any, client: int) -> None:
-        rng = np.random.default_rng(10_000 + client)
-        while time.monotonic() < end:
-            try:
-                await ask(session, "hostile", *hostile(rng, sound))
-            except aiohttp.ClientError:
-                await asyncio.sleep(0.1)
-
-    async def silent() -> None:
-        held = []
-        while time.monotonic() < end:
-            try:
-                held.append(await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2])))
-                held[-1][1].write(b"POST /predict HTT" if len(held) % 2 else b"")
-            except OSError:
-                pass
-            if len(held) > 1500:
-                held.pop(0)[1].close()
-            await asyncio.sleep(0.01)
-
-    async def health(session: Any) -> None:
-        while time.monotonic() < end:
-            began = time.monotonic()
-            async with aiohttp.ClientSession(url) as fresh, fresh.get("/health") as answer:
-                assert answer.status == 200
-            longest["health"] = max(longest["health"], time.monotonic() - began)
-            await asyncio.sleep(0.2)
-
-    async def reload() -> None:
-        nonlocal reloads
-        import shutil
-
-        served = folder.parent / "served"
-        while time.monotonic() < end:
-            await asyncio.sleep(10)
-            with whole(served, overwrite=True) as partial:
-                shutil.copytree((folder, other)[reloads % 2], partial, dirs_exist_ok=True)
-            reloads += 1
-
-    async with aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(limit=0)) as session:
-        few = max(clients // 20, 1)
-        await asyncio.gather(
-            *(good(session, n) for n in range(clients - few)),
-            *(bad(session, n) for n in range(few)),
-            silent(),
-            health(session),
-            reload(),
-        )
+    large = pa.DictionaryArray.from_arrays(pa.array([0] * 40, pa.int8()), pa.array(["x" * 50_000]))
+    values = pa.Array.from_buffers(pa.null(), 1_000_000, [None])
+    ends = pa.py_buffer(struct.pack("<2i", 0, 1_000_000))
+    nothing = pa.Array.from_buffers(pa.list_(pa.null()), 1, [None, ends], children=[values])
+    keys = {"rows": [{"count_1": 1, **{f"k{n}": 1 for n in range(30_000)}}]}
     return {
-        "statuses": {name: dict(counts) for name, counts in statuses.items()},
-        "longest_seconds": {name: round(value, 2) for name, value in longest.items()},
-        "unequal": unequal,
-        "dropped": dropped,
-        "reloads": reloads,
+        "damaged": [(ARROW, damaged()) for _ in range(50)],
+        "dictionaries": [(ARROW, repeated(large))],
+        "lists of nothing": [(ARROW, repeated(nothing))],
+        "unknown keys": [(JSON, json.dumps(keys).encode())],
+        "brackets": [(JSON, b'{"rows": [' + b"[" * 5000)],
+        "long columns": [(JSON, b'{"columns": {"count_1": [' + b"1," * 500_000 + b"1]}}")],
+        "noise": [(JSON, rng.bytes(2000)) for _ in range(20)],
     }
 
 
-def memory(process: int) -> float:
+def quantiles(waits: list[float]) -> dict[str, float]:
+    """Return the middle, the 99th percentile and the longest, in seconds."""
+    return dict(
+        zip(("p50", "p99", "longest"), np.quantile(waits or [0.0], [0.5, 0.99, 1]).round(3).tolist(), strict=True)
+    )
+
+
+async def good(url: str, end: float, clients: int, folders: list[Path]) -> dict[str, Any]:
+    """Ask for predictions, and compare them with both models."""
+    import aiohttp
+
+    table = rows(2000)
+    models = [serving.load(folder).predict(table)["click"] for folder in folders]
+    assert not np.allclose(models[0], models[1], atol=TOLERANCE)
+    bodies = [json.dumps({"rows": table.slice(at, ROWS).to_pylist()}).encode() for at in range(0, 1990, ROWS)]
+    statuses: collections.Counter[str] = collections.Counter()
+    by_model, waits = [0, 0, 0], []
+
+    async def ask(session: Any, client: int) -> None:
+        rng = np.random.default_rng(client)
+        while time.time() < end:
+            which, began = int(rng.integers(len(bodies))), time.monotonic()
+            try:
+                async with session.post("/predict", data=bodies[which], headers={"Content-Type": JSON}) as answer:
+                    found = await answer.read()
+            except aiohttp.ClientError:
+                statuses["dropped"] += 1  # its connection was idle, and gave way
+                continue
+            waits.append(time.monotonic() - began)
+            statuses[str(answer.status)] += 1
+            if answer.status == 200:
+                click, at = np.array(json.loads(found)["predictions"]["click"]), which * ROWS
+                same = [np.allclose(click, made[at : at + ROWS], atol=TOLERANCE) for made in models]
+                by_model[same.index(True) if any(same) else 2] += 1
+            await asyncio.sleep(0.05)
+
+    async with aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(limit=0)) as session:
+        await asyncio.gather(*(ask(session, client) for client in range(clients)))
+    return {"statuses": statuses, "of the models, of none": by_model, "seconds": quantiles(waits)}
+
+
+async def bad(url: str, end: float, clients: int) -> dict[str, Any]:
+    """Send hostile bodies; some clients leave before the answer."""
+    import aiohttp
+
+    bodies = hostile_bodies()
+    statuses: dict[str, collections.Counter[str]] = {kind: collections.Counter() for kind in bodies}
+    longest = dict.fromkeys(bodies, 0.0)
+
+    async def ask(client: int) -> None:
+        rng = np.random.default_rng(10_000 + client)
+        async with aiohttp.ClientSession(url) as session:
+            while time.time() < end:
+                kind = list(bodies)[int(rng.integers(len(bodies)))]
+                form, body = bodies[kind][int(rng.integers(len(bodies[kind])))]
+                began = time.monotonic()
+                limit = aiohttp.ClientTimeout(0.05 if rng.random() < 0.1 else None)
+                try:
+                    async with session.post(
+                        "/predict", data=body, headers={"Content-Type": form}, timeout=limit
+                    ) as got:
+                        await got.read()
+                    statuses[kind][str(got.status)] += 1
+                    longest[kind] = max(longest[kind], time.monotonic() - began)
+                except TimeoutError:
+                    statuses[kind]["left"] += 1
+                except aiohttp.ClientError:
+                    statuses[kind]["dropped"] += 1
+                    await asyncio.sleep(0.1)
+
+    await asyncio.gather(*(ask(client) for client in range(clients)))
+    return {"statuses": statuses, "longest": {kind: round(value, 2) for kind, value in longest.items()}}
+
+
+async def silent(url: str, end: float) -> None:
+    """Open connections that say nothing, or half a line."""
+    held: list[Any] = []
+    while time.time() < end:
+        try:
+            held.append(await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2])))
+            held[-1][1].write(b"POST /predict HTT" if len(held) % 2 else b"")
+        except OSError:
+            pass
+        if len(held) > 1500:
+            held.pop(0)[1].close()
+        await asyncio.sleep(0.01)
+
+
+async def health(url: str, end: float) -> dict[str, Any]:
+    """Ask for /health over new connections."""
+    import aiohttp
+
+    waits, other = [], 0
+    while time.time() < end:
+        began = time.monotonic()
+        try:
+            async with aiohttp.ClientSession(url) as fresh, fresh.get("/health") as answer:
+                other += answer.status != 200
+        except aiohttp.ClientError:
+            other += 1
+        waits.append(time.monotonic() - began)
+        await asyncio.sleep(0.2)
+    return {"asked": len(waits), "not 200": other, "seconds": quantiles(waits)}
+
+
+def run(sent: Any, name: str, role: Callable[..., Any], *given: Any) -> None:
+    """Run a role in this process, and send what it returns."""
+    sent.put((name, asyncio.run(role(*given))))
+
+
+def memory(process: int) -> int:
     """Return the resident megabytes of a process."""
     text = Path(f"/proc/{process}/status").read_text()
-    return next(int(line.split()[1]) / 1024 for line in text.splitlines() if line.startswith("VmRSS"))
+    return next(int(line.split()[1]) // 1024 for line in text.splitlines() if line.startswith("VmRSS"))
 
 
 def main() -> None:
     """Run it."""
-    import shutil
-
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--clients", type=int, default=200)
+    parser.add_argument("--reload", type=float, default=10, help="seconds between two reloads")
+    parser.add_argument("--without", nargs="*", default=[], choices=["hostile", "silent", "reload", "good"])
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as held:
-        folder = Path(held)
-        make_export(folder / "one")
-        shutil.copytree(folder / "one", folder / "two")
-        shutil.copytree(folder / "one", folder / "served")
-        server = Server(folder / "served")
-        before = memory(server.process.pid)
-        found = asyncio.run(soak(server.url, folder / "one", folder / "two", options.seconds, options.clients))
-        found["megabytes"] = [round(before), round(memory(server.process.pid))]
+        folders = [Path(held) / "one", Path(held) / "two"]
+        for seed, folder in enumerate(folders):
+            make_export(folder, seed)
+        served = Path(held) / "served"
+        shutil.copytree(folders[0], served)
+        server = Server(served)
+        drain = subprocess.Popen(
+            [sys.executable, "-c", "import sys\nfor line in sys.stdin: pass"], stdin=server.process.stderr
+        )
+        few = max(options.clients // 20, 1)
+        end = time.time() + options.seconds
+        roles: dict[str, tuple[Any, ...]] = {
+            "good": (good, server.url, end, options.clients - few, folders),
+            "hostile": (bad, server.url, end, few),
+            "silent": (silent, server.url, end),
+            "health": (health, server.url, end),
+        }
+        context = multiprocessing.get_context("spawn")
+        sent: Any = context.Queue()
+        wanted = {name: given for name, given in roles.items() if name not in options.without}
+        clients = [context.Process(target=run, args=(sent, name, *given)) for name, given in wanted.items()]
+        megabytes, reloads, next_reload = [memory(server.process.pid)], 0, time.time() + options.reload
+        for client in clients:
+            client.start()
+        while time.time() < end:
+            time.sleep(1)
+            megabytes.append(memory(server.process.pid))
+            if "reload" not in options.without and time.time() > next_reload:
+                reloads += 1
+                with whole(served, overwrite=True) as partial:
+                    shutil.copytree(folders[reloads % 2], partial, dirs_exist_ok=True)
+                next_reload = time.time() + options.reload
+        found: dict[str, Any] = dict(sent.get() for _ in clients)
+        for client in clients:
+            client.join()
+        found |= {"reloads": reloads, "megabytes": megabytes[:: max(len(megabytes) // 20, 1)]}
         print(json.dumps(found, indent=1))
-        server.stop()
+        server.process.terminate()
+        print("the server's exit code:", server.process.wait(), drain.wait())
 
 
 if __name__ == "__main__":

@@ -34,8 +34,9 @@ JSON, ARROW = "application/json", "application/vnd.apache.arrow.stream"
 POOL, LARGEST = 20_000, 1000
 
 
-def make_export(folder: Path) -> None:
-    loaded = config.load(ROOT / "examples" / "deepfm_criteo.yaml", ["data.train.path=none", "data.evaluate=null"])
+def make_export(folder: Path, seed: int = 0) -> None:
+    changes = ["data.train.path=none", "data.evaluate=null", f"train.seed={seed}"]
+    loaded = config.load(ROOT / "examples" / "deepfm_criteo.yaml", changes)
     program = runs.Program.of(loaded)
     exports.export(program, program.init(), folder)
 

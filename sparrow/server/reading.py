@@ -11,6 +11,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
+from sparrow.server.memory import give_back
 from sparrow.server.refusals import Refused, deliver
 
 R = TypeVar("R")
@@ -19,6 +20,9 @@ THREADS: Final = 4
 """Bodies that are read at a time: a long one leaves others for short ones."""
 LOST: Final = 4
 """The most threads that were replaced and have not ended yet; beyond them none is replaced, and requests wait."""
+
+FREE_SECONDS: Final = 5.0
+"""The time after which the memory of bodies that were read goes back to the system."""
 
 
 class _Job(NamedTuple, Generic[R]):
@@ -50,6 +54,7 @@ class Readers:
         self._readers = [_Reader(self._jobs) for _ in range(THREADS)]
         self._lost: list[_Reader] = []
         self._stopped = threading.Event()
+        self._has_read = False  # since memory was given back
         self._watch = threading.Thread(target=self._run, name="sparrow-watch", daemon=True)
         self._watch.start()
 
@@ -60,6 +65,7 @@ class Readers:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[R] = loop.create_future()
         self._jobs.put(_Job(work, future, loop))
+        self._has_read = True
         return await future
 
     def stop(self) -> None:
@@ -72,7 +78,12 @@ class Readers:
             reader.join(self._seconds)
 
     def _run(self) -> None:
+        freed = time.monotonic()
         while not self._stopped.wait(self._seconds / 4):
+            if self._has_read and time.monotonic() - freed > FREE_SECONDS:
+                self._has_read = False
+                give_back()
+                freed = time.monotonic()
             self._lost = [reader for reader in self._lost if reader.is_alive()]
             for reader in self._lost:
                 reader.interrupt()  # again: what frees memory may have swallowed the first one

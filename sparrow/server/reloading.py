@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sparrow.files import AnyPath, Remote, at
+from sparrow.server.memory import give_back
 from sparrow.serving import ExportedModel, load
 from sparrow.serving.description import NAME
 
@@ -90,6 +91,7 @@ class Reloading:
             return False
         if not self.is_stopped:
             self._use(model)
+        give_back()
         return True
 
 
