@@ -185,7 +185,7 @@ class Embedder:
         """Return a sentence with both numbers where a step needed more rows than there are; waits for the device."""
         for stack in self.stacks:
             if stack.name in state.ids:
-                short = self._work.ids_on_host(state.ids[stack.name]).short.max(axis=0)
+                short = self._work.ids_on_host(state.ids[stack.name].short).max(axis=0)
                 problem = missing_rows(stack, self._work.id_settings(stack), short)
                 if problem is not None:
                     return problem
@@ -198,14 +198,16 @@ class Embedder:
 
     def held(self, state: EmbeddingState, table: str) -> Held:
         """Return the counts of a dynamic table's ids. On the host."""
-        return self._saved_ids(state, table).held(self.tables[table])
+        stack = self._dynamic(table)
+        held = state.ids[stack.name]
+        return self._work.placing(stack, table).held(*self._work.ids_on_host((held.pools, held.totals)))
 
     def saved_ids(self, state: EmbeddingState) -> dict[str, SavedIds]:
         """Return the ids of all dynamic tables by row, for a checkpoint. On the host."""
         made: dict[str, SavedIds] = {}
         for stack in self.stacks:
             if stack.is_dynamic:
-                held = self._work.ids_on_host(state.ids[stack.name])
+                held = self._ids_on_host(state, stack)
                 made |= {spec.name: saved_ids(self._work.placing(stack, spec.name), held) for spec in stack.tables}
         return made
 
@@ -234,7 +236,11 @@ class Embedder:
 
     def _saved_ids(self, state: EmbeddingState, table: str) -> SavedIds:
         stack = self._dynamic(table)
-        return saved_ids(self._work.placing(stack, table), self._work.ids_on_host(state.ids[stack.name]))
+        return saved_ids(self._work.placing(stack, table), self._ids_on_host(state, stack))
+
+    def _ids_on_host(self, state: EmbeddingState, stack: Stack) -> Any:
+        held = state.ids[stack.name]
+        return self._work.ids_on_host(held._replace(buckets=held.short))  # the index is made anew
 
     def _dynamic(self, table: str) -> Stack:
         stack = self._stack(table)

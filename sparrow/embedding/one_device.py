@@ -124,11 +124,9 @@ class OneDevice:
         number = [spec.name for spec in stack.tables].index(table)
         return Placing(stack.tables[number], stack.rows_of(table), stack.ids, number, 1, None)
 
-    def ids_on_host(self, state: ids.IdState) -> ids.IdState:
-        """Return the arrays of a map on the host, with an axis for the devices."""
-        held: ids.IdState = jax.device_get(state._replace(buckets=jnp.zeros(0, jnp.uint32)))
-        made: ids.IdState = jax.tree.map(lambda array: array[None], held)
-        return made
+    def ids_on_host(self, arrays: Any) -> Any:
+        """Return a tree of arrays of a map on the host, with an axis for the devices."""
+        return jax.tree.map(lambda array: array[None], jax.device_get(arrays))
 
     def ids_from_host(self, stack: Stack, state: ids.IdState) -> ids.IdState:
         """Return a map from the arrays of the host, with its index."""

@@ -152,19 +152,26 @@ class Placing(NamedTuple):
     parts: int
     logical: Callable[[int, Array], Array] | None
 
-    def rows(self, part: int) -> tuple[Array, Array]:
-        """Return the local rows of a device that belong to the table, and their numbers in it."""
-        local = np.arange(self.settings.rows)
-        rows = (local if self.logical is None else self.logical(part, local)) - self.span.start
-        mine = (rows >= 0) & (rows < self.span.stop - self.span.start)
+    def rows(self, part: int) -> tuple[Any, Any]:
+        """Return the local rows of a device that belong to the table, and their numbers in it: indices of arrays."""
+        if self.logical is None:
+            return self.span, slice(None)
+        local = np.arange(self.settings.rows)  # the table is alone in its stack
+        rows = self.numbers(part, local)
+        mine = rows < self.span.stop - self.span.start
         return local[mine], rows[mine]
 
-    def numbers(self, part: int) -> Array:
-        """Return the number in the table of each local row; -1 for rows of others."""
-        made = np.full(self.settings.rows, -1, np.int64)
-        local, rows = self.rows(part)
-        made[local] = rows
-        return made
+    def numbers(self, part: int, local: Any) -> Any:
+        """Return the numbers in the table of local rows that belong to it."""
+        return (local if self.logical is None else self.logical(part, local)) - self.span.start
+
+    def held(self, pools: Array, totals: Array) -> Held:
+        """Return the counts, from these arrays of a map on the host, with the devices as their first axis."""
+        free = [int(pools[:, pool, 0].sum()) for pool in self.pools]
+        sums = ids.numbers_of(totals[:, self.number]).astype(object).sum(axis=0)
+        begin, end = self.waiting
+        rows = self.parts * self.segment.rows
+        return Held(rows, rows - free[0], self.parts * (end - begin) - free[1], *map(int, sums))
 
     @property
     def segment(self) -> ids.Segment:
@@ -193,7 +200,7 @@ def saved_ids(place: Placing, state: IdState) -> SavedIds:
         words[rows], last[rows], counts[rows] = (array[part][local] for array in (state.ids, state.last, state.counts))
         of_rows, of_waiting = (int(state.pools[part][pool, 0]) for pool in place.pools)
         first = place.segment.begin
-        free.append(place.numbers(part)[state.free[part][first : first + of_rows]])
+        free.append(place.numbers(part, state.free[part][first : first + of_rows]))
         spare.append(state.free[part][begin : begin + of_waiting] - begin + part * (end - begin))
         at = begin + np.flatnonzero(state.last[part][begin:end] >= 0)
         waiting.append(state.ids[part][at])
@@ -229,8 +236,8 @@ def fitted(place: Placing, saved: SavedIds) -> tuple[SavedIds, Array | None]:
     owners = ids.part_of_numpy(ids.numbers_of(saved.ids[used]), place.parts)
     source = np.full(size, -1, np.int64)
     for part in range(place.parts):
-        mine, numbers = used[owners == part], place.numbers(part)
-        rows = numbers[place.segment.begin : place.segment.end]
+        mine = used[owners == part]
+        rows = place.numbers(part, np.arange(place.segment.begin, place.segment.end))
         if len(mine) > len(rows):
             several = "" if place.parts == 1 else f" of device {part}"
             raise ValueError(
@@ -239,7 +246,7 @@ def fitted(place: Placing, saved: SavedIds) -> tuple[SavedIds, Array | None]:
             )
         source[rows[: len(mine)]] = mine
         if reserved:
-            source[numbers[place.segment.unknown]] = 0
+            source[place.numbers(part, place.segment.unknown)] = 0
     there = source >= reserved if reserved else source >= 0
 
     def moved(array: Array, fill: int) -> Array:
@@ -286,7 +293,7 @@ def restored(settings: Settings, tables: Sequence[tuple[Placing, SavedIds]], par
             if part == 0:
                 totals[place.number] = saved.totals
             local_of = np.full(len(saved.last), -1, np.int64)
-            local_of[rows] = local
+            local_of[rows] = np.arange(local.start, local.stop) if isinstance(local, slice) else local
             order = local_of[saved.free] if len(saved.free) else np.zeros(0, np.int64)
             exact.append((of_rows, place.segment.begin, order[order >= 0], int(saved.quiet[0])))
             each = end - begin

@@ -157,14 +157,12 @@ class OnMesh:
             lambda part, rows: layout.logical(part, rows),
         )
 
-    def ids_on_host(self, state: ids.IdState) -> ids.IdState:
-        """Return the arrays of all devices' maps on the host, with the devices as the first axis."""
-        held = state._replace(buckets=state.short)
+    def ids_on_host(self, arrays: Any) -> Any:
+        """Return a tree of arrays of all devices' maps on the host, with the devices as the first axis."""
         if self.shards.processes > 1:
-            held = jax.jit(lambda tree: tree, out_shardings=self.shards.everywhere)(held)
+            arrays = jax.jit(lambda tree: tree, out_shardings=self.shards.everywhere)(arrays)
         count = self.shards.count
-        made: ids.IdState = jax.tree.map(lambda array: np.asarray(array).reshape(count, -1, *array.shape[1:]), held)
-        return made
+        return jax.tree.map(lambda array: np.asarray(array).reshape(count, -1, *array.shape[1:]), arrays)
 
     def ids_from_host(self, stack: Stack, state: ids.IdState) -> ids.IdState:
         """Return the maps from the arrays of the host, with their indices."""

@@ -343,9 +343,8 @@ class Loop:
 
     def _count_ids(self) -> None:
         embedder, embedding = self.program.embedder, self.state.optimizer.embedding
-        if embedding.ids:
-            held = embedder.saved_ids(embedding)
-            self.recorder.held = {name: own.held(embedder.tables[name]) for name, own in held.items()}
+        dynamic = [name for name, table in embedder.tables.items() if table.dynamic is not None]
+        self.recorder.held = {name: embedder.held(embedding, name) for name in dynamic}
 
     def _save(self) -> None:
         if self.saver is None or self.saved_at == self.steps:
