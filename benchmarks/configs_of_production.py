@@ -1,7 +1,7 @@
 """Tables as production uses them, trained through configs: dynamic vocabularies and host memory beside plain tables.
 
     python benchmarks/configs_of_production.py                  # on a CPU: small sizes
-    python benchmarks/configs_of_production.py --only plain dynamic --steps 600
+    python benchmarks/configs_of_production.py --only plain dynamic evicting --steps 600
     python benchmarks/configs_of_production.py --feed --kind lists --batch 16384
     python benchmarks/configs_of_production.py                  # on a GPU: DCN-v2, batch 16,384, bfloat16
 
@@ -35,6 +35,7 @@ from sparrow.runs.step.step import train_step
 
 FEATURES = 26
 NAMES = [f"id_{i}" for i in range(FEATURES)]
+RAW = ("dynamic", "evicting")
 
 
 def columns(kind: str, rows: int, examples: int) -> dict[str, Any]:
@@ -57,18 +58,19 @@ def columns(kind: str, rows: int, examples: int) -> dict[str, Any]:
 
 
 def config(what: str, given: dict[str, Any], options: argparse.Namespace) -> configs.Config:
-    """Return the run of one kind: plain, dynamic or host."""
+    """Return the run of one kind: plain, dynamic, evicting (with a tenth of the rows) or host."""
     features = []
     for name in NAMES:
-        if what == "dynamic":
-            vocabulary = {"rows": options.rows, "admit": options.admit, "evict": "lru"}
+        if what in RAW:
+            rows = options.rows if what == "dynamic" else max(options.rows // 10, 4 * options.batch)
+            vocabulary = {"rows": rows, "admit": options.admit, "evict": "lru"}
             features.append({"kind": "id", "name": name, "column": f"raw_{name}", "dynamic": vocabulary})
         else:
             features.append({"kind": "id", "name": name, "num_buckets": options.rows})
         features[-1]["embedding_dim"] = options.dim
-    wanted = {f"raw_{name}" if what == "dynamic" else name for name in NAMES} | {"label"}
+    wanted = {f"raw_{name}" if what in RAW else name for name in NAMES} | {"label"}
     source = Tables({name: column for name, column in given.items() if name in wanted}, chunk_rows=options.batch * 4)
-    memory = {"tables": [".*"], "memory": {"kind": "host", "cache": 0.1}}
+    memory = {"tables": [".*"], "memory": {"kind": "host", "cache": options.cache}}
     on_gpu = jax.default_backend() != "cpu"
     architecture: dict[str, Any] = {
         "name": "dcn_v2",
@@ -132,8 +134,10 @@ class Watch:
 def trained(what: str, given: dict[str, Any], options: argparse.Namespace) -> dict[str, float]:
     """Return the speed of a run before and after step ``--from``, without its first step, which compiles."""
     with Watch(options.since) as watch:
-        runs.train(config(what, given, options), None, stream=io.StringIO())
+        trained = runs.train(config(what, given, options), None, stream=io.StringIO())
         watch.note()
+    moved = rows_moved(trained, options.steps)
+    del trained
     (begun, used), (middle, used_then), (end, used_at_end) = watch.times
     first, later = (options.since - 1) * options.batch, (options.steps - options.since) * options.batch
     return {
@@ -141,7 +145,18 @@ def trained(what: str, given: dict[str, Any], options: argparse.Namespace) -> di
         "later": later / (end - middle),
         "first_by_processor": first / (used_then - used),
         "later_by_processor": later / (used_at_end - used_then),
+        **moved,
     }
+
+
+def rows_moved(trained: Any, steps: int) -> dict[str, float]:
+    """Return the ids that got and lost rows, or rows that went to and from a cache, a step."""
+    embedding = trained.state.optimizer.embedding
+    maps = [*embedding.ids.values(), *(held.slots for held in embedding.caches.values())]
+    if not maps:
+        return {}
+    totals = sum(np.asarray(one.totals[..., 0], np.int64).sum(axis=0) for one in maps) / steps
+    return {"in_a_step": float(totals[0]), "out_a_step": float(totals[1])}
 
 
 def bare(given: dict[str, Any], options: argparse.Namespace) -> float:
@@ -195,7 +210,8 @@ def main() -> None:
     """Run all kinds in turns, and print a line for each."""
     on_gpu = jax.default_backend() != "cpu"
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="*", default=["plain", "dynamic"] + ([] if on_gpu else ["host"]))
+    parser.add_argument("--only", nargs="*", default=["plain", "dynamic", "host"])
+    parser.add_argument("--cache", type=float, default=0.1, help="the share of the rows on the device, of host")
     parser.add_argument("--kind", choices=["integers", "strings", "lists"], default="integers")
     parser.add_argument("--batch", type=int, default=16_384 if on_gpu else 2_048)
     parser.add_argument("--rows", type=int, default=1_000_000 if on_gpu else 20_000)

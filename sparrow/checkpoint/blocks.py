@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
@@ -40,12 +39,12 @@ class Key(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Rows ``start`` to ``start + num_rows`` of an array that may hold several tables.
+    """Rows ``start`` to ``start + num_rows`` of an array that may hold several tables; a NumPy array: in host memory.
 
     ``spread``: where the rows are, if they are spread over the devices of a mesh; None: in their order.
     """
 
-    array: jax.Array
+    array: Any
     start: int
     num_rows: int
     spread: Spread | None = None
@@ -58,7 +57,7 @@ class Rows(NamedTuple):
     @property
     def nbytes(self) -> int:
         """The bytes of these rows."""
-        return self.array.nbytes // self.array.shape[0] * self.num_rows
+        return int(self.array.nbytes // self.array.shape[0] * self.num_rows)
 
     def blocks(self) -> Iterator[Array]:
         """Return the rows in order, on the host: each block is on its way while the previous one is in use.
@@ -69,6 +68,10 @@ class Rows(NamedTuple):
             yield from self.spread.blocks(self.array, self.start, self.start + self.num_rows)
             return
         rows, end = self.array.shape[0], self.start + self.num_rows
+        if isinstance(self.array, np.ndarray):
+            size = block_rows(self.array.nbytes // rows, PINNED_BYTES)
+            yield from (self.array[first : min(first + size, end)] for first in range(self.start, end, size))
+            return
         size = block_rows(self.array.nbytes // rows, BLOCK_BYTES if is_in_host_memory(self.array) else PINNED_BYTES)
         for _, block in host_blocks(self.array, self.start, end, size):
             yield block

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 import jax
 
@@ -22,12 +21,11 @@ def rows_of(embedder: Embedder, state: EmbeddingState) -> dict[Key, Rows]:
     rows: dict[Key, Rows] = {}
     for stack in embedder.stacks:
         spread = _spread(embedder, stack.name)
-        arrays: dict[str | None, Any] = {None: state.tables[stack.name]}
-        arrays |= state.slots[stack.name]  # type: ignore[arg-type]
+        arrays = embedder.arrays(state, stack)
         for table in stack.tables:
             at = stack.rows_of(table.name)
             for slot, array in arrays.items():
-                rows[Key(table.name, slot)] = Rows(array, at.start, at.stop - at.start, spread)
+                rows[Key(table.name, slot or None)] = Rows(array, at.start, at.stop - at.start, spread)
     return rows
 
 
@@ -40,6 +38,7 @@ def placed(embedder: Embedder, state: EmbeddingState, keys: Iterable[Key], read:
 
     ``state`` is donated: its arrays are written in place, so that no table is ever held twice.
     """
+    state = embedder.without_caches(state)
     tables, slots = dict(state.tables), {stack: dict(held) for stack, held in state.slots.items()}
     stack_of = {table.name: stack for stack in embedder.stacks for table in stack.tables}
     for key in keys:
@@ -51,6 +50,9 @@ def placed(embedder: Embedder, state: EmbeddingState, keys: Iterable[Key], read:
             held[place] = spread.placed(held[place], stack.rows_of(key.table), read(key))
             continue
         for first, block in read(key):
+            if stack.apart:
+                embedder.arrays(state, stack)[key.slot or ""][start + first : start + first + len(block)] = block
+                continue
             for at, piece in _pieces(block.astype(held[place].dtype, copy=False)):
                 held[place] = _overwrite(held[place], piece, start + first + at)
     return dataclasses.replace(state, tables=tables, slots=slots)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from sparrow.embedding.packed_batch import PackedBatch
@@ -27,13 +26,13 @@ def collect_tables(features: Sequence[FeatureSpec]) -> dict[str, TableSpec]:
     return tables
 
 
-def check_memory(tables: Iterable[TableSpec]) -> None:
-    """Raise ValueError where a table is in host memory and the device cannot reach it."""
-    for table in tables:
-        if table.memory is not None and jax.default_backend() != "cpu":
+def check_memory(stacks: Iterable[Stack]) -> None:
+    """Raise ValueError where a table on a mesh is in host memory apart from the devices'."""
+    for stack in stacks:
+        if stack.apart:
             raise ValueError(
-                f"table '{table.name}' is in host memory, which this version has where JAX runs on a CPU alone; "
-                "leave memory out"
+                f"table '{stack.tables[0].name}' is in host memory, which works on one GPU, and not yet on a mesh of "
+                "them; leave memory out: rows are spread over the devices"
             )
 
 
@@ -54,12 +53,12 @@ def check_batch(batch: Any, stacks: Sequence[Stack], *, is_on_mesh: bool) -> Non
         raise ValueError("this batch was packed by an Embedder on other devices; use this one's pack")
 
 
-def check_assigned(batch: PackedBatch) -> None:
-    """Raise ValueError where ids of dynamic tables have no rows."""
-    if batch.raw:
+def check_assigned(batch: PackedBatch, stacks: Iterable[Stack]) -> None:
+    """Raise ValueError where ids of dynamic tables have no rows, or rows in host memory are not on the device."""
+    if batch.raw or any(stack.apart and stack.name not in batch.cached for stack in stacks):
         raise ValueError(
-            "the batch has ids of dynamic tables without rows: call state, batch = emb.assign(state, batch) at the "
-            "head of the step"
+            "the batch has ids of dynamic tables, or of tables in host memory, without rows on the device: call "
+            "state, batch = emb.assign(state, batch) at the head of the step"
         )
 
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh
 
+from sparrow.embedding import host_memory
 from sparrow.embedding.checks import (
     check_act_grads,
     check_assigned,
@@ -35,6 +37,7 @@ from sparrow.embedding.state import EmbeddingState
 from sparrow.embedding.view import tables_html
 from sparrow.embedding.weights import weighted
 from sparrow.kernels import Backend, choose
+from sparrow.kernels.ids import IdState
 from sparrow.registry import answering, nearest
 
 
@@ -85,10 +88,13 @@ class Embedder:
         self.features: tuple[FeatureSpec, ...] = self._structure.features
         self._names = frozenset(feature.name for feature in self.features)
         self.tables: dict[str, TableSpec] = collect_tables(self.features)
-        check_memory(self.tables.values())
         shards = None if mesh is None else Shards.of(mesh, axis)
         spread = shards is not None and shards.mesh.size > 1
-        self.stacks: tuple[Stack, ...] = stack_tables(list(self.tables.values()), dynamic_alone=spread)
+        self.stacks: tuple[Stack, ...] = stack_tables(
+            list(self.tables.values()), dynamic_alone=spread, apart=host_memory.is_apart()
+        )
+        if spread:
+            check_memory(self.stacks)
         self._stack_of = {table.name: stack for stack in self.stacks for table in stack.tables}
         self._backends: dict[str, Backend] = {stack.name: choose(backend, stack.step) for stack in self.stacks}
         if exchange not in EXCHANGES:
@@ -157,19 +163,20 @@ class Embedder:
     def assign(
         self, state: EmbeddingState, batch: PackedBatch, *, when: jax.Array | None = None
     ) -> tuple[EmbeddingState, PackedBatch]:
-        """Give rows to the raw ids of dynamic tables, and start the fresh ones: at the head of a training step.
+        """Give rows to the raw ids of dynamic tables, and bring rows in host memory to a GPU: at the head of a step.
 
         Ids are found and counted, admitted, and evicted where there is no free row; rows of new ids start with their
-        initializer's values, which depend on table and id alone, and with slots at their start. Return the state and
-        the batch with rows. Call it within the compiled step, whose state is donated, before `lookup` and `update`;
-        without dynamic tables it returns both unchanged.
+        initializer's values, which depend on table and id alone, and with slots at their start. Rows in host memory
+        take the places of those in the cache that were not used for longest. Return the state and the batch with rows.
+        Call it within the compiled step, whose state is donated, before `lookup` and `update`; without such tables it
+        returns both unchanged.
 
         Micro-batches of one optimizer step are assigned one after the other. ``when``: nothing changes where it is
         false. A step that needs more rows than there are changes nothing, and neither does any later one: `shortage`
         has the numbers. Outside of compiled programs it is raised here.
         """
         check_state(state)
-        if not batch.raw:
+        if not batch.raw and (batch.cached or not state.caches):
             return state, batch
         new, batch = self._work.assign(state, batch, self._stacks_of(batch), when)
         if not isinstance(new.step, jax.core.Tracer) and (problem := self.shortage(new)) is not None:
@@ -178,18 +185,29 @@ class Embedder:
 
     def has_rows(self, state: EmbeddingState) -> jax.Array:
         """Return whether every step so far had rows for its ids; () bool, for compiled programs."""
-        short = [held.short for held in state.ids.values()]
+        short = [held.short for held in (*state.ids.values(), *(cached.slots for cached in state.caches.values()))]
         return jnp.array(True) if not short else jnp.all(jnp.concatenate(short) == 0)
 
     def shortage(self, state: EmbeddingState) -> str | None:
         """Return a sentence with both numbers where a step needed more rows than there are; waits for the device."""
         for stack in self.stacks:
-            if stack.name in state.ids:
-                short = self._work.ids_on_host(state.ids[stack.name].short).max(axis=0)
-                problem = missing_rows(stack, self._work.id_settings(stack), short)
+            maps = [] if stack.name not in state.ids else [(self._work.id_settings(stack), state.ids[stack.name])]
+            maps += [] if stack.name not in state.caches else [(stack.cache, state.caches[stack.name].slots)]
+            for settings, held in maps:
+                problem = missing_rows(stack, settings, self._work.ids_on_host(held.short).max(axis=0))
                 if problem is not None:
                     return problem
         return None
+
+    def without_shortage(self, state: EmbeddingState) -> EmbeddingState:
+        """Return a state that can go on after a step that needed more rows than there are."""
+
+        def none(held: IdState) -> IdState:
+            return held._replace(short=jnp.zeros_like(held.short))
+
+        held = {name: none(own) for name, own in state.ids.items()}
+        caches = {name: own._replace(slots=none(own.slots)) for name, own in state.caches.items()}
+        return dataclasses.replace(state, ids=held, caches=caches)
 
     def ids(self, state: EmbeddingState, table: str) -> Ids:
         """Return the ids of a dynamic table that a lookup finds, and their rows. On the host."""
@@ -337,7 +355,7 @@ class Embedder:
 
     def row_grads(self, batch: PackedBatch, act_grads: Any) -> RowGrads:
         """Return the tables' gradient from the activations' gradients: a value to add, scale, measure, then `apply`."""
-        check_assigned(batch)
+        check_assigned(batch, self.stacks)
         act_grads = self._structure.by_name(act_grads, "act_grads")
         check_act_grads(self.activation_shapes(batch), act_grads)
         return self._work.row_grads(batch, act_grads, self._stacks_of(batch))
@@ -359,35 +377,63 @@ class Embedder:
         """Call `row_grads` and `apply`."""
         return self.apply(state, self.row_grads(batch, act_grads))
 
+    def arrays(self, state: EmbeddingState, stack: Stack) -> dict[str, Any]:
+        """Return the table of a stack under "", and its slots, with all rows, for `checkpoint`.
+
+        Of a stack in host memory apart from the device's: NumPy views of it, which the next step changes, and writing
+        to them changes the tables of a state `without_caches`.
+        """
+        return self._work.arrays(state, stack)
+
+    def without_caches(self, state: EmbeddingState) -> EmbeddingState:
+        """Return the state with all rows that are in host memory there, and none in the caches on the device."""
+        return self._work.without_caches(state)
+
     def table(self, state: EmbeddingState, name: str) -> jax.Array:
-        """Return the logical table, (vocabulary_size, embedding_dim). On a mesh: a NumPy array, on the host."""
-        check_state(state)
-        stack = self._stack(name)
-        rows: jax.Array = self._work.rows(stack, state.tables[stack.name], stack.rows_of(name))
+        """Return the logical table, (vocabulary_size, embedding_dim); on a mesh and in host memory as a NumPy array."""
+        rows: jax.Array = self._logical(state, name)[""]
         return rows
 
     def slots(self, state: EmbeddingState, name: str) -> dict[str, jax.Array]:
-        """Return the logical slots of a table, by slot name. On a mesh: NumPy arrays, on the host."""
+        """Return the logical slots of a table, by slot name, as `table` does."""
+        return {slot: rows for slot, rows in self._logical(state, name).items() if slot}
+
+    def _logical(self, state: EmbeddingState, name: str) -> dict[str, Any]:
         check_state(state)
         stack = self._stack(name)
         span = stack.rows_of(name)
-        return {slot: self._work.rows(stack, array, span) for slot, array in state.slots[stack.name].items()}
+        held = {slot: self._work.rows(stack, array, span) for slot, array in self.arrays(state, stack).items()}
+        return {slot: np.array(array) for slot, array in held.items()} if stack.apart else held
 
     def with_table(self, state: EmbeddingState, name: str, array: Any) -> EmbeddingState:
         """Return the state with the values of table ``name`` replaced."""
-        stack = self._stack(name)
-        new = self._replaced(stack, name, state.tables[stack.name], array, f"table '{name}'")
-        return dataclasses.replace(state, tables=state.tables | {stack.name: new})
+        return self._replaced(state, name, {"": array})
 
     def with_slots(self, state: EmbeddingState, name: str, slots: Mapping[str, Any]) -> EmbeddingState:
         """Return the state with some or all slots of table ``name`` replaced."""
-        stack = self._stack(name)
-        held = dict(state.slots[stack.name])
-        for slot, array in slots.items():
+        return self._replaced(state, name, slots)
+
+    def _replaced(self, state: EmbeddingState, table: str, new: Mapping[str, Any]) -> EmbeddingState:
+        stack = self._stack(table)
+        span, held = stack.rows_of(table), dict(self.arrays(state, stack))
+        for slot, array in new.items():
             if slot not in held:
-                raise ValueError(f"table '{name}' has no slot '{slot}': {nearest(slot, held)}")
-            held[slot] = self._replaced(stack, name, held[slot], array, f"slot '{slot}' of table '{name}'")
-        return dataclasses.replace(state, slots=state.slots | {stack.name: held})
+                raise ValueError(
+                    f"table '{table}' has no slot '{slot}': {nearest(slot, [name for name in held if name])}"
+                )
+            shape = (span.stop - span.start, *held[slot].shape[1:])
+            what = f"slot '{slot}' of table '{table}'" if slot else f"table '{table}'"
+            if jnp.shape(array) != shape:
+                raise ValueError(f"{what} has the shape {shape}, got {jnp.shape(array)}")
+            if stack.apart:
+                state = self.without_caches(state)
+                held[slot][span] = np.asarray(array).astype(held[slot].dtype)
+            else:
+                held[slot] = self._work.with_rows(stack, held[slot], span, array)
+        if stack.apart:
+            return state
+        tables = state.tables | {stack.name: held.pop("")}
+        return dataclasses.replace(state, tables=tables, slots=state.slots | {stack.name: held})
 
     def on_its_devices(self, tree: Any) -> Any:
         """Return the tree with every leaf on all devices of the mesh; on one device, the tree.
@@ -416,10 +462,3 @@ class Embedder:
     def _stacks_of(self, batch: PackedBatch) -> list[tuple[Stack, tuple[Group, ...]]]:
         check_batch(batch, self.stacks, is_on_mesh=self.shards is not None)
         return [(stack, groups) for stack, (_, groups) in zip(self.stacks, batch.groups, strict=True)]
-
-    def _replaced(self, stack: Stack, table: str, array: jax.Array, new: Any, what: str) -> jax.Array:
-        span = stack.rows_of(table)
-        shape = (span.stop - span.start, *array.shape[1:])
-        if jnp.shape(new) != shape:
-            raise ValueError(f"{what} has the shape {shape}, got {jnp.shape(new)}")
-        return self._work.with_rows(stack, array, span, new)

@@ -6,7 +6,14 @@ import dataclasses
 import math
 from numbers import Integral
 
+import jax
+
 from sparrow import fields
+
+
+def is_apart() -> bool:
+    """Return whether host memory is not the memory of the device."""
+    return jax.default_backend() != "cpu"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -14,7 +21,8 @@ class HostMemory:
     """A table whose rows and slots are in host memory; the device holds the rows that the next steps need.
 
     Results equal the results of a table on the device, bit for bit. Where JAX runs on a CPU, host memory is the
-    device's memory: the table is as any other there, and the cache has no effect.
+    device's memory: the table is as any other there, and the cache has no effect. Elsewhere, steps change host memory
+    in place: only the newest state of a training is valid.
 
     >>> HostMemory(cache=0.1).rows(1_000), HostMemory(cache=64).rows(1_000), HostMemory(cache=1.0).rows(1_000)
     (100, 64, 1000)

@@ -12,7 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from sparrow.embedding.bags import activations, bag_grads
+from sparrow.embedding.cached import Cache
 from sparrow.embedding.dynamic.assigning import assign, found
+from sparrow.embedding.dynamic.first_rows import started
 from sparrow.embedding.dynamic.saved import Placing
 from sparrow.embedding.guards import undifferentiable, whole
 from sparrow.embedding.initializers import Place, cut, draw_all, draw_into, is_independent, zeros
@@ -40,18 +42,25 @@ class OneDevice:
     ) -> None:
         self.features, self.stacks, self.backends = features, stacks, backends
         self.limits = {feature.name: feature.table_spec.optimizer.max_gradient for feature in features}
+        self._caches = {stack.name: Cache(stack, backends[stack.name].name) for stack in stacks if stack.apart}
 
     def init(self, key: jax.Array) -> EmbeddingState:
         """Fresh tables and slots."""
-        tables = {stack.name: _init_tables(stack, key) for stack in self.stacks}
+        tables = {stack.name: _init_tables(stack, key) for stack in self.stacks if not stack.apart}
         step, seed, slots, held = jax.jit(self._beside)(key)  # one program: each operation outside has its own
-        return EmbeddingState(step, seed, tables, slots, ids=held)
+        caches = {}
+        for name, cache in self._caches.items():
+            arrays, caches[name] = cache.init(key)
+            tables[name] = arrays.pop("")
+            slots[name] = arrays
+        return EmbeddingState(step, seed, tables, slots, ids=held, caches=caches)
 
     def _beside(self, key: jax.Array) -> tuple[jax.Array, jax.Array, dict[str, dict[str, jax.Array]], Any]:
         """Return everything but the tables."""
         slots = {
             stack.name: {name: _init_slot(stack, name, layout) for name, layout in stack.step.slots}
             for stack in self.stacks
+            if not stack.apart
         }
         held = {stack.name: ids.init(stack.ids) for stack in self.stacks if stack.is_dynamic}
         return jnp.zeros((), jnp.int32), seed_of(key), slots, held
@@ -87,6 +96,11 @@ class OneDevice:
                 held = state.ids[stack.name]
                 given = found(stack.ids, backend.name, held, given, batch.raw[stack.name], state.step)
             table = self._whole(stack, undifferentiable(state.tables[stack.name]))
+            if stack.apart and stack.name not in batch.cached:
+                is_raw, rows = True, given.ids
+                table = self._caches[stack.name].read(table, state.caches[stack.name], rows)
+                there, numbers = (rows >= 0) & (rows < stack.num_rows), jnp.arange(len(rows), dtype=jnp.int32)
+                given = dataclasses.replace(given, ids=jnp.where(there, numbers, len(rows)))
             if sort and not stack.frozen and not is_raw:
                 rows, lookups[stack.name] = backend.lookup_and_sort(table, given, dtype)
             else:
@@ -97,23 +111,30 @@ class OneDevice:
     def assign(
         self, state: EmbeddingState, batch: PackedBatch, stacked: Stacked, when: jax.Array | None
     ) -> tuple[EmbeddingState, PackedBatch]:
-        """Give rows to the raw ids of a batch, and start the fresh ones."""
+        """Give rows to the raw ids of a batch, start the fresh ones, and bring rows in host memory to the device."""
         tables, slots, held, lookups = dict(state.tables), dict(state.slots), dict(state.ids), dict(batch.lookups)
+        caches, cached = dict(state.caches), []
         for stack, _ in stacked:
-            name = stack.name
-            if name not in batch.raw:
+            name, fresh = stack.name, None
+            if name not in batch.raw and not stack.apart:
                 continue
-            arrays = {"": self._whole(stack, tables[name]), **slots[name]}
-            words, segments = batch.raw[name], lookups[name].ids
-            held[name], arrays, rows = assign(
-                *(stack, stack.ids, self.backends[name].name, held[name], arrays),
-                *(words, segments, state.step, state.seed, when),
-            )
-            tables[name] = arrays.pop("")
-            slots[name] = arrays
+            arrays, rows = {"": self._whole(stack, tables[name]), **slots[name]}, lookups[name].ids
+            if name in batch.raw:
+                backend = self.backends[name].name
+                made = assign(stack.ids, backend, held[name], batch.raw[name], rows, state.step, when)
+                held[name], rows, fresh = made.state, made.rows, made.fresh
+            if stack.apart:
+                cache = self._caches[name]
+                arrays, caches[name], rows = cache.assign(arrays, caches[name], rows, when)
+                cached.append(name)
+                if fresh is not None:
+                    fresh = fresh._replace(rows=cache.find(caches[name], fresh.rows))
+            if fresh is not None:
+                arrays = started(stack, arrays, state.seed, fresh)
+            tables[name], slots[name] = arrays[""], {slot: arrays[slot] for slot in slots[name]}
             lookups[name] = dataclasses.replace(lookups[name], ids=rows)
-        state = dataclasses.replace(state, tables=tables, slots=slots, ids=held)
-        return state, dataclasses.replace(batch, lookups=lookups, raw={})
+        state = dataclasses.replace(state, tables=tables, slots=slots, ids=held, caches=caches)
+        return state, dataclasses.replace(batch, lookups=lookups, raw={}, cached=tuple(cached))
 
     def id_settings(self, stack: Stack) -> ids.Settings:
         """Return the settings of a stack's map from ids to rows."""
@@ -142,7 +163,7 @@ class OneDevice:
             lookups = batch.lookups[stack.name]
             grads = bag_grads(groups, act_grads, self.limits, stack.dim)
             stacks[stack.name] = EntryGradients(lookups.ids, lookups.bags, lookups.gains, grads, lookups.order)
-        return RowGrads(stacks, tuple((stack.name, stack.num_rows) for stack in self.stacks))
+        return RowGrads(stacks, tuple((stack.name, stack.held_rows) for stack in self.stacks))
 
     def apply(
         self, state: EmbeddingState, grads: RowGrads, logical_rows: Mapping[str, jax.Array] | None
@@ -153,6 +174,8 @@ class OneDevice:
         for stack in self.stacks:
             if stack.frozen:
                 continue
+            if stack.apart and stack.step.stochastic:
+                renumbered[stack.name] = self._caches[stack.name].table_rows(state.caches[stack.name])
             names = [name for name, _ in stack.step.slots]
             tables[stack.name], new_slots = self.backends[stack.name].update(
                 stack.step,
@@ -162,11 +185,26 @@ class OneDevice:
                 stack.scalars(state.step, state.seed, renumbered.get(stack.name)),
             )
             slots[stack.name] = dict(zip(names, new_slots, strict=True))
-        return dataclasses.replace(state, step=state.step + 1, tables=tables, slots=slots)
+        caches = {name: held._replace(clock=held.clock + 1) for name, held in state.caches.items()}
+        return dataclasses.replace(state, step=state.step + 1, tables=tables, slots=slots, caches=caches)
 
     def _whole(self, stack: Stack, table: jax.Array) -> jax.Array:
         """Return the table; only XLA can work with one that was split over devices."""
         return table if self.backends[stack.name].name == "xla" else whole(table)
+
+    def arrays(self, state: EmbeddingState, stack: Stack) -> dict[str, Any]:
+        """Return the table of a stack under "", and its slots, with all rows; on the host, where they are there."""
+        held = {"": state.tables[stack.name], **state.slots[stack.name]}
+        return self._caches[stack.name].views(held, state.caches[stack.name]) if stack.apart else held
+
+    def without_caches(self, state: EmbeddingState) -> EmbeddingState:
+        """Return the state with all rows that are in host memory there, and none in the caches."""
+        caches = {}
+        for stack in self.stacks:
+            if stack.apart:
+                self.arrays(state, stack)
+                caches[stack.name] = self._caches[stack.name].empty(state.caches[stack.name].address)
+        return dataclasses.replace(state, caches=caches)
 
     def rows(self, stack: Stack, array: jax.Array, span: slice) -> Any:
         """Rows of a stack's array in logical order."""

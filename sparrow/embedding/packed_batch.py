@@ -33,6 +33,7 @@ class PackedBatch:
       groups: by stack.
       raw: (entries, 2) uint32, the raw ids of dynamic tables, lower and upper halves, by stack; `Embedder.assign` takes
         them. Until then, the stack's ``lookups.ids`` are the number of each entry's table in the stack, -1 for none.
+      cached: the stacks in host memory whose ``lookups.ids`` are slots of the cache, as `Embedder.assign` gives them.
       offsets: by ordered feature, (batch + 1,) int32: where each sequence begins and ends among the rows.
       shards: the devices that the sequences of ordered features are split over; None: one device.
     """
@@ -42,6 +43,7 @@ class PackedBatch:
     raw: dict[str, Any] = dataclasses.field(default_factory=dict)
     offsets: dict[str, Any] = dataclasses.field(default_factory=dict)
     shards: Shards | None = dataclasses.field(metadata={"static": True}, default=None)
+    cached: tuple[str, ...] = dataclasses.field(metadata={"static": True}, default=())
 
     def jagged(self, acts: Mapping[str, jax.Array]) -> dict[str, Jagged]:
         """Return the activations of the ordered features as sequences; `Jagged.pad` pads them."""

@@ -22,16 +22,31 @@ from sparrow.rules import PER_ROW, SGD, Rule
 
 @dataclasses.dataclass(frozen=True)
 class Stack:
-    """Tables that share one array: table i holds rows ``first_rows[i]`` up to ``first_rows[i + 1]``."""
+    """Tables that share one array: table i holds rows ``first_rows[i]`` up to ``first_rows[i + 1]``.
+
+    Attributes:
+      name: of the first table, and the number of others.
+      tables: the tables.
+      step: the update of a row.
+      apart: whether rows are in host memory, and the arrays on the device hold a cache of them.
+    """
 
     name: str
     tables: tuple[TableSpec, ...]
     step: RowStep
+    apart: bool = False
 
     @property
     def is_dynamic(self) -> bool:
         """Whether raw ids get its rows while they are in use."""
         return self.tables[0].dynamic is not None
+
+    @functools.cached_property
+    def cache(self) -> ids.Settings:
+        """The settings of the map from rows to slots, a segment for each table; of a stack in host memory."""
+        sizes = [0 if one.memory is None else one.memory.rows(one.vocabulary_size) for one in self.tables]
+        ends = np.cumsum(sizes).tolist()
+        return ids.settings((ids.Segment(end - n, end, ends[-1]) for n, end in zip(sizes, ends, strict=True)), ends[-1])
 
     @functools.cached_property
     def ids(self) -> ids.Settings:
@@ -43,6 +58,11 @@ class Stack:
             ),
             self.num_rows,
         )
+
+    @property
+    def held_rows(self) -> int:
+        """The rows of the arrays on the device: all of the stack, or of its cache."""
+        return self.cache.rows if self.apart else self.num_rows
 
     @property
     def frozen(self) -> bool:
@@ -82,13 +102,14 @@ class Stack:
 
     def scalars(self, step: jax.Array, seed: jax.Array, logical_rows: jax.Array | None = None) -> StepScalars:
         """Return the numbers of optimizer step ``step``, one row per table; ``logical_rows`` as in `StepScalars`."""
+        starts = [segment.begin for segment in self.cache.segments] if self.apart else self.first_rows
         distinct, numbers = self._distinct
         hyper = jnp.array([self._hyper(table, step) for table in distinct], jnp.float32)
         names = jnp.array([stable_hash(table.name) for table in self.tables], jnp.uint32)
         return StepScalars(
             hyper=hyper.reshape(len(distinct), len(self.step.scalars))[numbers],
             seeds=mix(mix(names + seed) + step.astype(jnp.uint32) * jnp.uint32(GOLDEN)),
-            first_rows=jnp.array(self.first_rows, jnp.int32),
+            first_rows=jnp.array(starts, jnp.int32),
             logical_rows=logical_rows,
         )
 
@@ -110,8 +131,10 @@ class Stack:
         return [jnp.asarray(values[name], jnp.float32) for name in self.step.scalars]
 
 
-def stack_tables(tables: Sequence[TableSpec], *, dynamic_alone: bool = False) -> tuple[Stack, ...]:
-    """Group tables that one kernel can serve, in the order given. ``dynamic_alone``: each dynamic one by itself.
+def stack_tables(tables: Sequence[TableSpec], *, dynamic_alone: bool = False, apart: bool = False) -> tuple[Stack, ...]:
+    """Group tables that one kernel can serve, in the order given.
+
+    ``dynamic_alone``: each dynamic one by itself. ``apart``: host memory is not the memory of the device.
 
     >>> from sparrow.rules import SGD
     >>> specs = [TableSpec(name=n, vocabulary_size=10, embedding_dim=d, optimizer=SGD(lr))
@@ -130,13 +153,14 @@ def stack_tables(tables: Sequence[TableSpec], *, dynamic_alone: bool = False) ->
             step.limits,
             step.stochastic,
         )
-        alike += (table.dynamic is not None, table.name if dynamic_alone and table.dynamic is not None else "")
+        alike += (apart and table.memory is not None, table.dynamic is not None)
+        alike += (table.name if dynamic_alone and table.dynamic is not None else "",)
         stacks = groups.setdefault(alike, [[]])
         if sum(other.vocabulary_size for other in stacks[-1]) + table.vocabulary_size > MAX_ROWS:
             stacks.append([])
         stacks[-1].append(table)
     return tuple(
-        Stack(name=_stack_name(members), tables=tuple(members), step=row_step(members[0]))
+        Stack(_stack_name(members), tuple(members), row_step(members[0]), apart and members[0].memory is not None)
         for stacks in groups.values()
         for members in stacks
     )

@@ -1,12 +1,16 @@
 """Rows in host memory: a row of the table and of its slots side by side in one record.
 
 A record is the table's row, then the rows of the slots with one vector a row, then the numbers of the slots with one
-number a row, then zeros up to a multiple of 32 bytes. `swap` here is the reference; `sparrow.kernels.cuda.swap` does it
-with records in pinned host memory.
+number a row, then zeros up to a multiple of 32 bytes. `swap`, `store` and `read` here call back to Python, for devices
+without kernels that reach host memory; `sparrow.kernels.cuda.swap` has the same functions for pinned memory.
+
+Compiled programs know nothing of the records, and steps change them in place. The order of the calls follows from the
+cache, which each of them takes.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -14,8 +18,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
+from jax.experimental import io_callback
 
 from sparrow.kernels.ids.types import Changed
+from sparrow.kernels.ids.words import words_of
 
 ALIGNMENT = 32  # bytes: the least that a GPU reads
 
@@ -42,19 +48,18 @@ class Layout(NamedTuple):
     def packed(self, arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.uint8]:
         """(n, bytes) uint8: the rows of ``arrays`` as records."""
         result = np.zeros((len(arrays[0]), self.bytes), np.uint8)
-        for part, array in zip(self.parts, arrays, strict=True):
-            rows = np.ascontiguousarray(array).reshape(len(array), -1).view(np.uint8)
-            result[:, part.offset : part.offset + part.bytes] = rows
+        for view, array in zip(self.views(result), arrays, strict=True):
+            view[...] = array
         return result
+
+    def views(self, records: npt.NDArray[np.uint8]) -> list[npt.NDArray[Any]]:
+        """Return the arrays of ``records``, (n, bytes) uint8, in place."""
+        made = [records[:, part.offset : part.offset + part.bytes].view(jnp.dtype(part.dtype)) for part in self.parts]
+        return [view if part.numbers else view[:, 0] for part, view in zip(self.parts, made, strict=True)]
 
     def unpacked(self, records: npt.NDArray[np.uint8]) -> list[npt.NDArray[Any]]:
         """Return the arrays of ``records``, (n, bytes) uint8."""
-        result = []
-        for part in self.parts:
-            rows = np.ascontiguousarray(records[:, part.offset : part.offset + part.bytes])
-            shape = (len(records), part.numbers) if part.numbers else (len(records),)
-            result.append(rows.view(jnp.dtype(part.dtype)).reshape(shape))
-        return result
+        return [np.ascontiguousarray(view) for view in self.views(records)]
 
 
 def layout(arrays: Sequence[Any]) -> Layout:
@@ -76,27 +81,91 @@ def layout(arrays: Sequence[Any]) -> Layout:
     return Layout(tuple(parts), -(-end // ALIGNMENT) * ALIGNMENT)
 
 
+class Memory:
+    """Records in plain memory, zeros at first.
+
+    Attributes:
+      array: (bytes,) uint8.
+      address: (2,) uint32, where it begins: an operand of `swap`, `read` and `store`.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.array: npt.NDArray[np.uint8] = np.zeros(size, np.uint8)
+        self.address = words_of(np.array([self.array.ctypes.data], np.uint64))[0]
+        _memories[self.address.tobytes()] = self
+
+
+_memories: weakref.WeakValueDictionary[bytes, Memory] = weakref.WeakValueDictionary()
+
+
 def swap(
-    held: Layout, arrays: Sequence[jax.Array], host: jax.Array, fresh: Changed, gone: Changed
-) -> tuple[list[jax.Array], jax.Array]:
-    """Store the rows ``gone`` of a cache to their records, then read the rows ``fresh`` from theirs.
+    held: Layout, arrays: Sequence[jax.Array], address: jax.Array, records: int, fresh: Changed, gone: Changed
+) -> list[jax.Array]:
+    """Store the rows ``gone`` of a cache to their records, and read the rows ``fresh`` from theirs.
 
     Args:
       held: the layout of the records.
       arrays: the cache: a table and its slots.
-      host: (rows, bytes) uint8, the records.
-      fresh: slots of the cache; their ids are numbers of records.
+      address: (2,) uint32, of the first record; 0: nothing moves.
+      records: their number; others are left alone.
+      fresh: slots of the cache, from an `assign` in which no id came back; their ids are numbers of records.
       gone: likewise.
     """
-    count = arrays[0].shape[0]
-    away = jnp.where((gone.rows >= 0) & (gone.rows < count), gone.ids[:, 0].astype(jnp.int32), host.shape[0])
-    new = host.at[fresh.ids[:, 0].astype(jnp.int32)].get(mode="clip")
-    result = []
-    for part, array in zip(held.parts, arrays, strict=True):
-        place = slice(part.offset, part.offset + part.bytes)
-        old = jax.lax.bitcast_convert_type(array.at[gone.rows].get(mode="clip"), jnp.uint8).reshape(len(away), -1)
-        host = host.at[away, place].set(old, mode="drop")
-        words = new[:, place].reshape(len(new), max(1, part.numbers), -1)
-        rows = jax.lax.bitcast_convert_type(words, array.dtype)
-        result.append(array.at[fresh.rows].set(rows if part.numbers else rows[:, 0], mode="drop"))
-    return result, host
+
+    def moved(address: Any, away: Any, old: Any, new: Any) -> Any:
+        host = _records(held, address, records)
+        rows = np.flatnonzero(np.asarray(away) < len(host))
+        host[np.asarray(away)[rows]] = held.packed([np.asarray(part)[rows] for part in old])
+        return tuple(_taken(held, host, np.asarray(new)))
+
+    shapes = tuple(jax.ShapeDtypeStruct((len(fresh.rows), *array.shape[1:]), array.dtype) for array in arrays)  # type: ignore[no-untyped-call]
+    old, slots = tuple(array.at[gone.rows].get(mode="clip") for array in arrays), arrays[0].shape[0]
+    new = io_callback(moved, shapes, address, _numbers(gone, records, slots), old, _numbers(fresh, records, slots))
+    return [array.at[fresh.rows].set(rows, mode="drop") for array, rows in zip(arrays, new, strict=True)]
+
+
+def store(held: Layout, arrays: Sequence[jax.Array], address: jax.Array, records: int, gone: Changed) -> jax.Array:
+    """Store the rows ``gone`` of a cache to their records; the result is there when they are stored."""
+
+    def stored(address: Any, away: Any, old: Any) -> Any:
+        host = _records(held, address, records)
+        rows = np.flatnonzero(np.asarray(away) < len(host))
+        host[np.asarray(away)[rows]] = held.packed([np.asarray(part)[rows] for part in old])
+        return np.zeros(1, np.int32)
+
+    done = jax.ShapeDtypeStruct((1,), jnp.int32)  # type: ignore[no-untyped-call]
+    old = tuple(array.at[gone.rows].get(mode="clip") for array in arrays)
+    made: jax.Array = io_callback(stored, done, address, _numbers(gone, records, arrays[0].shape[0]), old)
+    return made
+
+
+def read(
+    held: Layout, table: jax.Array, address: jax.Array, records: int, rows: jax.Array, slots: jax.Array
+) -> jax.Array:
+    """(N, dim): rows of a table: from the cache at ``slots``, or, where those are past its end, from the records."""
+
+    def taken(address: Any, rows: Any) -> Any:
+        return _taken(held, _records(held, address, records), np.asarray(rows))[0]
+
+    shape = jax.ShapeDtypeStruct((len(rows), table.shape[1]), table.dtype)  # type: ignore[no-untyped-call]
+    here = slots < table.shape[0]
+    far = io_callback(taken, shape, address, jnp.where(here | (rows < 0), records, rows))
+    return jnp.where(here[:, None], table.at[slots].get(mode="clip"), far)
+
+
+def _numbers(changed: Changed, records: int, slots: int) -> jax.Array:
+    """Return numbers of records; ``records`` past the last one, and for rows past the last of ``slots``."""
+    there = (jnp.arange(len(changed.rows)) < changed.ends[-1]) & (changed.rows < slots)
+    return jnp.where(there, changed.ids[:, 0].astype(jnp.int32), records)
+
+
+def _records(held: Layout, address: Any, records: int) -> npt.NDArray[np.uint8]:
+    memory = _memories.get(np.asarray(address, np.uint32).tobytes())
+    return np.zeros((0, held.bytes), np.uint8) if memory is None else memory.array.reshape(records, held.bytes)
+
+
+def _taken(held: Layout, host: npt.NDArray[np.uint8], numbers: Any) -> list[npt.NDArray[Any]]:
+    there = numbers < len(host)
+    made = np.zeros((len(numbers), held.bytes), np.uint8)
+    made[there] = host[numbers[there]]
+    return held.unpacked(made)

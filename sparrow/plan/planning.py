@@ -90,7 +90,8 @@ class Plan:
     def host(self) -> int:
         """Bytes of the process at its peak; on a CPU the tables are part of it."""
         if self.machine.devices:
-            return self.process + self.counters + self.batches * self.batch
+            apart = sum(table.host for table in self.tables)
+            return self.process + self.counters + self.batches * self.batch + apart
         return self.counters + max(self.process + self.training, self.starting + self.startup)
 
     @property
@@ -171,6 +172,7 @@ def plan(config: Config) -> Plan:
     startup = startup_peak(program, optimizer.embedding)
     moved = movement(program, state, feeds, {table.name: table for table in tables})
     parts = {
+        "maps of ids and caches": (optimizer.embedding.ids, optimizer.embedding.caches),
         "dense parameters": optimizer.params,
         "optimizer state of dense parameters": optimizer.dense,
         "average of dense parameters": optimizer.ema,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
-from sparrow.embedding import Constant, Embedder, EmbeddingState, FeatureSpec, TableSpec
+from sparrow.embedding import Constant, Embedder, EmbeddingState, FeatureSpec, Stack, TableSpec
 from sparrow.runs import Program, TrainState
 from sparrow.runs.loop.feed import Feed
 from sparrow.runs.step.step import lowered_step
@@ -35,6 +36,7 @@ class TableSize:
       rule: the name of its rule.
       values: bytes of its rows.
       slots: bytes of its optimizer state, by slot.
+      cache: rows on the device of a table in host memory; None: all.
     """
 
     name: str
@@ -45,6 +47,7 @@ class TableSize:
     rule: str
     values: int
     slots: dict[str, int]
+    cache: int | None = None
 
     @property
     def row_sizes(self) -> tuple[int, ...]:
@@ -53,27 +56,26 @@ class TableSize:
 
     @property
     def total(self) -> int:
-        """Bytes of rows and slots."""
-        return self.values + sum(self.slots.values())
+        """Bytes of rows and slots on the device."""
+        return sum(self.row_sizes) * (self.rows if self.cache is None else self.cache)
+
+    @property
+    def host(self) -> int:
+        """Bytes of rows and slots in host memory apart from the device's."""
+        return 0 if self.cache is None else sum(self.row_sizes) * self.rows
 
 
 def table_sizes(embedder: Embedder, state: EmbeddingState) -> list[TableSize]:
     """Each table with its slots. ``state``: shapes are enough."""
-    names = [spec.name for stack in embedder.stacks for spec in stack.tables]
 
-    def all_of_them(state: EmbeddingState) -> dict[str, tuple[jax.Array, dict[str, jax.Array]]]:
-        return {name: (embedder.table(state, name), embedder.slots(state, name)) for name in names}
+    def one(spec: TableSpec, stack: Stack, arrays: Mapping[str, Any]) -> TableSize:
+        rows = spec.vocabulary_size
+        sizes = {slot: size_of(array) // array.shape[0] * rows for slot, array in arrays.items()}
+        cache = spec.memory.rows(rows) if stack.apart and spec.memory is not None else None
+        values, rule = sizes.pop(""), type(spec.optimizer).__name__
+        return TableSize(spec.name, stack.name, rows, stack.dim, spec.dtype, rule, values, sizes, cache)
 
-    shapes = jax.eval_shape(all_of_them, state)
-
-    def one(spec: TableSpec, stack: str) -> TableSize:
-        values, slots = shapes[spec.name]
-        by_slot = {slot: size_of(array) for slot, array in slots.items()}
-        rule = type(spec.optimizer).__name__
-        rows, dim = values.shape
-        return TableSize(spec.name, stack, rows, dim, spec.dtype, rule, size_of(values), by_slot)
-
-    return [one(spec, stack.name) for stack in embedder.stacks for spec in stack.tables]
+    return [one(spec, stack, embedder.arrays(state, stack)) for stack in embedder.stacks for spec in stack.tables]
 
 
 def table_bytes(spec: TableSpec) -> int:

@@ -1,5 +1,6 @@
 """Rows as records of host memory."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -27,17 +28,22 @@ def test_records_hold_rows(name):
         assert np.array_equal(array, back)
 
 
-def test_swap_stores_before_it_reads():
+def test_rows_move_between_a_cache_and_records():
     table, slot = jnp.arange(8.0).reshape(4, 2), jnp.arange(4.0)
     layout = records.layout([table, slot])
-    host = layout.packed(
-        [np.full((6, 2), 50.0, np.float32) + np.arange(6, dtype=np.float32)[:, None], -np.ones(6, np.float32)]
-    )
+    memory = records.Memory(6 * layout.bytes)
+    rows, numbers = layout.views(memory.array.reshape(6, -1))
+    rows[:], numbers[:] = 50.0 + np.arange(6)[:, None], -1
     fresh = Changed(jnp.array([2, 0, 4]), jnp.array([[5, 0], [3, 0], [0, 0]], jnp.uint32), jnp.array([2]))
     gone = Changed(jnp.array([2, 3, 4]), jnp.array([[1, 0], [2, 0], [0, 0]], jnp.uint32), jnp.array([2]))
-    (table, slot), host = records.swap(layout, [table, slot], jnp.asarray(host), fresh, gone)
+    table, slot = jax.jit(lambda *args: records.swap(layout, *args, 6, fresh, gone))([table, slot], memory.address)
     assert table.tolist() == [[53, 53], [2, 3], [55, 55], [6, 7]]
     assert slot.tolist() == [-1, 1, -1, 3]
-    rows, numbers = layout.unpacked(np.asarray(host))
     assert rows.tolist() == [[50, 50], [4, 5], [6, 7], [53, 53], [54, 54], [55, 55]]
     assert numbers.tolist() == [-1, 2, 3, -1, -1, -1]
+    asked, slots = jnp.array([2, 5, 6, -1]), jnp.array([4, 2, 4, 4])
+    assert records.read(layout, table, memory.address, 6, asked, slots).tolist() == [[6, 7], [55, 55], [0, 0], [0, 0]]
+    done = records.store(layout, [table + 1, slot], memory.address, 6, gone)
+    jax.block_until_ready(done)
+    assert rows[:3].tolist() == [[50, 50], [56, 56], [7, 8]]
+    assert not np.asarray(records.read(layout, table, np.zeros(2, np.uint32), 6, asked, slots + 2)).any()

@@ -11,10 +11,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sparrow.embedding.dynamic.first_rows import Arrays, started
 from sparrow.embedding.stacking import Stack
 from sparrow.kernels import Lookups, ids
-from sparrow.kernels.ids import IdState, Settings
+from sparrow.kernels.ids import Assigned, IdState, Settings
 
 
 def find(
@@ -32,32 +31,31 @@ def found(
 
 
 def assign(
-    stack: Stack,
     settings: Settings,
     backend: str,
     state: IdState,
-    arrays: Arrays,
     words: jax.Array,
     segments: jax.Array,
     step: jax.Array,
-    seed: jax.Array,
     when: jax.Array | None,
-) -> tuple[IdState, Arrays, jax.Array]:
-    """Find and give out rows, and start the fresh ones; where ``when`` is false, all ids are absent.
-
-    Return the ids, table and slots after it, and the row of each entry.
-    """
+) -> Assigned:
+    """Find and give out rows; where ``when`` is false, all ids are absent."""
     if when is not None:
         segments = jnp.where(when, segments, -1)
-    made = ids.choose(backend).assign(settings, state, words, segments, step + 1)
-    return made.state, started(stack, arrays, seed, made.fresh), made.rows
+    return ids.choose(backend).assign(settings, state, words, segments, step + 1)
 
 
 def missing_rows(stack: Stack, settings: Settings, short: Any) -> str | None:
-    """Return a sentence for the first table that lacks rows; None: none does."""
+    """Return a sentence for the first table that lacks rows, or slots of its cache; None: none does."""
+    of_cache = stack.apart and settings is stack.cache
     for table, segment, missing in zip(stack.tables, settings.segments, short, strict=True):
         if missing > 0:
             needed = segment.rows + int(missing)
+            if of_cache:
+                return (
+                    f"table '{table.name}': one step needs {needed} rows on the device, and the cache holds "
+                    f"{segment.rows}; make memory.cache larger, or the batch smaller"
+                )
             return (
                 f"table '{table.name}': one step needs {needed} rows for its ids, and there are {segment.rows}; "
                 "make vocabulary_size (dynamic.rows in a config) larger, or the batch smaller"

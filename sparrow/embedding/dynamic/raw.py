@@ -78,7 +78,8 @@ def for_packing(
         for feature in features
     )
     return made, tuple(
-        PositionStack(stack.name, stack.tables, stack.step) if stack.is_dynamic else stack for stack in stacks
+        PositionStack(stack.name, stack.tables, stack.step, stack.apart) if stack.is_dynamic else stack
+        for stack in stacks
     )
 
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from sparrow.embedding.bags import activations, bag_grads
 from sparrow.embedding.dynamic.assigning import assign, find
+from sparrow.embedding.dynamic.first_rows import started
 from sparrow.embedding.dynamic.saved import Placing
 from sparrow.embedding.guards import undifferentiable
 from sparrow.embedding.one_device import OneDevice, Stacked, seed_of
@@ -186,14 +187,12 @@ class OnMesh:
             for stack in stacks:
                 name = stack.name
                 wanted = lookups[name].wanted
-                given: Any = (raw[name].reshape(-1, 2), wanted.reshape(-1), step, seed, go)
-                arrays = {"": tables[name], **slots[name]}
-                held[name], arrays, rows = assign(
-                    stack, self.id_settings(stack), self.backends[name].name, held[name], arrays, *given
-                )
-                tables[name] = arrays.pop("")
+                given: Any = (raw[name].reshape(-1, 2), wanted.reshape(-1), step, go)
+                made = assign(self.id_settings(stack), self.backends[name].name, held[name], *given)
+                arrays = started(stack, {"": tables[name], **slots[name]}, seed, made.fresh)
+                held[name], tables[name] = made.state, arrays.pop("")
                 slots[name] = arrays
-                lookups[name] = lookups[name].with_wanted(rows.reshape(wanted.shape))
+                lookups[name] = lookups[name].with_wanted(made.rows.reshape(wanted.shape))
             return tables, slots, held, lookups
 
         names = [stack.name for stack in stacks]
@@ -230,6 +229,14 @@ class OnMesh:
         call: Any = self.shards.each(local, (split, split, split, EVERYWHERE), split)
         found: dict[str, Any] = call(*parts, batch.raw, state.step)
         return batch.lookups | found
+
+    def arrays(self, state: EmbeddingState, stack: Stack) -> dict[str, Any]:
+        """Return the table of a stack under "", and its slots."""
+        return {"": state.tables[stack.name], **state.slots[stack.name]}
+
+    def without_caches(self, state: EmbeddingState) -> EmbeddingState:
+        """Return the state: no table is apart from the devices."""
+        return state
 
     def rows(self, stack: Stack, array: jax.Array, span: slice) -> Any:
         """Rows of a stack's array in logical order, as a NumPy array: no device may have room for them."""

@@ -54,7 +54,7 @@ def shim_content() -> str:
 SORT_COUNT, SORT_FIRST, SORT_NEXT = range(3)
 LOOKUP = UPDATE = 0
 PAIRS, PAIRS_GRADIENT = range(2)
-SWAP = 0
+SWAP, SWAP_READ = range(2)
 IDS = (
     *("ids_find", "ids_clear", "ids_index", "ids_mark", "ids_ask", "ids_count"),
     *("ids_weigh", "ids_choose", "ids_select", "ids_apply", "ids_give_back"),
@@ -121,10 +121,10 @@ def ids_module(tuned: tuning.IdsTuning) -> Module:
 
 
 def swap_module(vector: int, table: int, slot: int, vectors: int, numbers: int, record: int) -> Module:
-    """Return the kernel that moves rows of ``table`` chunks of ``vector`` words, and slots, to and from records."""
+    """Return the kernels that move rows of ``table`` chunks of ``vector`` words, and slots, to and from records."""
     macros = {"VECTOR": vector, "TABLE_CHUNKS": table, "SLOT_CHUNKS": slot, "NE": vectors, "NR": numbers}
     source = text("types.cuh", "memory.cuh", "swap.cu")
-    return Module("swap", source, (*macros.items(), ("RECORD", record)), ("swap",), (0,))
+    return Module("swap", source, (*macros.items(), ("RECORD", record)), ("swap", "swap_read"), (0, 0))
 
 
 ATTENTION = ATTENTION_WORK = 0

@@ -1,4 +1,4 @@
-"""Rows between a cache on the GPU and records in pinned host memory; `sparrow.kernels.records` is the reference."""
+"""Rows between a cache on the GPU and records in pinned host memory: the functions of `sparrow.kernels.records`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
@@ -26,7 +27,7 @@ class PinnedMemory:
 
     Attributes:
       array: (bytes,) uint8.
-      address: (2,) uint32, where it begins: an operand of `swap`.
+      address: (2,) uint32, where it begins: an operand of `swap`, `read` and `store`.
     """
 
     def __init__(self, size: int) -> None:
@@ -48,6 +49,8 @@ class PinnedMemory:
             self._pages = None
             del self.array
 
+    __del__ = close
+
 
 def swap(
     layout: Layout,
@@ -57,23 +60,77 @@ def swap(
     fresh: Changed,
     gone: Changed,
 ) -> list[jax.Array]:
-    """Store the rows ``gone`` of a cache to their records, and read the rows ``fresh`` from theirs, in one launch.
+    """Store and read rows in one launch; arrays that are donated are changed in place."""
+    from sparrow.kernels.cuda.plan import Call
 
-    Args:
-      layout: the layout of the records.
-      arrays: the cache: a table and its slots; in place where they are donated.
-      address: (2,) uint32, of the first record, in pinned memory.
-      records: their number; others are left alone.
-      fresh: slots of the cache, from an `assign` in which no id came back; their ids are numbers of records.
-      gone: likewise.
-    """
+    call = Call()
+    return _moved(call, layout, arrays, [call.in_place(array) for array in arrays], address, records, fresh, gone)
+
+
+def store(layout: Layout, arrays: Sequence[jax.Array], address: jax.Array, records: int, gone: Changed) -> jax.Array:
+    """Store rows; the result is there when they are stored."""
+    from sparrow.kernels.cuda.plan import Call
+
+    call = Call()
+    held = [call.input(array) for array in arrays]
+    call.output((1,), jnp.int32)
+    none = gone._replace(ends=jnp.zeros_like(gone.ends))
+    return _moved(call, layout, arrays, held, address, records, none, gone)[0]
+
+
+def read(
+    layout: Layout, table: jax.Array, address: jax.Array, records: int, rows: jax.Array, slots: jax.Array
+) -> jax.Array:
+    """(N, dim): rows of a table: from the cache at ``slots``, or, where those are past its end, from the records."""
     from sparrow.kernels.cuda import programs, source
     from sparrow.kernels.cuda.machine import TARGET
-    from sparrow.kernels.cuda.plan import Call, number, together
+    from sparrow.kernels.cuda.plan import Call, number
 
+    if not len(rows):
+        return jnp.zeros((0, table.shape[1]), table.dtype)
+    call, machine = Call(), _machine()
+    arguments = [call.input(array) for array in (table, address, rows, slots)]
+    arguments.append(call.output((len(rows), table.shape[1]), table.dtype))
+    arguments += map(number, (len(rows), table.shape[0], records))
+    call.launch(0, source.SWAP_READ, _BLOCKS * machine.cores, _THREADS, arguments)
+    return call.bind(TARGET, programs.load(machine, [_module(layout)]))[0]
+
+
+def _moved(
+    call: Any,
+    layout: Layout,
+    arrays: Sequence[jax.Array],
+    held: list[Any],
+    address: jax.Array,
+    records: int,
+    fresh: Changed,
+    gone: Changed,
+) -> list[jax.Array]:
+    from sparrow.kernels.cuda import programs, source
+    from sparrow.kernels.cuda.machine import TARGET
+    from sparrow.kernels.cuda.plan import number, together
+
+    vectors, numbers = _slots(layout)
+    lists = [together([call.input(x) for x in (one.rows, one.ids, one.ends)]) for one in (fresh, gone)]
+    cache = together([held[0], *_or_null([held[i] for i in vectors]), *_or_null([held[i] for i in numbers])])
+    sizes = map(number, (fresh.ends.shape[0], arrays[0].shape[0], records))
     machine = _machine()
+    arguments = [*cache, *lists[0], *lists[1], call.input(address), *sizes]
+    call.launch(0, source.SWAP, _BLOCKS * machine.cores, _THREADS, arguments)
+    results: list[jax.Array] = call.bind(TARGET, programs.load(machine, [_module(layout)]))
+    return results
+
+
+def _slots(layout: Layout) -> tuple[list[int], list[int]]:
+    """Return the numbers of the slots with vectors, and of those with one number a row."""
     vectors = [i for i, part in enumerate(layout.parts) if part.numbers and i > 0]
-    numbers = [i for i, part in enumerate(layout.parts) if not part.numbers]
+    return vectors, [i for i, part in enumerate(layout.parts) if not part.numbers]
+
+
+def _module(layout: Layout) -> Any:
+    from sparrow.kernels.cuda import source
+
+    vectors, numbers = _slots(layout)
     if not layout.parts[0].numbers or any(layout.parts[i].bytes != 4 for i in numbers):
         raise ValueError("a record is a row of a table, and slots of float32")
     width = math.gcd(16, layout.bytes, *(part.bytes for part in layout.parts if part.numbers))
@@ -82,23 +139,8 @@ def swap(
     slot_bytes = {layout.parts[i].bytes for i in vectors} or {0}
     if len(slot_bytes) > 1:
         raise ValueError(f"slots with vectors of one length are wanted, got {sorted(slot_bytes)} bytes")
-    call = Call()
-    lists = [together([call.input(x) for x in (one.rows, one.ids, one.ends)]) for one in (fresh, gone)]
-    at = call.input(address)
-    held = [call.in_place(array) for array in arrays]
-    cache = together([held[0], *_or_null([held[i] for i in vectors]), *_or_null([held[i] for i in numbers])])
-    sizes = map(number, (fresh.ends.shape[0], arrays[0].shape[0], records))
-    arguments = [*cache, *lists[0], *lists[1], at, *sizes]
-    module = source.swap_module(
-        width // 4,
-        layout.parts[0].bytes // width,
-        slot_bytes.pop() // width,
-        len(vectors),
-        len(numbers),
-        layout.bytes // 4,
-    )
-    call.launch(0, source.SWAP, _BLOCKS * machine.cores, _THREADS, arguments)
-    return call.bind(TARGET, programs.load(machine, [module]))
+    row, slot = layout.parts[0].bytes // width, slot_bytes.pop() // width
+    return source.swap_module(width // 4, row, slot, len(vectors), len(numbers), layout.bytes // 4)
 
 
 def _or_null(arguments: list[Any]) -> list[Any]:

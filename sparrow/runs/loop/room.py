@@ -27,10 +27,15 @@ def refuse_large_layers(state: tuple[Any, Any]) -> None:
 def refuse_large_tables(embedder: Embedder, dense: int = 0) -> None:
     """Compare tables, slots and ``dense`` bytes with the free memory; raise `ConfigError` if they are more."""
     sizes: dict[str, int] = {}
+    apart: dict[str, int] = {}
     for stack in embedder.stacks:
         slots = sum(4 if layout == PER_ROW else 4 * stack.dim for _, layout in stack.step.slots)
         row = stack.dim * jnp.dtype(stack.step.dtype).itemsize + slots
         sizes |= {table.name: table.vocabulary_size * row for table in stack.tables}
+        if stack.apart:
+            apart |= {table.name: sizes[table.name] for table in stack.tables}
+            sizes |= {one.name: held.rows * row for one, held in zip(stack.tables, stack.cache.segments, strict=True)}
+    _refuse("data.features", "tables in host memory", apart, 0, 0)
     shards = embedder.shards
     devices = 1 if shards is None else len(shards.local)
     if shards is not None:  # the share of this process
@@ -49,7 +54,7 @@ def _refuse(field: str, what: str, sizes: Mapping[str, int], others: int, device
 
 
 def _free(devices: int) -> Place | None:
-    """Return the memory of a number of devices together, or the host's where devices have none of their own."""
+    """Return the memory of a number of devices together, or the host's: for none, and where devices have none."""
     places = device_memory()[:devices]
     if len(places) < 2:
         return next(iter(places), None) or host_memory()

@@ -49,8 +49,7 @@ def without_shortage(program: Program, state: TrainState) -> tuple[TrainState, s
     problem = program.embedder.shortage(embedding)
     if problem is None:
         return state, None
-    held = {name: own._replace(short=jnp.zeros_like(own.short)) for name, own in embedding.ids.items()}
-    optimizer = dataclasses.replace(state.optimizer, embedding=dataclasses.replace(embedding, ids=held))
+    optimizer = dataclasses.replace(state.optimizer, embedding=program.embedder.without_shortage(embedding))
     return dataclasses.replace(state, optimizer=optimizer), problem
 
 

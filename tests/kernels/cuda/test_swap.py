@@ -29,26 +29,50 @@ def test_cache_of_host_memory(name):
     memory = swap.PinnedMemory(rows * layout.bytes)
     assert not memory.array.any()
     memory.array[:] = layout.packed(values).reshape(-1)
-    host = jnp.asarray(layout.packed(values))
+    plain = records.Memory(rows * layout.bytes)
+    plain.array[:] = memory.array
     state = ids.init(s)
     mine = arrays
 
     @jax.jit
-    def step(state, arrays, mine, host, keys, segments, number):
+    def step(state, arrays, mine, keys, segments, number):
         done = cuda_ids.assign(s, state, keys, segments, number)
-        arrays, host = records.swap(layout, arrays, host, done.fresh, done.gone)
+        arrays = records.swap(layout, arrays, jnp.asarray(plain.address), rows, done.fresh, done.gone)
         mine = swap.swap(layout, mine, jnp.asarray(memory.address), rows, done.fresh, done.gone)
         changed = [array + (done.rows == 3).sum().astype(array.dtype) for array in arrays]
         mine = [array + (done.rows == 3).sum().astype(array.dtype) for array in mine]
-        return done, changed, mine, host
+        return done, changed, mine
+
+    @jax.jit
+    def read(state, table, asked):
+        words = jnp.stack([asked.astype(jnp.uint32), jnp.zeros(len(asked), jnp.uint32)], 1)
+        found = cuda_ids.find(s, state, words, (asked >= 100).astype(jnp.int32), 0)
+        ours = swap.read(layout, table, jnp.asarray(memory.address), rows, asked, found)
+        alone = swap.read(layout, table, jnp.asarray(memory.address), rows, asked, jnp.full_like(asked, slots))
+        return ours, records.read(layout, table, jnp.asarray(plain.address), rows, asked, found), found, alone
+
+    @jax.jit
+    def store(arrays, state):
+        used = jnp.where(state.last >= 0, jnp.arange(slots, dtype=jnp.int32), slots)
+        every = ids.Changed(used, state.ids, jnp.array([10, slots]))
+        ours = swap.store(layout, arrays, jnp.asarray(memory.address), rows, every)
+        return ours, records.store(layout, arrays, jnp.asarray(plain.address), rows, every)
 
     for number in range(12):
         segments = np.repeat(np.arange(2, dtype=np.int32), 6)
         keys = (rng.integers(0, 100, 12) + 100 * segments).astype(np.uint64)
-        done, arrays, mine, host = step(state, arrays, mine, host, ids.words_of(keys), segments, np.int32(number))
+        done, arrays, mine = step(state, arrays, mine, ids.words_of(keys), segments, np.int32(number))
         state = done.state
         for ours, want in zip(mine, arrays, strict=True):
             assert np.array_equal(ours, want)
-        assert np.array_equal(memory.array.reshape(rows, -1), host)
+        assert np.array_equal(memory.array, plain.array)
     assert ids.numbers(s, state)[0]["evicted"] > 10
+    asked = np.array([*range(0, 200, 3), 400, -1], np.int32)
+    ours, want, found, alone = read(state, mine[0], asked)
+    assert 0 < (found < slots).sum() < len(asked) - 2
+    assert np.array_equal(ours, want)
+    assert not np.array_equal(ours, alone)
+    jax.block_until_ready(store(mine, state))
+    assert np.array_equal(memory.array, plain.array)
+    assert np.array_equal(read(state, mine[0], asked)[3], ours)  # all rows are in host memory now
     memory.close()

@@ -71,6 +71,7 @@ DEVICE u32 begin_of(const u32* ends, u32 segment) { return segment == 0 ? 0 : en
 extern "C" __global__ void __launch_bounds__(SWAP_THREADS) swap(Cache cache, Changes fresh, Changes gone, const u64* address, u32 num_segments,
                                                                 u32 num_slots, u32 num_records) {
   u32* host = reinterpret_cast<u32*>(*address);
+  if (host == nullptr) return;
   const u32 lane = threadIdx.x % LANES, coming = fresh.ends[num_segments - 1], going = gone.ends[num_segments - 1];
   const u32 groups = gridDim.x * (SWAP_THREADS / LANES);
   for (u32 item = blockIdx.x * (SWAP_THREADS / LANES) + threadIdx.x / LANES; item < coming + going; item += groups) {
@@ -102,6 +103,30 @@ extern "C" __global__ void __launch_bounds__(SWAP_THREADS) swap(Cache cache, Cha
       if (chunk >= CHUNKS) continue;
       if (away < num_records) write<CACHED, 4 * VECTOR>(host + u64(away) * RECORD + chunk * VECTOR, old[e], 0);
       if (from < num_records) write_slot(cache, slot, chunk, words[e]);
+    }
+  }
+}
+
+// The table's rows of some entries: from the cache, where they have a slot, else from their records; zeros where they have neither.
+extern "C" __global__ void __launch_bounds__(SWAP_THREADS) swap_read(const u32* table, const u64* address, const int* rows, const u32* slots, u32* out,
+                                                                     u32 count, u32 num_slots, u32 num_records) {
+  const u32* host = reinterpret_cast<const u32*>(*address);
+  const u32 lane = threadIdx.x % LANES, groups = gridDim.x * (SWAP_THREADS / LANES);
+  for (u32 i = blockIdx.x * (SWAP_THREADS / LANES) + threadIdx.x / LANES; i < count; i += groups) {
+    const u32 slot = slots[i], row = u32(rows[i]);
+    const u32* from = slot < num_slots ? table + u64(slot) * (TABLE_CHUNKS * VECTOR) : host != nullptr && row < num_records ? host + u64(row) * RECORD : nullptr;
+    u32 words[EACH][VECTOR];
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) {
+#pragma unroll
+      for (int j = 0; j < VECTOR; ++j) words[e][j] = 0;
+      const int chunk = e * LANES + lane;
+      if (from != nullptr && chunk < TABLE_CHUNKS) read_fresh<4 * VECTOR>(words[e], from + chunk * VECTOR);
+    }
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) {
+      const int chunk = e * LANES + lane;
+      if (chunk < TABLE_CHUNKS) write<CACHED, 4 * VECTOR>(out + u64(i) * (TABLE_CHUNKS * VECTOR) + chunk * VECTOR, words[e], 0);
     }
   }
 }

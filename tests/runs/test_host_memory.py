@@ -1,0 +1,52 @@
+"""Runs with tables in host memory apart from the device's, with small caches: the bits of other runs."""
+
+import io
+
+import numpy as np
+
+from sparrow import runs
+from sparrow.embedding import host_memory
+from tests.runs.cases import NAMES, case
+
+
+def config(*overrides):
+    clicks = {"name": "clicks", "impressions": 4096, "fields": 3, "ids": 500, "chunk_rows": 1024}
+    features = [
+        {"kind": "id", "name": NAMES[0], "embedding_dim": 4, "dynamic": {"rows": 300, "admit": 2}},
+        *({"kind": "id", "name": name, "num_buckets": 500, "embedding_dim": 4} for name in NAMES[1:]),
+    ]
+    data = {"train": clicks, "evaluate": {**clicks, "start": 1000}, "shuffle_rows": 2048, "features": features}
+    fixed = (
+        *("train.batch_size=32", "train.accumulate=2", "train.tensorboard=false", "evaluate={steps: 2}"),
+        "model.tables=[{tables: ['.*'], memory: {kind: host, cache: 100}}]",
+    )
+    return case(*fixed, *overrides, data=data)
+
+
+def state_of(trained):
+    embedder, state = trained.program.embedder, trained.state.optimizer.embedding
+    made = {name: np.asarray(embedder.table(state, name)) for name in embedder.tables}
+    for name in embedder.tables:
+        made |= {f"{name}/{slot}": np.asarray(array) for slot, array in embedder.slots(state, name).items()}
+    return made
+
+
+def test_a_run_may_change_to_a_cache_and_back(monkeypatch, tmp_path):
+    found = []
+    for apart in (False, True):
+        monkeypatch.setattr(host_memory, "is_apart", lambda apart=apart: apart)
+        runs.train(config("train.steps=8"), tmp_path / str(apart), stream=io.StringIO())
+    for apart in (True, False):  # resumed the other way
+        monkeypatch.setattr(host_memory, "is_apart", lambda apart=apart: apart)
+        folder = tmp_path / str(not apart)
+        found.append(runs.train(config("train.steps=12"), folder, resume=True, stream=io.StringIO()))
+    assert {stack.apart for stack in found[0].program.embedder.stacks} == {True}
+    assert found[0].results == found[1].results
+    ours, others = map(state_of, found)
+    for name, array in ours.items():
+        np.testing.assert_array_equal(array, others[name], err_msg=name)
+    caches = found[0].state.optimizer.embedding.caches
+    assert sum(int(held.slots.totals[:, 1].sum()) for held in caches.values()) > 0
+    monkeypatch.setattr(host_memory, "is_apart", lambda: True)
+    program, state = runs.load(tmp_path / "True")
+    assert runs.Evaluator(program)(state) == found[1].results
