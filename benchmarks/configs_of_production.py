@@ -30,7 +30,7 @@ from sparrow import config as configs
 from sparrow import runs
 from sparrow.data import Tables
 from sparrow.embedding import mix64
-from sparrow.runs.loop import loop as training
+from sparrow.runs.loop.loop import Loop
 from sparrow.runs.step.step import train_step
 
 FEATURES = 26
@@ -112,20 +112,20 @@ class Watch:
     """Notes when step ``at`` of a run is done."""
 
     def __init__(self, at: int) -> None:
-        self.at, self.times, self._real = at, [], training.Loop._make
+        self.at, self.times, self._real = at, [], Loop._make
 
     def __enter__(self) -> Watch:
         def make(loop: Any, call: Any) -> None:
             self._real(loop, call)
             if loop.steps in (1, self.at):
-                loop._settle()
+                loop.settle()
                 self.note()
 
-        training.Loop._make = make  # type: ignore[method-assign]
+        Loop._make = make  # type: ignore[method-assign]
         return self
 
     def __exit__(self, *error: Any) -> None:
-        training.Loop._make = self._real  # type: ignore[method-assign]
+        Loop._make = self._real  # type: ignore[method-assign]
 
     def note(self) -> None:
         self.times.append((time.perf_counter(), time.process_time()))

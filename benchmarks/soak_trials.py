@@ -14,7 +14,7 @@ from benchmarks import faults
 from sparrow import cli, runs, serving
 from sparrow.checkpoint import Damaged, Vanished, saved_steps, whole
 from sparrow.config import dumps
-from sparrow.runs.saved.saving import best_step
+from sparrow.runs.saved.loading import best_step
 from tests.runs import victim
 
 CODES = (errno.EIO, errno.ENOSPC, errno.EACCES, errno.ESTALE, errno.EBUSY)

@@ -36,8 +36,8 @@ import train_data
 from sparrow import config as configs
 from sparrow import runs
 from sparrow.data import Criteo
-from sparrow.runs.loop import loop as training
 from sparrow.runs.loop import set_up
+from sparrow.runs.step import step as steps
 from sparrow.runs.step.step import train_step
 
 HERE = pathlib.Path(__file__).parent
@@ -169,7 +169,7 @@ class Ours:
 
     def loop(self) -> float:
         """Seconds of Python in one iteration of the trainer: its batches are ready, and its step does nothing."""
-        real, batches = training.train_step, self.feeds
+        real, batches = steps.train_step, self.feeds
         report = self.step(self.state, (batches[0],))
         self.state = report[0]
 
@@ -184,7 +184,7 @@ class Ours:
                 for _ in range(2000):
                     yield ready[0][1]
 
-        training.train_step, made = idle, []
+        steps.train_step, made = idle, []
         train_pipeline = set_up.train_pipeline
         set_up.train_pipeline = lambda config: _as(Ready, train_pipeline(config))
         try:
@@ -192,7 +192,7 @@ class Ours:
             trained = runs.train(self.config.model_copy(update={"train": one}), stream=io.StringIO())
             made.append(self.config.train.batch_size / trained.examples_per_second)
         finally:
-            training.train_step, set_up.train_pipeline = real, train_pipeline
+            steps.train_step, set_up.train_pipeline = real, train_pipeline
         return made[0]
 
 

@@ -24,8 +24,8 @@ from sparrow.reports import size
 from sparrow.runs import Program
 from sparrow.runs.feed_times import feed_seconds
 from sparrow.runs.loop.feed import Feed, alike
-from sparrow.runs.loop.length import length
 from sparrow.runs.loop.preparer import Prepared, Preparer
+from sparrow.runs.loop.set_up import length
 from sparrow.runs.recorded.traffic import Traffic
 from sparrow.runs.step.in_flight import MOST
 

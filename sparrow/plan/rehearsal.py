@@ -12,7 +12,7 @@ from sparrow.embedding import Embedder
 from sparrow.plan.sizes import size_of, step_memory, work_of
 from sparrow.runs import Program, TrainState
 from sparrow.runs.loop.feed import Feed
-from sparrow.runs.parts.memory import status_bytes
+from sparrow.runs.parts.reporting import status_bytes
 from sparrow.runs.step.step import lowered_step
 
 ROWS: Final = 1000

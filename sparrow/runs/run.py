@@ -27,9 +27,9 @@ from sparrow.runs.errors import FolderError
 from sparrow.runs.evaluating.evaluation import Evaluator
 from sparrow.runs.evaluating.predict_files import predict, predict_table
 from sparrow.runs.loop import set_up
-from sparrow.runs.loop.loop import Watcher
+from sparrow.runs.parts.evaluating import Watcher
+from sparrow.runs.saved.loading import Extra, Step, loaded, saved_progress
 from sparrow.runs.saved.restoring import LogLine
-from sparrow.runs.saved.saving import Extra, Step, loaded, saved_progress
 from sparrow.runs.step.program import Program, TrainState
 from sparrow.runs.vectors.nearest import Index, Measure, Nearest, nearest_rows
 from sparrow.runs.vectors.neighbours import neighbours_of

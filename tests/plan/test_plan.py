@@ -40,7 +40,7 @@ import jax
 from sparrow import config, runs
 
 quick_start.collect_seldom()
-from sparrow.runs.parts.memory import status_bytes
+from sparrow.runs.parts.reporting import status_bytes
 trained = runs.train(config.load(sys.argv[1]), stream=io.StringIO())
 alive = sum(array.nbytes for array in jax.live_arrays())
 print(json.dumps({"peak": status_bytes("VmHWM"), "now": status_bytes("VmRSS"), "alive": alive}))

@@ -7,19 +7,19 @@ import sys
 
 from sparrow import cli
 from sparrow.data import Pipeline
-from sparrow.runs.loop import loop as training
+from sparrow.runs.loop.loop import Loop
 
 
 def exception(after=3):
     """A mistake in a program, at a step that the other process makes."""
-    made = training.Loop._make
+    made = Loop._make
 
     def make(self, call):
         if self.steps == after:
             raise ZeroDivisionError("a mistake in this process")
         made(self, call)
 
-    training.Loop._make = make
+    Loop._make = make
 
 
 def short_data(batches=4):

@@ -11,7 +11,8 @@ import pytest
 
 from sparrow import runs
 from sparrow.data import DataError
-from sparrow.runs.parts.memory import status_bytes
+from sparrow.runs.loop.clock import Clock
+from sparrow.runs.parts.reporting import status_bytes
 from tests.runs.cases import case
 from tests.runs.test_training import assert_same_bits
 
@@ -79,11 +80,9 @@ def test_a_wrong_row_ends_the_run_with_its_place(tmp_path):
 @pytest.mark.slow
 def test_memory_stays_bounded_over_20_000_steps(tmp_path, monkeypatch):
     """The memory that 2,000 steps took is enough for 20,000."""
-    from sparrow.runs.loop import loop as training
-
     path = write(tmp_path / "a.parquet")
     seen = []
-    count = training.Clock.count
+    count = Clock.count
 
     def counted(self, examples):
         seen.append(0)
@@ -92,7 +91,7 @@ def test_memory_stays_bounded_over_20_000_steps(tmp_path, monkeypatch):
             seen[-1] = status_bytes("VmRSS")
         count(self, examples)
 
-    monkeypatch.setattr(training.Clock, "count", counted)
+    monkeypatch.setattr(Clock, "count", counted)
     settings = ("train.batch_size=8", "train.steps=20000", "train.log_every_steps=5000")
     runs.train(config(path, *settings, features=FEATURES[:2], threads=3), stream=io.StringIO())
     assert len(seen) == 20_000

@@ -54,7 +54,7 @@ def test_large_arrays_are_moved_and_stay_what_they_are():
 
 
 def test_the_second_step_comes_after_the_move_which_does_not_count(monkeypatch):
-    make, paused, settle, is_settled, order = Loop._make, Clock.paused, Loop._settle, threading.Event(), []
+    make, paused, settle, is_settled, order = Loop._make, Clock.paused, Loop.settle, threading.Event(), []
 
     def move():
         is_settled.wait(60)
@@ -77,7 +77,7 @@ def test_the_second_step_comes_after_the_move_which_does_not_count(monkeypatch):
             yield
 
     monkeypatch.setattr(set_up, "move_to_large_pages", moving)
-    monkeypatch.setattr(Loop, "_settle", lambda self: settle(self) or is_settled.set())
+    monkeypatch.setattr(Loop, "settle", lambda self: settle(self) or is_settled.set())
     monkeypatch.setattr(Loop, "_make", made)
     monkeypatch.setattr(Clock, "paused", pause)
     runs.train(case("data.evaluate=null", "train.steps=3"), stream=io.StringIO())

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from types import SimpleNamespace
 
 from sparrow import runs
 from sparrow.runs.parts.profiling import FIRST, Profile
@@ -31,9 +32,10 @@ def test_the_steps_of_a_call_count(monkeypatch, tmp_path):
     calls = []
     monkeypatch.setattr("jax.profiler.start_trace", lambda folder, **options: calls.append("start"))
     monkeypatch.setattr("jax.profiler.stop_trace", lambda: (tmp_path / "perfetto_trace.json.gz").touch())
-    profile = Profile(tmp_path, 4, calls.append)
+    loop = SimpleNamespace(settle=lambda: calls.append("wait"), log=SimpleNamespace(line=calls.append))
+    profile = Profile(tmp_path, 4)
     for _ in range(6):
-        profile.before(2, lambda: calls.append("wait"))
-    profile.end(lambda: calls.append("wait"))
+        profile.take(loop, [None, None])
+    profile.end(loop)
     assert calls[:3] == ["wait", "start", "wait"]
     assert len(calls) == 4

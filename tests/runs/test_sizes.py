@@ -10,7 +10,7 @@ import pytest
 
 from sparrow import runs
 from sparrow.data import Tables
-from sparrow.runs.parts.memory import status_bytes
+from sparrow.runs.parts.reporting import status_bytes
 from sparrow.runs.step import compiling
 from tests.runs.cases import case
 from tests.runs.test_training import assert_same_bits

@@ -9,7 +9,7 @@ import pytest
 
 import sparrow as sp
 from sparrow import runs
-from sparrow.runs.recorded.recorder import Recorder
+from sparrow.runs.parts.recording import Recorder
 from sparrow.runs.recorded.row_counts import EXACT_ROWS, ExactCounts, HottestCounts, rows_counted
 from sparrow.runs.recorded.traffic import Traffic, count
 from tests.runs.cases import case
@@ -128,6 +128,6 @@ def test_a_resumed_run_has_the_traffic_of_one_that_never_stopped(tmp_path):
 def test_traffic_can_be_switched_off(tmp_path):
     off = runs.Program.of(case("train.traffic=0"))
     recorder = Recorder(off, tmp_path)
-    assert recorder.extras == {}
+    assert recorder.kept == {}
     on = Recorder(dataclasses.replace(off, config=case()), tmp_path)
-    assert list(on.extras) == ["traffic"]
+    assert list(on.kept) == ["traffic"]

@@ -13,7 +13,7 @@ import pytest
 from sparrow import runs
 from sparrow.config import ConfigError
 from sparrow.data import DataError
-from sparrow.runs.parts.rates import Rates
+from sparrow.runs.parts.reporting import Rates
 from tests.runs.cases import IDS, NAMES, case
 
 GROUP = {"all": NAMES}

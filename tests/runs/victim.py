@@ -16,7 +16,7 @@ import numpy as np
 from sparrow import cli, processes, runs
 from sparrow.checkpoint import Saved, saved_steps
 from sparrow.config import dumps
-from sparrow.runs.loop import loop as training
+from sparrow.runs.parts.saving import Saver
 from tests.runs.cases import case
 
 # Tables with one and with two slots, an average, dropout's keys, batch statistics, metrics of training.
@@ -85,7 +85,7 @@ def on_small_disk(limit, *arguments):
 
 def slow_to_stop(overrides, folder, cache, output):
     """`command`, on a disk that takes a minute for the last save."""
-    training.Saver.save = lambda *_: time.sleep(60)
+    Saver._save = lambda *_: time.sleep(60)
     command((*overrides, "train.checkpoint={every_steps: 1000}"), folder, cache, output)
 
 

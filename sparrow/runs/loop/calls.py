@@ -49,3 +49,12 @@ def until_due(step: int, every: Iterable[int | None]) -> int | None:
     (2, 5, None)
     """
     return min((number - step % number for number in every if number is not None), default=None)
+
+
+def is_due(count: int, every: int | None) -> bool:
+    """Return whether ``count`` is a multiple of ``every``.
+
+    >>> is_due(6, 3), is_due(7, 3), is_due(7, None)
+    (True, False, False)
+    """
+    return every is not None and count % every == 0

@@ -1,4 +1,4 @@
-"""Shares of the training data: in a run of several processes each reads its own, where no example needs another one.
+"""Shares of the data: in a run of several processes each reads its own, where no example needs another one.
 
 The order of examples depends on the number of shares: by default, that of the processes when the run begins. A
 checkpoint remembers it, so that any number of processes continues with the same examples in the same order.
@@ -53,16 +53,19 @@ class Messages:
             self._last[share] = known, found, is_last
 
 
-def divide(pipeline: Pipeline[Any], program: Program, preparer: Preparer) -> None:
-    """Let each process read its share of the data to train on, where that gives the same examples."""
+def divide(pipeline: Pipeline[Any], program: Program, preparer: Preparer, *, is_training: bool) -> None:
+    """Let each process read its share of the data to train or to evaluate on, where that gives the same examples."""
     data, together = need(program.config.data, "data"), processes.count()
     field = ("data", "shares")
     reason = _reason(pipeline, program, preparer)
+    reason = reason or (_of_training(pipeline) if is_training else _of_evaluation(program))
+    shares = data.shares or together
+    if not is_training and pipeline.batch_size % shares:
+        return
     if reason:
-        if data.shares is not None and data.shares > 1:
+        if is_training and data.shares is not None and data.shares > 1:
             raise ConfigError([Problem(field, f"the data cannot be divided: {reason}; remove it")])
         return
-    shares = data.shares or together
     if shares == together == 1:
         return
     if pipeline.batch_size % shares:
@@ -82,8 +85,6 @@ def _reason(pipeline: Pipeline[Any], program: Program, preparer: Preparer) -> st
     data = need(program.config.data, "data")
     if data.negatives is not None or data.tree is not None:
         return "negatives are drawn for complete batches"
-    if pipeline.keys:
-        return f"examples of a batch are grouped by '{pipeline.keys[0]}'"
     if any(feature.part == "sequences" for feature in pipeline.features):
         return "sequences of numbers go to every device"
     if not (preparer.pads or pipeline.drop_remainder):
@@ -91,6 +92,18 @@ def _reason(pipeline: Pipeline[Any], program: Program, preparer: Preparer) -> st
             "an example may depend on others of its batch, so that short batches cannot be padded; set drop_remainder"
         )
     return ""
+
+
+def _of_training(pipeline: Pipeline[Any]) -> str:
+    return f"examples of a batch are grouped by '{pipeline.keys[0]}'" if pipeline.keys else ""
+
+
+def _of_evaluation(program: Program) -> str:
+    """Return the reason why an evaluation depends on the order of examples."""
+    if program.config.evaluate.steps is not None:
+        return "an evaluation of some batches is one of the first examples"
+    metrics = [use.metric for task in program.config.tasks.values() for use in task.metrics]
+    return "a metric gives later examples more weight" if any(hasattr(one, "decay_step") for one in metrics) else ""
 
 
 def told_of_shares(position: Mapping[str, Any], examples: int, skipped: int) -> list[int]:

@@ -13,7 +13,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import jax
 import numpy as np
@@ -48,6 +48,10 @@ class Requests:
     def status(self) -> tuple[int, int]:
         """Return the part of the vector that `agreed` reads."""
         return self.wants_stop(), int(time.monotonic() - self._began)
+
+    def clock(self) -> float:
+        """Return the seconds of all processes, as `seconds`."""
+        return float(self.seconds)
 
     def agreed(self, stop: int, seconds: int) -> None:
         """Take the largest numbers of all processes."""
@@ -248,7 +252,11 @@ class Together:
         return Elsewhere(f"process {number}: {processes.awaited(key.format(number))}")
 
 
-def batches_of(pipeline: Pipeline[Any], preparer: Preparer) -> Pipeline[Prepared] | Together:
+Batches: TypeAlias = Pipeline[Prepared] | Together
+"""The batches of a run, of one process or of several."""
+
+
+def batches_of(pipeline: Pipeline[Any], preparer: Preparer) -> Batches:
     """Return the batches that a preparer makes of a pipeline, together with the other processes, if there are any."""
     if preparer.embedder.shards is not None and preparer.embedder.shards.processes > 1:
         return Together(pipeline, preparer)

@@ -12,41 +12,39 @@ from sparrow.checkpoint import CheckpointError
 from sparrow.data import DataError
 from sparrow.runs.errors import RunError
 from sparrow.runs.saved.run_folder import RunFolder
-from sparrow.runs.saved.saving import Saver
 from sparrow.runs.step.non_finite import NonFinite
 
 
-def ending(error: Exception, made: int, saver: Saver | None, save: Callable[[], None] | None) -> Exception:
+def ending(error: Exception, made: int, folder: RunFolder, save: Callable[[], None] | None) -> Exception:
     """Save the state of the last good step, and return the error to raise instead of ``error``.
 
     Args:
       error: the error that ended the run.
       made: steps since the run began or was resumed.
-      saver: None where nothing is saved.
-      save: saves the current state; None: it cannot be saved now.
+      folder: the folder with the checkpoints.
+      save: saves the current state, and waits for it; None: it cannot be saved now.
     """
     if isinstance(error, CheckpointError):
-        return RunError(f"{error}; {_left(saver)}")
-    if saver is None or not (made or isinstance(error, NonFinite)):
+        return RunError(f"{error}; {_left(folder)}")
+    if not made and not isinstance(error, NonFinite):
         return error
     if save is None:
-        error.add_note(_left(saver))
-        return RunError(f"{_sentence(error)}; {_left(saver)}") if isinstance(error, OSError) else error
+        error.add_note(_left(folder))
+        return RunError(f"{_sentence(error)}; {_left(folder)}") if isinstance(error, OSError) else error
     try:
         save()
-        saver.wait()
     except NonFinite as first:  # of a step that was not checked yet: the first cause
-        return ending(first, made, saver, save)
+        return ending(first, made, folder, save)
     except (CheckpointError, OSError) as second:
-        return RunError(f"{_sentence(error)}; saving then failed too: {_sentence(second)}; {_left(saver)}")
-    text = f"{_sentence(error)}\n{_left(saver)}"
+        return RunError(f"{_sentence(error)}; saving then failed too: {_sentence(second)}; {_left(folder)}")
+    text = f"{_sentence(error)}\n{_left(folder)}"
     if isinstance(error, NonFinite):
         return NonFinite(text)
     if isinstance(error, DataError | OSError):
         return RunError(text)
     if isinstance(error, RunError):
         return type(error)(text)
-    error.add_note(_left(saver))  # a bug in the program: show its traceback
+    error.add_note(_left(folder))  # a bug in the program: show its traceback
     return error
 
 
@@ -63,9 +61,9 @@ def in_one_line(folder: RunFolder | None) -> Iterator[None]:
         raise RunError(f"the memory is full: {str(error).splitlines()[0]}; {_left(folder)}") from error
 
 
-def _left(saver: Saver | RunFolder | None) -> str:
+def _left(folder: RunFolder | None) -> str:
     try:
-        steps = [] if saver is None else saver.steps
+        steps = [] if folder is None else folder.steps
     except CheckpointError:
         return "the saved checkpoints cannot be listed now"
     if not steps:

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 
 from sparrow.embedding import Embedder, Learned
-from sparrow.runs.loop.preparer import Prepared, Preparer
+from sparrow.runs.loop.loop import Loop, Part
+from sparrow.runs.loop.preparer import Preparer
+from sparrow.runs.loop.staging import Taken
 
 GROWTHS, STACK = "growths", "stack/"
 
 
-class LearnedSizes:
+class LearnedSizes(Part):
     """The sizes of a run's batches, so that a resumed run compiles the same programs as the first one.
 
     Batches are made ahead: a checkpoint holds the sizes as of the last batch that a step took, so that every batch has
@@ -28,10 +30,11 @@ class LearnedSizes:
         self._preparers, self._batch_sizes, self._embedder = preparers, batch_sizes, embedder
         self._devices = 1 if embedder.shards is None else embedder.shards.count
         self._taken: Learned | None = None
+        self.kept = {"sizes": self}
 
-    def took(self, batches: Sequence[Prepared]) -> None:
-        """Note that a training step takes these batches."""
-        self._taken = batches[-1].learned
+    def take(self, loop: Loop, call: Sequence[Taken]) -> None:
+        """Note the sizes of the batches that steps take."""
+        self._taken = call[-1].batches[-1].learned
 
     def state(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return the arrays by name."""

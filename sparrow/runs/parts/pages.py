@@ -7,9 +7,13 @@ import ctypes
 import functools
 import os
 import threading
+from collections.abc import Sequence
 from typing import Any, Final
 
 import jax
+
+from sparrow.runs.loop.loop import Loop, Part
+from sparrow.runs.loop.staging import Taken
 
 MMAP_THRESHOLD: Final = -3
 TRIM_THRESHOLD: Final = -1
@@ -21,6 +25,21 @@ COLLAPSE: Final = 25
 """Linux's MADV_COLLAPSE, from 6.1 on."""
 SETTINGS: Final = ("GLIBC_TUNABLES", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")
 """Variables by which a user decides instead."""
+
+
+class Moving(Part):
+    """The move of large tables to large pages beside the first step, which later steps would wait for."""
+
+    def __init__(self, thread: threading.Thread | None) -> None:
+        """Take the thread of `move_to_large_pages`."""
+        self._thread = thread
+
+    def take(self, loop: Loop, call: Sequence[Taken]) -> None:
+        """Wait for it before the second step."""
+        if self._thread is not None and loop.steps > loop.began_at:
+            with loop.clock.paused("start"):
+                self._thread.join()
+            self._thread = None
 
 
 @functools.cache

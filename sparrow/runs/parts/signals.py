@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while training: noted, and handled between two steps."""
+"""`Signals`: Ctrl-C and SIGTERM while training: noted, and handled between two steps."""
 
 from __future__ import annotations
 
@@ -10,15 +10,52 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
+from sparrow.data import WaitInterrupted
+from sparrow.runs.errors import Interrupted
+from sparrow.runs.loop.loop import Loop, Part
+from sparrow.runs.loop.together import Batches, Together
 
-class StopRequest:
-    """A request to stop the run. The second Ctrl-C stops it at once."""
 
-    def __init__(self) -> None:
+class Signals(Part):
+    """Requests to stop the run, after which the state is saved. The second Ctrl-C stops it at once.
+
+    Attributes:
+      received: the signal that this process received.
+    """
+
+    def __init__(self, batches: Batches, *, listens: bool) -> None:
+        """Take the batches, which may be waited for when a signal arrives; ``listens``: signals do more than usual."""
         self.received: signal.Signals | None = None
+        self._listens, self._requests = listens, batches.requests if isinstance(batches, Together) else None
+        if self._requests is not None:
+            self._requests.wants_stop = lambda: int(self.received or 0)
+        batches.interrupted = lambda: self.received is not None
+
+    @property
+    def asked(self) -> signal.Signals | None:
+        """The signal that ends the run: of this process, or the one that all processes agree on."""
+        if self._requests is None:
+            return self.received
+        return signal.Signals(self._requests.stop) if self._requests.stop else None
+
+    def begin(self, loop: Loop, stack: contextlib.ExitStack) -> None:
+        """Listen until the run ends."""
+        if self._listens:
+            stack.enter_context(self._listening())
+
+    def after_step(self, loop: Loop) -> None:
+        """End the run where that was requested."""
+        if self.asked is not None:
+            raise Interrupted(self.asked, loop.steps)
+
+    after_epoch = end = after_step
+
+    def failed(self, loop: Loop, error: BaseException) -> BaseException:
+        """End the run where a batch is no longer waited for."""
+        return Interrupted(self.asked, loop.steps) if isinstance(error, WaitInterrupted) and self.asked else error
 
     @contextlib.contextmanager
-    def listening(self) -> Iterator[None]:
+    def _listening(self) -> Iterator[None]:
         """Handle the signals inside the block. Outside the main thread Python allows no handlers: nothing changes."""
         if threading.current_thread() is not threading.main_thread():
             yield

@@ -13,17 +13,15 @@ from sparrow.registry import nearest
 class Watch:
     """A watch for evaluations without a gain.
 
-    >>> watch = Watch(EarlyStopping(metric="auc", mode="max", patience=2), ["loss", "auc"])
+    >>> watch = Watch(EarlyStopping(metric="auc", mode="max", patience=2))
     >>> [watch.should_stop({"auc": value}) for value in (0.6, 0.7, 0.65, 0.7)]
     [False, False, False, True]
 
     A value that is not a number is never better.
     """
 
-    def __init__(self, policy: EarlyStopping | None, names: Sequence[str]) -> None:
+    def __init__(self, policy: EarlyStopping | None) -> None:
         self.policy = policy
-        if policy is not None:
-            check_metric(policy.metric, names, ("evaluate", "early_stopping", "metric"))
         self.best = math.nan
         self.without_gain = 0
 

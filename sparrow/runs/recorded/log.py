@@ -8,7 +8,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TextIO
@@ -70,6 +70,7 @@ class Log:
         self._stream, self._is_read = stream, True
         self._bar = _bar(total, done) if stream is None and sys.stdout is not None else None
         self._total = total
+        self._undefined: set[str] = set()  # metrics whose NaN has been logged
 
     def __enter__(self) -> Log:
         return self
@@ -117,6 +118,14 @@ class Log:
         else:
             of = f"/{self._total}" if self._total else ""
             self.line(f"{kind:5}  step {step}{of}  {shown}")
+
+    def undefined(self, lines: Iterable[str]) -> None:
+        """Write the reason of each metric that is NaN, once for each metric."""
+        for line in lines:
+            name = line.partition(" is NaN")[0]
+            if name not in self._undefined:
+                self._undefined.add(name)
+                self.line(f"note   {line}")
 
     def lengths(self) -> dict[str, int]:
         """Return the lengths of the files, for a checkpoint: a resumed run appends from there."""

@@ -44,10 +44,6 @@ class RowCounts(abc.ABC):
         self.lookups += int(counts.sum())
         self._add(rows, counts)
 
-    @abc.abstractmethod
-    def restart(self, rows: npt.NDArray[np.integer[Any]]) -> None:
-        """Count these rows from 0 on: they belong to other ids now."""
-
     @property
     @abc.abstractmethod
     def touched(self) -> int:
@@ -98,10 +94,6 @@ class ExactCounts(RowCounts):
 
     def _add(self, rows: Integers, counts: Integers) -> None:
         self._counts[rows] = np.minimum(self._counts[rows] + counts, MOST_COUNTED)
-
-    def restart(self, rows: npt.NDArray[np.integer[Any]]) -> None:
-        """Clear their counts."""
-        self._counts[rows] = 0
 
     @property
     def touched(self) -> int:
@@ -163,11 +155,6 @@ class HottestCounts(RowCounts):
             kept = total > 0
             merged, total = merged[kept], total[kept]
         self._rows, self._counts = merged, total
-
-    def restart(self, rows: npt.NDArray[np.integer[Any]]) -> None:
-        """Leave them out."""
-        stay = ~np.isin(self._rows, rows)
-        self._rows, self._counts = self._rows[stay], self._counts[stay]
 
     def _mark(self, rows: Integers) -> None:
         """Set the bits of ascending rows: the bits of one byte together."""

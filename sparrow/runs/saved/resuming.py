@@ -10,10 +10,10 @@ from sparrow.config import ConfigError
 from sparrow.data import Pipeline
 from sparrow.runs.loop.progress import Progress
 from sparrow.runs.saved.differences import Difference, differences
+from sparrow.runs.saved.loading import Extra, all_damaged, config_of, does_not_fit, progress_of
 from sparrow.runs.saved.machine import log_differences
 from sparrow.runs.saved.restoring import LogLine, extras_of, restored
 from sparrow.runs.saved.run_folder import RunFolder
-from sparrow.runs.saved.saving import Extra, all_damaged, config_of, does_not_fit, progress_of
 from sparrow.runs.step.program import Program, TrainState
 
 

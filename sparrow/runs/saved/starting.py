@@ -12,8 +12,8 @@ from sparrow.checkpoint import Damaged, Key, Saved, Vanished, passed_over, place
 from sparrow.config import ConfigError, Problem, StartFrom
 from sparrow.embedding import SavedIds
 from sparrow.registry import nearest
+from sparrow.runs.saved.loading import all_damaged, opened, run_of
 from sparrow.runs.saved.restoring import LogLine, MovedRows, dynamic, ids_of, joined, log_dtypes, parts
-from sparrow.runs.saved.saving import all_damaged, opened, run_of
 from sparrow.runs.saved.vocabularies import FOLDER, Vocabularies
 from sparrow.runs.step.program import Program, TrainState
 from sparrow.trees import named_leaves

@@ -6,11 +6,12 @@ A step sees all updates of tables but the last one; dense parameters are never l
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from sparrow.runs.loop.feed import Feed, alike
@@ -18,7 +19,7 @@ from sparrow.runs.loop.preparer import Prepared
 from sparrow.runs.loop.staging import Taken
 from sparrow.runs.step.on_mesh import on_host, placed
 from sparrow.runs.step.program import Program, TrainState
-from sparrow.runs.step.step import Acts, Context, Report, StaleStep, stale_step
+from sparrow.runs.step.step import Acts, Context, Made, looking_ahead
 
 ACTIVATIONS: Final = "ahead"
 """The name of the activations among the extras of a checkpoint."""
@@ -42,24 +43,32 @@ class Ahead:
         self._program = program
         self._next: tuple[tuple[Feed, ...], Acts] | None = None
         self._restored: Mapping[str, np.ndarray[Any, Any]] = {}
-        self._step: StaleStep = stale_step(program)
+        self._step = looking_ahead(program)
+        self.kept = {ACTIVATIONS: self}
 
         def lookup(state: TrainState, feeds: tuple[Feed, ...]) -> Acts:
             return tuple(program.optimizer.lookup(state.optimizer, feed.packed) for feed in feeds)
 
         self._lookup = jax.jit(lookup)
 
-    def log_programs(self, log: Callable[[str], None], compiling: Context = contextlib.nullcontext) -> None:
+    def log_programs(self, log: Callable[[str], None], compiling: Context) -> None:
         """Give a line to ``log`` for each program after the first, compiled in the context of ``compiling``."""
-        self._step = stale_step(self._program, log, compiling)
+        self._step.log, self._step.compiling = log, compiling
+        log("train.pipeline is stale: a step looks rows up before the update of the step before it")
 
-    def step(self, state: TrainState, taken: Taken, go: Any) -> tuple[TrainState, Report]:
+    def groups(self, read: Callable[[int | None], Iterator[Taken]], left: int | None) -> Iterator[Taken]:
+        """Return the batches of ``left`` steps; the last one looks up those of the next step, if the run goes on."""
+        return itertools.islice(with_following(read(None if left is None else left + 1)), left)
+
+    def make(self, state: TrainState, call: Sequence[Taken], go: Any) -> Made:
         """Make one step, and look up the batches of the next one before the update."""
+        (taken,) = call
         feeds, acts = self._of(state, taken)
         following = self._feeds(taken.following)
-        state, report, found = self._step(state, feeds, go, acts, following)
+        go = self._program.embedder.on_its_devices(jnp.array(True)) if go is None else go
+        state, report, found = self._step(state, feeds + following, go, acts)
         self._next = (following, found) if following else None
-        return state, report
+        return state, report, None
 
     def forget(self) -> None:
         """Look up again what the next step needs."""

@@ -76,8 +76,3 @@ def _at(call: Call, number: int) -> Started:
         return started
     own = started.report._replace(loss=call.history.loss[number], go=call.history.go[number])
     return started._replace(report=own)
-
-
-def wait(values: Any) -> None:
-    """Wait until the device has computed them."""
-    jax.block_until_ready(values)  # type: ignore[no-untyped-call]

@@ -6,13 +6,15 @@ import contextlib
 import dataclasses
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from sparrow.runs.loop.feed import Feed, alike
+from sparrow.runs.loop.staging import Taken
 from sparrow.runs.step.compiling import Compiled
 from sparrow.runs.step.on_mesh import kept_everywhere, summed_in_order
 from sparrow.runs.step.program import Program, TrainState
@@ -57,10 +59,10 @@ class History(NamedTuple):
 
 
 Context = Callable[[], contextlib.AbstractContextManager[None]]
-TrainSteps = Callable[..., tuple[TrainState, Report, History]]
+Made = tuple[TrainState, Report, History | None]
+"""The result of a call: the state and the report after its last step, and the losses of several."""
 Acts = tuple[dict[str, jax.Array], ...]
 """The activations of each micro-batch of a step."""
-StaleStep = Callable[..., tuple[TrainState, Report, Acts]]
 
 
 def train_step(
@@ -85,59 +87,57 @@ def train_step(
     return run
 
 
-def stale_step(
-    program: Program, log: Callable[[str], None] | None = None, compiling: Context = contextlib.nullcontext
-) -> StaleStep:
-    """Return the compiled step of ``train.pipeline: stale``: ``step(state, feeds, go, acts, following)``.
+class Steps:
+    """The compiled steps of a run: one in a call, or ``train.steps_per_call`` of them; each call donates the state."""
 
-    ``acts`` are the activations of each of ``feeds``. The step looks up ``following``, the micro-batches of the next
-    step, before it updates the tables, and also returns their activations. It is as `train_step` otherwise.
-    """
-    compiled = _looking_ahead(program)
-    compiled.log, compiled.compiling = log, compiling
+    kept: Mapping[str, Any] = MappingProxyType({})
 
-    def run(
-        state: TrainState, feeds: tuple[Feed, ...], go: Any, acts: Acts, following: tuple[Feed, ...]
-    ) -> tuple[TrainState, Report, Acts]:
-        go = program.embedder.on_its_devices(jnp.array(True)) if go is None else go
-        made: tuple[TrainState, Report, Acts] = compiled(state, feeds + following, go, acts)
-        return made
+    def __init__(self, program: Program) -> None:
+        self._program = program
 
-    return run
+    def log_programs(self, log: Callable[[str], None], compiling: Context) -> None:
+        """Give a line to ``log`` for each program after the first, compiled in the context of ``compiling``."""
+        self._log, self._compiling = log, compiling
+        self._one = train_step(self._program, log, compiling)
 
+    def groups(self, read: Callable[[int | None], Iterator[Taken]], left: int | None) -> Iterator[Taken]:
+        """Return the batches of ``left`` steps, which ``read`` yields."""
+        return read(left)
 
-def train_steps(
-    program: Program, log: Callable[[str], None] | None = None, compiling: Context = contextlib.nullcontext
-) -> TrainSteps:
-    """Return several steps as one compiled call: ``steps(state, feeds of each step, go)``; as `train_step` otherwise.
-
-    The feeds of the steps have one layout.
-    """
-    step, count = one_step(program), program.config.train.steps_per_call
-
-    def steps(state: TrainState, feeds: tuple[Feed, ...], go: jax.Array) -> tuple[TrainState, Report, History]:
-        each = len(feeds) // count  # micro-batches of a step
-        own = [tuple(feed.alone() for feed in feeds[first : first + each]) for first in range(0, len(feeds), each)]
-
-        def body(carried: tuple[TrainState, jax.Array], feeds: tuple[Feed, ...]) -> Any:
-            state, report, _ = step(carried[0], feeds, carried[1])
-            return (state, report.go), report
-
-        stacked = jax.tree.map(lambda *arrays: jnp.stack(arrays), *own)
-        (state, _), reports = jax.lax.scan(body, (state, go), stacked)
-        last: Report = jax.tree.map(lambda array: array[-1], reports)
-        return state, last, History(reports.loss, reports.go)
-
-    compiled = Compiled("training", steps, batch=1, donate=(0,))
-    compiled.log, compiled.compiling = log, compiling
-
-    def run(state: TrainState, feeds: Sequence[tuple[Feed, ...]], go: Any = None) -> tuple[TrainState, Report, History]:
+    def make(self, state: TrainState, call: Sequence[Taken], go: Any) -> Made:
+        """Make the steps of a call. The feeds of several steps have one layout."""
+        feeds = [tuple(prepared.feed for prepared in taken.batches) for taken in call]
+        if len(feeds) == 1:
+            return *self._one(state, feeds[0], go), None
         go = jnp.array(True) if go is None else go
-        padded = [alike(program.embedder, of_step) for of_step in feeds]
-        made: tuple[TrainState, Report, History] = compiled(state, tuple(feed for one in padded for feed in one), go)
+        made: Made = self._several(
+            state, tuple(feed for own in feeds for feed in alike(self._program.embedder, own)), go
+        )
         return made
 
-    return run
+    def forget(self) -> None:
+        """Begin again after a step that was not finite."""
+
+    @functools.cached_property
+    def _several(self) -> Compiled:
+        step, count = one_step(self._program), self._program.config.train.steps_per_call
+
+        def steps(state: TrainState, feeds: tuple[Feed, ...], go: jax.Array) -> tuple[TrainState, Report, History]:
+            each = len(feeds) // count  # micro-batches of a step
+            own = [tuple(feed.alone() for feed in feeds[first : first + each]) for first in range(0, len(feeds), each)]
+
+            def body(carried: tuple[TrainState, jax.Array], feeds: tuple[Feed, ...]) -> Any:
+                state, report, _ = step(carried[0], feeds, carried[1])
+                return (state, report.go), report
+
+            stacked = jax.tree.map(lambda *arrays: jnp.stack(arrays), *own)
+            (state, _), reports = jax.lax.scan(body, (state, go), stacked)
+            last: Report = jax.tree.map(lambda array: array[-1], reports)
+            return state, last, History(reports.loss, reports.go)
+
+        compiled = Compiled("training", steps, batch=1, donate=(0,))
+        compiled.log, compiled.compiling = self._log, self._compiling
+        return compiled
 
 
 def lowered_step(program: Program, state: TrainState, feeds: tuple[Feed, ...]) -> Any:
@@ -147,7 +147,7 @@ def lowered_step(program: Program, state: TrainState, feeds: tuple[Feed, ...]) -
         return _single(program).lower(state, feeds, go)
     lookup = program.optimizer.lookup
     acts = tuple(jax.eval_shape(lookup, state.optimizer, feed.shapes.packed) for feed in feeds)
-    return _looking_ahead(program).lower(state, feeds + feeds, go, acts)
+    return looking_ahead(program).lower(state, feeds + feeds, go, acts)
 
 
 def _single(program: Program) -> Compiled:
@@ -156,8 +156,12 @@ def _single(program: Program) -> Compiled:
     return Compiled("training", lambda state, feeds, go: step(state, feeds, go)[:2], batch=1, donate=(0,))
 
 
-def _looking_ahead(program: Program) -> Compiled:
-    """Return the step of ``train.pipeline: stale``, to be compiled."""
+def looking_ahead(program: Program) -> Compiled:
+    """Return the step of ``train.pipeline: stale``, to be compiled: ``step(state, feeds + following, go, acts)``.
+
+    ``acts`` are the activations of each of ``feeds``. The step looks up ``following``, the micro-batches of the next
+    step, before it updates the tables, and also returns their activations. It is as `train_step` otherwise.
+    """
     step = one_step(program)
 
     def split(state: TrainState, feeds: tuple[Feed, ...], go: jax.Array, acts: Acts) -> Any:
@@ -167,7 +171,7 @@ def _looking_ahead(program: Program) -> Compiled:
 
 
 def one_step(program: Program) -> Callable[..., tuple[TrainState, Report, Acts]]:
-    """Return the step as a function to compile; see `stale_step` for ``acts`` and ``following``."""
+    """Return the step as a function to compile; see `looking_ahead` for ``acts`` and ``following``."""
     optimizer, summaries = program.optimizer, program.config.train.summaries
     stops = program.config.train.non_finite == "stop"
 

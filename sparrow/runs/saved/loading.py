@@ -1,11 +1,10 @@
-"""The checkpoints of a run: saved while it trains, and loaded again."""
+"""The checkpoints of a run, loaded again: the model, its config, its progress."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import itertools
-import time
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,20 +12,17 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from sparrow import processes
-from sparrow.checkpoint import CheckpointError, Checkpoints, Damaged, Saved, Vanished, passed_over, rows_of, whole
-from sparrow.config import Config, ConfigError, Problem, dumps, loads
+from sparrow.checkpoint import CheckpointError, Damaged, Saved, Vanished, passed_over, whole
+from sparrow.config import Config, ConfigError, Problem, loads
 from sparrow.data import INTEGERS, STRINGS, DataError
-from sparrow.files import AnyPath, replace_file
+from sparrow.files import AnyPath
 from sparrow.runs.loop.progress import Progress
 from sparrow.runs.saved.differences import differences
-from sparrow.runs.saved.machine import machine
-from sparrow.runs.saved.restoring import LogLine, arrays_of, restored, with_item_counts
+from sparrow.runs.saved.restoring import LogLine, restored, with_item_counts
 from sparrow.runs.saved.run_folder import RunFolder
 from sparrow.runs.saved.vocabularies import Vocabularies
 from sparrow.runs.step.on_mesh import on_these_devices
 from sparrow.runs.step.program import Program, TrainState
-from sparrow.versions import versions
 
 Step = int | Literal["best", "last"] | None
 """A step; the best or the last one; None: the best where the run knows it, else the last."""
@@ -42,82 +38,6 @@ class Extra(Protocol):
 
     def restore(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         """Continue from the arrays of `state`; without any, from the start."""
-
-
-class Saver:
-    """Writer of the states of one run."""
-
-    def __init__(
-        self, folder: RunFolder, program: Program, words: Vocabularies, extras: Mapping[str, Extra], log: LogLine
-    ) -> None:
-        self._folder, self._program, self._words, self._extras = folder, program, words, extras
-        self._config = dumps(words.given(program.config))
-        keep = program.config.train.checkpoint.keep
-        self._checkpoints = Checkpoints(folder.checkpoints, keep, log, folder.owns_checkpoint)
-
-    @property
-    def steps(self) -> list[int]:
-        """The steps that are saved, the newest first."""
-        return self._folder.steps
-
-    def begin(self, progress: Progress) -> None:
-        """Write the config into the folder, and rename checkpoints after ``progress``, which are all damaged."""
-        for step in self.steps:
-            if step > progress.steps:
-                self._checkpoints.set_aside(step)
-        self._words.write(self._program.config, self._folder.written)
-        replace_file(self._folder.config, self._config.encode())
-        self.set_status(progress)
-
-    def save(self, state: TrainState, progress: Progress) -> Path:
-        """Copy the state, or write it where it is large, and save in the background. Return the checkpoint's path."""
-        about = {
-            "step": int(state.optimizer.step),
-            "progress": progress.to_dict(),
-            "config": self._config,
-            "vocabularies": self._words.to_dict(),
-            "id_kinds": dict(self._program.id_kinds),
-            "time": round(time.time(), 3),
-            "versions": versions(),
-            "machine": machine(self._program.embedder),
-        }
-        tables = rows_of(self._program.embedder, state.optimizer.embedding)
-        arrays = arrays_of(self._program.embedder, state, self._extras)
-        if processes.is_first():
-            self._folder.written.add([f"checkpoints/{progress.steps}"])
-        room = self._program.config.train.checkpoint.copy_bytes
-        return self._checkpoints.save(progress.steps, tables, arrays, about, room)
-
-    def wait(self) -> None:
-        """Wait until the last checkpoint is complete."""
-        self._checkpoints.wait()
-
-    def check(self) -> None:
-        """Raise the error of the last checkpoint, if it is known by now."""
-        self._checkpoints.check()
-
-    def finish(self, progress: Progress) -> None:
-        """Note that the run is complete."""
-        self.wait()
-        self.set_status(progress, finished=True)
-
-    def set_status(self, progress: Progress, finished: bool = False) -> None:
-        """Write whether the run is finished, and which step was the best: its checkpoint stays once it is saved."""
-        self._checkpoints.best = None if progress.best is None else progress.best.step
-        if not processes.is_first():
-            return
-        self._folder.set_status({"finished": finished, "best": progress.best})
-
-    @contextlib.contextmanager
-    def closing(self) -> Iterator[None]:
-        """Wait for the last checkpoint at the end; raise the error that ended the run instead of later ones."""
-        try:
-            yield
-        except BaseException:
-            with contextlib.suppress(CheckpointError, OSError):
-                self._checkpoints.close()
-            raise
-        self._checkpoints.close()
 
 
 def opened(folder: str | AnyPath, step: Step = None, log: LogLine | None = None) -> Iterator[Saved]:

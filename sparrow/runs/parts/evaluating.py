@@ -1,0 +1,85 @@
+"""`Evaluating`: evaluations between steps and at the end, the best of them, and early stopping by them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+
+from sparrow.runs.evaluating.evaluation import EvaluationInterrupted, Evaluator
+from sparrow.runs.loop.calls import is_due
+from sparrow.runs.loop.loop import Loop, Part
+from sparrow.runs.loop.progress import Best
+from sparrow.runs.parts.recording import Recorder
+from sparrow.runs.parts.signals import Signals
+from sparrow.runs.parts.stopping import Watch, is_better
+
+Watcher = Callable[[int, Mapping[str, float]], bool]
+"""Receives the step and the results of an evaluation, and returns whether to end."""
+
+
+class Evaluating(Part):
+    """Evaluations every ``evaluate.every_steps`` steps or ``every_epochs`` epochs, and after the last step."""
+
+    def __init__(self, evaluator: Evaluator, recorder: Recorder, signals: Signals, watcher: Watcher | None) -> None:
+        """Take what evaluates, what keeps its curves, what interrupts it, and who else may stop the run by it."""
+        self._evaluator, self._recorder, self._signals, self._watcher = evaluator, recorder, signals, watcher
+        config = evaluator.program.config
+        self.every_steps, self._every_epochs = config.evaluate.every_steps, config.evaluate.every_epochs
+        self._watch = Watch(config.evaluate.early_stopping)
+        self._best_by = config.train.checkpoint.best_by or config.evaluate.early_stopping
+
+    def begin(self, loop: Loop, stack: contextlib.ExitStack) -> None:
+        """Evaluate where that was interrupted before; a run that had stopped early stays stopped."""
+        self._evaluator.log_programs(loop.log.line)
+        self._watch.best, self._watch.without_gain = loop.progress.watched
+        if self._watch.is_over:
+            loop.stop()
+        elif loop.progress.evaluation_due:
+            self._judge(loop)
+
+    def after_step(self, loop: Loop) -> None:
+        """Evaluate, and stop the run where the results ask for it."""
+        if is_due(loop.steps, self.every_steps):
+            self._judge(loop)
+
+    def after_epoch(self, loop: Loop) -> None:
+        """As after a step."""
+        if is_due(loop.progress.epoch, self._every_epochs):
+            self._judge(loop)
+
+    def end(self, loop: Loop) -> None:
+        """Evaluate the last step."""
+        self._evaluate(loop)
+
+    def _judge(self, loop: Loop) -> None:
+        self._evaluate(loop)
+        if loop.progress.evaluation_due:  # interrupted
+            return
+        stop = self._watch.should_stop(loop.progress.results)
+        loop.note(watched=(self._watch.best, self._watch.without_gain))
+        if stop:
+            loop.stop(self._watch.reason)
+            loop.log.line(f"stopped early at step {loop.steps}: {self._watch.reason}")
+        elif self._watcher is not None and self._watcher(loop.steps, loop.progress.results):
+            loop.stop("from outside")
+            loop.log.line(f"stopped from outside at step {loop.steps}")
+
+    def _evaluate(self, loop: Loop) -> None:
+        if loop.progress.evaluated_at == loop.steps:
+            return
+        loop.settle()
+        evaluator = self._evaluator
+        with loop.clock.paused("evaluation"):
+            try:
+                results = evaluator(loop.state, loop.log.line, lambda: self._signals.asked is not None)
+            except EvaluationInterrupted:
+                loop.note(evaluation_due=True)
+                return
+        loop.note(results=results, evaluated_at=loop.steps, evaluation_due=False)
+        loop.log.report("eval", loop.steps, results, reasons=evaluator.reasons)
+        loop.log.undefined(evaluator.undefined())
+        by, best = self._best_by, loop.progress.best
+        is_best = by is not None and (best is None or is_better(results[by.metric], best.value, by.mode))
+        self._recorder.evaluated(loop, evaluator.curves, evaluator.examples, is_best=is_best)
+        if by is not None and is_best:
+            loop.note(best=Best(loop.steps, results[by.metric]))

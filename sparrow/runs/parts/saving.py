@@ -1,0 +1,194 @@
+"""`Saver`: the checkpoints of a run: on schedule, when a step is the best, at the end, and after an error."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from sparrow import processes
+from sparrow.checkpoint import CheckpointError, Checkpoints, rows_of
+from sparrow.config import Checkpoint, dumps
+from sparrow.data import DataError
+from sparrow.files import replace_file
+from sparrow.runs.errors import Elsewhere, FolderError, Interrupted
+from sparrow.runs.loop.calls import is_due
+from sparrow.runs.loop.loop import Loop, Part
+from sparrow.runs.loop.progress import Best
+from sparrow.runs.loop.together import Together
+from sparrow.runs.parts.endings import ending
+from sparrow.runs.saved.loading import Extra
+from sparrow.runs.saved.machine import machine
+from sparrow.runs.saved.restoring import LogLine, arrays_of
+from sparrow.runs.saved.run_folder import RunFolder
+from sparrow.runs.saved.vocabularies import Vocabularies
+from sparrow.runs.step.non_finite import NonFinite
+from sparrow.runs.step.program import Program
+from sparrow.versions import versions
+
+DEFAULT_MINUTES: Final = 10.0
+
+
+class Saver(Part):
+    """Writer of the states of one run."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        program: Program,
+        words: Vocabularies,
+        extras: Mapping[str, Extra],
+        log: LogLine,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Take the content of checkpoints besides the state; ``now``: a clock that all processes share."""
+        self._folder, self._program, self._words, self._extras = folder, program, words, extras
+        section = program.config.train.checkpoint
+        self.every_steps, self._schedule = section.every_steps, SaveSchedule(section, now)
+        self._config = dumps(words.given(program.config))
+        self._checkpoints = Checkpoints(folder.checkpoints, section.keep, log, folder.owns_checkpoint)
+        self._best: Best | None = None
+        self._saved_at = -1
+
+    def begin(self, loop: Loop, stack: contextlib.ExitStack) -> None:
+        """Write the config into the folder, and rename checkpoints of later steps, which are all damaged."""
+        stack.enter_context(self._closing())
+        self._saved_at = loop.began_at
+
+        def write() -> None:
+            for step in self._folder.steps:
+                if step > loop.steps:
+                    self._checkpoints.set_aside(step)
+            self._words.write(self._program.config, self._folder.written)
+            replace_file(self._folder.config, self._config.encode())
+            self._set_status(loop)
+
+        processes.led(write, rebuild=FolderError)
+        self._checkpoints.best = None if loop.progress.best is None else loop.progress.best.step
+        self._best = loop.progress.best
+
+    def after_step(self, loop: Loop) -> None:
+        """Save where it is due, or the step is the best."""
+        if is_due(loop.steps, self._program.config.train.log_every_steps):
+            self._checkpoints.check()  # raises the error of the last checkpoint, if it is known by now
+        if self._schedule.is_due(steps=loop.steps) or self._is_best(loop):
+            self.save(loop)
+
+    def after_epoch(self, loop: Loop) -> None:
+        """As after a step."""
+        if self._schedule.is_due(epochs=loop.progress.epoch) or self._is_best(loop):
+            self.save(loop)
+
+    def end(self, loop: Loop) -> None:
+        """Save the last step, and note that the run is complete."""
+        self._is_best(loop)
+        self.save(loop)
+        self._checkpoints.wait()
+        self._set_status(loop, finished=True)
+
+    def failed(self, loop: Loop, error: BaseException) -> BaseException:
+        """Save the last good step where possible; the error names the last complete checkpoint."""
+
+        def save() -> None:
+            self.save(loop)
+            self._checkpoints.wait()
+
+        if isinstance(error, Interrupted):
+            try:
+                save()
+                return error
+            except Exception as second:
+                error = second
+        if not isinstance(error, Exception):
+            return error
+        # Processes save together: only after an error that all of them have, at the same batch.
+        shared = not isinstance(loop.batches, Together) or isinstance(error, NonFinite | DataError | Elsewhere)
+        return ending(error, loop.steps - loop.began_at, self._folder, save if shared else None)
+
+    def save(self, loop: Loop) -> None:
+        """Copy the state, or write it where it is large, and save in the background."""
+        if self._saved_at == loop.steps:
+            return
+        loop.settle()
+        loop.note(log=loop.log.lengths())
+        with loop.clock.paused("saving"):
+            path = self._save(loop)
+        self._saved_at = loop.steps
+        self._schedule.saved()
+        loop.log.line(f"save   step {loop.steps}  {path}")
+
+    def _save(self, loop: Loop) -> Path:
+        state, progress, embedder = loop.state, loop.progress, self._program.embedder
+        about = {
+            "step": int(state.optimizer.step),
+            "progress": progress.to_dict(),
+            "config": self._config,
+            "vocabularies": self._words.to_dict(),
+            "id_kinds": dict(self._program.id_kinds),
+            "time": round(time.time(), 3),
+            "versions": versions(),
+            "machine": machine(embedder),
+        }
+        tables, arrays = rows_of(embedder, state.optimizer.embedding), arrays_of(embedder, state, self._extras)
+        if processes.is_first():
+            self._folder.written.add([f"checkpoints/{progress.steps}"])
+        copied = self._program.config.train.checkpoint.copy_bytes
+        return self._checkpoints.save(progress.steps, tables, arrays, about, copied)
+
+    def _is_best(self, loop: Loop) -> bool:
+        """Return whether there is a new best step; its checkpoint stays once it is saved."""
+        if loop.progress.best == self._best:
+            return False
+        self._best = loop.progress.best
+        self._set_status(loop)
+        return True
+
+    def _set_status(self, loop: Loop, finished: bool = False) -> None:
+        """Write whether the run is finished, and which step was the best."""
+        best = loop.progress.best
+        self._checkpoints.best = None if best is None else best.step
+        if processes.is_first():
+            self._folder.set_status({"finished": finished, "best": best})
+
+    @contextlib.contextmanager
+    def _closing(self) -> Iterator[None]:
+        """Wait for the last checkpoint at the end; raise the error that ended the run instead of later ones."""
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(CheckpointError, OSError):
+                self._checkpoints.close()
+            raise
+        self._checkpoints.close()
+
+
+class SaveSchedule:
+    """The schedule of checkpoints: by steps or epochs, and by time.
+
+    >>> clock = iter([0.0, 30.0, 61.0])
+    >>> schedule = SaveSchedule(Checkpoint(every_steps=5, every_minutes=1), now=lambda: next(clock))
+    >>> schedule.is_due(steps=4), schedule.is_due(steps=6), schedule.is_due(steps=10)
+    (False, True, True)
+    """
+
+    def __init__(self, checkpoint: Checkpoint, now: Callable[[], float] = time.monotonic) -> None:
+        self._checkpoint, self._now = checkpoint, now
+        counted = checkpoint.every_steps is not None or checkpoint.every_epochs is not None
+        minutes = checkpoint.every_minutes or (None if counted else DEFAULT_MINUTES)
+        self._seconds = None if minutes is None else 60 * minutes
+        self._saved = now()
+
+    def is_due(self, *, steps: int | None = None, epochs: int | None = None) -> bool:
+        """Return whether to save after ``steps`` steps, or at the end of ``epochs`` epochs."""
+        if steps is not None and is_due(steps, self._checkpoint.every_steps):
+            return True
+        if epochs is not None and is_due(epochs, self._checkpoint.every_epochs):
+            return True
+        return self._seconds is not None and self._now() - self._saved >= self._seconds
+
+    def saved(self) -> None:
+        """Restart the clock."""
+        if self._seconds is not None:
+            self._saved = self._now()
