@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -75,6 +76,23 @@ def test_evaluation_prediction_and_export(folder):
     code, text = run("predict", folder / "export", folder / "in.parquet", folder / "served.parquet")
     assert code == 0, text
     np.testing.assert_allclose(pq.read_table(folder / "served.parquet")["click"].to_numpy(), made[0], rtol=1e-5)
+
+
+GROUPED = (
+    "tasks.click.metrics=[auc, exact_auc, {name: grouped_auc, group_by: id_1}, "
+    "{name: ndcg_at_k, top_k: 2, group_by: id_1}]"
+)
+
+
+def test_each_process_evaluates_its_share_and_has_the_numbers_of_all(folder):
+    """Metrics by group need the keys of all rows. Of 130 rows, each process has padding in its part of a batch."""
+    train(folder / "grouped", GROUPED, "train.steps=2", processes=2, devices=2)
+    train(folder / "one grouped", GROUPED, "train.steps=2", "data.shares=2", processes=1, devices=2)
+    assert logged(folder / "grouped") == logged(folder / "one grouped")
+    (_, two), (_, one) = (run("eval", folder / "grouped", processes=p, devices=2) for p in (2, 1))
+    found = [{name: float(x) for name, x in re.findall(r"([\w()]+) +(\d+\.\d+)", text)} for text in (two, one)]
+    assert len(found[0]) >= 5
+    assert found[0] == pytest.approx(found[1], rel=1e-5)
 
 
 CLIPPED = (

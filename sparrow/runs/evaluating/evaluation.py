@@ -12,18 +12,20 @@ from typing import Any, Final
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 
 from sparrow.background import behind
-from sparrow.config import evaluate_pipeline
+from sparrow.config import Config, evaluate_pipeline
 from sparrow.optimizer import OptimizerState
 from sparrow.runs.evaluating.catalogue import catalogue
 from sparrow.runs.loop.feed import Feed
 from sparrow.runs.loop.preparer import Prepared
-from sparrow.runs.loop.together import Requests, Together, batches_of
+from sparrow.runs.loop.sharing import divide
+from sparrow.runs.loop.together import Batches, Requests, Together, batches_of
 from sparrow.runs.step.compiling import Compiled
 from sparrow.runs.step.on_mesh import for_this_host, kept_everywhere, summed_in_order
 from sparrow.runs.step.program import Program, TrainState
-from sparrow.tasks import TOWERS, QualityCounts, Scores, States, judged_rows, total_loss
+from sparrow.tasks import IS_EXAMPLE, TOWERS, QualityCounts, Scores, States, judged_rows, total_loss
 
 LOSS = "loss"
 AHEAD: Final = 4
@@ -52,7 +54,7 @@ class Evaluator:
         self.examples = 0
         self._quality = QualityCounts(program.config.tasks)
         self.prepare = program.preparer()
-        self.pipeline = batches_of(evaluate_pipeline(program.config), self.prepare)
+        self.pipeline = self.opened(program.config)
         self._use_ema = program.config.train.ema is not None and program.config.evaluate.use_ema is not False
         self._every = program.config.evaluate.log_every_steps
         self._checked = False
@@ -61,6 +63,12 @@ class Evaluator:
     def log_programs(self, log: Callable[[str], None]) -> None:
         """Log each program that is compiled after the first."""
         self._update.log = log
+
+    def opened(self, config: Config) -> Batches:
+        """Return the batches of the data that a config evaluates on; each process reads its share."""
+        pipeline = evaluate_pipeline(config)
+        divide(pipeline, self.program, self.prepare, is_training=False)
+        return batches_of(pipeline, self.prepare)
 
     def share(self, requests: Requests) -> None:
         """Share the requests and decisions of a training run of several processes."""
@@ -100,9 +108,8 @@ class Evaluator:
                     if not self._checked:
                         self.program.check(state, prepared.feed, self.scores)
                         self._checked = True
-                    sums, done, arrays, query = self._update(sums, optimizer, state.rest, prepared.feed)
-                    if self.catalogue is not None and rows is not None:
-                        self.catalogue.add(rows, query, prepared.keys)
+                    keys = self._own_keys(prepared)
+                    sums, done, *arrays = self._update(sums, optimizer, state.rest, prepared.feed, keys)
                     examples += prepared.examples
                     if log is not None and self._every is not None and count % self._every == 0:
                         log(f"eval   batch {count}  examples {examples:,}  loss {self._mean(sums[2], examples):.4g}")
@@ -113,7 +120,10 @@ class Evaluator:
         with contextlib.closing(started()) as begun:
             for done, arrays, prepared in behind(begun, AHEAD):
                 np.asarray(done)  # waits for it
-                host = self.scores.update_host(host, _of_examples(arrays, prepared), prepared.keys)
+                (scored, query), keys = _of_examples(arrays, prepared)
+                host = self.scores.update_host(host, scored, keys)
+                if self.catalogue is not None and rows is not None:
+                    self.catalogue.add(rows, query, keys)
         device, counts, total = sums
         self.curves, self.examples = self._quality.plain(counts), examples
         results = {LOSS: self._mean(total, examples)}
@@ -129,13 +139,26 @@ class Evaluator:
         losses, rows = jax.device_get(total)
         return float(losses) / max(float(rows) if self.program.assembly.label_lengths else examples, 1)
 
+    def _own_keys(self, prepared: Prepared) -> dict[str, jax.Array]:
+        """Return the keys of this process's rows, in halves, for the others; where all have all keys, none."""
+        shards = self.program.embedder.shards
+        if shards is None or not self.prepare.has_own_rows:
+            return {}
+        rows = prepared.feed.size // shards.processes
+        padded = {name: np.resize(np.append(own, 0), rows) for name, own in prepared.keys.items()}
+        halves = {name: own.view(np.int32).reshape(-1, 2) for name, own in padded.items()}
+        made: dict[str, jax.Array] = shards.put_parts(halves)
+        return made
+
     def undefined(self) -> list[str]:
         """Return a line for each metric that is NaN in the last evaluation."""
         return [f"{name} is NaN: {reason}" for name, reason in self.reasons.items()]
 
     @functools.cached_property
     def _update(self) -> Compiled:
-        def update(sums: tuple[States, States, jax.Array], state: OptimizerState, rest: Any, feed: Feed) -> Any:
+        def update(
+            sums: tuple[States, States, jax.Array], state: OptimizerState, rest: Any, feed: Feed, keys: Any
+        ) -> Any:
             def measured(sums: tuple[States, States, jax.Array], outputs: Any, columns: Any) -> Any:
                 states, counts, total = sums
                 loss, _ = total_loss(self.program.config.tasks, outputs, columns)
@@ -147,18 +170,25 @@ class Evaluator:
             measure = summed_in_order(self.program.embedder, measured, feed.size)
             summed = kept_everywhere(self.program.embedder, measure(sums, outputs, feed.columns))
             query = None if self.catalogue is None else outputs[TOWERS["user"]]
-            arrays = summed[2][1], self.scores.for_host(outputs, feed.columns), query
+            marks = feed.columns[IS_EXAMPLE] if self.prepare.has_own_rows else None
+            arrays = summed[2][1], self.scores.for_host(outputs, feed.columns), query, keys, marks
             return summed, *for_this_host(self.program.embedder, arrays)
 
         return Compiled("evaluation", update, batch=3, donate=(0,))
 
 
-def _of_examples(arrays: Any, prepared: Prepared) -> Any:
-    """Return arrays of a batch without the rows of padding."""
-    if prepared.examples == prepared.feed.size:
-        return arrays
+def _of_examples(arrays: Any, prepared: Prepared) -> tuple[Any, dict[str, npt.NDArray[np.int64]]]:
+    """Return the scores and queries of a batch without the rows of padding, and the keys of its examples."""
+    *scored, keys, marks = arrays
+    if marks is not None:  # every process has its padding behind its rows
+        there = np.asarray(marks) > 0
+        held = {name: np.asarray(halves).view(np.int64)[:, 0][there] for name, halves in keys.items()}
+    else:
+        there, held = np.arange(prepared.feed.size) < prepared.examples, prepared.keys
+    if there.all():
+        return scored, held
     # An example may have several rows: its candidates.
-    return jax.tree.map(lambda rows: np.asarray(rows)[: prepared.examples * (len(rows) // prepared.feed.size)], arrays)
+    return jax.tree.map(lambda rows: np.asarray(rows)[np.repeat(there, len(rows) // len(there))], scored), held
 
 
 def averaged(state: OptimizerState) -> OptimizerState:
