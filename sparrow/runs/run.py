@@ -1,7 +1,8 @@
-"""`Run`: a trained model as an object. `load` opens the folder of a run, `train` makes a new one."""
+"""`Run`: a trained model as an object."""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import math
@@ -10,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,16 +20,14 @@ from sparrow import config as configs
 from sparrow.config import Config, ConfigError
 from sparrow.data import MissingColumn
 from sparrow.embedding import Embedder
-from sparrow.files import AnyPath, Remote, at
+from sparrow.files import AnyPath
 from sparrow.registry import nearest
-from sparrow.reports import write_report
+from sparrow.reports import inline, run_charts, size, write_report
 from sparrow.retrieval import ItemIndex, Kind, Where
 from sparrow.runs.errors import FolderError
 from sparrow.runs.evaluating.evaluation import Evaluator
+from sparrow.runs.evaluating.importance import ROWS, importance, write_importance
 from sparrow.runs.evaluating.predict_files import predict, predict_table
-from sparrow.runs.loop import set_up
-from sparrow.runs.parts.evaluating import Watcher
-from sparrow.runs.saved.loading import Extra, Step, loaded, saved_progress
 from sparrow.runs.saved.restoring import LogLine
 from sparrow.runs.step.program import Program, TrainState
 from sparrow.runs.vectors.nearest import Index, Measure, Nearest, nearest_rows
@@ -36,7 +35,6 @@ from sparrow.runs.vectors.neighbours import neighbours_of
 from sparrow.runs.vectors.recommending import item_index, recommendations, with_approximate
 from sparrow.runs.vectors.table_view import TableView
 from sparrow.runs.vectors.towers import tower_names, tower_vectors
-from sparrow.runs.view import run_html
 
 Array = npt.NDArray[Any]
 
@@ -127,7 +125,7 @@ class Run:
         self,
         data: Any = None,
         *,
-        rows: int = 20_000,
+        rows: int = ROWS,
         seed: int = 0,
         log: LogLine = lambda line: None,
         save: bool = False,
@@ -137,9 +135,7 @@ class Run:
         On ``data`` as `evaluate` takes it, or on the config's own; the first ``rows`` rows of either. The largest
         growth of the loss comes first. ``save``: keep it in the run's folder, for the report.
         """
-        from sparrow.runs.evaluating.importance import importance, write_importance
-
-        found = importance(self, data, rows=rows, seed=seed, log=log)
+        found = importance(self.program, self.state, self.evaluator, data, rows=rows, seed=seed, log=log)
         if save:
             write_importance(self._own_folder(), found, self.step or 0)
         return found
@@ -330,7 +326,9 @@ class Run:
             raise FolderError(f"{target} exists; choose another folder") from None
         except OSError as error:
             raise FolderError(f"{target}: cannot be written: {error.strerror or error}") from None
-        return load(target, self.config)
+        made = copy.copy(self)
+        made.folder, made.examples_per_second = target, math.nan
+        return made
 
     def _use_of(self, column: str) -> str:
         """Return the use of a column, for an error."""
@@ -353,7 +351,17 @@ class Run:
         return f"Run({name} of step {self.step}{f'; {results}' * bool(results)}{where})"
 
     def _repr_html_(self) -> str:
-        return run_html(self)
+        tables = self.embedder.tables.values()
+        held = sum(table.vocabulary_size * table.embedding_dim for table in tables)
+        facts = {name: f"{value:.6g}" for name, value in self.results.items()}
+        facts["tables"] = f"{len(tables)} of {sum(table.vocabulary_size for table in tables):,} rows, {size(4 * held)}"
+        if not math.isnan(self.examples_per_second):
+            facts["speed"] = f"{self.examples_per_second:,.0f} examples a second"
+        if self.folder is not None:
+            facts["folder"] = str(self.folder)
+        if self.note:
+            facts["note"] = self.note
+        return inline(repr(self), facts, [] if self.folder is None else run_charts(self.folder))
 
 
 def _are_ids(data: Any) -> bool:
@@ -362,76 +370,6 @@ def _are_ids(data: Any) -> bool:
 
     is_series = hasattr(data, "dtype") and not hasattr(data, "columns")  # also an array
     return is_series or isinstance(data, list | tuple | range | int | pa.Array | pa.ChunkedArray)
-
-
-def load(folder: str | AnyPath, config: Config | None = None, step: Step = None, *, log: LogLine | None = None) -> Run:
-    """Open a saved run: with the best checkpoint where it knows one, else with the newest complete one.
-
-    A run knows its best step with ``train.checkpoint.best_by`` or ``evaluate.early_stopping``.
-
-    Args:
-      folder: the folder of the run, which may be training.
-      config: replaces the saved one, such as to read other data; tables and model must agree.
-      step: the step of the checkpoint, "best" or "last".
-      log: receives a line for each note, such as a damaged checkpoint; by default notes are warnings.
-    """
-    held = loaded(folder, config, step, log=log)
-    results = held.progress.results if held.progress.evaluated_at == held.progress.steps else {}
-    return Run(held.program, held.state, folder=at(folder), step=held.progress.steps, results=results, note=held.note)
-
-
-def train(
-    config: Config | Mapping[str, Any] | str | AnyPath,
-    model_dir: str | AnyPath | None = None,
-    *,
-    resume: bool = False,
-    overwrite: bool = False,
-    stream: TextIO | None = None,
-    extras: Mapping[str, Extra] = MappingProxyType({}),
-    watch: Watcher | None = None,
-    profile: int | None = None,
-) -> Run:
-    """Train the model of a config and evaluate it.
-
-    Ctrl-C and SIGTERM end it after the current step, with the state saved, by `Interrupted`. Other early ends raise
-    `RunError`, such as `NonFinite`. The result holds the best state where the run knows one and has a folder.
-
-    Args:
-      config: a config with the sections ``data`` and ``model``: a `Config`, a mapping, or the path of a file.
-      model_dir: the folder of checkpoints and logs; by default ``config.model_dir``; without one nothing is written.
-      resume: whether to continue the run in that folder, to the same bits as if it had never stopped. This holds on
-        the same kind of device, with as many threads, the same backend and versions; differences are logged.
-      overwrite: whether to replace the run in that folder.
-      stream: the stream of the log; by default the standard output.
-      extras: further content of checkpoints, by name.
-      watch: receives the step and the results of each evaluation between steps, and returns whether to end there.
-      profile: the number of steps to trace, after the first few, to the folder ``profile`` of the run; None: none.
-    """
-    config = as_config(config)
-    path = model_dir if model_dir is not None else config.model_dir
-    made = set_up.train(
-        config, path, resume=resume, overwrite=overwrite, stream=stream, extras=extras, watch=watch, profile=profile
-    )
-    folder = None if path is None else at(path)
-    done: dict[str, Any] = {"folder": folder, "steps": made.steps, "examples_per_second": made.examples_per_second}
-    best = made.best
-    if folder is None or best is None or best.step == made.steps:
-        return Run(made.program, made.state, step=made.steps, results=made.results, **done)
-    results = saved_progress(folder, best.step).results
-    note = f"step {best.step} is used, the best; the last is {made.steps}"
-    config, step = made.program.config, best.step
-    return Run(made.program, lambda: loaded(folder, config, step).state, step=step, results=results, note=note, **done)
-
-
-def as_config(given: Config | Mapping[str, Any] | str | AnyPath) -> Config:
-    """Return a config from a config, a mapping, or the path of a file."""
-    if isinstance(given, Config):
-        return given
-    if isinstance(given, Mapping):
-        return configs.from_mapping(given)
-    if isinstance(given, str | Path | Remote):
-        return configs.load(given)
-    raise ConfigError(f"a config is a Config, a mapping or the path of a file, got {type(given).__name__}")
 
 
 def _array(column: Any) -> Array:

@@ -5,26 +5,31 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from sparrow import config as configs
-from sparrow.config import evaluate_pipeline
+from sparrow.config import Config
 from sparrow.errors import ConfigError
 from sparrow.files import AnyPath, replace_file
 from sparrow.reports import IMPORTANCE
-from sparrow.runs.loop.together import batches_of
-
-if TYPE_CHECKING:
-    from sparrow.runs.run import Run
+from sparrow.runs.evaluating.evaluation import Evaluator
+from sparrow.runs.step.program import Program, TrainState
 
 ROWS: Final = 20_000
 
 
 def importance(
-    run: Run, data: Any = None, *, rows: int = ROWS, seed: int = 0, log: Callable[[str], None] = lambda line: None
+    program: Program,
+    state: TrainState,
+    evaluator_of: Callable[[Any], Evaluator],
+    data: Any = None,
+    *,
+    rows: int = ROWS,
+    seed: int = 0,
+    log: Callable[[str], None] = lambda line: None,
 ) -> dict[str, dict[str, float]]:
     """Return, by feature, how much each result grows when the feature's columns are permuted among the rows.
 
@@ -32,23 +37,25 @@ def importance(
     uses; one that hardly changes could be left out. The feature's effect through others that resemble it is not seen.
 
     Args:
-      run: a trained model.
+      program: the trained program.
+      state: its state.
+      evaluator_of: returns the evaluation on rows.
       data: an Arrow table, a frame or files with labels; None: the first rows of the config's own data to evaluate on.
       rows: the most rows to use.
       seed: of the permutation, one for all features.
       log: receives a line for each feature.
     """
-    table = _rows(run, data, rows)
-    evaluator = run.evaluator(table)
+    table = _rows(program.config, data, rows)
+    evaluator = evaluator_of(table)
     order = np.random.default_rng(seed).permutation(table.num_rows)
 
     def results(given: pa.Table) -> dict[str, float]:
-        evaluator.pipeline = batches_of(evaluate_pipeline(configs.evaluated_on(run.config, given)), evaluator.prepare)
-        return evaluator(run.state)
+        evaluator.pipeline = evaluator.opened(configs.evaluated_on(program.config, given))
+        return evaluator(state)
 
-    before = evaluator(run.state)
+    before = evaluator(state)
     found: dict[str, dict[str, float]] = {}
-    for columns, names in _by_columns(run).items():
+    for columns, names in _by_columns(program).items():
         permuted = table
         for column in columns:
             at = permuted.column_names.index(column)
@@ -66,17 +73,17 @@ def write_importance(folder: AnyPath, found: dict[str, dict[str, float]], step: 
     replace_file(folder / IMPORTANCE, json.dumps(content, indent=1).encode(), durable=False)
 
 
-def _by_columns(run: Run) -> dict[tuple[str, ...], list[str]]:
+def _by_columns(program: Program) -> dict[tuple[str, ...], list[str]]:
     """Return the features by the columns that they read."""
     found: dict[tuple[str, ...], list[str]] = {}
-    for feature in run.program.assembly.features:
+    for feature in program.assembly.features:
         if feature.columns:
             found.setdefault(tuple(sorted(feature.columns)), []).append(feature.name)
     return found
 
 
-def _rows(run: Run, data: Any, rows: int) -> pa.Table:
-    config = run.config if data is None else configs.evaluated_on(run.config, data)
+def _rows(own: Config, data: Any, rows: int) -> pa.Table:
+    config = own if data is None else configs.evaluated_on(own, data)
     source = configs.need(config.data, "data").evaluate_rows
     if source is None:
         raise ConfigError("the config has no data.evaluate to permute; give the data, such as 'test.parquet'")
