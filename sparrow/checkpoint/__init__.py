@@ -7,6 +7,8 @@ A checkpoint is a folder, written through Orbax under a temporary name and then 
     <step>/about.json         the step, the files, and plain values that the caller adds
     <step>/manifest.json      size and checksum of every file above, written last
 
+or a link: what changed since another one (`sparrow.checkpoint.links`). Both are opened by `Saved`.
+
 `StateCheckpoints` is for a training loop of one's own. Nothing here knows of configs: `Checkpoints` saves and finds
 them, `Saved` reads one, `rows_of` and `placed` name the tables of an `Embedder`, `named` and `unnamed` everything else.
 """

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import math
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -131,6 +131,7 @@ class Reader:
         self._row_bytes = int(np.prod(shape[1:], dtype=np.int64)) * self._dtype.itemsize
         self.extents: list[Extent] = []
         self.problem: str | None = None
+        self.change: Callable[[int, Array], Array] = lambda first, rows: rows  # what newer links of a chain replace
 
     def between(self, first: int, last: int) -> Array:
         """Return rows ``first`` to ``last``."""
@@ -144,7 +145,7 @@ class Reader:
             self.problem = self.problem or str(error)
         add(self.extents, Extent(place, size, zlib.crc32(data)))
         rows: Array = np.frombuffer(data, np.uint8).view(self._dtype).reshape(last - first, *self._shape[1:])
-        return rows
+        return self.change(first, rows)
 
     def with_header(self) -> list[Extent]:
         """Return the extents, and that of the header."""

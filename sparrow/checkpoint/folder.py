@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import errno
 import os
+import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -12,12 +14,14 @@ from typing import Any
 
 from sparrow import processes
 from sparrow.checkpoint.blocks import Array, Key, Rows
-from sparrow.checkpoint.content import NUMBER, StateSave
+from sparrow.checkpoint.content import FORMAT_VERSION, NUMBER, StateSave
 from sparrow.checkpoint.errors import CheckpointError, Damaged, Vanished
 from sparrow.checkpoint.group_writer import GroupWriter
 from sparrow.checkpoint.holding import remove
+from sparrow.checkpoint.links import ARRAYS, ID, PARENT, ancestors, compact, difference, write_link
 from sparrow.checkpoint.saved import Saved
 from sparrow.checkpoint.single_writer import SingleWriter
+from sparrow.embedding import ChangedRows
 from sparrow.files import sync
 
 _NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
@@ -63,6 +67,11 @@ class Checkpoints:
                 raise CheckpointError(f"{folder}: cannot be made: {error.strerror}") from None
         self._sweep()
         self._writer = SingleWriter() if processes.count() == 1 else GroupWriter()
+        self._pool = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="sparrow-links")
+        self._linking: concurrent.futures.Future[None] | None = None
+        self._parent: dict[str, Any] | None = None
+        self._arrays: Mapping[str, Array] = {}
+        self._links = 0
 
     def save(
         self,
@@ -79,17 +88,75 @@ class Checkpoints:
         """
         self.wait()
         self._remove_old()
-        path, args = self._path(step), StateSave(tables, arrays, {**about, NUMBER: step}, copy_bytes)
+        own = {ID: secrets.token_hex(8)}
+        path, args = self._path(step), StateSave(tables, arrays, {**about, **own, NUMBER: step}, copy_bytes)
         self._guarded(lambda: self._writer.save(path.absolute(), args))
+        self._parent, self._arrays, self._links = {"step": step, **own}, arrays, 0
         return path
+
+    @property
+    def can_link(self) -> bool:
+        """Whether `save_link` may follow: this writer has saved a full checkpoint, and is the only process."""
+        return self._parent is not None and processes.count() == 1
+
+    def save_link(
+        self,
+        step: int,
+        changed: Callable[[], Mapping[str, ChangedRows]],
+        arrays: Mapping[str, Array],
+        about: Mapping[str, Any],
+        compact_after: int | None = None,
+    ) -> Path:
+        """Start to save what changed since the last save, and return the path of the new link.
+
+        Args:
+          step: the step.
+          changed: returns the changed rows of tables, from another thread.
+          arrays: every other array; the ones that did not change are left out.
+          about: plain values.
+          compact_after: the links after which a chain is made a full checkpoint, in the background; None: never.
+        """
+        self._wait_for_link()
+        parent, before, path = self._parent, self._arrays, self._path(step)
+        own = {ID: secrets.token_hex(8)}
+        described = {"form": FORMAT_VERSION, **about, **own, NUMBER: step, PARENT: parent, ARRAYS: list(arrays)}
+        self._parent, self._arrays, self._links = {"step": step, **own}, arrays, self._links + 1
+        is_long = compact_after is not None and self._links >= compact_after
+        self._links = 0 if is_long else self._links
+
+        def work() -> None:
+            rows, others = changed(), difference(before, arrays)
+            self._writer.wait_until_finished()  # its parent: a link never appears before what it stands on
+            write_link(path, rows, others, described)
+            if is_long:
+                self._compact(path)
+            self._remove_old()
+
+        self._linking = self._pool.submit(work)
+        return path
+
+    def _compact(self, path: Path) -> None:
+        try:
+            with contextlib.closing(Saved(path)) as saved:
+                compact(saved)
+        except (Damaged, OSError) as error:  # the chain stays as it is
+            self._log(f"{path}: its chain could not be made one checkpoint: {error}")
+
+    def _wait_for_link(self) -> None:
+        if self._linking is not None:
+            linking, self._linking = self._linking, None
+            self._guarded(linking.result)
 
     def wait(self) -> None:
         """Wait until the current checkpoint is complete."""
+        self._wait_for_link()
         self._guarded(self._writer.wait_until_finished)
         self._guarded(lambda: sync(self.folder))
 
     def check(self) -> None:
         """Raise the error of the background thread, if there is one by now; do not wait."""
+        if self._linking is not None and self._linking.done():
+            self._wait_for_link()
         self._guarded(self._writer.check_for_errors)
 
     def close(self) -> None:
@@ -98,6 +165,7 @@ class Checkpoints:
             self.wait()
             self._remove_old()
         finally:
+            self._pool.shutdown()
             self._writer.close()
 
     def set_aside(self, step: int) -> None:
@@ -127,6 +195,7 @@ class Checkpoints:
         if self.best in steps or self.best is None:
             self._saved_best = self.best
         stay = {self.best, self._saved_best, *steps[: self.keep]}
+        stay |= ancestors(self.folder, [step for step in steps if step in stay])
         for step in steps:
             if step not in stay:
                 try:

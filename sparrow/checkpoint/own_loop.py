@@ -112,7 +112,7 @@ def _split(tree: Any) -> tuple[EmbeddingState, Any]:
     found = [leaf for leaf in jax.tree.leaves(tree, is_leaf=_is_embedding) if _is_embedding(leaf)]
     if len(found) != 1:
         raise CheckpointError(f"a saved state must hold the state of one embedder, this one holds {len(found)}")
-    bare = dataclasses.replace(found[0], tables={}, slots={}, table_rows={})
+    bare = dataclasses.replace(found[0], tables={}, slots={}, table_rows={}, touched={})
     return found[0], jax.tree.map(lambda leaf: bare if _is_embedding(leaf) else leaf, tree, is_leaf=_is_embedding)
 
 

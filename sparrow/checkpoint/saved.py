@@ -19,6 +19,7 @@ from sparrow.checkpoint.content import ABOUT, FORMAT_VERSION, NUMBER, STATE
 from sparrow.checkpoint.errors import CheckpointError, Damaged, Vanished, unreadable
 from sparrow.checkpoint.extents import Extent, joined
 from sparrow.checkpoint.holding import Hold
+from sparrow.checkpoint.links import ARRAYS, CHANGED, ID, PARENT, changed_of, merged, overlaid, patched
 from sparrow.checkpoint.manifest import check, read_checked, read_manifest
 from sparrow.files import fill, typed
 
@@ -67,8 +68,10 @@ class Saved:
     """A checkpoint on disk, which its run does not remove before `close`.
 
     Opening it compares the sizes of all files and the content of ``about.json`` with the manifest; arrays and tables
-    are compared as they are read. Raises `Damaged` for damaged files, and `Vanished` for a checkpoint that was removed
-    before it was opened.
+    are compared as they are read. A link of a chain is opened with all that it stands on: the links are read and
+    compared completely, and the result is the checkpoint that a full one of its step would be. Raises `Damaged` for
+    damaged files or a parent that is missing or another one, and `Vanished` for a checkpoint that was removed before
+    it was opened.
 
     Attributes:
       path: its folder.
@@ -79,20 +82,85 @@ class Saved:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._hold = Hold(path)
+        self._base, self._links = self, list[Saved]()
         try:
             fill(path)
             self._files = read_manifest(path)
             self.about = self._read_about()
-            self.tables = dict(self._read_tables())
+            self._need(STATE)
+            if PARENT in self.about:
+                self._open_chain()
+            else:
+                self.tables = dict(self._read_tables())
         except Damaged:
             self.close()
             self._raise_if_vanished()
             raise
-        self._need(STATE)
+
+    def _open_chain(self) -> None:
+        """Open what this link stands on, down to a full checkpoint; read and check all changes."""
+        at: Saved = self
+        while PARENT in at.about:
+            self._links.append(at)
+            at = self._parent(at)
+        self._base, self.tables = at, at.tables
+        changed = []
+        for link in reversed(self._links):
+            link._need(CHANGED)
+            try:
+                changed.append(changed_of(read_checked(link.path / CHANGED, link._files[CHANGED])))
+            except ValueError as error:
+                raise Damaged(f"{link.path / CHANGED}: {error}") from None
+        self._changed = merged(changed)
+        self._arrays = at.arrays()
+        for link in reversed(self._links):
+            try:
+                self._arrays = patched(self._arrays, link._own_arrays(), link.about[ARRAYS])
+            except (ValueError, TypeError, KeyError, IndexError) as error:
+                raise Damaged(f"{link.path / STATE}: {error}") from None
+        for key, table in self.tables.items():
+            own = self._changed.get(key.table)
+            new = None if own is None else own.arrays.get(key.slot or "")
+            if own is not None and (
+                new is None
+                or (new.shape[1:], str(new.dtype)) != (table.shape[1:], table.dtype)
+                or (len(own.rows) and own.rows[-1] >= table.shape[0])
+            ):
+                raise Damaged(f"{self.path / CHANGED}: does not fit {key} of {at.path}")
+
+    @staticmethod
+    def _parent(link: Saved) -> Saved:
+        """Open the parent of a link, without what it stands on itself."""
+        try:
+            step, own = int(link.about[PARENT]["step"]), link.about[PARENT][ID]
+        except (KeyError, TypeError, ValueError):
+            raise Damaged(f"{link.path / ABOUT}: names its parent in a way that cannot be read") from None
+        path = link.path.parent / str(step)
+        held = Saved.__new__(Saved)
+        held.path, held._links, held._base = path, [], held
+        try:
+            held._hold = Hold(path)
+            fill(path)
+            held._files = read_manifest(path)
+            held.about = held._read_about()
+            held._need(STATE)
+            if PARENT not in held.about:
+                held.tables = dict(held._read_tables())
+        except (Vanished, Damaged) as error:
+            raise Damaged(f"{link.path}: it stands on {path}, which cannot be used: {error}") from None
+        if held.about.get(ID) != own:
+            raise Damaged(f"{link.path}: it stands on another checkpoint of step {step} than {path} is")
+        return held
 
     def close(self) -> None:
         """Release it, so that the run may remove it."""
-        self._hold.release()
+        for held in (*self._links, self._base, self):
+            held._hold.release()
+
+    @property
+    def is_link(self) -> bool:
+        """Whether it is a link of a chain."""
+        return bool(self._links)
 
     @property
     def step(self) -> int:
@@ -101,6 +169,9 @@ class Saved:
 
     def arrays(self) -> dict[str, Array]:
         """Return every array that is not a table, by name."""
+        return dict(self._arrays) if self.is_link else self._own_arrays()
+
+    def _own_arrays(self) -> dict[str, Array]:
         path = self.path / STATE
         try:
             check(path, self._files[STATE])
@@ -117,6 +188,11 @@ class Saved:
 
     def blocks(self, key: Key) -> Iterator[tuple[int, Array]]:
         """Yield the rows of a table or slot in blocks, each with the number of its first; `Damaged` is raised last."""
+        if self.is_link:
+            own = self._changed.get(key.table)
+            for first, block in self._base.blocks(key):
+                yield first, overlaid(own, key.slot or "", first, block)
+            return
         table = self.tables[key]
         path = self.path / table.file
         try:
@@ -129,6 +205,9 @@ class Saved:
 
     def check_parts(self, key: Key, reader: Reader) -> None:
         """Raise `Damaged` in every process where one could not read its rows, or their contents differ."""
+        if self.is_link:
+            self._base.check_parts(key, reader)
+            return
         path, table = self.path / self.tables[key].file, self.tables[key]
         extents = reader.with_header() if processes.is_first() else reader.extents
         told = processes.said_by_all([reader.problem, extents])
@@ -145,7 +224,11 @@ class Saved:
     def reader(self, key: Key) -> Reader:
         """Return a reader of any rows of a table or slot."""
         table = self.tables[key]
-        return Reader(self.path / table.file, table.shape, table.dtype)
+        if not self.is_link:
+            return Reader(self.path / table.file, table.shape, table.dtype)
+        reader, own = self._base.reader(key), self._changed.get(key.table)
+        reader.change = lambda first, rows: overlaid(own, key.slot or "", first, rows)
+        return reader
 
     def _read_about(self) -> dict[str, Any]:
         self._need(ABOUT)

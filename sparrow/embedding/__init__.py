@@ -23,12 +23,16 @@ from sparrow.embedding.sizes import Learned, Sizes, size_class
 from sparrow.embedding.specs import FeatureSpec, TableSpec
 from sparrow.embedding.stacking import Stack
 from sparrow.embedding.state import EmbeddingState
+from sparrow.embedding.tracking import CHECKPOINTS, EXPORTS, ChangedRows
 
 __all__ = [
+    "CHECKPOINTS",
+    "EXPORTS",
     "INITIALIZERS",
     "MAX_ENTRIES",
     "U64",
     "Bags",
+    "ChangedRows",
     "Constant",
     "Dynamic",
     "Embedder",

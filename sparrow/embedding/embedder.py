@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -34,6 +34,7 @@ from sparrow.embedding.sizes import Sizes
 from sparrow.embedding.specs import FeatureSpec, TableSpec
 from sparrow.embedding.stacking import Stack, stack_tables
 from sparrow.embedding.state import EmbeddingState
+from sparrow.embedding.tracking import ChangedRows, taken
 from sparrow.embedding.view import tables_html
 from sparrow.embedding.weights import weighted
 from sparrow.kernels import Backend, choose
@@ -178,7 +179,10 @@ class Embedder:
         check_state(state)
         if not batch.raw and (batch.cached or not state.caches):
             return state, batch
+        raw = list(batch.raw)
         new, batch = self._work.assign(state, batch, self._stacks_of(batch), when)
+        if new.touched:
+            new = self._work.marked(new, self._work.assigned_rows(batch, raw))
         if not isinstance(new.step, jax.core.Tracer) and (problem := self.shortage(new)) is not None:
             raise ValueError(problem)
         return new, batch
@@ -371,7 +375,24 @@ class Embedder:
         check_state(state)
         if grads.shards != self.shards:
             raise ValueError("these row gradients were made by an Embedder on other devices; use this one's row_grads")
-        return self._work.apply(state, grads, logical_rows)
+        new = self._work.apply(state, grads, logical_rows)
+        rows = {name: own.ids for name, own in grads.stacks.items() if name in new.touched}
+        return self._work.marked(new, rows) if rows else new
+
+    def tracked(self, state: EmbeddingState) -> EmbeddingState:
+        """Return the state with the bytes that `taken` needs, none of them set."""
+        if state.caches:
+            raise ValueError("changed rows of tables in host memory apart from the device's are not tracked yet")
+        zeros = {stack.name: self._work.no_rows(stack) for stack in self.stacks if not stack.frozen}
+        return dataclasses.replace(state, touched=zeros)
+
+    def taken(self, state: EmbeddingState, taker: int) -> tuple[EmbeddingState, Callable[[], dict[str, ChangedRows]]]:
+        """Return the state, and the rows of each table that changed since ``taker`` took them last.
+
+        The state must be `tracked`. The rows are gathered on their devices at once; the function brings them to the
+        host, in any thread. ``taker``: `CHECKPOINTS` or `EXPORTS` of `sparrow.embedding.tracking`.
+        """
+        return taken(self, state, taker)
 
     def update(self, state: EmbeddingState, batch: PackedBatch, act_grads: Any) -> EmbeddingState:
         """Call `row_grads` and `apply`."""

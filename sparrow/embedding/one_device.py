@@ -25,6 +25,7 @@ from sparrow.embedding.sizes import Sizes
 from sparrow.embedding.specs import FeatureSpec
 from sparrow.embedding.stacking import Stack, stable_hash
 from sparrow.embedding.state import EmbeddingState
+from sparrow.embedding.tracking import mark
 from sparrow.kernels import Backend, EntryGradients, ids
 
 Stacked = Sequence[tuple[Stack, tuple[Group, ...]]]
@@ -187,6 +188,18 @@ class OneDevice:
             slots[stack.name] = dict(zip(names, new_slots, strict=True))
         caches = {name: held._replace(clock=held.clock + 1) for name, held in state.caches.items()}
         return dataclasses.replace(state, step=state.step + 1, tables=tables, slots=slots, caches=caches)
+
+    def no_rows(self, stack: Stack) -> jax.Array:
+        """Return the bytes of a stack's rows, none of them marked."""
+        return jnp.zeros(stack.num_rows, jnp.uint8)
+
+    def marked(self, state: EmbeddingState, rows: Mapping[str, jax.Array]) -> EmbeddingState:
+        """Return the state with rows marked as changed."""
+        return dataclasses.replace(state, touched=mark(state.touched, rows))
+
+    def assigned_rows(self, batch: PackedBatch, names: Sequence[str]) -> dict[str, jax.Array]:
+        """Return the rows that `assign` gave, by stack."""
+        return {name: batch.lookups[name].ids for name in names}
 
     def _whole(self, stack: Stack, table: jax.Array) -> jax.Array:
         """Return the table; only XLA can work with one that was split over devices."""

@@ -25,6 +25,7 @@ class EmbeddingState:
         stochastically.
       ids: the map from raw ids to rows, by stack of dynamic tables.
       caches: the cache, by stack of tables in host memory apart from the device's.
+      touched: (rows,) uint8 by stack: the rows that changed (`sparrow.embedding.tracking`); empty: not tracked.
     """
 
     step: jax.Array
@@ -34,3 +35,4 @@ class EmbeddingState:
     table_rows: dict[str, jax.Array] = dataclasses.field(default_factory=dict)
     ids: dict[str, IdState] = dataclasses.field(default_factory=dict)
     caches: dict[str, Cached] = dataclasses.field(default_factory=dict)
+    touched: dict[str, jax.Array] = dataclasses.field(default_factory=dict)

@@ -15,6 +15,7 @@ from jax.sharding import AxisType
 import sparrow as sp
 from sparrow import processes
 from sparrow.checkpoint import Checkpoints, Saved, placed, rows_of, spread
+from sparrow.embedding import CHECKPOINTS
 from sparrow.embedding.sharding import blocks
 
 ROWS = {"movies": 211, "users": 57, "pair": 2}
@@ -69,6 +70,33 @@ def load(folder):
     return found | {"same": same(emb, expected, state)}
 
 
+def digest(emb, state):
+    arrays = [np.asarray(emb.table(state, name)) for name in emb.tables]
+    arrays += [np.asarray(x) for name in emb.tables for _, x in sorted(emb.slots(state, name).items())]
+    return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
+
+
+def chain(folder):
+    """Save a full checkpoint and three links of steps in between."""
+    emb, rng = embedder(), np.random.default_rng(0)
+    state, checkpoints = emb.tracked(filled(emb)), Checkpoints(folder)
+    checkpoints.save(1, rows_of(emb, state), {}, {})
+    for step in (2, 3, 4):
+        batch = emb.pack({name: rng.integers(0, rows, 12) for name, rows in ROWS.items()})
+        state = jax.jit(emb.update)(state, batch, {name: np.ones((12, 6), np.float32) * step for name in ROWS})
+        state, changed = emb.taken(state, CHECKPOINTS)
+        checkpoints.save_link(step, changed, {}, {})
+    checkpoints.close()
+    return {"digest": digest(emb, state), "rows": sum(len(own.rows) for own in changed().values())}
+
+
+def restored(folder):
+    emb = embedder()
+    fresh = emb.init(jax.random.key(2))
+    keys = list(rows_of(emb, jax.eval_shape(emb.init, jax.random.key(0))))
+    return {"digest": digest(emb, placed(emb, fresh, keys, Saved(folder / "4").rows))}
+
+
 def largest(folder):
     """The largest block that the host or all devices together hold, beside the size of the table."""
     emb, held = embedder(), []
@@ -101,7 +129,7 @@ if __name__ == "__main__":
     if what == "load" and len(paths) > 1:
         found = load_all(paths)
     else:
-        found = {"save": save, "load": load, "largest": largest}[what](paths[0])
+        found = {"save": save, "load": load, "largest": largest, "chain": chain, "restored": restored}[what](paths[0])
     if processes.is_first():
         print(json.dumps(found), flush=True)
     processes.leave()

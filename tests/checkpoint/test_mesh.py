@@ -30,6 +30,16 @@ def test_three_devices_to_one_and_back(tmp_path):
     assert on_devices(3, "load", tmp_path / "one") == {"different": True, "same": True}
 
 
+@pytest.mark.slow
+def test_a_chain_of_three_devices_on_one_and_back(tmp_path):
+    """Each device gives the rows that it changed; the chain restores to the same bits on any number of devices."""
+    made = [on_devices(count, "chain", tmp_path / str(count)) for count in (1, 3)]
+    assert made[0]["rows"] == made[1]["rows"]
+    assert 3 < made[0]["rows"] < 36
+    for count, own in zip((1, 3), made, strict=True):
+        assert on_devices(4 - count, "restored", tmp_path / str(count))["digest"] == own["digest"]
+
+
 def test_no_more_than_a_block_is_held(tmp_path):
     found = on_devices(2, "largest", tmp_path)
     assert found["largest"] <= 1024 < found["table"] / 4

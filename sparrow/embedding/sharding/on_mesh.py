@@ -35,6 +35,7 @@ from sparrow.embedding.sizes import KINDS, Sizes, size_class
 from sparrow.embedding.specs import FeatureSpec
 from sparrow.embedding.stacking import Stack
 from sparrow.embedding.state import EmbeddingState
+from sparrow.embedding.tracking import mark
 from sparrow.kernels import Backend, EntryGradients, StepScalars, ids
 from sparrow.registry import nearest
 from sparrow.rules import PER_ROW
@@ -237,6 +238,22 @@ class OnMesh:
     def without_caches(self, state: EmbeddingState) -> EmbeddingState:
         """Return the state: no table is apart from the devices."""
         return state
+
+    def no_rows(self, stack: Stack) -> jax.Array:
+        """Return the bytes of a stack's rows, none of them marked."""
+        zeros: jax.Array = _zeros(self.shards, (self.layouts[stack.name].local_rows,), "uint8")
+        return zeros
+
+    def marked(self, state: EmbeddingState, rows: Mapping[str, jax.Array]) -> EmbeddingState:
+        """Return the state with rows marked as changed, each at its owner."""
+        split = self.shards.split
+        touched = self.shards.each(mark, (split, split), split)(state.touched, rows)
+        return dataclasses.replace(state, touched=touched)
+
+    def assigned_rows(self, batch: PackedBatch, names: Sequence[str]) -> dict[str, jax.Array]:
+        """Return the rows that `assign` gave, by stack."""
+        lookups: Any = batch.lookups
+        return {name: lookups[name].wanted for name in names}
 
     def rows(self, stack: Stack, array: jax.Array, span: slice) -> Any:
         """Rows of a stack's array in logical order, as a NumPy array: no device may have room for them."""

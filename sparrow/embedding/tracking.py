@@ -1,0 +1,127 @@
+"""Rows that changed since they were last taken: one byte a row, set by each update, with a bit for each taker.
+
+The bytes are part of the state (`EmbeddingState.touched`) once `Embedder.tracked` has added them. An update sets all
+bits of the rows that it touches; `taken` gathers the rows that have a taker's bit, on their devices, and clears it. A
+step that is skipped touches nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from sparrow.embedding.stacking import Stack
+from sparrow.embedding.state import EmbeddingState
+
+if TYPE_CHECKING:
+    from sparrow.embedding.embedder import Embedder
+
+CHECKPOINTS: Final = 1
+EXPORTS: Final = 2
+"""The bits of the takers."""
+LEAST: Final = 1024
+"""Rows are gathered in arrays of LEAST times a power of two, so that few programs are compiled."""
+
+
+class ChangedRows(NamedTuple):
+    """Rows of a table that changed.
+
+    Attributes:
+      rows: (N,) int32, ascending.
+      arrays: the new values by slot, "" for the table itself: (N, dim) or (N,).
+    """
+
+    rows: npt.NDArray[np.int32]
+    arrays: dict[str, npt.NDArray[Any]]
+
+
+def mark(touched: Mapping[str, jax.Array], rows: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+    """Return the bytes with those of ``rows`` set; rows beyond the last are padding."""
+    return {
+        name: held.at[rows[name].reshape(-1)].set(jnp.uint8(255), mode="drop") if name in rows else held
+        for name, held in touched.items()
+    }
+
+
+def taken(
+    embedder: Embedder, state: EmbeddingState, taker: int
+) -> tuple[EmbeddingState, Callable[[], dict[str, ChangedRows]]]:
+    """Return the state with the bit of ``taker`` cleared, and the rows that had it, by table.
+
+    The rows are gathered on their devices at once, and come to the host when the function is called, in any thread. Of
+    several processes, each has its own rows.
+    """
+    found = [
+        (stack, part, touched, arrays)
+        for stack in embedder.stacks
+        if stack.name in state.touched
+        for part, touched, arrays in _parts(embedder, state, stack)
+    ]
+    counts = jax.device_get([_count(touched, taker) for _, _, touched, _ in found])
+    gathered = []
+    for (stack, part, touched, arrays), count in zip(found, counts, strict=True):
+        size = min(LEAST << max(0, (int(count) - 1) // LEAST).bit_length(), len(touched))
+        if count:
+            gathered.append((stack, part, int(count), *_gather(touched, arrays, taker, size)))
+    left = {name: _cleared(held, taker) for name, held in state.touched.items()}
+    return dataclasses.replace(state, touched=left), functools.partial(_by_table, embedder, gathered)
+
+
+def _parts(embedder: Embedder, state: EmbeddingState, stack: Stack) -> Iterator[tuple[int, jax.Array, Any]]:
+    """Yield the bytes and arrays of a stack on each device of this process, with the number of the device's part."""
+    touched = state.touched[stack.name]
+    arrays = {"": state.tables[stack.name], **state.slots[stack.name]}
+    if embedder.shards is None:
+        yield 0, touched, arrays
+        return
+    by_device = {name: {one.device: one.data for one in a.addressable_shards} for name, a in arrays.items()}
+    for shard in touched.addressable_shards:
+        part = (shard.index[0].start or 0) // len(shard.data)
+        yield part, shard.data, {name: held[shard.device] for name, held in by_device.items()}
+
+
+def _by_table(embedder: Embedder, gathered: list[Any]) -> dict[str, ChangedRows]:
+    made: dict[str, list[tuple[Any, dict[str, Any]]]] = {}
+    for stack, part, count, at, values in gathered:
+        local = np.asarray(at)[:count]
+        rows = local if embedder.shards is None else embedder.sharded.layouts[stack.name].logical(part, local)
+        arrays = {name: np.asarray(array)[:count] for name, array in values.items()}
+        for table in stack.tables:
+            span = stack.rows_of(table.name)
+            mine = np.flatnonzero((rows >= span.start) & (rows < span.stop))
+            if len(mine):
+                own = {name: array[mine] for name, array in arrays.items()}
+                made.setdefault(table.name, []).append((rows[mine] - span.start, own))
+    return {name: _joined(pieces) for name, pieces in made.items()}
+
+
+def _joined(pieces: list[tuple[Any, dict[str, Any]]]) -> ChangedRows:
+    rows = np.concatenate([rows for rows, _ in pieces])
+    order = np.argsort(rows, kind="stable")
+    arrays = {name: np.concatenate([own[name] for _, own in pieces])[order] for name in pieces[0][1]}
+    return ChangedRows(rows[order].astype(np.int32), arrays)
+
+
+@jax.jit
+def _count(touched: jax.Array, taker: int) -> jax.Array:
+    return jnp.count_nonzero(touched & jnp.uint8(taker))
+
+
+@functools.partial(jax.jit, static_argnums=3)
+def _gather(touched: jax.Array, arrays: dict[str, jax.Array], taker: int, size: int) -> Any:
+    (rows,) = jnp.nonzero(touched & jnp.uint8(taker), size=size, fill_value=len(touched))
+    rows = rows.astype(jnp.int32)
+    return rows, {name: array.at[rows].get(mode="clip") for name, array in arrays.items()}
+
+
+@jax.jit
+def _cleared(touched: jax.Array, taker: int) -> jax.Array:
+    left: jax.Array = touched & ~jnp.uint8(taker)
+    return left
