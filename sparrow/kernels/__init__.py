@@ -8,6 +8,7 @@
 
 from sparrow.kernels.attention import TimeBucket, jagged_attention, portable_attention, time_buckets, token_places
 from sparrow.kernels.backend_choice import BACKENDS, Backend, backends, choose
+from sparrow.kernels.device_kind import platform
 from sparrow.kernels.pairs import pairwise_dots
 from sparrow.kernels.rounding import GOLDEN, mix
 from sparrow.kernels.row import LIMITS
@@ -29,6 +30,7 @@ __all__ = [
     "jagged_attention",
     "mix",
     "pairwise_dots",
+    "platform",
     "portable_attention",
     "sum_by_row",
     "time_buckets",

@@ -13,7 +13,7 @@ from sparrow.models.inputs import Arrays, Inputs
 from sparrow.models.matching import Negatives, Similarity, check_towers, outputs
 from sparrow.models.norms import LayerNorm
 from sparrow.models.records import register_model
-from sparrow.models.sequences.layout import Layout, Tokens, no_rows
+from sparrow.models.sequences.layout import Layout, Tokens, no_rows, small_lookup
 from sparrow.models.tokens import history_group
 from sparrow.models.towers import GroupTower, Tower
 
@@ -128,7 +128,7 @@ class SASRec(HistoryTowers):
         context = jnp.zeros((history.lengths.shape[0], 0, made.shape[1]), made.dtype)
         x, layout = Layout.join(Tokens(context, elements, no_rows(elements), most, 0))
         (place,) = layout.of_tokens(x)
-        x = x * x.shape[1] ** 0.5 + self.position[...].astype(x.dtype).at[place].get(mode="clip")
+        x = x * x.shape[1] ** 0.5 + small_lookup(self.position[...], place).astype(x.dtype)
         x = x if self.dropout is None else self.dropout(x)
         for block in self.blocks:
             x = block(x, layout)

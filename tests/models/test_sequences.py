@@ -20,7 +20,8 @@ from sparrow.models.sequences import (
     WindowAttention,
     encoders,
 )
-from sparrow.models.sequences.layout import Layout, Tokens, no_rows
+from sparrow.models.sequences import layout as layouts
+from sparrow.models.sequences.layout import Layout, Tokens, no_rows, small_lookup
 from sparrow.models.sequences.masking import masked_softmax
 
 DIM, LENGTHS = 4, np.array([3, 0, 1, 2], np.int32)
@@ -285,3 +286,28 @@ def test_bad_encoders(group, record, message):
     linear = models.registry.from_dict({"name": "multi_tower", "towers": [{"input": "all"}]})
     with pytest.raises(ValueError, match=re.escape(message)):
         Encoded(linear, inputs, {group: [encoders.from_dict(record)]}, rngs=nnx.Rngs(0))
+
+
+@pytest.mark.parametrize("ones", [14, 2**28])
+def test_gradients_of_a_lookup_in_a_small_table(ones, monkeypatch):
+    rng = np.random.default_rng(0)
+    table, weights = (jnp.asarray(rng.normal(size=(7, 3)), jnp.float32) for _ in range(2))
+    rows = jnp.array([0, 3, 9, -2, 6, 6, 1])  # two are clipped
+
+    def total(table):
+        return (small_lookup(table, rows) * weights).sum()
+
+    scattered = jax.grad(total)(table)
+    np.testing.assert_allclose(scattered[6], weights[2] + weights[4] + weights[5], rtol=1e-6)
+    monkeypatch.setattr(layouts, "platform", lambda: "gpu")
+    monkeypatch.setattr(layouts, "ONES", ones)
+    np.testing.assert_allclose(jax.grad(total)(table), scattered, rtol=1e-6)
+
+
+def test_many_tokens_are_padded_to_whole_blocks():
+    rows = Sequence(jnp.ones((3, 400, 2)), jnp.array([400, 7, 300])).rows
+    tokens = Tokens(jnp.zeros((3, 1, 2)), rows, no_rows(rows), 400, 0)
+    x, layout = Layout.join(tokens)
+    assert x.shape == (1280, 2)
+    assert layout.offsets.tolist() == [0, 401, 409, 710]
+    assert float(x.sum()) == 2 * 707

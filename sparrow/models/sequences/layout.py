@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
 from sparrow.embedding import Rows, Sequence, Shards
-from sparrow.kernels import jagged_attention, token_places
+from sparrow.kernels import jagged_attention, platform, token_places
+
+ONES: Final = 2**28
+"""Ones and zeros of one product, in the gradient of `small_lookup`."""
+ALIGNED: Final = 128
+"""Tokens are padded to a multiple of it where there are many: else XLA copies every factor of a product to pad it."""
 
 
 class Order(NamedTuple):
@@ -51,6 +56,46 @@ def _take_backward(order: Order, grads: jax.Array) -> tuple[jax.Array, None]:
 
 
 _take.defvjp(_take_forward, _take_backward)
+
+
+@jax.custom_vjp
+def small_lookup(table: jax.Array, rows: jax.Array) -> jax.Array:
+    """``table[rows]``, (tokens, dim), of a table of few rows, such as positions; rows out of range are clipped.
+
+    On a GPU the gradient is a sum of products with ones and zeros: a scatter of as many tokens to as few rows waits for
+    itself, and its bits differ from run to run.
+    """
+    return table.at[rows].get(mode="clip")
+
+
+def _small_forward(table: jax.Array, rows: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    return small_lookup(table, rows), (table, rows)
+
+
+def _small_backward(held: tuple[jax.Array, jax.Array], grads: jax.Array) -> tuple[jax.Array, None]:
+    table, rows = held
+    count, dtype = table.shape[0], table.dtype
+    rows = jnp.clip(rows, 0, count - 1)
+    if platform() == "cpu":
+        return jnp.zeros(table.shape, jnp.float32).at[rows].add(grads.astype(jnp.float32)).astype(dtype), None
+    size = max(ONES // count, 1)
+    blocks = -(-rows.shape[0] // size)
+
+    def summed(own: jax.Array, values: jax.Array) -> jax.Array:
+        ones = jax.nn.one_hot(own, count, dtype=values.dtype)
+        highest = jax.lax.Precision.HIGHEST
+        return jnp.einsum("tr,td->rd", ones, values, precision=highest, preferred_element_type=jnp.float32)
+
+    if blocks <= 1:
+        return summed(rows, grads).astype(dtype), None
+    missing = blocks * size - rows.shape[0]
+    parts = jnp.pad(rows, (0, missing)).reshape(blocks, size), jnp.pad(grads, ((0, missing), (0, 0)))
+    parts = parts[0], parts[1].reshape(blocks, size, -1)
+    total, _ = jax.lax.scan(lambda total, part: (total + summed(*part), None), jnp.zeros(table.shape), parts)
+    return total.astype(dtype), None
+
+
+small_lookup.defvjp(_small_forward, _small_backward)
 
 
 class Tokens(NamedTuple):
@@ -150,7 +195,7 @@ class Layout:
             first = features * jnp.arange(batch, dtype=jnp.int32), jnp.full(batch, features, jnp.int32)
             parts = [first, (batch * features + made.own_rows(starts), lengths)]
             parts.append((batch * features + values.shape[0] + made.own_rows(more_starts), more_lengths))
-            to, offsets = _arranged(parts, source.shape[0], source.shape[0])
+            to, offsets = _arranged(parts, source.shape[0], _aligned(source.shape[0]))
             return Order.of(to, source.shape[0]).take(source), offsets
 
         x, offsets = made.each(own)(context, *history[:3], *candidates[:3])
@@ -164,7 +209,7 @@ class Layout:
             starts, features = offsets[:-1], jnp.full(history.shape, self.context, jnp.int32)
             parts = [(starts, features), (starts + self.context + dropped, history - dropped)]
             parts.append((starts + self.context + history, candidates))
-            size = min(x.shape[0], history.shape[0] * (self.context + tail + self.most_candidates))
+            size = _aligned(min(x.shape[0], history.shape[0] * (self.context + tail + self.most_candidates)))
             to, offsets = _arranged(parts, x.shape[0], size)
             return Order.of(to, x.shape[0]).take(x), offsets
 
@@ -273,6 +318,11 @@ class Layout:
 
         made: jax.Array = self.each(own)(x, self.offsets, first, lengths)
         return made
+
+
+def _aligned(tokens: int) -> int:
+    """Return the number of tokens with padding; as it is in an export, where it is no integer."""
+    return tokens if not isinstance(tokens, int) or tokens < 8 * ALIGNED else -(-tokens // ALIGNED) * ALIGNED
 
 
 def no_rows(like: Rows) -> Rows:

@@ -12,7 +12,7 @@ from flax import nnx
 from sparrow import fields
 from sparrow.kernels import TimeBucket, time_buckets
 from sparrow.models.norms import HeadNorm, LayerNorm
-from sparrow.models.sequences.layout import Layout, Tokens
+from sparrow.models.sequences.layout import Layout, Tokens, small_lookup
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,9 +181,9 @@ class STULayers(nnx.Module):
             places = jnp.minimum(place, end)
         else:  # they count back from the candidates
             places = jnp.where(place < context, place, context + jnp.maximum(end - place, 0))
-        made = self.position[...][jnp.clip(places, 0, self.stu.num_position_buckets - 1)]
+        made = small_lookup(self.position[...], places)
         if self.time is None or tokens.times is None:
             return made
         ages = now - layout.numbers(x, tokens.times.rows, tokens.candidate_times)
         buckets = time_buckets(ages, self.stu.time_bucket_fn, self.stu.time_bucket_increments, self.time.shape[0])
-        return made + self.time[...][buckets]
+        return made + small_lookup(self.time[...], buckets)
