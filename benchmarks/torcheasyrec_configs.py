@@ -3,10 +3,10 @@
     python -m benchmarks.torcheasyrec_configs FOLDER [--only PART] [--out FILE]
 
 The configs are TorchEasyRec's own (a checkout of its repository); none is kept here. Their numbers are as they are, but
-for sizes: tables have at most `ROWS` rows (but for trees, whose nodes need more), batches at most `BATCH` rows, and the
-files are samples. A loss falls where the mean of the last third of the steps is below that of the first third; the hint
-of rocket_launching, which grows while its booster learns faster than the other network, is left out. Each row is a line
-of JSON: the stage that was reached, counts of the report's lines, losses, seconds of processor time.
+for sizes: tables have at most `ROWS` rows, batches at most `BATCH` rows, and the files are samples. A loss falls where
+the mean of the last third of the steps is below that of the first third; the hint of rocket_launching, which grows
+while its booster learns faster than the other network, is left out. Each row is a line of JSON: the stage reached,
+counts of the report's lines, losses, seconds of processor time. Each config has a process of its own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -26,7 +27,7 @@ import numpy as np
 from sparrow import config, exports, runs, samples, serving
 from sparrow.config.torcheasyrec import Edit, path_fields, read_config
 
-ROWS, BATCH, STEPS = 20_000, 64, 20
+ROWS, BATCH, STEPS, LONGEST = 20_000, 64, 20, 900
 _SIZES = re.compile(
     r"\b(num_buckets|hash_bucket_size|zch_size|max_capacity|init_capacity_per_rank|num_sample|num_hard_sample|"
     r"num_eval_sample)\s*:\s*(\d+)"
@@ -37,7 +38,7 @@ def smaller(text: str) -> str:
     """Return the config with tables of at most `ROWS` rows, and at most `BATCH` negatives."""
 
     def cut(match: re.Match[str]) -> str:
-        most = BATCH if "sample" in match[1] else 10**6 if "tdm_sampler" in text else ROWS
+        most = BATCH if "sample" in match[1] else ROWS
         return f"{match[1]}: {min(int(match[2]), most)}"
 
     return _SIZES.sub(cut, text)
@@ -99,21 +100,35 @@ def main() -> None:
     """Write a row of JSON for each config, and the counts."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--only", default="")
-    parser.add_argument("--out", type=Path, default=Path("torcheasyrec_configs.jsonl"))
+    parser.add_argument("--only", default="", help="a part of the names of the configs to run")
+    parser.add_argument(
+        "--out", type=Path, default=Path("torcheasyrec_configs.jsonl"), help="the table; rows in it stay"
+    )
     options = parser.parse_args()
-    stages: Counter[str] = Counter()
-    with options.out.open("w", encoding="utf-8") as out:
-        for path in sorted(options.folder.rglob("*.config")):
-            if options.only not in str(path):
-                continue
-            folder = Path(tempfile.mkdtemp())
-            row = {"config": str(path.relative_to(options.folder)), **judged(path, folder)}
-            shutil.rmtree(folder)
-            stages[f"{row['stage']}{'' if row.get('falls') else ', does not fall'}"] += 1
-            print(json.dumps(row), file=out, flush=True)
-            print(json.dumps(row), flush=True)
-    print(dict(stages))
+    if options.folder.is_file():
+        with tempfile.TemporaryDirectory() as folder:
+            print("\n" + json.dumps(judged(options.folder, Path(folder))))
+        return
+    rows = [json.loads(line) for line in options.out.open()] if options.out.exists() else []
+    paths = [path for path in sorted(options.folder.rglob("*.config")) if options.only in str(path)]
+    for path in paths:
+        name = str(path.relative_to(options.folder))
+        if name in [row["config"] for row in rows]:
+            continue
+        try:
+            one = [sys.executable, "-m", "benchmarks.torcheasyrec_configs", str(path)]
+            ran = subprocess.run(one, capture_output=True, text=True, timeout=LONGEST, check=False)
+            row = (
+                json.loads(ran.stdout.strip().splitlines()[-1])
+                if ran.returncode == 0
+                else {"stage": f"rc {ran.returncode}"}
+            )
+        except subprocess.TimeoutExpired:
+            row = {"stage": f"{LONGEST} s"}
+        rows.append({"config": name, **row})
+        with options.out.open("a", encoding="utf-8") as out:
+            print(json.dumps(rows[-1]), file=out)
+    print(dict(Counter(f"{row['stage']}{'' if row.get('falls') else ', does not fall'}" for row in rows)))
 
 
 if __name__ == "__main__":

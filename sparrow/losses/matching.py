@@ -39,7 +39,7 @@ class CandidateSoftmax(Loss):
     log_q: bool = True
 
     label_kind = "none"
-    meaning = MEANING
+    meaning = f"{MEANING}, divided by the temperature"
 
     def __post_init__(self) -> None:
         fields.number(f"{self.name}: temperature", self.temperature, above=0)
@@ -65,8 +65,8 @@ class CandidateSoftmax(Loss):
         return ("query", "item")
 
     def prediction(self, output: Towers) -> jax.Array:
-        """Return the score of each query's own item."""
-        return output.own_scores()
+        """Return the score of each query's own item, divided by the temperature as the loss has it."""
+        return output.own_scores() / self.temperature
 
     def at_positions(self, output: Positions) -> jax.Array:
         """Return one value per element of a history."""

@@ -70,23 +70,31 @@ def tree(config: Config, seed: int) -> tuple[Columns, Columns, list[int]]:
     given = need(config.data, "data").tree
     if given is None:
         return {}, {}, []
-    levels = len(given.counts)
-    count, first = 2**levels - 1, 2 ** (levels - 1) - 1
+    # Each node has two below it, until a level is wide enough for its negatives; then one.
+    widest = 1 << max(8, max(given.counts).bit_length() + 1)
+    widths = [min(2**level, widest) for level in range(len(given.counts))]
+    levels = [level for level, width in enumerate(widths) for _ in range(width)]
+    begins = [sum(widths[:level]) for level in range(len(widths))]
+    parents = [0] + [
+        begins[levels[node] - 1] + (node - begins[levels[node]]) * widths[levels[node] - 1] // widths[levels[node]]
+        for node in range(1, len(levels))
+    ]
+    count, first = len(levels), begins[-1]
     drawn = Drawn(np.arange(count) % KINDS, np.random.default_rng(seed))
     made = columns(config, drawn) | {given.id_column: list(range(count))}
     identity = given.nodes_id_column or given.id_column
     if given.level_column is not None:
-        made[given.level_column] = [(node + 1).bit_length() - 1 for node in range(count)]
+        made[given.level_column] = levels
     nodes: Columns = {identity: list(range(count))}
     if isinstance(given.nodes, Split):
         nodes[given.nodes.column] = _joined(made, given.nodes)
     else:
         nodes = made | nodes
     if given.parent_column is not None:
-        nodes[given.parent_column] = [max(node - 1, 0) // 2 for node in range(count)]
+        nodes[given.parent_column] = parents
     if given.weight_column is not None:
         nodes[given.weight_column] = [1.0] * count
-    above = [(leaf, node) for leaf in range(first, count) for node in _ancestors(leaf)]
+    above = [(leaf, node) for leaf in range(first, count) for node in _ancestors(leaf, parents)]
     edges: Columns = {}
     if given.ancestors is not None:
         leaves, ancestors = zip(*above, strict=True)
@@ -95,10 +103,10 @@ def tree(config: Config, seed: int) -> tuple[Columns, Columns, list[int]]:
     return nodes, edges, list(range(first, count))
 
 
-def _ancestors(node: int) -> list[int]:
+def _ancestors(node: int, parents: list[int]) -> list[int]:
     found = []
     while node:
-        node = (node - 1) // 2
+        node = parents[node]
         found.append(node)
     return found
 

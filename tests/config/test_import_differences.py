@@ -14,7 +14,7 @@ from sparrow.config import assemble
 from sparrow.config.torcheasyrec import read_config
 from sparrow.data.errors import Problems
 from sparrow.errors import ConfigError
-from sparrow.tasks import Scores
+from sparrow.tasks import Scores, predictions
 from tests.config.family import hstu
 from tests.config.family.parts import BCE, RECALL, SINGLE, TOWERS, USER_ITEM, group, ids, raw
 from tests.config.family.parts import config as family_config
@@ -103,11 +103,71 @@ def test_other_numbers_are_reported(policy):
     assert not differences(text.replace(policy, "lfu"))
 
 
-def test_a_temperature_is_reported():
+def test_a_temperature_divides_predicted_similarities_too():
     text = family_config(
         "x", SINGLE, f"{USER_ITEM} dssm {{ {TOWERS} output_dim: 4 in_batch_negative: true temperature: 0.5 }} {RECALL}"
     )
-    assert "divides predicted similarities too" in differences(text)["temperature"]
+    assert not differences(text)
+    made = config.import_config(text, edits=PATHS).tasks
+    outputs = {"query": np.array([[1.0, 2.0]], np.float32), "item": np.array([[3.0, 4.0]], np.float32)}
+    assert predictions(made, outputs)["clk"].tolist() == [22.0]
+
+
+def test_a_suffix_gives_a_group_tables_of_its_own():
+    groups = group("a", ["u", "p"]) + group("b", ["u", "v"], more='embedding_name_suffix: "own"')
+    towers = "multi_tower { towers { input: 'a' } towers { input: 'b' } final { hidden_units: 4 } }"
+    made = config.import_config(
+        family_config(
+            "x", [ids("u"), ids("v", more='num_buckets: 20 embedding_name: "u"'), raw("p")], f"{groups} {towers} {BCE}"
+        ),
+        edits=PATHS,
+    )
+    found = {feature.name: feature for feature in made.data.features}
+    assert sorted(found) == ["p", "u", "u_own", "v_own"]
+    assert {name: found[name].table_use.table for name in ("u", "u_own", "v_own")} == {
+        "u": "u",
+        "u_own": "u_own",
+        "v_own": "u_own",
+    }
+    assert {name: found[name].columns for name in ("u_own", "v_own")} == {"u_own": ("u",), "v_own": ("v",)}
+    assert dict(made.model.groups) == {"a": ("u", "p"), "b": ("u_own", "v_own")}
+    assert sorted({spec.table_spec.name for spec in assemble(made).specs}) == ["u", "u_own"]
+
+
+def test_a_suffix_reaches_sequences_and_may_not_meet_another_table():
+    sequence = """sequence_id_feature { feature_name: "s" expression: "user:s" sequence_length: 3 sequence_delim: ";"
+      num_buckets: 9 embedding_dim: 4 }"""
+    more = """embedding_name_suffix: "own" sequence_groups { feature_names: ["u", "s"] }
+      sequence_encoders { simple_attention {} }"""
+    made = imported([ids("u"), sequence], ["u"], more)
+    assert {feature.table_use.table for feature in made.data.features} == {"u_own", "s_own"}
+    taken = [ids("u"), ids("w", more='num_buckets: 20 embedding_name: "u_own"')]
+    groups = group("a", ["w"]) + group("b", ["u"], more='embedding_name_suffix: "own"')
+    with pytest.raises(ConfigError, match="the table 'u' with the suffix 'own' has the name of another"):
+        config.import_config(family_config("x", taken, f"{groups} {FINAL} {BCE}"), edits=PATHS)
+
+
+def test_columns_that_are_to_be_bucketized():
+    features = [
+        ids("word", more="hash_bucket_size: 50 value_dim: 0"),
+        ids("kind", more='vocab_list: ["a", "b"]'),
+        "lookup_feature { feature_name: 'cut' map: 'user:m' key: 'item:k' boundaries: [1, 5] embedding_dim: 4 }",
+        "combo_feature { feature_name: 'cross' expression: ['user:a', 'item:b'] hash_bucket_size: 9 embedding_dim: 4 }",
+        raw("number", more='normalizer: "method=minmax,min=10,max=20"'),
+    ]
+    made = imported(features, ["word", "kind", "cut", "cross", "number"], mode="FG_BUCKETIZE")
+    found = {feature.name: feature for feature in made.data.features}
+    assert all(feature.columns == (name,) for name, feature in found.items())
+
+    def values(name, column):
+        return found[name].convert(pa.RecordBatch.from_pydict({name: column}), Problems(len(column)))
+
+    words = values("word", ["x\x03y", "x"]).to_lists()
+    assert words[0][0] == words[1][0] != words[0][1]
+    assert values("kind", ["b", "z"]).to_lists() == [[3], [1]]
+    assert values("cut", [0.5, 2.0, 9.0]).tolist() == [0, 1, 2]
+    assert values("number", [15.0]).ravel().tolist() == [15.0]  # normalised already
+    assert found["cross"].num_rows == 9
 
 
 def test_members_of_sequences_may_have_one_underscore():

@@ -37,6 +37,19 @@ def imported(block):
         ("zch { zch_size: 100 lru {} }", DynamicRows(rows=100, evict="lru")),
         ("zch { zch_size: 9 eviction_interval: 2 lfu {} }", DynamicRows(rows=9, evict="lfu")),
         ("zch { zch_size: 9 distance_lfu { decay_exponent: 1.0 } }", DynamicRows(rows=9, evict="lfu")),
+        (
+            'zch { zch_size: 9 lru {} threshold_filtering_func: "lambda x: (x > 10, 10)" }',
+            DynamicRows(rows=9, evict="lru", admit=11),
+        ),
+        (
+            'zch { zch_size: 9 lru {} threshold_filtering_func: "lambda c: (c >= 3, 3)" }',
+            DynamicRows(rows=9, evict="lru", admit=3),
+        ),
+        (
+            'zch { zch_size: 9 lru {} threshold_filtering_func: "lambda x: probabilistic_threshold_filter(x, 0.05)" }',
+            DynamicRows(rows=9, evict="lru", admit=0.05),
+        ),
+        ('dynamicemb { max_capacity: 9 init_table: "t/*.parquet" }', DynamicRows(rows=9, unknown="zeros")),
         ("hash_bucket_size: 7 zch { zch_size: 9 lru {} }", DynamicRows(rows=9, evict="lru")),
         ("dynamicemb { max_capacity: 9 cache_load_factor: 1.0 }", DynamicRows(rows=9, unknown="zeros")),
         (
@@ -87,7 +100,6 @@ def test_rows_start_from_the_initializer(args, expected):
         ("zch { zch_size: 1 lru {} }", "dynamic: rows must be"),
         ("zch { zch_size: 9 distance_lfu { decay_exponent: 2.0 } }", "decay_exponent: not supported"),
         ('dynamicemb { max_capacity: 9 score_strategy: "CUSTOMIZED" }', "score_strategy: not supported: 'CUSTOMIZED'"),
-        ('dynamicemb { max_capacity: 9 init_table: "t" }', "init_table: not supported"),
         ('dynamicemb { max_capacity: 9 initializer_args { mode: "X" } }', "mode: not supported: 'X'"),
         (
             'dynamicemb { max_capacity: 9 eval_initializer_args { mode: "NORMAL" } }',

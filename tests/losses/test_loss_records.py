@@ -151,8 +151,8 @@ MEANINGS = {  # name: (label kind, outputs, columns, meaning, whether that is a 
     "l2": ("real", (), (), "value", False),
     "jrc": ("class", (), ("user_id",), "probability", True),
     "bpr": ("binary", ("query", "item"), (), SCORE, False),
-    "in_batch_softmax": ("none", ("query", "item"), (), SCORE, False),
-    "sampled_softmax": ("none", ("query", "item", "negatives"), (), SCORE, False),
+    "in_batch_softmax": ("none", ("query", "item"), (), f"{SCORE}, divided by the temperature", False),
+    "sampled_softmax": ("none", ("query", "item", "negatives"), (), f"{SCORE}, divided by the temperature", False),
 }
 
 

@@ -230,7 +230,7 @@ FEATURES: Final[Mapping[str, Fields]] = {
         "lfu": message("LFU", "policy"),
         "lru": message("EvictionPolicy", "policy"),
         "distance_lfu": message("EvictionPolicy", "policy"),
-        "threshold_filtering_func": refused("ids are admitted by count or chance; remove it"),
+        "threshold_filtering_func": string(),
     },
     "LFU": {},
     "EvictionPolicy": {"decay_exponent": number(1.0)},
@@ -242,7 +242,10 @@ FEATURES: Final[Mapping[str, Fields]] = {
         "cache_load_factor": number(),
         "init_capacity_per_rank": harmless(integer(), "a table has all its rows from the start"),
         "bucket_capacity": harmless(integer(), "it sets how ids are found, not which"),
-        "init_table": refused("start from a checkpoint instead, with train.start_from"),
+        "init_table": harmless(
+            string(),
+            "training does not read it there either: a tool makes a checkpoint of it, as train.start_from reads",
+        ),
         "frequency_admission_strategy": message("FrequencyAdmission"),
     },
     "DynamicEmbInitializerArgs": {

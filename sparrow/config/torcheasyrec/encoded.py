@@ -1,4 +1,7 @@
-"""Features of encoded columns (``fg_mode: FG_NONE``): a column has the feature's name, and holds ids or numbers."""
+"""Features of encoded columns: a column has the feature's name, and holds ids or numbers (``fg_mode: FG_NONE``).
+
+With ``FG_BUCKETIZE`` it holds the values before the last step: words to hash or look up, numbers to cut.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sparrow.config.torcheasyrec.blocks import Block
 from sparrow.config.torcheasyrec.entries import Entry
-from sparrow.config.torcheasyrec.rows import has_ids, size_field
+from sparrow.config.torcheasyrec.rows import has_ids, rows, size_field
 from sparrow.config.torcheasyrec.vocabularies import FIELDS, dynamic_rows
 from sparrow.data import Feature, IdFeature, RawFeature, RawSequenceFeature, SequenceFeature
 
@@ -38,17 +41,19 @@ _ALWAYS_IDS: Final = ("IdFeature", "ComboFeature", "BoolMaskFeature")
 def encoded_feature(entry: Entry, context: Context) -> Feature:
     """Return the feature of an encoded column."""
     block = entry.block
+    kept = ("default_value", "default_bucketize_value") if context.to_buckets else ()
     for field in _OF_RAW:
-        block.note("with fg_mode FG_NONE the column is encoded already", field)
+        if field not in kept:
+            block.note("with fg_mode FG_NONE or FG_BUCKETIZE the column is encoded already", field)
     if entry.kind in ("tokenize_feature", "custom_feature"):
-        block.fail("not supported with fg_mode FG_NONE; make it an id_feature or a raw_feature")
-    sparse = _sparse(block)
+        block.fail("not supported with fg_mode FG_NONE or FG_BUCKETIZE; make it an id_feature or a raw_feature")
+    sparse, cut = (_words(block), _cut(block)) if context.to_buckets else (_sparse(block), {})
     fields = _sequence_fields(entry, context, sparse is not None)
     is_sequence = entry.sequence is not None
     if sparse is not None:
         kind: Any = SequenceFeature if is_sequence else IdFeature
         return kind(entry.name, column=entry.name, **sparse, **fields)  # type: ignore[no-any-return]
-    for field in ("embedding_dim", "embedding_name", "pooling"):
+    for field in () if cut else ("embedding_dim", "embedding_name", "pooling"):
         block.note("the feature has no boundaries, and so no table", field)
     number = _default(block, float)
     if is_sequence:
@@ -58,9 +63,10 @@ def encoded_feature(entry: Entry, context: Context) -> Feature:
             default=number,
             missing=number if number is not None else 0.0,
             **{**fields, "value_separator": context.separator},
+            **cut,
         )
     missing = 0.0 if number is None else number
-    return RawFeature(entry.name, column=entry.name, dim=block.get("value_dim") or 1, missing=missing, **fields)
+    return RawFeature(entry.name, column=entry.name, dim=block.get("value_dim") or 1, missing=missing, **fields, **cut)
 
 
 def _sequence_fields(entry: Entry, context: Context, are_ids: bool) -> dict[str, Any]:
@@ -100,6 +106,28 @@ def _sparse(block: Block) -> dict[str, Any] | None:
     if field in FIELDS:
         return {"dynamic": dynamic_rows(block), "as_integer": True, **table}
     return {"num_buckets": _rows(block, field), **table}
+
+
+def _words(block: Block) -> dict[str, Any] | None:
+    """Return the rows of a column of words that are not ids yet; None: it holds numbers."""
+    if block.kind in _ALWAYS_IDS or has_ids(block):
+        block.note("with fg_mode FG_BUCKETIZE a missing value has its default_value", "fg_encoded_default_value")
+        block.note("the feature has ids", "boundaries")
+        return rows(block)
+    block.note("with fg_mode FG_BUCKETIZE missing numbers have been filled", "default_value")
+    return None
+
+
+def _cut(block: Block) -> dict[str, Any]:
+    """Return the buckets of a column of numbers; empty: they stay numbers."""
+    boundaries = block.get("boundaries")
+    if not boundaries or has_ids(block):
+        return {}
+    several = (block.get("value_dim") or 1) > 1
+    if not several:
+        block.note("a row has one bucket, so there is nothing to pool", "pooling")
+    table = {"boundaries": boundaries, "embedding_dim": block["embedding_dim"], "table": block["embedding_name"]}
+    return table | ({"pooling": block["pooling"]} if several else {})
 
 
 def _rows(block: Block, field: str) -> int:

@@ -1,7 +1,8 @@
 """Features: TorchEasyRec's ``feature_configs`` as ours.
 
-With ``fg_mode: FG_NONE`` a column has the feature's name and holds ids that are already encoded; otherwise it is the
-column that ``expression`` names, and is encoded here. Hashed ids then fall into other rows than in TorchEasyRec.
+With ``fg_mode: FG_NONE`` a column has the feature's name and holds ids that are already encoded, with ``FG_BUCKETIZE``
+values that are to be hashed, looked up or cut into buckets; otherwise it is the column that ``expression`` names, and
+is encoded here. Hashed ids then fall into other rows than in TorchEasyRec.
 """
 
 from __future__ import annotations
@@ -38,12 +39,14 @@ class Context:
       poolings: the pooling of each sequence that its lookup pools.
       separator: between the values of an encoded column.
       longest: the most elements of a sequence by the model, for sequences without a length; None: it has no limit.
+      to_buckets: whether encoded columns hold words and numbers that are still to become ids (FG_BUCKETIZE).
     """
 
     entries: Mapping[str, Entry]
     poolings: Mapping[str, str]
     separator: str
     longest: int | None = None
+    to_buckets: bool = False
 
     def max_length(self, entry: Entry) -> int:
         """Return the most elements of a sequence: its own number, or the model's."""
@@ -59,8 +62,6 @@ def fg_mode(data: Block) -> str:
     if "fg_encoded" in data:
         return "FG_NONE" if data["fg_encoded"] else "FG_DAG"
     mode: str = data["fg_mode"]
-    if mode == "FG_BUCKETIZE":
-        data.fail("not supported: FG_NONE, FG_NORMAL and FG_DAG are", "fg_mode")
     return mode
 
 
@@ -72,12 +73,11 @@ def features(
     longest: int | None,
 ) -> list[tuple[Feature, Block]]:
     """Return the used ones of all features, each with its message; problems are collected."""
-    is_encoded = False
-    with data.findings.collecting():
-        is_encoded = fg_mode(data) == "FG_NONE"
-    context = Context(entries, poolings, data["fg_encoded_multival_sep"], longest)
+    mode = fg_mode(data)
+    is_encoded = mode in ("FG_NONE", "FG_BUCKETIZE")
+    context = Context(entries, poolings, data["fg_encoded_multival_sep"], longest, mode == "FG_BUCKETIZE")
     if not is_encoded:
-        data.note("it is of encoded columns, fg_mode FG_NONE", "fg_encoded_multival_sep")
+        data.note("it is of encoded columns, fg_mode FG_NONE or FG_BUCKETIZE", "fg_encoded_multival_sep")
     made: list[tuple[Feature, Block]] = []
     for entry in used:
         if entry.block.broken:

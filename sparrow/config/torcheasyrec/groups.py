@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sparrow.config.torcheasyrec.blocks import Block
 from sparrow.config.torcheasyrec.layers import mlp
+from sparrow.data import Feature
 from sparrow.models.sequences import EncoderRecord, encoders
 from sparrow.registry import nearest
 
@@ -28,12 +29,14 @@ class Groups:
       encoders: the encoders whose results join a group.
       poolings: the pooling of each sequence that its lookup pools.
       names: the features that a group names.
+      suffixes: by group and feature, the end of the name of a table of its own.
     """
 
     features: Mapping[str, tuple[str, ...]]
     encoders: Mapping[str, tuple[EncoderRecord, ...]]
     poolings: Mapping[str, str]
     names: frozenset[str]
+    suffixes: Mapping[tuple[str, str], str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass
@@ -59,6 +62,7 @@ def groups(block: Block, sequences: Mapping[str, str], known: Collection[str] | 
     features: dict[str, tuple[str, ...]] = {}
     made: dict[str, tuple[EncoderRecord, ...]] = {}
     poolings: dict[str, str] = {}
+    suffixes: dict[tuple[str, str], str] = {}
     of_lookup = _pooled_by_lookup(block, sequences)
     for group in block["feature_groups"]:
         with group.findings.collecting():
@@ -75,24 +79,58 @@ def groups(block: Block, sequences: Mapping[str, str], known: Collection[str] | 
                         "the type SEQUENCE",
                         "feature_names",
                     )
+            suffixes |= {(name, feature): group["embedding_name_suffix"] for feature in own}
             encoded: list[EncoderRecord] = []
             for found in _sequence_groups(group):
                 _check_names(found.block, known)
                 pooling = of_lookup(found)
+                suffix = found.block["embedding_name_suffix"] or group["embedding_name_suffix"]
                 if pooling is not None:
+                    suffixes |= {(name, feature): suffix for feature in found.features if feature in sequences}
                     ids = [feature for feature in found.features if feature in sequences]
                     own = (*own, *(feature for feature in ids if feature not in own))
                     poolings |= dict.fromkeys(ids, pooling)
                 else:
                     inner = found.name if found.name not in _names(block) else f"{found.name}_sequences"
                     features[inner] = found.features
+                    suffixes |= {(inner, feature): suffix for feature in found.features}
                     encoded += [encoder(each, inner) for each in found.encoders]
             if own:
                 features[name] = own
             if encoded:
                 made[name] = tuple(encoded)
     named = frozenset(name for names in features.values() for name in names)
-    return Groups(features, made, poolings, named)
+    return Groups(features, made, poolings, named, {place: suffix for place, suffix in suffixes.items() if suffix})
+
+
+def with_own_tables(
+    found: Sequence[tuple[Feature, Block]], groups: Groups
+) -> tuple[list[tuple[Feature, Block]], Groups]:
+    """Return the features and groups with a feature of its own for each ``embedding_name_suffix``, and so a table."""
+    if not groups.suffixes:
+        return list(found), groups
+    tables = {feature.table_use.table for feature, _ in found if feature.table_use is not None}
+    twins: dict[tuple[str, str], tuple[Feature, Block]] = {}
+    for (_, name), suffix in groups.suffixes.items():
+        for feature, block in found:
+            if feature.name == name and (use := feature.table_use) is not None:
+                table = f"{use.table}_{suffix}"
+                if table in tables:
+                    block.fail(
+                        f"the table '{use.table}' with the suffix '{suffix}' has the name of another; rename one"
+                    )
+                twin: Any = dataclasses.replace(feature, name=f"{name}_{suffix}", table=table)  # type: ignore[type-var]
+                twins[name, suffix] = twin, block
+    renamed = {
+        group: tuple(
+            twins[pair][0].name if (pair := (name, groups.suffixes.get((group, name), ""))) in twins else name
+            for name in names
+        )
+        for group, names in groups.features.items()
+    }
+    used = {name for names in renamed.values() for name in names}
+    kept = [(feature, block) for feature, block in found if feature.name in used]
+    return [*kept, *twins.values()], dataclasses.replace(groups, features=renamed)
 
 
 def _names(block: Block) -> list[str]:

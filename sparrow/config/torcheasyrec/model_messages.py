@@ -27,7 +27,6 @@ ENUMS: Final[Mapping[str, tuple[str, ...]]] = {
     "UserSeqCombineMethod": ("CONCAT", "SUM"),
 }
 
-_OWN_TABLES: Final = "give the features an embedding_name, which is the table's"
 _NO_MODEL: Final = "there is no such model in Sparrow"
 
 
@@ -121,12 +120,12 @@ MODELS: Final[Mapping[str, Fields]] = {
         "group_type": enum("FeatureGroupType", "DEEP"),
         "sequence_groups": many(message("SeqGroupConfig")),
         "sequence_encoders": many(message("SeqEncoderConfig")),
-        "embedding_name_suffix": refused(_OWN_TABLES),
+        "embedding_name_suffix": string(""),
     },
     "SeqGroupConfig": {
         "group_name": string(),
         "feature_names": needed(many(string())),
-        "embedding_name_suffix": refused(_OWN_TABLES),
+        "embedding_name_suffix": string(""),
     },
     "SeqEncoderConfig": {
         "pooling_encoder": message("PoolingEncoder", "seq_module"),

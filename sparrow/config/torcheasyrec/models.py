@@ -151,7 +151,6 @@ def _with_candidates(made: Task, block: Block, name: str, chosen: Block) -> Task
     """Return the task with the softmax of two towers: over items, of the batch or drawn, with the temperature."""
     if [losses.registry.name_of(loss) for loss in made.losses] != ["softmax_cross_entropy"]:
         block.fail(f"{name} takes one loss, softmax_cross_entropy; remove the others", "losses")
-    chosen.differ("there it divides predicted similarities too; here only those of the loss", "temperature")
     kind = losses.InBatchSoftmax if chosen["in_batch_negative"] else losses.SampledSoftmax
     loss = kind(
         temperature=chosen["temperature"],

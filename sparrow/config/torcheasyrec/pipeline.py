@@ -17,7 +17,7 @@ from sparrow.config.torcheasyrec.entries import Entry, entries
 from sparrow.config.torcheasyrec.exporting import best_by, check_precision
 from sparrow.config.torcheasyrec.features import features
 from sparrow.config.torcheasyrec.findings import Findings, Outcome
-from sparrow.config.torcheasyrec.groups import Groups, groups
+from sparrow.config.torcheasyrec.groups import Groups, groups, with_own_tables
 from sparrow.config.torcheasyrec.inputs import has_source, source
 from sparrow.config.torcheasyrec.models import domain_feature, labels_of, model, tasks, wide_tables
 from sparrow.config.torcheasyrec.negatives import sampled
@@ -127,6 +127,8 @@ class _Import:
         with self.findings.part("data.features"):
             made = features(used, {entry.name: entry for entry in found}, data, grouped.poolings, _longest(block))
         columns = {feature.name: feature.columns[0] for feature, _ in made if feature.columns}
+        with self.findings.collecting():
+            made, grouped = with_own_tables(made, grouped)
         if not block.broken:
             with self.findings.collecting(), self.findings.part("tasks"):
                 self.made["tasks"] = tasks(block, data, columns)

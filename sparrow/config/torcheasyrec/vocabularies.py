@@ -8,6 +8,7 @@ others one by one, when they are needed. So ``eviction_interval``, ``init_capaci
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -36,7 +37,36 @@ def _zch(block: Block) -> DynamicRows:
         block.differ("there a count is divided by the steps since the last use; here counts fade", name)
     if name == "lru":
         policy.note("the order of last uses is the same whatever the exponent", "decay_exponent")
-    return DynamicRows(rows=block["zch_size"], evict=_POLICIES[name], unknown="row")
+    admit = _admission(block)
+    return DynamicRows(rows=block["zch_size"], admit=admit, evict=_POLICIES[name], unknown="row")
+
+
+def _admission(block: Block) -> int | float:
+    """Return how often an id must be seen, or its chance in a step; some of the functions of torch are known:
+
+    ``lambda x: (x > 10, 10)`` and ``lambda x: probabilistic_threshold_filter(x, 0.01)``.
+    """
+    written: str | None = block["threshold_filtering_func"]
+    if written is None:
+        return 1
+    plain = re.sub(r"\s", "", written)
+    counted = re.fullmatch(r"lambda(\w+):\(\1(>=?)(\d+),\d+\)", plain)
+    if counted is not None:
+        block.differ(
+            "there ids are counted for eviction_interval steps; here until they have a row", "threshold_filtering_func"
+        )
+        return max(int(counted[3]) + (counted[2] == ">"), 1)
+    drawn = re.fullmatch(
+        r"lambda(\w+):probabilistic_threshold_filter\(\1(?:,(?:per_id_probability=)?([\d.e-]+))?\)", plain
+    )
+    if drawn is not None:
+        block.differ("there each occurrence has the chance; here each step with the id", "threshold_filtering_func")
+        return float(drawn[2] or 0.01)
+    block.fail(
+        f"not supported: {written!r}; ids are admitted by a count, lambda x: (x > 10, 10), or by chance, "
+        "lambda x: probabilistic_threshold_filter(x, 0.01)",
+        "threshold_filtering_func",
+    )
 
 
 def _dynamicemb(block: Block) -> DynamicRows:
