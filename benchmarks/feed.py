@@ -59,9 +59,9 @@ class Work:
         size = min(self.batch, len(window))
         for begin in range(0, len(window) - size + 1, size):
             piece = window.cut(begin, begin + size)
-            recipe = self.preparer._recipe([piece])
-            room = self.preparer.rooms.fit(size, recipe.counted([piece])) if recipe.has_bags else {}
-            made.append(recipe.fill([[piece]], room)[0][0])
+            fitted = self.preparer.measure(self.preparer.look([piece]))
+            how, columns = fitted.plan.filled(fitted.given, fitted.capacity, fitted.room)
+            made.append(fitted.plan.fill([fitted.given], how, [columns], 1)[0])
         return made
 
     def put(self) -> None:

@@ -40,6 +40,7 @@ ORDER = [
     "tasks",
     "config",
     "reports",
+    "feed",
     "runs",
     "exports",
     "samples",

@@ -53,7 +53,7 @@ from sparrow.data.layout import Layout as BlockLayout
 from sparrow.data.layout import Name
 from sparrow.data.pipeline import Pipeline
 from sparrow.data.prefetch import prefetch as prefetched
-from sparrow.data.prepare import Prepare
+from sparrow.data.prepare import Made, OneByOne, Prepare
 from sparrow.data.same_lengths import check_same_lengths
 from sparrow.data.samplers import ID, Ancestors, EdgeTable, Items, NegativeSampler, Parents, Sampler, TreeSampler
 from sparrow.data.shares import Division, Peers
@@ -140,12 +140,14 @@ __all__ = [
     "LabelCheck",
     "Lookup",
     "MLPEmbedding",
+    "Made",
     "Match",
     "MissingColumn",
     "MovieLens",
     "Name",
     "NegativeSampler",
     "NumberEmbedding",
+    "OneByOne",
     "Overlap",
     "Parents",
     "Parquet",

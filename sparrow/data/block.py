@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -111,17 +111,21 @@ class Block:
         words = self.words if self.order is None else self.words[self.order]
         return self.layout.places[name].get(words)
 
-    def to_batch(self) -> Batch:
-        """Return the columns."""
+    def to_batch(self, only: Collection[str] | None = None) -> Batch:
+        """Return the columns; ``only``: the ones with these names."""
         rows, batch = self.in_order(), Batch(padding=self.padding)
-        for (part, name), place in self.layout.places.items():
-            getattr(batch, part)[name] = place.get(rows.words)
+        columns: dict[Name, Callable[[], Values]] = {}
+        for column, place in self.layout.places.items():
+            columns[column] = functools.partial(place.get, rows.words)
         bags = list(self.layout.bags.values())
-        for i, (part, name) in enumerate(self.layout.bags):
+        for i, column in enumerate(self.layout.bags):
             assert rows.tail is not None  # there are bags
-            getattr(batch, part)[name] = tails.column_of(rows.words, rows.tail, bags[: i + 1])
-        for (part, name), values in rows.others.items():
-            getattr(batch, part)[name] = values
+            columns[column] = functools.partial(tails.column_of, rows.words, rows.tail, bags[: i + 1])
+        for column, values in rows.others.items():
+            columns[column] = functools.partial(_itself, values)
+        for (part, name), get in columns.items():
+            if only is None or name in only:
+                getattr(batch, part)[name] = get()
         return batch
 
     @property
@@ -145,6 +149,10 @@ def concatenate(blocks: Sequence[Block]) -> Block:
         np.concatenate(parts, out=words)
     tail = None if first.tail is None else tails.joined([block.tail for block in blocks if block.tail is not None])
     return Block(first.layout, words, tail, others, padding=blocks[-1].padding)
+
+
+def _itself(values: Values) -> Values:
+    return values
 
 
 def _nbytes(values: Values) -> int:

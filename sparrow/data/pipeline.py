@@ -30,7 +30,7 @@ from sparrow.data.memory import Memory
 from sparrow.data.merging import Merged, told
 from sparrow.data.position import Position, SharePosition
 from sparrow.data.prefetch import prefetch
-from sparrow.data.prepare import Made, Prepare, Turns
+from sparrow.data.prepare import Made, OneByOne, Prepare, Turns
 from sparrow.data.reading import Reading
 from sparrow.data.samplers import Sampler
 from sparrow.data.shares import Division
@@ -50,8 +50,12 @@ def _no_work() -> bool:
     return False
 
 
+def _unchanged(batch: Batch) -> Batch:
+    return batch
+
+
 class Pipeline(Generic[T]):
-    """Batches of a source. Each ``iter`` starts at the beginning, or at the position of `restore`.
+    """Batches of a source. OneByOne ``iter`` starts at the beginning, or at the position of `restore`.
 
     Attributes:
       stages: the time that reading, decoding and converting take.
@@ -332,30 +336,41 @@ class Pipeline(Generic[T]):
 
     def _make(self, group: list[Cut], turns: Turns) -> Made[T]:
         """Make some batches. Called by any thread."""
-        prepare, begun, made = self.prepare, list[Callable[[], T]](), list[T]()
-        failure: BaseException | None = None
-        try:
-            if isinstance(prepare, Prepare) and self._negatives is None:
-                done = prepare.at_once([self._rows(cut) for cut in group])
-                if done is not None:
-                    return Made(done)
-            for cut in group:
-                begun.append(self._begin(cut, turns))
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # arrives after the batches before it
-            failure = error
-        finally:  # other threads go on before the batches are finished
+
+        def leave() -> None:
             for cut in group:
                 turns.leave(cut.number)
+
+        def in_turn(function: Callable[[], Any]) -> Any:
+            made = turns.take(group[0].number, function)
+            leave()  # other threads go on before the batches are finished
+            return made
+
+        given, failure = list[list[Block] | Batch](), None
         try:
-            for finish in begun:
-                made.append(finish())
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
+            for cut in group:
+                given.append(self._given(cut))
+        except Exception as error:  # arrives after the batches before it
             failure = error
-        return Made(made, failure)
+        try:
+            made = self._prepare.make(given, in_turn)
+        except Exception as error:
+            made = Made([], error)
+        finally:
+            leave()
+        return made if made.error is not None else made._replace(error=failure)
+
+    @property
+    def _prepare(self) -> Prepare[T]:
+        prepare = self.prepare
+        if isinstance(prepare, Prepare):
+            return prepare
+        return OneByOne(cast("Callable[[Batch], T]", _unchanged if prepare is None else prepare))
+
+    def _given(self, cut: Cut) -> list[Block] | Batch:
+        """Return the rows of a batch, or its columns with negatives."""
+        rows = self._rows(cut)
+        return rows if self._negatives is None else self._negatives.add(concatenate(rows).to_batch(), cut.number)
 
     def _rows(self, cut: Cut) -> list[Block]:
         """Return the rows of a batch, padded where the preparation asks for it."""
@@ -365,18 +380,3 @@ class Pipeline(Generic[T]):
         if missing and pads and (self.own_rows < self.batch_size or not cut.begins_epoch):
             blocks.append(blocks[0].nothing(missing))
         return blocks
-
-    def _begin(self, cut: Cut, turns: Turns) -> Callable[[], T]:
-        """Do the work on a batch that depends on earlier ones; return a function that finishes it."""
-        prepare, blocks = self.prepare, self._rows(cut)
-        if isinstance(prepare, Prepare) and self._negatives is None:
-            looked = prepare.look(blocks)
-        else:
-            looked = concatenate(blocks).to_batch()
-            if self._negatives is not None:
-                looked = self._negatives.add(looked, cut.number)
-            if not isinstance(prepare, Prepare):
-                return lambda: cast("T", looked) if prepare is None else prepare(looked)
-        measured = turns.take(cut.number, lambda: prepare.measure(looked))
-        turns.leave(cut.number)
-        return lambda: prepare.finish(measured)

@@ -1,4 +1,4 @@
-"""`Prepare`: preparation of batches in halves, and `Turns`: the order of one of them."""
+"""`Prepare`: the preparation of batches, and `Turns`: the order of the work that depends on earlier ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Made(NamedTuple, Generic[T]):
 
 
 class Prepare(abc.ABC, Generic[T]):
-    """Preparation of batches. `measure` gets them one by one and in order; many threads call the rest at a time.
+    """Preparation of batches, by many threads at a time.
 
     Attributes:
       pads: whether the short last batch of an epoch comes with padding, so that it has the size of the others. The
@@ -39,31 +39,30 @@ class Prepare(abc.ABC, Generic[T]):
         """Return the number of batches, of rows of that layout, that are made in one task."""
         return 1
 
-    def at_once(self, batches: Sequence[Sequence[Block]]) -> list[T] | None:
-        """Prepare batches that do not depend on others, each straight from the blocks of its rows.
-
-        None: they must be measured.
-        """
-        return None
-
-    def look(self, blocks: Sequence[Block]) -> Any:
-        """Do the work on a batch that comes before `measure`, from the blocks of its rows."""
-        return concatenate(blocks).to_batch()
-
     @abc.abstractmethod
-    def measure(self, looked: Any) -> Any:
-        """Do the work on the next batch that depends on earlier ones. It must be short: all threads wait for it.
+    def make(self, batches: Sequence[Sequence[Block] | Batch], in_turn: Callable[[Callable[[], Any]], Any]) -> Made[T]:
+        """Prepare batches, each from the blocks of its rows, or from its columns where negatives were drawn for it.
 
-        ``looked``: the result of `look`; a `Batch` where negatives were drawn for it.
+        ``in_turn`` calls a function once all batches before have called theirs, and returns its result: for work that
+        depends on earlier batches. It must be short: all threads wait for it.
         """
 
-    @abc.abstractmethod
-    def finish(self, measured: Any) -> T:
-        """Prepare a batch that was measured."""
 
-    def __call__(self, batch: Batch) -> T:
-        """Do both."""
-        return self.finish(self.measure(batch))
+class OneByOne(Prepare[T]):
+    """The preparation of batches one by one, by a function of their columns."""
+
+    def __init__(self, function: Callable[[Batch], T]) -> None:
+        self._function = function
+
+    def make(self, batches: Sequence[Sequence[Block] | Batch], in_turn: Callable[[Callable[[], Any]], Any]) -> Made[T]:
+        """Call the function on each."""
+        made: list[T] = []
+        try:
+            for rows in batches:
+                made.append(self._function(rows if isinstance(rows, Batch) else concatenate(rows).to_batch()))
+        except Exception as error:
+            return Made(made, error)
+        return Made(made)
 
 
 class Turns:

@@ -1,7 +1,7 @@
 """Tables and features: specs, packing, the `Embedder`, row gradients."""
 
 from sparrow.embedding.clipping import clip_factor
-from sparrow.embedding.dynamic.raw import replaced
+from sparrow.embedding.columns import replaced
 from sparrow.embedding.dynamic.record import Dynamic
 from sparrow.embedding.dynamic.saved import Held, Ids, SavedIds
 from sparrow.embedding.embedder import Embedder
@@ -9,9 +9,21 @@ from sparrow.embedding.hashing import U64, hash_integers, mix64
 from sparrow.embedding.host_memory import HostMemory
 from sparrow.embedding.initializers import INITIALIZERS, Constant, Initializer, Normal, Uniform, register_initializer
 from sparrow.embedding.inputs import Bags, to_bags
-from sparrow.embedding.ordered import room_name
 from sparrow.embedding.packed_batch import Group, PackedBatch
-from sparrow.embedding.packing import MAX_ENTRIES, Measured, of_one_size
+from sparrow.embedding.packing import (
+    MAX_ENTRIES,
+    InRows,
+    Laid,
+    Measured,
+    Packer,
+    Shape,
+    Shaped,
+    Size,
+    lay_out,
+    members_of,
+    of_one_size,
+    room_name,
+)
 from sparrow.embedding.ragged import Ragged
 from sparrow.embedding.row_grads import RowGrads
 from sparrow.embedding.sequences import Jagged, Rows, Sequence
@@ -42,19 +54,25 @@ __all__ = [
     "Held",
     "HostMemory",
     "Ids",
+    "InRows",
     "Initializer",
     "Jagged",
+    "Laid",
     "Learned",
     "Measured",
     "Normal",
     "PackedBatch",
+    "Packer",
     "Ragged",
     "RoutedBatch",
     "RowGrads",
     "Rows",
     "SavedIds",
     "Sequence",
+    "Shape",
+    "Shaped",
     "Shards",
+    "Size",
     "Sizes",
     "Stack",
     "TableSpec",
@@ -64,6 +82,8 @@ __all__ = [
     "hash_integers",
     "imagined_mesh",
     "in_device_order",
+    "lay_out",
+    "members_of",
     "mix64",
     "of_one_size",
     "register_initializer",

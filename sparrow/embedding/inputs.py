@@ -13,6 +13,7 @@ from sparrow.embedding.id_arrays import LISTS, Floats, Ints, bags_of, concatenat
 from sparrow.embedding.ragged import Ragged
 from sparrow.embedding.sparse_matrices import is_matrix, read_matrix
 from sparrow.embedding.specs import FeatureSpec, TableSpec
+from sparrow.kernels import feed
 
 _OF_TENSORS: Final = {
     "dense_shape": "sp.Ragged.from_coo(tensor.indices, tensor.values, tensor.dense_shape) for entries that are ids",
@@ -45,7 +46,7 @@ def to_bags(feature: FeatureSpec, given: Any) -> Bags:
     if missing is not None:
         valid = ~missing if valid is None else valid & ~missing
     lengths = None if offsets is None else np.diff(offsets).astype(np.int32)
-    gains = _gains(feature.pooling, lengths, weights, valid)
+    gains = weights if lengths is None else feed.gains_of(feature.pooling, lengths, weights, valid)
     return Bags(ids, lengths, gains, valid, steady)
 
 
@@ -163,24 +164,3 @@ def _in_range(
 def hash_ids(values: Ints, table: TableSpec) -> npt.NDArray[np.int64]:
     """Send any 64-bit id to a row of ``table``, the same one always and everywhere (splitmix64, then modulo)."""
     return (hash_integers(values) % np.uint64(table.vocabulary_size)).astype(np.int64)
-
-
-def _gains(
-    combiner: str, lengths: npt.NDArray[np.int32] | None, weights: Floats | None, valid: npt.NDArray[np.bool_] | None
-) -> Floats | None:
-    """Return the factor of each looked-up row; None: 1."""
-    if combiner == "sum" or lengths is None:  # an ignored id reads zeros for any gain
-        return weights
-    if valid is not None:
-        weights = valid.astype(np.float32) if weights is None else weights * valid
-    bags = np.repeat(np.arange(len(lengths)), lengths)
-    if weights is None:
-        total = lengths.astype(np.float64)  # every weight is 1, and so is its square
-        weights = np.ones(len(bags), np.float32)
-    else:
-        exact = weights.astype(np.float64)
-        summand = exact if combiner == "mean" else exact * exact
-        total = np.bincount(bags, summand, minlength=len(lengths)).astype(np.float64)
-    divisor = total if combiner == "mean" else np.sqrt(total)
-    factor = np.divide(1.0, divisor, out=np.zeros_like(divisor), where=divisor != 0)
-    return (weights * factor[bags]).astype(np.float32)

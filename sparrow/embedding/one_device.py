@@ -19,7 +19,7 @@ from sparrow.embedding.dynamic.saved import Placing
 from sparrow.embedding.guards import undifferentiable, whole
 from sparrow.embedding.initializers import Place, cut, draw_all, draw_into, is_independent, zeros
 from sparrow.embedding.packed_batch import Group, PackedBatch
-from sparrow.embedding.packing import Measured, measure, pack
+from sparrow.embedding.packing import Measured, Packer
 from sparrow.embedding.row_grads import RowGrads
 from sparrow.embedding.sizes import Sizes
 from sparrow.embedding.specs import FeatureSpec
@@ -42,6 +42,7 @@ class OneDevice:
         backends: Mapping[str, Backend],
     ) -> None:
         self.features, self.stacks, self.backends = features, stacks, backends
+        self._packer = Packer(features, stacks)
         self.limits = {feature.name: feature.table_spec.optimizer.max_gradient for feature in features}
         self._caches = {stack.name: Cache(stack, backends[stack.name].name) for stack in stacks if stack.apart}
 
@@ -70,11 +71,11 @@ class OneDevice:
         self, inputs: Mapping[str, Any], capacity: int | Mapping[str, int] | None, sizes: Sizes | None
     ) -> PackedBatch:
         """Check and pack a batch."""
-        return pack(self.features, self.stacks, inputs, capacity, sizes)
+        return self._packer.pack(inputs, capacity, sizes)
 
     def measure(self, inputs: Mapping[str, Any]) -> Measured:
         """Check a batch, and count its ids."""
-        return measure(self.features, self.stacks, inputs)
+        return self._packer.measure(inputs)
 
     def exchange(self, batch: PackedBatch) -> PackedBatch:
         """Return the batch: nothing needs to travel."""

@@ -1,155 +1,393 @@
-"""From one batch of every feature's bags to the inputs of a jitted step: one `Lookups` per stack."""
+"""From one batch of every feature's bags to the inputs of a jitted step: one `Lookups` per stack.
+
+A plan says which arrays a batch has and where they are in its buffer: `lay_out`. The filler writes them.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 
-from sparrow.embedding import compiled
-from sparrow.embedding.compiled import Empty, grouped
-from sparrow.embedding.dynamic.raw import Raw, for_packing, read_raw
-from sparrow.embedding.inputs import Bags, to_bags
-from sparrow.embedding.ordered import Ordered, as_single, loose, padded, read_ordered
+from sparrow.embedding.columns import Given, Ordered, explain, read_columns, read_ordered
 from sparrow.embedding.packed_batch import Group, PackedBatch
 from sparrow.embedding.sizes import Sizes, check_capacity, size_class, within
 from sparrow.embedding.specs import FeatureSpec
-from sparrow.embedding.stack_arrays import lookups_of, padded_to
 from sparrow.embedding.stacking import Stack
-from sparrow.kernels import Lookups
+from sparrow.kernels import Lookups, feed
 from sparrow.registry import nearest
 
-MAX_ENTRIES = 2**28  # with MAX_ROWS of the specs, row numbers and spare numbers stay within int32
+MAX_ENTRIES: Final = 2**28
+"""With MAX_ROWS of the specs, row numbers and spare numbers stay within int32."""
+KEPT: Final = 64
+"""Plans of batches that a packer keeps."""
+
+Size: TypeAlias = int | tuple[int, ...]
+"""The number of entries of a stack; or, behind single ids, the places of each feature in every example."""
 
 
-class Entries(NamedTuple):
-    """The entries of one stack before they are packed.
+class InRows(NamedTuple):
+    """The ids of a feature in rows: the fields of `sparrow.kernels.feed.Field` with these names."""
+
+    word: int
+    bag: int
+    there: int = 0
+
+
+class Shape(NamedTuple):
+    """The input of a feature, as far as arrays depend on it.
 
     Attributes:
-      num_bags: the number of bags of each feature.
-      ragged: whether the bags of each feature may hold any number of ids.
-      fixed: the entries of the features whose number is known: one per bag, bags of one length, or a capacity.
-      loose: the entries of the other features; None where there are none.
-      lookups: packs them, in arrays with room for a number of entries, which ``empty`` makes.
-      again: reads them again with other ids for some features.
+      num_bags: the number of bags.
+      is_ragged: whether they may hold any number of ids.
+      is_weighted: whether the ids have weights.
+      source: equal for features that read the same ids.
+      in_rows: where they are in the rows of a block; None: in a column.
     """
 
-    num_bags: list[int]
-    ragged: list[bool]
-    fixed: int
-    loose: int | None
-    lookups: Callable[[int, Empty], Lookups]
-    again: Callable[[Mapping[str, Any]], Entries]
+    num_bags: int
+    is_ragged: bool
+    is_weighted: bool
+    source: Hashable
+    in_rows: InRows | None = None
+
+
+class Laid(NamedTuple):
+    """The lookups of a batch as stand-ins for arrays, and how they are written from rows and from columns.
+
+    Attributes:
+      packed: the tree.
+      by_rows: the stacks whose features are all in rows.
+      by_columns: the other stacks.
+      names: the feature of each column that ``by_columns`` takes.
+    """
+
+    packed: PackedBatch
+    by_rows: list[feed.Packed]
+    by_columns: list[feed.Packed]
+    names: list[str]
+
+
+def grouped(num_bags: Sequence[int], ragged: Sequence[bool], tables: Sequence[Hashable]) -> list[list[int]]:
+    """Return the features of each `Group` of a stack, by their numbers: of one number of bags, single ids before bags.
+
+    Single ids of a table that has bags too are among the bags: the gradients of a row are then summed example by
+    example, as on a mesh, where each device has the entries of its own examples.
+
+    >>> grouped([4, 2, 4, 4], [True, False, False, True], ["a", "b", "c", "d"])
+    [[2], [0, 3], [1]]
+    >>> grouped([4, 4, 4], [True, False, False], ["a", "a", "b"])
+    [[2], [0, 1]]
+    """
+    in_bags = {table for table, own in zip(tables, ragged, strict=True) if own}
+    keys = [(size, own) for size in dict.fromkeys(num_bags) for own in (False, True)]
+    of_features = list(zip(num_bags, (table in in_bags for table in tables), strict=True))
+    groups = ([i for i, own in enumerate(of_features) if own == key] for key in keys)
+    return [group for group in groups if group]
+
+
+def members_of(features: Sequence[FeatureSpec], stack: Stack) -> list[FeatureSpec]:
+    """Return the features of a stack's tables."""
+    tables = {table.name for table in stack.tables}
+    return [feature for feature in features if feature.table_spec.name in tables]
+
+
+def lay_out(
+    arrays: feed.Arrays,
+    features: Sequence[FeatureSpec],
+    stacks: Sequence[Stack],
+    shapes: Mapping[str, Shape],
+    sizes: Mapping[str, Size],
+) -> Laid:
+    """Add the lookups of a batch to the arrays of its buffer. ``shapes``: by feature; ``sizes``: by stack."""
+    laid = Laid(PackedBatch({}, ()), [], [], [])
+    made: dict[Any, tuple[Lookups, Any]] = {}
+    lookups, groups, raw = {}, [], {}
+    for stack in stacks:
+        members = members_of(features, stack)
+        own = [shapes[member.name] for member in members]
+        tables = [member.table_spec.name for member in members]
+        numbers = grouped([shape.num_bags for shape in own], [shape.is_ragged for shape in own], tables)
+        parts = [_Part(stack, [members[i] for i in group], [own[i] for i in group]) for group in numbers]
+        # Stacks that are read with the same ids at the same places, such as of a wide and a deep part, share them.
+        fields = tuple((part.fields, tuple(shapes[name] for name in part.names)) for part in parts)
+        alike = stack.num_rows, stack.is_dynamic, fields, sizes.get(stack.name)
+        if alike not in made:
+            made[alike] = _stack(arrays, stack, parts, sizes.get(stack.name, 0), laid)
+        lookups[stack.name], words = made[alike]
+        if words is not None:
+            raw[stack.name] = words
+        groups.append((stack.name, tuple(Group(part.names, part.num_bags) for part in parts)))
+    return laid._replace(packed=PackedBatch(lookups, tuple(groups), raw))
+
+
+class _Part:
+    """A group of a stack's features."""
+
+    def __init__(self, stack: Stack, members: Sequence[FeatureSpec], shapes: Sequence[Shape]) -> None:
+        self.names = tuple(member.name for member in members)
+        self.num_bags = shapes[0].num_bags
+        self.fields = tuple(_field(stack, member, shape) for member, shape in zip(members, shapes, strict=True))
+        self.has_bags = any(shape.is_ragged for shape in shapes)
+        self.is_in_rows = all(shape.in_rows is not None for shape in shapes)
+        self.is_weighted = any(
+            field.combiner != "sum" or (shape.is_ragged and shape.is_weighted)
+            for field, shape in zip(self.fields, shapes, strict=True)
+        )
+
+    @property
+    def bags(self) -> int:
+        """The bags of all its features."""
+        return self.num_bags * len(self.names)
+
+
+def _field(stack: Stack, feature: FeatureSpec, shape: Shape) -> feed.Field:
+    table, (word, bag, there) = feature.table_spec, shape.in_rows or InRows(-1, -1)
+    names = [spec.name for spec in stack.tables]
+    return feed.Field(
+        word=word,
+        bag=bag,
+        start=names.index(table.name) if stack.is_dynamic else stack.rows_of(table.name).start,
+        limit=1 if stack.is_dynamic else table.vocabulary_size,
+        ignores=feature.invalid_ids == "ignore",
+        combiner=feature.pooling if shape.is_ragged else "sum",
+        there=there,
+    )
+
+
+def _stack(arrays: feed.Arrays, stack: Stack, parts: Sequence[_Part], size: Size, laid: Laid) -> tuple[Lookups, Any]:
+    """Return the lookups of a stack and its raw ids: single ids in front, then all from the first group of bags on."""
+    begin = next((i for i, part in enumerate(parts) if part.has_bags), len(parts))
+    singles, rest = parts[:begin], parts[begin:]
+    first = sum(part.bags for part in singles)
+    places = size if isinstance(size, tuple) else None
+    entries = 0
+    if rest:
+        entries = rest[0].num_bags * sum(size) if isinstance(size, tuple) else size - first
+    total, spare = first + entries, -1 if stack.is_dynamic else stack.num_rows
+    ids = arrays.store((total,), "int32")
+    raw = arrays.store((total, 2), "uint32") if stack.is_dynamic else None
+    packed, done = [], 0
+    for part in singles:
+        words = -1 if raw is None else raw.word + 2 * done
+        packed.append(feed.Packed(part.fields, spare, part.num_bags, -1, ids.word + done, raw=words))
+        done += part.bags
+    num_bags = first + sum(part.bags for part in rest)
+    of_raw = None if raw is None else arrays.stand_in(raw)
+    made = Lookups(arrays.stand_in(ids), None, None, None, num_bags)
+    if rest:
+        of_bags: Any = None
+        offsets: Any = None
+        if places is None:
+            of_bags, offsets = arrays.store((entries,), "int32"), arrays.store((num_bags - first + 1,), "int32")
+        gains = arrays.store((entries,), "float32") if any(part.is_weighted for part in rest) else None
+        in_bags, ends, factors = (-1 if held is None else held.word for held in (of_bags, offsets, gains))
+        words = -1 if raw is None else raw.word + 2 * first
+        for i, part in enumerate(rest):
+            fields = part.fields
+            if places is not None:
+                fields = tuple(field._replace(places=own) for field, own in zip(fields, places, strict=True))
+            at = ids.word + first, in_bags, ends, factors
+            packed.append(feed.Packed(fields, spare, part.num_bags, entries, *at, first, words, follows=i > 0))
+        if places is not None:
+            of_bags = feed.Pattern("bags", rest[0].num_bags, places, first)
+            offsets = feed.Pattern("offsets", rest[0].num_bags, places, first)
+        number, one = feed.Pattern("number", first), feed.Pattern("one", first)
+        leaves = [
+            None if held is None else arrays.stand_in(feed.Joined(pattern, held) if first else held)
+            for held, pattern in ((of_bags, number), (offsets, number), (gains, one))
+        ]
+        made = Lookups(made.ids, leaves[0], leaves[1], leaves[2], num_bags)
+    if all(part.is_in_rows for part in parts):
+        laid.by_rows.extend(packed)
+    else:
+        laid.by_columns.extend(packed)
+        laid.names.extend(name for part in parts for name in part.names)
+    return made, of_raw
+
+
+class Shaped(NamedTuple):
+    """The columns of a batch, whose sizes are decided.
+
+    Attributes:
+      shapes: of each feature.
+      sizes: the entries of each stack.
+      columns: of each feature.
+      offsets: of ordered features.
+    """
+
+    shapes: dict[str, Shape]
+    sizes: dict[str, int]
+    columns: dict[str, feed.Column]
+    offsets: dict[str, Any]
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for batches of the same arrays."""
+        lengths = tuple((name, len(own)) for name, own in self.offsets.items())
+        return tuple(self.shapes.items()), tuple(self.sizes.items()), lengths
+
+    def with_offsets(self, packed: PackedBatch, arrays: feed.Arrays) -> PackedBatch:
+        """Return the stand-ins of a batch with those of the ordered features' offsets."""
+        offsets = {name: arrays.add((len(own),), "int32") for name, own in self.offsets.items()}
+        return dataclasses.replace(packed, offsets=offsets)
+
+
+class Written(NamedTuple):
+    """A plan of batches from columns: their lookups, the words of the buffer, and its layout."""
+
+    laid: Laid
+    words: int
+    layout: feed.BatchLayout
+
+
+class Packer:
+    """The packing of batches for some features. Plans are made once for each combination of sizes."""
+
+    def __init__(self, features: Sequence[FeatureSpec], stacks: Sequence[Stack]) -> None:
+        self.features, self.stacks = tuple(features), tuple(stacks)
+        self.members = {stack.name: members_of(features, stack) for stack in stacks}
+        self._names = {feature.name for feature in features}
+        self._plans: dict[Any, Written] = {}
+
+    def measure(self, inputs: Mapping[str, Any], capacity: int | Mapping[str, int] | None = None) -> Measured:
+        """Read one batch, and count its ids: ``inputs`` holds every feature by name."""
+        for given in inputs:
+            if given not in self._names:
+                raise ValueError(f"unknown feature '{given}': {nearest(str(given), self._names)}")
+        if missing := sorted(self._names - set(inputs)):
+            raise ValueError(f"the batch lacks the feature{'s' * (len(missing) > 1)} {', '.join(missing)}")
+        capacities = check_capacity(self._names, capacity)
+        read = read_columns(self.features, inputs)
+        ordered = {
+            feature.name: read_ordered(feature, inputs[feature.name], read[feature.name], capacities.get(feature.name))
+            for feature in self.features
+            if feature.is_ordered
+        }
+        return Measured(self, inputs, read, ordered, capacities)
+
+    def pack(
+        self, inputs: Mapping[str, Any], capacity: int | Mapping[str, int] | None = None, sizes: Sizes | None = None
+    ) -> PackedBatch:
+        """Check and pack one batch, as `Embedder.pack` does."""
+        measured = self.measure(inputs, capacity)
+        return measured.pack(fit(measured.loose, sizes))
+
+    def plan(self, shaped: Shaped) -> Written:
+        """Return the plan of batches such as this one."""
+        if shaped.key not in self._plans:
+            if len(self._plans) >= KEPT:
+                self._plans.clear()
+            arrays = feed.Arrays()
+            laid = lay_out(arrays, self.features, self.stacks, shaped.shapes, shaped.sizes)
+            packed = shaped.with_offsets(laid.packed, arrays)
+            self._plans[shaped.key] = Written(laid._replace(packed=packed), arrays.words, arrays.layout(packed))
+        return self._plans[shaped.key]
+
+    def explain(self, inputs: Mapping[str, Any]) -> NoReturn:
+        """Raise the error of a batch that the filler refused."""
+        for feature in self.features:
+            explain(feature, inputs[feature.name])
+        raise AssertionError("the filler refused a batch without a mistake")
 
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """A batch that was checked, and whose size is known, but which is not packed yet.
+    """A batch whose size is known, but which is not packed yet.
 
     Attributes:
-      stacks: the embedder's.
-      members: the features of each stack.
-      entries: by stack.
+      packer: the packer.
+      inputs: as they were given, to explain mistakes.
+      read: the columns of all features.
       ordered: the elements of the ordered features.
-      raw: the raw ids that positions stand for, by stack of dynamic tables.
+      capacities: the capacities of the features that have one.
     """
 
-    stacks: tuple[Stack, ...]
-    members: dict[str, list[FeatureSpec]]
-    entries: dict[str, Entries]
-    ordered: dict[str, Ordered]
-    raw: dict[str, Raw] = dataclasses.field(default_factory=dict)
+    packer: Packer
+    inputs: Mapping[str, Any]
+    read: Mapping[str, Given]
+    ordered: Mapping[str, Ordered]
+    capacities: Mapping[str, int]
+
+    def __post_init__(self) -> None:
+        for stack in self.packer.stacks:
+            loose, fixed = self._counted(stack, {name: len(held.column.ids) for name, held in self.ordered.items()})
+            if (total := fixed + (loose or 0)) > MAX_ENTRIES:
+                text = f"a batch holds at most {MAX_ENTRIES} ids for tables of one kind, got {total}; split it"
+                raise ValueError(text)
+
+    def _counted(self, stack: Stack, elements: Mapping[str, int]) -> tuple[int | None, int]:
+        """Return the ids of a stack whose number may differ from batch to batch, None for none, and the other ones.
+
+        ``elements``: of each ordered feature, with padding.
+        """
+        fixed, loose = 0, None
+        for feature in self.packer.members[stack.name]:
+            name, (column, is_steady) = feature.name, self.read[feature.name]
+            count = len(column.ids)
+            if name in elements:
+                fixed += elements[name]
+            elif column.offsets is None:  # one per bag, for any capacity
+                fixed += count
+            elif name in self.capacities:
+                fixed += within(name, count, self.capacities[name])
+            elif is_steady:
+                fixed += count
+            else:
+                loose = count + (loose or 0)
+        return loose, fixed
 
     @property
     def loose(self) -> dict[str, int]:
         """The ids whose number may differ from batch to batch, by stack or ordered feature: `Sizes.fit` takes them."""
-        return {name: held.loose for name, held in self.entries.items() if held.loose is not None} | loose(self.ordered)
+        counted = {stack.name: self._counted(stack, dict.fromkeys(self.ordered, 0))[0] for stack in self.packer.stacks}
+        found = {name: count for name, count in counted.items() if count is not None}
+        return found | {
+            room_name(name): len(held.column.ids) for name, held in self.ordered.items() if held.size is None
+        }
 
-    def pack(self, room: Mapping[str, int], empty: Empty = np.empty) -> PackedBatch:
-        """Pack it, with the given room for loose ids, by the names in `loose`. ``empty(size, dtype)`` makes arrays."""
-        made: dict[tuple[int, int], tuple[Entries, Lookups]] = {}  # stacks that share their entries go on sharing them
-        lookups, groups = {}, []
-        elements = padded(self.ordered, room)
-        for stack in self.stacks:
-            held, members = self.entries[stack.name], self.members[stack.name]
-            alike = id(held), room.get(stack.name, 0)
-            if alike not in made:
-                own = {feature.name: elements[feature.name] for feature in members if feature.name in elements}
-                full = held.again(own) if own else held
-                made[alike] = full, full.lookups(full.fixed + alike[1], empty)
-            full, lookups[stack.name] = made[alike]
-            groups.append((stack.name, _groups(members, full.num_bags, full.ragged)))
-        offsets = {name: held.offsets for name, held in self.ordered.items()}
-        raw = {}
-        for name, held_ids in self.raw.items():
-            lookups[name], raw[name] = held_ids.laid_out(lookups[name])
-        return PackedBatch(lookups, tuple(groups), raw, offsets)
+    def shaped(self, room: Mapping[str, int]) -> Shaped:
+        """Return its columns with the given room for loose ids, by the names in `loose`."""
+        elements = {
+            name: room.get(room_name(name), 0) if held.size is None else held.size
+            for name, held in self.ordered.items()
+        }
+        sources: dict[Any, int] = {}
+        shapes, columns = {}, {}
+        for name, given in self.read.items():
+            if name in self.ordered:
+                given = Given(self.ordered[name].column, is_steady=False)
+            column = columns[name] = given.column
+            source = sources.setdefault(tuple(map(id, column)), len(sources))
+            is_ragged, is_weighted = column.offsets is not None, column.weights is not None
+            shapes[name] = Shape(elements.get(name, given.num_bags), is_ragged, is_weighted, source)
+        sizes = {}
+        for stack in self.packer.stacks:
+            sizes[stack.name] = self._counted(stack, elements)[1] + room.get(stack.name, 0)
+        return Shaped(shapes, sizes, columns, {name: held.offsets for name, held in self.ordered.items()})
 
-
-def measure(
-    features: Sequence[FeatureSpec],
-    stacks: Sequence[Stack],
-    inputs: Mapping[str, Any],
-    capacity: int | Mapping[str, int] | None = None,
-) -> Measured:
-    """Check one batch, and count its ids: ``inputs`` holds every feature by name."""
-    inputs, raw = read_raw(features, stacks, inputs)
-    features, stacks = for_packing(features, stacks)
-    names = {feature.name for feature in features}
-    for given in inputs:
-        if given not in names:
-            raise ValueError(f"unknown feature '{given}': {nearest(str(given), names)}")
-    if missing := sorted(names - set(inputs)):
-        raise ValueError(f"the batch lacks the feature{'s' * (len(missing) > 1)} {', '.join(missing)}")
-    capacities = check_capacity(names, capacity)
-    ordered = _read_ordered(features, inputs, capacities)
-    inputs = {**inputs, **{name: held.ids for name, held in ordered.items()}}
-    features = as_single(features)
-    of_stack: dict[str, list[FeatureSpec]] = {}
-    bags: dict[Any, Bags] = {}
-    made: dict[Any, Entries] = {}
-    entries: dict[str, Entries] = {}
-    for stack in stacks:
-        tables = {table.name for table in stack.tables}
-        members = [feature for feature in features if feature.table_spec.name in tables]
-        starts = [stack.rows_of(feature.table_spec.name).start for feature in members]
-        # Stacks that are read with the same ids at the same places, such as of a wide and a deep part, share them.
-        read = [(*_reading(feature, inputs), capacities.get(feature.name)) for feature in members]
-        alike = (stack.num_rows, *zip(read, starts, strict=True))
-        if alike not in made:
-            made[alike] = _Reading(stack, members, inputs, starts, bags, capacities).entries()
-        entries[stack.name], of_stack[stack.name] = made[alike], members
-    return Measured(tuple(stacks), of_stack, entries, ordered, raw)
+    def pack(self, room: Mapping[str, int]) -> PackedBatch:
+        """Pack it, with the given room for loose ids, by the names in `loose`."""
+        shaped = self.shaped(room)
+        plan = self.packer.plan(shaped)
+        buffer = np.empty(plan.words, np.int32)
+        if not feed.fill_columns(plan.laid.by_columns, [shaped.columns[name] for name in plan.laid.names], buffer):
+            self.packer.explain(self.inputs)
+        packed: PackedBatch = plan.layout.views(buffer)
+        for name, offsets in shaped.offsets.items():
+            packed.offsets[name][:] = offsets
+        return packed
 
 
-def _read_ordered(
-    features: Sequence[FeatureSpec], inputs: Mapping[str, Any], capacities: Mapping[str, int]
-) -> dict[str, Ordered]:
-    """Return the elements of the ordered features; features with the same ids read in the same way share them."""
-    made: dict[Any, Ordered] = {}
-    ordered = {}
-    for feature in features:
-        if feature.is_ordered:
-            table, size = feature.table_spec, capacities.get(feature.name)
-            alike = id(inputs[feature.name]), table.vocabulary_size, feature.invalid_ids, size
-            if alike not in made:
-                made[alike] = read_ordered(feature, inputs[feature.name], size)
-            ordered[feature.name] = made[alike]
-    return ordered
+def room_name(feature: str) -> str:
+    """Return the name of an ordered feature's size among the sizes of stacks.
 
-
-def pack(
-    features: Sequence[FeatureSpec],
-    stacks: Sequence[Stack],
-    inputs: Mapping[str, Any],
-    capacity: int | Mapping[str, int] | None = None,
-    sizes: Sizes | None = None,
-) -> PackedBatch:
-    """Check and pack one batch, as `Embedder.pack` does."""
-    measured = measure(features, stacks, inputs, capacity)
-    return measured.pack(fit(measured.loose, sizes))
+    >>> room_name("seen")
+    'rows of seen'
+    """
+    return f"rows of {feature}"
 
 
 def fit(loose: Mapping[str, int], sizes: Sizes | None) -> dict[str, int]:
@@ -170,107 +408,26 @@ def of_one_size(stacks: Sequence[Stack], batches: Sequence[PackedBatch]) -> list
     for batch in batches:
         sizes = largest[batch.groups]
         spare = {s.name: -1 if s.name in batch.raw else s.num_rows for s in stacks}
-        padded = {s.name: padded_to(batch.lookups[s.name], sizes[s.name], spare[s.name]) for s in stacks}
+        padded = {s.name: _padded_to(batch.lookups[s.name], sizes[s.name], spare[s.name]) for s in stacks}
         same = all(padded[name] is lookups for name, lookups in batch.lookups.items())
-        raw = {name: _longer(words, sizes[name]) for name, words in batch.raw.items()}
+        raw = {name: _pad(words, sizes[name], 0) for name, words in batch.raw.items()}
         made.append(batch if same else dataclasses.replace(batch, lookups=padded, raw=raw))
     return made
 
 
-def _longer(words: Any, size: int) -> Any:
-    """Return raw ids with zeros behind them."""
-    made = np.zeros((size, 2), np.uint32)
-    made[: len(words)] = words
-    return made
+def _padded_to(lookups: Lookups, size: int, num_rows: int) -> Lookups:
+    """Return the lookups with room for ``size`` entries; entries added read no row."""
+    if len(lookups.ids) == size:
+        return lookups
+    return dataclasses.replace(
+        lookups,
+        ids=_pad(lookups.ids, size, num_rows),
+        bags=_pad(lookups.bags, size, lookups.num_bags),
+        gains=None if lookups.gains is None else _pad(lookups.gains, size, 0.0),
+    )
 
 
-def _reading(feature: FeatureSpec, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the same for features that are given the same thing to read in the same way."""
-    table = feature.table_spec
-    return id(inputs[feature.name]), table.vocabulary_size, feature.pooling, feature.invalid_ids
-
-
-def _groups(members: Sequence[FeatureSpec], sizes: Sequence[int], ragged: Sequence[bool]) -> tuple[Group, ...]:
-    names, tables = [feature.name for feature in members], [feature.table_spec.name for feature in members]
-    return tuple(Group(tuple(names[i] for i in group), sizes[group[0]]) for group in grouped(sizes, ragged, tables))
-
-
-@dataclasses.dataclass(frozen=True)
-class _Reading:
-    """The inputs of one stack, to be read.
-
-    Attributes:
-      stack: the stack.
-      members: its features.
-      inputs: the inputs of all features.
-      starts: the first row of each member's table.
-      made: bags that other stacks have read already.
-      capacities: the capacities of the features that have one.
-    """
-
-    stack: Stack
-    members: Sequence[FeatureSpec]
-    inputs: Mapping[str, Any]
-    starts: Sequence[int]
-    made: dict[Any, Bags]
-    capacities: Mapping[str, int]
-
-    def entries(self) -> Entries:
-        """Return the entries, by compiled code where it can read them."""
-        return self.compiled() or self.by_numpy()
-
-    def again(self, inputs: Mapping[str, Any]) -> Entries:
-        """Return the entries with other ids for some features."""
-        return dataclasses.replace(self, inputs={**self.inputs, **inputs}, made=dict(self.made)).entries()
-
-    def compiled(self) -> Entries | None:
-        """Count the entries, and leave the rest to compiled code; None: NumPy must read them."""
-        given = compiled.read(self.stack, self.members, self.inputs, self.starts)
-        if given is None:
-            return None
-        num_bags = given.num_bags
-        fixed, loose = self._counted(given.counts, given.ragged, [False] * len(num_bags))
-
-        def lookups(size: int, empty: Empty) -> Lookups:
-            # NumPy explains the mistakes that compiled code finds.
-            return given.lookups(size, empty) or self.by_numpy().lookups(size, empty)
-
-        return Entries(num_bags, given.ragged, fixed, loose, lookups, self.again)
-
-    def by_numpy(self) -> Entries:
-        """Read feature by feature."""
-        bags = {}
-        for feature in self.members:
-            alike = _reading(feature, self.inputs)
-            if alike not in self.made:
-                self.made[alike] = to_bags(feature, self.inputs[feature.name])
-            bags[feature.name] = self.made[alike]
-        held = list(bags.values())
-        num_bags = [of_feature.num_bags for of_feature in held]
-        starts = {feature.name: start for feature, start in zip(self.members, self.starts, strict=True)}
-        ragged = [of_feature.lengths is not None for of_feature in held]
-        groups = _groups(self.members, num_bags, ragged)
-        counts, steady = [len(of_feature.ids) for of_feature in held], [of_feature.steady for of_feature in held]
-        fixed, loose = self._counted(counts, ragged, steady)
-
-        def lookups(size: int, empty: Empty) -> Lookups:
-            return padded_to(lookups_of(self.stack, groups, bags, starts), size, self.stack.num_rows)
-
-        return Entries(num_bags, ragged, fixed, loose, lookups, self.again)
-
-    def _counted(self, counts: list[int], ragged: list[bool], steady: list[bool]) -> tuple[int, int | None]:
-        """Return the numbers of fixed and of loose entries."""
-        fixed, loose = 0, None
-        for feature, count, is_ragged, is_steady in zip(self.members, counts, ragged, steady, strict=True):
-            if not is_ragged:  # one per bag, for any capacity
-                fixed += count
-            elif feature.name in self.capacities:
-                fixed += within(feature.name, count, self.capacities[feature.name])
-            elif is_steady:
-                fixed += count
-            else:
-                loose = count + (loose or 0)
-        total = fixed + (loose or 0)
-        if total > MAX_ENTRIES:
-            raise ValueError(f"a batch holds at most {MAX_ENTRIES} ids for tables of one kind, got {total}; split it")
-        return fixed, loose
+def _pad(array: Any, size: int, value: float) -> Any:
+    padded = np.full((size, *array.shape[1:]), value, array.dtype)
+    padded[: len(array)] = array
+    return padded

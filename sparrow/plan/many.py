@@ -25,10 +25,10 @@ import numpy as np
 from sparrow.config import Config, ConfigError, Problem, train_pipeline
 from sparrow.data import without_presence
 from sparrow.embedding import Sizes, imagined_mesh
+from sparrow.feed import filled
 from sparrow.plan.planning import Plan
 from sparrow.plan.sizes import TableSize
 from sparrow.runs import Program
-from sparrow.runs.step.on_mesh import filled
 
 COLLECTIVES: Final = 3
 """All-to-alls of a stack in a step."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+from sparrow.feed import Feed
 from sparrow.plan.sizes import TableSize, size_of
 from sparrow.runs import Program, TrainState
-from sparrow.runs.loop.feed import Feed
 from sparrow.runs.recorded.traffic import count
 
 

@@ -14,6 +14,7 @@ import jax
 
 from sparrow.config import Config, train_pipeline
 from sparrow.data import Pipeline
+from sparrow.feed import Feed, Prepared, Preparer, alike
 from sparrow.plan.advice import advice
 from sparrow.plan.fitting import lines_that_fit
 from sparrow.plan.machine import Machine, machine
@@ -23,8 +24,6 @@ from sparrow.plan.sizes import TableSize, size_of, startup_peak, table_sizes
 from sparrow.reports import size
 from sparrow.runs import Program
 from sparrow.runs.feed_times import feed_seconds
-from sparrow.runs.loop.feed import Feed, alike
-from sparrow.runs.loop.preparer import Prepared, Preparer
 from sparrow.runs.loop.set_up import length
 from sparrow.runs.recorded.traffic import Traffic
 from sparrow.runs.step.in_flight import MOST

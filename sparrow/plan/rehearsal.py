@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from sparrow.embedding import Embedder
+from sparrow.feed import Feed
 from sparrow.plan.sizes import size_of, step_memory, work_of
 from sparrow.runs import Program, TrainState
-from sparrow.runs.loop.feed import Feed
 from sparrow.runs.parts.reporting import status_bytes
 from sparrow.runs.step.step import lowered_step
 

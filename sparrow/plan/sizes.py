@@ -11,8 +11,8 @@ import jax
 import numpy as np
 
 from sparrow.embedding import Constant, Embedder, EmbeddingState, FeatureSpec, Stack, TableSpec
+from sparrow.feed import Feed
 from sparrow.runs import Program, TrainState
-from sparrow.runs.loop.feed import Feed
 from sparrow.runs.step.step import lowered_step
 
 

@@ -11,7 +11,7 @@ import jax
 
 from sparrow.config import Config, train_pipeline
 from sparrow.data import MEANING, Pipeline
-from sparrow.runs.loop.preparer import Preparer
+from sparrow.feed import Preparer
 from sparrow.runs.step.program import Program
 
 ADVICE: Final = {

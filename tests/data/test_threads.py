@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparrow.data import DataError, IdFeature, Parquet, Pipeline, Prepare, Tables, concatenate
+from sparrow.data import DataError, IdFeature, Made, Parquet, Pipeline, Prepare, Tables, concatenate
 from sparrow.data.crew import Crew, Dropped, default_threads
 from sparrow.data.errors import WaitInterrupted
 from sparrow.data.memory import Memory
@@ -192,17 +192,22 @@ class Grouped(Prepare):
     def together(self, batch_size, layout):
         return 3
 
-    def at_once(self, batches):
-        made = [concatenate(blocks).to_batch() for blocks in batches]
-        return None if self.odd in made[0].ids["item"] else made
+    def make(self, batches, in_turn):
+        given = [concatenate(blocks).to_batch() for blocks in batches]
+        if not given or self.odd not in given[0].ids["item"]:
+            return Made(given)
+        made = []
+        try:
+            for batch in in_turn(lambda: given):
+                made.append(self.finish(batch))
+        except ValueError as error:
+            return Made(made, error)
+        return Made(made)
 
-    def measure(self, looked):
-        if 60 in looked.ids["item"]:
+    def finish(self, batch):
+        if 60 in batch.ids["item"]:
             raise ValueError("sixty is refused")
-        return looked
-
-    def finish(self, measured):
-        return measured
+        return batch
 
 
 @pytest.mark.parametrize("options", [{}, {"threads": 1}, {"ahead": 2}, {"ahead": 0}, {"drop_remainder": True}])
@@ -241,8 +246,8 @@ def test_groups_are_finished_by_several_threads_at_a_time():
     at_work, most, lock = [0], [0], threading.Lock()
 
     class Slow(Grouped):
-        def at_once(self, batches):
-            return None
+        def make(self, batches, in_turn):
+            return Made([*map(self.finish, in_turn(lambda: [concatenate(blocks).to_batch() for blocks in batches]))])
 
         def finish(self, measured):
             with lock:
@@ -332,12 +337,12 @@ def test_an_interrupt_while_the_loop_makes_a_batch_arrives_at_once():
     class Slow(Grouped):
         """The crew's only thread is at work on the first group; the loop on the second, where Ctrl-C is pressed."""
 
-        def at_once(self, batches):
+        def make(self, batches, in_turn):
             if threading.current_thread() is threading.main_thread():
                 gate.set()
                 raise KeyboardInterrupt
             gate.wait(60)
-            return super().at_once(batches)
+            return super().make(batches, in_turn)
 
     batches = iter(
         pipeline(Tables(table()), prepare=Slow(), threads=1, batch_size=2)
@@ -352,10 +357,10 @@ def test_a_loop_whose_device_would_be_idle_only_waits():
 
         loop_only_waits = True
 
-        def at_once(self, batches):
+        def make(self, batches, in_turn):
             threads.add(threading.current_thread())
             time.sleep(0.01)
-            return super().at_once(batches)
+            return super().make(batches, in_turn)
 
     threads = set()
     assert len(list(pipeline(prepare=Slow(), threads=1, batch_size=2))) == 52

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import sparrow as sp
-from sparrow.embedding import compiled
 from sparrow.kernels import feed
+from sparrow.kernels.feed import filling
 
 pytestmark = pytest.mark.skipif(feed.unavailable() is not None, reason=str(feed.unavailable()))
 
@@ -69,7 +69,7 @@ def test_compiled_and_numpy_agree(case):
     emb = embedder(combiners, policies)
     ours = packed(emb, inputs)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiled, "read", lambda *_: None)
+        patch.setattr(filling, "library", lambda: None)
         theirs = packed(emb, inputs)
     if isinstance(theirs, str):
         assert ours == theirs
@@ -89,7 +89,7 @@ def test_what_a_pipeline_gives_is_packed_by_compiled_code(monkeypatch):
     emb = embedder(["mean", "sum"], ["ignore", "ignore"])
     rows = np.array([[1, -1], [3, 2]], np.int32)
     inputs = {"f0": sp.Ragged(np.array([1, 2, 3], np.int32), np.array([0, 2, 3]), None), "f1": rows[:, 1]}
-    monkeypatch.setattr("sparrow.embedding.packing.to_bags", lambda *_: pytest.fail("NumPy was asked"))
+    monkeypatch.setattr("sparrow.embedding.columns.read_input", lambda *_: pytest.fail("NumPy was asked"))
     lookups = emb.pack(inputs).lookups
     (held,) = lookups.values()
     assert held.ids.tolist()[:5] == [5 + 6, 7, 1, 2, 3]

@@ -13,10 +13,11 @@ import pytest
 
 from sparrow import config as configs
 from sparrow import runs
+from sparrow.feed import Preparer
+from sparrow.feed.candidates import candidate_columns, numbered
 from sparrow.kernels import feed
-from sparrow.runs.loop.candidates import candidate_columns, numbered
-from sparrow.runs.loop.preparer import Preparer
 from sparrow.tasks import POSITIVE_IDS, POSITIVE_LOG_Q, USERS
+from tests.feed.ways import by_columns
 from tests.runs.cases import case
 from tests.runs.test_training import assert_same_bits
 
@@ -97,10 +98,10 @@ def test_compiled_code_makes_the_batches_to_the_same_bits(folder, monkeypatch, t
 
     monkeypatch.setattr(Preparer, "together", lambda *_: together)
     with monkeypatch.context() as patch:
-        patch.setattr(Preparer, "route", lambda *_: pytest.fail("a batch took the long way"))
+        patch.setattr(feed, "fill_columns", lambda *_: pytest.fail("ids came as columns"))
         ours = batches()
     with monkeypatch.context() as patch:
-        patch.setattr(Preparer, "_recipe", lambda *_: None)
+        by_columns(patch)
         patch.setattr(feed, "numbered", lambda _: None)
         theirs = batches()
     assert len(ours) == 512 // 32

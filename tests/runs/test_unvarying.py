@@ -10,7 +10,7 @@ import pytest
 from sparrow import runs
 from sparrow.data import Batch
 from sparrow.embedding import Ragged
-from sparrow.runs.loop import unvarying
+from sparrow.feed import unvarying
 from tests.runs.cases import case
 
 

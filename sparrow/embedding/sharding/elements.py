@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.embedding.ordered import Ordered
+from sparrow.embedding.columns import Ordered
 from sparrow.embedding.packing import Measured
+from sparrow.kernels import feed
 
 Ints = npt.NDArray[np.int32]
 
@@ -19,17 +21,18 @@ Ints = npt.NDArray[np.int32]
 class Elements:
     """The elements of one ordered feature, cut into the parts of this process's devices.
 
-    >>> seen = Elements.of("seen", Ordered(np.array([7, 8, 9], np.int32), np.array([0, 2, 2, 3, 3], np.int32), None), 2)
-    >>> seen.most, seen.ids(3).tolist(), seen.offsets.tolist()
-    (2, [7, 8, -1, 9, -1, -1], [0, 2, 2, 0, 1, 1])
+    >>> held = Ordered(feed.Column(np.array([7, 8, 9], np.int32)), np.array([0, 2, 2, 3, 3], np.int32), None)
+    >>> seen = Elements.of("seen", held, 2)
+    >>> seen.most, seen.column(3).ids.tolist(), seen.offsets.tolist()
+    (2, [7, 8, 0, 9, 0, 0], [0, 2, 2, 0, 1, 1])
 
     Attributes:
-      pieces: the ids of each part.
+      pieces: the ids of each part, and the mask of those that are there.
       offsets: the offsets of all parts, one part after the other, each from 0 on.
       size: elements of each part, where that is fixed; None: the largest part of all processes decides.
     """
 
-    pieces: tuple[Ints, ...]
+    pieces: tuple[tuple[Any, Any], ...]
     offsets: Ints
     size: int | None
 
@@ -44,22 +47,25 @@ class Elements:
             )
         each = examples // parts
         ends = ordered.offsets[:: max(each, 1)] if each else np.zeros(parts + 1, np.int32)
-        pieces = tuple(ordered.ids[begin:end] for begin, end in itertools.pairwise(ends))
+        ids, there = ordered.column.ids, ordered.column.there
+        there = np.ones(len(ids), np.bool_) if there is None else there
+        pieces = tuple((ids[begin:end], there[begin:end]) for begin, end in itertools.pairwise(ends))
         offsets = [ordered.offsets[i * each : (i + 1) * each + 1] - ends[i] for i in range(parts)]
-        size = len(pieces[0]) if ordered.even else ordered.size
+        size = len(pieces[0][0]) if ordered.is_even else ordered.size
         return cls(pieces, np.concatenate(offsets), None if size is None else max(size, 1))
 
     @property
     def most(self) -> int:
         """The most elements of a part; at least 1."""
-        return max(1, *map(len, self.pieces))
+        return max(1, *(len(ids) for ids, _ in self.pieces))
 
-    def ids(self, size: int) -> Ints:
-        """Return all parts, each filled up to ``size`` with -1."""
-        made = np.full((len(self.pieces), size), -1, np.int32)
-        for row, piece in zip(made, self.pieces, strict=True):
-            row[: len(piece)] = piece
-        return made.reshape(-1)
+    def column(self, size: int) -> feed.Column:
+        """Return all parts, each filled up to ``size`` with missing ids."""
+        ids = np.zeros((len(self.pieces), size), self.pieces[0][0].dtype)
+        there = np.zeros(ids.shape, np.bool_)
+        for i, (own, own_there) in enumerate(self.pieces):
+            ids[i, : len(own)], there[i, : len(own)] = own, own_there
+        return feed.Column(ids.reshape(-1), there=there.reshape(-1))
 
 
 def elements_of(counted: Measured, parts: int) -> dict[str, Elements]:
@@ -71,6 +77,6 @@ def with_elements(counted: Measured, elements: Mapping[str, Elements], sizes: Ma
     """Return a batch with as many elements of each ordered feature in every part."""
     laid = {}
     for name, held in elements.items():
-        ids = held.ids(sizes[name])
-        laid[name] = Ordered(ids, held.offsets, len(ids))
+        column = held.column(sizes[name])
+        laid[name] = Ordered(column, held.offsets, len(column.ids))
     return dataclasses.replace(counted, ordered=laid)

@@ -9,14 +9,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.embedding.dynamic.raw import Raw
-from sparrow.embedding.ordered import room_name
 from sparrow.embedding.packed_batch import Group, PackedBatch
+from sparrow.embedding.packing import room_name
 from sparrow.embedding.sharding import pooled, rows
 from sparrow.embedding.sharding.elements import Elements
 from sparrow.embedding.sharding.layout import Layout
 from sparrow.embedding.sharding.parts import Part
-from sparrow.embedding.sharding.raw_parts import stand_in_layout, with_words
+from sparrow.embedding.sharding.raw_parts import Raw, stand_in_layout, with_words
 from sparrow.embedding.sharding.routing import PooledRoute, RowsRoute, route_pooled, route_rows
 from sparrow.embedding.sharding.shards import Shards
 from sparrow.embedding.sizes import KINDS
@@ -126,11 +125,8 @@ class RoutedBatch:
         """The needs by name, as `Sizes.fit` takes them: for a mesh that belongs to this process alone."""
         return self.settle(self.needs)
 
-    def pack(self, room: Room, empty: Any = None) -> PackedBatch:
-        """Lay the batch out and copy it to the devices. ``room`` by the names of ``loose``, as agreed by all.
-
-        ``empty``, as for batches of one device, is not used: the arrays do not stay on the host.
-        """
+    def pack(self, room: Room) -> PackedBatch:
+        """Lay the batch out and copy it to the devices. ``room`` by the names of ``loose``, as agreed by all."""
         elements = {name: room.get(room_name(name), size) for name, size in self.sizes.items()}
         if elements != self.sizes:
             return self.again(elements).pack(room)

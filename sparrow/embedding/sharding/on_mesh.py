@@ -18,9 +18,8 @@ from sparrow.embedding.dynamic.first_rows import started
 from sparrow.embedding.dynamic.saved import Placing
 from sparrow.embedding.guards import undifferentiable
 from sparrow.embedding.one_device import OneDevice, Stacked, seed_of
-from sparrow.embedding.ordered import room_name
 from sparrow.embedding.packed_batch import Group, PackedBatch
-from sparrow.embedding.packing import Measured, measure
+from sparrow.embedding.packing import Measured, Packer, room_name
 from sparrow.embedding.row_grads import RowGrads
 from sparrow.embedding.sharding import blocks
 from sparrow.embedding.sharding.elements import Elements, elements_of, with_elements
@@ -63,6 +62,7 @@ class OnMesh:
         if exchange not in EXCHANGES:
             raise ValueError(f"unknown exchange '{exchange}': {nearest(str(exchange), EXCHANGES)}")
         self.features, self.stacks, self.backends, self.shards = features, stacks, backends, shards
+        self._packer = Packer(features, stacks)
         self.ordered = [feature.name for feature in features if feature.is_ordered]
         self._guess: dict[str, int] = {}  # elements of each ordered feature on a device, in the batch before
         self.limits = {feature.name: feature.table_spec.optimizer.max_gradient for feature in features}
@@ -294,7 +294,7 @@ class OnMesh:
 
     def measure(self, inputs: Mapping[str, Any], capacity: int | Mapping[str, int] | None = None) -> RoutedBatch:
         """Check and route this process's examples: the first half of `pack`. Waits for no other process."""
-        counted = measure(self.features, self.stacks, inputs, capacity)
+        counted = self._packer.measure(inputs, capacity)
         parts = len(self.shards.local)
         if not parts:
             raise ValueError("this process holds no device of the mesh, so that it has no part of a batch to pack")

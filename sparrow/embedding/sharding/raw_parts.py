@@ -7,17 +7,37 @@ row. Once they are laid out, the raw ids take the places of the entries' numbers
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.embedding.dynamic.raw import Raw
 from sparrow.embedding.sharding.layout import Layout
 from sparrow.embedding.sharding.parts import Part
 from sparrow.kernels.ids import numbers_of, part_of_numpy
 
 STAND_INS: Final = 2**31 - 2**28
+
+
+class Raw(NamedTuple):
+    """The raw ids of one device's entries.
+
+    Attributes:
+      words: (N, 2) uint32, lower and upper halves.
+      segments: (N,) int32, the number of each id's table in the stack; -1 where there is no id.
+    """
+
+    words: npt.NDArray[np.uint32]
+    segments: npt.NDArray[np.int32]
+
+    def at(self, numbers: npt.NDArray[np.int32]) -> tuple[Any, npt.NDArray[np.uint32]]:
+        """Return the segments and words of entries by their numbers; -1 and 0 past the last one."""
+        there = numbers.view(np.uint32) < len(self.segments)
+        at = np.where(there, numbers, 0)
+        if not len(self.segments):
+            return np.full(len(numbers), -1, np.int32), np.zeros((len(numbers), 2), np.uint32)
+        segments = np.where(there, self.segments[at], np.int32(-1))
+        return segments, np.where(there[:, None], self.words[at], np.uint32(0))
 
 
 def stand_in_layout(shards: int) -> Layout:

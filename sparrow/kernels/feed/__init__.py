@@ -4,18 +4,23 @@ Where there is no compiler, NumPy does the same work in `sparrow.data` and `spar
 """
 
 from sparrow.kernels.feed import plan, pool
+from sparrow.kernels.feed.buffers import Arrays, BatchLayout, Joined, Pattern, Stored, joined, word_type, words
 from sparrow.kernels.feed.conversion import Converted, Later, Tail, convert, decode
+from sparrow.kernels.feed.description import Column, Field, Packed, Rows
 from sparrow.kernels.feed.encoded import CODECS, Encoded, EncodedColumn, fields, read
-from sparrow.kernels.feed.filling import Field, Filling, Packed, Rows
+from sparrow.kernels.feed.filling import Filling, fill_columns
 from sparrow.kernels.feed.footer import Footer, Leaf, Refused, check_pages, read_footer
 from sparrow.kernels.feed.loading import library, unavailable
 from sparrow.kernels.feed.ordering import bags, numbered, shuffled, take_rows, take_tails
-from sparrow.kernels.feed.packing import Given, pack_bags, pack_single
+from sparrow.kernels.feed.plain import gains_of
 from sparrow.kernels.feed.plan import Plan, Step
 from sparrow.kernels.feed.text import EncodedText, TextForm
 
 __all__ = [
     "CODECS",
+    "Arrays",
+    "BatchLayout",
+    "Column",
     "Converted",
     "Encoded",
     "EncodedColumn",
@@ -23,14 +28,16 @@ __all__ = [
     "Field",
     "Filling",
     "Footer",
-    "Given",
+    "Joined",
     "Later",
     "Leaf",
     "Packed",
+    "Pattern",
     "Plan",
     "Refused",
     "Rows",
     "Step",
+    "Stored",
     "Tail",
     "TextForm",
     "bags",
@@ -38,10 +45,11 @@ __all__ = [
     "convert",
     "decode",
     "fields",
+    "fill_columns",
+    "gains_of",
+    "joined",
     "library",
     "numbered",
-    "pack_bags",
-    "pack_single",
     "plan",
     "pool",
     "read",
@@ -50,4 +58,6 @@ __all__ = [
     "take_rows",
     "take_tails",
     "unavailable",
+    "word_type",
+    "words",
 ]

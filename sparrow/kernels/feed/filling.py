@@ -1,84 +1,18 @@
-"""Calling the compiled code that writes batches to the buffers that go to the device."""
+"""The filler: compiled code that writes batches to the buffers that go to the device; NumPy where there is none."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from sparrow.kernels.feed import plain
+from sparrow.kernels.feed.description import COMBINERS, Column, Packed, Rows
+from sparrow.kernels.feed.loading import library
 from sparrow.kernels.feed.ordering import address
-from sparrow.kernels.feed.packing import COMBINERS
-
-
-class Field(NamedTuple):
-    """A feature of a stack.
-
-    Attributes:
-      word: the word of its id in a row, or of the number of its ids.
-      bag: the number of its column among the columns of bags; -1: it holds one id.
-      start: the first row of its table in the stack.
-      limit: rows of its table.
-      ignores: whether ids outside the table are ignored; if not, they are an error.
-      combiner: one of `COMBINERS`.
-      places: the places of its ids in every example; 0: as many as it has.
-      there: of a single raw id, the number of the row's bit that is set where there is one.
-    """
-
-    word: int
-    bag: int
-    start: int
-    limit: int
-    ignores: bool
-    combiner: str
-    places: int = 0
-    there: int = 0
-
-
-class Packed(NamedTuple):
-    """The lookups of a stack. Places are words of the buffer.
-
-    Attributes:
-      fields: its features.
-      spare: the row of an id that is ignored.
-      examples: in a batch.
-      room: the number of entries; -1: one for each bag.
-      ids, bags, offsets, gains: the places; -1 where there is no such array. Without bags, each field has `places`.
-      first: the number of its first bag and entry: single ids, one each, come before them.
-      raw: the place of raw 64-bit ids, for dynamic tables; the ``start`` of a field is then the number of its table,
-        its ``limit`` 1, and the ``word`` of a single id that of its lower half, behind which the upper one stands.
-    """
-
-    fields: Sequence[Field]
-    spare: int
-    examples: int
-    room: int
-    ids: int
-    bags: int = -1
-    offsets: int = -1
-    gains: int = -1
-    first: int = 0
-    raw: int = -1
-
-
-class Rows(NamedTuple):
-    """Rows of a block that go to a batch.
-
-    Attributes:
-      words: (rows, width).
-      order: the rows to take; None: ``begin`` and the following.
-      begin, size: the part of ``order``, or of the rows.
-      tail, starts: the bags of all rows.
-    """
-
-    words: npt.NDArray[np.int32]
-    order: npt.NDArray[np.int64] | None
-    begin: int
-    size: int
-    tail: npt.NDArray[np.int32] | None
-    starts: npt.NDArray[np.int64] | None
 
 
 class Filling:
@@ -104,10 +38,7 @@ class Filling:
         """
         self.num_columns = len(columns)
         self._held: list[Any] = []
-        raw = []
-        for stack in stacks:
-            fields = [(*field[:5], COMBINERS.index(field.combiner), *field[6:]) for field in stack.fields]
-            raw.append((self._array(fields), len(fields), *stack[1:]))
+        raw = _stacks(stacks, self._array)
         self._raw = np.array(
             (
                 *(width, self._array(columns), len(columns), self._array(raw), len(raw)),
@@ -135,6 +66,42 @@ class Filling:
         library.sparrow_feed_count(self._at, address(pieces), ctypes.c_int64(count), address(counts))
         found: tuple[list[int], list[int]] = tuple(counts[:, : self.num_columns].tolist())
         return found
+
+
+def fill_columns(stacks: Sequence[Packed], columns: Sequence[Column], batch: npt.NDArray[np.int32]) -> bool:
+    """Write the stacks of one batch from columns, one for each field, stack after stack; False: something is wrong."""
+    loaded = library()
+    if loaded is None:
+        return plain.fill_columns(stacks, columns, batch)
+    held: list[Any] = []
+
+    def array(values: Any) -> int:
+        held.append(np.array(values, np.int64))
+        return _address(held[-1])
+
+    raw = np.array(_stacks(stacks, array), np.int64)
+    given = np.array([_column(column) for column in columns], np.int64)
+    done: int = loaded.sparrow_feed_fill_columns(
+        address(raw), ctypes.c_int64(len(stacks)), address(given), address(batch)
+    )
+    return bool(done)
+
+
+def _stacks(stacks: Sequence[Packed], array: Callable[[Any], int]) -> list[tuple[int, ...]]:
+    """Return the stacks as ``Packed`` of fill.cc; ``array`` keeps the fields alive and returns their address."""
+    raw: list[tuple[int, ...]] = []
+    for stack in stacks:
+        fields = [(*field[:5], COMBINERS.index(field.combiner), *field[6:]) for field in stack.fields]
+        raw.append((array(fields), len(fields), *stack[1:]))
+    return raw
+
+
+def _column(column: Column) -> tuple[int, ...]:
+    ids, size = column.ids, column.ids.itemsize
+    return (
+        *(_address(ids), size == 8, ids.strides[0] // size, len(ids)),
+        *map(_address, (column.offsets, column.weights, column.there)),
+    )
 
 
 def _pieces(batches: Sequence[Sequence[Rows]]) -> tuple[npt.NDArray[np.int64], int]:

@@ -13,9 +13,9 @@ from sparrow import processes
 from sparrow.config import Config, catalogue_items, catalogue_of, catalogue_user, item_column, item_features, need
 from sparrow.data import Batch, DataError, Items, distinct_rows, key_pairs
 from sparrow.embedding import Ragged
+from sparrow.feed import Feed
 from sparrow.metrics import catalogue_metrics, catalogue_ranks, seen_by
 from sparrow.optimizer import OptimizerState
-from sparrow.runs.loop.feed import Feed
 from sparrow.runs.loop.together import agreed
 from sparrow.runs.step.compiling import Compiled
 from sparrow.runs.step.on_mesh import for_this_host

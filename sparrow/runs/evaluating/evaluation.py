@@ -16,10 +16,9 @@ import numpy.typing as npt
 
 from sparrow.background import behind
 from sparrow.config import Config, evaluate_pipeline
+from sparrow.feed import Feed, Prepared
 from sparrow.optimizer import OptimizerState
 from sparrow.runs.evaluating.catalogue import catalogue
-from sparrow.runs.loop.feed import Feed
-from sparrow.runs.loop.preparer import Prepared
 from sparrow.runs.loop.sharing import divide
 from sparrow.runs.loop.together import Batches, Requests, Together, batches_of
 from sparrow.runs.step.compiling import Compiled

@@ -6,7 +6,7 @@ import concurrent.futures
 from collections.abc import Iterator
 
 from sparrow.data import Pipeline
-from sparrow.runs.loop.preparer import Prepared
+from sparrow.feed import Prepared
 
 
 class Early(Iterator[Prepared]):

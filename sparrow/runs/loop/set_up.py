@@ -26,9 +26,9 @@ from sparrow.config import (
     train_pipeline,
 )
 from sparrow.data import Collisions, Pipeline, count_collisions
+from sparrow.feed import ITEMS, candidate_notes
 from sparrow.files import AnyPath
 from sparrow.runs.errors import FolderError
-from sparrow.runs.loop.candidates import ITEMS, candidate_notes
 from sparrow.runs.loop.early import Early
 from sparrow.runs.loop.loop import Loop, Trained
 from sparrow.runs.loop.progress import Progress

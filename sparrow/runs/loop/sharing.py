@@ -14,7 +14,7 @@ from typing import Any, Final
 from sparrow import processes
 from sparrow.config import ConfigError, Problem, need
 from sparrow.data import DataError, Division, Pipeline
-from sparrow.runs.loop.preparer import Preparer
+from sparrow.feed import Preparer
 from sparrow.runs.step.program import Program
 
 _NUMBERS: Final = itertools.count()  # all processes divide the same data in the same order

@@ -20,10 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow import processes
-from sparrow.data import Batch, Pipeline, Prepare
-from sparrow.embedding import RoutedBatch, Shards
+from sparrow.data import OneByOne, Pipeline
+from sparrow.embedding import Shards
+from sparrow.feed import Prepared, Preparer, Routed
 from sparrow.runs.errors import Elsewhere
-from sparrow.runs.loop.preparer import Measured, Prepared, Preparer
 from sparrow.runs.loop.sharing import known_of_shares, told_of_shares
 
 AHEAD: Final = 3
@@ -73,7 +73,7 @@ class _Status(NamedTuple):
 class _Slot(NamedTuple):
     """A batch, if there is one, with the position after it as far as this process knows it; the vector on its way."""
 
-    routed: Measured | None
+    routed: Routed | None
     position: dict[str, Any]
     epochs_begun: int
     skipped: int
@@ -83,25 +83,18 @@ class _Slot(NamedTuple):
 class _Decided(NamedTuple):
     """A batch with its room, the decisions on it, and what all processes know of it."""
 
-    batch: Measured
+    batch: Routed
     status: _Status
     slot: _Slot
     examples: int | None = None  # of all processes; None: every process has all of them
 
 
-class _Route(Prepare[Measured]):
+class _Route(OneByOne[Routed]):
     """The work of the pipeline's threads: everything but the layout, which needs the agreed sizes."""
 
     def __init__(self, preparer: Preparer) -> None:
-        self._preparer, self.pads = preparer, preparer.pads
-
-    def measure(self, batch: Batch) -> Measured:
-        """Route a batch."""
-        return self._preparer.route(batch)
-
-    def finish(self, measured: Measured) -> Measured:
-        """Return it."""
-        return measured
+        super().__init__(preparer.route)
+        self.pads = preparer.pads
 
 
 class Together:
@@ -181,7 +174,7 @@ class Together:
                     raise next_fitted
                 fitted, layout = next_fitted, next_layout
 
-    def _next(self, batches: Iterator[Measured]) -> _Slot:
+    def _next(self, batches: Iterator[Routed]) -> _Slot:
         """Take a batch from the pipeline, and start the collective for it."""
         routed = None
         if self._error is None:
@@ -193,7 +186,6 @@ class Together:
         needs: npt.NDArray[np.int32] = np.zeros(0, np.int32)
         size = 0
         if routed is not None:
-            assert isinstance(routed.ids, RoutedBatch)
             needs, size = routed.ids.needs, len(routed.batch)
         stop, seconds = self.requests.status()
         status = _Status(
@@ -264,11 +256,10 @@ def batches_of(pipeline: Pipeline[Any], preparer: Preparer) -> Batches:
     return pipeline
 
 
-def agreed(preparer: Preparer, routed: Measured) -> Measured:
+def agreed(preparer: Preparer, routed: Routed) -> Routed:
     """Return a batch with the room that all processes agree on, which call this together; waits for them."""
     shards = preparer.embedder.shards
     assert shards is not None
-    assert isinstance(routed.ids, RoutedBatch)
     needs = np.asarray(largest(shards, routed.ids.needs))
     return preparer.fit(routed, preparer.embedder.sharded.settle(needs))
 

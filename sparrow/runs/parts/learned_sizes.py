@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from sparrow.embedding import Embedder, Learned
+from sparrow.feed import Preparer
 from sparrow.runs.loop.loop import Loop, Part
-from sparrow.runs.loop.preparer import Preparer
 from sparrow.runs.loop.staging import Taken
 
 GROWTHS, STACK = "growths", "stack/"

@@ -10,11 +10,11 @@ from typing import Any, Final, NamedTuple, Protocol
 import jax
 
 from sparrow.config import dense_optimizer
+from sparrow.feed import Unvarying
 from sparrow.fields import at_step
 from sparrow.runs.loop.calls import is_due
 from sparrow.runs.loop.loop import Loop, Part
 from sparrow.runs.loop.together import Batches
-from sparrow.runs.loop.unvarying import Unvarying
 from sparrow.runs.step.program import Program, TrainState
 from sparrow.runs.step.step import Report
 from sparrow.trees import named_leaves

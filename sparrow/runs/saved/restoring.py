@@ -13,7 +13,7 @@ import numpy as np
 from sparrow.checkpoint import CheckpointError, Key, Saved, check_shape, named, placed, rows_of, unnamed
 from sparrow.data import ItemCounts
 from sparrow.embedding import Embedder, SavedIds
-from sparrow.runs.loop.candidates import ITEMS
+from sparrow.feed import ITEMS
 from sparrow.runs.step.program import Program, TrainState
 
 LogLine = Callable[[str], None]

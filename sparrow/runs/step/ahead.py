@@ -14,10 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sparrow.runs.loop.feed import Feed, alike
-from sparrow.runs.loop.preparer import Prepared
+from sparrow.feed import Feed, Prepared, alike, placed
 from sparrow.runs.loop.staging import Taken
-from sparrow.runs.step.on_mesh import on_host, placed
+from sparrow.runs.step.on_mesh import on_host
 from sparrow.runs.step.program import Program, TrainState
 from sparrow.runs.step.step import Acts, Context, Made, looking_ahead
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import jax
 import numpy as np
 
-from sparrow.runs.loop.feed import Feed
+from sparrow.feed import Feed
 from sparrow.serving import KeptPrograms
 
 CUBLAS: Final = {"xla_gpu_enable_triton_gemm": False}

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import jax
 import numpy as np
 
-from sparrow.runs.loop.feed import Feed
+from sparrow.feed import Feed
 from sparrow.runs.step.step import History, Report
 
 MOST: Final = 4

@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sparrow.feed import Feed
 from sparrow.optimizer import cast
 from sparrow.runs.errors import RunError
-from sparrow.runs.loop.feed import Feed
 from sparrow.runs.step.in_flight import Started
 from sparrow.runs.step.on_mesh import on_host
 from sparrow.runs.step.program import Program, TrainState

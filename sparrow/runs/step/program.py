@@ -14,13 +14,11 @@ from flax import nnx
 from sparrow.config import Assembly, Config, ConfigError, Problem, assemble, need, optimizer
 from sparrow.data import ItemCounts
 from sparrow.embedding import Embedder
+from sparrow.feed import Feed, Preparer, Use, may_pad
 from sparrow.losses import pareto_weights
 from sparrow.models import Complete, Functional, Inputs, NumberEmbeddings, functional
 from sparrow.optimizer import Optimizer, OptimizerState, cast
 from sparrow.registry import nearest
-from sparrow.runs.loop.feed import Feed
-from sparrow.runs.loop.padding import Use, may_pad
-from sparrow.runs.loop.preparer import Preparer
 from sparrow.runs.loop.room import refuse_large_layers, refuse_large_tables
 from sparrow.runs.recorded.traffic import Traffic
 from sparrow.runs.step.compiling import Compiled

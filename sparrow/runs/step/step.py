@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from sparrow.runs.loop.feed import Feed, alike
+from sparrow.feed import Feed, alike
 from sparrow.runs.loop.staging import Taken
 from sparrow.runs.step.compiling import Compiled
 from sparrow.runs.step.on_mesh import kept_everywhere, summed_in_order

@@ -5,6 +5,7 @@
 #include <new>
 #include <vector>
 
+#include "columns.h"
 #include "filling.h"
 #include "fixed.h"
 #include "gains.h"
@@ -300,6 +301,24 @@ __attribute__((visibility("default"))) int64_t sparrow_feed_fill(const sparrow::
   } catch (const std::bad_alloc&) {
     return 0;
   }
+}
+
+// Writes the stacks of one batch from columns, one for each field, stack after stack. False as above.
+__attribute__((visibility("default"))) int64_t sparrow_feed_fill_columns(const sparrow::Packed* stacks, int64_t count,
+                                                                         const sparrow::Column* columns,
+                                                                         int32_t* batch) {
+  int64_t entry = 0, bag = 0;
+  for (int64_t s = 0; s < count; columns += stacks[s++].num_fields) {
+    const sparrow::Columns stack(stacks[s], batch);
+    if (stacks[s].is_single()) {
+      if (!stack.single(columns)) return 0;
+      continue;
+    }
+    if (!stacks[s].follows) entry = bag = 0;
+    if (!stack.bags(columns, entry, bag)) return 0;
+    if (s + 1 == count || !stacks[s + 1].follows) stack.finish(entry, bag);
+  }
+  return 1;
 }
 
 // For each column of bags, the entries of all its bags, and then for each column the ones of its longest bag.

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from sparrow.config import Assembly, Config, item_column, user_column
 from sparrow.data import ID, Batch, ItemCounts
+from sparrow.embedding import Ragged
 from sparrow.kernels import feed
 from sparrow.losses import Loss, registry
 from sparrow.tasks import NEGATIVE_IDS, NEGATIVE_LOG_Q, POSITIVE_IDS, POSITIVE_LOG_Q, TAKES_PART, USERS
@@ -69,3 +70,19 @@ def _note(config: Config, loss: Loss, counts: ItemCounts | None) -> str:
     if user is not None:
         masks += f" and further items of its '{user}' in the batch"
     return f"{name}: {correction}; {masks} are no negatives"
+
+
+def padded_labels(labels: Any, most: int | None) -> npt.NDArray[np.float32]:
+    """Return labels as a step takes them: lists as ``(batch, most)``, with zeros behind each.
+
+    >>> padded_labels(Ragged(np.array([1, 0, 1], np.float32), np.array([0, 2, 3])), 2).tolist()
+    [[1.0, 0.0], [1.0, 0.0]]
+    """
+    if not isinstance(labels, Ragged) or most is None:
+        held: npt.NDArray[np.float32] = labels
+        return held
+    offsets = np.asarray(labels.offsets)
+    rows = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    made = np.zeros((len(offsets) - 1, most), np.float32)
+    made[rows, np.arange(len(rows)) - offsets[rows]] = labels.values
+    return made

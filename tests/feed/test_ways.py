@@ -10,9 +10,10 @@ from sparrow import config as configs
 from sparrow import runs
 from sparrow.config.building import assemble
 from sparrow.data import Tables
+from sparrow.feed import Preparer
+from sparrow.feed.preparer import MOST_TOGETHER
 from sparrow.kernels import feed
-from sparrow.runs.loop import preparer as preparers
-from sparrow.runs.loop.transfer import Arena
+from tests.feed.ways import by_columns
 
 
 def clicks(rows=100, lists=False):
@@ -78,11 +79,11 @@ def pipeline_of(config, preparer, lists=False):
     return made
 
 
-def batches(monkeypatch, lists, task, by_recipe, together=1, shares=False, dynamic=False):
+def batches(monkeypatch, lists, task, by_rows, together=1, shares=False, dynamic=False):
     """All batches of an epoch, as the device has them, and the sizes after each."""
-    if not by_recipe:
-        monkeypatch.setattr(preparers.Preparer, "_recipe", lambda *_: None)
-    monkeypatch.setattr(preparers.Preparer, "together", lambda *_: together)
+    if not by_rows:
+        by_columns(monkeypatch)
+    monkeypatch.setattr(Preparer, "together", lambda *_: together)
     config = program(lists, task, dynamic)
     preparer = runs.Program.of(config).preparer()
     preparer.shares_transfers = shares
@@ -94,7 +95,7 @@ def batches(monkeypatch, lists, task, by_recipe, together=1, shares=False, dynam
     return found
 
 
-@pytest.mark.skipif(feed.unavailable() is not None, reason="the recipe is compiled code's")
+@pytest.mark.skipif(feed.unavailable() is not None, reason="rows are compiled code's")
 @pytest.mark.parametrize(
     ("lists", "together", "shares", "task"),
     [
@@ -107,12 +108,12 @@ def batches(monkeypatch, lists, task, by_recipe, together=1, shares=False, dynam
     ],
 )
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_a_recipe_gives_what_the_long_way_gives(monkeypatch, lists, together, shares, task, dynamic):
+def test_rows_and_columns_give_the_same_batches(monkeypatch, lists, together, shares, task, dynamic):
     with monkeypatch.context() as patch:
-        patch.setattr(preparers.Preparer, "route", lambda *_: pytest.fail("a batch took the long way"))
-        ours = batches(patch, lists, task, by_recipe=True, together=together, shares=shares, dynamic=dynamic)
+        patch.setattr(feed, "fill_columns", lambda *_: pytest.fail("ids came as columns"))
+        ours = batches(patch, lists, task, by_rows=True, together=together, shares=shares, dynamic=dynamic)
     with monkeypatch.context() as patch:
-        theirs = batches(patch, lists, task, by_recipe=False, dynamic=dynamic)
+        theirs = batches(patch, lists, task, by_rows=False, dynamic=dynamic)
     assert len(ours) == len(theirs) == 7
     for (a, *of_a), (b, *of_b) in zip(ours, theirs, strict=True):
         assert of_a == of_b
@@ -129,7 +130,7 @@ def test_small_batches_of_single_ids_go_together_and_keep_their_memory():
     preparer = runs.Program.of(config).preparer()
     pipeline = pipeline_of(config, preparer)
     layout = pipeline._converter.layout
-    assert preparer.together(16, layout) == preparers.MOST_TOGETHER
+    assert preparer.together(16, layout) == MOST_TOGETHER
     assert preparer.together(2**16, layout) == 2
     assert preparer.together(2**20, layout) == 1
     assert preparer.together(4, dataclasses.replace(layout, width=2**18)) == 4  # rows of a MiB
@@ -153,21 +154,12 @@ def test_the_loop_makes_no_batches_where_a_device_would_be_idle(monkeypatch):
 
 
 def test_any_tree_goes_and_comes_back():
-    arena = Arena(32)
-    mine = arena.empty(5, np.int32)
-    mine[:] = np.arange(5)
     shared = np.linspace(0, 1, 7, dtype=np.float32)
-    tree = {"mine": mine, "a": shared, "b": shared, "wide": np.arange(40, dtype=np.int32).reshape(8, 5)[:, 1:3]}
-    buffer, layout = arena.join(tree)
+    tree = {"a": shared, "b": shared, "wide": np.arange(40, dtype=np.int32).reshape(8, 5)[:, 1:3]}
+    buffer, layout = feed.joined(tree)
     assert buffer.ndim == 1
     back = jax.jit(layout.split)(buffer)
     jax.tree.map(np.testing.assert_array_equal, back, tree)
     jax.tree.map(np.testing.assert_array_equal, layout.views(buffer), tree)
-    places = dict(
-        zip(
-            jax.tree.leaves(jax.tree.unflatten(layout.structure, ["a", "b", "mine", "wide"])),
-            layout.places,
-            strict=True,
-        )
-    )
-    assert places["a"] == places["b"]
+    places = layout.map(lambda leaf: leaf)
+    assert places["a"] == places["b"] != places["wide"]

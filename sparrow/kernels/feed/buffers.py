@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.kernels import feed
+from sparrow.kernels.feed import pool
 
 ALIGNED: Final = 16
 """Words: arrays begin at multiples of 64 bytes, which XLA needs to use memory without a copy."""
@@ -27,8 +27,8 @@ def after(words: int) -> int:
     return words + -words % ALIGNED
 
 
-class Place(NamedTuple):
-    """The place of an array in the buffer."""
+class Stored(NamedTuple):
+    """An array in the buffer, from a word of it on."""
 
     word: int
     shape: tuple[int, ...]
@@ -100,7 +100,7 @@ class Joined(NamedTuple):
     """An array of two parts, of which the first is a pattern."""
 
     first: Pattern
-    second: Place | Pattern
+    second: Stored | Pattern
 
     def cut(self, buffer: jax.Array) -> jax.Array:
         """Return the array on the device."""
@@ -112,74 +112,85 @@ class Joined(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
-    """The places of the arrays of a tree in a buffer; hashable.
+class BatchLayout:
+    """The arrays of a tree in a buffer; hashable.
 
     Attributes:
       structure: the structure of the tree.
-      places: the places of its leaves; leaves that are the same array have the same place.
+      leaves: how its leaves come about; leaves that are the same array are equal.
     """
 
     structure: Any
-    places: tuple[Place | Pattern | Joined, ...]
+    leaves: tuple[Stored | Pattern | Joined, ...]
 
     def split(self, buffer: jax.Array) -> Any:
         """Return the tree of a buffer on the device."""
-        return self._split(lambda place: place.cut(buffer))
+        return self.map(lambda leaf: leaf.cut(buffer))
 
     def views(self, buffer: npt.NDArray[np.int32]) -> Any:
-        """Return the tree of a buffer on the host, without a copy."""
-        return self._split(lambda place: place.view(buffer))
+        """Return the tree of a buffer on the host, without a copy where possible."""
+        return self.map(lambda leaf: leaf.view(buffer))
 
-    def _split(self, cut: Callable[[Place | Pattern | Joined], Any]) -> Any:
-        made = {place: cut(place) for place in dict.fromkeys(self.places)}
-        return jax.tree.unflatten(self.structure, [made[place] for place in self.places])
+    def map(self, cut: Callable[[Stored | Pattern | Joined], Any]) -> Any:
+        """Return the tree with ``cut`` of each leaf; leaves that are equal are the same object."""
+        made = {leaf: cut(leaf) for leaf in dict.fromkeys(self.leaves)}
+        return jax.tree.unflatten(self.structure, [made[leaf] for leaf in self.leaves])
 
 
-class Arena:
-    """Memory for the arrays of one batch. Arrays that it made are in the buffer already, others are copied into it."""
+class Arrays:
+    """The arrays of a buffer, one after the other, before there is one: their description as trees of stand-ins."""
 
-    def __init__(self, words: int) -> None:
-        self.buffer: npt.NDArray[np.int32] = feed.pool.empty((words,), np.int32)
-        self._used = 0
-        self._made: dict[int, tuple[Any, int]] = {}  # by id: the array, which stays alive, and its place
+    def __init__(self) -> None:
+        self.words = 0
+        self._held: dict[
+            int, tuple[Any, Stored | Pattern | Joined]
+        ] = {}  # by id, with the stand-in, which keeps its id
 
-    def empty(self, size: int, dtype: Any) -> npt.NDArray[Any]:
-        """Return a flat array with any content, in the buffer where it has room."""
-        begin, end = self._used, self._used + size
-        if end > len(self.buffer):
-            return np.empty(size, dtype)
-        made: npt.NDArray[Any] = self.buffer[begin:end].view(dtype)
-        self._made[id(made)] = made, begin
-        self._used = after(end)
+    def store(self, shape: tuple[int, ...], dtype: str) -> Stored:
+        """Return the next array in the buffer."""
+        made = Stored(self.words, shape, dtype)
+        self.words = after(self.words + math.prod(shape))
         return made
 
-    def join(self, tree: Any) -> tuple[npt.NDArray[np.int32], Layout]:
-        """Return all arrays of the tree in one buffer, and its layout."""
+    def stand_in(self, held: Stored | Pattern | Joined) -> Any:
+        """Return a leaf that stands for an array."""
+        leaf = object()
+        self._held[id(leaf)] = leaf, held
+        return leaf
+
+    def add(self, shape: tuple[int, ...], dtype: str) -> Any:
+        """Return a leaf that stands for the next array in the buffer."""
+        return self.stand_in(self.store(shape, dtype))
+
+    def of(self, leaf: Any) -> Any:
+        """Return the array of a leaf."""
+        return self._held[id(leaf)][1]
+
+    def layout(self, tree: Any) -> BatchLayout:
+        """Return the layout of a tree of such leaves."""
         leaves, structure = jax.tree.flatten(tree)
-        unique = {id(leaf): leaf for leaf in leaves}
-        copied = {key: words(leaf) for key, leaf in unique.items() if key not in self._made}
-        needed = self._used + sum(after(array.size) for array in copied.values())
-        buffer = self.buffer
-        if needed > len(buffer):
-            buffer = feed.pool.empty((needed,), np.int32)
-            buffer[: self._used] = self.buffer[: self._used]
-        places, at = {}, self._used
-        for key, leaf in unique.items():
-            if key in self._made:
-                places[key] = Place(self._made[key][1], leaf.shape, leaf.dtype.name)
-                continue
-            array = copied[key]
-            buffer[at : at + array.size].reshape(array.shape)[...] = array.view(np.int32)
-            places[key] = Place(at, array.shape, array.dtype.name)
-            at = after(at + array.size)
-        self.buffer = buffer
-        return buffer[:at], Layout(structure, tuple(places[id(leaf)] for leaf in leaves))
+        return BatchLayout(structure, tuple(self.of(leaf) for leaf in leaves))
+
+
+def joined(tree: Any) -> tuple[npt.NDArray[np.int32], BatchLayout]:
+    """Return all arrays of a tree in one buffer, and its layout."""
+    leaves, structure = jax.tree.flatten(tree)
+    copied = {id(leaf): words(leaf) for leaf in leaves}
+    arrays, places = Arrays(), {}
+    for key, array in copied.items():
+        places[key] = arrays.store(array.shape, array.dtype.name)
+    buffer = pool.empty((arrays.words,), np.int32)
+    for key, place in places.items():
+        place.view(buffer)[...] = copied[key]
+    return buffer, BatchLayout(structure, tuple(places[id(leaf)] for leaf in leaves))
+
+
+def word_type(dtype: np.dtype[Any]) -> str:
+    """Return the type of 32 bits that holds values of a type on the device."""
+    return dtype.name if dtype.itemsize == 4 else "float32" if dtype.kind == "f" else "int32"
 
 
 def words(leaf: Any) -> npt.NDArray[Any]:
     """Return the leaf as values of 32 bits."""
     array = np.asarray(leaf)
-    if array.dtype.itemsize == 4:
-        return array
-    return array.astype(np.float32 if array.dtype.kind == "f" else np.int32)
+    return array.astype(word_type(array.dtype), copy=False)

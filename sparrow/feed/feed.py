@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import jax
 
 from sparrow.embedding import Embedder, Jagged, PackedBatch, of_one_size
-from sparrow.runs.loop.transfer import Arena, Layout
-from sparrow.runs.step.on_mesh import Split
+from sparrow.feed.mesh import Split
+from sparrow.kernels.feed import BatchLayout, joined
 
 
 @jax.tree_util.register_pytree_node_class
@@ -25,14 +25,8 @@ class Feed:
       slot: its number among the batches that were sent together, a scalar on the device; None: it was sent alone.
     """
 
-    def __init__(self, buffer: Any, layout: Layout | Split, size: int, slot: Any = None) -> None:
+    def __init__(self, buffer: Any, layout: BatchLayout | Split, size: int, slot: Any = None) -> None:
         self.buffer, self.layout, self.size, self.slot = buffer, layout, size, slot
-
-    @classmethod
-    def of(cls, arena: Arena, parts: Parts, size: int) -> Feed:
-        """Send a batch to the device."""
-        words, layout = arena.join(parts)
-        return cls(jax.device_put(words), layout, size)
 
     @functools.cached_property
     def parts(self) -> Parts:
@@ -81,7 +75,7 @@ class Feed:
 
         Rows of ordered features, which are no examples, stay.
         """
-        if isinstance(self.layout, Layout) or not self.layout.rows:
+        if isinstance(self.layout, BatchLayout) or not self.layout.rows:
             return acts
         rows = {name: rows for name, rows in self.layout.rows if name in acts}
         cut = {name: count for name, count in rows.items() if not self.has_rows(acts, name)}
@@ -99,14 +93,15 @@ class Feed:
 
     def with_parts(self, **parts: Any) -> Feed:
         """Return the same batch with other arrays in some parts."""
-        return Feed.of(Arena(0), self.parts._replace(**parts), self.size)
+        words, layout = joined(self.parts._replace(**parts))
+        return Feed(jax.device_put(words), layout, self.size)
 
-    def tree_flatten(self) -> tuple[tuple[Any, Any], tuple[Layout | Split, int]]:
+    def tree_flatten(self) -> tuple[tuple[Any, Any], tuple[BatchLayout | Split, int]]:
         """For JAX."""
         return (self.buffer, self.slot), (self.layout, self.size)
 
     @classmethod
-    def tree_unflatten(cls, fixed: tuple[Layout | Split, int], arrays: tuple[Any, Any]) -> Feed:
+    def tree_unflatten(cls, fixed: tuple[BatchLayout | Split, int], arrays: tuple[Any, Any]) -> Feed:
         """For JAX."""
         return cls(arrays[0], *fixed, arrays[1])
 

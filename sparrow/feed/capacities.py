@@ -1,8 +1,9 @@
-"""`Rooms`: the room that batches have for the ids of their bags."""
+"""`Capacities`: the capacity that batches have for the ids of their bags."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
 from sparrow.embedding import MAX_ENTRIES, Sizes
@@ -14,7 +15,7 @@ LEAST_EXAMPLES: Final = 256
 MOST_GROWTHS: Final = 3
 """Times that places may grow; lengths with new records again and again are left to sizes."""
 
-Room: TypeAlias = int | tuple[int, ...]
+Capacity: TypeAlias = int | tuple[int, ...]
 """The number of entries for bags of any length; or the places of each feature in every example."""
 
 
@@ -30,15 +31,15 @@ class Counted(NamedTuple):
     longest: tuple[int, ...]
 
 
-class Rooms:
-    """The room of each stack. It depends on the batches before, and must be found in their order.
+class Capacities:
+    """The capacity of each stack. It depends on the batches before, and must be found in their order.
 
     Where the bags of each feature hold about the same number of ids in every example, they get a place for each. That
     spares the bag of every entry and the offsets, which are then known. Others get the sizes of `Sizes`.
 
-    >>> rooms = Rooms(Sizes())
-    >>> rooms.fit(256, {"a": Counted(256 * 3, (2, 1)), "b": Counted(300, (90,))})
-    {'a': (2, 1), 'b': 384}
+    >>> capacities = Capacities(Sizes())
+    >>> capacities.fit(256, {"a": Counted(256 * 3, (2, 1)), "b": Counted(300, (90,))})
+    ({'a': (2, 1), 'b': 384}, {})
     """
 
     def __init__(self, sizes: Sizes) -> None:
@@ -46,12 +47,15 @@ class Rooms:
         self._places: dict[str, tuple[int, ...] | None] = {}  # None: lengths vary
         self._growths: dict[str, int] = {}
 
-    def fit(self, examples: int, counted: Mapping[str, Counted]) -> dict[str, Room]:
-        """Return the room for the ids of the next batch, by stack."""
+    def fit(
+        self, examples: int, counted: Mapping[str, Counted], others: Mapping[str, int] = MappingProxyType({})
+    ) -> tuple[dict[str, Capacity], dict[str, int]]:
+        """Return the capacity for the ids of the next batch, by stack, and the sizes of ``others``."""
         places = {name: self._fixed(name, examples, own) for name, own in counted.items()}
         ragged = {name: own.ids for name, own in counted.items() if places[name] is None}
-        sizes = self.sizes.fit(ragged) if ragged else {}
-        return {name: sizes[name] if own is None else own for name, own in places.items()}
+        sizes = self.sizes.fit({**ragged, **others}) if ragged or others else {}
+        found = {name: sizes[name] if own is None else own for name, own in places.items()}
+        return found, {name: sizes[name] for name in others}
 
     def _fixed(self, name: str, examples: int, counted: Counted) -> tuple[int, ...] | None:
         held = self._places.get(name, (0,) * len(counted.longest))

@@ -12,36 +12,36 @@ import pytest
 from sparrow import config as configs
 from sparrow import runs
 from sparrow.embedding import MAX_ENTRIES, Sizes
+from sparrow.feed import capacities
+from sparrow.feed.capacities import Capacities, Counted
 from sparrow.kernels import feed
-from sparrow.runs.loop import preparer as preparers
-from sparrow.runs.loop import rooms
-from sparrow.runs.loop.rooms import Counted, Rooms
-from sparrow.runs.loop.transfer import Pattern
+from sparrow.kernels.feed import Pattern
+from tests.feed.ways import by_columns
 
 compiled = pytest.mark.skipif(feed.unavailable() is not None, reason="fixed places are compiled code's")
 
 
 def fit(held, *batches):
     """The room of one stack after each batch: examples, ids in bags, and the longest bag of each feature."""
-    return [held.fit(examples, {"a": Counted(ids, longest)})["a"] for examples, ids, longest in batches]
+    return [held.fit(examples, {"a": Counted(ids, longest)})[0]["a"] for examples, ids, longest in batches]
 
 
 def test_even_bags_have_places():
-    assert fit(Rooms(Sizes()), (512, 512 * 5, (2, 3)), (512, 512 * 4, (2, 3))) == [(2, 3), (2, 3)]
+    assert fit(Capacities(Sizes()), (512, 512 * 5, (2, 3)), (512, 512 * 4, (2, 3))) == [(2, 3), (2, 3)]
 
 
 def test_places_grow_and_are_given_up_when_lengths_vary():
-    held = Rooms(Sizes())
+    held = Capacities(Sizes())
     assert fit(held, (512, 5120, (10,)), (512, 5120, (11,)), (512, 5120, (40,))) == [(10,), (11,), 7168]
     assert fit(held, (512, 5120, (10,))) == [7168]
     records = [(512, 512 * n, (n,)) for n in (10, 11, 12, 13)]
-    assert fit(Rooms(Sizes()), *records) == [(10,), (11,), (12,), 10240]
+    assert fit(Capacities(Sizes()), *records) == [(10,), (11,), (12,), 10240]
 
 
 def test_uneven_and_small_and_huge_batches_have_sizes():
-    assert fit(Rooms(Sizes()), (512, 600, (3,))) == [768]
-    assert fit(Rooms(Sizes()), (8, 8, (1,)), (512, 512, (1,))) == [10, (1,)]
-    assert isinstance(fit(Rooms(Sizes()), (2**20, MAX_ENTRIES, (MAX_ENTRIES // 2**20 + 1,)))[0], int)
+    assert fit(Capacities(Sizes()), (512, 600, (3,))) == [768]
+    assert fit(Capacities(Sizes()), (8, 8, (1,)), (512, 512, (1,))) == [10, (1,)]
+    assert isinstance(fit(Capacities(Sizes()), (2**20, MAX_ENTRIES, (MAX_ENTRIES // 2**20 + 1,)))[0], int)
 
 
 def test_patterns_are_the_same_on_host_and_device():
@@ -125,9 +125,9 @@ def test_places_hold_the_bags_of_the_long_way(tmp_path, monkeypatch, even, pooli
     for way in ("places", "sizes", "long"):
         with monkeypatch.context() as patch:
             if way == "sizes":
-                patch.setattr(rooms, "LEAST_EXAMPLES", 10**9)
+                patch.setattr(capacities, "LEAST_EXAMPLES", 10**9)
             if way == "long":
-                patch.setattr(preparers.Preparer, "_recipe", lambda *_: None)
+                by_columns(patch)
             program = runs.Program.of(config(tmp_path / "a.parquet", pooling, dynamic))
             pipeline = configs.train_pipeline(program.config, program.preparer())
             found[way] = [jax.device_get(prepared.feed.parts) for prepared in pipeline]
@@ -147,7 +147,7 @@ def test_places_hold_the_bags_of_the_long_way(tmp_path, monkeypatch, even, pooli
 def test_training_with_places_gives_the_bits_of_training_without(tmp_path, monkeypatch):
     write(tmp_path / "a.parquet", 900, 2, even=False)
     with_places = runs.train(config(tmp_path / "a.parquet", "sum"), stream=io.StringIO())
-    monkeypatch.setattr(rooms, "LEAST_EXAMPLES", 10**9)
+    monkeypatch.setattr(capacities, "LEAST_EXAMPLES", 10**9)
     without = runs.train(config(tmp_path / "a.parquet", "sum"), stream=io.StringIO())
     jax.tree.map(np.testing.assert_array_equal, with_places.state, without.state)
 

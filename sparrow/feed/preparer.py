@@ -1,0 +1,397 @@
+"""`Preparer`: from the rows of batches to `Feed`s on the device, in the pipeline's threads."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeAlias
+
+import jax
+import numpy as np
+import numpy.typing as npt
+
+from sparrow.config import Assembly, Task
+from sparrow.data import (
+    COPY,
+    PACK,
+    Batch,
+    Block,
+    BlockLayout,
+    DataError,
+    ItemCounts,
+    Made,
+    Prepare,
+    Stages,
+    check_same_lengths,
+    concatenate,
+    join,
+    without_presence,
+)
+from sparrow.embedding import Embedder, Jagged, Learned, PackedBatch, Packer, Ragged, RoutedBatch, Sizes, room_name
+from sparrow.feed.candidates import candidate_columns, numbered, padded_labels
+from sparrow.feed.capacities import Capacities, Capacity
+from sparrow.feed.feed import Feed, Parts
+from sparrow.feed.mesh import Split, filled, own_share, placed
+from sparrow.feed.padding import is_example
+from sparrow.feed.plan import Given, Plan
+from sparrow.feed.unvarying import Unvarying
+from sparrow.kernels import feed
+from sparrow.reports import size
+from sparrow.tasks import IS_EXAMPLE
+
+TOGETHER: Final = 2**17
+"""Examples that are written by one call, and go to a device in one transfer: small batches go together."""
+TOGETHER_BYTES: Final = 2**24
+"""The most bytes of rows in one transfer, where batches go together."""
+MOST_TOGETHER: Final = 16
+"""The most batches in one transfer."""
+
+Rows: TypeAlias = Sequence[Block] | Batch
+"""A batch as the pipeline gives it: rows of blocks, or columns, where negatives were drawn for it."""
+
+
+class Sampled(Protocol):
+    """The counting of lookups."""
+
+    def sample(self, packed: PackedBatch | RoutedBatch) -> Any:
+        """Return the number of lookups of each row in a batch, or None where it is not counted."""
+
+
+class Prepared(NamedTuple):
+    """A batch on the device, and values that only the host can use.
+
+    Attributes:
+      feed: the batch for the jitted functions.
+      keys: the keys that metrics group by, 64 bits wide.
+      learned: the sizes that batches have grown to, this one included.
+      examples: the number of its examples: padding, which stands behind them, does not count.
+      counted: the number of lookups of each row, where counted.
+    """
+
+    feed: Feed
+    keys: dict[str, npt.NDArray[np.int64]]
+    learned: Learned
+    examples: int
+    counted: Any = None
+
+
+class Routed(NamedTuple):
+    """A batch on a mesh whose ids are routed, and the sizes that batches have grown to."""
+
+    batch: Batch
+    ids: RoutedBatch
+    room: dict[str, int]
+    learned: Learned
+    split: Split
+
+
+class Looked(NamedTuple):
+    """A batch whose ids are counted, with its plan."""
+
+    plan: Plan
+    given: Given
+
+
+class Fitted(NamedTuple):
+    """A batch whose sizes are decided: the capacity of stacks in rows, the room of others, and all sizes so far."""
+
+    plan: Plan
+    given: Given
+    capacity: Mapping[str, Capacity]
+    room: Mapping[str, int]
+    learned: Learned
+
+
+class Preparer(Prepare[Prepared]):
+    """Packing of batches and their copy to the device. The pipeline's threads call it while the device computes.
+
+    Attributes:
+      embedder: the tables.
+      sizes: the sizes that batches are padded to; they only grow.
+      capacities: the capacity for bags: these sizes, or fixed places.
+      unvarying: looks for columns that hold one value throughout.
+      stages: the time of each stage.
+      has_own_rows: whether batches hold the rows of this process alone, instead of all.
+      shares_transfers: whether batches that go together are one array on the device. On a CPU, where nothing is copied,
+        each is an array of its own.
+    """
+
+    def __init__(
+        self,
+        embedder: Embedder,
+        assembly: Assembly,
+        tasks: Mapping[str, Task],
+        traffic: Sampled | None = None,
+        item_counts: ItemCounts | None = None,
+    ) -> None:
+        self._item_counts = item_counts
+        self.embedder, self._assembly, self._traffic = embedder, assembly, traffic
+        self._alike, self._of_labels = assembly.alike, assembly.label_lengths
+        self._most = _most_candidates(assembly)
+        self.sizes = Sizes()
+        self.capacities = Capacities(self.sizes)
+        self.unvarying = Unvarying()
+        self.has_own_rows = False
+        self.stages = Stages()
+        self._lock = threading.Lock()
+        self.shares_transfers = self.loop_only_waits = jax.default_backend() != "cpu"
+        self._exchanged: tuple[RoutedBatch, dict[str, int]] | None = None  # the last batch on a mesh
+        self._plans: dict[tuple[int, int], tuple[Plan, Any]] = {}
+        self._scalars: list[jax.Array] = []
+        losses = [(task, loss) for task in tasks.values() for loss in task.losses]
+        self._keys = {column for _, loss in losses for column in loss.key_columns}
+        classes = {task.label for task, loss in losses if loss.label_kind == "class"}
+        self._converted = {name: functools.partial(_classes, name) for name in classes}
+
+    def together(self, batch_size: int, layout: BlockLayout) -> int:
+        """Return the number of batches in one transfer: 1 where bags make them large, or lengths must be looked at."""
+        if layout.bags or self._alike or self.embedder.shards is not None:
+            return 1
+        fitting = TOGETHER_BYTES // (4 * max(layout.width, 1) * batch_size)
+        return max(min(TOGETHER // batch_size, fitting, MOST_TOGETHER), 1)
+
+    def make(self, batches: Sequence[Rows], in_turn: Callable[[Callable[[], Any]], Any]) -> Made[Prepared]:
+        """Return the batches; those without bags need no turn."""
+        looked, made = list[Looked | Routed](), list[Prepared]()
+        error: Exception | None = None
+        try:
+            for rows in batches:
+                looked.append(self.look(rows))
+        except Exception as problem:
+            error = problem
+        try:
+            is_free = all(isinstance(one, Looked) and one.given.is_free for one in looked)
+            fitted = [self.measure(one) for one in looked] if is_free else in_turn(lambda: [*map(self.measure, looked)])
+            while len(made) < len(fitted):
+                run, slots = self._alike_ones(fitted[len(made) :])
+                sent = self._sent(run, slots)
+                made += sent or self._sent(run[:1], 1)  # alone, it arrives, or its error is raised
+        except Exception as problem:
+            error = problem
+        return Made(made, error)
+
+    def look(self, rows: Rows) -> Looked | Routed:
+        """Count the ids of a batch: the work that depends on no other batch. On a mesh, `route` it."""
+        if self.embedder.shards is not None:
+            return self.route(_batch(rows))
+        if not self.unvarying.is_content:
+            with self._lock:
+                if not self.unvarying.is_content:  # another thread may have seen enough by now
+                    self.unvarying.add(_batch(rows).without_padding())
+        plan = self._plan(rows)
+        if isinstance(rows, Batch) or plan.wanted is None:
+            blocks: Sequence[Block] = ()
+            batch, counted = _batch(rows), {}
+            keys, padding = batch.keys, batch.padding
+        else:
+            blocks, counted, keys, padding = rows, plan.counted(rows), plan.keys(rows), rows[-1].padding
+            batch = concatenate(rows).to_batch(plan.wanted) if plan.wanted else Batch()
+            batch = dataclasses.replace(batch, keys=keys)
+        self._check(batch)
+        numbers, columns = self._arrays(batch, plan.is_copied)
+        examples = plan.rows - padding
+        if self.pads:
+            columns[IS_EXAMPLE] = is_example(plan.rows, examples)
+        ids = None
+        if plan.packer is not None:
+            found = _with_drawn(batch, "ids")
+            ids = plan.packer.measure({name: without_presence(found[own]) for name, own in plan.lookups.items()})
+        return Looked(
+            plan, Given(blocks, counted, ids, numbers, columns, _with_drawn(batch, "sequences"), keys, examples)
+        )
+
+    def _plan(self, rows: Rows) -> Plan:
+        block, count = (None, len(rows)) if isinstance(rows, Batch) else (rows[0], sum(map(len, rows)))
+        layout = None if block is None else block.layout
+        key = 0 if layout is None else id(layout), count
+        if key not in self._plans:
+            checked = {name for _, names in (*self._alike, *self._of_labels) for name in names}
+            made = Plan(self.embedder, self._assembly.ids_of, self._converted, block, count, checked)
+            self._plans[key] = made, layout  # which keeps its id
+        return self._plans[key][0]
+
+    def _check(self, batch: Batch) -> None:
+        check_same_lengths(self._alike, batch)
+        if batch.labels:
+            check_same_lengths(self._of_labels, batch)
+
+    def _arrays(
+        self, batch: Batch, is_copied: Callable[[str, str], bool] = lambda part, name: False
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the numbers and the columns of a batch, without those that are copied from rows."""
+        numbers = {name: own for name, own in _with_drawn(batch, "numbers").items() if not is_copied("numbers", name)}
+        columns: dict[str, Any] = {name: own for name, own in batch.weights.items() if not is_copied("weights", name)}
+        columns |= {name: numbered(batch.keys[name]) for name in self._keys & batch.keys.keys()}
+        columns |= candidate_columns(batch, self._assembly, self._item_counts)
+        for name, given in batch.labels.items():
+            if not is_copied("labels", name):
+                labels = padded_labels(given, self._most)
+                columns[name] = self._converted[name](labels) if name in self._converted else labels
+        return numbers, columns
+
+    def measure(self, looked: Looked | Routed) -> Any:
+        """Decide the sizes of a batch, which depend on the order of batches."""
+        if isinstance(looked, Routed):
+            return self.fit(looked, looked.ids.loose)
+        plan, given = looked
+        capacity, room = self.capacities.fit(plan.rows, given.counted, given.loose)
+        return Fitted(plan, given, capacity, room, self.sizes.learned)
+
+    def _alike_ones(self, fitted: Sequence[Any]) -> tuple[Sequence[Any], int]:
+        """Return the first batches that may go in one transfer, and the number of them that it has space for."""
+        first = fitted[0]
+        if isinstance(first, Routed) or not (first.given.is_free and first.given.blocks):
+            return fitted[:1], 1
+        slots = self.together(first.plan.rows, first.given.blocks[0].layout)
+        alike = itertools.takewhile(lambda one: one.plan is first.plan, fitted[:slots])
+        run = list(alike)
+        return run, slots if self.shares_transfers else len(run)
+
+    def _sent(self, fitted: Sequence[Any], slots: int) -> list[Prepared]:
+        """Return batches that were sent together; none of several where one is wrong. Copies are started."""
+        first = fitted[0]
+        if isinstance(first, Routed):
+            return [self._sent_to_mesh(first)]
+        with self.stages.timed(PACK):
+            plan, buffer = first.plan, None
+            found = [plan.filled(one.given, one.capacity, one.room) for one in fitted]
+            how = found[0][0]
+            try:
+                if all(own is how for own, _ in found):
+                    buffer = plan.fill([one.given for one in fitted], how, [shaped for _, shaped in found], slots)
+            except DataError:
+                if len(fitted) == 1:
+                    raise
+            if buffer is None:
+                return [] if len(fitted) > 1 else self._explain(first)
+            counted: list[Any] = [None] * len(fitted)
+            if self._traffic is not None:
+                counted = [self._traffic.sample(how.layout.views(own).packed) for own in buffer[: len(fitted)]]
+        with self.stages.timed(COPY):
+            feeds = [Feed(sent, how.layout, plan.rows, slot) for sent, slot in self._put(buffer)]
+        self.stages.passed(plan.rows * len(fitted))
+        return [
+            Prepared(feed, _cut(one.given.keys, one.given.examples), one.learned, one.given.examples, own)
+            for feed, one, own in zip(feeds, fitted, counted, strict=False)
+        ]
+
+    def _explain(self, fitted: Fitted) -> NoReturn:
+        """Raise the error of a batch that could not be filled."""
+        if not fitted.given.blocks:
+            assert fitted.given.ids is not None
+            fitted.given.ids.packer.explain(fitted.given.ids.inputs)
+        ids = concatenate(fitted.given.blocks).to_batch().ids
+        lookups = {name: without_presence(own) for name, own in self._assembly.lookups(ids).items()}
+        Packer(self.embedder.features, self.embedder.stacks).explain(lookups)
+
+    def __call__(self, batch: Batch) -> Prepared:
+        """Prepare one batch."""
+        return self.finish(self.measure(self.look(batch)))
+
+    def _put(self, buffer: npt.NDArray[np.int32]) -> Iterable[tuple[Any, jax.Array | None]]:
+        """Start the copy of batches to the device; yield the array of each, and its number there where they share it.
+
+        On a CPU the arrays are the memory of the buffer, which returns to its pool after the last of them.
+        """
+        slots = len(buffer)
+        if slots > 1 and self.shares_transfers:
+            return zip(itertools.repeat(jax.device_put(buffer)), self._numbers(slots), strict=False)
+        return [(sent, None) for sent in jax.device_put(list(buffer))]
+
+    def _numbers(self, count: int) -> list[jax.Array]:
+        """Return 0, 1, ... as scalars on the device."""
+        while len(self._scalars) < count:
+            self._scalars.append(jax.device_put(np.int32(len(self._scalars))))
+        return self._scalars[:count]
+
+    def route(self, batch: Batch) -> Routed:
+        """Count the ids of this process's examples on a mesh: waits for no other process."""
+        with self._lock:
+            self.unvarying.add(batch.without_padding())
+        self._check(batch)
+        shards = self.embedder.sharded.shards
+        ids, rows = filled(_with_drawn(batch, "ids"), len(shards.local) if self.has_own_rows else shards.count)
+        ids = ids if self.has_own_rows else own_share(shards, ids)
+        split = Split(tuple((lookup, rows[name]) for lookup, name in self._assembly.ids_of.items() if name in rows))
+        lookups = {name: without_presence(values) for name, values in self._assembly.lookups(ids).items()}
+        measured = self.embedder.sharded.measure(lookups)
+        return Routed(batch, measured, {}, self.sizes.learned, split)
+
+    def fit(self, routed: Routed, needs: Mapping[str, int]) -> Routed:
+        """Give a batch of `route` the room that ``needs``, which all processes agree on, make it have."""
+        elements = {room_name(name): len(held.values) for name, held in _with_drawn(routed.batch, "sequences").items()}
+        room = self.sizes.fit({**needs, **elements})
+        return routed._replace(room=room, learned=self.sizes.learned)
+
+    def finish(self, fitted: Fitted | Routed) -> Prepared:
+        """Return one batch, ready for a step. Copies are started, not waited for."""
+        return self._sent([fitted], 1)[0]
+
+    def _sent_to_mesh(self, routed: Routed) -> Prepared:
+        batch = routed.batch
+        with self.stages.timed(PACK):
+            numbers, columns = self._arrays(batch)
+            if self.pads:
+                columns[IS_EXAMPLE] = is_example(len(batch), batch.examples)
+            packed = routed.ids.pack(routed.room)
+            self._exchanged = routed.ids, routed.room
+            counted = None if self._traffic is None else self._traffic.sample(routed.ids)
+        with self.stages.timed(COPY):
+            numbers, columns = placed(self.embedder, jax.tree.map(feed.words, (numbers, columns)), self.has_own_rows)
+            sequences = {
+                name: _with_room(own, routed.room[room_name(name)])
+                for name, own in _with_drawn(batch, "sequences").items()
+            }
+            parts = Parts(packed, numbers, columns, self.embedder.on_its_devices(sequences))
+            processes = self.embedder.sharded.shards.processes if self.has_own_rows else 1
+            sent = Feed(parts, routed.split, len(batch) * processes)
+        self.stages.passed(len(batch))
+        return Prepared(sent, _cut(batch.keys, batch.examples), routed.learned, batch.examples, counted)
+
+    def exchange(self) -> dict[str, str]:
+        """Return the traffic of the last batch on a mesh, in words, by stack; of this process's devices."""
+        if self._exchanged is None:
+            return {}
+        return {
+            stack: f"{one.exchange}, {size(one.sent)} sent by a device in a step, room for {one.room:,} vectors of a "
+            f"pair, the fullest pair has {one.fullest:.2f} times the mean, {one.padding:.0%} is padding"
+            for stack, one in self.embedder.sharded.traffic(*self._exchanged).items()
+        }
+
+
+def _cut(keys: Mapping[str, npt.NDArray[np.int64]], examples: int) -> dict[str, npt.NDArray[np.int64]]:
+    """Return the keys of the examples of a batch."""
+    return {name: own[:examples] for name, own in keys.items()}
+
+
+def _batch(rows: Rows) -> Batch:
+    return rows if isinstance(rows, Batch) else concatenate(rows).to_batch()
+
+
+def _most_candidates(assembly: Assembly) -> int | None:
+    """Return the most candidates of an example; None: it is one candidate."""
+    found = [assembly.lengths[names[0]] for _, names in assembly.label_lengths]
+    return found[0] if found else None
+
+
+def _with_drawn(batch: Batch, part: str) -> dict[str, Any]:
+    """Return a part of a batch; features of items have the values of the chosen ones, then of the drawn ones."""
+    drawn = {} if batch.negatives is None else getattr(batch.negatives, part)
+    return {name: join([own, drawn[name]]) if name in drawn else own for name, own in getattr(batch, part).items()}
+
+
+def _with_room(given: Ragged, size: int) -> Jagged:
+    values = np.zeros((size, given.values.shape[1]), np.float32)
+    values[: len(given.values)] = given.values
+    return Jagged(values, given.offsets.astype(np.int32))  # type: ignore[arg-type]
+
+
+def _classes(name: str, labels: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]:
+    whole = labels.astype(np.int32)
+    if (whole != labels).any():
+        wrong = labels[whole != labels][0]
+        raise DataError(f"the loss needs integers as labels, got {wrong:g}", column=name)
+    return whole
