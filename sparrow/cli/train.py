@@ -21,6 +21,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--model-dir", "--model_dir", help="folder of the model and its logs; by default the config's model_dir"
     )
     parser.add_argument("--resume", action="store_true", help="continue the run in the folder from its last checkpoint")
+    parser.add_argument(
+        "--continue",
+        dest="onward",
+        metavar="RUN",
+        help="go on with the run in this folder on new data, such as the next day's: data.train.path=...",
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace the run in the folder")
     parser.add_argument(
         "--profile",
@@ -39,21 +45,28 @@ def run(options: argparse.Namespace) -> None:
 
     loaded = given_config(options)
     folder = options.model_dir or loaded.model_dir
+    if options.onward is not None:
+        if options.model_dir not in (None, options.onward) or options.overwrite:
+            raise Mistake("--continue goes on in the folder of the run; leave --model-dir and --overwrite out")
+        folder = options.onward
+        if not (at(folder) / "checkpoints").is_dir():
+            raise Mistake(f"{folder}: holds no run to continue")
     if folder is None:
         raise Mistake("there is no folder for the model; add --model-dir FOLDER, or model_dir to the config")
     own = str(at(folder) / "config.yaml")
     if options.config == own or (not is_remote(own) and os.path.realpath(options.config) == os.path.realpath(own)):
         own = ""
-    if not own and not options.resume:
+    if not own and not options.resume and options.onward is None:
         raise Mistake(f"{options.config} is the own config of a run in {folder}; choose another --model-dir")
     with open(os.devnull, "w") if is_quiet() else contextlib.nullcontext() as stream:
         runs.train(
             loaded,
             folder,
-            resume=options.resume,
+            resume=options.resume or options.onward is not None,
             overwrite=options.overwrite,
             stream=stream,
             profile=options.profile,
+            new_data=options.onward is not None,
         )
 
 

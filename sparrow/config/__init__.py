@@ -53,6 +53,7 @@ from sparrow.config.sections.tables import TableOptions
 from sparrow.config.sections.tasks import MetricUse, Task
 from sparrow.config.sections.train import (
     Checkpoint,
+    Deltas,
     DenseOptimizer,
     DensePart,
     StartFrom,
@@ -74,6 +75,7 @@ __all__ = [
     "Config",
     "ConfigError",
     "Data",
+    "Deltas",
     "DenseOptimizer",
     "DensePart",
     "EarlyStopping",

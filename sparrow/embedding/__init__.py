@@ -35,7 +35,7 @@ from sparrow.embedding.sizes import Learned, Sizes, size_class
 from sparrow.embedding.specs import FeatureSpec, TableSpec
 from sparrow.embedding.stacking import Stack
 from sparrow.embedding.state import EmbeddingState
-from sparrow.embedding.tracking import CHECKPOINTS, EXPORTS, ChangedRows
+from sparrow.embedding.tracking import CHECKPOINTS, EXPORTS, ChangedRows, cleared
 
 __all__ = [
     "CHECKPOINTS",
@@ -77,6 +77,7 @@ __all__ = [
     "Stack",
     "TableSpec",
     "Uniform",
+    "cleared",
     "clip_factor",
     "from_host",
     "hash_integers",

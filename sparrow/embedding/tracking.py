@@ -70,8 +70,12 @@ def taken(
         size = min(LEAST << max(0, (int(count) - 1) // LEAST).bit_length(), len(touched))
         if count:
             gathered.append((stack, part, int(count), *_gather(touched, arrays, taker, size)))
-    left = {name: _cleared(held, taker) for name, held in state.touched.items()}
-    return dataclasses.replace(state, touched=left), functools.partial(_by_table, embedder, gathered)
+    return cleared(state, taker), functools.partial(_by_table, embedder, gathered)
+
+
+def cleared(state: EmbeddingState, taker: int) -> EmbeddingState:
+    """Return the state with the bit of ``taker`` cleared."""
+    return dataclasses.replace(state, touched={name: _cleared(held, taker) for name, held in state.touched.items()})
 
 
 def _parts(embedder: Embedder, state: EmbeddingState, stack: Stack) -> Iterator[tuple[int, jax.Array, Any]]:

@@ -43,6 +43,7 @@ def train(
     extras: Mapping[str, Extra] = MappingProxyType({}),
     watch: Watcher | None = None,
     profile: int | None = None,
+    new_data: bool = False,
 ) -> Run:
     """Train the model of a config and evaluate it.
 
@@ -58,12 +59,23 @@ def train(
       stream: the stream of the log; by default the standard output.
       extras: further content of checkpoints, by name.
       watch: receives the step and the results of each evaluation between steps, and returns whether to end there.
+      new_data: with ``resume``: whether the data may be other data than the run was on. It is then read from its
+        beginning, for ``train.epochs`` or ``train.steps`` more; tables, slots, ids, optimizer, schedules, averages and
+        vocabularies go on. On the same data it is ``resume`` alone.
       profile: the number of steps to trace, after the first few, to the folder ``profile`` of the run; None: none.
     """
     config = as_config(config)
     path = model_dir if model_dir is not None else config.model_dir
     made = set_up.train(
-        config, path, resume=resume, overwrite=overwrite, stream=stream, extras=extras, watch=watch, profile=profile
+        config,
+        path,
+        resume=resume,
+        overwrite=overwrite,
+        stream=stream,
+        extras=extras,
+        watch=watch,
+        profile=profile,
+        new_data=new_data,
     )
     folder = None if path is None else at(path)
     done: dict[str, Any] = {"folder": folder, "steps": made.steps, "examples_per_second": made.examples_per_second}

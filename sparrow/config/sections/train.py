@@ -84,6 +84,23 @@ class BestBy(Section):
     """Whether more is better, or less."""
 
 
+class Deltas(Section):
+    """When rows that changed are saved, between complete checkpoints. Needs one process, and tables on its device."""
+
+    every_steps: Count | None = None
+    """Optimizer steps between two of them."""
+    every_seconds: Positive | None = None
+    """Seconds between two of them."""
+    compact_after: Count = 100
+    """Deltas after which they, and the checkpoint that they stand on, become one complete checkpoint."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Deltas:
+        if self.every_steps is None and self.every_seconds is None:
+            raise ValueError("give every_steps or every_seconds")
+        return self
+
+
 class Checkpoint(Section):
     """When the state is saved, and what is kept. The last step is always saved."""
 
@@ -97,6 +114,8 @@ class Checkpoint(Section):
     """Number of newest checkpoints to keep; null keeps all."""
     best_by: BestBy | None = None
     """Also save, and keep, the checkpoint of the best evaluation."""
+    deltas: Deltas | None = None
+    """Save what changed, more often than everything: rows, slots, ids, and the dense part."""
     copy_bytes: Annotated[int, Field(ge=0)] | None = None
     """The most bytes of tables that a save copies to host memory, so that training continues while they are written;
     other tables are written first. Default: a quarter of the free memory for tables on a GPU, else 32 MB."""

@@ -155,8 +155,7 @@ class Loop:
     def _train(self) -> None:
         if self.is_over:
             return
-        steps = self.program.config.train.steps
-        left = None if steps is None else max(steps - self.steps, 0)
+        left = None if self._last is None else max(self._last - self.steps, 0)
         groups = self.stepping.groups(self._read, left)
         for call in calls_of(groups, self.program.config.train.steps_per_call, self._until_pause):
             if call[0].epoch > self.progress.epoch:
@@ -172,6 +171,12 @@ class Loop:
                 part.after_step(self)
             if self.is_over:
                 return
+
+    @property
+    def _last(self) -> int | None:
+        """The last step; None: the data decides."""
+        steps = self.program.config.train.steps
+        return None if steps is None else self.progress.began + steps
 
     def _make(self, call: tuple[Taken, ...]) -> None:
         """Give the device the steps of a call."""
@@ -189,9 +194,8 @@ class Loop:
 
     def _until_pause(self) -> int:
         """Return the number of steps up to the next one after which a part has something to do, or the last."""
-        steps = self.program.config.train.steps
         due = until_due(self.steps, [part.every_steps for part in self.parts])
-        left = None if steps is None else steps - self.steps
+        left = None if self._last is None else self._last - self.steps
         return min(number for number in (due, left) if number is not None)
 
     def _read(self, left: int | None) -> Iterator[Taken]:

@@ -21,7 +21,8 @@ class Progress:
 
     Attributes:
       steps: optimizer steps made, including skipped ones.
-      epoch: completed epochs.
+      epoch: completed epochs, of the data that the run is on.
+      began: the steps that were made on earlier data.
       position: the position in the data after the last step.
       evaluated_at: the step of the last evaluation, or -1.
       results: the results of that evaluation.
@@ -40,6 +41,13 @@ class Progress:
     best: Best | None = None
     watched: tuple[float, int] = (math.nan, 0)
     log: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    began: int = 0
+
+    def on_new_data(self, position: Mapping[str, Any]) -> Progress:
+        """Return the progress at the beginning of other data: steps go on, epochs and early stopping start again."""
+        fresh = Progress(position=position)
+        again = {name: getattr(fresh, name) for name in ("epoch", "position", "evaluation_due", "best", "watched")}
+        return dataclasses.replace(self, began=self.steps, **again)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON, where a number that is not finite is null."""
@@ -55,7 +63,7 @@ class Progress:
         best = None if fields["best"] is None else Best(*fields["best"])
         watched = (_from_json(fields["watched"][0]), fields["watched"][1])
         made = cls(**{**fields, "results": results, "best": best, "watched": watched})
-        numbers = (made.steps, made.epoch, made.evaluated_at, watched[1], *made.log.values())
+        numbers = (made.steps, made.epoch, made.began, made.evaluated_at, watched[1], *made.log.values())
         if not all(type(number) is int for number in numbers) or not isinstance(made.position, Mapping):
             raise ValueError("progress is counted in integers")
         return made

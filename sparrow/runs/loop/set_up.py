@@ -68,6 +68,7 @@ def train(
     extras: Mapping[str, Extra],
     watch: Watcher | None,
     profile: int | None,
+    new_data: bool = False,
 ) -> Trained:
     """Train the model of a config and evaluate it: `sparrow.runs.train`, whose arguments these are."""
     folder = None if path is None else RunFolder(path)
@@ -91,7 +92,9 @@ def train(
         lines += [*recorder.collisions(), *([note] if note else [])]
         if folder is not None:
             _led(lambda: _lock(folder, stack, lines.append, resume, overwrite))
-        start = resumed(folder, program, pipeline, kept, lines.append) if folder is not None and resume else None
+        start = None
+        if folder is not None and resume:
+            start = resumed(folder, program, pipeline, kept, lines.append, new_data)
         position = pipeline.position()
         early = _early(batches, stack) if start is None else None
         state, progress = start or (_first(program, lines.append), Progress(position=position))
@@ -113,7 +116,7 @@ def _log(config: Config, folder: RunFolder | None, steps: int | None, stream: Te
     """Return the log, which goes on where the run does."""
     return Log(
         None if folder is None else folder.written,
-        total=steps,
+        total=None if steps is None else progress.began + steps,
         tensorboard=config.train.tensorboard,
         stream=stream,
         done=progress.steps,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -10,8 +12,9 @@ from typing import Final
 
 from sparrow import processes
 from sparrow.checkpoint import CheckpointError, Checkpoints, rows_of
-from sparrow.config import Checkpoint, dumps
+from sparrow.config import Checkpoint, ConfigError, Deltas, Problem, dumps
 from sparrow.data import DataError
+from sparrow.embedding import CHECKPOINTS, cleared
 from sparrow.files import replace_file
 from sparrow.runs.errors import Elsewhere, FolderError, Interrupted
 from sparrow.runs.loop.calls import is_due
@@ -47,6 +50,12 @@ class Saver(Part):
         self._folder, self._program, self._words, self._extras = folder, program, words, extras
         section = program.config.train.checkpoint
         self.every_steps, self._schedule = section.every_steps, SaveSchedule(section, now)
+        self._deltas, self._now, self._delta_at = section.deltas, now, now()
+        if section.deltas is not None:
+            self.every_steps = math.gcd(section.every_steps or 0, section.deltas.every_steps or 0) or None
+            if processes.count() > 1:
+                why = "deltas are saved by one process alone in this version; leave them out"
+                raise ConfigError([Problem(("train", "checkpoint", "deltas"), why)])
         self._config = dumps(words.given(program.config))
         self._checkpoints = Checkpoints(folder.checkpoints, section.keep, log, folder.owns_checkpoint)
         self._best: Best | None = None
@@ -75,6 +84,12 @@ class Saver(Part):
             self._checkpoints.check()  # raises the error of the last checkpoint, if it is known by now
         if self._schedule.is_due(steps=loop.steps) or self._is_best(loop):
             self.save(loop)
+        elif self._deltas is not None and self._is_delta_due(loop.steps, self._deltas):
+            self.save(loop, delta=True)
+
+    def _is_delta_due(self, steps: int, deltas: Deltas) -> bool:
+        seconds = deltas.every_seconds
+        return is_due(steps, deltas.every_steps) or (seconds is not None and self._now() - self._delta_at >= seconds)
 
     def after_epoch(self, loop: Loop) -> None:
         """As after a step."""
@@ -92,7 +107,7 @@ class Saver(Part):
         """Save the last good step where possible; the error names the last complete checkpoint."""
 
         def save() -> None:
-            self.save(loop)
+            self.save(loop, delta=self._deltas is not None)
             self._checkpoints.wait()
 
         if isinstance(error, Interrupted):
@@ -107,19 +122,25 @@ class Saver(Part):
         shared = not isinstance(loop.batches, Together) or isinstance(error, NonFinite | DataError | Elsewhere)
         return ending(error, loop.steps - loop.began_at, self._folder, save if shared else None)
 
-    def save(self, loop: Loop) -> None:
-        """Copy the state, or write it where it is large, and save in the background."""
+    def save(self, loop: Loop, delta: bool = False) -> None:
+        """Copy the state, or write it where it is large, and save in the background; ``delta``: what changed.
+
+        The first save of a session is complete.
+        """
         if self._saved_at == loop.steps:
             return
         loop.settle()
         loop.note(log=loop.log.lengths())
         with loop.clock.paused("saving"):
-            path = self._save(loop)
-        self._saved_at = loop.steps
+            delta = delta and self._checkpoints.can_link
+            path = self._save(loop, delta)
+        self._saved_at, self._delta_at = loop.steps, self._now()
+        if delta:
+            return
         self._schedule.saved()
         loop.log.line(f"save   step {loop.steps}  {path}")
 
-    def _save(self, loop: Loop) -> Path:
+    def _save(self, loop: Loop, delta: bool) -> Path:
         state, progress, embedder = loop.state, loop.progress, self._program.embedder
         about = {
             "step": int(state.optimizer.step),
@@ -134,6 +155,17 @@ class Saver(Part):
         tables, arrays = rows_of(embedder, state.optimizer.embedding), arrays_of(embedder, state, self._extras)
         if processes.is_first():
             self._folder.written.add([f"checkpoints/{progress.steps}"])
+        if self._deltas is not None:
+            embedding, changed = state.optimizer.embedding, None
+            if delta:
+                embedding, changed = embedder.taken(embedding, CHECKPOINTS)
+            else:
+                embedding = cleared(embedding, CHECKPOINTS)
+            optimizer = dataclasses.replace(state.optimizer, embedding=embedding)
+            loop.state = dataclasses.replace(state, optimizer=optimizer)
+            if changed is not None:
+                after = self._deltas.compact_after
+                return self._checkpoints.save_link(progress.steps, changed, arrays, about, after)
         copied = self._program.config.train.checkpoint.copy_bytes
         return self._checkpoints.save(progress.steps, tables, arrays, about, copied)
 

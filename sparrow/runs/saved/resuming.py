@@ -18,10 +18,16 @@ from sparrow.runs.step.program import Program, TrainState
 
 
 def resumed(
-    folder: RunFolder, program: Program, pipeline: Pipeline[Any], extras: Mapping[str, Extra], log: LogLine
+    folder: RunFolder,
+    program: Program,
+    pipeline: Pipeline[Any],
+    extras: Mapping[str, Extra],
+    log: LogLine,
+    new_data: bool = False,
 ) -> tuple[TrainState, Progress] | None:
     """Return the state and progress to continue from, and move pipeline and extras there; None where nothing is saved.
 
+    ``new_data``: where the data is not that of the checkpoint, begin it, with everything else going on.
     Logs each changed field of the config. Raises `ConfigError` for changes that cannot work with the saved state.
     """
     if not folder.steps:
@@ -38,9 +44,13 @@ def resumed(
         except CheckpointError as error:
             raise does_not_fit(saved, program.config, error) from None
         try:
+            fresh = pipeline.position()
+            if new_data and fresh["source"] != progress.position.get("source"):
+                log(f"on new data from step {progress.steps} on")
+                progress = progress.on_new_data(fresh)
             pipeline.restore(progress.position)
         except ValueError as error:
-            hint = "train.start_from takes its weights to other data"
+            hint = "`sparrow train CONFIG --continue RUN` goes on with other data"
             raise ConfigError(f"cannot continue {saved.path}: {error}; {hint}") from None
         for name, extra in extras.items():
             extra.restore(extras_of(arrays, name))
@@ -65,7 +75,7 @@ def _log_changed_fields(saved: Saved, program: Program, log: LogLine) -> list[Di
 
 def _log_shorter_run(changed: list[Difference], progress: Progress, folder: RunFolder, log: LogLine) -> None:
     """Log that a changed number of steps or epochs leaves nothing to train: often an override was not repeated."""
-    for unit, done in (("steps", progress.steps), ("epochs", progress.epoch)):
+    for unit, done in (("steps", progress.steps - progress.began), ("epochs", progress.epoch)):
         for change in changed:
             if change.field == ("train", unit) and isinstance(change.now, int) and done >= change.now:
                 log(
