@@ -156,7 +156,7 @@ class FixedSizeMetric(Metric[SumState]):
 def _update(metric: FixedSizeMetric, state: SumState, predictions: Any, labels: Any, weights: Any) -> SumState:
     weights = None if weights is None else as_floats(jnp, metric.name, "weights", weights)
     batch = metric._read(predictions, labels, weights)
-    added = {**metric._sums(batch), "faults": sums.split(batch.faults)}
+    added = sums.apart({**metric._sums(batch), "faults": sums.split(batch.faults)})
     in_order = [added[name].reshape(2, -1) for name in metric._layout()]
     return sums.add(jnp.asarray(state), jnp.concatenate(in_order, axis=1))
 

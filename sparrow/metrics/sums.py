@@ -65,7 +65,12 @@ def reduce(values: jax.Array) -> Sum:
     def monoid(a: tuple[jax.Array, ...], b: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         return _add(*a, *b)
 
-    return jnp.stack(jax.lax.reduce((pairs[0], pairs[1]), (zero, zero), monoid, (0,)))
+    return jnp.stack(apart(jax.lax.reduce((pairs[0], pairs[1]), (zero, zero), monoid, (0,))))
+
+
+def apart(made: Any) -> Any:
+    """Return sums that are computed before they are joined: within a concatenation, a GPU has one thread for each."""
+    return jax.lax.optimization_barrier(made)  # type: ignore[no-untyped-call]
 
 
 def bin_counts(index: jax.Array, bins: int) -> Sum:
