@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sparrow import cli
-from sparrow.checkpoint import CheckpointError, Checkpoints, Key, Rows, Saved, Vanished
+from sparrow.checkpoint import CheckpointError, Checkpoints, Key, Saved, TableRows, Vanished
 from sparrow.config import ConfigError, dumps, from_mapping, loads
 from sparrow.config.loading.overrides import override
 from sparrow.data import DataError
@@ -167,7 +167,7 @@ class Descriptions:
         checkpoints = Checkpoints(self.folder)
         table = jnp.arange(12.0).reshape(6, 2)
         checkpoints.save(
-            3, {Key("t"): Rows(table, 0, 6), Key("t", "m"): Rows(table, 0, 6)}, {"a": np.ones(3)}, {"x": 1}
+            3, {Key("t"): TableRows(table, 0, 6), Key("t", "m"): TableRows(table, 0, 6)}, {"a": np.ones(3)}, {"x": 1}
         )
         checkpoints.close()
         self.path = self.folder / "3"

@@ -13,7 +13,7 @@ or a link: what changed since another one (`sparrow.checkpoint.links`). Both are
 them, `Saved` reads one, `rows_of` and `placed` name the tables of an `Embedder`, `named` and `unnamed` everything else.
 """
 
-from sparrow.checkpoint.blocks import Key, Rows
+from sparrow.checkpoint.blocks import Key, TableRows
 from sparrow.checkpoint.errors import CheckpointError, Damaged, Vanished
 from sparrow.checkpoint.folder import Checkpoints, passed_over, saved_steps, whole
 from sparrow.checkpoint.leaves import named, plain, unnamed
@@ -26,9 +26,9 @@ __all__ = [
     "Checkpoints",
     "Damaged",
     "Key",
-    "Rows",
     "Saved",
     "StateCheckpoints",
+    "TableRows",
     "Vanished",
     "check_shape",
     "named",

@@ -38,7 +38,7 @@ class Key(NamedTuple):
         return f"table '{self.table}'" if self.slot is None else f"slot '{self.slot}' of table '{self.table}'"
 
 
-class Rows(NamedTuple):
+class TableRows(NamedTuple):
     """Rows ``start`` to ``start + num_rows`` of an array that may hold several tables; a NumPy array: in host memory.
 
     ``spread``: where the rows are, if they are spread over the devices of a mesh; None: in their order.
@@ -92,7 +92,7 @@ def block_rows(row_bytes: int, block_bytes: int = BLOCK_BYTES) -> int:
     return 1 << (max(1, block_bytes // max(1, row_bytes)).bit_length() - 1)
 
 
-def snapshot(rows: Rows) -> list[Array]:
+def snapshot(rows: TableRows) -> list[Array]:
     """Return a copy of the rows in plain memory, which training does not change; several threads copy."""
     made = copied(rows.shape, rows.array.dtype, rows.blocks())
     size = block_rows(rows.nbytes // max(rows.num_rows, 1), PINNED_BYTES)

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 import safetensors.numpy
 
-from sparrow.checkpoint.blocks import Array, Key, Rows, Written
+from sparrow.checkpoint.blocks import Array, Key, TableRows, Written
 from sparrow.checkpoint.manifest import write_manifest
 from sparrow.checkpoint.transfer import free_memory
 from sparrow.files import sync, write_durably
@@ -38,7 +38,7 @@ ORBAX_OWN: Final = frozenset({"_CHECKPOINT_METADATA", "commit_success.txt"})
 class StateSave:
     """The values to save: rows by logical name, other arrays on the host, and plain values for ``about.json``."""
 
-    tables: Mapping[Key, Rows]
+    tables: Mapping[Key, TableRows]
     arrays: Mapping[str, Array]
     about: Mapping[str, Any]
     copy_bytes: int | None = None  # the most bytes of tables that are copied; None: `copy_room`
@@ -71,7 +71,7 @@ def _contiguous(array: Array) -> Array:
     return np.require(array, requirements="C")
 
 
-def entries(tables: Mapping[Key, Rows]) -> list[dict[str, Any]]:
+def entries(tables: Mapping[Key, TableRows]) -> list[dict[str, Any]]:
     """Return the tables as ``about.json`` lists them."""
     return [
         {

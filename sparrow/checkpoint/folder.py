@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sparrow import processes
-from sparrow.checkpoint.blocks import Array, Key, Rows
+from sparrow.checkpoint.blocks import Array, Key, TableRows
 from sparrow.checkpoint.content import FORMAT_VERSION, NUMBER, StateSave
 from sparrow.checkpoint.errors import CheckpointError, Damaged, Vanished
 from sparrow.checkpoint.group_writer import GroupWriter
@@ -76,7 +76,7 @@ class Checkpoints:
     def save(
         self,
         step: int,
-        tables: Mapping[Key, Rows],
+        tables: Mapping[Key, TableRows],
         arrays: Mapping[str, Array],
         about: Mapping[str, Any],
         copy_bytes: int | None = None,

@@ -15,7 +15,7 @@ from typing import Any
 
 import orbax.checkpoint as ocp
 
-from sparrow.checkpoint.blocks import Array, Rows, Written, snapshot, write
+from sparrow.checkpoint.blocks import Array, TableRows, Written, snapshot, write
 from sparrow.checkpoint.content import TABLES, StateSave, copy_room, entries, file_name, write_last, write_state
 from sparrow.files import sync
 
@@ -48,7 +48,7 @@ class StateHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
         (folder / TABLES).mkdir()
         self._written = {}
         self._about = {"tables": entries(save.tables), **save.about}
-        copied: list[tuple[str, Rows, list[Array]]] = []
+        copied: list[tuple[str, TableRows, list[Array]]] = []
         room = copy_room() if save.copy_bytes is None else save.copy_bytes
         for index, (key, rows) in enumerate(save.tables.items()):
             file = file_name(index, key)

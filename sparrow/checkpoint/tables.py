@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import jax
 
-from sparrow.checkpoint.blocks import Array, Key, Rows
+from sparrow.checkpoint.blocks import Array, Key, TableRows
 from sparrow.checkpoint.errors import CheckpointError
 from sparrow.checkpoint.spread import Spread
 from sparrow.embedding import Embedder, EmbeddingState
@@ -16,16 +16,16 @@ from sparrow.embedding import Embedder, EmbeddingState
 Reader = Callable[[Key], Iterable[tuple[int, Array]]]
 
 
-def rows_of(embedder: Embedder, state: EmbeddingState) -> dict[Key, Rows]:
+def rows_of(embedder: Embedder, state: EmbeddingState) -> dict[Key, TableRows]:
     """Return the rows of every table and slot."""
-    rows: dict[Key, Rows] = {}
+    rows: dict[Key, TableRows] = {}
     for stack in embedder.stacks:
         spread = _spread(embedder, stack.name)
         arrays = embedder.arrays(state, stack)
         for table in stack.tables:
             at = stack.rows_of(table.name)
             for slot, array in arrays.items():
-                rows[Key(table.name, slot or None)] = Rows(array, at.start, at.stop - at.start, spread)
+                rows[Key(table.name, slot or None)] = TableRows(array, at.start, at.stop - at.start, spread)
     return rows
 
 

@@ -68,7 +68,7 @@ def _join(options: argparse.Namespace) -> None:
 
     if options.supervised:
         processes.end_with_parent()
-    place = processes.place_of(options.coordinator, options.num_processes, options.process_id)
+    place = processes.membership_of(options.coordinator, options.num_processes, options.process_id)
     if place is not None:
         processes.join(place)
 

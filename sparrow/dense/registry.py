@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import optax
 
-from sparrow.dense.words import WORDS
+from sparrow.dense.descriptions import DESCRIPTIONS
 from sparrow.registry import Registry
 
 
@@ -45,5 +45,5 @@ class DenseOptimizer:
         return optax.chain(self.direction(), optax.scale_by_learning_rate(learning_rate))
 
 
-OPTIMIZERS: Registry[DenseOptimizer] = Registry("optimizer", DenseOptimizer, words=WORDS)
+OPTIMIZERS: Registry[DenseOptimizer] = Registry("optimizer", DenseOptimizer, descriptions=DESCRIPTIONS)
 register_optimizer = OPTIMIZERS.register

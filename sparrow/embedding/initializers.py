@@ -180,7 +180,7 @@ def draw(initializer: Draws, shape: tuple[int, int], dtype: str, key: jax.Array)
     if not is_independent(initializer):
         in_one_piece: jax.Array = _draw(initializer, shape, dtype, key)
         return in_one_piece
-    return draw_all(shape, dtype, key[None], [Place(initializer, 0, shape[0])])
+    return draw_all(shape, dtype, key[None], [TablePlace(initializer, 0, shape[0])])
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
@@ -211,7 +211,7 @@ def block_rows(dim: int) -> int:
 def draw_rows(initializer: Initializer, dim: int, dtype: str, key: jax.Array, block: int, blocks: int = 1) -> jax.Array:
     """Return the independent values of some blocks of a table, the first of which is number ``block``."""
     rows = block_rows(dim) * blocks
-    return draw_all((rows, dim), dtype, key[None], [Place(initializer, 0, rows)], block)
+    return draw_all((rows, dim), dtype, key[None], [TablePlace(initializer, 0, rows)], block)
 
 
 def cut(array: jax.Array, rows: int) -> jax.Array:
@@ -219,7 +219,7 @@ def cut(array: jax.Array, rows: int) -> jax.Array:
     return array if len(array) == rows else array[:rows]
 
 
-class Place(NamedTuple):
+class TablePlace(NamedTuple):
     """The place of a table in the array of its stack.
 
     Attributes:
@@ -233,14 +233,16 @@ class Place(NamedTuple):
     rows: int
 
 
-def draw_all(shape: tuple[int, int], dtype: str, keys: jax.Array, places: Sequence[Place], block: int = 0) -> jax.Array:
+def draw_all(
+    shape: tuple[int, int], dtype: str, keys: jax.Array, places: Sequence[TablePlace], block: int = 0
+) -> jax.Array:
     """Return a new array with the independent values of tables, as `draw_into` does: the program makes the array."""
     larger = max(shape[0], block_rows(shape[1])), shape[1]
     return cut(draw_into(jax.ShapeDtypeStruct(larger, dtype), keys, places, block), shape[0])  # type: ignore[no-untyped-call]
 
 
 def draw_into(
-    array: jax.Array | jax.ShapeDtypeStruct, keys: jax.Array, places: Sequence[Place], block: int = 0
+    array: jax.Array | jax.ShapeDtypeStruct, keys: jax.Array, places: Sequence[TablePlace], block: int = 0
 ) -> jax.Array:
     """Return the array, donated, with the independent values of tables, each with its key: `draw` of each table.
 

@@ -60,7 +60,7 @@ _ADVICE = (
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Call:
+class LayerCall:
     """One call of a layer."""
 
     batch: PackedBatch
@@ -124,7 +124,7 @@ class Embed(nn.Module):
             call += 1
         name = f"call_{call}"
         if self.is_mutable_collection(LOOKUPS):
-            self.put_variable(LOOKUPS, name, Call(batch, self.embedder))
+            self.put_variable(LOOKUPS, name, LayerCall(batch, self.embedder))
         elif self.has_variable(PROBES, name):
             raise ValueError("apply a model that is trained with mutable=['lookups'], as sp.linen.TrainState shows")
         if not self.has_variable(PROBES, name) and not self.embedder.frozen:

@@ -17,7 +17,7 @@ from sparrow.embedding.dynamic.assigning import assign, found
 from sparrow.embedding.dynamic.first_rows import started
 from sparrow.embedding.dynamic.saved import Placing
 from sparrow.embedding.guards import undifferentiable, whole
-from sparrow.embedding.initializers import Place, cut, draw_all, draw_into, is_independent, zeros
+from sparrow.embedding.initializers import TablePlace, cut, draw_all, draw_into, is_independent, zeros
 from sparrow.embedding.packed_batch import Group, PackedBatch
 from sparrow.embedding.packing import Measured, Packer
 from sparrow.embedding.row_grads import RowGrads
@@ -240,13 +240,13 @@ def _init_tables(stack: Stack, key: jax.Array) -> jax.Array:
     if len(stack.tables) == 1:
         return stack.tables[0].initial_values(keys[0])
     places = [
-        Place(table.values, start, table.vocabulary_size)
+        TablePlace(table.values, start, table.vocabulary_size)
         for table, start in zip(stack.tables, stack.first_rows, strict=True)
     ]
     if all(is_independent(table.values) for table in stack.tables):
         return draw_all((stack.num_rows, stack.dim), stack.step.dtype, keys, places)
     array = zeros((stack.num_rows, stack.dim), stack.step.dtype)
-    independent: dict[int, Place] = {}
+    independent: dict[int, TablePlace] = {}
     for number, (table, start) in enumerate(zip(stack.tables, stack.first_rows, strict=True)):
         if is_independent(table.values):
             independent[number] = places[number]

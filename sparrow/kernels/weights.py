@@ -12,11 +12,13 @@ import numpy as np
 
 from sparrow.kernels.types import Lookups
 
-Call = Callable[[jax.Array, Lookups, Any], tuple[jax.Array, jax.Array | None]]
+WeightedLookup = Callable[[jax.Array, Lookups, Any], tuple[jax.Array, jax.Array | None]]
 """(table, lookups, dtype) to the pooled rows, and the order of the entries or None."""
 
 
-def differentiable(call: Call, table: jax.Array, lookups: Lookups, dtype: Any) -> tuple[jax.Array, jax.Array | None]:
+def differentiable(
+    call: WeightedLookup, table: jax.Array, lookups: Lookups, dtype: Any
+) -> tuple[jax.Array, jax.Array | None]:
     """Return ``call(table, lookups, dtype)``, of a foreign function, with its derivative in ``lookups.gains``.
 
     The gradient of a gain is the dot product of its row and the gradient of its bag; `gain_grads` computes it.

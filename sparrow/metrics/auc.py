@@ -19,7 +19,7 @@ from sparrow.metrics.inputs import (
     BINARY,
     FINITE,
     PROBABILITY,
-    Batch,
+    CheckedRows,
     Domain,
     as_floats,
     check_batch,
@@ -86,7 +86,7 @@ class HistogramMetric(BinaryMetric):
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         return {"negative": (self.thresholds,), "positive": (self.thresholds,)}
 
-    def _sums(self, batch: Batch) -> dict[str, Sum]:
+    def _sums(self, batch: CheckedRows) -> dict[str, Sum]:
         p = jax.nn.sigmoid(batch.predictions) if self.from_logits else batch.predictions
         index = threshold_index(p, self.thresholds) + self.thresholds * batch.labels.astype(jnp.int32)
         if batch.weights is None:
@@ -184,7 +184,7 @@ class MulticlassAUC(FixedSizeMetric):
     def _label_domain(self) -> Domain:
         return class_index(self.num_classes)
 
-    def _read(self, predictions: Any, labels: Any, weights: Any) -> Batch:
+    def _read(self, predictions: Any, labels: Any, weights: Any) -> CheckedRows:
         predictions = as_floats(jnp, self.name, "predictions", predictions)
         labels = as_floats(jnp, self.name, "labels", labels)
         check_batch(self.name, predictions, labels, weights)
@@ -200,7 +200,7 @@ class MulticlassAUC(FixedSizeMetric):
         shape = (self.num_classes, self.thresholds)
         return {"negative": shape, "positive": shape}
 
-    def _sums(self, batch: Batch) -> dict[str, Sum]:
+    def _sums(self, batch: CheckedRows) -> dict[str, Sum]:
         p = jax.nn.softmax(batch.predictions) if self.from_logits else batch.predictions
         classes = jnp.arange(self.num_classes)
         is_label = batch.labels.astype(jnp.int32)[:, None] == classes

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from sparrow.metrics import sums
 from sparrow.metrics.fixed import FixedSizeMetric, ratio, weighted
-from sparrow.metrics.inputs import Batch, as_floats, check_batch, clean
+from sparrow.metrics.inputs import CheckedRows, as_floats, check_batch, clean
 from sparrow.metrics.records import register_metric
 from sparrow.metrics.sums import Sum
 
@@ -25,13 +25,13 @@ class AverageMetric(FixedSizeMetric):
     """
 
     @abc.abstractmethod
-    def values(self, batch: Batch) -> Any:
+    def values(self, batch: CheckedRows) -> Any:
         """Return the value of every element, (n, ...), from ``batch.predictions`` and ``batch.labels``."""
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         return {"total": (), "weight": ()}
 
-    def _sums(self, batch: Batch) -> dict[str, Sum]:
+    def _sums(self, batch: CheckedRows) -> dict[str, Sum]:
         values = self.values(batch)
         return {
             "total": sums.reduce(weighted(batch.weights, values).reshape(-1)),
@@ -42,7 +42,7 @@ class AverageMetric(FixedSizeMetric):
         return ratio(xp, total["total"], total["weight"])
 
 
-def element_weight(batch: Batch, per_row: int = 1) -> Sum:
+def element_weight(batch: CheckedRows, per_row: int = 1) -> Sum:
     """Return the weight of all elements of a batch; without weights their number, exactly."""
     if batch.weights is None:
         return sums.split(jnp.asarray(batch.predictions.shape[0] * per_row, jnp.int32))
@@ -59,11 +59,11 @@ class Mean(AverageMetric):
     1.75
     """
 
-    def values(self, batch: Batch) -> Any:
+    def values(self, batch: CheckedRows) -> Any:
         """Return the predictions."""
         return batch.predictions
 
-    def _read(self, predictions: Any, labels: Any, weights: Any) -> Batch:
+    def _read(self, predictions: Any, labels: Any, weights: Any) -> CheckedRows:
         predictions = as_floats(jnp, self.name, "predictions", predictions)
         check_batch(self.name, predictions, None, weights)
         return clean(predictions, None, weights, self._prediction_domain, self._label_domain)
@@ -79,7 +79,7 @@ class MAE(AverageMetric):
     1.25
     """
 
-    def values(self, batch: Batch) -> Any:
+    def values(self, batch: CheckedRows) -> Any:
         """Return the absolute errors."""
         return jnp.abs(batch.predictions - batch.labels)
 
@@ -94,7 +94,7 @@ class MSE(AverageMetric):
     2.0
     """
 
-    def values(self, batch: Batch) -> Any:
+    def values(self, batch: CheckedRows) -> Any:
         """Return the squared errors."""
         return jnp.square(batch.predictions - batch.labels)
 
@@ -127,7 +127,7 @@ class RelativeL1(AverageMetric):
 
     epsilon: float = 1e-4
 
-    def values(self, batch: Batch) -> Any:
+    def values(self, batch: CheckedRows) -> Any:
         """Return the relative errors."""
         size = jnp.maximum(jnp.abs(batch.predictions), jnp.abs(batch.labels)) + self.epsilon
         # 0 compared with 0 at epsilon 0 is no error.

@@ -21,7 +21,7 @@ from sparrow.metrics.inputs import (
     FINITE,
     PROBABILITY,
     UNIT,
-    Batch,
+    CheckedRows,
     Domain,
     as_floats,
     check_batch,
@@ -54,7 +54,7 @@ class Accuracy(AverageMetric):
     def __post_init__(self) -> None:
         fields.integers_of(self, "top_k")
 
-    def _read(self, predictions: Any, labels: Any, weights: Any) -> Batch:
+    def _read(self, predictions: Any, labels: Any, weights: Any) -> CheckedRows:
         predictions = as_floats(jnp, self.name, "predictions", predictions)
         labels = as_floats(jnp, self.name, "labels", labels)
         check_batch(self.name, predictions, labels, weights)
@@ -69,7 +69,7 @@ class Accuracy(AverageMetric):
     def _label_domain(self) -> Domain:
         return Domain("0 or 1, or the index of a class", BINARY.contains)
 
-    def values(self, batch: Batch) -> Any:
+    def values(self, batch: CheckedRows) -> Any:
         """Return 1 where the class is right, else 0."""
         scores, labels = batch.predictions, batch.labels
         if scores.ndim == 1:
@@ -112,14 +112,14 @@ class LogLoss(AverageMetric):
     def _label_domain(self) -> Domain:
         return Domain("in [0, 1], or the index of a class", UNIT.contains)
 
-    def _read(self, predictions: Any, labels: Any, weights: Any) -> Batch:
+    def _read(self, predictions: Any, labels: Any, weights: Any) -> CheckedRows:
         predictions = as_floats(jnp, self.name, "predictions", predictions)
         labels = as_floats(jnp, self.name, "labels", labels)
         check_batch(self.name, predictions, labels, weights)
         domain = label_domain(self.name, predictions, labels, UNIT)
         return clean(predictions, labels, weights, self._prediction_domain, domain, neutral_prediction=0.5)
 
-    def values(self, batch: Batch) -> Any:
+    def values(self, batch: CheckedRows) -> Any:
         """Return the log loss of each row."""
         predictions, labels = batch.predictions, batch.labels
         if predictions.ndim == 1:
@@ -153,7 +153,7 @@ class NormalizedEntropy(BinaryMetric):
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         return {"log_loss": (), "positive": (), "weight": ()}
 
-    def _sums(self, batch: Batch) -> dict[str, Sum]:
+    def _sums(self, batch: CheckedRows) -> dict[str, Sum]:
         losses = binary_log_loss(batch.predictions, batch.labels, self.from_logits)
         total = sums.reduce(weighted(batch.weights, jnp.stack([losses, batch.labels], axis=1)))
         return {"log_loss": total[:, 0], "positive": total[:, 1], "weight": element_weight(batch)}
@@ -195,7 +195,7 @@ class Calibration(BinaryMetric):
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         return {"predicted": (self.bins,), "observed": (self.bins,), "weight": (self.bins,)}
 
-    def _sums(self, batch: Batch) -> dict[str, Sum]:
+    def _sums(self, batch: CheckedRows) -> dict[str, Sum]:
         p = jax.nn.sigmoid(batch.predictions) if self.from_logits else batch.predictions
         index = jnp.clip((p * self.bins).astype(jnp.int32), 0, self.bins - 1)
         columns = jnp.stack([p, batch.labels, jnp.ones_like(p)], axis=1)  # (n, 3)

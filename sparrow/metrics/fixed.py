@@ -20,7 +20,7 @@ from sparrow.metrics.inputs import (
     FINITE,
     PROBABILITY,
     UNIT,
-    Batch,
+    CheckedRows,
     Domain,
     as_arrays,
     as_floats,
@@ -58,7 +58,7 @@ class FixedSizeMetric(Metric[SumState]):
         """Return the sums of the state, by name."""
 
     @abc.abstractmethod
-    def _sums(self, batch: Batch) -> dict[str, Sum]:
+    def _sums(self, batch: CheckedRows) -> dict[str, Sum]:
         """Return the sums of one batch."""
 
     @abc.abstractmethod
@@ -73,7 +73,7 @@ class FixedSizeMetric(Metric[SumState]):
         """Return the details that the sums give besides the number."""
         return {}
 
-    def _read(self, predictions: Any, labels: Any, weights: Any) -> Batch:
+    def _read(self, predictions: Any, labels: Any, weights: Any) -> CheckedRows:
         """Check and cleans one batch; the plain case has predictions and labels of one shape."""
         predictions = as_floats(jnp, self.name, "predictions", predictions)
         labels = as_floats(jnp, self.name, "labels", labels)
@@ -174,7 +174,7 @@ class BinaryMetric(FixedSizeMetric):
     def _label_domain(self) -> Domain:
         return UNIT
 
-    def _read(self, predictions: Any, labels: Any, weights: Any) -> Batch:
+    def _read(self, predictions: Any, labels: Any, weights: Any) -> CheckedRows:
         predictions = as_floats(jnp, self.name, "predictions", predictions)
         labels = as_floats(jnp, self.name, "labels", labels)
         check_batch(self.name, predictions, labels, weights)

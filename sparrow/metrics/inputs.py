@@ -1,7 +1,7 @@
 """Reading a batch: one set of checks for metrics in a jitted step (``xp = jax.numpy``) and on the host (NumPy).
 
 Shapes are known while tracing, so a wrong shape is an error there and then. Values are not: rows that cannot be
-judged are counted (`Batch.faults`), and a result that has any is NaN with a reason.
+judged are counted (`CheckedRows.faults`), and a result that has any is NaN with a reason.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def class_index(num_classes: int) -> Domain:
     )
 
 
-class Batch(NamedTuple):
+class CheckedRows(NamedTuple):
     """Rows that are fit for arithmetic: those with weight 0 or a fault hold neutral numbers."""
 
     predictions: Any  # (n, ...)
@@ -152,10 +152,10 @@ def clean(
     prediction_domain: Domain,
     label_domain: Domain,
     neutral_prediction: float = 0.0,
-) -> Batch:
+) -> CheckedRows:
     """Return a batch of static shape, fit for arithmetic: rows that do not count hold neutral numbers."""
     kept, faults = judge(jnp, predictions, labels, weights, prediction_domain, label_domain)
-    return Batch(
+    return CheckedRows(
         predictions=_keep(kept, predictions, neutral_prediction),
         labels=None if labels is None else _keep(kept, labels, 0),
         weights=None if weights is None else _keep(kept, weights, 0),

@@ -23,7 +23,16 @@ import jax.numpy as jnp
 from sparrow import fields
 from sparrow.metrics import sums
 from sparrow.metrics.fixed import FixedSizeMetric, ratio, weighted
-from sparrow.metrics.inputs import NOT_NEGATIVE, ORDERED, Batch, Domain, as_floats, check_batch, class_index, clean
+from sparrow.metrics.inputs import (
+    NOT_NEGATIVE,
+    ORDERED,
+    CheckedRows,
+    Domain,
+    as_floats,
+    check_batch,
+    class_index,
+    clean,
+)
 from sparrow.metrics.records import register_metric
 from sparrow.metrics.sums import Sum
 
@@ -74,7 +83,7 @@ class RankingMetric(FixedSizeMetric):
     def _label_domain(self) -> Domain:
         return NOT_NEGATIVE
 
-    def _read(self, predictions: Any, labels: Any, weights: Any) -> Batch:
+    def _read(self, predictions: Any, labels: Any, weights: Any) -> CheckedRows:
         predictions = as_floats(jnp, self.name, "predictions", predictions)
         labels = jnp.asarray(labels)
         check_batch(self.name, predictions, labels, weights)
@@ -99,7 +108,7 @@ class RankingMetric(FixedSizeMetric):
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         return {"total": (), "share": (), "left_out": ()}
 
-    def _sums(self, batch: Batch) -> dict[str, Sum]:
+    def _sums(self, batch: CheckedRows) -> dict[str, Sum]:
         ranked = rank_one if batch.labels.ndim == 1 else rank_matrix
         value, share = self.list_values(ranked(batch.predictions, batch.labels), jnp)
         share = weighted(batch.weights, share)

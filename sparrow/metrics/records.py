@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from sparrow.metrics.descriptions import DESCRIPTIONS
 from sparrow.metrics.protocol import Metric
-from sparrow.metrics.words import WORDS
 from sparrow.registry import Registry
 
 MetricClass = TypeVar("MetricClass", bound=type[Any])
 
-registry: Registry[Metric[Any]] = Registry("metric", Metric, words=WORDS)
+registry: Registry[Metric[Any]] = Registry("metric", Metric, descriptions=DESCRIPTIONS)
 
 
 def register_metric(name: str) -> Callable[[MetricClass], MetricClass]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sparrow.metrics import sums
 from sparrow.metrics.averages import element_weight
 from sparrow.metrics.fixed import FixedSizeMetric, SumState, ratio
-from sparrow.metrics.inputs import ORDERED, Batch, Domain, as_array, check_batch, clean
+from sparrow.metrics.inputs import ORDERED, CheckedRows, Domain, as_array, check_batch, clean
 from sparrow.metrics.protocol import Result
 from sparrow.metrics.records import register_metric
 from sparrow.metrics.rows import Columns, RowMetric, RowState
@@ -51,7 +51,7 @@ class UniqueRatio(FixedSizeMetric):
             codes = np.ascontiguousarray(codes).reshape(*codes.shape, 1).view(np.uint32)
         return super().update(state, codes, labels, weights, groups)
 
-    def _read(self, predictions: Any, labels: Any, weights: Any) -> Batch:
+    def _read(self, predictions: Any, labels: Any, weights: Any) -> CheckedRows:
         codes = jnp.asarray(as_array(self.name, "predictions", predictions))
         check_batch(self.name, codes, None, weights)
         return clean(codes, None, weights, self._prediction_domain, self._label_domain)
@@ -59,7 +59,7 @@ class UniqueRatio(FixedSizeMetric):
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         return {"ratios": (), "batches": ()}
 
-    def _sums(self, batch: Batch) -> dict[str, Sum]:
+    def _sums(self, batch: CheckedRows) -> dict[str, Sum]:
         rows = element_weight(batch)[0]
         distinct = distinct_rows(batch.predictions, batch.weights)
         some = rows > 0

@@ -16,7 +16,7 @@ from sparrow import fields
 from sparrow.metrics import sums
 from sparrow.metrics.fixed import FixedSizeMetric, ratio
 from sparrow.metrics.grouped import GroupedMetric
-from sparrow.metrics.inputs import ORDERED, Batch, Domain
+from sparrow.metrics.inputs import ORDERED, CheckedRows, Domain
 from sparrow.metrics.order import Codes, float_codes, order_by
 from sparrow.metrics.pairs import count_pairs
 from sparrow.metrics.protocol import Metric, Result
@@ -121,7 +121,7 @@ class InBatchXAUC(FixedSizeMetric):
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         return {"shares": (), "batches": ()}
 
-    def _read(self, predictions: Any, labels: Any, weights: Any) -> Batch:
+    def _read(self, predictions: Any, labels: Any, weights: Any) -> CheckedRows:
         batch = super()._read(predictions, labels, weights)
         if batch.predictions.ndim != 1:
             raise ValueError(
@@ -129,7 +129,7 @@ class InBatchXAUC(FixedSizeMetric):
             )
         return batch
 
-    def _sums(self, batch: Batch) -> dict[str, Sum]:
+    def _sums(self, batch: CheckedRows) -> dict[str, Sum]:
         p, y = batch.predictions, batch.labels
         weights = jnp.ones_like(p) if batch.weights is None else batch.weights
 

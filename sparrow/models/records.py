@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from flax import nnx
 
+from sparrow.models.descriptions import DESCRIPTIONS
 from sparrow.models.inputs import Inputs
-from sparrow.models.words import WORDS
 from sparrow.registry import Registry
 
 M = TypeVar("M", bound=type[nnx.Module])
@@ -53,7 +53,7 @@ class ModelRecord:
         return getattr(self.model, "candidate_group", None)
 
 
-registry: Registry[ModelRecord] = Registry("model", ModelRecord, words=WORDS)
+registry: Registry[ModelRecord] = Registry("model", ModelRecord, descriptions=DESCRIPTIONS)
 
 
 def register_model(name: str, *, is_per_example: bool = False) -> Callable[[M], M]:

@@ -1,4 +1,4 @@
-"""`Spread`: a config over many devices: memory, traffic, balance and step time, from the run's own ids.
+"""`ManyDevices`: a config over many devices: memory, traffic, balance and step time, from the run's own ids.
 
 No device is needed for it: the ids of a real batch are routed as that many devices would route them.
 
@@ -73,7 +73,7 @@ class StackTraffic:
 
 
 @dataclasses.dataclass(frozen=True)
-class Spread:
+class ManyDevices:
     """A run over ``devices`` devices of ``processes`` processes.
 
     Attributes:
@@ -125,7 +125,7 @@ class Spread:
         return {**dataclasses.asdict(self), "memory": self.memory, "sent": self.sent, "seconds": self.seconds}
 
 
-def spread(config: Config, plan: Plan, devices: int, processes: int = 1, links: Links | None = None) -> Spread:
+def spread(config: Config, plan: Plan, devices: int, processes: int = 1, links: Links | None = None) -> ManyDevices:
     """Return the plan of one device, spread over many. Raises `ConfigError` for numbers that do not fit."""
     links = links or Links()
     _refuse(config, devices, processes)
@@ -144,7 +144,7 @@ def spread(config: Config, plan: Plan, devices: int, processes: int = 1, links: 
     slowest = links.link if processes == 1 else min(links.link, links.network / each)
     scattered = plan.scattered_seconds if links.memory is None else plan.moved.scattered / links.memory
     exchanged = max(inside / links.link, between * each / links.network)
-    return Spread(
+    return ManyDevices(
         devices=devices,
         processes=processes,
         tables=sum(_table_bytes(program, plan.tables, devices).values()),

@@ -5,17 +5,17 @@ from __future__ import annotations
 from rich.console import Console, Group
 from rich.table import Table
 
-from sparrow.plan.many import Spread
+from sparrow.plan.many import ManyDevices
 from sparrow.plan.show import new_table
 from sparrow.reports import duration, size
 
 
-def show_spread(spread: Spread, console: Console | None = None) -> None:
+def show_spread(spread: ManyDevices, console: Console | None = None) -> None:
     """Print it."""
     (console or Console()).print(Group(_exchange(spread), _device(spread), _step(spread)))
 
 
-def _exchange(spread: Spread) -> Table:
+def _exchange(spread: ManyDevices) -> Table:
     title = f"Traffic of {spread.devices} devices in {spread.processes} processes"
     table = new_table(title, "stack", "exchange", "sent by a device", "fullest pair", "fullest owner", "padding")
     for name, one in spread.stacks.items():
@@ -24,7 +24,7 @@ def _exchange(spread: Spread) -> Table:
     return table
 
 
-def _device(spread: Spread) -> Table:
+def _device(spread: ManyDevices) -> Table:
     table = new_table("Memory of a device", "what", "bytes")
     table.add_row("tables and their slots", size(spread.tables))
     table.add_row("dense parameters and the rest of the state, on every device", size(spread.state))
@@ -33,7 +33,7 @@ def _device(spread: Spread) -> Table:
     return table
 
 
-def _step(spread: Spread) -> Table:
+def _step(spread: ManyDevices) -> Table:
     links = spread.links
     table = new_table("A step of a device", "what", "bytes sent", "")
     table.add_row("rows and slots, at the fullest owner", "", duration(spread.rows_seconds))

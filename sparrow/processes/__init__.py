@@ -6,14 +6,14 @@ any thread may use, and which works while devices are busy or a process fails.
 
 from sparrow.processes.failing import ELSEWHERE, cause, report_failure, watch
 from sparrow.processes.jax_private import count, index, write_programs_whole
-from sparrow.processes.joining import JoinError, Place, join, leave, place_of, want_cpu_devices
+from sparrow.processes.joining import JoinError, Membership, join, leave, membership_of, want_cpu_devices
 from sparrow.processes.supervising import end_with_parent, supervise
 from sparrow.processes.talking import awaited, everyone, is_first, led, publish, said_by_all
 
 __all__ = [
     "ELSEWHERE",
     "JoinError",
-    "Place",
+    "Membership",
     "awaited",
     "cause",
     "count",
@@ -24,7 +24,7 @@ __all__ = [
     "join",
     "leave",
     "led",
-    "place_of",
+    "membership_of",
     "publish",
     "report_failure",
     "said_by_all",

@@ -25,7 +25,7 @@ class JoinError(ValueError):
     """A group of processes that cannot be joined; one sentence."""
 
 
-class Place(NamedTuple):
+class Membership(NamedTuple):
     """The place of this process in a group. All None: JAX detects it from the cluster.
 
     Attributes:
@@ -41,13 +41,13 @@ class Place(NamedTuple):
     devices: tuple[int, ...] | None = None
 
 
-def place_of(
+def membership_of(
     coordinator: str | None = None,
     num_processes: int | None = None,
     process_id: int | None = None,
     devices: tuple[int, ...] | None = None,
     environment: Mapping[str, str] = os.environ,
-) -> Place | None:
+) -> Membership | None:
     """Return the place that the options give, or else the environment; None: this process is alone.
 
     >>> place_of(environment={"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"})
@@ -68,10 +68,10 @@ def place_of(
         return _checked(coordinator, num_processes, process_id, devices)
     if all(environment.get(name) for name in TORCHRUN):
         return _torchrun(environment)
-    return Place() if _is_cluster(environment) else None
+    return Membership() if _is_cluster(environment) else None
 
 
-def join(place: Place) -> None:
+def join(place: Membership) -> None:
     """Join the group, before any device is used; from then on, a failure of one process ends all of them."""
     jax_private.write_programs_whole()
     config: Any = jax.config
@@ -112,7 +112,7 @@ def want_cpu_devices(devices: int) -> None:
         jax.config.update("jax_num_cpu_devices", each)  # type: ignore[no-untyped-call]
 
 
-def _checked(coordinator: str, num_processes: int, process_id: int, devices: tuple[int, ...] | None) -> Place:
+def _checked(coordinator: str, num_processes: int, process_id: int, devices: tuple[int, ...] | None) -> Membership:
     host, colon, port = coordinator.rpartition(":")
     if not (host and colon and port.isdecimal() and 0 < int(port) < 65536):
         raise JoinError(f"--coordinator must be HOST:PORT of the first process, got {coordinator!r}")
@@ -120,10 +120,10 @@ def _checked(coordinator: str, num_processes: int, process_id: int, devices: tup
         raise JoinError(
             f"--process-id must be 0 to {num_processes - 1} with {num_processes} processes, got {process_id}"
         )
-    return Place(coordinator, num_processes, process_id, devices)
+    return Membership(coordinator, num_processes, process_id, devices)
 
 
-def _torchrun(environment: Mapping[str, str]) -> Place | None:
+def _torchrun(environment: Mapping[str, str]) -> Membership | None:
     rank, size, host, port = (environment[name] for name in TORCHRUN)
     if not (rank.isdecimal() and size.isdecimal() and port.isdecimal()):
         raise JoinError(f"RANK, WORLD_SIZE and MASTER_PORT must be integers, got {rank!r}, {size!r} and {port!r}")

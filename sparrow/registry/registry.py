@@ -39,7 +39,7 @@ class Registry(Generic[T]):
     """
 
     def __init__(
-        self, kind: str, base: Any, key: str = "name", words: Mapping[str, str] = MappingProxyType({})
+        self, kind: str, base: Any, key: str = "name", descriptions: Mapping[str, str] = MappingProxyType({})
     ) -> None:
         """Make an empty registry.
 
@@ -48,9 +48,9 @@ class Registry(Generic[T]):
           base: the class that all records derive from; a field of that type holds one of them. `FUNCTIONS`: records
             are functions.
           key: the field of a mapping that holds the name of the record.
-          words: descriptions of fields that many records have; a record's docstring comes before it.
+          descriptions: descriptions of fields that many records have; a record's docstring comes before it.
         """
-        self.kind, self.base, self.key, self.words = kind, base, key, words
+        self.kind, self.base, self.key, self.descriptions = kind, base, key, descriptions
         self._records: dict[str, type[T]] = {}
         REGISTRIES.append(self)
 

@@ -53,10 +53,10 @@ def schema(hint: Any) -> dict[str, Any]:
     return {}
 
 
-def fields_schema(cls: type[Any], words: Mapping[str, str] = types.MappingProxyType({})) -> dict[str, Any]:
-    """Return the JSON schema of a mapping of the fields of a dataclass; ``words`` describe fields that it does not."""
+def fields_schema(cls: type[Any], descriptions: Mapping[str, str] = types.MappingProxyType({})) -> dict[str, Any]:
+    """Return the JSON schema of a mapping of the fields of a dataclass; ``descriptions`` of fields that it lacks."""
     properties = {}
-    texts = {**words, **described(cls)}
+    texts = {**descriptions, **described(cls)}
     for name, field in fields_of(cls).items():
         default = {} if field.required else {"default": written(field.default)}
         description = {"description": texts[name]} if name in texts else {}

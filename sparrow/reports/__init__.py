@@ -6,11 +6,11 @@ memory), `curves` (ROC, precision, calibration), `importance` (of features), `tr
 """
 
 from sparrow.reports.compared import Compared, compare
+from sparrow.reports.formatting import duration, size
 from sparrow.reports.importance import IMPORTANCE
 from sparrow.reports.inline import inline, run_charts
 from sparrow.reports.page import unshared, write_report
 from sparrow.reports.recorded import CONFIG, CURVES, ENVIRONMENT, METRICS, REPORT, TRAFFIC, RecordedRun, write_json
-from sparrow.reports.words import duration, size
 
 __all__ = [
     "CONFIG",

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 
-from sparrow.reports.words import compact
+from sparrow.reports.formatting import compact
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 
+from sparrow.reports.formatting import date, duration, precise
 from sparrow.reports.learning import metric_names
 from sparrow.reports.recorded import RecordedRun
-from sparrow.reports.words import date, duration, precise
 
 MISSING = "—"
 LONG = 20

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any, Final
 
+from sparrow.reports.formatting import precise
 from sparrow.reports.recorded import RecordedRun
-from sparrow.reports.words import precise
 
 IMPORTANCE: Final = "importance.json"
 """The file in the folder of a run, as ``sparrow eval --importance`` writes it."""

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from sparrow.reports.axis import Axis
 from sparrow.reports.chart import Chart, Series
-from sparrow.reports.words import percent, precise
+from sparrow.reports.formatting import percent, precise
 
 GROUPS: Final = 20
 """Points of the curves by prediction: each stands for as many rows as the others."""

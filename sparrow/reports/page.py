@@ -12,6 +12,7 @@ from sparrow.errors import DataError
 from sparrow.files import AnyPath, at, replace_file
 from sparrow.reports.chart import Chart
 from sparrow.reports.facts import comparison_html, config_html, environment_html, final_values
+from sparrow.reports.formatting import date, duration
 from sparrow.reports.importance import importance_html
 from sparrow.reports.learning import gradient_charts, learning_charts, rate_charts, speed_charts
 from sparrow.reports.quality import quality_charts, quality_text
@@ -19,7 +20,6 @@ from sparrow.reports.recorded import REPORT, RecordedRun, read_all
 from sparrow.reports.spent import spent_html
 from sparrow.reports.tiles import tiles_html
 from sparrow.reports.traffic import sampled, traffic_html
-from sparrow.reports.words import date, duration
 
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 """Content policy: the page loads nothing that is not in it, so that a browser asks the network for nothing."""

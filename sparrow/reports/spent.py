@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from html import escape
 from typing import Final
 
+from sparrow.reports.formatting import duration, percent
 from sparrow.reports.learning import SPEED
 from sparrow.reports.recorded import RecordedRun
-from sparrow.reports.words import duration, percent
 
 PARTS: Final = {
     "training": "training steps",

@@ -7,10 +7,10 @@ from html import escape
 from typing import Final, NamedTuple
 
 from sparrow.reports.facts import final_values, last_values
+from sparrow.reports.formatting import compact, precise, size
 from sparrow.reports.learning import MEMORY
 from sparrow.reports.recorded import RecordedRun
 from sparrow.reports.spent import speed
-from sparrow.reports.words import compact, precise, size
 
 MOST: Final = 8
 """Metrics that have a tile."""

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from sparrow.reports.axis import Axis
 from sparrow.reports.chart import Chart, Series
+from sparrow.reports.formatting import compact, percent, precise
 from sparrow.reports.recorded import RecordedRun
-from sparrow.reports.words import compact, percent, precise
 
 COLUMNS: Final = (
     "table",

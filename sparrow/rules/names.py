@@ -8,10 +8,10 @@ from typing import Final
 import sparrow.schedules  # noqa: F401  the numbers of a rule may be schedules, by name
 from sparrow.registry import Registry
 from sparrow.rules.base import Rule
+from sparrow.rules.descriptions import DESCRIPTIONS
 from sparrow.rules.shipped import SHIPPED
-from sparrow.rules.words import WORDS
 
-RULES: Final[Registry[Rule]] = Registry("rule", Rule, words=WORDS)
+RULES: Final[Registry[Rule]] = Registry("rule", Rule, descriptions=DESCRIPTIONS)
 register_rule = RULES.register
 """Class decorator: makes one's own rule known to configs, by name."""
 

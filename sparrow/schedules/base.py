@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from sparrow.fields import integers_of, is_zero, numbers_of
 from sparrow.registry import FUNCTIONS, Registry
-from sparrow.schedules.words import WORDS
+from sparrow.schedules.descriptions import DESCRIPTIONS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Schedule:
         raise NotImplementedError(f"{type(self).__name__} must define rate(count)")
 
 
-SCHEDULES: Registry[Callable[[Any], Any]] = Registry("schedule", FUNCTIONS, words=WORDS)
+SCHEDULES: Registry[Callable[[Any], Any]] = Registry("schedule", FUNCTIONS, descriptions=DESCRIPTIONS)
 register_schedule = SCHEDULES.register
 
 

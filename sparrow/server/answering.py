@@ -56,7 +56,7 @@ class Answer(NamedTuple):
     rows: int
 
 
-class Part(NamedTuple):
+class ReadRequest(NamedTuple):
     """A request whose rows were read, for the model that computes it."""
 
     request: Request
@@ -66,7 +66,7 @@ class Part(NamedTuple):
     wish: Wish | None = None
 
 
-def read(model: ExportedModel, request: Request, limits: Limits) -> Part:
+def read(model: ExportedModel, request: Request, limits: Limits) -> ReadRequest:
     """Return the rows of a request."""
     try:
         if request.function not in model.description.functions:
@@ -86,7 +86,7 @@ def read(model: ExportedModel, request: Request, limits: Limits) -> Part:
         batch = function.read(columns)
         if request.recommends:
             check_rows(len(batch), limits.recommended_rows)
-        return Part(request._replace(body=b""), model, batch, len(batch), wish)
+        return ReadRequest(request._replace(body=b""), model, batch, len(batch), wish)
     except Exception as error:
         raise _refusal(error) from None
 
@@ -98,7 +98,7 @@ class Answerer:
         """``count_batch`` receives the requests and the rows of each batch of up to ``batch_rows`` rows."""
         self._batch_rows, self._count_batch = batch_rows, count_batch
 
-    def __call__(self, parts: Sequence[Part]) -> list[Answer | Exception]:
+    def __call__(self, parts: Sequence[ReadRequest]) -> list[Answer | Exception]:
         """Return an answer, or an error, for each request; one model computes all rows of a request."""
         answers: list[Answer | Exception] = [Refused(HTTPStatus.INTERNAL_SERVER_ERROR, "not computed")] * len(parts)
         groups: dict[Any, list[int]] = {}
@@ -112,7 +112,7 @@ class Answerer:
                     answers[place] = answer
         return answers
 
-    def _compute(self, parts: Sequence[Part]) -> list[Answer | Exception]:
+    def _compute(self, parts: Sequence[ReadRequest]) -> list[Answer | Exception]:
         """Return the answers of requests that are computed together."""
         model, function = parts[0].model, parts[0].request.function
         self._count_batch(len(parts), sum(part.rows for part in parts))
@@ -134,7 +134,7 @@ class Answerer:
         return answers
 
 
-def _encoded(part: Part, made: dict[str, Any]) -> bytes:
+def _encoded(part: ReadRequest, made: dict[str, Any]) -> bytes:
     model, request = part.model, part.request
     step = model.description.step
     if request.function == PREDICT:
@@ -151,7 +151,7 @@ def _encoded(part: Part, made: dict[str, Any]) -> bytes:
     return arrow_bodies.to_arrow(results, {STEP: str(step)})
 
 
-def _items(part: Part, found: Found) -> bytes:
+def _items(part: ReadRequest, found: Found) -> bytes:
     """Return the answer with the items of each row."""
     step = part.model.description.step
     if part.request.answer == "arrow":
@@ -163,7 +163,7 @@ def _items(part: Part, found: Found) -> bytes:
     return json_bodies.to_json({"step": step, "items": items, "scores": scores})
 
 
-def _chunks(places: Sequence[int], parts: Sequence[Part], most_rows: int) -> list[list[int]]:
+def _chunks(places: Sequence[int], parts: Sequence[ReadRequest], most_rows: int) -> list[list[int]]:
     """Return the places of parts in their order, in lists of at most ``most_rows`` rows, or of one part."""
     chunks: list[list[int]] = [[]]
     rows = 0

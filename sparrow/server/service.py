@@ -13,7 +13,7 @@ from typing import Any
 
 from aiohttp import web
 
-from sparrow.server.answering import CONTENT_TYPES, Answer, Answerer, Form, Part, Request, read
+from sparrow.server.answering import CONTENT_TYPES, Answer, Answerer, Form, ReadRequest, Request, read
 from sparrow.server.connections import Connections, error_response
 from sparrow.server.gathering import Gatherer
 from sparrow.server.limits import Limits
@@ -44,7 +44,7 @@ class Service:
         self.metrics.set_step(model.description.step)
         self._model = model
         self._readers = Readers(seconds=limits.parse_seconds, most_waiting=limits.waiting_requests)
-        self._gatherer: Gatherer[Part, Answer] = Gatherer(
+        self._gatherer: Gatherer[ReadRequest, Answer] = Gatherer(
             Answerer(limits.batch_rows, self.metrics.count_batch),
             gather_seconds=limits.gather_seconds,
             most_waiting=limits.waiting_requests,

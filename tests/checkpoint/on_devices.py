@@ -124,7 +124,7 @@ if __name__ == "__main__":
     what, *folders = sys.argv[1:]
     if folders[-1].count("/") == 2 and ":" in folders[-1]:
         address, count, number = folders.pop().split("/")
-        processes.join(processes.Place(address, int(count), int(number)))
+        processes.join(processes.Membership(address, int(count), int(number)))
     paths = [Path(folder) for folder in folders]
     if what == "load" and len(paths) > 1:
         found = load_all(paths)

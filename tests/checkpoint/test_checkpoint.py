@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from sparrow.checkpoint import CheckpointError, Checkpoints, Damaged, Key, Rows, Saved
+from sparrow.checkpoint import CheckpointError, Checkpoints, Damaged, Key, Saved, TableRows
 from sparrow.checkpoint.blocks import snapshot
 from sparrow.checkpoint.content import ABOUT, STATE
 from sparrow.checkpoint.manifest import write_manifest
@@ -28,7 +28,9 @@ ARRAYS = {
 def saved(folder, arrays):
     table = jnp.arange(12.0).reshape(6, 2)
     checkpoints = Checkpoints(folder)
-    checkpoints.save(3, {Key("t"): Rows(table, 1, 4), Key("t", "m"): Rows(table[:, 0], 1, 4)}, arrays, {"note": "x"})
+    checkpoints.save(
+        3, {Key("t"): TableRows(table, 1, 4), Key("t", "m"): TableRows(table[:, 0], 1, 4)}, arrays, {"note": "x"}
+    )
     checkpoints.close()
     return Saved(folder / "3")
 
@@ -75,14 +77,14 @@ def test_the_logger_of_absl_stays_the_users(caplog):
 def test_copies_are_apart_from_the_tables():
     """On a GPU blocks come through pinned memory; here they are plain copies."""
     array = jnp.arange(40_000, dtype=jnp.float32).reshape(10_000, 4)
-    made = snapshot(Rows(array, 100, 9_000))
+    made = snapshot(TableRows(array, 100, 9_000))
     np.testing.assert_array_equal(np.concatenate(made), np.asarray(array)[100:9_100])
     assert not np.shares_memory(made[0], np.asarray(array))
 
 
 @pytest.mark.parametrize("copy_bytes", [0, 1 << 20])
 def test_tables_that_are_copied_or_written_first_are_the_same(tmp_path, copy_bytes):
-    tables = {Key("t"): Rows(jnp.arange(8_000.0).reshape(2_000, 4), 0, 2_000)}
+    tables = {Key("t"): TableRows(jnp.arange(8_000.0).reshape(2_000, 4), 0, 2_000)}
     with contextlib.closing(Checkpoints(tmp_path)) as checkpoints:
         checkpoints.save(3, tables, {"a": np.zeros(2)}, {}, copy_bytes)
     saved = Saved(tmp_path / "3")

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sparrow.checkpoint import Checkpoints, Damaged, Key, Rows, Saved
+from sparrow.checkpoint import Checkpoints, Damaged, Key, Saved, TableRows
 from sparrow.checkpoint.content import ABOUT, STATE
 from sparrow.checkpoint.manifest import NAME, _crc
 from tests.crafted import changed
@@ -20,7 +20,7 @@ from tests.crafted import changed
 def folder(tmp_path):
     table = jnp.arange(12.0).reshape(6, 2)
     checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(3, {Key("t"): Rows(table, 0, 6)}, {"x": np.ones(3, np.float32)}, {})
+    checkpoints.save(3, {Key("t"): TableRows(table, 0, 6)}, {"x": np.ones(3, np.float32)}, {})
     checkpoints.close()
     return tmp_path / "3"
 

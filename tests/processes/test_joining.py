@@ -2,20 +2,20 @@
 
 import pytest
 
-from sparrow.processes import JoinError, Place, place_of
+from sparrow.processes import JoinError, Membership, membership_of
 
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
 
 
 def test_options_come_before_the_environment():
-    assert place_of("a:1", 2, 1, environment=TORCHRUN) == Place("a:1", 2, 1)
+    assert membership_of("a:1", 2, 1, environment=TORCHRUN) == Membership("a:1", 2, 1)
 
 
 def test_torchrun():
-    assert place_of(environment=TORCHRUN) == Place("10.0.0.1:29500", 4, 3)
+    assert membership_of(environment=TORCHRUN) == Membership("10.0.0.1:29500", 4, 3)
     shared = {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_USE_AGENT_STORE": "True"}
-    assert place_of(environment={**TORCHRUN, **shared}) == Place("10.0.0.1:29501", 4, 3, (1,))
-    assert place_of(environment={**TORCHRUN, "WORLD_SIZE": "1", "RANK": "0"}) is None
+    assert membership_of(environment={**TORCHRUN, **shared}) == Membership("10.0.0.1:29501", 4, 3, (1,))
+    assert membership_of(environment={**TORCHRUN, "WORLD_SIZE": "1", "RANK": "0"}) is None
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_torchrun():
     ],
 )
 def test_clusters_are_left_to_jax(environment):
-    assert place_of(environment=environment) == Place()
+    assert membership_of(environment=environment) == Membership()
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_clusters_are_left_to_jax(environment):
     [{}, {"SLURM_NTASKS": "1", "SLURM_PROCID": "0"}, {"SLURM_NTASKS": "8"}, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}],
 )
 def test_one_process_stays_alone(environment):
-    assert place_of(environment=environment) is None
+    assert membership_of(environment=environment) is None
 
 
 @pytest.mark.parametrize(
@@ -51,9 +51,9 @@ def test_one_process_stays_alone(environment):
 )
 def test_mistakes(given, text):
     with pytest.raises(JoinError, match=text.replace("(", r"\(")):
-        place_of(*given, environment={})
+        membership_of(*given, environment={})
 
 
 def test_torchrun_with_nonsense():
     with pytest.raises(JoinError, match="must be integers"):
-        place_of(environment={**TORCHRUN, "RANK": "first"})
+        membership_of(environment={**TORCHRUN, "RANK": "first"})

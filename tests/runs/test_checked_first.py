@@ -47,6 +47,6 @@ def test_exact_metrics_are_rehearsed_on_shapes():
         valid(tasks__click__metrics=["exact_auc", {"name": "grouped_auc", "group_by": "id_0"}])
     )
     scores = Scores(loaded.tasks)
-    scores.rehearse({"click": (np.zeros(4, np.float32), np.zeros(4, np.float32), None)})
+    scores.rehearse({("click", True): (np.zeros(4, np.float32), np.zeros(4, np.float32), None)})
     with pytest.raises(ConfigError, match=r"tasks\.click\.metrics"):
-        scores.rehearse({"click": (np.zeros((4, 3), np.float32), np.zeros(4, np.float32), None)})
+        scores.rehearse({("click", True): (np.zeros((4, 3), np.float32), np.zeros(4, np.float32), None)})

@@ -16,12 +16,12 @@ from sparrow import runs
 from sparrow.runs.loop import set_up
 from sparrow.runs.loop.clock import Clock
 from sparrow.runs.loop.loop import Loop
-from sparrow.runs.parts import pages
+from sparrow.runs.parts import large_pages as pages
 from tests.runs.cases import case
 
 FAULTS = """
 import resource
-from sparrow.runs.parts.pages import keep_freed_memory
+from sparrow.runs.parts.large_pages import keep_freed_memory
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(20):
@@ -33,7 +33,7 @@ print(first, keep_freed_memory(), faults())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc alone")
-@pytest.mark.parametrize("setting", [{}, {"MALLOC_TRIM_THRESHOLD_": "131072"}])
+@pytest.mark.parametrize("setting", [{}, pytest.param({"MALLOC_TRIM_THRESHOLD_": "131072"}, marks=pytest.mark.slow)])
 def test_freed_memory_is_kept_unless_a_user_decides(setting):
     environment = {key: value for key, value in os.environ.items() if key not in pages.SETTINGS} | setting
     run = subprocess.run([sys.executable, "-c", FAULTS], env=environment, capture_output=True, text=True, check=True)

@@ -44,7 +44,7 @@ def _records(registry: Registry[Any], beside: Mapping[str, Any] = MappingProxyTy
     forms: list[dict[str, Any]] = []
     alone = []
     for name in registry.names():
-        form = fields_schema(registry[name], registry.words)
+        form = fields_schema(registry[name], registry.descriptions)
         named = {"const": name, "description": f"The {registry.kind}'s {registry.key}."}
         properties = {registry.key: named, **form.pop("properties", {}), **beside}
         required = form.pop("required", [])

@@ -29,7 +29,7 @@ USERS: Final = ("gender", "age", "occupation", "zip_code")
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
+class Version:
     """The files and separators of one version."""
 
     ratings: str
@@ -42,8 +42,8 @@ class Layout:
     user_columns: tuple[str, ...] = ()
 
 
-LAYOUTS: Final = (
-    Layout(
+VERSIONS: Final = (
+    Version(
         ratings="u.data",
         movies="u.item",
         users="u.user",
@@ -53,7 +53,7 @@ LAYOUTS: Final = (
         movie_columns=("movie_id", "title", "released", "video_released", "url", *GENRES_100K),
         user_columns=("user_id", "age", "gender", "occupation", "zip_code"),
     ),
-    Layout(
+    Version(
         ratings="ratings.dat",
         movies="movies.dat",
         users="users.dat",
@@ -63,7 +63,7 @@ LAYOUTS: Final = (
         movie_columns=("movie_id", *MOVIES),
         user_columns=("user_id", *USERS),
     ),
-    Layout(
+    Version(
         ratings="ratings.csv",
         movies="movies.csv",
         users=None,
@@ -92,14 +92,14 @@ class MovieLens(Source):
     chunk_bytes: int = 2**20
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> Version:
         """The version, recognized by its files."""
         if not at(self.path).is_dir():
             raise DataError("there is no such folder; name the folder that MovieLens was unpacked to", self.path)
-        for layout in LAYOUTS:
+        for layout in VERSIONS:
             if (at(self.path) / layout.ratings).is_file():
                 return layout
-        names = ", ".join(layout.ratings for layout in LAYOUTS)
+        names = ", ".join(layout.ratings for layout in VERSIONS)
         raise DataError(f"the folder holds none of {names}; name the folder that MovieLens was unpacked to", self.path)
 
     def column_names(self) -> list[str]:

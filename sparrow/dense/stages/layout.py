@@ -10,11 +10,11 @@ import optax
 from jax.sharding import Sharding
 
 from sparrow.dense.paths import path_names
-from sparrow.dense.stages.placement import OnStage, Stage, Value
+from sparrow.dense.stages.placement import OnStage, PlacedValue, Stage
 from sparrow.dense.stages.programs import replicated
 
 
-class Layout:
+class StageLayout:
     """Which parameter lies where."""
 
     def __init__(self, params: optax.Params, stage_of: Callable[[str], Hashable] | None) -> None:
@@ -56,9 +56,11 @@ class Layout:
             return self._shardings[owner.parameter]
         return self.scalars[stage]
 
-    def by_stage(self, values: Sequence[Value], leaves: Sequence[jax.Array]) -> dict[Stage, dict[Value, jax.Array]]:
+    def by_stage(
+        self, values: Sequence[PlacedValue], leaves: Sequence[jax.Array]
+    ) -> dict[Stage, dict[PlacedValue, jax.Array]]:
         """Return the leaves of a tree shaped like the parameters, by the stage that each lies on."""
-        found: dict[Stage, dict[Value, jax.Array]] = {stage: {} for stage in self.stages}
+        found: dict[Stage, dict[PlacedValue, jax.Array]] = {stage: {} for stage in self.stages}
         for here, value, leaf in zip(self.places, values, leaves, strict=True):
             found[here.stage][value] = leaf
         return found

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import optax
 
-from sparrow.dense.stages.layout import Layout
+from sparrow.dense.stages.layout import StageLayout
 from sparrow.dense.stages.placement import place
 from sparrow.dense.stages.plan import Plan, StagedState, Traced, held_by, merged, shapes_of, unflatten_some
 from sparrow.dense.stages.programs import Programs, Wanted
@@ -63,7 +63,7 @@ class StagedOptimizer:
 
         ``extra_args`` are examples of those that `update` will be given, for a transformation that cannot do without.
         """
-        layout = Layout(params, self._stage_of)
+        layout = StageLayout(params, self._stage_of)
         shapes = shapes_of(params)
         state, structure = jax.tree.flatten(jax.eval_shape(self._tx.init, shapes))
         owners = Traced(self._tx, layout, shapes, jax.tree.unflatten(structure, state), shapes, extra_args).owners
@@ -104,7 +104,7 @@ class StagedOptimizer:
 
     def split(self, state: optax.OptState, params: optax.Params, **extra_args: Any) -> StagedState:
         """Return each of the stages that ``params`` lie on its share of a whole state."""
-        layout = Layout(params, self._stage_of)
+        layout = StageLayout(params, self._stage_of)
         leaves, structure = jax.tree.flatten(state)
         owners = Traced(self._tx, layout, shapes_of(params), shapes_of(state), shapes_of(params), extra_args).owners
         shares = {}

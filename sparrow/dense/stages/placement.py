@@ -45,15 +45,15 @@ class Mixed:
 
 
 EVERYWHERE = None
-Place = OnStage | Mixed | None
+Placement = OnStage | Mixed | None
 
 
 @dataclasses.dataclass(eq=False)
-class Value:
+class PlacedValue:
     """One intermediate result: its shape, its place, and the operation that gives it."""
 
     aval: Any
-    place: Place
+    place: Placement
     constant: Any = None
     operation: Operation | None = None  # None for inputs and constants
 
@@ -69,17 +69,17 @@ class Operation:
     """``outputs = run(*inputs)``."""
 
     run: Callable[..., Sequence[Any]]
-    inputs: tuple[Value, ...]
-    outputs: tuple[Value, ...] = ()
+    inputs: tuple[PlacedValue, ...]
+    outputs: tuple[PlacedValue, ...] = ()
 
 
-def place(closed: Any, places: Sequence[Place]) -> tuple[list[Value], list[Value]]:
+def place(closed: Any, places: Sequence[Placement]) -> tuple[list[PlacedValue], list[PlacedValue]]:
     """Return the inputs, which lie at ``places``, and the outputs of what ``jax.make_jaxpr`` has traced."""
-    inputs = [Value(var.aval, place) for var, place in zip(closed.jaxpr.invars, places, strict=True)]
+    inputs = [PlacedValue(var.aval, place) for var, place in zip(closed.jaxpr.invars, places, strict=True)]
     return inputs, _place(closed, inputs)
 
 
-def foreign(wanted: Iterable[Value], stage: Stage) -> list[Value]:
+def foreign(wanted: Iterable[PlacedValue], stage: Stage) -> list[PlacedValue]:
     """Return the values of other stages that ``stage`` must be sent to compute ``wanted``, in a fixed order."""
     found = [value for value in _needed(wanted, stage) if _is_foreign(value, stage)]
     for value in found:
@@ -88,7 +88,7 @@ def foreign(wanted: Iterable[Value], stage: Stage) -> list[Value]:
     return found
 
 
-def compute(wanted: Sequence[Value], stage: Stage, given: dict[Value, Any]) -> list[Any]:
+def compute(wanted: Sequence[PlacedValue], stage: Stage, given: dict[PlacedValue, Any]) -> list[Any]:
     """Compute ``wanted`` on ``stage`` from the inputs and the values of other stages in ``given``."""
     known = dict(given)
     for value in _needed(wanted, stage):
@@ -102,7 +102,7 @@ def compute(wanted: Sequence[Value], stage: Stage, given: dict[Value, Any]) -> l
     return [known[value] for value in wanted]
 
 
-def inputs_of(wanted: Iterable[Value], stage: Stage) -> list[Value]:
+def inputs_of(wanted: Iterable[PlacedValue], stage: Stage) -> list[PlacedValue]:
     """Return the inputs of the whole computation that lie on ``stage`` and that ``wanted`` depends on."""
     return [
         value
@@ -111,13 +111,13 @@ def inputs_of(wanted: Iterable[Value], stage: Stage) -> list[Value]:
     ]
 
 
-def _is_foreign(value: Value, stage: Stage) -> bool:
+def _is_foreign(value: PlacedValue, stage: Stage) -> bool:
     return isinstance(value.place, OnStage) and value.place.stage != stage
 
 
-def _needed(wanted: Iterable[Value], stage: Stage) -> list[Value]:
+def _needed(wanted: Iterable[PlacedValue], stage: Stage) -> list[PlacedValue]:
     """Everything that ``stage`` must know for ``wanted``, each value after those that it depends on."""
-    order: dict[Value, None] = {}
+    order: dict[PlacedValue, None] = {}
     stack = [(value, False) for value in reversed(list(wanted))]
     while stack:
         value, ready = stack.pop()
@@ -131,19 +131,19 @@ def _needed(wanted: Iterable[Value], stage: Stage) -> list[Value]:
     return list(order)
 
 
-def _place(closed: core.ClosedJaxpr, inputs: Sequence[Value]) -> list[Value]:
+def _place(closed: core.ClosedJaxpr, inputs: Sequence[PlacedValue]) -> list[PlacedValue]:
     """Return the outputs of ``closed`` as values with places."""
     return walk(closed, inputs, _place_equation, _constant)
 
 
-def _constant(value: Any, aval: Any) -> Value:
+def _constant(value: Any, aval: Any) -> PlacedValue:
     # NumPy's, because an array that lies on a device could not be used on another stage's.
     if isinstance(value, jax.Array) and not jnp.issubdtype(value.dtype, jax.dtypes.extended):
         value = np.asarray(value)
-    return Value(aval, EVERYWHERE, constant=value)
+    return PlacedValue(aval, EVERYWHERE, constant=value)
 
 
-def _place_equation(eqn: core.JaxprEqn, inputs: list[Value]) -> Sequence[Value]:
+def _place_equation(eqn: core.JaxprEqn, inputs: list[PlacedValue]) -> Sequence[PlacedValue]:
     if eqn.primitive.name == "cond":
         index, *operands = inputs
         branches = eqn.params["branches"]
@@ -163,7 +163,7 @@ def _place_equation(eqn: core.JaxprEqn, inputs: list[Value]) -> Sequence[Value]:
     return _operation(eqn.primitive.name, run, inputs, [var.aval for var in eqn.outvars])
 
 
-def _select(index: Value, alternatives: tuple[Value, ...]) -> Value:
+def _select(index: PlacedValue, alternatives: tuple[PlacedValue, ...]) -> PlacedValue:
     def run(index: Any, *alternatives: Any) -> Sequence[Any]:
         return [jax.lax.select_n(index, *alternatives)]
 
@@ -171,15 +171,15 @@ def _select(index: Value, alternatives: tuple[Value, ...]) -> Value:
 
 
 def _operation(
-    name: str, run: Callable[..., Sequence[Any]], inputs: Sequence[Value], avals: Sequence[Any]
-) -> tuple[Value, ...]:
+    name: str, run: Callable[..., Sequence[Any]], inputs: Sequence[PlacedValue], avals: Sequence[Any]
+) -> tuple[PlacedValue, ...]:
     operation = Operation(run, tuple(inputs))
     place = _join(name, inputs)
-    operation.outputs = tuple(Value(aval, place, operation=operation) for aval in avals)
+    operation.outputs = tuple(PlacedValue(aval, place, operation=operation) for aval in avals)
     return operation.outputs
 
 
-def _join(name: str, inputs: Sequence[Value]) -> Place:
+def _join(name: str, inputs: Sequence[PlacedValue]) -> Placement:
     """Return the place of an operation's results."""
     staged = {value.place.stage: value.place for value in inputs if isinstance(value.place, OnStage)}
     arrays = {
@@ -205,6 +205,6 @@ def _join(name: str, inputs: Sequence[Value]) -> Place:
     return Mixed(next(iter(last.values())) if len(last) == 1 else None)
 
 
-def _describe(value: Value) -> str:
+def _describe(value: PlacedValue) -> str:
     place = value.place
     return f"an array of '{place.parameter}' (stage {place.stage!r})" if isinstance(place, OnStage) else "an array"

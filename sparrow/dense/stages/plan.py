@@ -10,8 +10,8 @@ import jax
 import optax
 
 from sparrow.dense.paths import path_names
-from sparrow.dense.stages.layout import Layout
-from sparrow.dense.stages.placement import EVERYWHERE, Mixed, OnStage, Place, Stage, place
+from sparrow.dense.stages.layout import StageLayout
+from sparrow.dense.stages.placement import EVERYWHERE, Mixed, OnStage, Placement, Stage, place
 from sparrow.dense.stages.programs import Programs, Wanted
 
 StagedState = dict[Stage, Any]
@@ -26,7 +26,7 @@ class Traced:
     def __init__(
         self,
         tx: optax.GradientTransformationExtraArgs,
-        layout: Layout,
+        layout: StageLayout,
         grads: Any,
         state: Any,
         params: Any,
@@ -41,7 +41,7 @@ class Traced:
         # lie, so the owners are guessed and corrected until they hold.
         self.owners: list[OnStage | None] = [None] * sizes[1]
         for _ in range(_MAX_CORRECTIONS):
-            places: list[Place] = [*layout.places, *self.owners, *(layout.places if sizes[2] else ())]
+            places: list[Placement] = [*layout.places, *self.owners, *(layout.places if sizes[2] else ())]
             inputs, outputs = place(closed, [*places, *[EVERYWHERE] * sizes[3]])
             owners = [_owner(value.place) for value in outputs[sizes[0] :]]
             if owners == self.owners:
@@ -76,7 +76,7 @@ class Plan:
                 f"the gradients are of {path_names(grads)}, the parameters are {path_names(params)}; "
                 "the two trees must have the same structure"
             )
-        self._layout = layout = Layout(grads if params is None else params, stage_of)
+        self._layout = layout = StageLayout(grads if params is None else params, stage_of)
         self._waiting = _waiting(layout, silent)
         layout.require_here(grads)
         whole = merged(state)
@@ -153,7 +153,7 @@ def _is_none(leaf: Any) -> bool:
     return leaf is None
 
 
-def _waiting(layout: Layout, silent: Sequence[bool]) -> list[Stage]:
+def _waiting(layout: StageLayout, silent: Sequence[bool]) -> list[Stage]:
     """Return the stages without any gradient."""
     found: dict[Stage, dict[bool, str]] = {}
     for here, without in zip(layout.places, silent, strict=True):
@@ -167,7 +167,7 @@ def _waiting(layout: Layout, silent: Sequence[bool]) -> list[Stage]:
     return [stage for stage, names in found.items() if True in names]
 
 
-def _owner(where: Place) -> OnStage | None:
+def _owner(where: Placement) -> OnStage | None:
     return where.last if isinstance(where, Mixed) else where
 
 

@@ -9,14 +9,14 @@ from typing import Any
 import jax
 from jax.sharding import NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 
-from sparrow.dense.stages.placement import OnStage, Stage, Value, compute, foreign, inputs_of
+from sparrow.dense.stages.placement import OnStage, PlacedValue, Stage, compute, foreign, inputs_of
 
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
     """The values that a stage computes, and the places of the results."""
 
-    values: Sequence[Value]
+    values: Sequence[PlacedValue]
     shardings: Sequence[Sharding]
 
 
@@ -29,14 +29,14 @@ class Programs:
     """
 
     def __init__(
-        self, wanted: Mapping[Stage, Wanted], scalars: Mapping[Stage, Sharding], donated: Collection[Value] = ()
+        self, wanted: Mapping[Stage, Wanted], scalars: Mapping[Stage, Sharding], donated: Collection[PlacedValue] = ()
     ) -> None:
         """``scalars`` holds the sharding of the scalars that each stage receives; ``donated`` inputs are used up."""
         self._scalars = scalars
-        self._receivers: dict[Value, list[Stage]] = {}
-        levels: dict[Value, int] = {}
+        self._receivers: dict[PlacedValue, list[Stage]] = {}
+        levels: dict[PlacedValue, int] = {}
 
-        def level(value: Value, sender: Stage) -> int:
+        def level(value: PlacedValue, sender: Stage) -> int:
             """In which round a value that travels is computed."""
             if sender not in wanted:
                 raise ValueError(
@@ -47,7 +47,7 @@ class Programs:
                 levels[value] = max((1 + require(needed, sender) for needed in foreign([value], sender)), default=0)
             return levels[value]
 
-        def require(value: Value, receiver: Stage) -> int:
+        def require(value: PlacedValue, receiver: Stage) -> int:
             receivers = self._receivers.setdefault(value, [])
             if receiver not in receivers:
                 receivers.append(receiver)
@@ -68,11 +68,11 @@ class Programs:
         self._last = [_Program(stage, results, donated) for stage, results in wanted.items()]
 
     @property
-    def travelling(self) -> list[Value]:
+    def travelling(self) -> list[PlacedValue]:
         """The scalars that are sent from stage to stage."""
         return list(self._receivers)
 
-    def __call__(self, given: Mapping[Stage, Mapping[Value, jax.Array]]) -> dict[Stage, list[jax.Array]]:
+    def __call__(self, given: Mapping[Stage, Mapping[PlacedValue, jax.Array]]) -> dict[Stage, list[jax.Array]]:
         """From each stage's inputs to what each stage wants."""
         known = {stage: dict(values) for stage, values in given.items()}
         for programs in self._rounds:
@@ -87,7 +87,7 @@ class Programs:
 class _Program:
     """One stage's part of one round, compiled for the stage's devices."""
 
-    def __init__(self, stage: Stage, wanted: Wanted, donated: Collection[Value] = ()) -> None:
+    def __init__(self, stage: Stage, wanted: Wanted, donated: Collection[PlacedValue] = ()) -> None:
         self.stage = stage
         self.wanted = wanted
         reads = [*inputs_of(wanted.values, stage), *foreign(wanted.values, stage)]
@@ -100,7 +100,7 @@ class _Program:
 
         self._run = jax.jit(run, out_shardings=list(wanted.shardings), donate_argnums=0)
 
-    def __call__(self, known: Mapping[Value, jax.Array]) -> list[jax.Array]:
+    def __call__(self, known: Mapping[PlacedValue, jax.Array]) -> list[jax.Array]:
         results: list[jax.Array] = self._run(
             [known[value] for value in self._donated], [known[value] for value in self._kept]
         )
@@ -118,7 +118,7 @@ def replicated(sharding: Sharding, parameter: str) -> Sharding:
     )
 
 
-def _stage(value: Value) -> Stage:
+def _stage(value: PlacedValue) -> Stage:
     if not isinstance(value.place, OnStage):
         raise TypeError("only a value that lies on a stage can be sent from it")
     return value.place.stage

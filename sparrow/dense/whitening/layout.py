@@ -29,7 +29,7 @@ class Side:
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
+class MatrixLayout:
     """A parameter seen as ``rows x columns``, cut into a grid of blocks; block (r, c) is number ``r * C + c``.
 
     A vector is one column. Its column side is a factor of size 1 that stays 1 (marked by ``vector``).
@@ -94,7 +94,7 @@ def merged_shape(shape: tuple[int, ...]) -> tuple[int, int]:
 
 def layout_of(
     shape: tuple[int, ...], block_size: int, max_size_dense: int, *, scanned: bool = False, multiple_of: int = 1
-) -> Layout:
+) -> MatrixLayout:
     """Return the layout of a parameter: a side longer than ``max_size_dense`` is one block with a diagonal factor.
 
     The first axis of a ``scanned`` parameter counts layers. Empty blocks fill up to a multiple of ``multiple_of``.
@@ -117,4 +117,4 @@ def layout_of(
     vector = Side(rows, rows, dense=False), Side(1, 1, dense=False)
     sides = vector if columns == 1 else (side(rows), side(columns))
     padding = -(layers * sides[0].blocks * sides[1].blocks) % multiple_of
-    return Layout(*sides, vector=columns == 1, layers=layers, padding=padding)
+    return MatrixLayout(*sides, vector=columns == 1, layers=layers, padding=padding)

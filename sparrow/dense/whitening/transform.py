@@ -15,7 +15,7 @@ from jax.sharding import PartitionSpec
 
 from sparrow.dense.paths import path_names
 from sparrow.dense.whitening.factors import FactorRule, balance, initial_factor, move_side, precondition
-from sparrow.dense.whitening.layout import Layout, layout_of
+from sparrow.dense.whitening.layout import MatrixLayout, layout_of
 from sparrow.dense.whitening.options import Whitening
 from sparrow.dense.whitening.placed import by_name, constrain, on_mesh, scanned
 from sparrow.fields import is_zero
@@ -51,7 +51,7 @@ class _Leaf(NamedTuple):
 def scale_by_whitening(rule: FactorRule, options: Whitening) -> optax.GradientTransformation:
     """Whitens each parameter's momentum with a pair of factors; see `Quad` for the equations."""
 
-    def layouts(tree: Any, *, check: bool = False) -> list[Layout]:
+    def layouts(tree: Any, *, check: bool = False) -> list[MatrixLayout]:
         stacked = scanned(options.scanned_layers, tree, check=check)
         return [
             layout_of(
@@ -72,7 +72,7 @@ def scale_by_whitening(rule: FactorRule, options: Whitening) -> optax.GradientTr
         dtype, scale = options.array_dtype, options.preconditioner_init_scale
         structure = jax.tree.structure(params)
 
-        def start(param: Any, layout: Layout, spec: PartitionSpec | None) -> _Leaf:
+        def start(param: Any, layout: MatrixLayout, spec: PartitionSpec | None) -> _Leaf:
             right = jnp.ones((layout.blocks, 1), dtype)
             if not layout.vector:
                 right = initial_factor(layout.columns, layout.valid_columns(), scale, dtype)
@@ -142,7 +142,7 @@ def _key(seed: int, name: str, step: jax.Array) -> jax.Array:
 def _update_leaf(
     rule: FactorRule,
     options: Whitening,
-    layout: Layout,
+    layout: MatrixLayout,
     gradient: jax.Array,
     leaf: _Leaf,
     step: jax.Array,
@@ -205,6 +205,6 @@ def _update_leaf(
     )
 
 
-def _along_layers(values: jax.Array, layout: Layout, shape: tuple[int, ...]) -> jax.Array:
+def _along_layers(values: jax.Array, layout: MatrixLayout, shape: tuple[int, ...]) -> jax.Array:
     """Return one value per layer so that it multiplies an array of the parameter's ``shape``."""
     return values.reshape(layout.layers, *[1] * (len(shape) - 1)) if layout.layers > 1 else values[0]

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import AxisType
 
-from sparrow.embedding.sharding.following import Value, dim_of
+from sparrow.embedding.sharding.following import Followed, dim_of
 from sparrow.embedding.sharding.linear import LINEAR
 from sparrow.embedding.sharding.shards import EVERYWHERE, Shards
 from sparrow.jaxprs import is_literal
@@ -60,7 +60,7 @@ def in_device_order(
         closed = jax.make_jaxpr(arrays_only)(*arrays)
         flags = [own for arg, own in zip(args, split, strict=True) for _ in jax.tree.leaves(arg)]
         dims = [0 if flags[i] and leaves[i].ndim and leaves[i].shape[0] in sizes else None for i in at]
-        made = iter(_Walk(shards).whole(closed, [Value(*pair) for pair in zip(arrays, dims, strict=True)]))
+        made = iter(_Walk(shards).whole(closed, [Followed(*pair) for pair in zip(arrays, dims, strict=True)]))
         tree, rest, is_array = others
         return jax.tree.unflatten(
             tree, [next(made) if held else leaf for leaf, held in zip(rest, is_array, strict=True)]
@@ -84,7 +84,7 @@ class _Walk:
     def __init__(self, shards: Shards) -> None:
         self.shards, self.count = shards, shards.count
 
-    def whole(self, closed: Any, values: Sequence[Value]) -> list[Any]:
+    def whole(self, closed: Any, values: Sequence[Followed]) -> list[Any]:
         """Return the results; parts that are still apart go together."""
         made = self.run(closed.jaxpr, closed.consts, values)
         apart = {id(value): value for value in made if value.array is None}
@@ -92,14 +92,14 @@ class _Walk:
             value.array = array
         return [value.array for value in made]
 
-    def run(self, jaxpr: Any, consts: Sequence[Any], values: Sequence[Value]) -> list[Value]:
+    def run(self, jaxpr: Any, consts: Sequence[Any], values: Sequence[Followed]) -> list[Followed]:
         """Return the values of the results."""
-        held: dict[Any, Value] = {}
-        held |= zip(jaxpr.constvars, map(Value, consts), strict=True)
+        held: dict[Any, Followed] = {}
+        held |= zip(jaxpr.constvars, map(Followed, consts), strict=True)
         held |= zip(jaxpr.invars, values, strict=True)
 
-        def read(atom: Any) -> Value:
-            return Value(atom.val) if is_literal(atom) else held[atom]
+        def read(atom: Any) -> Followed:
+            return Followed(atom.val) if is_literal(atom) else held[atom]
 
         for equation in jaxpr.eqns:
             given = [read(atom) for atom in equation.invars]
@@ -108,17 +108,17 @@ class _Walk:
             held |= zip(equation.outvars, made, strict=True)
         return [read(atom) for atom in jaxpr.outvars]
 
-    def equation(self, equation: Any, given: Sequence[Value]) -> list[Value]:
+    def equation(self, equation: Any, given: Sequence[Followed]) -> list[Followed]:
         """Return the results of one operation."""
         name = equation.primitive.name
         if any(value.array is None for value in given) and name in LINEAR:
             parts = LINEAR[name](equation.params, [(value.array, value.parts) for value in given])
             if parts is not None:
-                return [Value(None, None, parts)]
+                return [Followed(None, None, parts)]
         for value in given:
             self.force(value)
         if name == "reduce_sum" and given[0].dim in equation.params["axes"] and _is_float(given[0].array):
-            return [Value(None, None, self.summed(given[0], equation.params["axes"]))]
+            return [Followed(None, None, self.summed(given[0], equation.params["axes"]))]
         if name == "dot_general" and (made := self.dot(equation, given)) is not None:
             return [made]
         arrays = [value.array for value in given]
@@ -127,14 +127,14 @@ class _Walk:
         results = list(bound) if equation.primitive.multiple_results else [bound]
         if equation.primitive.name == "shard_map":
             places = equation.params["out_specs"]
-            return [Value(*pair) for pair in zip(results, map(self.split_dim, places), strict=True)]
-        return [Value(result, dim_of(equation, given, result, self.count)) for result in results]
+            return [Followed(*pair) for pair in zip(results, map(self.split_dim, places), strict=True)]
+        return [Followed(result, dim_of(equation, given, result, self.count)) for result in results]
 
     def split_dim(self, place: Any) -> int | None:
         """Return the dimension of a result of `shard_map` that is split over the devices."""
         return next((dim for dim, axes in enumerate(place) if axes in (self.shards.axes, self.shards.axes[0])), None)
 
-    def force(self, value: Value) -> None:
+    def force(self, value: Followed) -> None:
         """Add the parts of a value."""
         if value.array is None:
             (value.array,) = self.sums([value.parts])
@@ -169,7 +169,7 @@ class _Walk:
         total: jax.Array = gather(own, self.shards.axes, tiled=True)
         return total[: flat.size]
 
-    def summed(self, value: Value, axes: Sequence[int]) -> jax.Array:
+    def summed(self, value: Followed, axes: Sequence[int]) -> jax.Array:
         """(devices, ...) the sums of each device's examples."""
         assert value.dim is not None
         blocks = _blocks(value.array, value.dim, self.count)
@@ -178,7 +178,7 @@ class _Walk:
             axis=tuple(axis + 1 if axis < value.dim else axis for axis in others)
         )
 
-    def dot(self, equation: Any, given: Sequence[Value]) -> Value | None:
+    def dot(self, equation: Any, given: Sequence[Followed]) -> Followed | None:
         """Return a product that sums over examples; None: it does not."""
         (contracted, batched) = equation.params["dimension_numbers"]
         dims = [value.dim for value in given]
@@ -193,9 +193,9 @@ class _Walk:
                 arrays = [given[0].array, given[1].array]
                 arrays[1 - at] = gathered
                 result = equation.primitive.bind(*arrays, **equation.params)
-                held = [Value(array, None) for array in arrays]
+                held = [Followed(array, None) for array in arrays]
                 held[at].dim = own
-                return Value(result, dim_of(equation, held, result, self.count))
+                return Followed(result, dim_of(equation, held, result, self.count))
         numbers = []
         blocks = []
         for value, dim, own, batch in zip(given, (left, right), contracted, batched, strict=True):
@@ -207,7 +207,7 @@ class _Walk:
             numbers.append(([moved(axis) for axis in own], [dim, *map(moved, batch)]))
         dimension_numbers = (tuple(tuple(n[0]) for n in numbers), tuple(tuple(n[1]) for n in numbers))
         params = {**equation.params, "dimension_numbers": dimension_numbers}
-        return Value(None, None, equation.primitive.bind(*blocks, **params))
+        return Followed(None, None, equation.primitive.bind(*blocks, **params))
 
 
 def _blocks(array: Any, dim: int, count: int) -> jax.Array:

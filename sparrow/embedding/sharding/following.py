@@ -9,7 +9,7 @@ from typing import Any
 
 
 @dataclasses.dataclass
-class Value:
+class Followed:
     """A value of the walk.
 
     Attributes:
@@ -23,7 +23,7 @@ class Value:
     parts: Any = None
 
 
-def dim_of(equation: Any, given: Sequence[Value], result: Any, count: int) -> int | None:
+def dim_of(equation: Any, given: Sequence[Followed], result: Any, count: int) -> int | None:
     """Return the dimension of the examples in a result of an operation."""
     tracked = next((value for value in given if value.dim is not None), None)
     shape = getattr(result, "shape", ())
@@ -33,7 +33,9 @@ def dim_of(equation: Any, given: Sequence[Value], result: Any, count: int) -> in
     return found if found is not None and shape[found] > 0 and shape[found] % count == 0 else None
 
 
-def _followed(equation: Any, given: Sequence[Value], tracked: Value, shape: tuple[int, ...], count: int) -> int | None:
+def _followed(
+    equation: Any, given: Sequence[Followed], tracked: Followed, shape: tuple[int, ...], count: int
+) -> int | None:
     name, params, dim = equation.primitive.name, equation.params, tracked.dim
     assert dim is not None
     before = tracked.array.shape
@@ -58,7 +60,7 @@ def _followed(equation: Any, given: Sequence[Value], tracked: Value, shape: tupl
     return next((at for at, size in enumerate(shape) if size == before[dim]), None)
 
 
-def _of_product(numbers: Any, given: Sequence[Value]) -> int | None:
+def _of_product(numbers: Any, given: Sequence[Followed]) -> int | None:
     """Return the dimension of the examples in the result of a product: batch, then left, then right dimensions."""
     contracted, batched = numbers
     begin = len(batched[0])

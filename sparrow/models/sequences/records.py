@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 from flax import nnx
 
 from sparrow import fields
+from sparrow.models.descriptions import ENCODER_DESCRIPTIONS
 from sparrow.models.inputs import SequenceGroup
 from sparrow.models.mlp import MLP
 from sparrow.models.sequences.pooling import Pooling, PoolingEncoder
 from sparrow.models.sequences.self_attention import SelfAttention
 from sparrow.models.sequences.target_attention import SimpleAttention, TargetAttention, WindowAttention
-from sparrow.models.words import ENCODER_WORDS
 from sparrow.registry import Registry
 
 
@@ -46,7 +46,7 @@ class EncoderRecord(abc.ABC):
         """Return the encoder, and the length of its output."""
 
 
-registry: Registry[EncoderRecord] = Registry("encoder", EncoderRecord, words=ENCODER_WORDS)
+registry: Registry[EncoderRecord] = Registry("encoder", EncoderRecord, descriptions=ENCODER_DESCRIPTIONS)
 
 
 @registry.register("pooling_encoder")

@@ -36,7 +36,7 @@ from sparrow.runs.loop.sharing import divide
 from sparrow.runs.loop.together import Together, batches_of
 from sparrow.runs.parts.endings import in_one_line
 from sparrow.runs.parts.evaluating import Watcher
-from sparrow.runs.parts.pages import Moving, keep_freed_memory, move_to_large_pages
+from sparrow.runs.parts.large_pages import Moving, keep_freed_memory, move_to_large_pages
 from sparrow.runs.parts.recording import Recorder
 from sparrow.runs.parts.saving import Saver
 from sparrow.runs.parts.signals import Signals

@@ -1,9 +1,9 @@
 """`Together`: the batches of a run of several processes, which agree on sizes, on stopping, and on failures.
 
 Every process reads its share of the data, or all of them, and routes the examples of its own devices. A vector of
-integers for each batch goes through one small collective, `AHEAD` batches before the batch is used: the room that ids
-need, requests to stop, the end of the data, failures, and the positions in the shares. So all processes pad alike, stop
-after the same step, and know the position of the run.
+integers for each batch goes through one small collective, `AHEAD` batches before the batch is used: the capacity
+that ids need, requests to stop, the end of the data, failures, and the positions in the shares. So all processes pad
+alike, stop after the same step, and know the position of the run.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class _Slot(NamedTuple):
 
 
 class _Decided(NamedTuple):
-    """A batch with its room, the decisions on it, and what all processes know of it."""
+    """A batch with its capacity, the decisions on it, and what all processes know of it."""
 
     batch: Routed
     status: _Status
@@ -202,9 +202,9 @@ class Together:
         own = list[int]()
         if self._preparer.has_own_rows:
             own = told_of_shares(position, 0 if routed is None else routed.batch.examples, pipeline.skipped)
-        room = np.zeros(self._preparer.embedder.sharded.num_needs, np.int32)
-        room[: len(needs)] = needs
-        started = largest(self._shards, np.concatenate([np.array([*status, *own], np.int32), room]))
+        capacity = np.zeros(self._preparer.embedder.sharded.num_needs, np.int32)
+        capacity[: len(needs)] = needs
+        started = largest(self._shards, np.concatenate([np.array([*status, *own], np.int32), capacity]))
         return _Slot(routed, position, pipeline.epochs_begun, pipeline.skipped, started)
 
     def _decided(self, slot: _Slot) -> _Decided | Exception | None:
@@ -214,7 +214,7 @@ class Together:
             return error
 
     def _fitted(self, slot: _Slot) -> _Decided | None:
-        """Return the batch with its room, and the decisions; None at the end of the data in all processes."""
+        """Return the batch with its capacity, and the decisions; None at the end of the data in all processes."""
         vector = np.asarray(slot.vector)
         status = _Status(*map(int, vector[: len(_Status._fields)]))
         if status.failed:
@@ -228,8 +228,8 @@ class Together:
         if slot.routed is None:
             return None
         sharded = self._preparer.embedder.sharded
-        own, room = np.split(vector[len(status) :], [-sharded.num_needs])
-        batch, examples = self._preparer.fit(slot.routed, sharded.settle(room)), None
+        own, capacity = np.split(vector[len(status) :], [-sharded.num_needs])
+        batch, examples = self._preparer.fit(slot.routed, sharded.settle(capacity)), None
         if self._preparer.has_own_rows:
             position, examples, skipped = known_of_shares(slot.position, own.tolist())
             slot = slot._replace(position=position, skipped=skipped)
@@ -257,7 +257,7 @@ def batches_of(pipeline: Pipeline[Any], preparer: Preparer) -> Batches:
 
 
 def agreed(preparer: Preparer, routed: Routed) -> Routed:
-    """Return a batch with the room that all processes agree on, which call this together; waits for them."""
+    """Return a batch with the capacity that all processes agree on, which call this together; waits for them."""
     shards = preparer.embedder.shards
     assert shards is not None
     needs = np.asarray(largest(shards, routed.ids.needs))

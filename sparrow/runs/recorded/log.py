@@ -238,7 +238,7 @@ class _Bar:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
         from rich.table import Column
 
-        # The numbers get the room that is left: on a narrow terminal the last of them are cut, never the bar.
+        # The numbers get the space that is left: on a narrow terminal the last of them are cut, never the bar.
         rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")
         values = TextColumn("{task.fields[values]}", table_column=rest)
         columns = (TextColumn("train"), BarColumn(12), MofNCompleteColumn(), TimeRemainingColumn(), values)

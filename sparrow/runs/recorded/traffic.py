@@ -23,14 +23,14 @@ RANKS: Final = 64
 """The number of points of the curve of lookups by rank."""
 
 
-class Rows(NamedTuple):
+class LookedUp(NamedTuple):
     """The rows of one table in one batch: each once, ascending, and its number of lookups."""
 
     rows: npt.NDArray[np.int64]
     counts: npt.NDArray[np.int64]
 
 
-Counted = dict[str, Rows]
+Counted = dict[str, LookedUp]
 """The lookups of one batch, by table."""
 
 
@@ -54,7 +54,7 @@ def count(embedder: Embedder, packed: PackedBatch | RoutedBatch) -> Counted:
         for table in stack.tables:
             span = stack.rows_of(table.name)
             part = slice(*np.searchsorted(rows, (span.start, span.stop)))
-            counted[table.name] = Rows(rows[part] - span.start, counts[part])
+            counted[table.name] = LookedUp(rows[part] - span.start, counts[part])
     return counted
 
 
@@ -72,7 +72,7 @@ class _Table:
         self.least, self.most = 0, 0  # unique ids in a batch
         self.unique = 0  # summed over batches
 
-    def add(self, counted: Rows, is_first: bool) -> None:
+    def add(self, counted: LookedUp, is_first: bool) -> None:
         self.rows.add(*counted)
         unique = len(counted.rows)
         self.least, self.most = unique if is_first else min(self.least, unique), max(self.most, unique)

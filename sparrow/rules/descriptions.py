@@ -2,7 +2,7 @@
 
 from typing import Final
 
-WORDS: Final = {
+DESCRIPTIONS: Final = {
     "alpha": "The decay of the running mean of squared gradients.",
     "beta": "Added to the root of the accumulator.",
     "beta1": "The decay of the running mean of gradients.",

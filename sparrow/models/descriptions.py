@@ -2,7 +2,7 @@
 
 from typing import Final
 
-WORDS: Final = {
+DESCRIPTIONS: Final = {
     "amm_i_weight": "The weight of the loss of the items' augmented vectors.",
     "amm_u_weight": "The weight of the loss of the users' augmented vectors.",
     "arch_with_sparse": "Whether the last layers also read the embeddings themselves.",
@@ -51,7 +51,7 @@ WORDS: Final = {
     "user_tower": "The layers over the user.",
     "wukong_layers": "The layers of factorisation machines.",
 }
-ENCODER_WORDS: Final = {
+ENCODER_DESCRIPTIONS: Final = {
     "attn_mlp": "The layers that score each element of the history.",
     "dropout": "The share of attention weights that a training step leaves out.",
     "multihead_attn_dim": "The width of the attention, all heads together.",

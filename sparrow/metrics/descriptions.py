@@ -2,7 +2,7 @@
 
 from typing import Final
 
-WORDS: Final = {
+DESCRIPTIONS: Final = {
     "add_origin": "Whether the curve begins in the origin.",
     "average": "How the values of groups or classes are averaged.",
     "bins": "The number of bins of predictions.",

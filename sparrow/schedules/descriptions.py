@@ -2,7 +2,7 @@
 
 from typing import Final
 
-WORDS: Final = {
+DESCRIPTIONS: Final = {
     "decay_factor": "The factor of each decay.",
     "decay_size": "The size of one decay.",
     "end": "The last rate.",

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-WORDS: Final = {
+DESCRIPTIONS: Final = {
     "adam_beta1": "Adam's beta1, for parameters other than hidden matrices.",
     "adam_beta2": "Adam's beta2, for parameters other than hidden matrices.",
     "adam_eps_root": "Adam's eps_root, for parameters other than hidden matrices.",
