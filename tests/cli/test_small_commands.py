@@ -173,13 +173,13 @@ def test_compare(runs_folder, capsys):
 
 def test_quiet_and_loud(runs_folder, capsys):
     arguments = ["train", str(runs_folder / "tiny.yaml"), "--model-dir", str(runs_folder / "c"), "--overwrite"]
-    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
-    command = [sys.executable, "-m", "sparrow.cli", *arguments, "train.summaries=[loss, learning_rate]"]
-    loud = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+    arguments += ["train.summaries=[loss, learning_rate]"]
+    assert main(arguments) == 0
+    loud = capsys.readouterr().out
     assert loud.startswith(f"sparrow {__version__}: training {runs_folder / 'tiny.yaml'}\n")
     assert re.search(r"^train  step 2/2  .*  lr \S+  sparse_lr \S+", loud, re.MULTILINE)
-    quiet = subprocess.run([*command, "--quiet"], capture_output=True, text=True, check=True, env=environment)
-    assert (quiet.stdout, quiet.stderr) == ("", "")
+    assert main([*arguments, "--quiet"]) == 0
+    assert tuple(capsys.readouterr()) == ("", "")
 
 
 @pytest.mark.slow

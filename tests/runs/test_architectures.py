@@ -105,6 +105,7 @@ def test_from_config_to_predictions(name, tmp_path):
         assert loss in log
 
 
+@pytest.mark.slow
 def test_variational_dropout(tmp_path):
     predictions, _ = served(config("dcn_v2", "model.variational_dropout=0.1"), tmp_path)
     assert all(np.isfinite(array).all() for array in predictions.values())

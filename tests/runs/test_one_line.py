@@ -151,7 +151,7 @@ def test_output_that_nobody_takes(trained, output, command):
     assert said.startswith("sparrow: the standard output: ")
 
 
-@pytest.mark.parametrize("output", [">/dev/full", ">&-"])
+@pytest.mark.parametrize("output", [">/dev/full", pytest.param(">&-", marks=pytest.mark.slow)])
 def test_a_run_that_nobody_watches(trained, tmp_path, output):
     """It comes to its end all the same."""
     command = f"train {trained / 'tiny.yaml'} train.steps=1 data.evaluate=null --model-dir {tmp_path / 'run'}"

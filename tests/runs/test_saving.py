@@ -96,7 +96,9 @@ def two_saved(tmp_path_factory):
     return folder, states
 
 
-@pytest.mark.parametrize("how", ["missing", "truncated", "flipped"])
+@pytest.mark.parametrize(
+    "how", ["flipped", *(pytest.param(how, marks=pytest.mark.slow) for how in ("missing", "truncated"))]
+)
 def test_every_file_is_guarded(two_saved, tmp_path, how):
     """Whatever happens to one file: the whole checkpoint is loaded, or the one before it, and that is said."""
     folder, states = two_saved

@@ -131,6 +131,7 @@ def test_files_exports_and_services_have_lists_of_the_same_numbers(trained):
     assert pq.read_table(folder / "served.parquet").schema.field("watch").type == pa.list_(pa.float32())
 
 
+@pytest.mark.slow
 def test_the_server_answers_with_lists(trained):
     from sparrow.server.answering import Answerer, Request, read
     from sparrow.server.limits import Limits
@@ -146,6 +147,7 @@ def test_the_server_answers_with_lists(trained):
     assert pa.ipc.open_stream(in_arrow.body).read_all()["click"].to_pylist() == lists
 
 
+@pytest.mark.slow
 def test_a_plan_reads_them(trained):
     folder, _ = trained
     assert plan.plan(described(folder)) is not None

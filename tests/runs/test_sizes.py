@@ -55,6 +55,7 @@ def trained(*arguments, **options):
     return result, re.findall(r"compile training program (\d+)", stream.getvalue())
 
 
+@pytest.mark.slow
 def test_a_thousand_heavy_tailed_batches(heavy, monkeypatch):
     held = []
     monkeypatch.setattr(compiling.Compiled, "__call__", _watched(compiling.Compiled.__call__, held))

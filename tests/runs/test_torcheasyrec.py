@@ -105,6 +105,7 @@ model_config {
 """
 
 
+@pytest.mark.slow
 def test_the_optimizers_of_its_examples_learn(tmp_path, monkeypatch):
     """Sparse Adagrad and dense Adam, both at a constant 1e-3, on CSV files."""
     monkeypatch.chdir(tmp_path)
@@ -118,6 +119,7 @@ def test_the_optimizers_of_its_examples_learn(tmp_path, monkeypatch):
     assert trained.results["auc"] > 0.8
 
 
+@pytest.mark.slow
 def test_dssm_with_a_negative_sampler_learns(tmp_path, monkeypatch):
     """Each user chooses one item; the items are a table of TorchEasyRec's own form."""
     monkeypatch.chdir(tmp_path)

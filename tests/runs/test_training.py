@@ -54,6 +54,7 @@ def test_click_models_learn(name):
     assert trained.results["auc"] == pytest.approx(trained.results["exact_auc"], abs=0.01)
 
 
+@pytest.mark.slow
 def test_mmoe_learns_both_tasks():
     towers = [{"task": task, "mlp": {"hidden_units": [8]}} for task in ("click", "likely")]
     config = case(
@@ -152,6 +153,7 @@ def test_dssm_learns_from_sampled_negatives(tmp_path):
     assert pq.read_table(out).num_rows == 512
 
 
+@pytest.mark.slow
 def test_bpr_learns_from_pairs_of_a_session():
     trained = quiet(case("tasks.click.losses=[{name: bpr, session_name: id_0}]"))
     assert untrained(trained)["auc"] < 0.6
