@@ -132,7 +132,7 @@ class OneDevice:
                 if fresh is not None:
                     fresh = fresh._replace(rows=cache.find(caches[name], fresh.rows))
             if fresh is not None:
-                arrays = started(stack, arrays, state.seed, fresh)
+                arrays = started(stack, arrays, state.seed, fresh, self.backends[name].name)
             tables[name], slots[name] = arrays[""], {slot: arrays[slot] for slot in slots[name]}
             lookups[name] = dataclasses.replace(lookups[name], ids=rows)
         state = dataclasses.replace(state, tables=tables, slots=slots, ids=held, caches=caches)

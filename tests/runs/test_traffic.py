@@ -9,8 +9,9 @@ import pytest
 
 import sparrow as sp
 from sparrow import runs
+from sparrow.data import Tables
 from sparrow.runs.parts.recording import Recorder
-from sparrow.runs.recorded.row_counts import EXACT_ROWS, ExactCounts, HottestCounts, rows_counted
+from sparrow.runs.recorded.row_counts import EXACT_ROWS, ExactCounts, HottestCounts, IdCounts, rows_counted
 from sparrow.runs.recorded.traffic import Traffic, count
 from tests.runs.cases import case
 
@@ -68,6 +69,34 @@ def test_features_of_a_table_count_together_and_ignored_ids_do_not():
     counted = count(emb, emb.pack({"seen": [[3, 99], [], [3, -1]], "item": [3, 100, 0], "user": [49, -1, 0]}))
     assert [array.tolist() for array in counted["items"]] == [[0, 3, 99], [1, 3, 1]]
     assert [array.tolist() for array in counted["users"]] == [[0, 49], [1, 1]]
+
+
+def test_ids_of_dynamic_tables_are_counted_as_they_come(tmp_path):
+    tables = [
+        sp.TableSpec(name=name, vocabulary_size=9, embedding_dim=2, optimizer=sp.rules.SGD(0.1), dynamic=sp.Dynamic())
+        for name in ("a", "b")
+    ]
+    emb = sp.Embedder([sp.FeatureSpec(name=f"of_{table.name}", table_spec=table) for table in tables])
+    counted = count(emb, emb.pack({"of_a": [[-1, 2**63 - 1], [], [-1]], "of_b": [5, 5, 0]}))
+    assert [array.tolist() for array in counted["a"]] == [[-1, 2**63 - 1], [2, 1]]
+    assert [array.tolist() for array in counted["b"]] == [[0, 5], [1, 2]]
+    features = [{"kind": "id", "name": "word", "embedding_dim": 4, "dynamic": {"rows": 50}}]
+    words = Tables({"word": ["red", "blue", "red", "red"] * 64, "label": [1.0, 0.0, 0.0, 1.0] * 64})
+    architecture = {"name": "deepfm", "deep": {"hidden_units": [4]}}
+    model = {"architecture": architecture, "groups": {"wide": ["word"], "deep": ["word"]}}
+    given = {"data": {"train": words, "features": features}, "model": model}
+    options = ("train.traffic=1", "train.tensorboard=false", "train.steps=1")
+    runs.train(case(*options, **given), tmp_path, stream=io.StringIO())
+    table = json.loads((tmp_path / "traffic.json").read_text())["tables"]["word"]
+    assert (table["words"], [times for _, times in table["hottest"]]) == (["red", "blue"], [192, 64])
+    assert table["touched"] == 2
+
+
+def test_the_number_of_ids_is_nearly_right():
+    counts = IdCounts(20_000)
+    ids = np.random.default_rng(0).integers(-(2**63), 2**63 - 1, 30_000)
+    counts.add(np.unique(ids), np.ones(30_000, np.int64))
+    assert abs(counts.touched - 30_000) < 600
 
 
 def test_no_ids_at_all():

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 
-from sparrow.embedding.initializers import Initializer
+from sparrow.embedding.initializers import Constant, Initializer, Uniform
 from sparrow.embedding.specs import TableSpec
 from sparrow.embedding.stacking import Stack, stable_hash
+from sparrow.kernels.cuda import start as cuda
 from sparrow.kernels.ids import Changed
 
 Arrays = dict[str, jax.Array]
@@ -20,12 +23,21 @@ LEAST, MOST = 256, 8192
 """Rows that are started at a time: a part of the batch within these."""
 
 
-def started(stack: Stack, arrays: Arrays, seed: jax.Array, fresh: Changed) -> Arrays:
+def started(stack: Stack, arrays: Arrays, seed: jax.Array, fresh: Changed, backend: str) -> Arrays:
     """Return the arrays of a stack with the rows of ``fresh`` at their start.
 
     Tables whose initializers have the same function are drawn together, some rows at a time, in a loop that ends with
-    the last fresh row.
+    the last fresh row. A GPU draws uniform and constant values in one launch: the host waits at each turn of a loop.
     """
+    limits = [_limits(table) for table in stack.tables]
+    if backend == "cuda" and None not in limits and cuda.is_known() and len(fresh.rows):
+        names = [name for name, _ in stack.step.slots]
+        slots = [[table.optimizer.slot_init(name) for name in names] for table in stack.tables]
+        made = cuda.start(
+            *([arrays[name] for name in ("", *names)], seed, fresh),
+            *(_hashes(stack), np.array(limits, np.float32), np.array(slots, np.float32).reshape(len(limits), -1)),
+        )
+        return dict(zip(("", *names), made, strict=True))
     groups: dict[Any, list[int]] = {}
     for number, table in enumerate(stack.tables):
         function, numbers = _program(table)
@@ -59,7 +71,7 @@ def _started(
     own = np.array([number in members for number in range(len(stack.tables))])
     width = len(programs[members[0]][1])
     numbers = np.array([given if mine else (0,) * width for (_, given), mine in zip(programs, own, strict=True)])
-    hashes = np.array([stable_hash(table.name) for table in stack.tables], np.uint32)
+    hashes = _hashes(stack)
     slots = {
         name: np.array([table.optimizer.slot_init(name) for table in stack.tables], np.float32)
         for name, _ in stack.step.slots
@@ -88,6 +100,18 @@ def _started(
         return begin + chunk, made
 
     return jax.lax.while_loop(lambda carried: carried[0] < fresh.ends[-1], body, (jnp.int32(0), arrays))[1]
+
+
+def _limits(table: TableSpec) -> tuple[float, float] | None:
+    """Return the limits of uniform or constant values; None: of another kind."""
+    given = table.values
+    if isinstance(given, Constant):
+        return (given.value, given.value) if math.isfinite(given.value) else None
+    return (given.low, given.high) if isinstance(given, Uniform) else None
+
+
+def _hashes(stack: Stack) -> npt.NDArray[np.uint32]:
+    return np.array([stable_hash(table.name) for table in stack.tables], np.uint32)
 
 
 def _program(table: TableSpec) -> tuple[Callable[..., jax.Array], tuple[float, ...]]:

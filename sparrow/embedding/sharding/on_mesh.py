@@ -189,8 +189,9 @@ class OnMesh:
                 name = stack.name
                 wanted = lookups[name].wanted
                 given: Any = (raw[name].reshape(-1, 2), wanted.reshape(-1), step, go)
-                made = assign(self.id_settings(stack), self.backends[name].name, held[name], *given)
-                arrays = started(stack, {"": tables[name], **slots[name]}, seed, made.fresh)
+                backend = self.backends[name].name
+                made = assign(self.id_settings(stack), backend, held[name], *given)
+                arrays = started(stack, {"": tables[name], **slots[name]}, seed, made.fresh, backend)
                 held[name], tables[name] = made.state, arrays.pop("")
                 slots[name] = arrays
                 lookups[name] = lookups[name].with_wanted(made.rows.reshape(wanted.shape))

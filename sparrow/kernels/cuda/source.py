@@ -55,6 +55,7 @@ SORT_COUNT, SORT_FIRST, SORT_NEXT = range(3)
 LOOKUP = UPDATE = 0
 PAIRS, PAIRS_GRADIENT = range(2)
 SWAP, SWAP_READ = range(2)
+START = 0
 IDS = (
     *("ids_find", "ids_clear", "ids_index", "ids_mark", "ids_ask", "ids_count"),
     *("ids_weigh", "ids_choose", "ids_select", "ids_apply", "ids_give_back"),
@@ -125,6 +126,12 @@ def swap_module(vector: int, table: int, slot: int, vectors: int, numbers: int, 
     macros = {"VECTOR": vector, "TABLE_CHUNKS": table, "SLOT_CHUNKS": slot, "NE": vectors, "NR": numbers}
     source = text("types.cuh", "memory.cuh", "swap.cu")
     return Module("swap", source, (*macros.items(), ("RECORD", record)), ("swap", "swap_read"), (0, 0))
+
+
+def start_module(dim: int, dtype: str, vectors: int, numbers: int) -> Module:
+    """Return the kernel that draws first values of rows, for ``vectors`` and ``numbers`` slots."""
+    macros = {"DIM": dim, "TABLE": TYPES[dtype], "NE": vectors, "NR": numbers}
+    return Module("start", text("types.cuh", "start.cu"), tuple(macros.items()), ("start",), (0,))
 
 
 ATTENTION = ATTENTION_WORK = 0

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from sparrow.config import Config, assemble
 from sparrow.data import DataError, Feature, Problems, Vocabulary
+from sparrow.data.hashing import hash_texts
 from sparrow.embedding import Ragged
 
 SAMPLE: Final = 100_000
@@ -24,7 +25,7 @@ Words = dict[str, dict[int, str]]
 
 
 def hot_words(config: Config, rows: Mapping[str, Sequence[int]]) -> Words:
-    """Return the words of rows by table; rows without a known word are left out.
+    """Return the words of rows by table, or of the ids of a dynamic one; those without a known word are left out.
 
     A word of a vocabulary is exact. Where ids are hashed, it is the most frequent one among the first rows of the
     training data, with the number of other words that share its row.
@@ -52,7 +53,10 @@ def _known(feature: Feature, wanted: Sequence[int]) -> dict[int, str]:
 
 
 def _hashed(config: Config, feature: Feature, wanted: Sequence[int]) -> dict[int, str]:
-    if getattr(feature, "hash_bucket_size", None) is None or len(feature.columns) != 1 or config.data is None:
+    use = feature.table_use
+    is_dynamic = use is not None and use.dynamic is not None
+    is_hashed = is_dynamic or getattr(feature, "hash_bucket_size", None) is not None
+    if not is_hashed or len(feature.columns) != 1 or config.data is None:
         return {}
     column = feature.columns[0]
     try:
@@ -61,11 +65,15 @@ def _hashed(config: Config, feature: Feature, wanted: Sequence[int]) -> dict[int
         counts = np.asarray(counted.field("counts"))
         order = np.argsort(-counts, kind="stable")
         words = counted.field("values").take(pa.array(order))
-        made = feature.convert(pa.RecordBatch.from_arrays([words], [column]), Problems(len(words)))
+        if is_dynamic:
+            raw = words if pa.types.is_integer(words.type) else hash_texts(words)
+            rows = np.asarray(raw).astype(np.uint64).view(np.int64).tolist()
+        else:
+            rows = _rows(feature.convert(pa.RecordBatch.from_arrays([words], [column]), Problems(len(words))))
     except (DataError, OSError, pa.ArrowException):
         return {}
     by_row: dict[int, list[str]] = {}
-    for row, word in zip(_rows(made), words.to_pylist(), strict=True):
+    for row, word in zip(rows, words.to_pylist(), strict=True):
         if row in wanted:
             by_row.setdefault(row, []).append(str(word))
     return {row: _named(words) for row, words in by_row.items()}

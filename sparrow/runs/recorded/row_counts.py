@@ -11,11 +11,14 @@ al., "Mergeable summaries", 2013: add the counts, then take the (CAPACITY + 1)-t
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+
+from sparrow.embedding import mix64
 
 EXACT_ROWS: Final = 2**18
 CAPACITY: Final = 2**14
@@ -47,7 +50,7 @@ class RowCounts(abc.ABC):
     @property
     @abc.abstractmethod
     def touched(self) -> int:
-        """Return the number of rows that were looked up at least once: exact."""
+        """Return the number of rows that were looked up at least once."""
 
     @abc.abstractmethod
     def hottest(self) -> tuple[Integers, Integers]:
@@ -190,6 +193,32 @@ class HottestCounts(RowCounts):
     def fits(self, state: Arrays) -> bool:
         """Return whether it has as many rows."""
         return "bits" in state and state["bits"].shape == self._bits.shape
+
+
+class IdCounts(HottestCounts):
+    """Counts of the hottest 64-bit ids; `touched` is an estimate, from bits that hashes of ids have set.
+
+    >>> counts = IdCounts(100)
+    >>> counts.add(np.array([-5, 2**40]), np.array([2, 7]))
+    >>> counts.touched, [array.tolist() for array in counts.hottest()]
+    (2, [[1099511627776, -5], [7, 2]])
+
+    Reference: K. Whang et al., "A linear-time probabilistic counting algorithm for database applications", 1990.
+    """
+
+    def __init__(self, num_rows: int, capacity: int = CAPACITY) -> None:
+        super().__init__(8 * num_rows, capacity)
+        self.num_rows = num_rows
+
+    def _mark(self, rows: Integers) -> None:
+        bits = np.uint64(8 * len(self._bits))
+        super()._mark(np.unique((mix64(rows.view(np.uint64)) % bits).astype(np.int64)))
+
+    @property
+    def touched(self) -> int:
+        """Return an estimate of the number of ids that were looked up."""
+        bits = 8 * len(self._bits)
+        return round(-bits * math.log((bits - min(super().touched, bits - 1)) / bits))
 
 
 def _descending(rows: Integers, counts: Integers) -> tuple[Integers, Integers]:

@@ -1,4 +1,4 @@
-"""`Traffic`: the lookups of a run by row of its tables.
+"""`Traffic`: the lookups of a run by row of its tables, and by id of dynamic ones.
 
 Counting a batch is a sort of its ids. It is done on the host while the device works, and only while all
 of it takes no more than a set share of the time. The counts of a batch are added up when a step takes it, so that a
@@ -14,8 +14,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.embedding import Embedder, PackedBatch, RoutedBatch
-from sparrow.runs.recorded.row_counts import RowCounts, rows_counted
+from sparrow.embedding import Embedder, PackedBatch, RoutedBatch, TableSpec
+from sparrow.kernels.ids import numbers_of
+from sparrow.runs.recorded.row_counts import IdCounts, RowCounts, rows_counted
 
 HOTTEST: Final = 20
 """The number of ids that are listed by name."""
@@ -24,7 +25,7 @@ RANKS: Final = 64
 
 
 class LookedUp(NamedTuple):
-    """The rows of one table in one batch: each once, ascending, and its number of lookups."""
+    """The rows of one table in one batch, or the ids of a dynamic one: each once, ascending, and its lookups."""
 
     rows: npt.NDArray[np.int64]
     counts: npt.NDArray[np.int64]
@@ -45,7 +46,11 @@ def count(embedder: Embedder, packed: PackedBatch | RoutedBatch) -> Counted:
     """
     counted: Counted = {}
     for stack in embedder.stacks:
-        if stack.is_dynamic:  # their rows are known on the device alone
+        if stack.is_dynamic:  # their rows are known on the device alone: raw ids are counted
+            words, tables = _raw(packed, stack.name)
+            for number, table in enumerate(stack.tables):
+                raw = numbers_of(words[tables == number]).view(np.int64)
+                counted[table.name] = LookedUp(*np.unique(raw, return_counts=True))
             continue
         ids = np.sort(_ids(packed, stack.name))
         ids = ids[slice(*np.searchsorted(ids, (0, stack.num_rows)))]  # the rest is padding, and ids to ignore
@@ -58,6 +63,14 @@ def count(embedder: Embedder, packed: PackedBatch | RoutedBatch) -> Counted:
     return counted
 
 
+def _raw(packed: PackedBatch | RoutedBatch, stack: str) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int32]]:
+    """Return the halves of raw ids, and the number of each one's table, below 0 where it is absent."""
+    if isinstance(packed, RoutedBatch):
+        parts = packed.routed[stack].raw or []
+        return np.concatenate([own.words for own in parts]), np.concatenate([own.segments for own in parts])
+    return np.asarray(packed.raw[stack]), np.asarray(packed.lookups[stack].ids)
+
+
 def _ids(packed: PackedBatch | RoutedBatch, stack: str) -> npt.NDArray[np.int32]:
     if isinstance(packed, RoutedBatch):
         return np.concatenate([part.ids for part in packed.routed[stack].parts])
@@ -67,8 +80,9 @@ def _ids(packed: PackedBatch | RoutedBatch, stack: str) -> npt.NDArray[np.int32]
 class _Table:
     """The traffic of one table."""
 
-    def __init__(self, num_rows: int) -> None:
-        self.rows: RowCounts = rows_counted(num_rows)
+    def __init__(self, spec: TableSpec) -> None:
+        rows = spec.vocabulary_size
+        self.rows: RowCounts = rows_counted(rows) if spec.dynamic is None else IdCounts(rows)
         self.least, self.most = 0, 0  # unique ids in a batch
         self.unique = 0  # summed over batches
 
@@ -107,9 +121,7 @@ class Traffic:
 
     def __init__(self, embedder: Embedder, share: float, clock: Callable[[], float] = time.perf_counter) -> None:
         self._embedder, self._share, self._clock = embedder, share, clock
-        self._tables = {
-            name: _Table(spec.vocabulary_size) for name, spec in embedder.tables.items() if spec.dynamic is None
-        }
+        self._tables = {name: _Table(spec) for name, spec in embedder.tables.items()}
         self.batches = self.counted = 0
         self._began: float | None = None
         self._counting = self._adding = 0.0  # seconds: of the thread that makes batches, and of the one that steps

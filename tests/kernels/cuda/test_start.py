@@ -1,0 +1,38 @@
+"""First values that the kernel draws are those of the initializers, by table and id."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sparrow as sp
+from sparrow.embedding.dynamic.first_rows import started
+from sparrow.embedding.initializers import Constant, Uniform
+from sparrow.embedding.stacking import stack_tables
+from sparrow.kernels import ids
+
+
+@pytest.mark.parametrize(("dim", "dtype", "rule"), [(5, "float32", sp.rules.Adam()), (40, "bfloat16", sp.rules.SGD())])
+def test_rows_start_as_their_initializer_has_them(dim, dtype, rule):
+    values = [None, Constant(0.25), Uniform(-3.0, 2.0)]
+    tables = [
+        sp.TableSpec(
+            name=f"t{i}", vocabulary_size=50, embedding_dim=dim, optimizer=rule, initializer=one, dtype=dtype,
+            dynamic=sp.Dynamic(),
+        )
+        for i, one in enumerate(values)
+    ]  # fmt: skip
+    (stack,) = stack_tables(tables)
+    arrays = {"": jnp.full((150, dim), 7, dtype)}
+    for name, layout in stack.step.slots:
+        arrays[name] = jnp.full(stack.slot_shape(layout), 7, jnp.float32)
+    words = np.random.default_rng(0).integers(0, 2**32, (9, 2), np.uint32)
+    rows = jnp.array([3, 1, 52, 60, 55, 101, 149, 150, 150], jnp.int32)
+    fresh = ids.Changed(rows, jnp.asarray(words), jnp.array([2, 5, 7]))
+    made = {
+        backend: jax.jit(lambda a, f, backend=backend: started(stack, a, jnp.uint32(11), f, backend))(arrays, fresh)
+        for backend in ("cuda", "xla")
+    }
+    for name, array in made["xla"].items():
+        np.testing.assert_array_equal(np.asarray(made["cuda"][name]), np.asarray(array), err_msg=name)
+    assert (made["cuda"][""] == 7).all(axis=1).sum() == 143
