@@ -321,7 +321,7 @@ def main() -> None:
     else:
         add(map_times(26, 1_000_000, 16384, 8_000_000, 40))
         add(map_times(1, 33_000_000, 425_984, 4_000_000_000, 24))
-    add("", "## A training step", "", "Ids by a power law of 1.05, as dynamicemb's own benchmark has them; then uniform.", "")
+    add("", "## A training step", "", "Ids by a power law of 1.05, as in dynamicemb's own benchmark; then uniform.", "")
     sizes = [(256, 4096, 16, 1.05)] if small else [(2**20, 2**23, 128, 1.05), (2**20, 16_000_000, 128, 0.0)]
     add(*(line for one in sizes for line in (*step_time(*one), "")))
     add("## Host memory, rows a second", "", "| dim | read | stored | both ways | |", "|---|---|---|---|---|")

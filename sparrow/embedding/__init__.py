@@ -4,6 +4,7 @@ from sparrow.embedding.clipping import clip_factor
 from sparrow.embedding.columns import replaced
 from sparrow.embedding.dynamic.record import Dynamic
 from sparrow.embedding.dynamic.saved import Held, Ids, SavedIds
+from sparrow.embedding.dynamic.strings import hash_strings
 from sparrow.embedding.embedder import Embedder
 from sparrow.embedding.hashing import U64, hash_integers, mix64
 from sparrow.embedding.host_memory import HostMemory
@@ -81,6 +82,7 @@ __all__ = [
     "clip_factor",
     "from_host",
     "hash_integers",
+    "hash_strings",
     "imagined_mesh",
     "in_device_order",
     "lay_out",

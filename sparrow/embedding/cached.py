@@ -117,6 +117,12 @@ class Cache:
         jax.block_until_ready(done)  # type: ignore[no-untyped-call]
         return dict(zip(self._shapes, self.layout.views(self._records(np.asarray(held.address))), strict=True))
 
+    def moved(self, held: Cached) -> tuple[float, float]:
+        """Return the bytes of rows that a step has read from host memory and stored there, on average. Waits."""
+        totals, clock = jax.device_get((held.slots.totals, held.clock))
+        rows = ids.numbers_of(totals[:, :2]).sum(axis=0) * self.layout.bytes / max(int(clock), 1)  # admitted, evicted
+        return float(rows[0]), float(rows[1])
+
     def _store(self, arrays: Arrays, held: Cached) -> jax.Array:
         slots = jnp.arange(self.settings.rows, dtype=jnp.int32)
         ends = jnp.array([segment.end for segment in self.settings.segments], jnp.int32)

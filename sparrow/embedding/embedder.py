@@ -410,6 +410,13 @@ class Embedder:
         """Return the state with all rows that are in host memory there, and none in the caches on the device."""
         return self._work.without_caches(state)
 
+    def cache_traffic(self, state: EmbeddingState) -> dict[str, float]:
+        """Return ``cache_bytes_in`` and ``cache_bytes_out`` of tables in host memory: bytes a step, on average so far.
+
+        Empty where no table is apart from the device. Waits for it.
+        """
+        return self._work.cache_traffic(state)
+
     def table(self, state: EmbeddingState, name: str) -> jax.Array:
         """Return the logical table, (vocabulary_size, embedding_dim); on a mesh and in host memory as a NumPy array."""
         rows: jax.Array = self._logical(state, name)[""]

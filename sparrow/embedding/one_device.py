@@ -220,6 +220,12 @@ class OneDevice:
                 caches[stack.name] = self._caches[stack.name].empty(state.caches[stack.name].address)
         return dataclasses.replace(state, caches=caches)
 
+    def cache_traffic(self, state: EmbeddingState) -> dict[str, float]:
+        """Return the bytes that the caches read and stored in a step, on average; empty without caches."""
+        moved = [cache.moved(state.caches[name]) for name, cache in self._caches.items()]
+        names = ("cache_bytes_in", "cache_bytes_out") if moved else ()
+        return dict(zip(names, map(sum, zip(*moved, strict=True)), strict=True))
+
     def rows(self, stack: Stack, array: jax.Array, span: slice) -> Any:
         """Rows of a stack's array in logical order."""
         return array if span == slice(0, stack.num_rows) else array[span]

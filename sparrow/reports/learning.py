@@ -20,10 +20,8 @@ RATE: Final = "learning_rate/"
 NORM: Final = "gradient_norm"
 MEMORY: Final = {"device_memory": "device memory", "host_memory": "memory of the process"}
 CACHES: Final = {
-    "cache_hits": "cache hits, share of lookups",
-    "cache_bytes_in": "rows to the device, a step",
-    "cache_bytes_out": "rows from the device, a step",
-    "cache_waits": "waits for rows on their way home, seconds",
+    "cache_bytes_in": "rows to the device, bytes a step",
+    "cache_bytes_out": "rows from the device, bytes a step",
 }
 """Numbers of the caches of tables in host memory."""
 KINDS: Final = {"train": "training", "eval": "evaluation"}

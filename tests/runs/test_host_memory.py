@@ -45,6 +45,8 @@ def test_a_run_may_change_to_a_cache_and_back(monkeypatch, tmp_path):
     ours, others = map(state_of, found)
     for name, array in ours.items():
         np.testing.assert_array_equal(array, others[name], err_msg=name)
+    traffic = found[0].program.embedder.cache_traffic(found[0].state.optimizer.embedding)
+    assert 0 < traffic["cache_bytes_out"] < traffic["cache_bytes_in"]
     caches = found[0].state.optimizer.embedding.caches
     assert sum(int(held.slots.totals[:, 1].sum()) for held in caches.values()) > 0
     monkeypatch.setattr(host_memory, "is_apart", lambda: True)

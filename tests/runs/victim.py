@@ -197,7 +197,10 @@ class Chain:
                 process.join(self.random.uniform(0.0, 0.5))
 
     def _is_saving(self):
-        return any(".orbax-checkpoint-tmp" in path.name for path in (self.folder / "checkpoints").glob("*"))
+        try:
+            return any(".orbax-checkpoint-tmp" in path.name for path in (self.folder / "checkpoints").glob("*"))
+        except FileNotFoundError:  # the folder itself came or went meanwhile
+            return False
 
     def _kill(self, process, before):
         os.kill(process.pid, signal.SIGKILL)

@@ -25,9 +25,9 @@ class Dynamic:
     Attributes:
       admit: the condition for a row: an integer is the number of times that an id must have been seen; a number
         between 0 and 1 is its chance in each step.
-      evict: the id whose row a new id gets when all are taken. "lru": one that was not used for long; "lfu": one that
-        is used seldom, by counts that fade; both go through the rows in order, as a clock does, and spare the ids of
-        the step. "none": the new id stays unknown.
+      evict: the id whose row a new id gets when all are taken. "lru": the one that was not used for longest; "lfu": the
+        one that was looked up least, by exact counts since it got its row. Ids of the step are spared, and at least
+        1 % of the rows are freed at once. "none": the new id stays unknown.
       expire_steps: steps without use after which an id loses its row; None: it never does. An id that comes back
         starts fresh.
       unknown: the values of ids without a row: "row" (all of them share row 0, which is trained) or "zeros".

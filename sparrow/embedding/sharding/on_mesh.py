@@ -256,6 +256,10 @@ class OnMesh:
         lookups: Any = batch.lookups
         return {name: lookups[name].wanted for name in names}
 
+    def cache_traffic(self, state: EmbeddingState) -> dict[str, float]:
+        """Return nothing: no table is apart from the devices."""
+        return {}
+
     def rows(self, stack: Stack, array: jax.Array, span: slice) -> Any:
         """Rows of a stack's array in logical order, as a NumPy array: no device may have room for them."""
         _refuse_tracers(array)

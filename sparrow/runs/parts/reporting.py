@@ -105,6 +105,7 @@ def shown_of(program: Program, rates: Rates, report: Report | None, state: Train
     if fetched.gradient_norm is not None:
         values["gradient_norm"] = float(fetched.gradient_norm)
     values |= {f"gradient_norm/{path}": float(norm) for path, norm in fetched.gradient_norms.items()}
+    values |= program.embedder.cache_traffic(state.optimizer.embedding)
     histograms = {f"gradient/{path}": x for path, x in fetched.gradients.items()}
     if "parameter" in summaries:
         params = jax.device_get(named_leaves(state.optimizer.params))

@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 
 from sparrow.config import Config, assemble
 from sparrow.data import DataError, Feature, Problems, Vocabulary
-from sparrow.data.hashing import hash_texts
-from sparrow.embedding import Ragged
+from sparrow.embedding import Ragged, hash_strings
 
 SAMPLE: Final = 100_000
 """Rows of the training data that are searched for the words of hashed ids."""
@@ -66,8 +65,7 @@ def _hashed(config: Config, feature: Feature, wanted: Sequence[int]) -> dict[int
         order = np.argsort(-counts, kind="stable")
         words = counted.field("values").take(pa.array(order))
         if is_dynamic:
-            raw = words if pa.types.is_integer(words.type) else hash_texts(words)
-            rows = np.asarray(raw).astype(np.uint64).view(np.int64).tolist()
+            rows = np.asarray(hash_strings(words)).astype(np.uint64).view(np.int64).tolist()
         else:
             rows = _rows(feature.convert(pa.RecordBatch.from_arrays([words], [column]), Problems(len(words))))
     except (DataError, OSError, pa.ArrowException):
