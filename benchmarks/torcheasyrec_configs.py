@@ -3,10 +3,11 @@
     python -m benchmarks.torcheasyrec_configs FOLDER [--only PART] [--out FILE]
 
 The configs are TorchEasyRec's own (a checkout of its repository); none is kept here. Their numbers are as they are, but
-for sizes: tables have at most `ROWS` rows, batches at most `BATCH` rows, and the files are samples. A loss falls where
-the mean of the last third of the steps is below that of the first third; the hint of rocket_launching, which grows
-while its booster learns faster than the other network, is left out. Each row is a line of JSON: the stage reached,
-counts of the report's lines, losses, seconds of processor time. Each config has a process of its own.
+for sizes: tables have at most `ROWS` rows, batches at most `BATCH` rows (4 with long histories), and the files are
+samples. A loss falls where the mean of the last third of the steps is below that of the first third; the hint of
+rocket_launching, which grows while its booster learns faster than the other network, is left out. Each row is a line of
+JSON: the stage reached, counts of the report's lines, losses, seconds of processor time. Each config has a process of
+its own.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ def edits(text: str) -> list[Edit]:
     size = re.search(r"\bbatch_size\s*:\s*(\d+)", text)
     if re.search(r"wukong\s*\{\s*dense_mlp\s*\{[^}]*128\s*\}", text):  # TorchEasyRec refuses it, too: tables have 16
         made.append(Edit("model_config.wukong.dense_mlp.hidden_units", "[512, 256, 16]"))
-    return [*made, Edit("data_config.batch_size", str(min(int(size[1]) if size else 1024, BATCH)))]
+    long = any(int(found) > 4000 for found in re.findall(r"\bmax_seq_len\s*:\s*(\d+)", text))
+    most = 4 if long else BATCH  # histories are padded to their longest
+    return [*made, Edit("data_config.batch_size", str(min(int(size[1]) if size else 1024, most)))]
 
 
 def judged(path: Path, folder: Path) -> dict[str, Any]:

@@ -11,13 +11,16 @@ from sparrow.cli.saved import loaded, make_folder
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("model_dir", help="the folder of a run whose model has two towers")
+    parser.add_argument("model_dir", help="the folder of a run whose model has two towers, or is of codes")
     parser.add_argument("input", help="rows of users: a file, a folder, or a pattern in quotes")
     parser.add_argument("output", help="a Parquet file: a row per user and item, with score and rank")
     add_overrides(parser)
     add_step(parser)
     parser.add_argument("-k", type=at_least_one, default=10, help="items per user; default 10")
-    parser.add_argument("--items", help="files with a row per item; by default the items of the data to train on")
+    parser.add_argument(
+        "--items",
+        help="files with a row per item; by default the items of the data to train on; of codes: with a column 'codes'",
+    )
     parser.add_argument("--id-column", help="the column of the ids in --items")
     parser.add_argument("--exclude-seen", action="store_true", help="leave out what a user has in the data to train on")
     parser.add_argument("--batch-size", type=at_least_one, help="rows at a time; by default as in evaluation")
@@ -42,7 +45,7 @@ def run(options: argparse.Namespace) -> None:
 
 COMMAND = Command(
     "recommend",
-    "Write the best items of each user, by a model of two towers, into a Parquet file.",
+    "Write the best items of each user, by a model of two towers or of codes, into a Parquet file.",
     arguments,
     run,
     compiles=True,

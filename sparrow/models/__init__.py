@@ -25,6 +25,7 @@ model               reads the groups                           outputs
 `HSTUMatch`         history and item, named there              query, item, and negatives where sampled
 `HSTURetriever`     history and item, named there, and others  query, item, and negatives where sampled
 `SASRec`            history and item, named there              query, item, and negatives where sampled
+`Tiger`             history and codes, named there             logits by code, query
 `SidRqkmeans`       one, of any name                           codes, reconstruction, target
 `SidRqvae`          one, and a pair's, named there             codes, reconstruction, target
 ==================  =========================================  ===============================================
@@ -81,6 +82,7 @@ from sparrow.models.sequences.stu import STU
 from sparrow.models.sid_rqkmeans import SidRqkmeans
 from sparrow.models.sid_rqvae import SidRqvae
 from sparrow.models.tdm import TDM
+from sparrow.models.tiger import Tiger
 from sparrow.models.tokens import Actions, Content
 from sparrow.models.towers import TaskTower, Tower
 from sparrow.models.variational_dropout import VariationalDropout
@@ -136,6 +138,7 @@ __all__ = [
     "SidRqkmeans",
     "SidRqvae",
     "TaskTower",
+    "Tiger",
     "TimePeriod",
     "Tower",
     "VariationalDropout",

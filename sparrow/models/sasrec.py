@@ -9,7 +9,7 @@ from flax import nnx
 from sparrow import fields
 from sparrow.embedding import Rows
 from sparrow.models.history_towers import HistoryTowers, check_same_features
-from sparrow.models.inputs import Arrays, Inputs
+from sparrow.models.inputs import Arrays, Inputs, Sequence
 from sparrow.models.matching import Negatives, Similarity, check_towers, outputs
 from sparrow.models.norms import LayerNorm
 from sparrow.models.records import register_model
@@ -40,6 +40,64 @@ class Block(nnx.Module):
 
     def _dropped(self, x: jax.Array) -> jax.Array:
         return x if self.dropout is None else self.dropout(x)
+
+
+class SelfAttention(nnx.Module):
+    """Positions and layers of `SASRec`: the state of each element of a history, which attends to those before it.
+
+    Attributes:
+      dim: the length of the states.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        width: int,
+        max_length: int,
+        dim: int | None,
+        num_layers: int,
+        num_heads: int,
+        dropout_ratio: float,
+        *,
+        rngs: nnx.Rngs,
+    ) -> None:
+        for name, value in (("max_length", max_length), ("num_layers", num_layers), ("num_heads", num_heads)):
+            fields.integer(f"{model}.{name}", value)
+        fields.number(f"{model}.dropout_ratio", dropout_ratio, at_least=0, below=1)
+        if dim is not None:
+            fields.integer(f"{model}.dim", dim)
+        self.model, self.dim = model, dim or width
+        if self.dim % num_heads:
+            raise ValueError(
+                f"{model}: the length of the states, {self.dim}, must be a multiple of num_heads={num_heads}"
+            )
+        self.linear = nnx.data(None) if self.dim == width else nnx.Linear(width, self.dim, rngs=rngs)
+        self.position = nnx.Param(0.02 * jax.random.normal(rngs.params(), (max_length, self.dim)))
+        self.dropout = nnx.Dropout(dropout_ratio, rngs=rngs) if dropout_ratio else nnx.data(None)
+        self.blocks = nnx.List([Block(self.dim, num_heads, dropout_ratio, rngs=rngs) for _ in range(num_layers)])
+        self.norm = LayerNorm(self.dim, rngs=rngs)
+
+    def __call__(self, found: Sequence) -> tuple[jax.Array, Layout, Rows]:
+        """Return the state of each element, ``(tokens, dim)``, where they are, and the features of the elements."""
+        history, most = found.rows, found.values.shape[1]
+        if most > self.position.shape[0]:
+            raise ValueError(
+                f"{self.model}.max_length must be at least that of the sequences, {most}, got {self.position.shape[0]}"
+            )
+        made = history.values if self.linear is None else self.linear(history.values)
+        elements = history._replace(values=made)
+        context = jnp.zeros((history.lengths.shape[0], 0, made.shape[1]), made.dtype)
+        x, layout = Layout.join(Tokens(context, elements, no_rows(elements), most, 0))
+        (place,) = layout.of_tokens(x)
+        x = x * x.shape[1] ** 0.5 + small_lookup(self.position[...], place).astype(x.dtype)
+        x = x if self.dropout is None else self.dropout(x)
+        for block in self.blocks:
+            x = block(x, layout)
+        return x, layout, history
+
+    def normalised(self, x: jax.Array) -> jax.Array:
+        """Return states as the last layer takes them; zeros stay."""
+        return jnp.where((x == 0).all(axis=-1, keepdims=True), 0, self.norm(x))
 
 
 @register_model("sasrec")
@@ -93,47 +151,21 @@ class SASRec(HistoryTowers):
     ) -> None:
         check_towers("SASRec", history_input, item_tower.input, similarity, negatives)
         inputs.check("SASRec", required=(history_input, item_tower.input))
-        for name, value in (("max_length", max_length), ("num_layers", num_layers), ("num_heads", num_heads)):
-            fields.integer(f"SASRec.{name}", value)
-        fields.number("SASRec.dropout_ratio", dropout_ratio, at_least=0, below=1)
         self.group = history_group("SASRec", inputs, history_input)
         if every_position:
             check_same_features("SASRec", inputs, history_input, item_tower.input)
-        width = self.group.sequences.dim
-        if dim is not None:
-            fields.integer("SASRec.dim", dim)
-        dim = dim or width
-        if dim % num_heads:
-            raise ValueError(f"SASRec: the length of the states, {dim}, must be a multiple of num_heads={num_heads}")
-        self.linear = nnx.data(None) if dim == width else nnx.Linear(width, dim, rngs=rngs)
-        self.position = nnx.Param(0.02 * jax.random.normal(rngs.params(), (max_length, dim)))
-        self.dropout = nnx.Dropout(dropout_ratio, rngs=rngs) if dropout_ratio else nnx.data(None)
-        self.blocks = nnx.List([Block(dim, num_heads, dropout_ratio, rngs=rngs) for _ in range(num_layers)])
-        self.norm = LayerNorm(dim, rngs=rngs)
+        self.attention = SelfAttention(
+            "SASRec", self.group.sequences.dim, max_length, dim, num_layers, num_heads, dropout_ratio, rngs=rngs
+        )
         self.item_tower = GroupTower(item_tower, inputs, rngs=rngs)
-        dims = dim, self.item_tower.dim
+        dims = self.attention.dim, self.item_tower.dim
         self.user_output, self.item_output = outputs("SASRec", dims, output_dim, similarity, rngs=rngs)
         self.negatives, self.every_position, self.deterministic = negatives, every_position, False
 
     def states(self, acts: Arrays, numbers: Arrays) -> tuple[jax.Array, Layout, Rows]:
         """Return the state of each element, ``(tokens, dim)``, where they are, and the features of the elements."""
-        found = self.group.sequence(acts, numbers)
-        history, most = found.rows, found.values.shape[1]
-        if most > self.position.shape[0]:
-            raise ValueError(
-                f"SASRec.max_length must be at least that of the sequences, {most}, got {self.position.shape[0]}"
-            )
-        made = history.values if self.linear is None else self.linear(history.values)
-        elements = history._replace(values=made)
-        context = jnp.zeros((history.lengths.shape[0], 0, made.shape[1]), made.dtype)
-        x, layout = Layout.join(Tokens(context, elements, no_rows(elements), most, 0))
-        (place,) = layout.of_tokens(x)
-        x = x * x.shape[1] ** 0.5 + small_lookup(self.position[...], place).astype(x.dtype)
-        x = x if self.dropout is None else self.dropout(x)
-        for block in self.blocks:
-            x = block(x, layout)
-        return x, layout, history
+        return self.attention(self.group.sequence(acts, numbers))
 
     def normalised(self, x: jax.Array) -> jax.Array:
         """Return states as the last layer takes them; zeros stay."""
-        return jnp.where((x == 0).all(axis=-1, keepdims=True), 0, self.norm(x))
+        return self.attention.normalised(x)

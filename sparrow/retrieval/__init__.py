@@ -1,9 +1,11 @@
 """Retrieval: the vectors of a catalogue's items, and the best of them for a user's vector.
 
-`ItemIndex` searches exactly, or by FAISS where one was built; `write_index` and `read_index` keep it in an export.
+`ItemIndex` searches exactly, or by FAISS where one was built; `CodeIndex` by the beam of a model of codes.
+`write_index` and `read_index` keep vectors in an export.
 """
 
 from sparrow.retrieval.approximate import Approximate, Kind, build_approximate
+from sparrow.retrieval.codes import CodeIndex
 from sparrow.retrieval.filters import Where, passing
 from sparrow.retrieval.index import ROW, Found, ItemIndex
 from sparrow.retrieval.saved import FILES, VECTORS, read_index, write_index
@@ -13,6 +15,7 @@ __all__ = [
     "ROW",
     "VECTORS",
     "Approximate",
+    "CodeIndex",
     "Found",
     "ItemIndex",
     "Kind",

@@ -269,9 +269,10 @@ class Run:
     ) -> Any:
         """Return the ``k`` best items of each row of ``users``: its user, the item, ``score``, and ``rank`` from 1 on.
 
-        For a model of two towers. Ids are as the data has them. The result is a frame of the kind that was given, else
-        an Arrow table. A user that training never saw has the vector that training gave to unknown ids: the items are
-        those that suit the other features of the row, and otherwise the same for all such users.
+        For a model of two towers, or of codes (`sparrow.models.Tiger`). Ids are as the data has them. The result is a
+        frame of the kind that was given, else an Arrow table. A user that training never saw has the vector that
+        training gave to unknown ids: the items are those that suit the other features of the row, and otherwise the
+        same for all such users.
 
         Args:
           users: rows with the columns of the user tower, as `predict` takes them.

@@ -61,6 +61,8 @@ def predictions(tasks: Mapping[str, Task], outputs: Arrays) -> dict[str, jax.Arr
         if is_matching(tasks[name]):
             rows = outputs[TOWERS["user"]].shape[0]
             made |= {vector_column(tower): outputs[output][:rows] for tower, output in TOWERS.items()}
+    if TOWERS["user"] in outputs and vector_column("user") not in made:  # a model of codes has users' vectors alone
+        made[vector_column("user")] = outputs[TOWERS["user"]]
     return made
 
 

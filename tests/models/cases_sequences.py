@@ -132,19 +132,33 @@ def hstu_match(params, x):
     return {"query": query, "item": linear(params["item_output"]["linear"], x["item"])}
 
 
-def sasrec(params, x):
+def self_attention(params, histories):
     """One layer, one head."""
     rows = []
-    for elements in history(x["clicks"]):
-        tokens = elements * DIM**0.5 + params["position"][: len(elements)]
+    for elements in histories:
+        dim = elements.shape[1]
+        tokens = elements * dim**0.5 + params["position"][: len(elements)]
         for block in each(params["blocks"]):
             q, k, v = np.split(linear(block["project"], layer_norm(block["norm"], tokens)), 3, axis=1)
-            scores = np.where(np.tri(len(tokens)) > 0, q @ k.T / DIM**0.5, -np.inf)
+            scores = np.where(np.tri(len(tokens)) > 0, q @ k.T / dim**0.5, -np.inf)
             tokens = tokens + (softmax(scores) @ v if len(tokens) else 0)
             hidden = relu(linear(block["hidden"], layer_norm(block["hidden_norm"], tokens)))
             tokens = tokens + linear(block["output"], hidden)
-        rows.append(layer_norm(params["norm"], tokens)[-1] if len(tokens) else np.zeros(DIM))
-    return {"query": np.stack(rows), "item": x["item"]}
+        rows.append(layer_norm(params["norm"], tokens)[-1] if len(tokens) else np.zeros(elements.shape[1]))
+    return np.stack(rows)
+
+
+def sasrec(params, x):
+    return {"query": self_attention(params["attention"], history(x["clicks"])), "item": x["item"]}
+
+
+def tiger(params, x):
+    query = self_attention(params["attention"], history(x["clicks"]))
+    made = {}
+    for layer, (decoder, head) in enumerate(zip(each(params["decoders"]), each(params["heads"]), strict=True)):
+        known = [query, x["item"], x["shop"]][: layer + 1]
+        made[f"code_{layer + 1}"] = linear(head, mlp(decoder, np.concatenate(known, axis=1)))
+    return {**made, "query": query}
 
 
 def token_layers(params, x):
@@ -276,6 +290,15 @@ SEQUENCES = [
         },
         {"uih": ["clicks"], "items": ["item"]},
         sasrec,
+    ),
+    Case(
+        "tiger",
+        {
+            **{"name": "tiger", "codebook": [5, 3, 4], "history_input": "uih", "max_length": 4},
+            **{"num_layers": 1, "dropout_ratio": 0.0},
+        },
+        {"uih": ["clicks"], "codes": ["item", "shop"]},
+        tiger,
     ),
     Case(
         "hstu_ranker",

@@ -6,17 +6,23 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Final
 
+import jax
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from flax import nnx
 
 from sparrow.config import Config, ConfigError, catalogue_items, item_column, item_features, need, user_column
 from sparrow.data import DataError, Source, distinct_rows
+from sparrow.models import Tiger
 from sparrow.registry import nearest
-from sparrow.retrieval import ItemIndex, Kind, Where, build_approximate
+from sparrow.retrieval import CodeIndex, ItemIndex, Kind, Where, build_approximate
 from sparrow.runs.evaluating.predict_files import source_like
 from sparrow.runs.step.program import Program, TrainState
 from sparrow.runs.vectors.towers import tower_names, tower_vectors
 
+CODES: Final = "codes"
+"""The column of items' codes, as the importer of semantic ids names the task."""
 QUERIES: Final = 1000
 """Users by which an approximate index is compared with exact search."""
 
@@ -31,6 +37,8 @@ def item_index(
     batch_size: int | None = None,
 ) -> ItemIndex:
     """Return the vectors of a catalogue's items; the arguments are those of `Run.item_index`."""
+    if isinstance(_model(program), Tiger):
+        return _code_index(program, state, items, id_column, attributes)
     _check_towers(program)
     config = program.config
     own = need(item_column(config), "data", "item_column")
@@ -77,12 +85,13 @@ def recommendations(
     batch_size: int | None = None,
 ) -> Any:
     """Return a frame with the best items of each row of ``users``; the arguments are those of `Run.recommend`."""
-    _check_towers(program)
+    if not isinstance(index, CodeIndex):
+        _check_towers(program)
     config = program.config
     source = source_like(config, users)
     table = _rows(source)
     query = tower_vectors(program, state, "user", table, batch_size)
-    if query.shape[1] != index.vectors.shape[1]:
+    if not isinstance(index, CodeIndex) and query.shape[1] != index.vectors.shape[1]:
         raise ConfigError("this model has several vectors per user, which recommend does not know; use vectors()")
     user = user_column(config)
     if exclude_seen:
@@ -108,6 +117,45 @@ def _seen(config: Config, users: Any) -> list[list[Any]]:
             if own is not None:
                 held[owner].update(own if isinstance(own, list) else [own])
     return [list(held[one]) for one in users.to_pylist()]
+
+
+def _model(program: Program) -> Any:
+    """Return the model of a program, without parameters of training."""
+    return nnx.merge(program.apply.evaluating, *program.fresh)
+
+
+def _code_index(
+    program: Program, state: TrainState, items: Any, id_column: str | None, attributes: Sequence[str]
+) -> CodeIndex:
+    """Return the codes of a catalogue's items, and the model that searches them."""
+    if items is None:
+        raise ConfigError(
+            "a model of codes needs the items and their codes: give items, a file with the column 'codes' that sparrow "
+            "predict wrote by a model of semantic ids"
+        )
+    data = need(program.config.data, "data")
+    item = id_column or data.item_column or "item"
+    source = source_like(program.config, items)
+    for name in (item, CODES, *attributes):
+        if name not in source.column_names():
+            raise ConfigError(f"the items have no column '{name}': {nearest(name, source.column_names())}")
+    table = _rows(source)
+    model = nnx.merge(program.apply.evaluating, state.optimizer.params, state.rest)
+    uses = {spec.name: spec.table_spec.name for spec in program.embedder.features}
+    tables = [program.embedder.table(state.optimizer.embedding, uses[name]) for name in model.codes.names]
+
+    @jax.jit
+    def chances(query: jax.Array, known: list[jax.Array]) -> jax.Array:
+        rows = [table[codes] for table, codes in zip(tables, known, strict=False)]
+        return jax.nn.log_softmax(model.logits(query, rows))
+
+    def decode(query: Any, known: Any) -> Any:
+        padding = (1 << max(len(query) - 1, 0).bit_length()) - len(query)  # few sizes, few programs
+        query, known = (np.pad(each, ((0, padding), (0, 0))) for each in (query, known))
+        return np.asarray(chances(query, [known[:, layer] for layer in range(known.shape[1])]))[: len(query) - padding]
+
+    chosen = table.select(list(attributes)) if attributes else None
+    return CodeIndex.of(table, item, CODES, attributes=chosen, decode=decode, user=data.user_column)
 
 
 def _check_towers(program: Program) -> None:
