@@ -20,13 +20,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sparrow import config, exports, runs, samples, serving
-from sparrow.config.torcheasyrec import Edit, path_fields, read_config
+from sparrow.config.torcheasyrec import Edit, Outcome, path_fields, read_config, text
 
 ROWS, BATCH, STEPS, LONGEST = 20_000, 64, 20, 900
 _SIZES = re.compile(
@@ -35,47 +36,62 @@ _SIZES = re.compile(
 )
 
 
-def smaller(text: str) -> str:
+def smaller(source: str) -> str:
     """Return the config with tables of at most `ROWS` rows, and at most `BATCH` negatives."""
 
     def cut(match: re.Match[str]) -> str:
         most = BATCH if "sample" in match[1] else ROWS
         return f"{match[1]}: {min(int(match[2]), most)}"
 
-    return _SIZES.sub(cut, text)
+    return _SIZES.sub(cut, source)
 
 
-def edits(text: str) -> list[Edit]:
+def edits(source: str) -> list[Edit]:
     """Return the edits for a short run."""
-    made = [Edit(field, "rows.parquet") for field in path_fields(text)]
-    epochs = re.search(r"^\s*num_epochs\s*:\s*\d+", text, re.MULTILINE)
+    made = [Edit(field, "rows.parquet") for field in path_fields(source)]
+    epochs = re.search(r"^\s*num_epochs\s*:\s*\d+", source, re.MULTILINE)
     made += [Edit("train_config.num_epochs", "0")] if epochs else []
     made += [Edit("train_config.num_steps", str(STEPS)), Edit("train_config.log_step_count_steps", "1")]
-    size = re.search(r"\bbatch_size\s*:\s*(\d+)", text)
-    if re.search(r"wukong\s*\{\s*dense_mlp\s*\{[^}]*128\s*\}", text):  # TorchEasyRec refuses it, too: tables have 16
+    size = re.search(r"\bbatch_size\s*:\s*(\d+)", source)
+    if re.search(r"wukong\s*\{\s*dense_mlp\s*\{[^}]*128\s*\}", source):  # TorchEasyRec refuses it, too: tables have 16
         made.append(Edit("model_config.wukong.dense_mlp.hidden_units", "[512, 256, 16]"))
-    long = any(int(found) > 4000 for found in re.findall(r"\bmax_seq_len\s*:\s*(\d+)", text))
+    long = any(int(found) > 4000 for found in re.findall(r"\bmax_seq_len\s*:\s*(\d+)", source))
     most = 4 if long else BATCH  # histories are padded to their longest
     return [*made, Edit("data_config.batch_size", str(min(int(size[1]) if size else 1024, most)))]
+
+
+def silent(source: str, outcomes: list[Outcome]) -> list[tuple[str, ...]]:
+    """Return the fields of a config without a line in the report, or with one that says nothing."""
+    told = {outcome.path for outcome in outcomes if "sets nothing" not in outcome.text}
+
+    def fields(message: text.Message, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+        for field in message.fields:
+            here = (*path, field.name)
+            for value in field.values:
+                inner = list(fields(value, here)) if isinstance(value, text.Message) else []
+                yield from inner or [here]
+
+    return sorted({path for path in fields(text.parse(source), ()) if path not in told})
 
 
 def judged(path: Path, folder: Path) -> dict[str, Any]:
     """Return the row of one config."""
     began = time.process_time()
-    text = path.read_text(encoding="utf-8")
-    plain = read_config(text, path.name, [Edit(field, "rows.parquet") for field in path_fields(text)])
+    source = path.read_text(encoding="utf-8")
+    plain = read_config(source, path.name, [Edit(field, "rows.parquet") for field in path_fields(source)])
     if plain.error is not None:
         return {"stage": "import", "error": str(plain.error)}
     row: dict[str, Any] = {
         "fields": len(plain.outcomes),
         "no effect": sum(outcome.is_note for outcome in plain.outcomes),
         "differ": sum("; differs: " in outcome.text for outcome in plain.outcomes),
-        "silent": sum("sets nothing" in outcome.text for outcome in plain.outcomes),
+        "silent": len(silent(source, plain.outcomes)),
     }
     stage = "sample"
     try:
-        text = smaller(text)
-        loaded = samples.write(config.import_config(text, path.name, edits(text)), folder / "data", rows=BATCH * STEPS)
+        source = smaller(source)
+        made = config.import_config(source, path.name, edits(source))
+        loaded = samples.write(made, folder / "data", rows=BATCH * STEPS)
         stage = "train"
         runs.train(loaded, folder / "run")
         lines = map(json.loads, (folder / "run" / "metrics.jsonl").open())

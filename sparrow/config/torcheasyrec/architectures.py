@@ -233,6 +233,11 @@ def _rocket_launching(block: Block) -> Options:
     function = block["feature_distillation_function"]
     if function == "INNER_PRODUCT":
         block.fail("not supported: COSINE and EUCLID are", "feature_distillation_function")
+    if function == "EUCLID":
+        block.differ(
+            "there it is the norm of all differences of a batch; here the mean norm of a row",
+            "feature_distillation_function",
+        )
     return {
         "share_mlp": optional_mlp(block["share_mlp"]),
         "booster_mlp": mlp(block["booster_mlp"]),
