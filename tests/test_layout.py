@@ -49,6 +49,7 @@ def test_the_picture_of_the_rooms_is_fresh():
 
 SIDE_DOORS = {
     "sparrow.serving.description",  # the format of an export: serving reads it, exports writes it
+    "sparrow.serving.deltas",
     "sparrow.serving.tensors",
     "sparrow.serving.files",
     "sparrow.embedding.nnx",  # Flax is imported by those who ask for it

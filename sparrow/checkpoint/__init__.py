@@ -17,6 +17,7 @@ from sparrow.checkpoint.blocks import Key, TableRows
 from sparrow.checkpoint.errors import CheckpointError, Damaged, Vanished
 from sparrow.checkpoint.folder import Checkpoints, passed_over, saved_steps, whole
 from sparrow.checkpoint.leaves import named, plain, unnamed
+from sparrow.checkpoint.links import changed_bytes, changed_of
 from sparrow.checkpoint.own_loop import StateCheckpoints
 from sparrow.checkpoint.saved import Saved
 from sparrow.checkpoint.tables import check_shape, placed, rows_of
@@ -30,6 +31,8 @@ __all__ = [
     "StateCheckpoints",
     "TableRows",
     "Vanished",
+    "changed_bytes",
+    "changed_of",
     "check_shape",
     "named",
     "passed_over",

@@ -2,5 +2,6 @@
 
 from sparrow.exports.exporting import export, give_rows
 from sparrow.exports.folder import refuse
+from sparrow.exports.timed import TimedExports
 
-__all__ = ["export", "give_rows", "refuse"]
+__all__ = ["TimedExports", "export", "give_rows", "refuse"]

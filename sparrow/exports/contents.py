@@ -19,6 +19,8 @@ from sparrow.data.features import registry
 from sparrow.embedding import Embedder, EmbeddingState, Ids
 from sparrow.files import AnyPath, Remote, at
 from sparrow.retrieval import FILES
+from sparrow.serving.deltas import FILES as DELTA_FILES
+from sparrow.serving.deltas import FOLDER as DELTAS
 from sparrow.serving.description import IDS, INDEX, NAME, PARAMETERS, PROGRAM, TABLES
 from sparrow.serving.tensors import Streamed
 from sparrow.trees import path_name
@@ -26,6 +28,7 @@ from sparrow.trees import path_name
 VOCABULARIES: Final = "vocabularies"
 _WRITTEN: Final = re.compile(
     rf"({'|'.join(map(re.escape, (NAME, PARAMETERS, TABLES, IDS)))}|[^/]+{re.escape(PROGRAM)}"
+    rf"|{DELTAS}/[^/]+/({'|'.join(map(re.escape, DELTA_FILES))})"
     rf"|{VOCABULARIES}/[^/]+\.(txt|json)|{INDEX}/({'|'.join(map(re.escape, FILES))}))"
 )
 """The files of an export, also of one whose description is damaged."""

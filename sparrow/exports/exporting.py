@@ -49,6 +49,7 @@ def export(
     overwrite: bool = False,
     index: ItemIndex | None = None,
     tables: TableDtype | None = None,
+    all_rows: bool = False,
 ) -> Description:
     """Write a trained model as StableHLO, safetensors and a description; `sparrow.serving.load` opens it.
 
@@ -63,6 +64,7 @@ def export(
       overwrite: whether to replace an existing export.
       index: items to recommend, from `sparrow.runs.Run.item_index`.
       tables: the dtype of the tables in the export: "float16", "int8" or "int4"; None: the dtype of training.
+      all_rows: whether dynamic tables are written with rows that have no id yet, for deltas to come.
     """
     if tables is not None:
         fields.choice("export: tables", tables, TABLE_DTYPES)
@@ -90,7 +92,7 @@ def export(
             files[_file(name)] = _written(partial / _file(name), function.artifact)
         files[PARAMETERS] = _written(partial / PARAMETERS, _parameters(parameters.arrays, made))
         ids = live_ids(program.embedder, optimizer.embedding)
-        used = used_rows(program.embedder, ids)
+        used = used_rows(program.embedder, {} if all_rows else ids)
         streamed = streamed_tables(program.embedder, optimizer.embedding, used)
         files[TABLES] = write(partial / TABLES, [smaller(table, tables) for table in streamed])
         if ids:

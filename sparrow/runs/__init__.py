@@ -7,6 +7,7 @@ from sparrow.runs.errors import Elsewhere, FolderError, Interrupted, RunError
 from sparrow.runs.evaluating.evaluation import Evaluator
 from sparrow.runs.evaluating.predict_files import predict
 from sparrow.runs.feed_times import FeedTimes, time_feed
+from sparrow.runs.loop.loop import Loop, Part
 from sparrow.runs.recorded.table_ids import TableIds, table_ids
 from sparrow.runs.run import Run
 from sparrow.runs.saved.loading import Extra, saved_config
@@ -24,8 +25,10 @@ __all__ = [
     "FeedTimes",
     "FolderError",
     "Interrupted",
+    "Loop",
     "Nearest",
     "NonFinite",
+    "Part",
     "Program",
     "Run",
     "RunError",

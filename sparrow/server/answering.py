@@ -17,7 +17,7 @@ from sparrow.server.joined import joined, kinds
 from sparrow.server.limits import Limits, check_rows
 from sparrow.server.refusals import Refused
 from sparrow.server.wishes import OPTIONS, Wish, read_wish, recommended
-from sparrow.serving import ExportedModel
+from sparrow.serving import ExportedModel, Version
 from sparrow.serving.description import PREDICT
 
 Form = Literal["json", "arrow"]
@@ -49,11 +49,12 @@ class Request(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """An answer with results: its body, its form, and the number of its rows."""
+    """An answer with results: its body, its form, the number of its rows, and the version that computed it."""
 
     body: bytes
     form: Form
     rows: int
+    version: Version
 
 
 class ReadRequest(NamedTuple):
@@ -127,7 +128,7 @@ class Answerer:
         for part in parts:
             own = {name: array[start : start + part.rows] for name, array in made.items()}
             try:
-                answers.append(Answer(_encoded(part, own), part.request.answer, part.rows))
+                answers.append(Answer(_encoded(part, own), part.request.answer, part.rows, model.version))
             except Exception as error:  # a wish that the items cannot meet
                 answers.append(_refusal(error))
             start += part.rows
@@ -136,7 +137,7 @@ class Answerer:
 
 def _encoded(part: ReadRequest, made: dict[str, Any]) -> bytes:
     model, request = part.model, part.request
-    step = model.description.step
+    step = model.version.step
     if request.function == PREDICT:
         results = model.predictions(made)
         if request.answer == "json":
@@ -153,7 +154,7 @@ def _encoded(part: ReadRequest, made: dict[str, Any]) -> bytes:
 
 def _items(part: ReadRequest, found: Found) -> bytes:
     """Return the answer with the items of each row."""
-    step = part.model.description.step
+    step = part.model.version.step
     if part.request.answer == "arrow":
         table = found.table(pa.table({ROW: np.arange(part.rows)}))
         return arrow_bodies.stream(table, {STEP: str(step)})

@@ -41,6 +41,7 @@ class Gatherer(Generic[T, R]):
         self._changed = threading.Condition()
         self._receiving = 0
         self._stopped = False
+        self._jobs: collections.deque[tuple[Callable[[], None], threading.Event]] = collections.deque()
         self._thread = threading.Thread(target=self._run, name="sparrow-model", daemon=True)
         self._thread.start()
 
@@ -68,15 +69,33 @@ class Gatherer(Generic[T, R]):
             self._changed.notify()
         return await future
 
+    def between(self, job: Callable[[], None]) -> None:
+        """Run a job in the thread between two batches, and wait for its end."""
+        done = threading.Event()
+        with self._changed:
+            if self._stopped:
+                return
+            self._jobs.append((job, done))
+            self._changed.notify()
+        done.wait()
+
     def stop(self) -> None:
         """End the thread, after the batch that it computes."""
         with self._changed:
             self._stopped = True
             self._changed.notify()
         self._thread.join()
+        for _, done in self._jobs:
+            done.set()
 
     def _run(self) -> None:
         while (taken := self._next()) is not None:
+            while self._jobs:
+                job, done = self._jobs.popleft()
+                try:
+                    job()
+                finally:
+                    done.set()
             requests = [request for request, _, future in taken if not future.cancelled()]
             futures = [future for _, _, future in taken if not future.cancelled()]
             try:
@@ -88,10 +107,12 @@ class Gatherer(Generic[T, R]):
 
     def _next(self) -> list[tuple[T, float, asyncio.Future[R]]] | None:
         with self._changed:
-            while not self._waiting and not self._stopped:
+            while not self._waiting and not self._stopped and not self._jobs:
                 self._changed.wait()
             if self._stopped:
                 return None
+            if self._jobs:
+                return []
             while self._receiving and len(self._waiting) < MOST_REQUESTS and not self._stopped:
                 left = self._waiting[0][1] + self._gather_seconds - time.monotonic()
                 if left <= 0 or not self._changed.wait(left):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Final
 
+from sparrow.serving import Version
+
 SECONDS: Final = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192)
+AGES: Final = (0.5, 1, 2, 3, 4, 5, 7, 10, 20, 60, 600, 3600, 86400)
 COUNTS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
 
@@ -30,6 +34,10 @@ class Metrics:
         self._batch_requests = Histogram("batch_requests", "Requests computed at a time.", buckets=COUNTS[:9], **common)
         self._reloads = Counter("reloads", "Newer exports, by whether they could be loaded.", ["result"], **common)
         self._step = Gauge("model_step", "Step of the model in use.", **common)
+        self._delta = Gauge("model_delta", "Number of the last delta of the model in use.", **common)
+        self._time = Gauge("model_time", "Time when the trainer took the model in use, in seconds.", **common)
+        self._deltas = Counter("deltas", "Deltas, by whether they could be applied.", ["result"], **common)
+        self._age = Histogram("model_age_seconds", "Age of the model that computed an answer.", buckets=AGES, **common)
         Gauge("waiting_requests", "Requests that wait for the model.", **common).set_function(waiting)
 
     def count_request(self, path: str, status: int, seconds: float) -> None:
@@ -47,9 +55,20 @@ class Metrics:
         """Count a newer export."""
         self._reloads.labels("loaded" if succeeded else "failed").inc()
 
-    def set_step(self, step: int) -> None:
+    def set_version(self, version: Version) -> None:
         """Note the model in use."""
-        self._step.set(step)
+        self._step.set(version.step)
+        self._delta.set(version.delta)
+        self._time.set(version.time or 0.0)
+
+    def count_delta(self, succeeded: bool) -> None:
+        """Count a delta."""
+        self._deltas.labels("applied" if succeeded else "failed").inc()
+
+    def count_age(self, version: Version) -> None:
+        """Count the age of the model of an answer."""
+        if version.time is not None:
+            self._age.observe(max(0.0, time.time() - version.time))
 
     def text(self) -> bytes:
         """Return all numbers in Prometheus' text format."""

@@ -28,6 +28,8 @@ class Reloading:
         failed: Callable[[str], None],
         *,
         prepare: Callable[[ExportedModel], None],
+        apply: Callable[[ExportedModel, Callable[[], None]], None],
+        delta_failed: Callable[[str], None],
         every_seconds: float,
         verify: bool = True,
     ) -> None:
@@ -38,11 +40,15 @@ class Reloading:
           use: receives each newer model.
           failed: receives the reason why a newer export cannot be used.
           prepare: compiles a model, before it is used.
+          apply: runs the change of a delta while the model computes nothing.
+          delta_failed: receives the reason why a delta cannot be used; no later one of the export is.
           every_seconds: the time between two looks at the folder.
           verify: whether to compare the checksum of the tables.
         """
         self._folder, self._use, self._failed, self._prepare = at(folder), use, failed, prepare
         self._every, self._verify = every_seconds, verify
+        self._apply, self._delta_failed = apply, delta_failed
+        self._model: ExportedModel | None = None  # None: it follows no deltas
         self._seen: Identity = None
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
@@ -52,6 +58,7 @@ class Reloading:
         self._seen = identity(self._folder)
         model = load(self._folder, verify=self._verify)
         self._prepare(model)
+        self._model = model
         return model
 
     def start(self) -> None:
@@ -74,19 +81,32 @@ class Reloading:
         tried = last = None  # the files of an export that could not be loaded, and the files of the last look
         while not self._wake.wait(self._every):
             if identity(self._folder) in (self._seen, None):
+                self._follow()
                 continue
             found = contents(self._folder)
             if tried is None or (found != tried and found == last):
                 tried = None if self._reload() else found
             last = found
 
+    def _follow(self) -> None:
+        """Apply the deltas that came."""
+        model = self._model
+        try:
+            while model is not None and not self.is_stopped and (delta := model.next_delta(self._folder)) is not None:
+                self._apply(model, model.prepared(delta))
+        except Exception as error:  # whatever it is, the version before goes on
+            if identity(self._folder) != self._seen:  # a newer export, or none: not a fault of the delta
+                return
+            self._model = None
+            self._delta_failed(str(error) or type(error).__name__)
+
     def _reload(self) -> bool:
         """Load the export, and return whether it is in use."""
-        before = self._seen
+        before, model_before = self._seen, self._model
         try:
             model = self.load()
         except Exception as error:  # whatever it is, the older model goes on
-            self._seen = before
+            self._seen, self._model = before, model_before
             self._failed(str(error) or type(error).__name__)
             return False
         if not self.is_stopped:

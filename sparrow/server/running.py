@@ -89,7 +89,25 @@ async def running(
             log(f"loaded {_named(model)}, compiling for batches of up to {limits.batch_rows} rows")
         model.compile(limits.batch_rows, lambda: reloading.is_stopped)
 
-    reloading = Reloading(folder, use, failed, prepare=compiled, every_seconds=reload_seconds, verify=verify)
+    def apply(model: ExportedModel, change: Callable[[], None]) -> None:
+        if service is not None:
+            service.apply(model, change)
+
+    def delta_failed(why: str) -> None:
+        if service is not None:
+            service.metrics.count_delta(False)
+            log(f"{why}; version {model.version} stays in use until there is a newer export")
+
+    reloading = Reloading(
+        folder,
+        use,
+        failed,
+        prepare=compiled,
+        apply=apply,
+        delta_failed=delta_failed,
+        every_seconds=reload_seconds,
+        verify=verify,
+    )
     began = time.monotonic()
     model = reloading.load()
     service = Service(model, limits)

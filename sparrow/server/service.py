@@ -21,7 +21,7 @@ from sparrow.server.metrics import Metrics
 from sparrow.server.reading import Readers
 from sparrow.server.refusals import Refused
 from sparrow.server.wishes import FUNCTION
-from sparrow.serving import ExportedModel
+from sparrow.serving import ExportedModel, Version
 from sparrow.serving.description import PREDICT
 from sparrow.versions import __version__
 
@@ -41,7 +41,7 @@ class Service:
     def __init__(self, model: ExportedModel, limits: Limits) -> None:
         self.limits, self.is_stopping = limits, False
         self.metrics = Metrics(lambda: self._gatherer.waiting)
-        self.metrics.set_step(model.description.step)
+        self.metrics.set_version(model.version)
         self._model = model
         self._readers = Readers(seconds=limits.parse_seconds, most_waiting=limits.waiting_requests)
         self._gatherer: Gatherer[ReadRequest, Answer] = Gatherer(
@@ -55,7 +55,13 @@ class Service:
     def use(self, model: ExportedModel) -> None:
         """Answer with another model from the next request on."""
         self._model = model
-        self.metrics.set_step(model.description.step)
+        self.metrics.set_version(model.version)
+
+    def apply(self, model: ExportedModel, change: Callable[[], None]) -> None:
+        """Change the model that is in use between two batches: a request sees the version before, or the one after."""
+        self._gatherer.between(change)
+        self.metrics.set_version(model.version)
+        self.metrics.count_delta(True)
 
     def count_malformed(self, status: int) -> None:
         """Count a request that could not be parsed."""
@@ -137,7 +143,8 @@ class Service:
             raise
         async with _in_time(deadline):
             made = await self._gatherer.result(part)
-        return web.Response(body=made.body, content_type=CONTENT_TYPES[made.form])
+        self.metrics.count_age(made.version)
+        return web.Response(body=made.body, content_type=CONTENT_TYPES[made.form], headers=_headers(made.version))
 
     @contextlib.contextmanager
     def _held(self, request: web.Request) -> Iterator[None]:
@@ -167,14 +174,16 @@ class Service:
     async def _health(self, request: web.Request) -> web.StreamResponse:
         if self.is_stopping:
             raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "the server stops")
-        return _json({"status": "ok", "step": self._model.description.step})
+        version = self._model.version
+        return _json({"status": "ok", "step": version.step, "version": str(version)})
 
     async def _metadata(self, request: web.Request) -> web.StreamResponse:
         about = self._model.description
         limits = {"body_bytes": self.limits.body_bytes, "rows": self.limits.rows}
         facts = {
             "model": about.model,
-            "step": about.step,
+            "step": self._model.version.step,
+            "version": str(self._model.version),
             "created": about.created,
             "signature": self._model.signature,
             "towers": self._model.towers,
@@ -185,6 +194,12 @@ class Service:
 
     async def _metrics(self, request: web.Request) -> web.StreamResponse:
         return web.Response(body=self.metrics.text(), content_type="text/plain", charset="utf-8")
+
+
+def _headers(version: Version) -> dict[str, str]:
+    """Return the headers of an answer: the version, and when the trainer took it."""
+    taken = {} if version.time is None else {"X-Sparrow-Time": f"{version.time:.3f}"}
+    return {"X-Sparrow-Version": str(version), **taken}
 
 
 @contextlib.asynccontextmanager

@@ -10,6 +10,7 @@
 """
 
 from sparrow.serving.columns import arrow_column
+from sparrow.serving.deltas import Delta, Version
 from sparrow.serving.files import predict
 from sparrow.serving.function import Function
 from sparrow.serving.kept_programs import KeptPrograms
@@ -18,9 +19,11 @@ from sparrow.serving.program import CUSTOM_CALLS, called
 
 __all__ = [
     "CUSTOM_CALLS",
+    "Delta",
     "ExportedModel",
     "Function",
     "KeptPrograms",
+    "Version",
     "arrow_column",
     "called",
     "is_export",

@@ -98,6 +98,11 @@ class Function:
         """The columns that it reads."""
         return self._reading.columns
 
+    def change(self, known: Mapping[str, KnownIds], parameters: Mapping[str, jax.Array]) -> None:
+        """Use other parameters, and other ids of dynamic tables, by table."""
+        self._parameters = {key: parameters[key] for key in self.entry.parameters}
+        self._known = {lookup: known[self._specs[lookup].table_spec.name] for lookup in self._known}
+
     def read(self, rows: Any) -> Batch:
         """Return a batch from an Arrow table, a record batch, or columns by name; a `Batch` is returned unchanged."""
         return self._reading.batch(rows)

@@ -19,8 +19,19 @@ class KnownIds:
 
     def __init__(self, ids: Array, rows: Array, unknown: int) -> None:
         """``unknown``: the row of all ids that are not in ``ids``; -1: they read zeros."""
+        self._ids, self._unknown = ids, unknown
         self._table = HashTable(mix64(ids.view(np.uint64)))
         self._rows = np.append(rows, np.int32(unknown)).astype(np.int32)  # position -1 is the last
+
+    def changed(self, came: tuple[Array, Array] | None, went: Array | None) -> KnownIds:
+        """Return the ids after some came, with their rows, and some went."""
+        ids, rows = self._ids, self._rows[:-1]
+        out = np.concatenate([a for a in (None if came is None else came[0], went) if a is not None] or [ids[:0]])
+        stay = ~np.isin(ids, out)
+        ids, rows = ids[stay], rows[stay]
+        if came is not None:
+            ids, rows = np.concatenate([ids, came[0]]), np.concatenate([rows, came[1]])
+        return KnownIds(ids, rows, self._unknown)
 
     def rows_of(self, feature: str, given: Any) -> Any:
         """Return a feature's values in a batch with rows instead of ids; -1 where an id is missing, or has no row."""

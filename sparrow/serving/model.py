@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import datetime
+import warnings
 from collections.abc import Callable, Collection
 from typing import Any
+
+import jax
 
 from sparrow.data import DataError, Feature, Tables
 from sparrow.files import AnyPath, at
 from sparrow.registry import nearest
 from sparrow.retrieval import VECTORS, ItemIndex, Where, read_index
 from sparrow.serving.columns import cut_to_candidates
+from sparrow.serving.deltas import Delta, Version, checksum
 from sparrow.serving.description import INDEX, NAME, PREDICT, TABLES
 from sparrow.serving.function import Array, Arrays, Function
 from sparrow.serving.ids import known_ids
@@ -29,6 +34,7 @@ class ExportedModel:
       description: the content of ``export.json``.
       features: the inputs, as `sparrow.data` reads them.
       index: the items to recommend; None: the export has none.
+      version: the export, or the last of its deltas that was applied.
     """
 
     def __init__(self, held: Opened, custom_calls: Collection[str] = (), approximate: bool = False) -> None:
@@ -36,11 +42,14 @@ class ExportedModel:
         self.folder, self.description = held.folder, held.description
         about = self.description
         self.features: tuple[Feature, ...] = tuple(read_feature(held, fields) for fields in about.features)
-        tables = read(held[TABLES], str(held.folder / TABLES))
+        self.version = Version(about.step, time=_seconds(about.created))
+        self._base = checksum(held.folder)
+        self._raw = tables = read(held[TABLES], str(held.folder / TABLES), private=True)
         parameters = parameters_of(held)
         specs = lookups(about, tables, held.folder)
         held_tables = tables_of(about, tables)
-        known = known_ids(held, tables)
+        self._known = known = known_ids(held, tables)
+        self._parameters = parameters
         self._functions = {
             name: Function(
                 about,
@@ -55,6 +64,31 @@ class ExportedModel:
             for name in about.functions
         }
         self.index = _index(held, approximate) if f"{INDEX}/{VECTORS}" in about.files else None
+
+    def next_delta(self, folder: AnyPath) -> Delta | None:
+        """Return the delta after this version in the folder of its export, checked; None: there is none yet."""
+        delta = Delta.read(folder, self.version, self._base)
+        return None if delta is None else delta.fitting(self._raw, self._parameters)
+
+    def prepared(self, delta: Delta) -> Callable[[], None]:
+        """Return the function that makes the model the version of a delta, when no prediction is being computed."""
+        parameters = {name: delta.parameters[name] for name in self._parameters}
+        parameters = jax.block_until_ready(jax.device_put(parameters))  # type: ignore[no-untyped-call]
+        known = {
+            name: own.changed(delta.came.get(name), delta.went.get(name))
+            if name in delta.came or name in delta.went
+            else own
+            for name, own in self._known.items()
+        }
+
+        def apply() -> None:
+            for name, own in delta.changed.items():
+                self._raw[name][own.rows] = own.arrays[""]
+            for function in self._functions.values():
+                function.change(known, parameters)
+            self._known, self._parameters, self.version = known, parameters, delta.version
+
+        return apply
 
     @property
     def signature(self) -> dict[str, Any]:
@@ -184,4 +218,17 @@ def load(
     with opened(at(folder)) as held:
         if verify:
             held.verify(TABLES)
-        return ExportedModel(held, custom_calls, approximate)
+        model = ExportedModel(held, custom_calls, approximate)
+    try:
+        while (delta := model.next_delta(at(folder))) is not None:
+            model.prepared(delta)()
+    except DataError as error:
+        warnings.warn(f"{error}; the version before it is used", stacklevel=2)
+    return model
+
+
+def _seconds(created: str) -> float | None:
+    try:
+        return datetime.datetime.fromisoformat(created).timestamp()
+    except ValueError:
+        return None

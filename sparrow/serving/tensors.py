@@ -107,8 +107,10 @@ def write(path: Path, arrays: Sequence[Streamed]) -> Fingerprint:
     return Fingerprint(size, digest.hexdigest())
 
 
-def read(file: BinaryIO, where: str) -> dict[str, Array]:
+def read(file: BinaryIO, where: str, private: bool = False) -> dict[str, Array]:
     """Return the arrays by name, read-only. Small ones are copied, up to `COPIED_BYTES`; the others stay in the file.
+
+    ``private``: they may be written to, in memory alone.
 
     An array in the file costs the memory of the pages that are touched. It outlives the file's name, so that the file
     may be replaced or removed. Cutting a file off that is in use ends the process (SIGBUS) when a missing page is
@@ -124,10 +126,11 @@ def read(file: BinaryIO, where: str) -> dict[str, Array]:
             flat = np.fromfile(file, np.uint8, entry.bytes)
             if flat.nbytes != entry.bytes:
                 raise DataError("was cut off while it was read", where)
-            flat.flags.writeable = False
+            flat.flags.writeable = private
             arrays[entry.name] = flat.view(entry.dtype).reshape(entry.shape)
         else:
-            arrays[entry.name] = np.memmap(file, entry.dtype, "r", entry.begin, entry.shape).view(np.ndarray)
+            mode: Any = "c" if private else "r"
+            arrays[entry.name] = np.memmap(file, entry.dtype, mode, entry.begin, entry.shape).view(np.ndarray)
     return arrays
 
 

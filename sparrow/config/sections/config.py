@@ -11,7 +11,7 @@ from sparrow.config.sections.data import Data
 from sparrow.config.sections.evaluate import Evaluate
 from sparrow.config.sections.model import Model
 from sparrow.config.sections.tasks import Task
-from sparrow.config.sections.train import Name, Train
+from sparrow.config.sections.train import Export, Name, Train
 
 
 class Config(Section):
@@ -44,6 +44,8 @@ class Config(Section):
     """The model; required for a run, optional for a loop of one's own."""
     evaluate: Evaluate = Evaluate()
     """How the model is evaluated."""
+    export: Export | None = None
+    """Export the model while it trains, for a server that follows it."""
     model_dir: Name | None = None
     """The folder of checkpoints, logs and results."""
 

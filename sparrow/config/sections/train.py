@@ -101,6 +101,27 @@ class Deltas(Section):
         return self
 
 
+class Export(Section):
+    """When a model is exported while it trains: completely at first, then what changed. Needs one process."""
+
+    every_seconds: Positive | None = None
+    """Seconds between two exports."""
+    every_steps: Count | None = None
+    """Optimizer steps between two exports."""
+    folder: Name | None = None
+    """The folder of the export. Default: export in the folder of the run."""
+    tables: Literal["float16", "int8", "int4"] | None = None
+    """The dtype of the tables in the export; null: as trained."""
+    full_after: Count = 1000
+    """Deltas after which a complete export is written."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Export:
+        if self.every_steps is None and self.every_seconds is None:
+            raise ValueError("give every_seconds or every_steps")
+        return self
+
+
 class Checkpoint(Section):
     """When the state is saved, and what is kept. The last step is always saved."""
 

@@ -18,6 +18,8 @@ import jax
 from sparrow import processes
 from sparrow.config import (
     Config,
+    ConfigError,
+    Problem,
     counts_epochs,
     epochs_in_steps,
     fill_vocabularies,
@@ -27,10 +29,10 @@ from sparrow.config import (
 )
 from sparrow.data import Collisions, Pipeline, count_collisions
 from sparrow.feed import ITEMS, candidate_notes
-from sparrow.files import AnyPath
+from sparrow.files import AnyPath, at
 from sparrow.runs.errors import FolderError
 from sparrow.runs.loop.early import Early
-from sparrow.runs.loop.loop import Loop, Trained
+from sparrow.runs.loop.loop import Loop, Part, Trained
 from sparrow.runs.loop.progress import Progress
 from sparrow.runs.loop.sharing import divide
 from sparrow.runs.loop.together import Together, batches_of
@@ -109,7 +111,23 @@ def train(
         if folder is not None:
             clock = batches.requests.clock if isinstance(batches, Together) else time.monotonic
             parts.append(Saver(folder, program, words or Vocabularies.of(config), kept, log.line, clock))
+        parts += _exports(config, folder)
         return Loop(program, batches, stepping, parts, log, state, progress, early).run()
+
+
+def _exports(config: Config, folder: RunFolder | None) -> list[Part]:
+    """Return the part that exports the model while it trains, where the config has one."""
+    if config.export is None:
+        return []
+    from sparrow.exports import TimedExports
+
+    if processes.count() > 1:
+        why = "a model is exported while it trains by one process alone in this version; leave it out"
+        raise ConfigError([Problem(("export",), why)])
+    if config.export.folder is None and folder is None:
+        raise ConfigError([Problem(("export", "folder"), "is required where the run has no folder")])
+    given = config.export.folder or f"{folder}/export"
+    return [TimedExports(config.export, at(given))]
 
 
 def _log(config: Config, folder: RunFolder | None, steps: int | None, stream: TextIO | None, progress: Progress) -> Log:

@@ -136,11 +136,12 @@ class Program:
     def init(self) -> TrainState:
         """Return the state before the first step, which depends on the seed alone."""
         embedding = self.embedder.init(jax.random.key(self.config.train.seed))
-        if self.config.train.checkpoint.deltas is not None:
+        if self.config.train.checkpoint.deltas is not None or self.config.export is not None:
             try:
                 embedding = self.embedder.tracked(embedding)
             except ValueError as error:
-                raise ConfigError([Problem(("train", "checkpoint", "deltas"), str(error))]) from None
+                field = ("export",) if self.config.export is not None else ("train", "checkpoint", "deltas")
+                raise ConfigError([Problem(field, str(error))]) from None
         if self.embedder.shards is None:
             optimizer, *others = jax.jit(self._others)(*self.fresh)  # one program: each operation outside has its own
         else:
