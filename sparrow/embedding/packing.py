@@ -236,11 +236,26 @@ class Shaped(NamedTuple):
 
 
 class Written(NamedTuple):
-    """A plan of batches from columns: their lookups, the words of the buffer, and its layout."""
+    """A plan of batches from columns: the filling, the features whose columns it takes, and the buffer."""
 
-    laid: Laid
+    filling: feed.ColumnFilling
+    names: list[str]
     words: int
     layout: feed.BatchLayout
+
+
+class Counts(NamedTuple):
+    """The ids of one stack.
+
+    Attributes:
+      fixed: of features whose number is known: one per bag, bags of one length, or a capacity.
+      loose: of the other features; None where there are none.
+      ordered: the features whose elements are to be added.
+    """
+
+    fixed: int
+    loose: int | None
+    ordered: list[str]
 
 
 class Packer:
@@ -266,7 +281,28 @@ class Packer:
             for feature in self.features
             if feature.is_ordered
         }
-        return Measured(self, inputs, read, ordered, capacities)
+        counts = {name: self._counted(members, read, capacities) for name, members in self.members.items()}
+        return Measured(self, inputs, read, ordered, counts)
+
+    def _counted(
+        self, members: Sequence[FeatureSpec], read: Mapping[str, Given], capacities: Mapping[str, int]
+    ) -> Counts:
+        fixed, loose, total, ordered = 0, None, 0, list[str]()
+        for feature in members:
+            name, (column, is_steady) = feature.name, read[feature.name]
+            count = len(column.ids)
+            total += count
+            if feature.is_ordered:
+                ordered.append(name)
+            elif column.offsets is None or (is_steady and name not in capacities):  # one per bag, for any capacity
+                fixed += count
+            elif name in capacities:
+                fixed += within(name, count, capacities[name])
+            else:
+                loose = count + (loose or 0)
+        if total > MAX_ENTRIES:
+            raise ValueError(f"a batch holds at most {MAX_ENTRIES} ids for tables of one kind, got {total}; split it")
+        return Counts(fixed, loose, ordered)
 
     def pack(
         self, inputs: Mapping[str, Any], capacity: int | Mapping[str, int] | None = None, sizes: Sizes | None = None
@@ -277,14 +313,16 @@ class Packer:
 
     def plan(self, shaped: Shaped) -> Written:
         """Return the plan of batches such as this one."""
-        if shaped.key not in self._plans:
+        key = shaped.key
+        if key not in self._plans:
             if len(self._plans) >= KEPT:
                 self._plans.clear()
             arrays = feed.Arrays()
             laid = lay_out(arrays, self.features, self.stacks, shaped.shapes, shaped.sizes)
             packed = shaped.with_offsets(laid.packed, arrays)
-            self._plans[shaped.key] = Written(laid._replace(packed=packed), arrays.words, arrays.layout(packed))
-        return self._plans[shaped.key]
+            filling = feed.ColumnFilling(laid.by_columns)
+            self._plans[key] = Written(filling, laid.names, arrays.words, arrays.layout(packed))
+        return self._plans[key]
 
     def explain(self, inputs: Mapping[str, Any]) -> NoReturn:
         """Raise the error of a batch that the filler refused."""
@@ -302,48 +340,19 @@ class Measured:
       inputs: as they were given, to explain mistakes.
       read: the columns of all features.
       ordered: the elements of the ordered features.
-      capacities: the capacities of the features that have one.
+      counts: the ids of each stack.
     """
 
     packer: Packer
     inputs: Mapping[str, Any]
     read: Mapping[str, Given]
     ordered: Mapping[str, Ordered]
-    capacities: Mapping[str, int]
-
-    def __post_init__(self) -> None:
-        for stack in self.packer.stacks:
-            loose, fixed = self._counted(stack, {name: len(held.column.ids) for name, held in self.ordered.items()})
-            if (total := fixed + (loose or 0)) > MAX_ENTRIES:
-                text = f"a batch holds at most {MAX_ENTRIES} ids for tables of one kind, got {total}; split it"
-                raise ValueError(text)
-
-    def _counted(self, stack: Stack, elements: Mapping[str, int]) -> tuple[int | None, int]:
-        """Return the ids of a stack whose number may differ from batch to batch, None for none, and the other ones.
-
-        ``elements``: of each ordered feature, with padding.
-        """
-        fixed, loose = 0, None
-        for feature in self.packer.members[stack.name]:
-            name, (column, is_steady) = feature.name, self.read[feature.name]
-            count = len(column.ids)
-            if name in elements:
-                fixed += elements[name]
-            elif column.offsets is None:  # one per bag, for any capacity
-                fixed += count
-            elif name in self.capacities:
-                fixed += within(name, count, self.capacities[name])
-            elif is_steady:
-                fixed += count
-            else:
-                loose = count + (loose or 0)
-        return loose, fixed
+    counts: Mapping[str, Counts]
 
     @property
     def loose(self) -> dict[str, int]:
         """The ids whose number may differ from batch to batch, by stack or ordered feature: `Sizes.fit` takes them."""
-        counted = {stack.name: self._counted(stack, dict.fromkeys(self.ordered, 0))[0] for stack in self.packer.stacks}
-        found = {name: count for name, count in counted.items() if count is not None}
+        found = {name: own.loose for name, own in self.counts.items() if own.loose is not None}
         return found | {
             room_name(name): len(held.column.ids) for name, held in self.ordered.items() if held.size is None
         }
@@ -364,8 +373,8 @@ class Measured:
             is_ragged, is_weighted = column.offsets is not None, column.weights is not None
             shapes[name] = Shape(elements.get(name, given.num_bags), is_ragged, is_weighted, source)
         sizes = {}
-        for stack in self.packer.stacks:
-            sizes[stack.name] = self._counted(stack, elements)[1] + room.get(stack.name, 0)
+        for name, counts in self.counts.items():
+            sizes[name] = counts.fixed + sum(elements[own] for own in counts.ordered) + room.get(name, 0)
         return Shaped(shapes, sizes, columns, {name: held.offsets for name, held in self.ordered.items()})
 
     def pack(self, room: Mapping[str, int]) -> PackedBatch:
@@ -373,7 +382,7 @@ class Measured:
         shaped = self.shaped(room)
         plan = self.packer.plan(shaped)
         buffer = np.empty(plan.words, np.int32)
-        if not feed.fill_columns(plan.laid.by_columns, [shaped.columns[name] for name in plan.laid.names], buffer):
+        if not plan.filling.fill([shaped.columns[name] for name in plan.names], buffer):
             self.packer.explain(self.inputs)
         packed: PackedBatch = plan.layout.views(buffer)
         for name, offsets in shaped.offsets.items():

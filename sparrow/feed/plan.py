@@ -77,14 +77,15 @@ class Filled(NamedTuple):
 
     Attributes:
       filling: how compiled code writes what is in rows; None: nothing is.
-      by_columns, names: the stacks that are filled from columns, and the features of these.
+      by_columns: how columns are written; None: there are none.
+      names: the features whose columns they are.
       words: the words of a batch.
       layout: the tree of its arrays.
       parts: the same tree, with the place of each array.
     """
 
     filling: feed.Filling | None
-    by_columns: list[feed.Packed]
+    by_columns: feed.ColumnFilling | None
     names: list[str]
     words: int
     layout: feed.BatchLayout
@@ -235,7 +236,8 @@ class Plan:
             filling = feed.Filling(layout.width, _bag_columns(layout), laid.by_rows, copies, arrays.words)
         batch_layout = arrays.layout(tree)
         return Filled(
-            *(filling, laid.by_columns, laid.names, arrays.words, batch_layout),
+            *(filling, feed.ColumnFilling(laid.by_columns) if laid.names else None, laid.names),
+            *(arrays.words, batch_layout),
             batch_layout.map(lambda leaf: leaf),
         )
 
@@ -260,7 +262,7 @@ class Plan:
         for own, batch, shaped in zip(buffer, batches, columns, strict=False):
             if filled.by_columns:
                 given = [shaped.columns[name] for name in filled.names]
-                if not feed.fill_columns(filled.by_columns, given, own):
+                if not filled.by_columns.fill(given, own):
                     return None
             self._write(batch, filled.parts, shaped, own)
         return buffer

@@ -110,7 +110,7 @@ def batches(monkeypatch, lists, task, by_rows, together=1, shares=False, dynamic
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_rows_and_columns_give_the_same_batches(monkeypatch, lists, together, shares, task, dynamic):
     with monkeypatch.context() as patch:
-        patch.setattr(feed, "fill_columns", lambda *_: pytest.fail("ids came as columns"))
+        patch.setattr(feed.ColumnFilling, "fill", lambda *_: pytest.fail("ids came as columns"))
         ours = batches(patch, lists, task, by_rows=True, together=together, shares=shares, dynamic=dynamic)
     with monkeypatch.context() as patch:
         theirs = batches(patch, lists, task, by_rows=False, dynamic=dynamic)

@@ -98,7 +98,7 @@ def test_compiled_code_makes_the_batches_to_the_same_bits(folder, monkeypatch, t
 
     monkeypatch.setattr(Preparer, "together", lambda *_: together)
     with monkeypatch.context() as patch:
-        patch.setattr(feed, "fill_columns", lambda *_: pytest.fail("ids came as columns"))
+        patch.setattr(feed.ColumnFilling, "fill", lambda *_: pytest.fail("ids came as columns"))
         ours = batches()
     with monkeypatch.context() as patch:
         by_columns(patch)

@@ -8,7 +8,7 @@ from sparrow.kernels.feed.buffers import Arrays, BatchLayout, Joined, Pattern, S
 from sparrow.kernels.feed.conversion import Converted, Later, Tail, convert, decode
 from sparrow.kernels.feed.description import Column, Field, Packed, Rows
 from sparrow.kernels.feed.encoded import CODECS, Encoded, EncodedColumn, fields, read
-from sparrow.kernels.feed.filling import Filling, fill_columns
+from sparrow.kernels.feed.filling import ColumnFilling, Filling
 from sparrow.kernels.feed.footer import Footer, Leaf, Refused, check_pages, read_footer
 from sparrow.kernels.feed.loading import library, unavailable
 from sparrow.kernels.feed.ordering import bags, numbered, shuffled, take_rows, take_tails
@@ -21,6 +21,7 @@ __all__ = [
     "Arrays",
     "BatchLayout",
     "Column",
+    "ColumnFilling",
     "Converted",
     "Encoded",
     "EncodedColumn",
@@ -45,7 +46,6 @@ __all__ = [
     "convert",
     "decode",
     "fields",
-    "fill_columns",
     "gains_of",
     "joined",
     "library",

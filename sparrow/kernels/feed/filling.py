@@ -68,23 +68,27 @@ class Filling:
         return found
 
 
-def fill_columns(stacks: Sequence[Packed], columns: Sequence[Column], batch: npt.NDArray[np.int32]) -> bool:
-    """Write the stacks of one batch from columns, one for each field, stack after stack; False: something is wrong."""
-    loaded = library()
-    if loaded is None:
-        return plain.fill_columns(stacks, columns, batch)
-    held: list[Any] = []
+class ColumnFilling:
+    """How columns become one batch: one for each field, stack after stack."""
 
-    def array(values: Any) -> int:
-        held.append(np.array(values, np.int64))
-        return _address(held[-1])
+    def __init__(self, stacks: Sequence[Packed]) -> None:
+        self._stacks, self._held = stacks, list[Any]()
+        self._raw = np.array(_stacks(stacks, self._array), np.int64)
 
-    raw = np.array(_stacks(stacks, array), np.int64)
-    given = np.array([_column(column) for column in columns], np.int64)
-    done: int = loaded.sparrow_feed_fill_columns(
-        address(raw), ctypes.c_int64(len(stacks)), address(given), address(batch)
-    )
-    return bool(done)
+    def _array(self, values: Any) -> int:
+        self._held.append(np.array(values, np.int64))
+        return _address(self._held[-1])
+
+    def fill(self, columns: Sequence[Column], batch: npt.NDArray[np.int32]) -> bool:
+        """Write a batch; False: something is wrong with a column."""
+        loaded = library()
+        if loaded is None:
+            return plain.fill_columns(self._stacks, columns, batch)
+        given = np.array([_column(column) for column in columns], np.int64)
+        done: int = loaded.sparrow_feed_fill_columns(
+            address(self._raw), ctypes.c_int64(len(self._stacks)), address(given), address(batch)
+        )
+        return bool(done)
 
 
 def _stacks(stacks: Sequence[Packed], array: Callable[[Any], int]) -> list[tuple[int, ...]]:

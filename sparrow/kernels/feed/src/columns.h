@@ -113,20 +113,26 @@ class Columns {
     const Field& field = stack_.fields[f];
     const T* from = static_cast<const T*>(own.ids);
     bool is_out = false;
-    for (int64_t k = 0; k < length; ++k) {
-      if (raw_ != nullptr) {
-        put_raw(field, own, from, begin + k, entry + k);
-      } else {
-        const bool there = own.there == nullptr || own.there[begin + k];
-        ids_[entry + k] = there ? row(field, from[(begin + k) * own.stride], is_out) : spare_;
+    if (raw_ != nullptr) {
+      for (int64_t k = 0; k < length; ++k) put_raw(field, own, from, begin + k, entry + k);
+    } else if (own.there != nullptr) {
+      for (int64_t k = 0; k < length; ++k) {
+        ids_[entry + k] = own.there[begin + k] ? row(field, from[(begin + k) * own.stride], is_out) : spare_;
       }
-      bags_[entry + k] = static_cast<int32_t>(stack_.first + bag);
+    } else {
+      const T* ids = from + begin * own.stride;
+      for (int64_t k = 0; k < length; ++k) ids_[entry + k] = row(field, ids[k * own.stride], is_out);
     }
+    std::fill(bags_ + entry, bags_ + entry + length, static_cast<int32_t>(stack_.first + bag));
     if (is_out && !field.ignores) return false;
     if (gains_ == nullptr) return true;
     // A bag of one id has no combiner: its gain is its weight.
     const int64_t combiner = own.offsets == nullptr ? SUM : field.combiner;
     const float* weights = own.weights == nullptr ? nullptr : own.weights + begin;
+    if (weights == nullptr && own.there == nullptr && !is_out) {
+      std::fill(gains_ + entry, gains_ + entry + length, gain_of(combiner, length));
+      return true;
+    }
     return put_gains(combiner, field.limit, length, weights, gains_ + entry, [&](int64_t k) {
       if (own.there != nullptr && !own.there[begin + k]) return int64_t{-1};
       return raw_ != nullptr ? int64_t{0} : static_cast<int64_t>(from[(begin + k) * own.stride]);
