@@ -14,7 +14,7 @@ import numpy as np
 
 from sparrow.embedding import Embedder, EmbeddingState, FeatureSpec, PackedBatch, TableSpec
 from sparrow.rules import SGD
-from sparrow.runs.loop.places import Place, device_memory, host_memory
+from sparrow.runs.step.memory import Memory, device_memory, host_memory
 
 PROBE_BYTES: Final = 128 * 2**20
 PROBE_ROWS: Final = 100_000
@@ -35,8 +35,8 @@ class Machine:
     """
 
     platform: str
-    host: Place
-    devices: tuple[Place, ...]
+    host: Memory
+    devices: tuple[Memory, ...]
     copy_rate: float
     row_seconds: dict[int, float]
 

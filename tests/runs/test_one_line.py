@@ -12,10 +12,10 @@ import pytest
 from sparrow import runs
 from sparrow.cli import main
 from sparrow.config import ConfigError, dumps
-from sparrow.runs.loop import places, room
-from sparrow.runs.loop.places import Place
 from sparrow.runs.recorded.appending import Appended
 from sparrow.runs.saved import machine, run_folder
+from sparrow.runs.step import memory
+from sparrow.runs.step.memory import Memory
 from tests.runs.cases import case
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "somewhere")
@@ -78,12 +78,12 @@ def test_a_piece_that_does_not_fit(tmp_path, monkeypatch):
 
 
 def test_models_larger_than_the_memory(monkeypatch):
-    monkeypatch.setattr(room, "host_memory", lambda: Place("host", 2**30, 10**6))
+    monkeypatch.setattr(memory, "host_memory", lambda: Memory("host", 2**30, 10**6))
     with pytest.raises(ConfigError) as error:
         runs.train(case("data.features[1].num_buckets=1000000"), stream=io.StringIO())
     needed = "tables with their slots need 40 MB of memory, 1 MB are free (host): id_1 32 MB, id_1_wide 8 MB, "
     assert needed in str(error.value)
-    monkeypatch.setattr(room, "host_memory", lambda: Place("host", 2**40, 2**33))
+    monkeypatch.setattr(memory, "host_memory", lambda: Memory("host", 2**40, 2**33))
     with pytest.raises(ConfigError, match=r"model: parameters need .* of memory, .* are free"):
         runs.train(case("model.architecture.deep.hidden_units=[100000, 100000]"), stream=io.StringIO())
 
@@ -96,8 +96,8 @@ def test_memory_of_a_container(monkeypatch):
         "/sys/fs/cgroup/memory.current": "1000000\n",
         "/sys/fs/cgroup/memory.stat": "anon 300000\ninactive_file 600000\nactive_file 50000\n",
     }
-    monkeypatch.setattr(places, "Path", lambda path: types.SimpleNamespace(read_text=lambda: texts[path]))
-    assert places.host_memory() == Place("host", 1_024_000, 674_000)
+    monkeypatch.setattr(memory, "Path", lambda path: types.SimpleNamespace(read_text=lambda: texts[path]))
+    assert memory.host_memory() == Memory("host", 1_024_000, 674_000)
 
 
 @pytest.mark.parametrize(

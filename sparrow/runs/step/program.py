@@ -19,9 +19,9 @@ from sparrow.losses import pareto_weights
 from sparrow.models import Complete, Functional, Inputs, NumberEmbeddings, functional
 from sparrow.optimizer import Optimizer, OptimizerState, cast
 from sparrow.registry import nearest
-from sparrow.runs.loop.room import refuse_large_layers, refuse_large_tables
 from sparrow.runs.recorded.traffic import Traffic
 from sparrow.runs.step.compiling import Compiled
+from sparrow.runs.step.memory import refuse_large_layers, refuse_large_tables
 from sparrow.runs.step.on_mesh import for_this_host, kept_everywhere, mesh_of
 from sparrow.tasks import POSITIONS, Scores, States, predictions, total_loss
 

@@ -1,21 +1,90 @@
-"""Checks that refuse models too large for the memory, before anything of them is allocated."""
+"""The memory of this machine and of its devices; models too large for it are refused before they are allocated."""
 
 from __future__ import annotations
 
+import dataclasses
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
+import jax
 import jax.numpy as jnp
 
 from sparrow.embedding import Embedder
 from sparrow.errors import ConfigError, Problem
 from sparrow.reports import size
 from sparrow.rules import PER_ROW
-from sparrow.runs.loop.places import Place, device_memory, host_memory
 from sparrow.trees import named_leaves
 
 SHOWN: Final = 3
 """The number of tables or parameters that the message names."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Memory:
+    """The memory of the host, or of a device.
+
+    Attributes:
+      name: "host", or the device.
+      total: its bytes; None: not known.
+      free: the bytes that are free now.
+    """
+
+    name: str
+    total: int | None
+    free: int | None
+
+
+def host_memory() -> Memory:
+    """Return the memory of the machine, or of the container of this process where that has less."""
+    fields = {}
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            name, _, rest = line.partition(":")
+            fields[name] = int(rest.split()[0]) * 1024
+    except (OSError, ValueError, IndexError):
+        return Memory("host", _physical(), None)
+    total, free = fields.get("MemTotal"), fields.get("MemAvailable")
+    limit, used = _number("/sys/fs/cgroup/memory.max"), _number("/sys/fs/cgroup/memory.current")
+    if limit is not None and used is not None and (total is None or limit < total):
+        used -= _cached("/sys/fs/cgroup/memory.stat")
+        total, free = limit, min(limit - used, free if free is not None else limit)
+    return Memory("host", total, free)
+
+
+def device_memory() -> tuple[Memory, ...]:
+    """Return the memory of devices that have their own."""
+    places = []
+    for device in jax.local_devices():
+        stats = device.memory_stats()
+        if stats and "bytes_limit" in stats:
+            free = stats["bytes_limit"] - stats.get("bytes_in_use", 0)
+            places.append(Memory(f"{device.device_kind} {device.id}", stats["bytes_limit"], free))
+    return tuple(places)
+
+
+def _physical() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return None
+
+
+def _cached(path: str) -> int:
+    """Return the bytes of files that a container keeps in memory, and frees where memory is needed."""
+    try:
+        fields = dict(line.split() for line in Path(path).read_text().splitlines())
+        return int(fields["inactive_file"]) + int(fields["active_file"])
+    except (OSError, ValueError, KeyError):
+        return 0
+
+
+def _number(path: str) -> int | None:
+    try:
+        return int(Path(path).read_text())
+    except (OSError, ValueError):  # no such limit, or "max"
+        return None
 
 
 def refuse_large_layers(state: tuple[Any, Any]) -> None:
@@ -53,10 +122,10 @@ def _refuse(field: str, what: str, sizes: Mapping[str, int], others: int, device
     raise ConfigError([Problem(tuple(field.split(".")), f"{text}; `sparrow plan` shows what fits")])
 
 
-def _free(devices: int) -> Place | None:
+def _free(devices: int) -> Memory | None:
     """Return the memory of a number of devices together, or the host's: for none, and where devices have none."""
     places = device_memory()[:devices]
     if len(places) < 2:
         return next(iter(places), None) or host_memory()
     least = min((place.free for place in places if place.free is not None), default=None)
-    return Place(f"{len(places)} devices", None, None if least is None else least * len(places))
+    return Memory(f"{len(places)} devices", None, None if least is None else least * len(places))

@@ -6,8 +6,8 @@ import pytest
 
 import sparrow as sp
 from sparrow.config import ConfigError
-from sparrow.runs.loop import room
-from sparrow.runs.loop.places import Place
+from sparrow.runs.step import memory
+from sparrow.runs.step.memory import Memory
 
 
 def embedder(local, count):
@@ -19,8 +19,8 @@ def embedder(local, count):
 
 
 def test_a_process_needs_its_share(monkeypatch):
-    monkeypatch.setattr(room, "device_memory", lambda: ())
-    monkeypatch.setattr(room, "host_memory", lambda: Place("host", 3 << 20, 3 << 20))
-    room.refuse_large_tables(embedder(2, 4))
+    monkeypatch.setattr(memory, "device_memory", lambda: ())
+    monkeypatch.setattr(memory, "host_memory", lambda: Memory("host", 3 << 20, 3 << 20))
+    memory.refuse_large_tables(embedder(2, 4))
     with pytest.raises(ConfigError, match="tables with their slots need"):
-        room.refuse_large_tables(embedder(4, 4))
+        memory.refuse_large_tables(embedder(4, 4))
