@@ -3,10 +3,12 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import sparrow as sp
 
 
+@pytest.mark.slow
 def test_a_large_table_is_drawn_in_little_memory():
     table = sp.TableSpec(name="t", vocabulary_size=4_300_000, embedding_dim=16, optimizer=sp.rules.SGD(0.1))
     compiled = jax.jit(table.initial_values).lower(jax.random.key(0)).compile()

@@ -314,6 +314,7 @@ def test_times_need_their_groups():
         models.registry.from_dict(record).build(inputs, rngs=nnx.Rngs(0))
 
 
+@pytest.mark.slow
 def test_padded_and_jagged_histories_agree():
     """Rows without gaps, with room behind them, give the outputs and gradients of padded ones."""
     model = build({"num_time_buckets": 7, "truncation_split_layer": 1, "truncation_tail_len": 2}, {"actions": ACTIONS})
