@@ -3,9 +3,9 @@
     python -m benchmarks.torcheasyrec_configs FOLDER [--only PART] [--out FILE]
 
 The configs are TorchEasyRec's own (a checkout of its repository); none is kept here. Their numbers are as they are, but
-for sizes: tables have at most `ROWS` rows, batches at most `BATCH` rows (4 with long histories), and the files are
-samples. A loss falls where the mean of the last third of the steps is below that of the first third; the hint of
-rocket_launching, which grows while its booster learns faster than the other network, is left out. Each row is a line of
+for sizes: tables have at most `ROWS` rows, batches at most `BATCH` rows, histories at most `LENGTH` elements, and the
+files are samples. A loss falls where the mean of the last third of the steps is below that of the first third; without
+the hint of rocket_launching, which grows while its booster learns faster than the other network. Each row is a line of
 JSON: the stage reached, counts of the report's lines, losses, seconds of processor time. Each config has a process of
 its own.
 """
@@ -29,18 +29,18 @@ import numpy as np
 from sparrow import config, exports, runs, samples, serving
 from sparrow.config.torcheasyrec import Edit, Outcome, path_fields, read_config, text
 
-ROWS, BATCH, STEPS, LONGEST = 20_000, 64, 20, 900
+ROWS, BATCH, LENGTH, STEPS, LONGEST = 20_000, 64, 256, 20, 900
 _SIZES = re.compile(
     r"\b(num_buckets|hash_bucket_size|zch_size|max_capacity|init_capacity_per_rank|num_sample|num_hard_sample|"
-    r"num_eval_sample)\s*:\s*(\d+)"
+    r"num_eval_sample|sequence_length|max_seq_len)\s*:\s*(\d+)"
 )
 
 
 def smaller(source: str) -> str:
-    """Return the config with tables of at most `ROWS` rows, and at most `BATCH` negatives."""
+    """Return the config with smaller tables, shorter histories and fewer negatives."""
 
     def cut(match: re.Match[str]) -> str:
-        most = BATCH if "sample" in match[1] else ROWS
+        most = LENGTH if "seq" in match[1] else BATCH if "sample" in match[1] else ROWS
         return f"{match[1]}: {min(int(match[2]), most)}"
 
     return _SIZES.sub(cut, source)
@@ -55,9 +55,7 @@ def edits(source: str) -> list[Edit]:
     size = re.search(r"\bbatch_size\s*:\s*(\d+)", source)
     if re.search(r"wukong\s*\{\s*dense_mlp\s*\{[^}]*128\s*\}", source):  # TorchEasyRec refuses it, too: tables have 16
         made.append(Edit("model_config.wukong.dense_mlp.hidden_units", "[512, 256, 16]"))
-    long = any(int(found) > 4000 for found in re.findall(r"\bmax_seq_len\s*:\s*(\d+)", source))
-    most = 4 if long else BATCH  # histories are padded to their longest
-    return [*made, Edit("data_config.batch_size", str(min(int(size[1]) if size else 1024, most)))]
+    return [*made, Edit("data_config.batch_size", str(min(int(size[1]) if size else 1024, BATCH)))]
 
 
 def silent(source: str, outcomes: list[Outcome]) -> list[tuple[str, ...]]:
