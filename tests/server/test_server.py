@@ -169,7 +169,7 @@ def test_vectors_and_facts(two):
     assert metadata["towers"] == list(model.towers)
     assert metadata["limits"]["rows"] == 40
     assert set(metadata["signature"]) == {"predict", *model.towers}
-    assert health == {"status": "ok", "step": 0}
+    assert health == {"status": "ok", "step": 0, "version": "0.0"}
 
 
 def body_of(**fields):
