@@ -10,6 +10,7 @@ from sparrow import cli, runs
 from sparrow.config import ConfigError
 from sparrow.data import DataError, Tables
 from sparrow.embedding import mix64
+from sparrow.runs.saved.restoring import ids_of as ids_of_checkpoint
 from tests.runs import victim
 from tests.runs.cases import NAMES, case
 
@@ -218,6 +219,14 @@ def test_the_ids_of_a_run_are_shown(undisturbed, capsys):
     assert first.removeprefix("id_1: ") in (folder / "report.html").read_text()
     assert cli.main(["vocab", str(folder), "id_2"]) == 2
     assert "unknown table 'id_2': did you mean" in capsys.readouterr().err
+
+
+def test_the_format_before_is_refused_by_its_name():
+    held = {f"ids/id_0/{name}": np.zeros(2, np.int64) for name in ("ids", "last", "waiting", "numbers")}
+    with pytest.raises(ValueError, match=r"saved in the format of version 0\.1, which is not read"):
+        ids_of_checkpoint(held, "id_0")
+    with pytest.raises(ValueError, match="were not saved; it had no dynamic vocabulary"):
+        ids_of_checkpoint({}, "id_0")
 
 
 @pytest.mark.slow

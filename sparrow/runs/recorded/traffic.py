@@ -42,7 +42,7 @@ def count(embedder: Embedder, packed: PackedBatch | RoutedBatch) -> Counted:
     >>> spec = sp.TableSpec(name="items", vocabulary_size=9, embedding_dim=2, optimizer=sp.rules.SGD(0.1))
     >>> emb = sp.Embedder([sp.FeatureSpec(name="item", table_spec=spec)])
     >>> count(emb, emb.pack({"item": [[5, 2], [], [5]]}))["items"]
-    Rows(rows=array([2, 5]), counts=array([1, 2]))
+    LookedUp(rows=array([2, 5]), counts=array([1, 2]))
     """
     counted: Counted = {}
     for stack in embedder.stacks:

@@ -74,7 +74,13 @@ def dynamic(program: Program) -> list[str]:
 def ids_of(arrays: Mapping[str, Any], table: str) -> SavedIds:
     """Return the ids of a table in a checkpoint."""
     prefix = f"ids/{table}/"
-    return SavedIds.of({key.removeprefix(prefix): a for key, a in arrays.items() if key.startswith(prefix)}, table)
+    held = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
+    if "spare" not in held and any(key.endswith(f"/{table}/numbers") for key in arrays):
+        raise ValueError(
+            f"the ids of table '{table}' were saved in the format of version 0.1, which is not read; go on with that "
+            "version, or begin anew"
+        )
+    return SavedIds.of(held, table)
 
 
 class MovedRows:
