@@ -19,6 +19,7 @@ from sparrow.checkpoint.folder import Checkpoints, passed_over, saved_steps, who
 from sparrow.checkpoint.leaves import named, plain, unnamed
 from sparrow.checkpoint.links import changed_bytes, changed_of
 from sparrow.checkpoint.own_loop import StateCheckpoints
+from sparrow.checkpoint.plain_orbax import restore_orbax
 from sparrow.checkpoint.saved import Saved
 from sparrow.checkpoint.tables import check_shape, placed, rows_of
 
@@ -38,6 +39,7 @@ __all__ = [
     "passed_over",
     "placed",
     "plain",
+    "restore_orbax",
     "rows_of",
     "saved_steps",
     "unnamed",

@@ -59,7 +59,7 @@ class StateCheckpoints:
         The state may be donated to the next step as soon as this returns. Its leaves are arrays and numbers; a number
         of Python is restored as one.
         """
-        embedding, others = _split(state)
+        embedding, others = split(state)
         self._writer.save(step, rows_of(self._embedder, embedding), named(others), {_ABOUT: dict(about)})
 
     def restore(self, like: T) -> tuple[T, dict[str, Any]] | None:
@@ -90,7 +90,7 @@ class StateCheckpoints:
         self.close()
 
     def _restored(self, like: T, saved: Saved) -> T:
-        embedding, others = _split(like)
+        embedding, others = split(like)
         rows = rows_of(self._embedder, embedding)
         for key, held in rows.items():
             if key not in saved.tables:
@@ -99,25 +99,28 @@ class StateCheckpoints:
         others = unnamed(others, saved.arrays())
         on_devices = self._embedder.on_its_devices(others)
         others = jax.tree.map(lambda leaf, put: leaf if is_scalar(leaf) else put, others, on_devices)
-        restored: T = _joined(others, placed(self._embedder, embedding, list(rows), saved.rows))
+        restored: T = joined(others, placed(self._embedder, embedding, list(rows), saved.rows))
         return restored
 
 
-def _is_embedding(node: Any) -> bool:
+def is_embedding(node: Any) -> bool:
+    """Return whether this is the state of an embedder."""
     return isinstance(node, EmbeddingState)
 
 
-def _split(tree: Any) -> tuple[EmbeddingState, Any]:
+def split(tree: Any) -> tuple[EmbeddingState, Any]:
     """Return the embedder's state, and the tree without its tables and slots."""
-    found = [leaf for leaf in jax.tree.leaves(tree, is_leaf=_is_embedding) if _is_embedding(leaf)]
+    found = [leaf for leaf in jax.tree.leaves(tree, is_leaf=is_embedding) if is_embedding(leaf)]
     if len(found) != 1:
         raise CheckpointError(f"a saved state must hold the state of one embedder, this one holds {len(found)}")
-    bare = dataclasses.replace(found[0], tables={}, slots={}, table_rows={}, touched={})
-    return found[0], jax.tree.map(lambda leaf: bare if _is_embedding(leaf) else leaf, tree, is_leaf=_is_embedding)
+    bare = dataclasses.replace(found[0], tables={}, slots={}, table_rows={}, touched={}, layout={})
+    return found[0], jax.tree.map(lambda leaf: bare if is_embedding(leaf) else leaf, tree, is_leaf=is_embedding)
 
 
-def _joined(others: Any, embedding: EmbeddingState) -> Any:
+def joined(others: Any, embedding: EmbeddingState) -> Any:
+    """Return the tree of `split` with tables and slots in it."""
+
     def whole_of(leaf: Any) -> Any:
-        return dataclasses.replace(embedding, step=leaf.step, seed=leaf.seed) if _is_embedding(leaf) else leaf
+        return dataclasses.replace(embedding, step=leaf.step, seed=leaf.seed) if is_embedding(leaf) else leaf
 
-    return jax.tree.map(whole_of, others, is_leaf=_is_embedding)
+    return jax.tree.map(whole_of, others, is_leaf=is_embedding)

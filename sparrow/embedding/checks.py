@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from sparrow.embedding.packed_batch import PackedBatch
 from sparrow.embedding.specs import FeatureSpec, TableSpec
 from sparrow.embedding.stacking import Stack
+from sparrow.embedding.state import devices_of
 from sparrow.kernels import Lookups
 from sparrow.registry import nearest
 
@@ -36,11 +37,16 @@ def check_memory(stacks: Iterable[Stack]) -> None:
             )
 
 
-def check_state(state: Any) -> None:
-    """Raise TypeError unless this is an `EmbeddingState`."""
+def check_state(state: Any, devices: int) -> None:
+    """Raise an error unless this is an `EmbeddingState` whose rows are in the order of as many devices."""
     if not hasattr(state, "tables"):
         kind = type(state).__name__
         raise TypeError(f"the state must be what emb.init made, got {kind}; an Optimizer keeps it as state.embedding")
+    if (found := devices_of(state.layout)) != devices:
+        raise ValueError(
+            f"the rows of this state are in the order of {found} devices, this Embedder has {devices}; restore its "
+            "checkpoint with sparrow.checkpoint.restore_orbax"
+        )
 
 
 def check_batch(batch: Any, stacks: Sequence[Stack], *, is_on_mesh: bool) -> None:

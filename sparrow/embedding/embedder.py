@@ -176,7 +176,7 @@ class Embedder:
         false. A step that needs more rows than there are changes nothing, and neither does any later one: `shortage`
         has the numbers. Outside of compiled programs it is raised here.
         """
-        check_state(state)
+        self._check_state(state)
         if not batch.raw and (batch.cached or not state.caches):
             return state, batch
         raw = list(batch.raw)
@@ -215,7 +215,7 @@ class Embedder:
 
     def ids(self, state: EmbeddingState, table: str) -> Ids:
         """Return the ids of a dynamic table that a lookup finds, and their rows. On the host."""
-        check_state(state)
+        self._check_state(state)
         return self._saved_ids(state, table).live(self.tables[table], int(state.step) + 1)
 
     def held(self, state: EmbeddingState, table: str) -> Held:
@@ -322,7 +322,7 @@ class Embedder:
 
         ``dtype``: the dtype of the activations; bags are summed in float32.
         """
-        check_state(state)
+        self._check_state(state)
         acts, _ = self._work.lookup(state, batch, self._stacks_of(batch), dtype, sort=False)
         return self._structure.build(acts)
 
@@ -334,7 +334,7 @@ class Embedder:
         A GPU sorts the ids for the update while it looks them up; `update` of the batch as `pack` made it sorts them
         itself, later. On a mesh, ids travel once for both.
         """
-        check_state(state)
+        self._check_state(state)
         acts, batch = self._work.lookup(state, batch, self._stacks_of(batch), dtype, sort=True)
         return self._structure.build(acts), batch
 
@@ -372,7 +372,7 @@ class Embedder:
         ``logical_rows``: by stack, (rows,) int32, the number that each row has in its complete table. Given for stacks
         that hold their rows in another order, or only some of them: stochastic rounding is keyed by it.
         """
-        check_state(state)
+        self._check_state(state)
         if grads.shards != self.shards:
             raise ValueError("these row gradients were made by an Embedder on other devices; use this one's row_grads")
         new = self._work.apply(state, grads, logical_rows)
@@ -427,7 +427,7 @@ class Embedder:
         return {slot: rows for slot, rows in self._logical(state, name).items() if slot}
 
     def _logical(self, state: EmbeddingState, name: str) -> dict[str, Any]:
-        check_state(state)
+        self._check_state(state)
         stack = self._stack(name)
         span = stack.rows_of(name)
         held = {slot: self._work.rows(stack, array, span) for slot, array in self.arrays(state, stack).items()}
@@ -462,6 +462,9 @@ class Embedder:
             return state
         tables = state.tables | {stack.name: held.pop("")}
         return dataclasses.replace(state, tables=tables, slots=state.slots | {stack.name: held})
+
+    def _check_state(self, state: Any) -> None:
+        check_state(state, 1 if self.shards is None else self.shards.count)
 
     def on_its_devices(self, tree: Any) -> Any:
         """Return the tree with every leaf on all devices of the mesh; on one device, the tree.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple, TypeAlias
@@ -10,6 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.registry import nearest
+
+FORMAT: Final = 1
+"""The version of `Sizes.to_json`."""
 
 HEADROOM: Final = (1.25, 2.0, 4.0)
 """Room at each growth, as a multiple of the most ids seen; the last one from there on."""
@@ -67,6 +71,8 @@ class Sizes:
     {'a': 128, 'b': 14}
     >>> sizes.fit({"a": 90, "b": 15})
     {'a': 224, 'b': 32}
+    >>> Sizes.from_json(sizes.to_json()).fit({"a": 90, "b": 15})
+    {'a': 224, 'b': 32}
     """
 
     def __init__(self, learned: Learned | None = None, agree: Agree | None = None) -> None:
@@ -87,6 +93,33 @@ class Sizes:
                 growths, held = growths + 1, _grown(growths, seen, held)
             self.learned = Learned(growths, seen, held)
         return {name: held[name] for name in counts}
+
+    def to_json(self) -> str:
+        """Return all that was learned, with the most ids seen of each stack, for `from_json`."""
+        growths, seen, held = self.learned
+        stacks = {name: {"seen": seen[name], "held": held[name]} for name in held}
+        return json.dumps({"format": FORMAT, "growths": growths, "stacks": stacks})
+
+    @classmethod
+    def from_json(cls, text: str, agree: Agree | None = None) -> Sizes:
+        """Return the sizes that `to_json` wrote. On a mesh they also fix the exchange of each stack.
+
+        Give them to batches of as many examples on as many devices: others are padded as these were, or grow anew.
+        """
+        try:
+            saved = json.loads(text)
+            version, growths, stacks = saved["format"], saved["growths"], saved["stacks"]
+            seen = {name: own["seen"] for name, own in stacks.items()}
+            held = {name: own["held"] for name, own in stacks.items()}
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ValueError(f"the text is not what Sizes.to_json writes: {error!r}") from None
+        if version != FORMAT:
+            raise ValueError(f"the sizes have the format version {version!r}, this version of sparrow reads {FORMAT}")
+        if not all(type(number) is int and number >= 0 for number in (growths, *seen.values(), *held.values())):
+            raise ValueError("the text is not what Sizes.to_json writes: sizes must be integers from 0 on")
+        if small := [name for name in held if held[name] < seen[name]]:
+            raise ValueError(f"stack '{small[0]}' holds {held[small[0]]} ids, fewer than the {seen[small[0]]} seen")
+        return cls(Learned(growths, seen, held), agree)
 
 
 def _grown(growths: int, seen: Mapping[str, int], held: Mapping[str, int]) -> dict[str, int]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+from collections.abc import Iterable
 
 import jax
+import numpy as np
 
 from sparrow.embedding.cached import Cached
 from sparrow.kernels.ids import IdState
@@ -26,6 +29,8 @@ class EmbeddingState:
       ids: the map from raw ids to rows, by stack of dynamic tables.
       caches: the cache, by stack of tables in host memory apart from the device's.
       touched: (rows,) uint8 by stack: the rows that changed (`sparrow.embedding.tracking`); empty: not tracked.
+      layout: on a mesh, one number under a name with the number of its shards, on which the order of rows depends:
+        Orbax compares names, and so refuses to restore rows in the order of other meshes.
     """
 
     step: jax.Array
@@ -36,3 +41,19 @@ class EmbeddingState:
     ids: dict[str, IdState] = dataclasses.field(default_factory=dict)
     caches: dict[str, Cached] = dataclasses.field(default_factory=dict)
     touched: dict[str, jax.Array] = dataclasses.field(default_factory=dict)
+    layout: dict[str, jax.Array] = dataclasses.field(default_factory=dict)
+
+
+def layout_of(devices: int) -> dict[str, np.ndarray[tuple[()], np.dtype[np.int32]]]:
+    """Return `EmbeddingState.layout` for rows over ``devices``: a name that is shown where a restore fails.
+
+    >>> devices_of(layout_of(4))
+    4
+    """
+    return {f"over {devices} devices, for others use sparrow checkpoint restore_orbax": np.zeros((), np.int32)}
+
+
+def devices_of(names: Iterable[str]) -> int:
+    """Return the number of devices that a name in `layout_of` has; 1 where there is none."""
+    found = [int(match[1]) for name in names if (match := re.match(r"over (\d+) devices", name))]
+    return found[0] if found else 1

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import optax
+import orbax.checkpoint as ocp
 from jax.sharding import AxisType
 
 import sparrow as sp
@@ -115,6 +117,35 @@ def largest(folder):
     return {"blocks": len(held), "largest": max(held), "table": ROWS["movies"] * 6 * 4}
 
 
+def own_state(emb, embedding):
+    """The state of a loop: of an embedder, of optax, and numbers."""
+    opt = optax.adam(0.1).init({"w": np.ones(3, np.float32)})
+    put = emb.on_its_devices
+    return {"embedding": embedding, "opt": put(opt), "at": [put(np.full(2, 3.0, np.float32))]}
+
+
+def orbax_save(folder):
+    emb = embedder()
+    with ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(folder.absolute(), own_state(emb, filled(emb)))
+    return {}
+
+
+def orbax_load(folder):
+    emb = embedder()
+    fresh = jax.tree.map(lambda leaf: leaf + leaf.dtype.type(1), own_state(emb, emb.init(jax.random.key(2))))
+    found = {"different": not same(emb, filled(emb), fresh["embedding"]), "orbax": ""}
+    try:
+        with ocp.StandardCheckpointer() as checkpointer:
+            checkpointer.restore(folder.absolute(), jax.tree.map(lambda leaf: leaf, fresh))
+    except ValueError as error:
+        found["orbax"] = str(error)
+    state = sp.checkpoint.restore_orbax(folder, fresh, emb)
+    emb.update(state["embedding"], emb.pack({name: [0] * 6 for name in ROWS}), {name: np.ones((6, 6)) for name in ROWS})
+    others = [state["at"][0].tolist(), int(state["opt"][0].count), int(state["embedding"].step)]
+    return found | {"same": same(emb, filled(emb), state["embedding"]), "others": others}
+
+
 def load_all(folders):
     return {folder.name: load(folder) for folder in folders}
 
@@ -129,7 +160,9 @@ if __name__ == "__main__":
     if what == "load" and len(paths) > 1:
         found = load_all(paths)
     else:
-        found = {"save": save, "load": load, "largest": largest, "chain": chain, "restored": restored}[what](paths[0])
+        commands = {"save": save, "load": load, "largest": largest, "chain": chain, "restored": restored}
+        commands |= {"orbax-save": orbax_save, "orbax-load": orbax_load}
+        found = commands[what](paths[0])
     if processes.is_first():
         print(json.dumps(found), flush=True)
     processes.leave()

@@ -46,6 +46,19 @@ def test_no_more_than_a_block_is_held(tmp_path):
     assert found["blocks"] > 40
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("before", [1, 2, 3])
+def test_plain_orbax_checkpoints_move_to_other_devices(tmp_path, before):
+    """Arrays on 1 and 2 devices have one shape, and their rows another order: Orbax refuses by a name that says how."""
+    on_devices(before, "orbax-save", tmp_path / "saved")
+    for after in (1, 2, 3):
+        found = on_devices(after, "orbax-load", tmp_path / "saved")
+        refusal = found.pop("orbax")
+        assert found == {"different": True, "same": True, "others": [[3.0, 3.0], 0, 0]}, after
+        hint = "for others use sparrow checkpoint restore_orbax" if 1 not in (before, after) else "embedding.layout"
+        assert (hint in refusal) == (before != after), refusal
+
+
 def in_processes(count, devices, *arguments):
     """As `on_devices`, in several processes of as many devices each."""
     flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={devices}"

@@ -76,6 +76,36 @@ def test_sizes_go_on_from_what_was_learned():
     assert sp.Sizes(Learned(2, {"a": 200}, {"a": 448})).fit({"a": 1, "b": 3}) == {"a": 896, "b": 12}
 
 
+def test_sizes_are_saved_and_loaded():
+    sizes, rng = sp.Sizes(), np.random.default_rng(0)
+    for _ in range(30):
+        sizes.fit({"a": int(rng.pareto(1) * 100), "b/rows": int(rng.pareto(1) * 10)})
+    again = sp.Sizes.from_json(sizes.to_json())
+    assert again.learned == sizes.learned
+    assert again.learned.growths > 2
+    for _ in range(30):
+        needs = {"a": int(rng.pareto(0.5) * 100), "b/rows": int(rng.pareto(0.5) * 10)}
+        assert again.fit(needs) == sizes.fit(needs)
+    assert sp.Sizes.from_json(sp.Sizes().to_json()).learned == sp.Sizes().learned
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is not what Sizes.to_json writes"),
+        ("[1]", "is not what Sizes.to_json writes"),
+        ('{"format": 1, "growths": 1}', "is not what Sizes.to_json writes: KeyError"),
+        ('{"format": 2, "growths": 1, "stacks": {}}', "format version 2, this version of sparrow reads 1"),
+        ('{"format": 1, "growths": true, "stacks": {}}', "must be integers from 0 on"),
+        ('{"format": 1, "growths": 1, "stacks": {"a": {"seen": -1, "held": 2}}}', "must be integers from 0 on"),
+        ('{"format": 1, "growths": 1, "stacks": {"a": {"seen": 9, "held": 8}}}', "stack 'a' holds 8 ids, fewer than"),
+    ],
+)
+def test_other_texts_are_refused(text, message):
+    with pytest.raises(ValueError, match=message):
+        sp.Sizes.from_json(text)
+
+
 @pytest.mark.parametrize("backend", ["xla", "native"])
 @pytest.mark.parametrize("combiner", ["sum", "mean"])
 def test_padding_changes_no_bit(backend, combiner):

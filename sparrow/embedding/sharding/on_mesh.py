@@ -33,7 +33,7 @@ from sparrow.embedding.sharding.traffic import Traffic, traffic
 from sparrow.embedding.sizes import KINDS, Sizes, size_class
 from sparrow.embedding.specs import FeatureSpec
 from sparrow.embedding.stacking import Stack
-from sparrow.embedding.state import EmbeddingState
+from sparrow.embedding.state import EmbeddingState, layout_of
 from sparrow.embedding.tracking import mark
 from sparrow.kernels import Backend, EntryGradients, StepScalars, ids
 from sparrow.registry import nearest
@@ -87,7 +87,8 @@ class OnMesh:
             if stack.step.stochastic:
                 table_rows[name] = _table_rows(self.shards, layout)
         step, seed = self.shards.put_everywhere((np.zeros((), np.int32), np.asarray(seed_of(key))))
-        return EmbeddingState(step, seed, tables, slots, table_rows, self._empty_ids())
+        layout = self.shards.put_everywhere(layout_of(self.shards.count))
+        return EmbeddingState(step, seed, tables, slots, table_rows, self._empty_ids(), layout=layout)
 
     def _empty_ids(self) -> dict[str, ids.IdState]:
         dynamic = [stack for stack in self.stacks if stack.is_dynamic]
@@ -125,6 +126,7 @@ class OnMesh:
                 if stack.step.stochastic
             },
             self._empty_ids(),
+            layout=jax.tree.map(jnp.asarray, layout_of(self.shards.count)),
         )
 
     # ---- ids of dynamic tables -----------------------------------------------------------------------------------
