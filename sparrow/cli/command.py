@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from sparrow.processes import Restarts
 
 
 class Command(NamedTuple):
@@ -18,6 +21,7 @@ class Command(NamedTuple):
       compiles: whether it compiles programs, which are kept for the next time.
       modules: heavy modules that every use of it needs, imported before it runs.
       first_line: returns a line to write before anything is imported, for a command that takes a while.
+      restarts: returns the rules by which its processes begin again, where its options ask for it.
     """
 
     name: str
@@ -27,6 +31,7 @@ class Command(NamedTuple):
     compiles: bool = False
     modules: tuple[str, ...] = ()
     first_line: Callable[[argparse.Namespace], str] | None = None
+    restarts: Callable[[argparse.Namespace], Restarts] | None = None
 
 
 def add_overrides(parser: argparse.ArgumentParser) -> None:

@@ -16,8 +16,8 @@ from sparrow.cli.output import Mistake, error_lines, note, silence, tell_errors_
 FAILED, USER_ERROR = 1, 2
 
 
-def add_group(parser: argparse.ArgumentParser) -> None:
-    """Add the options of several processes."""
+def add_group(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Add the options of several processes, and return their group."""
     group = parser.add_argument_group(
         "several processes", "SLURM, Open MPI, Kubernetes, TPU slices and torchrun are detected without options."
     )
@@ -25,7 +25,8 @@ def add_group(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--coordinator", metavar="HOST:PORT", help="the first process, for processes started by hand")
     group.add_argument("--num-processes", type=at_least_one, metavar="N", help="the number of them")
     group.add_argument("--process-id", type=int, metavar="I", help="the number of this one, from 0")
-    group.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
+    group.add_argument("--supervised", type=int, nargs="?", const=-1, help=argparse.SUPPRESS)
+    return group
 
 
 def in_group(options: argparse.Namespace, arguments: Sequence[str], run: Callable[[argparse.Namespace], int]) -> int:
@@ -33,7 +34,7 @@ def in_group(options: argparse.Namespace, arguments: Sequence[str], run: Callabl
     from sparrow import processes
 
     try:
-        if options.processes > 1 and not options.supervised:
+        if options.supervised is None and (options.processes > 1 or getattr(options, "restarts", 0)):
             return _supervised(options, arguments)
         _join(options)
     except (processes.JoinError, Mistake) as error:
@@ -55,19 +56,23 @@ def _supervised(options: argparse.Namespace, arguments: Sequence[str]) -> int:
     if options.coordinator is not None or options.num_processes is not None or options.process_id is not None:
         raise Mistake("--processes starts all processes; leave --coordinator, --num-processes and --process-id out")
 
-    def command(address: str, number: int) -> list[str]:
-        own = ["--coordinator", address, "--num-processes", str(options.processes), "--process-id", str(number)]
-        return [sys.executable, "-m", "sparrow.cli", *arguments, *own, "--supervised"]
+    restarts = options.command.restarts(options) if getattr(options, "restarts", 0) else None
 
-    return processes.supervise(options.processes, command, note)
+    def command(start: processes.Start) -> list[str]:
+        own = ["--coordinator", start.address, "--num-processes", str(start.count), "--process-id", str(start.number)]
+        own = own if options.processes > 1 else []  # one process joins the group that the environment names, if any
+        again = ["--restarted"] if start.resumes else []
+        return [sys.executable, "-m", "sparrow.cli", *arguments, *own, *again, "--supervised", str(start.progress)]
+
+    return processes.supervise(options.processes, command, note, restarts)
 
 
 def _join(options: argparse.Namespace) -> None:
     """Join the other processes, where options or the environment name them."""
     from sparrow import processes
 
-    if options.supervised:
-        processes.end_with_parent()
+    if options.supervised is not None:
+        processes.supervised(options.supervised)
     place = processes.membership_of(options.coordinator, options.num_processes, options.process_id)
     if place is not None:
         processes.join(place)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+from typing import TYPE_CHECKING
 
 from sparrow.cli.command import Command, at_least_one
 from sparrow.cli.given_config import add_config, given_config
@@ -12,6 +13,10 @@ from sparrow.cli.group import add_group
 from sparrow.cli.output import Mistake, is_quiet
 from sparrow.files import at, is_remote
 from sparrow.versions import __version__
+
+if TYPE_CHECKING:
+    from sparrow.config import Config
+    from sparrow.processes import Restarts
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +41,47 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="STEPS",
         help="trace some steps, 10 unless given, to FOLDER/profile, for Perfetto, XProf or TensorBoard",
     )
-    add_group(parser)
+    group = add_group(parser)
+    group.add_argument(
+        "--restarts",
+        type=at_least_one,
+        default=0,
+        metavar="N",
+        help="begin again up to N times where a process is lost",
+    )
+    group.add_argument(
+        "--elastic",
+        type=at_least_one,
+        nargs="?",
+        const=1,
+        metavar="MIN",
+        help="go on with fewer processes, MIN at least, where as many did not come to a new checkpoint",
+    )
+    group.add_argument("--restarted", action="store_true", help=argparse.SUPPRESS)
+
+
+def restarts(options: argparse.Namespace) -> Restarts:
+    """Return the rules of a run that begins again: from its newest checkpoint."""
+    from sparrow import processes
+    from sparrow.checkpoint import saved_steps
+
+    loaded = given_config(options)
+    checkpoints = at(_folder(options, loaded)) / "checkpoints"
+    devices = 1 if loaded.train.mesh is None else loaded.train.mesh.data
+
+    def newest() -> tuple[int, float] | None:
+        for step in saved_steps(checkpoints):
+            with contextlib.suppress(OSError):
+                return step, (checkpoints / str(step)).stat().st_mtime
+        return None
+
+    # A run that is to be replaced, or to go on with new data, is none to resume before it has a checkpoint of its own.
+    replaced = newest() if options.overwrite or options.onward is not None else None
+
+    def fewer(count: int) -> int | None:
+        return next((n for n in range(count - 1, (options.elastic or count) - 1, -1) if devices % n == 0), None)
+
+    return processes.Restarts(options.restarts, lambda: None if (found := newest()) == replaced else found, fewer)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -44,6 +89,25 @@ def run(options: argparse.Namespace) -> None:
     from sparrow import runs
 
     loaded = given_config(options)
+    folder = _folder(options, loaded)
+    own = str(at(folder) / "config.yaml")
+    if options.config == own or (not is_remote(own) and os.path.realpath(options.config) == os.path.realpath(own)):
+        own = ""
+    if not own and not (options.resume or options.restarted) and options.onward is None:
+        raise Mistake(f"{options.config} is the own config of a run in {folder}; choose another --model-dir")
+    with open(os.devnull, "w") if is_quiet() else contextlib.nullcontext() as stream:
+        runs.train(
+            loaded,
+            folder,
+            resume=options.resume or options.restarted or options.onward is not None,
+            overwrite=options.overwrite and not options.restarted,
+            stream=stream,
+            profile=options.profile,
+            new_data=options.onward is not None and not options.restarted,
+        )
+
+
+def _folder(options: argparse.Namespace, loaded: Config) -> str:
     folder = options.model_dir or loaded.model_dir
     if options.onward is not None:
         if options.model_dir not in (None, options.onward) or options.overwrite:
@@ -53,21 +117,7 @@ def run(options: argparse.Namespace) -> None:
             raise Mistake(f"{folder}: holds no run to continue")
     if folder is None:
         raise Mistake("there is no folder for the model; add --model-dir FOLDER, or model_dir to the config")
-    own = str(at(folder) / "config.yaml")
-    if options.config == own or (not is_remote(own) and os.path.realpath(options.config) == os.path.realpath(own)):
-        own = ""
-    if not own and not options.resume and options.onward is None:
-        raise Mistake(f"{options.config} is the own config of a run in {folder}; choose another --model-dir")
-    with open(os.devnull, "w") if is_quiet() else contextlib.nullcontext() as stream:
-        runs.train(
-            loaded,
-            folder,
-            resume=options.resume or options.onward is not None,
-            overwrite=options.overwrite,
-            stream=stream,
-            profile=options.profile,
-            new_data=options.onward is not None,
-        )
+    return str(folder)
 
 
 def first_line(options: argparse.Namespace) -> str:
@@ -83,4 +133,5 @@ COMMAND = Command(
     compiles=True,
     modules=("sparrow.runs",),
     first_line=first_line,
+    restarts=restarts,
 )

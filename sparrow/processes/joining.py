@@ -108,7 +108,7 @@ def want_cpu_devices(devices: int) -> None:
     """Make the processes' shares of ``devices`` devices on CPUs, where no device is in use yet."""
     each, rest = divmod(devices, jax_private.count())
     chosen = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
-    if jax_private.count() > 1 and not rest and not chosen and not jax_private.devices_are_in_use():
+    if jax.distributed.is_initialized() and not rest and not chosen and not jax_private.devices_are_in_use():
         jax.config.update("jax_num_cpu_devices", each)  # type: ignore[no-untyped-call]
 
 

@@ -1,4 +1,4 @@
-"""`supervise`: the processes of one machine, started, watched and ended together."""
+"""The processes of one machine, started, watched and ended together."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any, Final
+from typing import IO, Any, Final, NamedTuple
 
 from sparrow.processes.failing import ELSEWHERE
 
@@ -26,10 +26,12 @@ SHOWN: Final = 20
 """Lines of a failed process that are shown."""
 
 
-class _Child:
+class Child:
     """One process: its number, its handle, and a file with its errors."""
 
-    def __init__(self, number: int, command: Sequence[str], environment: dict[str, str]) -> None:
+    def __init__(
+        self, number: int, command: Sequence[str], environment: dict[str, str], descriptors: tuple[int, ...]
+    ) -> None:
         self.number = number
         self._stopped: float | None = None  # since when
         self.errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
@@ -40,6 +42,7 @@ class _Child:
             stdout=None if first else subprocess.DEVNULL,
             stderr=None if first else self.errors,
             env=environment,
+            pass_fds=descriptors,
             start_new_session=True,  # Ctrl-C reaches the supervisor alone, which passes it on
         )
 
@@ -68,35 +71,63 @@ class _Child:
         return self.errors.read().decode("utf-8", "replace").splitlines()[-SHOWN:]
 
 
-def supervise(count: int, command: Callable[[str, int], Sequence[str]], log: Callable[[str], None]) -> int:
-    """Run ``count`` processes to their end; when one fails, end all of them. Return the exit code.
+class Start(NamedTuple):
+    """One process to start.
 
-    The output of the first process is passed on. Others are shown where they fail.
+    Attributes:
+      address: the address of the first one.
+      number: its own number.
+      count: the number of all.
+      resumes: whether it begins again, from a checkpoint.
+      progress: the file descriptor for `tell_progress`; -1 where this is not the first one.
+    """
+
+    address: str
+    number: int
+    count: int
+    resumes: bool
+    progress: int
+
+
+def run_once(
+    children: list[Child],
+    count: int,
+    command: Callable[[Start], Sequence[str]],
+    resumes: bool,
+    progress: int,
+    watched: Callable[[], bool],
+    log: Callable[[str], None],
+) -> tuple[int, float]:
+    """Run ``count`` processes to their end; when one fails, end all. Return the exit code, and the time of it.
 
     Args:
-      count: the number of processes.
-      command: returns the command of a process, from the address of the first one and its own number.
-      log: receives a line for a failure.
+      children: receives the processes.
+      count: the number of them.
+      command: the command of a process.
+      resumes: whether they begin again, from a checkpoint.
+      progress: a file descriptor for the first process.
+      watched: is called often while they run, until it returns True.
+      log: receives the lines of a failure.
     """
     address = f"127.0.0.1:{free_port()}"
     devices = _device_lists(count)
-    children: list[_Child] = []
-    with _passed_on(children):
-        try:
-            for number in range(count):
-                environment = {**os.environ, **({} if devices is None else {"CUDA_VISIBLE_DEVICES": devices[number]})}
-                children.append(_Child(number, command(address, number), environment))
-            failed = _first_failure(children)
-            if failed is None:
-                return 0
-            if failed.handle.returncode is not None:  # the others end by themselves, unless they wait for a stopped one
-                _wait(children, time.monotonic() + PATIENCE)
-            return _shown(_culprit(failed, children), log)
-        finally:
-            for child in children:
-                if child.handle.poll() is None:
-                    child.handle.kill()
-                    child.handle.wait()
+    children.clear()
+    try:
+        for number in range(count):
+            environment = {**os.environ, **({} if devices is None else {"CUDA_VISIBLE_DEVICES": devices[number]})}
+            start = Start(address, number, count, resumes, -1 if number else progress)
+            children.append(Child(number, command(start), environment, () if number else (progress,)))
+        failed, at = _first_failure(children, watched), time.time()
+        if failed is None:
+            return 0, at
+        if failed.handle.returncode is not None:  # the others end by themselves, unless they wait for a stopped one
+            _wait(children, time.monotonic() + PATIENCE)
+        return _shown(_culprit(failed, children), log), at
+    finally:
+        for child in children:
+            if child.handle.poll() is None:
+                child.handle.kill()
+                child.handle.wait()
 
 
 def free_port() -> int:
@@ -106,9 +137,11 @@ def free_port() -> int:
         return int(held.getsockname()[1])
 
 
-def _first_failure(children: Sequence[_Child]) -> _Child | None:
+def _first_failure(children: Sequence[Child], watched: Callable[[], bool]) -> Child | None:
     """Wait until one fails or is stopped, and return it; or None once all have ended well."""
+    is_back = False
     while True:
+        is_back = is_back or watched()
         codes = {child.number: child.handle.poll() for child in children}
         for child in children:
             if codes[child.number] not in (None, 0) or (codes[child.number] is None and child.is_stopped()):
@@ -118,12 +151,12 @@ def _first_failure(children: Sequence[_Child]) -> _Child | None:
         time.sleep(0.1)
 
 
-def _wait(children: Sequence[_Child], deadline: float) -> None:
+def _wait(children: Sequence[Child], deadline: float) -> None:
     while any(child.handle.poll() is None for child in children) and time.monotonic() < deadline:
         time.sleep(0.1)
 
 
-def _culprit(first: _Child, children: Sequence[_Child]) -> _Child:
+def _culprit(first: Child, children: Sequence[Child]) -> Child:
     """Return the process to blame: the first that failed, unless it ended because of another."""
     if first.handle.returncode != ELSEWHERE:
         return first
@@ -132,12 +165,12 @@ def _culprit(first: _Child, children: Sequence[_Child]) -> _Child:
     return (own or told)[0]
 
 
-def _shown(culprit: _Child, log: Callable[[str], None]) -> int:
+def _shown(culprit: Child, log: Callable[[str], None]) -> int:
     code = culprit.handle.returncode
     for line in culprit.last_lines():
         log(line)
     if code is None:
-        log(f"{culprit.failure()}; all processes were ended; add --resume to continue")
+        log(f"{culprit.failure()}; all processes were ended")
         return FAILED
     if code < 0 or culprit.number:
         log(f"{culprit.failure()}; all {'others' if code < 0 else 'processes'} were ended")
@@ -145,17 +178,19 @@ def _shown(culprit: _Child, log: Callable[[str], None]) -> int:
 
 
 @contextlib.contextmanager
-def _passed_on(children: Sequence[_Child]) -> Iterator[None]:
-    """Pass Ctrl-C and SIGTERM on to the processes, which save and end."""
+def passed_on(children: Sequence[Child]) -> Iterator[list[int]]:
+    """Pass Ctrl-C and SIGTERM on to the processes, which save and end; give a list of those received."""
+    received: list[int] = []
 
     def send(number: int, frame: FrameType | None) -> Any:
+        received.append(number)
         for child in children:
             if child.handle.poll() is None:
                 child.handle.send_signal(number)
 
     before = {number: signal.signal(number, send) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

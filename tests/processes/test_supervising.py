@@ -12,7 +12,7 @@ from sparrow.processes import ELSEWHERE, supervise
 def run(*programs):
     """The exit code, and the lines, of one process for each program."""
     lines = []
-    code = supervise(len(programs), lambda _, number: [sys.executable, "-c", programs[number]], lines.append)
+    code = supervise(len(programs), lambda start: [sys.executable, "-c", programs[start.number]], lines.append)
     return code, lines
 
 
@@ -45,7 +45,7 @@ def test_one_that_is_stopped(monkeypatch):
     code, lines = run("import time; time.sleep(60)", stops)
     assert time.monotonic() - began < 15
     assert code == 1
-    assert lines == ["process 1 was stopped by a signal for 0.5 s; all processes were ended; add --resume to continue"]
+    assert lines == ["process 1 was stopped by a signal for 0.5 s; all processes were ended"]
 
 
 def test_one_that_was_stopped_for_a_moment(monkeypatch):
@@ -76,7 +76,7 @@ signal.pause()
     code = f"""
 import sys
 from sparrow.processes import supervise
-sys.exit(supervise(2, lambda _, number: [sys.executable, "-c", {program!r}], print))
+sys.exit(supervise(2, lambda start: [sys.executable, "-c", {program!r}], print))
 """
     with subprocess.Popen([sys.executable, "-c", code]) as process:
         end = time.monotonic() + 60
@@ -98,7 +98,7 @@ time.sleep(60)
     code = f"""
 import sys
 from sparrow.processes import supervise
-supervise(1, lambda _, number: [sys.executable, "-c", {child!r}], print)
+supervise(1, lambda start: [sys.executable, "-c", {child!r}], print)
 """
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
         number = int(process.stdout.readline())

@@ -239,8 +239,8 @@ def test_a_fault_in_one_process_ends_all(folder, tmp_path, fault, victim):
     code = f"""
 import sys
 from sparrow.processes import supervise
-def command(address, number):
-    own = ["--coordinator", address, "--num-processes", "2", "--process-id", str(number), "--supervised"]
+def command(start):
+    own = ["--coordinator", start.address, "--num-processes", "2", "--process-id", str(start.number), "--supervised"]
     return [*{arguments!r}, *own]
 sys.exit(supervise(2, command, lambda line: print(line, file=sys.stderr)))
 """

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final, TextIO
 
 from sparrow.files import drop_output
+from sparrow.processes import tell_progress
 from sparrow.runs.recorded.appending import Appended
 from sparrow.runs.recorded.notebook import NotebookBar, is_notebook
 from sparrow.runs.recorded.tensorboard import EventFile, event_file_name
@@ -69,7 +70,7 @@ class Log:
                 self._keep("train", done, last)
         self._stream, self._is_read = stream, True
         self._bar = _bar(total, done) if stream is None and sys.stdout is not None else None
-        self._total = total
+        self._total, self._made = total, done
         self._undefined: set[str] = set()  # metrics whose NaN has been logged
 
     def __enter__(self) -> Log:
@@ -85,6 +86,8 @@ class Log:
 
     def advance(self) -> None:
         """Count one more step."""
+        self._made += 1
+        tell_progress(self._made)
         if self._bar is not None:
             self._shown(self._bar.advance)
 
