@@ -196,6 +196,30 @@ def test_a_signal_to_one_process_ends_all(folder, tmp_path, victim, number):
     assert saved_steps(run_folder / "checkpoints")[0] == steps[0] + 2
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("elastic", [False, True])
+def test_a_run_comes_back_by_itself(tmp_path, elastic):
+    """Two kills: with as many processes to the same bits; where no new checkpoint came between them, with fewer."""
+    small = ("train.steps=200", "train.checkpoint={every_steps: 20}", "train.log_every_steps=100", "data.shares=2")
+    train(tmp_path / "whole", *small, processes=2, devices=2)
+    run_folder, begun = tmp_path / "run", []
+    process = started(run_folder, *small, options=["--restarts", "5", *["--elastic"] * elastic])
+    while len(begun) < 2:
+        group, steps = children(process), saved_steps(run_folder / "checkpoints")
+        if len(group) == 2 and steps and (not begun or group != begun[-1]):
+            os.kill(group[1], signal.SIGKILL)
+            begun.append(group)
+        assert process.poll() is None
+        time.sleep(0.01)
+    output, _ = process.communicate(timeout=LIMIT)
+    assert process.returncode == 0, output
+    assert "restart 1 of 5, with 2 processes" in output
+    assert ("restart 2 of 5, with 1 process\n" if elastic else "restart 2 of 5, with 2 processes") in output
+    assert len(re.findall(r"the run goes on with step \d+, [\d.]+ s after the failure", output)) >= 1
+    a, b = content(run_folder), content(tmp_path / "whole")
+    assert same(a, b) if not elastic else gap(a, b) < 1e-5
+
+
 def test_different_configs_are_refused(tmp_path):
     """Else they train, each with its own seed or rate, and nobody notices. The place of the data may differ."""
     given = [written(tmp_path / name, "train.mesh.data=2", f"train.seed={seed}") for name, seed in (("a", 0), ("b", 7))]
