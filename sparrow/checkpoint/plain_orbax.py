@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 import jax
 import numpy as np
@@ -15,9 +16,8 @@ from sparrow.checkpoint.errors import CheckpointError
 from sparrow.checkpoint.leaves import unnamed
 from sparrow.checkpoint.own_loop import is_embedding, joined, split
 from sparrow.checkpoint.tables import check_shape, placed, rows_of
-from sparrow.embedding import Embedder
-from sparrow.embedding.sharding.layout import Layout
-from sparrow.embedding.state import devices_of
+from sparrow.embedding import Embedder, devices_of
+from sparrow.embedding.sharding import layout as layouts
 from sparrow.trees import named_leaves, path_name
 
 T = TypeVar("T")
@@ -65,7 +65,7 @@ def restore_orbax(folder: str | os.PathLike[str], like: T, embedder: Embedder) -
         name = f"tables/{stack.name}" if key.slot is None else f"slots/{stack.name}/{key.slot}"
         if (array := arrays.get(prefix + name)) is None:
             raise CheckpointError(f"the checkpoint has no {key}")
-        layout = Layout(stack.num_rows, devices, stack.first_rows)
+        layout = layouts.Layout(stack.num_rows, devices, stack.first_rows)
         check_shape(key, array.shape, (layout.local_rows * devices, *held[key].shape[1:]))
         return _Moved(array, layout, stack.rows_of(key.table))
 
@@ -74,14 +74,15 @@ def restore_orbax(folder: str | os.PathLike[str], like: T, embedder: Embedder) -
     return restored
 
 
-class _Moved(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class _Moved:
     """Rows of one table in a stack's array, in their logical order."""
 
     array: Array
-    layout: Layout
+    layout: layouts.Layout
     rows: slice
 
-    def __iter__(self) -> Iterator[tuple[int, Array]]:  # type: ignore[override]
+    def __iter__(self) -> Iterator[tuple[int, Array]]:
         for first in range(0, self.rows.stop - self.rows.start, ROWS):
             yield first, self.between(first, min(first + ROWS, self.rows.stop - self.rows.start))
 

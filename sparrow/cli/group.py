@@ -32,12 +32,13 @@ def add_group(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
 def in_group(options: argparse.Namespace, arguments: Sequence[str], run: Callable[[argparse.Namespace], int]) -> int:
     """Run a command alone, as one of several processes, or as the supervisor of several. Return the exit code."""
     from sparrow import processes
+    from sparrow.errors import ConfigError
 
     try:
         if options.supervised is None and (options.processes > 1 or getattr(options, "restarts", 0)):
             return _supervised(options, arguments)
         _join(options)
-    except (processes.JoinError, Mistake) as error:
+    except (processes.JoinError, ConfigError, Mistake) as error:
         return error_lines(error, USER_ERROR)
     if processes.count() == 1:
         return run(options)

@@ -63,17 +63,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def restarts(options: argparse.Namespace) -> Restarts:
     """Return the rules of a run that begins again: from its newest checkpoint."""
     from sparrow import processes
-    from sparrow.checkpoint import saved_steps
 
     loaded = given_config(options)
     checkpoints = at(_folder(options, loaded)) / "checkpoints"
     devices = 1 if loaded.train.mesh is None else loaded.train.mesh.data
 
     def newest() -> tuple[int, float] | None:
-        for step in saved_steps(checkpoints):
-            with contextlib.suppress(OSError):
-                return step, (checkpoints / str(step)).stat().st_mtime
-        return None
+        try:
+            step = max(int(entry.name) for entry in checkpoints.iterdir() if entry.name.isdecimal())
+        except (OSError, ValueError):  # no folder, or nothing in it
+            return None
+        with contextlib.suppress(OSError):  # other stores have no times of folders
+            return step, (checkpoints / str(step)).stat().st_mtime_ns / 1e9
+        return step, 0.0
 
     # A run that is to be replaced, or to go on with new data, is none to resume before it has a checkpoint of its own.
     replaced = newest() if options.overwrite or options.onward is not None else None

@@ -35,7 +35,7 @@ from sparrow.embedding.sharding.shards import Shards, from_host
 from sparrow.embedding.sizes import Learned, Sizes, size_class
 from sparrow.embedding.specs import FeatureSpec, TableSpec
 from sparrow.embedding.stacking import Stack
-from sparrow.embedding.state import EmbeddingState
+from sparrow.embedding.state import EmbeddingState, devices_of
 from sparrow.embedding.tracking import CHECKPOINTS, EXPORTS, ChangedRows, cleared
 
 __all__ = [
@@ -80,6 +80,7 @@ __all__ = [
     "Uniform",
     "cleared",
     "clip_factor",
+    "devices_of",
     "from_host",
     "hash_integers",
     "hash_strings",

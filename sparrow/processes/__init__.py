@@ -7,25 +7,16 @@ any thread may use, and which works while devices are busy or a process fails.
 from sparrow.processes.coming_back import Restarts, supervise, supervised, tell_progress
 from sparrow.processes.failing import ELSEWHERE, cause, report_failure, watch
 from sparrow.processes.jax_private import count, index, write_programs_whole
-<<<<<<< HEAD
 from sparrow.processes.joining import JoinError, Membership, join, leave, membership_of, want_cpu_devices
-from sparrow.processes.supervising import end_with_parent, supervise
-=======
-from sparrow.processes.joining import JoinError, Place, join, leave, place_of, want_cpu_devices
 from sparrow.processes.supervising import Start, end_with_parent
->>>>>>> cb94bb6 (Runs of several processes begin again by themselves where one is lost)
 from sparrow.processes.talking import awaited, everyone, is_first, led, publish, said_by_all
 
 __all__ = [
     "ELSEWHERE",
     "JoinError",
-<<<<<<< HEAD
     "Membership",
-=======
-    "Place",
     "Restarts",
     "Start",
->>>>>>> cb94bb6 (Runs of several processes begin again by themselves where one is lost)
     "awaited",
     "cause",
     "count",

@@ -50,11 +50,11 @@ def membership_of(
 ) -> Membership | None:
     """Return the place that the options give, or else the environment; None: this process is alone.
 
-    >>> place_of(environment={"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"})
-    Place(coordinator='10.0.0.1:29500', num_processes=2, process_id=1, devices=None)
-    >>> place_of(environment={"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_PROCID": "0"})
-    Place(coordinator=None, num_processes=None, process_id=None, devices=None)
-    >>> place_of(environment={"SLURM_JOB_ID": "7", "SLURM_NTASKS": "1", "SLURM_PROCID": "0"}) is None
+    >>> membership_of(environment={"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"})
+    Membership(coordinator='10.0.0.1:29500', num_processes=2, process_id=1, devices=None)
+    >>> membership_of(environment={"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_PROCID": "0"})
+    Membership(coordinator=None, num_processes=None, process_id=None, devices=None)
+    >>> membership_of(environment={"SLURM_JOB_ID": "7", "SLURM_NTASKS": "1", "SLURM_PROCID": "0"}) is None
     True
     """
     given = {"--coordinator": coordinator, "--num-processes": num_processes, "--process-id": process_id}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import signal
 import socket
@@ -12,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any, Final, NamedTuple
+from typing import IO, Any, Final
 
 from sparrow.processes.failing import ELSEWHERE
 
@@ -71,7 +72,8 @@ class Child:
         return self.errors.read().decode("utf-8", "replace").splitlines()[-SHOWN:]
 
 
-class Start(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Start:
     """One process to start.
 
     Attributes:

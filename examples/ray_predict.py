@@ -1,0 +1,26 @@
+"""Predictions of an export in Ray Data: python examples/ray_predict.py EXPORT "rows/*.parquet" OUT."""
+
+import sys
+
+import pyarrow as pa
+import ray
+
+import sparrow as sp
+
+
+class Predictions:
+    def __init__(self, export: str) -> None:
+        self.model = sp.serving.load(export)  # once in each worker; tables are memory-mapped, and shared
+
+    def __call__(self, rows: pa.Table) -> pa.Table:
+        for name, values in self.model.predict(rows).items():
+            rows = rows.append_column(name, pa.array(values))
+        return rows
+
+
+if __name__ == "__main__":
+    export, rows, out = sys.argv[1:]
+    table = ray.data.read_parquet(rows)
+    table.map_batches(
+        Predictions, fn_constructor_args=[export], batch_format="pyarrow", batch_size=4096, concurrency=2
+    ).write_parquet(out)
