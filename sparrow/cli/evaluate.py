@@ -20,6 +20,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_path(parser, "eval_input_path")
     add_step(parser)
     add_json(parser)
+    parser.add_argument("--export", metavar="FOLDER", help="show the metrics of an export of this run beside its own")
     parser.add_argument(
         "--importance",
         type=at_least_one,
@@ -45,6 +46,9 @@ def run(options: argparse.Namespace) -> None:
         return
     evaluator = run.evaluator(options.eval_input_path)
     results = evaluator(run.state, note)
+    if options.export is not None:
+        _beside(results, run.evaluate(options.eval_input_path, export=options.export), options)
+        return
     if options.json:
         out(json.dumps({name: value if value == value else None for name, value in results.items()}))
         for line in evaluator.undefined():
@@ -54,6 +58,18 @@ def run(options: argparse.Namespace) -> None:
     for name, value in results.items():
         why = f"  ({evaluator.reasons[name]})" if name in evaluator.reasons else ""
         out(f"{name:{width}}  {value:.6g}{why}")
+
+
+def _beside(own: dict[str, float], exported: dict[str, float], options: argparse.Namespace) -> None:
+    if options.json:
+        out(json.dumps({"run": own, "export": exported}))
+        return
+    width = max(map(len, own))
+    out(f"{'':{width}}  {'run':>10}  {'export':>10}  difference")
+    for name, value in own.items():
+        other = exported.get(name)
+        more = f"{'-':>10}" if other is None else f"{other:10.6f}  {other - value:+.6f}"
+        out(f"{name:{width}}  {value:10.6f}  {more}")
 
 
 def _importance(run: Any, options: argparse.Namespace) -> None:

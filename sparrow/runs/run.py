@@ -35,6 +35,7 @@ from sparrow.runs.vectors.neighbours import neighbours_of
 from sparrow.runs.vectors.recommending import item_index, recommendations, with_approximate
 from sparrow.runs.vectors.table_view import TableView
 from sparrow.runs.vectors.towers import tower_names, tower_vectors
+from sparrow.serving import load as load_export
 
 Array = npt.NDArray[Any]
 
@@ -110,12 +111,19 @@ class Run:
         """Write the predictions into a Parquet file, besides ``columns`` of the data. Return the number of rows."""
         return predict(self.program, self.state, data, output, columns=columns, batch_size=batch_size)
 
-    def evaluate(self, data: Any = None, *, log: LogLine | None = None) -> dict[str, float]:
+    def evaluate(
+        self, data: Any = None, *, export: str | AnyPath | None = None, log: LogLine | None = None
+    ) -> dict[str, float]:
         """Return the mean loss and the metrics, on ``data`` as `predict` takes it, or on the config's own data.
 
-        A metric that is not defined is NaN; ``log`` receives a line with the reason, by default a warning.
+        A metric that is not defined is NaN; ``log`` receives a line with the reason, by default a warning. ``export``:
+        the folder of an export of this run, whose metrics are returned instead; it has no loss and no catalogue.
         """
         evaluator = self.evaluator(data)
+        if export is not None:
+            from sparrow.runs.evaluating.of_export import evaluate_export
+
+            return evaluate_export(evaluator.program, load_export(export))
         results = evaluator(self.state, log)
         for line in evaluator.undefined():
             log(line) if log is not None else warnings.warn(line, stacklevel=2)

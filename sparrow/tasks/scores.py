@@ -130,7 +130,7 @@ class Scores:
         """Return the states with one more batch; runs inside jitted functions."""
         outputs, columns = by_candidate(self.tasks, outputs, columns)
         # One task's predictions serve all its metrics.
-        of = functools.cache(lambda task, labels: self._judged(task, labels, outputs, columns))
+        of = functools.cache(lambda task, labels: self.judged(task, labels, outputs, columns))
         return {
             name: use.metric.update(states[name], *of(*_of(use)), weights=sample_weights(self.tasks[use.task], columns))
             for name, use in self.device.items()
@@ -143,9 +143,9 @@ class Scores:
         """
         outputs, columns = by_candidate(self.tasks, outputs, columns)
         uses = {_of(use): use for use in self.host.values()}
-        return {of: (*self._judged(*of, outputs, columns), self._weights(use, columns)) for of, use in uses.items()}
+        return {of: (*self.judged(*of, outputs, columns), self._weights(use, columns)) for of, use in uses.items()}
 
-    def _judged(self, task: str, with_labels: bool, outputs: Arrays, columns: Arrays) -> tuple[jax.Array, Any]:
+    def judged(self, task: str, with_labels: bool, outputs: Arrays, columns: Arrays) -> tuple[jax.Array, Any]:
         """Return predictions and labels; None for labels that a metric does not use."""
         if with_labels:
             return judged(task, self.tasks[task], outputs, columns)

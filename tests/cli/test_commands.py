@@ -55,6 +55,21 @@ def test_export_predicts_the_same_file(folder, capsys):
     assert result.stdout.splitlines()[-1] == "[]"
 
 
+def test_an_export_is_evaluated_beside_its_run(folder, capsys):
+    run, small = str(folder / "model"), str(folder / "small")
+    assert main(["export", run, small, "--tables", "int4"]) == 0
+    capsys.readouterr()
+    for export in (str(folder / "exported"), small):
+        assert main(["eval", run, "--export", export, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["export"].keys() == {"auc", "exact_auc"}
+        away = [abs(found["export"][name] - found["run"][name]) for name in found["export"]]
+        assert max(away) < (1e-5 if export != small else 0.1)
+        assert (max(away) > 0) == (export == small)
+    assert main(["eval", run, "--export", small]) == 0
+    assert capsys.readouterr().out.splitlines()[0].split() == ["run", "export", "difference"]
+
+
 def test_import_config_writes_what_loads(folder, capsys):
     assert main(["import-config", str(folder / "tiny.yaml"), "train.batch_size=7"]) == 0
     assert config.loads(capsys.readouterr().out) == case("train.steps=2", "train.batch_size=7")

@@ -54,7 +54,13 @@ def trained(tmp_path_factory):
                 },
                 "groups": {"users": ["user"], "items": ["item"]},
             },
-            "tasks": {"match": {"label": "label", "losses": ["in_batch_softmax"]}},
+            "tasks": {
+                "match": {
+                    "label": "label",
+                    "losses": ["in_batch_softmax"],
+                    "metrics": [{"name": "recall_at_k", "top_k": 3}, "mrr"],
+                }
+            },
             "train": {
                 "steps": 5,
                 "batch_size": 20,
@@ -134,6 +140,15 @@ def test_an_export_recommends_as_the_run(trained, approximate, tmp_path, capsys)
     found = model.recommend(users, 3, where={"year": {"min": 2006}}, exclude=[["m6"], []])
     assert set(found["item"].to_pylist()) <= {f"m{n}" for n in range(6, 12)}
     assert "m6" not in found["item"].to_pylist()[:3]
+
+
+def test_the_metrics_of_an_export_are_those_of_the_run(trained, tmp_path):
+    run, folder = trained
+    run.export(tmp_path / "exported")
+    own, exported = (run.evaluate(folder / "log.parquet", export=given) for given in (None, tmp_path / "exported"))
+    assert exported.keys() == {"recall_at_3", "mrr"}
+    for name, value in exported.items():
+        assert value == pytest.approx(own[name], abs=1e-6)
 
 
 def test_an_export_without_items_says_so(trained, tmp_path):
