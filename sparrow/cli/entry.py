@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0; 1 for a run that could not go on; 2 for a user's mistake; 130 where Ctrl-C, 143 where SIGTERM stopped it.
     """
     options = parsed(arguments)
-    options.owns_process = arguments is None
+    options.owns_process, options.arguments = arguments is None, sys.argv[1:] if arguments is None else arguments
     if options.owns_process:
         collect_next_to_nothing()
     set_quiet(options.quiet)
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _run(options)
     from sparrow.cli.group import in_group
 
-    return in_group(options, sys.argv[1:] if arguments is None else arguments, _run)
+    return in_group(options, options.arguments, _run)
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -22,6 +22,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="files with a row per item; by default the items of the data to train on; of codes: with a column 'codes'",
     )
     parser.add_argument("--id-column", help="the column of the ids in --items")
+    parser.add_argument("--attributes", default="", metavar="A,B", help="columns of the items that --ranker reads")
+    parser.add_argument("--ranker", metavar="EXPORT", help="another model, which orders the best items again")
+    parser.add_argument("--candidates", type=at_least_one, default=100, help="items that --ranker orders; default 100")
     parser.add_argument("--exclude-seen", action="store_true", help="leave out what a user has in the data to train on")
     parser.add_argument("--batch-size", type=at_least_one, help="rows at a time; by default as in evaluation")
 
@@ -33,10 +36,11 @@ def run(options: argparse.Namespace) -> None:
     from sparrow.files import at, replacing
 
     model = loaded(options)
-    index = model.item_index(options.items, id_column=options.id_column, batch_size=options.batch_size)
-    found = model.recommend(
-        options.input, options.k, index=index, exclude_seen=options.exclude_seen, batch_size=options.batch_size
-    )
+    attributes = [name for name in options.attributes.split(",") if name]
+    items = {"id_column": options.id_column, "attributes": attributes, "batch_size": options.batch_size}
+    index = model.item_index(options.items, **items)
+    ranked = {"ranker": options.ranker, "candidates": options.candidates, "batch_size": options.batch_size}
+    found = model.recommend(options.input, options.k, index=index, exclude_seen=options.exclude_seen, **ranked)
     make_folder(at(options.output).parent)
     with replacing(at(options.output)) as partial:
         pq.write_table(found, partial)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from sparrow.cli.command import Command, at_least_one, seconds
 from sparrow.cli.output import Mistake, note
@@ -13,6 +14,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("export", help="the folder that sparrow export wrote; a newer export in its place is loaded")
     parser.add_argument("--port", type=_port, default=8080, help="by default 8080; 0 chooses a free one")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on; by default this machine alone")
+    parser.add_argument(
+        "--workers", type=at_least_one, default=1, help="processes that share the port and the tables; by default 1"
+    )
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--ranker", metavar="EXPORT", help="another model, which orders the items of /v1/recommend")
+    parser.add_argument("--candidates", type=at_least_one, default=100, help="items that --ranker orders; default 100")
+    parser.add_argument(
+        "--user-seconds", type=seconds, default=0.0, help="time to keep the vectors of users with keys; by default 0"
+    )
     parser.add_argument("--max-rows", type=at_least_one, default=10_000, help="of a request; by default 10000")
     parser.add_argument(
         "--max-values", type=at_least_one, default=1_000_000, help="of a request in lists; by default 1000000"
@@ -41,8 +51,17 @@ def run(options: argparse.Namespace) -> None:
         import prometheus_client  # noqa: F401
     except ImportError as error:
         raise Mistake(f'serving needs {error.name}: pip install "sparrow[serve]"') from None
-    from sparrow import server
+    from sparrow import processes, server
 
+    if options.workers > 1 and not options.worker:
+        given = [text for text in options.arguments if text != "--quiet"]  # their lines tell when they are ready
+        worker = [sys.executable, "-m", "sparrow.cli", *given, "--worker", "--port"]
+        how = options.workers, options.host, options.port, lambda port: [*worker, str(port)]
+        if code := server.supervised(*how, note):
+            raise SystemExit(code)
+        return
+    if options.worker:
+        processes.end_with_parent()
     limits = server.Limits(
         body_bytes=options.max_body,
         rows=options.max_rows,
@@ -50,6 +69,7 @@ def run(options: argparse.Namespace) -> None:
         batch_rows=options.batch_rows,
         gather_seconds=options.gather_ms / 1000,
         answer_seconds=options.timeout,
+        user_seconds=options.user_seconds,
     )
     server.serve(
         options.export,
@@ -58,6 +78,9 @@ def run(options: argparse.Namespace) -> None:
         limits=limits,
         reload_seconds=options.reload,
         verify=options.verify,
+        ranker=options.ranker,
+        candidates=options.candidates,
+        reuse_port=options.worker,
         log=note,
     )
 

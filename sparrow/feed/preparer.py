@@ -191,7 +191,7 @@ class Preparer(Prepare[Prepared]):
             batch = concatenate(rows).to_batch(plan.wanted) if plan.wanted else Batch()
             batch = dataclasses.replace(batch, keys=keys)
         self._check(batch)
-        numbers, columns = self._arrays(batch, plan.is_copied)
+        numbers, columns = self.arrays(batch, plan.is_copied)
         examples = plan.rows - padding
         if self.pads:
             columns[IS_EXAMPLE] = is_example(plan.rows, examples)
@@ -218,7 +218,7 @@ class Preparer(Prepare[Prepared]):
         if batch.labels:
             check_same_lengths(self._of_labels, batch)
 
-    def _arrays(
+    def arrays(
         self, batch: Batch, is_copied: Callable[[str, str], bool] = lambda part, name: False
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the numbers and the columns of a batch, without those that are copied from rows."""
@@ -333,7 +333,7 @@ class Preparer(Prepare[Prepared]):
     def _sent_to_mesh(self, routed: Routed) -> Prepared:
         batch = routed.batch
         with self.stages.timed(PACK):
-            numbers, columns = self._arrays(batch)
+            numbers, columns = self.arrays(batch)
             if self.pads:
                 columns[IS_EXAMPLE] = is_example(len(batch), batch.examples)
             packed = routed.ids.pack(routed.room)

@@ -7,10 +7,11 @@
 from sparrow.retrieval.approximate import Approximate, Kind, build_approximate
 from sparrow.retrieval.codes import CodeIndex
 from sparrow.retrieval.filters import Where, passing
-from sparrow.retrieval.index import ROW, Found, ItemIndex
+from sparrow.retrieval.index import CANDIDATES, ROW, Found, ItemIndex, Rank
 from sparrow.retrieval.saved import FILES, VECTORS, read_index, write_index
 
 __all__ = [
+    "CANDIDATES",
     "FILES",
     "ROW",
     "VECTORS",
@@ -19,6 +20,7 @@ __all__ = [
     "Found",
     "ItemIndex",
     "Kind",
+    "Rank",
     "Where",
     "build_approximate",
     "passing",

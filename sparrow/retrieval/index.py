@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -21,6 +21,10 @@ Numbers = npt.NDArray[np.int64]
 
 ROW: Final = "row"
 """The column of a row's number, where no column of users is known."""
+
+
+CANDIDATES: Final = 100
+"""Items of each user that a second model orders, unless told otherwise."""
 
 
 class Found(NamedTuple):
@@ -46,6 +50,10 @@ class Found(NamedTuple):
         columns["score"] = pa.array(self.scores[queries, places])
         columns["rank"] = pa.array((places + 1).astype(np.int32))
         return pa.table(columns)
+
+
+Rank = Callable[[Any, Found, int], Found]
+"""Returns the best of the items that were found for each user, by another order: ``rank(users, found, k)``."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,14 +140,26 @@ class ItemIndex:
             scores, rows = best_rows(wanted, [self.vectors], k, allowed=allowed, excluded=excluded)
         return Found(rows, scores, self.ids, self.item)
 
-    def recommended(self, users: Any, queries: Any, k: int, **options: Any) -> Any:
+    def recommended(self, users: Any, queries: Any, k: int, rank: Rank | None = None, **options: Any) -> Any:
         """Return a row per user and item: the user, or the row's number where it is not known, item, score and rank.
 
-        ``users``: an Arrow table with a row per query. ``options``: those of `search`.
+        ``users``: an Arrow table with a row per query. ``options``: those of `found`.
         """
         known = self.user is not None and self.user in users.column_names
         keys = users.select([self.user]) if known else pa.table({ROW: np.arange(users.num_rows)})
-        return self.search(queries, k, **options).table(keys)
+        return self.found(users, queries, k, rank, **options).table(keys)
+
+    def found(
+        self, users: Any, queries: Any, k: int, rank: Rank | None = None, candidates: int = CANDIDATES, **options: Any
+    ) -> Found:
+        """Return the ``k`` best items of each row of ``users``, by ``rank`` among the ``candidates`` best of `search`.
+
+        ``options``: those of `search`. Without ``rank`` the result is that of `search`.
+        """
+        if rank is None:
+            return self.search(queries, k, **options)
+        fields.integer("recommend: candidates", candidates)
+        return rank(users, self.search(queries, max(k, candidates), **options), k)
 
     def _allowed(self, allow: Any, where: Where | None) -> npt.NDArray[np.bool_] | None:
         if allow is None and not where:

@@ -23,7 +23,7 @@ from sparrow.embedding import Embedder
 from sparrow.files import AnyPath
 from sparrow.registry import nearest
 from sparrow.reports import inline, run_charts, size, write_report
-from sparrow.retrieval import ItemIndex, Kind, Where
+from sparrow.retrieval import CANDIDATES, ItemIndex, Kind, Where
 from sparrow.runs.errors import FolderError
 from sparrow.runs.evaluating.evaluation import Evaluator
 from sparrow.runs.evaluating.importance import ROWS, importance, write_importance
@@ -273,6 +273,8 @@ class Run:
         exclude: Sequence[Any] | None = None,
         allow: Any = None,
         where: Where | None = None,
+        ranker: Any = None,
+        candidates: int = CANDIDATES,
         batch_size: int | None = None,
     ) -> Any:
         """Return the ``k`` best items of each row of ``users``: its user, the item, ``score``, and ``rank`` from 1 on.
@@ -290,10 +292,14 @@ class Run:
           exclude: for each row, ids of items to leave out.
           allow: ids of the items to choose from; None: all.
           where: conditions on attributes of items: ``{"genre": ["drama", "crime"], "year": {"min": 1990}}``.
+          ranker: another model, which orders the ``candidates`` best items again: an export, or its folder. The item's
+            id and the attributes of ``index`` are columns of the items; it reads all others from ``users``.
+          candidates: how many items it orders.
           batch_size: rows at a time; by default, as in evaluation.
         """
         held = self._items if index is None else index
-        given = {"exclude_seen": exclude_seen, "exclude": exclude, "allow": allow, "where": where}
+        given: dict[str, Any] = {"exclude_seen": exclude_seen, "exclude": exclude, "allow": allow, "where": where}
+        given |= {"ranker": ranker, "candidates": candidates}
         return recommendations(self.program, self.state, held, users, k, batch_size=batch_size, **given)
 
     @functools.cached_property

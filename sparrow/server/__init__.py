@@ -5,5 +5,6 @@ It needs ``pip install "sparrow[serve]"``.
 
 from sparrow.server.limits import Limits
 from sparrow.server.running import serve
+from sparrow.server.workers import supervised
 
-__all__ = ["Limits", "serve"]
+__all__ = ["Limits", "serve", "supervised"]

@@ -40,6 +40,8 @@ def columns_of(
     except (ValueError, RecursionError) as error:
         raise Refused(HTTPStatus.BAD_REQUEST, f"the body is not JSON: {_reason(error)}") from None
     beside = {name: given.pop(name) for name in options if name in given} if isinstance(given, dict) else {}
+    if given == {} and "keys" in beside:  # users that the server knows
+        return {}, beside
     if not isinstance(given, dict) or len(given) != 1 or not given.keys() <= {"rows", "columns"}:
         more = f", with {', '.join(options)} beside it where needed" if options else ""
         raise Refused(HTTPStatus.BAD_REQUEST, f"the body must be {FORM}{more}")

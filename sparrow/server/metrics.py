@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any, Final
 
+from sparrow.server.workers import METRICS
 from sparrow.serving import Version
 
 SECONDS: Final = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192)
@@ -29,27 +31,35 @@ class Metrics:
             buckets=SECONDS,
             **common,
         )
-        self._rows = Counter("rows", "Rows that were computed.", **common)
-        self._batch_rows = Histogram("batch_rows", "Rows computed at a time.", buckets=COUNTS, **common)
-        self._batch_requests = Histogram("batch_requests", "Requests computed at a time.", buckets=COUNTS[:9], **common)
+        of: Any = {"labelnames": ["model"], **common}
+        self._rows = Counter("rows", "Rows that were computed, by model.", **of)
+        self._batch_rows = Histogram("batch_rows", "Rows computed at a time, by model.", buckets=COUNTS, **of)
+        about = "Requests computed at a time, by model."
+        self._batch_requests = Histogram("batch_requests", about, buckets=COUNTS[:9], **of)
+        about = "Time to compute and encode a batch, by model."
+        self._batch_seconds = Histogram("batch_seconds", about, buckets=SECONDS, **of)
         self._reloads = Counter("reloads", "Newer exports, by whether they could be loaded.", ["result"], **common)
-        self._step = Gauge("model_step", "Step of the model in use.", **common)
-        self._delta = Gauge("model_delta", "Number of the last delta of the model in use.", **common)
-        self._time = Gauge("model_time", "Time when the trainer took the model in use, in seconds.", **common)
+        lowest: Any = {"multiprocess_mode": "livemin", **common}
+        self._step = Gauge("model_step", "Step of the model in use.", **lowest)
+        self._delta = Gauge("model_delta", "Number of the last delta of the model in use.", **lowest)
+        self._time = Gauge("model_time", "Time when the trainer took the model in use, in seconds.", **lowest)
         self._deltas = Counter("deltas", "Deltas, by whether they could be applied.", ["result"], **common)
         self._age = Histogram("model_age_seconds", "Age of the model that computed an answer.", buckets=AGES, **common)
-        Gauge("waiting_requests", "Requests that wait for the model.", **common).set_function(waiting)
+        about, self._count_waiting = "Requests that wait for the model.", waiting
+        self._waiting = Gauge("waiting_requests", about, multiprocess_mode="livesum", **common)
 
     def count_request(self, path: str, status: int, seconds: float) -> None:
         """Count an answer."""
         self._requests.labels(path, str(status)).inc()
         self._seconds.labels(path).observe(seconds)
+        self._waiting.set(self._count_waiting())
 
-    def count_batch(self, requests: int, rows: int) -> None:
-        """Count a batch that is computed."""
-        self._rows.inc(rows)
-        self._batch_rows.observe(rows)
-        self._batch_requests.observe(requests)
+    def count_batch(self, model: str, requests: int, rows: int, seconds: float) -> None:
+        """Count a batch that a model has computed."""
+        self._rows.labels(model).inc(rows)
+        self._batch_rows.labels(model).observe(rows)
+        self._batch_requests.labels(model).observe(requests)
+        self._batch_seconds.labels(model).observe(seconds)
 
     def count_reload(self, succeeded: bool) -> None:
         """Count a newer export."""
@@ -71,7 +81,12 @@ class Metrics:
             self._age.observe(max(0.0, time.time() - version.time))
 
     def text(self) -> bytes:
-        """Return all numbers in Prometheus' text format."""
-        from prometheus_client import generate_latest
+        """Return all numbers in Prometheus' text format, those of all workers where there are several."""
+        from prometheus_client import CollectorRegistry, generate_latest, multiprocess
 
-        return generate_latest(self.registry)
+        self._waiting.set(self._count_waiting())
+        if METRICS not in os.environ:
+            return generate_latest(self.registry)
+        together = CollectorRegistry()
+        multiprocess.MultiProcessCollector(together)  # type: ignore[no-untyped-call]
+        return generate_latest(together)

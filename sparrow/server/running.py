@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import resource
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
-from typing import Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from aiohttp import web
 
 from sparrow.data import DataError
 from sparrow.files import AnyPath
+from sparrow.retrieval import CANDIDATES
 from sparrow.server.connections import Connection
 from sparrow.server.limits import Limits
 from sparrow.server.reloading import Reloading
@@ -38,6 +40,9 @@ def serve(
     limits: Limits | None = None,
     reload_seconds: float = 1.0,
     verify: bool = True,
+    ranker: str | AnyPath | None = None,
+    candidates: int = CANDIDATES,
+    reuse_port: bool = False,
     log: Log = print,
 ) -> None:
     """Serve an export over HTTP until SIGINT or SIGTERM, which let open requests end.
@@ -49,8 +54,12 @@ def serve(
       limits: bounds on requests.
       reload_seconds: the time between two looks for a newer export.
       verify: whether to compare the checksum of the export's tables.
+      ranker: an export that orders the items of recommendations again.
+      candidates: how many items of each row it orders.
+      reuse_port: whether other processes may listen on the same port, which share the connections.
       log: receives lines about the server.
     """
+    options = Options(host, port, reload_seconds, verify, ranker, candidates, reuse_port)
 
     async def until_stopped() -> None:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -59,25 +68,39 @@ def serve(
                 loop.add_signal_handler(number, stop.set)
                 stack.callback(loop.remove_signal_handler, number)
             bounds = _with_descriptors(limits or Limits())
-            async with running(folder, host, port, bounds, reload_seconds, verify, log):
+            async with running(folder, bounds, options, log):
                 await stop.wait()
                 log("stopping: open requests end first")
 
     asyncio.run(until_stopped())
 
 
+class Options(NamedTuple):
+    """The options of `serve` besides limits."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    reload_seconds: float = 1.0
+    verify: bool = True
+    ranker: str | AnyPath | None = None
+    candidates: int = CANDIDATES
+    reuse_port: bool = False
+
+
 @contextlib.asynccontextmanager
-async def running(
-    folder: str | AnyPath, host: str, port: int, limits: Limits, reload_seconds: float, verify: bool, log: Log
-) -> AsyncIterator[str]:
+async def running(folder: str | AnyPath, limits: Limits, options: Options, log: Log) -> AsyncIterator[str]:
     """Serve an export in this event loop, and yield the address. Open requests end before this does."""
     service: Service | None = None
 
-    def use(model: ExportedModel) -> None:
-        if service is not None:
-            service.use(model)
-            service.metrics.count_reload(True)
-            log(f"reloaded: {_named(model)}")
+    def used(model: ExportedModel, is_ranker: bool = False) -> None:
+        assert service is not None
+        try:
+            (service.use_ranker if is_ranker else service.use)(model)
+        except DataError as error:  # ranker and items do not fit together
+            failed(str(error))
+            return
+        service.metrics.count_reload(True)
+        log(f"reloaded: {_named(model)}")
 
     def failed(why: str) -> None:
         if service is not None:
@@ -89,42 +112,42 @@ async def running(
             log(f"loaded {_named(model)}, compiling for batches of up to {limits.batch_rows} rows")
         model.compile(limits.batch_rows, lambda: reloading.is_stopped)
 
-    def apply(model: ExportedModel, change: Callable[[], None]) -> None:
+    def apply(model: ExportedModel, change: Callable[[], None], is_ranker: bool = False) -> None:
         if service is not None:
-            service.apply(model, change)
+            service.apply(model, change, is_ranker)
 
     def delta_failed(why: str) -> None:
         if service is not None:
             service.metrics.count_delta(False)
             log(f"{why}; version {model.version} stays in use until there is a newer export")
 
-    reloading = Reloading(
-        folder,
-        use,
-        failed,
-        prepare=compiled,
-        apply=apply,
-        delta_failed=delta_failed,
-        every_seconds=reload_seconds,
-        verify=verify,
-    )
+    looks: Any = {"prepare": compiled, "delta_failed": delta_failed}
+    looks |= {"every_seconds": options.reload_seconds, "verify": options.verify}
+    reloading = Reloading(folder, used, failed, apply=apply, **looks)
+    both = [reloading]
     began = time.monotonic()
-    model = reloading.load()
-    service = Service(model, limits)
+    model, ranker = reloading.load(), None
+    if options.ranker is not None:
+        second = {"use": functools.partial(used, is_ranker=True), "apply": functools.partial(apply, is_ranker=True)}
+        both.append(Reloading(options.ranker, failed=failed, **second, **looks))
+        ranker = both[1].load()
+    service = Service(model, limits, ranker, options.candidates)
     runner = web.AppRunner(service.app(), shutdown_timeout=limits.stop_seconds)
     await runner.setup()
-    listening = await _listen(service, runner, host, port, limits)
+    listening = await _listen(service, runner, options, limits)
     try:
         bound = listening.sockets[0].getsockname()
         url = f"http://{_shown(bound[0])}:{bound[1]}"
         log(f"serving {_named(model)} on {url} (ready in {time.monotonic() - began:.1f} s; Ctrl-C stops)")
-        reloading.start()
+        for each in both:
+            each.start()
         yield url
     finally:
         service.is_stopping = True
         listening.close()
         await runner.cleanup()
-        await asyncio.to_thread(reloading.stop)
+        for each in both:
+            await asyncio.to_thread(each.stop)
         service.stop()
 
 
@@ -141,8 +164,8 @@ def _with_descriptors(limits: Limits) -> Limits:
     return dataclasses.replace(limits, connections=min(limits.connections, most))
 
 
-async def _listen(service: Service, runner: web.AppRunner, host: str, port: int, limits: Limits) -> asyncio.Server:
-    options = {
+async def _listen(service: Service, runner: web.AppRunner, options: Options, limits: Limits) -> asyncio.Server:
+    given = {
         "access_log": None,
         "keepalive_timeout": limits.idle_seconds,
         "lingering_time": LINGER_SECONDS,
@@ -151,14 +174,16 @@ async def _listen(service: Service, runner: web.AppRunner, host: str, port: int,
     server = cast("web.Server", runner.server)
 
     def connected() -> Connection:
-        return Connection(server, service.connections, service.count_malformed, **options)
+        return Connection(server, service.connections, service.count_malformed, **given)
 
     try:
-        return await asyncio.get_running_loop().create_server(connected, host, port, backlog=1024)
+        return await asyncio.get_running_loop().create_server(
+            connected, options.host, options.port, backlog=1024, reuse_port=options.reuse_port or None
+        )
     except OSError as error:
         await runner.cleanup()
         service.stop()
-        raise DataError(f"cannot listen there: {error.strerror or error}", f"{host}:{port}") from None
+        raise DataError(f"cannot listen there: {error.strerror or error}", f"{options.host}:{options.port}") from None
 
 
 def _named(model: ExportedModel) -> str:

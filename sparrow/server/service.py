@@ -13,15 +13,18 @@ from typing import Any
 
 from aiohttp import web
 
-from sparrow.server.answering import CONTENT_TYPES, Answer, Answerer, Form, ReadRequest, Request, read
+from sparrow.data import DataError
+from sparrow.retrieval import CANDIDATES
+from sparrow.server.answering import CONTENT_TYPES, Answer, Answerer, Form, Ranked, ReadRequest, Request, Served, read
 from sparrow.server.connections import Connections, error_response
 from sparrow.server.gathering import Gatherer
+from sparrow.server.known_users import KnownUsers
 from sparrow.server.limits import Limits
 from sparrow.server.metrics import Metrics
 from sparrow.server.reading import Readers
 from sparrow.server.refusals import Refused
 from sparrow.server.wishes import FUNCTION
-from sparrow.serving import ExportedModel, Version
+from sparrow.serving import ExportedModel, Ranker, Version
 from sparrow.serving.description import PREDICT
 from sparrow.versions import __version__
 
@@ -38,14 +41,18 @@ class Service:
       connections: the open connections.
     """
 
-    def __init__(self, model: ExportedModel, limits: Limits) -> None:
+    def __init__(
+        self, model: ExportedModel, limits: Limits, ranker: ExportedModel | None = None, candidates: int = CANDIDATES
+    ) -> None:
         self.limits, self.is_stopping = limits, False
         self.metrics = Metrics(lambda: self._gatherer.waiting)
         self.metrics.set_version(model.version)
-        self._model = model
+        self._ranker, self._candidates = ranker, candidates
+        self._served = self._joined(model, ranker)
+        self._known = KnownUsers(limits.user_seconds, limits.known_users)
         self._readers = Readers(seconds=limits.parse_seconds, most_waiting=limits.waiting_requests)
         self._gatherer: Gatherer[ReadRequest, Answer] = Gatherer(
-            Answerer(limits.batch_rows, self.metrics.count_batch),
+            Answerer(limits.batch_rows, self.metrics.count_batch, self._known),
             gather_seconds=limits.gather_seconds,
             most_waiting=limits.waiting_requests,
         )
@@ -54,14 +61,35 @@ class Service:
 
     def use(self, model: ExportedModel) -> None:
         """Answer with another model from the next request on."""
-        self._model = model
+        self._served = self._joined(model, self._ranker)
         self.metrics.set_version(model.version)
 
-    def apply(self, model: ExportedModel, change: Callable[[], None]) -> None:
-        """Change the model that is in use between two batches: a request sees the version before, or the one after."""
+    def apply(self, model: ExportedModel, change: Callable[[], None], is_ranker: bool = False) -> None:
+        """Change a model that is in use between two batches: a request sees the version before, or the one after."""
         self._gatherer.between(change)
-        self.metrics.set_version(model.version)
+        if not is_ranker:
+            self.metrics.set_version(model.version)
         self.metrics.count_delta(True)
+
+    def use_ranker(self, ranker: ExportedModel) -> None:
+        """Order items by another model from the next request on."""
+        self._served, self._ranker = self._joined(self._model, ranker), ranker
+
+    @property
+    def _model(self) -> ExportedModel:
+        return self._served.model
+
+    def _joined(self, model: ExportedModel, ranker: ExportedModel | None) -> Served:
+        if ranker is None:
+            return Served(model)
+        if model.index is None:
+            raise DataError("has no items that a ranker could order; write it with --index", str(model.folder))
+        try:
+            return Served(
+                model, Ranked(Ranker(ranker, model.index, batch_size=self.limits.batch_rows), self._candidates)
+            )
+        except ValueError as error:
+            raise DataError(str(error), str(ranker.folder)) from None
 
     def count_malformed(self, status: int) -> None:
         """Count a request that could not be parsed."""
@@ -137,7 +165,7 @@ class Service:
                 asked = Request(function, await self._body(request), form, answer, **options)
                 deadline = asyncio.get_running_loop().time() + self.limits.answer_seconds
                 async with _in_time(deadline):
-                    part = await self._readers.result(lambda: read(self._model, asked, self.limits))
+                    part = await self._readers.result(lambda: read(self._served, asked, self.limits, self._known))
         except BaseException:
             self._gatherer.receiving(-1)
             raise

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
+from sparrow.retrieval import Rank
 from sparrow.server.limits import Limits, too_many_values
 from sparrow.server.refusals import Refused
 from sparrow.serving import ExportedModel
 
 FUNCTION: Final = "user"
 """The function of an export that gives the vectors of users."""
-OPTIONS: Final = ("k", "exclude", "allow", "where")
+OPTIONS: Final = ("k", "exclude", "allow", "where", "keys")
 DEFAULT: Final = 10
 CONDITIONS: Final = 20
 """The most conditions on attributes."""
@@ -26,12 +27,14 @@ class Wish(NamedTuple):
       exclude: for each row, ids of items to leave out; None: none.
       allow: ids of the items to choose from; None: all.
       where: conditions on attributes of the items.
+      keys: for each row, the key of its user; None: there is none.
     """
 
     k: int = DEFAULT
     exclude: list[Any] | None = None
     allow: list[Any] | None = None
     where: Mapping[str, Any] | None = None
+    keys: list[Any] | None = None
 
 
 def read_wish(model: ExportedModel, given: Mapping[str, Any], limits: Limits) -> Wish:
@@ -49,16 +52,26 @@ def read_wish(model: ExportedModel, given: Mapping[str, Any], limits: Limits) ->
         raise _refused("allow must be a list of ids")
     if wish.where is not None and (not isinstance(wish.where, dict) or len(wish.where) > CONDITIONS):
         raise _refused(f"where must be an object of at most {CONDITIONS} conditions by attribute")
+    if wish.keys is not None and (not _is_list(wish.keys, _is_id) or not wish.keys):
+        raise _refused("keys must be a list with an integer or a string for each row")
+    if wish.keys is not None and not limits.user_seconds:
+        raise _refused("the server keeps no users; start it with sparrow serve --user-seconds 600, or leave keys out")
     named = sum(len(ids or ()) for ids in wish.exclude or ()) + len(wish.allow or ())
     if named > limits.values:
         raise too_many_values(limits.values)
     return wish
 
 
-def recommended(model: ExportedModel, wish: Wish, vectors: Any) -> Any:
+def recommended(model: ExportedModel, wish: Wish, vectors: Any, users: Any, rank: Rank | None, candidates: int) -> Any:
     """Return the items of each row, as `sparrow.retrieval.Found`."""
     assert model.index is not None
-    return model.index.search(vectors, wish.k, exclude=wish.exclude, allow=wish.allow, where=wish.where)
+    given: dict[str, Any] = {
+        "exclude": wish.exclude,
+        "allow": wish.allow,
+        "where": wish.where,
+        "candidates": candidates,
+    }
+    return model.index.found(users, vectors, wish.k, rank, **given)
 
 
 def _is_list(value: Any, check: Any) -> bool:

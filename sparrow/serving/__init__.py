@@ -16,6 +16,7 @@ from sparrow.serving.function import Function
 from sparrow.serving.kept_programs import KeptPrograms
 from sparrow.serving.model import ExportedModel, is_export, load
 from sparrow.serving.program import CUSTOM_CALLS, called
+from sparrow.serving.ranking import Ranker
 
 __all__ = [
     "CUSTOM_CALLS",
@@ -23,6 +24,7 @@ __all__ = [
     "ExportedModel",
     "Function",
     "KeptPrograms",
+    "Ranker",
     "Version",
     "arrow_column",
     "called",

@@ -12,7 +12,7 @@ import jax
 from sparrow.data import DataError, Feature, Tables
 from sparrow.files import AnyPath, at
 from sparrow.registry import nearest
-from sparrow.retrieval import VECTORS, ItemIndex, Where, read_index
+from sparrow.retrieval import CANDIDATES, VECTORS, ItemIndex, Rank, Where, read_index
 from sparrow.serving.columns import cut_to_candidates
 from sparrow.serving.deltas import Delta, Version, checksum
 from sparrow.serving.description import INDEX, NAME, PREDICT, TABLES
@@ -142,6 +142,8 @@ class ExportedModel:
         allow: Any = None,
         where: Where | None = None,
         exact: bool = False,
+        rank: Rank | None = None,
+        candidates: int = CANDIDATES,
         batch_size: int | None = None,
     ) -> Any:
         """Return the ``k`` best items of each row of ``users``, as an Arrow table: user, item, score, rank.
@@ -153,13 +155,16 @@ class ExportedModel:
           allow: ids of the items to choose from; None: all.
           where: conditions on attributes of items, as `sparrow.retrieval.passing` takes them.
           exact: whether to search exactly where the export has an approximate index.
+          rank: orders the ``candidates`` best items again, such as `sparrow.serving.Ranker` by another export.
+          candidates: how many of them.
           batch_size: rows to compute at a time; by default, as in evaluation.
         """
         if self.index is None:
             raise ValueError("the export has no items to recommend; write it with sparrow export --index")
         table = Tables(users).table
         queries = self.vectors("user", table, batch_size)
-        return self.index.recommended(table, queries, k, exclude=exclude, allow=allow, where=where, exact=exact)
+        given = {"exclude": exclude, "allow": allow, "where": where, "exact": exact}
+        return self.index.recommended(table, queries, k, rank, candidates=candidates, **given)
 
     def function(self, name: str) -> Function:
         """Return a function of the export, compiled once for each size of a batch."""

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from sparrow import exports, serving
+from sparrow.data import DataError
 from sparrow.runs.vectors.recommending import item_index
 from sparrow.server import Limits
 from tests.exports.cases import WORDS, config, program_and_state, rows
@@ -24,14 +25,17 @@ def folder(tmp_path_factory):
     catalogue = rows(30).append_column("even", pa.array([n % 2 for n in range(30)]))
     index = item_index(program, state, catalogue, attributes=["even"])
     exports.export(program, state, made / "with", index=index)
+    described = item_index(program, state, catalogue, attributes=["colors", "prices"])
+    exports.export(program, state, made / "described", index=described)
+    exports.export(*program_and_state(config("deepfm", made / "words.txt")), made / "ranker")
     exports.export(program, state, made / "without")
     return made
 
 
-def asked(folder, requests, limits=LIMITS):
+def asked(folder, requests, limits=LIMITS, **options):
     async def ask():
-        async with serving_of(folder, limits) as client:
-            return await asyncio.gather(*(post(client, *request) for request in requests))
+        async with serving_of(folder, limits, **options) as client:
+            return [await post(client, *request) for request in requests]
 
     return asyncio.run(ask())
 
@@ -100,3 +104,93 @@ def test_rows_are_bounded_and_an_export_without_items_says_so(folder):
     ((status, answer),) = asked(folder / "without", [(as_json(rows(1)), PATH, JSON)])
     assert status == 404
     assert answer["error"] == "the export has no items to recommend; write it with sparrow export --index"
+
+
+def ranked(folder, users, candidates, k):
+    """The best items by the ranker, pair by pair: the statement."""
+    first, second = serving.load(folder / "described"), serving.load(folder / "ranker")
+    items = dict(zip(first.index.ids.to_pylist(), first.index.attributes.to_pylist(), strict=True))
+    found = first.recommend(users, candidates).to_pylist()
+    for row, user in enumerate(users.to_pylist()):
+        names = [one["item"] for one in found[row * candidates : (row + 1) * candidates]]
+        pairs = pa.Table.from_pylist([{**user, "item": name, **items[name]} for name in names], users.schema)
+        scores = second.predict(pairs)["click"].tolist()
+        yield sorted(zip(scores, names, strict=True), key=lambda pair: -pair[0])[:k]
+
+
+def test_a_second_model_orders_the_items_of_the_first(folder):
+    users, limits = rows(5), Limits(items=50, ranked=40)
+    expected = list(ranked(folder, users, 6, 3))
+    without = users.drop(["item", "colors", "prices"])  # these come from the catalogue
+    answers = asked(
+        folder / "described",
+        [(body(without, k=3), PATH), (as_arrow(without), f"{PATH}?k=3", ARROW), (body(rows(7)), PATH)],
+        limits,
+        ranker=folder / "ranker",
+        candidates=6,
+    )
+    assert answers[0][0] == 200, answers[0][1]
+    assert answers[0][1]["items"] == [[name for _, name in own] for own in expected]
+    for scores, own in zip(answers[0][1]["scores"], expected, strict=True):
+        assert scores == pytest.approx([score for score, _ in own], abs=1e-6)
+    assert of_arrow(answers[1][1])["item"].to_pylist() == [name for own in expected for _, name in own]
+    assert answers[2] == (413, {"error": "a request may have 4 rows, got 7; send them in several requests"})
+    first, second = serving.load(folder / "described"), serving.load(folder / "ranker")
+    own = first.recommend(users, 3, rank=serving.Ranker(second, first.index), candidates=6)
+    assert own["item"].to_pylist() == [name for own in expected for _, name in own]
+
+
+def test_a_ranker_that_does_not_fit_is_refused_in_one_sentence(folder):
+    first, second = serving.load(folder / "with"), serving.load(folder / "ranker")
+    with pytest.raises(ValueError, match="the ranker has no task 'clck': did you mean 'click'"):
+        serving.Ranker(second, first.index, "clck")
+    with pytest.raises(DataError, match="has no items that a ranker could order; write it with --index"):
+        asked(folder / "without", [], ranker=folder / "ranker")
+
+
+@pytest.mark.parametrize("ranker", [None, "ranker"])
+def test_known_users_are_found_by_key(folder, ranker):
+    users, limits = rows(3), Limits(user_seconds=60, known_users=3)
+    options = {} if ranker is None else {"ranker": folder / ranker, "candidates": 6}
+    only_keys = json.dumps({"keys": ["c", "a"], "k": 4}).encode()
+    unknown, first, again, changed, more, forgotten, wrong = asked(
+        folder / "described",
+        [
+            (only_keys, PATH),
+            (body(users, k=4, keys=["a", "b", "c"]), PATH),
+            (only_keys, PATH),
+            (body(users.slice(1, 1), k=4, keys=["a"]), PATH),  # known: the row is not computed
+            (body(users.slice(0, 1), k=4, keys=["d"]), PATH),
+            (only_keys, PATH),  # a had to go for d
+            (body(users, keys=["a"]), PATH),
+        ],
+        limits,
+        **options,
+    )
+    assert unknown == (404, {"error": "some of these users are not known any more; send their rows too"})
+    assert first[0] == 200, first[1]
+    assert again[1]["items"] == [first[1]["items"][2], first[1]["items"][0]]
+    assert changed[1]["items"] == [first[1]["items"][0]]
+    assert more[1]["items"] == [first[1]["items"][0]]
+    assert forgotten[0] == 404
+    assert wrong == (400, {"error": "keys has 1 keys for 3 rows; give one key per row"})
+
+
+def test_keys_need_a_server_that_keeps_users(folder):
+    ((status, answer),) = asked(folder / "with", [(body(rows(1), keys=[1]), PATH)])
+    assert status == 400
+    assert "start it with sparrow serve --user-seconds 600" in answer["error"]
+
+
+def test_users_never_seen_and_empty_histories_get_the_items_of_what_is_known(folder):
+    """A user whose id training never saw is one without an id: both have the vector of the rest of their row."""
+    nobody = {"user": None, "watched": [], "shares": [], "seen": [], "age": None}
+    missing = dict.fromkeys(nobody)
+    (known, empty, null) = asked(
+        folder / "with",
+        [(json.dumps({"rows": [row], "k": 5}).encode(), PATH) for row in ({**nobody, "age": 30}, nobody, missing)],
+    )
+    assert [answer[0] for answer in (known, empty, null)] == [200] * 3
+    assert empty[1] == null[1]
+    assert len(empty[1]["items"][0]) == 5
+    assert known[1]["scores"] != empty[1]["scores"]

@@ -16,7 +16,7 @@ from sparrow import exports, serving
 from sparrow.exports.folder import whole
 from sparrow.server import Limits
 from sparrow.server.connections import SPARE
-from sparrow.server.running import running
+from sparrow.server.running import Options, running
 from tests.exports.cases import WORDS, config, program_and_state, rows
 
 DOCS = Path(__file__).parents[2] / "docs" / "serving.md"
@@ -36,10 +36,10 @@ def two(tmp_path_factory):
 
 
 @contextlib.asynccontextmanager
-async def serving_of(folder, limits=LIMITS, lines=None):
+async def serving_of(folder, limits=LIMITS, lines=None, **options):
     log = [].append if lines is None else lines.append
     async with (
-        running(folder, "127.0.0.1", 0, limits, 0.05, True, log) as url,
+        running(folder, limits, Options(port=0, reload_seconds=0.05, **options), log) as url,
         aiohttp.ClientSession(url) as client,
     ):
         yield client

@@ -33,8 +33,7 @@ def evaluate_export(program: Program, model: ExportedModel) -> dict[str, float]:
         for given in itertools.islice(batches, program.config.evaluate.steps):
             batch = given.without_padding()
             made = model.function(PREDICT).run(batch, model.description.batch_size)
-            labels = {n: preparer.converted[n](x) if n in preparer.converted else x for n, x in batch.labels.items()}
-            columns = {**batch.weights, **preparer.computed(batch), **labels}
+            _, columns = preparer.arrays(batch)
             for name, use in scores.metrics.items():
                 task = tasks[use.task]
                 if is_matching(task):
@@ -43,9 +42,9 @@ def evaluate_export(program: Program, model: ExportedModel) -> dict[str, float]:
                     )
                 else:
                     judged = made[use.task], columns[task.label] if use.metric.needs_labels else None
-                groups = {} if use.group_by is None else {"groups": batch.keys[use.group_by]}
-                weights = sample_weights(task, columns)
-                states[name] = use.metric.update(states[name], *judged, weights=weights, **groups)
+                more = {} if use.group_by is None else {"groups": batch.keys[use.group_by]}
+                more |= {"weights": sample_weights(task, columns)}
+                states[name] = use.metric.update(states[name], *judged, **more)
     return scores.compute(jax.device_get(states))
 
 

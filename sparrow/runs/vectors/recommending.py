@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import jax
@@ -14,12 +15,14 @@ from flax import nnx
 
 from sparrow.config import Config, ConfigError, catalogue_items, item_column, item_features, need, user_column
 from sparrow.data import DataError, Source, distinct_rows
+from sparrow.files import AnyPath, Remote
 from sparrow.models import Tiger
 from sparrow.registry import nearest
-from sparrow.retrieval import CodeIndex, ItemIndex, Kind, Where, build_approximate
+from sparrow.retrieval import CANDIDATES, CodeIndex, ItemIndex, Kind, Where, build_approximate
 from sparrow.runs.evaluating.predict_files import source_like
 from sparrow.runs.step.program import Program, TrainState
 from sparrow.runs.vectors.towers import tower_names, tower_vectors
+from sparrow.serving import ExportedModel, Ranker, load
 
 CODES: Final = "codes"
 """The column of items' codes, as the importer of semantic ids names the task."""
@@ -82,6 +85,8 @@ def recommendations(
     exclude: Sequence[Any] | None = None,
     allow: Any = None,
     where: Where | None = None,
+    ranker: str | AnyPath | ExportedModel | None = None,
+    candidates: int = CANDIDATES,
     batch_size: int | None = None,
 ) -> Any:
     """Return a frame with the best items of each row of ``users``; the arguments are those of `Run.recommend`."""
@@ -100,7 +105,10 @@ def recommendations(
             raise ConfigError(f"exclude_seen needs {column}, which says who has seen an item")
         seen = _seen(config, table[user])
         exclude = seen if exclude is None else [[*a, *(b or ())] for a, b in zip(seen, exclude, strict=True)]
-    return _like(users, index.recommended(table, query, k, exclude=exclude, allow=allow, where=where))
+    second = load(ranker) if isinstance(ranker, str | Path | Remote) else ranker
+    rank = None if second is None else Ranker(second, index)
+    given = {"exclude": exclude, "allow": allow, "where": where, "candidates": candidates}
+    return _like(users, index.recommended(table, query, k, rank, **given))
 
 
 def _seen(config: Config, users: Any) -> list[list[Any]]:
