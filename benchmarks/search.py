@@ -1,6 +1,7 @@
-"""Exact search beside FAISS's IndexFlatIP, in turns on the same cores: queries per second and their ratio.
+"""Search of items, in turns on the same cores: exact beside FAISS's IndexFlatIP, and approximate beside exact.
 
-``python benchmarks/search.py [--rows 1000000] [--dim 64] [--batch 64] [--k 100] [--rounds 15]``; needs faiss-cpu.
+``python -m benchmarks.search [--rows 1000000] [--dim 64] [--batch 64] [--k 100] [--rounds 15] [--approximate ivf]``;
+needs faiss-cpu. Items of --approximate come from a mixture of Gaussians, as trained towers give them, others from one.
 """
 
 import argparse
@@ -12,34 +13,69 @@ import faiss
 import numpy as np
 
 from sparrow.kernels.search import best_rows
+from sparrow.retrieval import build_approximate
+
+CENTRES, SPREAD, JUDGES = 2000, 0.5, 1000
+
+
+def clustered(random, rows, dim):
+    """Items around centres, and queries that are items with noise."""
+    centres = random.standard_normal((CENTRES, dim), np.float32)
+    items = centres[random.integers(0, CENTRES, rows)]
+    items += SPREAD * random.standard_normal((rows, dim), np.float32)
+    queries = items[random.integers(0, rows, JUDGES)] + SPREAD * random.standard_normal((JUDGES, dim), np.float32)
+    return items, queries.astype(np.float32)
+
+
+def in_turns(ways, rounds):
+    """Return the median seconds of each way."""
+    seconds = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, way in ways.items():
+            begin = time.perf_counter()
+            way()
+            seconds[name].append(time.perf_counter() - begin)
+    return {name: statistics.median(times) for name, times in seconds.items()}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     for name, value in {"rows": 1_000_000, "dim": 64, "batch": 64, "k": 100, "rounds": 15}.items():
         parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--approximate", choices=("ivf", "ivf_sq8", "hnsw"))
     options = parser.parse_args()
-    random = np.random.default_rng(0)
-    rows = random.standard_normal((options.rows, options.dim), np.float32)
-    queries = random.standard_normal((options.batch, options.dim), np.float32)
-    index = faiss.IndexFlatIP(options.dim)
-    index.add(rows)
-    ways = {
-        "sparrow": lambda: best_rows(queries, [rows], options.k)[1],
-        "faiss": lambda: index.search(queries, options.k)[1],
-    }
-    seconds = {name: [] for name in ways}
-    found = {name: way() for name, way in ways.items()}
-    for _ in range(options.rounds):
-        for name, way in ways.items():
-            begin = time.perf_counter()
-            way()
-            seconds[name].append(time.perf_counter() - begin)
-    middle = {name: statistics.median(times) for name, times in seconds.items()}
+    random, k = np.random.default_rng(0), options.k
+    if options.approximate is None:
+        rows = random.standard_normal((options.rows, options.dim), np.float32)
+        queries = random.standard_normal((options.batch, options.dim), np.float32)
+        index = faiss.IndexFlatIP(options.dim)
+        index.add(rows)
+        ways = {
+            "sparrow": lambda: best_rows(queries, [rows], k)[1],
+            "faiss": lambda: index.search(queries, k)[1],
+        }
+        print(f"rows in common: {np.mean(ways['sparrow']() == ways['faiss']()):.4f}")
+    else:
+        rows, judges = clustered(random, options.rows, options.dim)
+        begin = time.perf_counter()
+        index = build_approximate(rows, options.approximate, judges)
+        print(
+            f"{index.kind} in {time.perf_counter() - begin:.0f} s: effort {index.effort}, recall@10 {index.recall:.4f}"
+        )
+        queries = judges[: options.batch]
+        ways = {
+            "exact": lambda: best_rows(queries, [rows], k)[1],
+            options.approximate: lambda: index.search(queries, k, None, None)[1],
+        }
+        found = {name: way()[:, :10] for name, way in ways.items()}
+        kept = [np.isin(a, b).mean() for a, b in zip(found["exact"], found[options.approximate], strict=True)]
+        print(f"recall@10 of the timed queries: {np.mean(kept):.4f}")
+    middle = in_turns(ways, options.rounds)
     for name, value in middle.items():
         print(f"{name:8} {options.batch / value:10.1f} queries/s")
-    print(f"sparrow / faiss: {middle['faiss'] / middle['sparrow']:.2f} on {len(os.sched_getaffinity(0))} cores")
-    print(f"rows in common: {np.mean(found['sparrow'] == found['faiss']):.4f}")
+    first, second = ways
+    ratio = middle[second] / middle[first]
+    print(f"{first} / {second}: {ratio:.2f}, {second} / {first}: {1 / ratio:.2f}; {len(os.sched_getaffinity(0))} cores")
 
 
 if __name__ == "__main__":

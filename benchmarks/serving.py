@@ -1,6 +1,6 @@
 """Serving over HTTP beside ``model.predict`` in process: latency of one row, throughput, and a million rows compared.
 
-python -m benchmarks.serving [--rows 1000000] [--clients 16] [--seconds 10]
+python -m benchmarks.serving [--rows 1000000] [--clients 16] [--seconds 10] [--load ROUNDS]
 
 The model is DeepFM with Criteo's 39 columns (examples/deepfm_criteo.yaml), untrained: speed does not depend on values.
 The server is a process of its own, and so are its clients, on the same machine.
@@ -34,11 +34,13 @@ JSON, ARROW = "application/json", "application/vnd.apache.arrow.stream"
 POOL, LARGEST = 20_000, 1000
 
 
-def make_export(folder: Path, seed: int = 0) -> None:
+def make_export(folder: Path, seed: int = 0, tables: Any = None, dim: int | None = None) -> None:
     changes = ["data.train.path=none", "data.evaluate=null", f"train.seed={seed}"]
+    if dim is not None:
+        changes += [f"data.features[{place}].embedding_dim={dim}" for place in range(13, 39)]
     loaded = config.load(ROOT / "examples" / "deepfm_criteo.yaml", changes)
     program = runs.Program.of(loaded)
-    exports.export(program, program.init(), folder)
+    exports.export(program, program.init(), folder, tables=tables)
 
 
 def rows(count: int) -> Any:
@@ -135,6 +137,56 @@ def together(url: str, bodies: list[bytes], clients: int, seconds: float, sent: 
     sent.put(times)
 
 
+def paced(url: str, bodies: list[bytes], rate: float, seconds: float, sent: Any) -> None:
+    """Send one row at a time, at random moments, ``rate`` in a second: requests do not wait for each other."""
+    times: list[float] = []
+    rng = np.random.default_rng(0)
+    moments = np.cumsum(rng.exponential(1 / rate, int(rate * seconds)))
+
+    async def work(session: Any, _: int) -> None:
+        began = time.perf_counter()
+
+        async def ask(at: int, moment: float) -> None:
+            await asyncio.sleep(max(0.0, began + moment - time.perf_counter()))
+            begin = time.perf_counter()
+            async with session.post(
+                "/predict", data=bodies[at % len(bodies)], headers={"Content-Type": JSON}
+            ) as answer:
+                assert answer.status == 200
+                await answer.read()
+            times.append(1000 * (time.perf_counter() - begin))
+
+        await asyncio.gather(*(ask(at, moment) for at, moment in enumerate(moments)))
+
+    asyncio.run(_clients(url, 1, work))
+    sent.put(times)
+
+
+def under_load(folder: Path, bodies: list[bytes], clients: int, seconds: float, rounds: int) -> None:
+    """Show tables of float32 and int8 in turns: one client, many, and random moments at 70 % of what many get."""
+    servers = {}
+    for name, tables in {"float32": None, "int8": "int8"}.items():
+        make_export(folder / name, tables=tables, dim=32)
+        servers[name] = Server(folder / name)
+        size = (folder / name / "tables.safetensors").stat().st_size
+        print(f"{name}: tables of {size:,} bytes")
+    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in servers}
+    try:
+        for _ in range(rounds):
+            for name, server in servers.items():
+                alone = in_process(one_by_one, server.url, bodies, seconds)
+                many = len(in_process(together, server.url, bodies, clients, seconds)) / seconds
+                p50, p99 = np.quantile(in_process(paced, server.url, bodies, 0.7 * many, seconds), [0.5, 0.99])
+                found[name].append((many / (len(alone) * 1000 / np.sum(alone)), p99 / p50, many))
+                times = f"{found[name][-1][0]:5.2f} x one client; at 70 %: p99 / p50 {p99 / p50:5.2f}"
+                print(f"{name:8} {clients} clients {many:7.0f}/s, {times}", flush=True)
+    finally:
+        for server in servers.values():
+            server.stop()
+    ratios = [int8[2] / float32[2] for float32, int8 in zip(found["float32"], found["int8"], strict=True)]
+    print(f"int8 / float32, requests/s: median {np.median(ratios):.2f} of {len(ratios)} rounds in turns")
+
+
 def compare(url: str, table: Any, expected: np.ndarray, total: int, clients: int, sent: Any) -> None:
     """Send batches of 1 to `LARGEST` rows, by turns in JSON and Arrow, and compare every answer."""
     texts = json_rows(table)
@@ -200,10 +252,15 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement of latency")
+    parser.add_argument("--load", type=int, metavar="ROUNDS", help="only: int8 beside float32, one client and many")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="sparrow-serving-"))
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     try:
+        if options.load:
+            some = [f'{{"rows": [{text}]}}'.encode() for text in json_rows(rows(500))]
+            under_load(folder, some, options.clients, options.seconds, options.load)
+            return
         make_export(folder / "export")
         table = rows(POOL)
         model = serving.load(folder / "export")

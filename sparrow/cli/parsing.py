@@ -20,6 +20,7 @@ from sparrow.cli import (
     sample,
     serve,
     train,
+    tree,
     tune,
     vocab,
 )
@@ -39,6 +40,7 @@ COMMANDS = (
     plan.COMMAND,
     feed.COMMAND,
     sample.COMMAND,
+    tree.COMMAND,
     import_config.COMMAND,
     vocab.COMMAND,
     completion.COMMAND,

@@ -23,6 +23,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--user-seconds", type=seconds, default=0.0, help="time to keep the vectors of users with keys; by default 0"
     )
+    parser.add_argument("--page", metavar="FOLDER", help="a page for browsers, served below /page/")
     parser.add_argument("--max-rows", type=at_least_one, default=10_000, help="of a request; by default 10000")
     parser.add_argument(
         "--max-values", type=at_least_one, default=1_000_000, help="of a request in lists; by default 1000000"
@@ -81,6 +82,7 @@ def run(options: argparse.Namespace) -> None:
         ranker=options.ranker,
         candidates=options.candidates,
         reuse_port=options.worker,
+        page=options.page,
         log=note,
     )
 

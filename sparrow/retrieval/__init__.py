@@ -9,20 +9,24 @@ from sparrow.retrieval.codes import CodeIndex
 from sparrow.retrieval.filters import Where, passing
 from sparrow.retrieval.index import CANDIDATES, ROW, Found, ItemIndex, Rank
 from sparrow.retrieval.saved import FILES, VECTORS, read_index, write_index
+from sparrow.retrieval.tree import LEVEL, ItemTree, build_tree
 
 __all__ = [
     "CANDIDATES",
     "FILES",
+    "LEVEL",
     "ROW",
     "VECTORS",
     "Approximate",
     "CodeIndex",
     "Found",
     "ItemIndex",
+    "ItemTree",
     "Kind",
     "Rank",
     "Where",
     "build_approximate",
+    "build_tree",
     "passing",
     "read_index",
     "write_index",

@@ -23,7 +23,7 @@ from sparrow.embedding import Embedder
 from sparrow.files import AnyPath
 from sparrow.registry import nearest
 from sparrow.reports import inline, run_charts, size, write_report
-from sparrow.retrieval import CANDIDATES, ItemIndex, Kind, Where
+from sparrow.retrieval import CANDIDATES, LEVEL, ItemIndex, Kind, Where, build_tree
 from sparrow.runs.errors import FolderError
 from sparrow.runs.evaluating.evaluation import Evaluator
 from sparrow.runs.evaluating.importance import ROWS, importance, write_importance
@@ -35,6 +35,7 @@ from sparrow.runs.vectors.neighbours import neighbours_of
 from sparrow.runs.vectors.recommending import item_index, recommendations, with_approximate
 from sparrow.runs.vectors.table_view import TableView
 from sparrow.runs.vectors.towers import tower_names, tower_vectors
+from sparrow.runs.vectors.tree_search import nodes_of
 from sparrow.serving import load as load_export
 
 Array = npt.NDArray[Any]
@@ -279,10 +280,10 @@ class Run:
     ) -> Any:
         """Return the ``k`` best items of each row of ``users``: its user, the item, ``score``, and ``rank`` from 1 on.
 
-        For a model of two towers, or of codes (`sparrow.models.Tiger`). Ids are as the data has them. The result is a
-        frame of the kind that was given, else an Arrow table. A user that training never saw has the vector that
-        training gave to unknown ids: the items are those that suit the other features of the row, and otherwise the
-        same for all such users.
+        For a model of two towers, or of codes (`sparrow.models.Tiger`); or for tdm, whose tree is searched by beam, 4
+        ``k`` nodes wide. Ids are as the data has them. The result is a frame of the kind that was given, else an Arrow
+        table. A user that training never saw has the vector that training gave to unknown ids: the items are those that
+        suit the other features of the row, and otherwise the same for all such users.
 
         Args:
           users: rows with the columns of the user tower, as `predict` takes them.
@@ -297,10 +298,43 @@ class Run:
           candidates: how many items it orders.
           batch_size: rows at a time; by default, as in evaluation.
         """
-        held = self._items if index is None else index
+        held = self._items if index is None and self._data.tree is None else index
         given: dict[str, Any] = {"exclude_seen": exclude_seen, "exclude": exclude, "allow": allow, "where": where}
         given |= {"ranker": ranker, "candidates": candidates}
         return recommendations(self.program, self.state, held, users, k, batch_size=batch_size, **given)
+
+    def item_tree(
+        self,
+        items: Any = None,
+        *,
+        id_column: str | None = None,
+        attributes: Sequence[str] = (),
+        branches: int = 2,
+        seed: int = 0,
+    ) -> Any:
+        """Return a tree of items for ``data.tree.nodes``, as `sparrow.retrieval.build_tree` makes it from vectors.
+
+        Of two towers these are the vectors of items, and the arguments are those of `item_index`. Of tdm these are the
+        rows of its table: the tree that it was trained on is built again, with all columns of its nodes.
+        """
+        how = {"branches": branches, "seed": seed}
+        if self._data.tree is None:
+            index = self.item_index(items, id_column=id_column, attributes=attributes)
+            return build_tree(index.ids, index.vectors, item=index.item, attributes=index.attributes, **how)
+        nodes = nodes_of(self.config)
+        if nodes.feature is None:
+            raise ConfigError("none of data.tree.features looks the id of a node up in a table")
+        leaves = nodes.leaves
+        ids, others = (
+            leaves[nodes.item].combine_chunks(),
+            [n for n in leaves.column_names if n not in (nodes.item, LEVEL)],
+        )
+        vectors = self.vectors(nodes.feature, ids.to_pylist())
+        return build_tree(ids, vectors, item=nodes.item, attributes=leaves.select(others) if others else None, **how)
+
+    @property
+    def _data(self) -> Any:
+        return configs.need(self.config.data, "data")
 
     @functools.cached_property
     def _items(self) -> ItemIndex:

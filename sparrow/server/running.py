@@ -10,6 +10,7 @@ import resource
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
 from aiohttp import web
@@ -43,6 +44,7 @@ def serve(
     ranker: str | AnyPath | None = None,
     candidates: int = CANDIDATES,
     reuse_port: bool = False,
+    page: str | Path | None = None,
     log: Log = print,
 ) -> None:
     """Serve an export over HTTP until SIGINT or SIGTERM, which let open requests end.
@@ -56,10 +58,11 @@ def serve(
       verify: whether to compare the checksum of the export's tables.
       ranker: an export that orders the items of recommendations again.
       candidates: how many items of each row it orders.
+      page: a folder whose files are served below ``/page/``, first of all its ``index.html``.
       reuse_port: whether other processes may listen on the same port, which share the connections.
       log: receives lines about the server.
     """
-    options = Options(host, port, reload_seconds, verify, ranker, candidates, reuse_port)
+    options = Options(host, port, reload_seconds, verify, ranker, candidates, reuse_port, page)
 
     async def until_stopped() -> None:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -85,6 +88,7 @@ class Options(NamedTuple):
     ranker: str | AnyPath | None = None
     candidates: int = CANDIDATES
     reuse_port: bool = False
+    page: str | Path | None = None
 
 
 @contextlib.asynccontextmanager
@@ -128,10 +132,14 @@ async def running(folder: str | AnyPath, limits: Limits, options: Options, log: 
     began = time.monotonic()
     model, ranker = reloading.load(), None
     if options.ranker is not None:
-        second = {"use": functools.partial(used, is_ranker=True), "apply": functools.partial(apply, is_ranker=True)}
+        second: Any = {
+            "use": functools.partial(used, is_ranker=True),
+            "apply": functools.partial(apply, is_ranker=True),
+        }
         both.append(Reloading(options.ranker, failed=failed, **second, **looks))
         ranker = both[1].load()
-    service = Service(model, limits, ranker, options.candidates)
+    page = None if options.page is None else Path(options.page)
+    service = Service(model, limits, ranker, options.candidates, page)
     runner = web.AppRunner(service.app(), shutdown_timeout=limits.stop_seconds)
     await runner.setup()
     listening = await _listen(service, runner, options, limits)

@@ -9,7 +9,8 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from http import HTTPStatus
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -29,6 +30,9 @@ from sparrow.serving.description import PREDICT
 from sparrow.versions import __version__
 
 log = logging.getLogger("sparrow.server")
+PAGE: Final = "/page"
+"""The path of the files of a page."""
+INDEX: Final = "index.html"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -42,8 +46,16 @@ class Service:
     """
 
     def __init__(
-        self, model: ExportedModel, limits: Limits, ranker: ExportedModel | None = None, candidates: int = CANDIDATES
+        self,
+        model: ExportedModel,
+        limits: Limits,
+        ranker: ExportedModel | None = None,
+        candidates: int = CANDIDATES,
+        page: Path | None = None,
     ) -> None:
+        if page is not None and not (page / INDEX).is_file():
+            raise DataError(f"has no {INDEX}, the page to serve", str(page))
+        self._page = page
         self.limits, self.is_stopping = limits, False
         self.metrics = Metrics(lambda: self._gatherer.waiting)
         self.metrics.set_version(model.version)
@@ -113,6 +125,9 @@ class Service:
                 web.get("/metrics", self._metrics),
             ]
         )
+        if self._page is not None:
+            made.router.add_get(f"{PAGE}/", self._index)
+            made.router.add_static(PAGE, self._page)
         return made
 
     @web.middleware
@@ -120,6 +135,7 @@ class Service:
         """Count the request, and answer an error by one sentence in JSON."""
         start = time.monotonic()
         path = request.path if request.match_info.http_exception is None else "other"
+        path = PAGE if path.startswith(f"{PAGE}/") else path  # one name for all its files
         try:
             with self.connections.busy(request):
                 if self.connections.are_too_many and request.method == "POST":
@@ -198,6 +214,10 @@ class Service:
             raise Refused(HTTPStatus.REQUEST_TIMEOUT, why) from None
         except web.HTTPRequestEntityTooLarge:
             raise _too_long(most) from None
+
+    async def _index(self, request: web.Request) -> web.StreamResponse:
+        assert self._page is not None
+        return web.FileResponse(self._page / INDEX)
 
     async def _health(self, request: web.Request) -> web.StreamResponse:
         if self.is_stopping:

@@ -4,11 +4,13 @@ import io
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 from sparrow import config as configs
 from sparrow import exports, runs, serving
+from sparrow.cli import main
 from tests.runs.test_training import assert_same_bits
 
 USERS, LEAVES, FIRST = 12, 8, 7
@@ -163,6 +165,28 @@ def test_a_tree_is_learnt_level_by_level(folder, tmp_path):
     scores = serving.load(tmp_path / "export").predict({"item": [3, 4, 7, 11], "past": [[7, 8, 7]] * 4})["want"]
     assert scores[0] > scores[1]  # node 3 is above the leaves 7 and 8
     assert scores[2] > scores[3]
+
+
+def test_a_tree_is_searched_by_beam_and_built_again(folder, tmp_path):
+    run = quiet(tree(folder, "train.steps=2", "data.user_column=user"), tmp_path / "run")
+    users = pa.table({"user": [0, 1], "past": [[7, 8], []]})
+    found = run.recommend(users, 3, exclude=[[9], []], allow=list(range(8, FIRST + LEAVES)))
+    assert found.column_names == ["user", "item", "score", "rank"]
+    for user, past, left_out in ((0, [7, 8], 9), (1, [], None)):  # the beam holds all leaves: all scores are known
+        leaves = [leaf for leaf in range(8, FIRST + LEAVES) if leaf != left_out]
+        history = pa.array([past] * len(leaves), pa.list_(pa.int64()))
+        scores = run.predict(pa.table({"item": leaves, "past": history}))["want"]
+        own = found.filter(pc.equal(found["user"], user))
+        assert own["item"].to_pylist() == [leaves[place] for place in np.argsort(-scores, kind="stable")[:3]]
+        np.testing.assert_allclose(own["score"], np.sort(scores)[::-1][:3], rtol=1e-5)
+    nodes = tmp_path / "nodes.parquet"
+    assert main(["tree", str(tmp_path / "run"), str(nodes), "--branches", "2"]) == 0
+    again = pq.read_table(nodes)
+    assert (again.num_rows, again["level"].to_pylist().count(3)) == (15, 8)
+    assert set(again["item"].to_pylist()[-8:]) == set(range(FIRST, FIRST + LEAVES))
+    more = [f"data.tree.nodes.path={nodes}", "data.features[0].num_buckets=40", "data.features[1].num_buckets=40"]
+    built = quiet(tree(folder, "train.steps=2", *more))
+    assert built.recommend(users, 2).num_rows == 4
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from sparrow.retrieval import CANDIDATES, CodeIndex, ItemIndex, Kind, Where, bui
 from sparrow.runs.evaluating.predict_files import source_like
 from sparrow.runs.step.program import Program, TrainState
 from sparrow.runs.vectors.towers import tower_names, tower_vectors
+from sparrow.runs.vectors.tree_search import searched
 from sparrow.serving import ExportedModel, Ranker, load
 
 CODES: Final = "codes"
@@ -77,7 +78,7 @@ def with_approximate(
 def recommendations(
     program: Program,
     state: TrainState,
-    index: ItemIndex,
+    index: ItemIndex | None,
     users: Any,
     k: int,
     *,
@@ -90,30 +91,37 @@ def recommendations(
     batch_size: int | None = None,
 ) -> Any:
     """Return a frame with the best items of each row of ``users``; the arguments are those of `Run.recommend`."""
-    if not isinstance(index, CodeIndex):
-        _check_towers(program)
     config = program.config
-    source = source_like(config, users)
-    table = _rows(source)
-    query = tower_vectors(program, state, "user", table, batch_size)
-    if not isinstance(index, CodeIndex) and query.shape[1] != index.vectors.shape[1]:
-        raise ConfigError("this model has several vectors per user, which recommend does not know; use vectors()")
-    user = user_column(config)
+    data = need(config.data, "data")
+    has_tree = data.tree is not None
+    if not has_tree and not isinstance(index, CodeIndex):
+        _check_towers(program)
+    table = _rows(source_like(config, users))
+    user, item = (data.user_column, data.tree.id_column) if has_tree else (user_column(config), item_column(config))
     if exclude_seen:
         if user is None or user not in table.column_names:
             column = "data.user_column" if user is None else f"the column '{user}'"
             raise ConfigError(f"exclude_seen needs {column}, which says who has seen an item")
-        seen = _seen(config, table[user])
+        seen = _seen(config, table[user], user, need(item, "data", "item_column"))
         exclude = seen if exclude is None else [[*a, *(b or ())] for a, b in zip(seen, exclude, strict=True)]
+    if has_tree:
+        if ranker is not None:
+            raise ConfigError("the items of a tree are ordered by its own model; leave ranker out")
+        chosen: dict[str, Any] = {"exclude": exclude, "allow": allow, "where": where, "batch_size": batch_size}
+        return _like(users, searched(program, state, table, k, **chosen))
+    assert index is not None
+    query = tower_vectors(program, state, "user", table, batch_size)
+    if not isinstance(index, CodeIndex) and query.shape[1] != index.vectors.shape[1]:
+        raise ConfigError("this model has several vectors per user, which recommend does not know; use vectors()")
     second = load(ranker) if isinstance(ranker, str | Path | Remote) else ranker
     rank = None if second is None else Ranker(second, index)
     given = {"exclude": exclude, "allow": allow, "where": where, "candidates": candidates}
     return _like(users, index.recommended(table, query, k, rank, **given))
 
 
-def _seen(config: Config, users: Any) -> list[list[Any]]:
+def _seen(config: Config, users: Any, user: str, item: str) -> list[list[Any]]:
     """Return the items that each user has in the data to train on, as the data has them."""
-    data, user, item = need(config.data, "data"), user_column(config), item_column(config)
+    data = need(config.data, "data")
     reader = data.train_events.open([user, item])
     wanted = pc.unique(users.combine_chunks() if isinstance(users, pa.ChunkedArray) else users)
     held: dict[Any, set[Any]] = {one: set() for one in wanted.to_pylist()}

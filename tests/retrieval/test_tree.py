@@ -1,0 +1,70 @@
+"""Trees of items: balanced, similar items together, and a beam that is wide enough finds what all scores give."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from sparrow.data import Tables
+from sparrow.data.samplers.items import Items
+from sparrow.data.samplers.tree import TreeForm
+from sparrow.retrieval import ItemTree, build_tree
+
+
+def points(count, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(count, 4)).astype(np.float32)
+
+
+@pytest.mark.parametrize(("count", "branches"), [(2, 2), (13, 2), (16, 2), (27, 3), (50, 4)])
+def test_leaves_are_the_items_on_the_last_level(count, branches):
+    ids = pa.array(np.arange(count) * 3 + 5)
+    tree = build_tree(ids, points(count), branches=branches, attributes=pa.table({"square": np.arange(count) ** 2}))
+    nodes = Items(Tables(tree), [], id_column="item", more_keys=["parent"])
+    form = TreeForm.of_parents(nodes, nodes.more_keys["parent"])  # refuses leaves on other levels
+    leaves = tree["item"].to_numpy()[form.levels[-1]]
+    assert sorted(leaves) == ids.to_pylist()
+    assert len(form.levels) == 1 + next(d for d in range(1, 20) if branches**d >= count)
+    last = {row["item"]: row for row in tree.to_pylist() if row["item"] in set(leaves)}
+    assert all(row["square"] == ((item - 5) // 3) ** 2 for item, row in last.items())
+    held = [np.isin(form.paths[form.levels[-1], 1], node).sum() for node in form.levels[1]]
+    assert max(held) - min(held) <= 1
+
+
+def test_similar_items_have_the_same_parent():
+    centres = points(8, seed=1) * 100
+    tree = build_tree(pa.array([f"i{n}" for n in range(16)]), np.repeat(centres, 2, axis=0) + points(16))
+    parents = {row["item"]: row["parent"] for row in tree.to_pylist()}
+    assert all(parents[f"i{2 * n}"] == parents[f"i{2 * n + 1}"] for n in range(8))
+    assert parents["node 0"] == "node 0"
+
+
+def test_a_wide_beam_finds_the_best_of_all_scores_and_a_narrow_one_follows_the_best_nodes():
+    tree = build_tree(pa.array(np.arange(20)), points(20))
+    held = ItemTree.of(tree["item"].combine_chunks(), tree["parent"].combine_chunks(), "nodes")
+    scores = np.random.default_rng(2).random((3, tree.num_rows)).astype(np.float32)
+    leaves = np.flatnonzero(held.is_leaf)
+    found, values = held.beam(3, lambda queries, nodes: scores[queries, nodes], 4, 100)
+    for query in range(3):
+        expected = leaves[np.argsort(-scores[query, leaves])][:4]
+        assert found[query].tolist() == expected.tolist()
+        assert values[query].tolist() == scores[query, expected].tolist()
+    narrow, _ = held.beam(3, lambda queries, nodes: scores[queries, nodes], 1, 1)
+    for query in range(3):
+        node = held.root
+        while not held.is_leaf[node]:
+            below = held.children[held.offsets[node] : held.offsets[node + 1]]
+            node = below[np.argmax(scores[query, below])]
+        assert narrow[query].tolist() == [node]
+    allowed = np.zeros((1, tree.num_rows), np.bool_)
+    allowed[0, leaves[:2]] = True
+    few, _ = held.beam(3, lambda queries, nodes: scores[queries, nodes], 4, 100, allowed)
+    assert [set(row) for row in few.tolist()] == [{*leaves[:2].tolist(), -1}] * 3
+
+
+def test_bad_trees_get_one_sentence():
+    with pytest.raises(ValueError, match="a tree needs two items or more"):
+        build_tree(pa.array([1]), points(1))
+    with pytest.raises(ValueError, match="rename them"):
+        build_tree(pa.array(["node 0", "b"]), points(2))
+    with pytest.raises(ValueError, match="one root, which is its own parent; found 0"):
+        ItemTree.of(pa.array([1, 2]), pa.array([2, 1]), "nodes")
