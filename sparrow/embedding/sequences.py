@@ -68,12 +68,6 @@ class Sequence(NamedTuple):
         lengths = jnp.clip(flat[:, -1].astype(jnp.int32), 0, length)
         return cls(flat[:, :-1].reshape(flat.shape[0], length, dim), lengths)
 
-    def first(self, length: int | None) -> Sequence:
-        """Return the sequence cut to its first ``length`` elements; None: as it is."""
-        if length is None or length >= self.values.shape[1]:
-            return self
-        return Sequence(self.values[:, :length], jnp.minimum(self.lengths, length))
-
 
 class Rows(NamedTuple):
     """The elements of sequences as rows: those of example i are ``values[starts[i]:starts[i] + lengths[i]]``.

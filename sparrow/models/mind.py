@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from sparrow import fields
-from sparrow.models.inputs import Arrays, Group, Inputs, Sequence, SequenceGroup
+from sparrow.models.inputs import Arrays, Group, Inputs, SequenceGroup
 from sparrow.models.matching import Negatives, Similarity, VectorOutput, candidates, check_towers, check_widths
 from sparrow.models.mlp import MLP
 from sparrow.models.records import register_model
@@ -118,10 +118,7 @@ class MIND(nnx.Module):
 
     def interests(self, acts: Arrays, numbers: Arrays) -> tuple[jax.Array, jax.Array]:
         """Return the users' vectors, ``(batch, max_k, dim)``, float32, and which of them are there."""
-        history = self.history.sequence(acts, numbers)
-        if self.history_mlp is not None:
-            history = Sequence(self.history_mlp(history.clean), history.lengths)
-        capsules, there = self.capsules(history)
+        capsules, there = self.capsules(self.history.sequence(acts, numbers), self.history_mlp)
         user = self.user_mlp(self.user.concat(acts, numbers))
         both = jnp.concatenate(
             [jnp.broadcast_to(user[:, None], (*capsules.shape[:2], user.shape[1])), capsules], axis=2

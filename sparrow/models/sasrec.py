@@ -13,7 +13,8 @@ from sparrow.models.inputs import Arrays, Inputs, Sequence
 from sparrow.models.matching import Negatives, Similarity, check_towers, outputs
 from sparrow.models.norms import LayerNorm
 from sparrow.models.records import register_model
-from sparrow.models.sequences.layout import Layout, Tokens, no_rows, small_lookup
+from sparrow.models.sequences.gathers import small_lookup
+from sparrow.models.sequences.layout import Layout, Tokens, no_rows
 from sparrow.models.tokens import history_group
 from sparrow.models.towers import GroupTower, Tower
 

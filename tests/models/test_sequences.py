@@ -19,9 +19,10 @@ from sparrow.models.sequences import (
     TargetAttention,
     WindowAttention,
     encoders,
+    gathers,
 )
-from sparrow.models.sequences import layout as layouts
-from sparrow.models.sequences.layout import Layout, Tokens, no_rows, small_lookup
+from sparrow.models.sequences.gathers import small_lookup
+from sparrow.models.sequences.layout import Layout, Tokens, no_rows
 from sparrow.models.sequences.masking import masked_softmax
 
 DIM, LENGTHS = 4, np.array([3, 0, 1, 2], np.int32)
@@ -299,8 +300,8 @@ def test_gradients_of_a_lookup_in_a_small_table(ones, monkeypatch):
 
     scattered = jax.grad(total)(table)
     np.testing.assert_allclose(scattered[6], weights[2] + weights[4] + weights[5], rtol=1e-6)
-    monkeypatch.setattr(layouts, "platform", lambda: "gpu")
-    monkeypatch.setattr(layouts, "ONES", ones)
+    monkeypatch.setattr(gathers, "platform", lambda: "gpu")
+    monkeypatch.setattr(gathers, "ONES", ones)
     np.testing.assert_allclose(jax.grad(total)(table), scattered, rtol=1e-6)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,7 @@ from flax import nnx
 from sparrow import fields
 from sparrow.models.inputs import Sequence
 from sparrow.models.matching import unit
+from sparrow.models.sequences.layout import elements_of
 from sparrow.models.sequences.masking import masked_softmax
 
 
@@ -86,26 +87,34 @@ class CapsuleLayer(nnx.Module):
         self.capsules = capsules
         self.bilinear = nnx.Linear(dim, capsules.high_dim, use_bias=False, rngs=rngs)
 
-    def __call__(self, sequence: Sequence) -> tuple[jax.Array, jax.Array]:
-        """Return the interests, ``(batch, max_k, high_dim)``, and which of them are there, ``(batch, max_k)``."""
+    def __call__(self, sequence: Sequence, layers: Any = None) -> tuple[jax.Array, jax.Array]:
+        """Return the interests, ``(batch, max_k, high_dim)``, and which of them are there, ``(batch, max_k)``.
+
+        ``layers`` are applied to the elements before; None: none.
+        """
         capsules = self.capsules
-        sequence = sequence.first(capsules.max_seq_len)
-        low, mask = self.bilinear(sequence.clean), sequence.mask[..., None]
+        x, layout = elements_of(sequence, capsules.max_seq_len)
+        low = self.bilinear(x if layers is None else layers(x))  # (tokens, high_dim)
         constant = jax.lax.stop_gradient(low)
         direction = unit(constant.astype(jnp.float32)).astype(low.dtype)
-        count = jnp.full(sequence.lengths.shape, float(capsules.max_k))
+        count = jnp.full(layout.history.shape, float(capsules.max_k))
         if not capsules.const_caps_num:
-            length = jnp.maximum(sequence.lengths, 1).astype(jnp.float32)
+            length = jnp.maximum(layout.history, 1).astype(jnp.float32)
             count = jnp.clip(jnp.log2(length), 1, capsules.max_k)
         there = jnp.arange(capsules.max_k) < count[:, None]
-        logits = capsules.first_logits()[: low.shape[1]]
+        shape = (-1, capsules.max_k, capsules.high_dim)
+        (place,) = layout.of_tokens(x)
+        logits = capsules.first_logits().at[place].get(mode="clip")  # (tokens, max_k)
+        part = layout.spread(x, there.astype(jnp.float32)) > 0
         for step in range(1, capsules.num_iters + 1):
-            weights = masked_softmax(capsules.routing_logits_scale * logits, there[:, None]) * mask
+            weights = masked_softmax(capsules.routing_logits_scale * logits, part)
             last = step == capsules.num_iters
-            total = jnp.einsum("blk,blh->bkh", weights.astype(low.dtype), low if last else constant)
+            each = weights.astype(low.dtype)[:, :, None] * (low if last else constant)[:, None]
+            total = layout.summed(each.reshape(x.shape[0], -1)).reshape(shape)
             interests = squash(total.astype(jnp.float32), capsules.squash_pow).astype(low.dtype)
             if not last:
-                logits = logits + jnp.einsum("bkh,blh->blk", interests, direction).astype(jnp.float32)
+                own = layout.spread(x, interests.reshape(interests.shape[0], -1)).reshape(shape)
+                logits = logits + jnp.einsum("tkh,th->tk", own, direction).astype(jnp.float32)
         return jnp.where(there[..., None], interests, 0), there
 
 

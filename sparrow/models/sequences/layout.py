@@ -11,91 +11,11 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
 from sparrow.embedding import Rows, Sequence, Shards
-from sparrow.kernels import jagged_attention, platform, token_places
+from sparrow.kernels import jagged_attention, token_places
+from sparrow.models.sequences.gathers import Order, spread, summed
 
-ONES: Final = 2**28
-"""Ones and zeros of one product, in the gradient of `small_lookup`."""
 ALIGNED: Final = 128
 """Tokens are padded to a multiple of it where there are many: else XLA copies every factor of a product to pad it."""
-
-
-class Order(NamedTuple):
-    """Rows taken from an array, and put back: both are gathers, so that gradients are no sums.
-
-    Attributes:
-      to: (size,) the row of the source that each row of the result is; the number of rows of the source: zeros.
-      back: (rows,) the row of the result that each row of the source became; ``size``: none.
-    """
-
-    to: jax.Array
-    back: jax.Array
-
-    @classmethod
-    def of(cls, to: jax.Array, rows: int) -> Order:
-        """Return the order of ``to``, whose numbers below ``rows`` are distinct."""
-        size = to.shape[0]
-        numbers = jnp.arange(size, dtype=jnp.int32)
-        return cls(to, jnp.full(rows, size, jnp.int32).at[to].set(numbers, mode="drop"))
-
-    def take(self, x: jax.Array) -> jax.Array:
-        """(size, dim): the rows of ``x``."""
-        return _take(x, self)
-
-
-@jax.custom_vjp
-def _take(x: jax.Array, order: Order) -> jax.Array:
-    return x.at[order.to].get(mode="fill", fill_value=0)
-
-
-def _take_forward(x: jax.Array, order: Order) -> tuple[jax.Array, Order]:
-    return _take(x, order), order
-
-
-def _take_backward(order: Order, grads: jax.Array) -> tuple[jax.Array, None]:
-    return grads.at[order.back].get(mode="fill", fill_value=0), None
-
-
-_take.defvjp(_take_forward, _take_backward)
-
-
-@jax.custom_vjp
-def small_lookup(table: jax.Array, rows: jax.Array) -> jax.Array:
-    """``table[rows]``, (tokens, dim), of a table of few rows, such as positions; rows out of range are clipped.
-
-    On a GPU the gradient is a sum of products with ones and zeros: a scatter of as many tokens to as few rows waits for
-    itself, and its bits differ from run to run.
-    """
-    return table.at[rows].get(mode="clip")
-
-
-def _small_forward(table: jax.Array, rows: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    return small_lookup(table, rows), (table, rows)
-
-
-def _small_backward(held: tuple[jax.Array, jax.Array], grads: jax.Array) -> tuple[jax.Array, None]:
-    table, rows = held
-    count, dtype = table.shape[0], table.dtype
-    rows = jnp.clip(rows, 0, count - 1)
-    if platform() == "cpu":
-        return jnp.zeros(table.shape, jnp.float32).at[rows].add(grads.astype(jnp.float32)).astype(dtype), None
-    size = max(ONES // count, 1)
-    blocks = -(-rows.shape[0] // size)
-
-    def summed(own: jax.Array, values: jax.Array) -> jax.Array:
-        ones = jax.nn.one_hot(own, count, dtype=values.dtype)
-        highest = jax.lax.Precision.HIGHEST
-        return jnp.einsum("tr,td->rd", ones, values, precision=highest, preferred_element_type=jnp.float32)
-
-    if blocks <= 1:
-        return summed(rows, grads).astype(dtype), None
-    missing = blocks * size - rows.shape[0]
-    parts = jnp.pad(rows, (0, missing)).reshape(blocks, size), jnp.pad(grads, ((0, missing), (0, 0)))
-    parts = parts[0], parts[1].reshape(blocks, size, -1)
-    total, _ = jax.lax.scan(lambda total, part: (total + summed(*part), None), jnp.zeros(table.shape), parts)
-    return total.astype(dtype), None
-
-
-small_lookup.defvjp(_small_forward, _small_backward)
 
 
 class Tokens(NamedTuple):
@@ -270,6 +190,39 @@ class Layout:
         )
         return found
 
+    def spread(self, x: jax.Array, values: jax.Array) -> jax.Array:
+        """(tokens, dim): for each token the row of ``values``, (batch, dim), of its example; zeros behind the last."""
+
+        def own(x: jax.Array, offsets: jax.Array, values: jax.Array) -> jax.Array:
+            return spread(x.shape[0], self.most, values, offsets)
+
+        made: jax.Array = self.each(own)(x, self.offsets, values)
+        return made
+
+    def summed(self, x: jax.Array) -> jax.Array:
+        """(batch, dim): the sum of the tokens of each example."""
+
+        def own(x: jax.Array, offsets: jax.Array) -> jax.Array:
+            return summed(x.shape[0], self.most, x, offsets)
+
+        made: jax.Array = self.each(own)(x, self.offsets)
+        return made
+
+    def softmax(self, scores: jax.Array) -> jax.Array:
+        """(tokens, 1): the softmax of scores, (tokens, 1), over the tokens of each example, float32; 0 of padding."""
+
+        def largest(scores: jax.Array, offsets: jax.Array) -> jax.Array:
+            at = offsets[:-1, None] + jnp.arange(self.most)
+            at = jnp.where(at < offsets[1:, None], at, scores.shape[0])
+            return scores[:, 0].at[at].get(mode="fill", fill_value=-jnp.inf).max(axis=1, keepdims=True, initial=-1e30)
+
+        scores = scores.astype(jnp.float32)
+        top = self.each(largest)(jax.lax.stop_gradient(scores), self.offsets)
+        one = self.spread(scores, jnp.ones((self.history.shape[0], 1)))
+        powers = jnp.exp(jnp.where(one > 0, scores - self.spread(scores, top), -jnp.inf))
+        total = self.spread(scores, self.summed(powers))
+        return powers / jnp.where(total > 0, total, 1)
+
     def attend(
         self,
         q: jax.Array,
@@ -277,11 +230,18 @@ class Layout:
         v: jax.Array,
         biases: dict[str, jax.Array] | None = None,
         times: jax.Array | None = None,
+        *,
+        in_any_order: bool = False,
         **options: Any,
     ) -> jax.Array:
-        """`jagged_attention` of all heads, (tokens, heads, dim); ``biases`` are its position_bias and time_bias."""
+        """`jagged_attention` of all heads, (tokens, heads, dim); ``biases`` are its position_bias and time_bias.
+
+        With ``in_any_order`` every token of an example sees every other.
+        """
         each: dict[str, jax.Array] = {} if times is None else {"times": times}
-        if self.context:
+        if in_any_order:
+            each["contexts"] = self.context + self.history
+        elif self.context:
             each["contexts"] = jnp.full(self.history.shape, self.context, jnp.int32)
         if self.most_candidates:
             each["candidates"] = self.candidates
@@ -318,6 +278,20 @@ class Layout:
 
         made: jax.Array = self.each(own)(x, self.offsets, first, lengths)
         return made
+
+
+def elements_of(sequence: Sequence, max_length: int | None = None) -> tuple[jax.Array, Layout]:
+    """Return the elements of a sequence as tokens, (tokens, dim), and where they are; the first ``max_length`` of each.
+
+    >>> x, layout = elements_of(Sequence(jnp.ones((2, 3, 1)), jnp.array([3, 2])), 2)
+    >>> x[:, 0].tolist(), layout.offsets.tolist()
+    ([1.0, 1.0, 1.0, 1.0, 0.0, 0.0], [0, 2, 4])
+    """
+    rows, most = sequence.rows, sequence.values.shape[1]
+    if max_length is not None and max_length < most:
+        rows, most = rows._replace(lengths=jnp.minimum(rows.lengths, max_length)), max_length
+    context = jnp.zeros((rows.lengths.shape[0], 0, rows.values.shape[1]), rows.values.dtype)
+    return Layout.join(Tokens(context, rows, no_rows(rows), most, 0))
 
 
 def _aligned(tokens: int) -> int:

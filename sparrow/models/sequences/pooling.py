@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from sparrow.models.inputs import Sequence
+from sparrow.models.sequences.layout import elements_of
 
 Pooling = Literal["sum", "mean"]
 
@@ -36,8 +37,8 @@ class PoolingEncoder(nnx.Module):
 
     def __call__(self, sequence: Sequence) -> jax.Array:
         """Return ``(batch, dim)``."""
-        sequence = sequence.first(self.max_length)
-        total = sequence.clean.astype(jnp.float32).sum(axis=1)
+        x, layout = elements_of(sequence, self.max_length)
+        total = layout.summed(x.astype(jnp.float32))
         if self.pooling == "mean":
-            total = total / jnp.maximum(sequence.lengths, 1)[:, None]
-        return total.astype(sequence.values.dtype)
+            total = total / jnp.maximum(layout.history, 1)[:, None]
+        return total.astype(x.dtype)

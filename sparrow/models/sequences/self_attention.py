@@ -8,6 +8,7 @@ from flax import nnx
 
 from sparrow import fields
 from sparrow.models.inputs import Sequence
+from sparrow.models.sequences.layout import elements_of
 
 
 class SelfAttention(nnx.Module):
@@ -52,14 +53,10 @@ class SelfAttention(nnx.Module):
 
     def __call__(self, sequence: Sequence) -> jax.Array:
         """Return ``(batch, attention_dim)``."""
-        sequence = sequence.first(self.max_length)
-        x = sequence.clean
-        q, k, v = (part.reshape(*x.shape[:2], self.heads, -1) for part in (self.query(x), self.key(x), self.value(x)))
-        # Every key of an empty history is allowed, so that there is no softmax over nothing: its mean is 0 anyway.
-        keys = jnp.maximum(sequence.lengths, 1)
-        mixed = jax.nn.dot_product_attention(q, k, v, key_value_seq_lengths=keys, query_seq_lengths=keys)
-        mixed = self.output(mixed.reshape(*x.shape[:2], -1))
+        x, layout = elements_of(sequence, self.max_length)
+        q, k, v = (part.reshape(x.shape[0], self.heads, -1) for part in (self.query(x), self.key(x), self.value(x)))
+        mixed = layout.attend(q, k, v, score="softmax", alpha=q.shape[2] ** -0.5, in_any_order=True)
+        mixed = self.output(mixed.reshape(x.shape[0], -1))
         if self.dropout is not None:
             mixed = self.dropout(mixed)
-        total = jnp.where(sequence.mask[..., None], mixed, 0).astype(jnp.float32).sum(axis=1)
-        return (total / keys[:, None]).astype(x.dtype)
+        return (layout.summed(mixed.astype(jnp.float32)) / jnp.maximum(layout.history, 1)[:, None]).astype(x.dtype)

@@ -12,7 +12,8 @@ from flax import nnx
 from sparrow import fields
 from sparrow.kernels import TimeBucket, time_buckets
 from sparrow.models.norms import HeadNorm, LayerNorm
-from sparrow.models.sequences.layout import Layout, Tokens, small_lookup
+from sparrow.models.sequences.gathers import small_lookup
+from sparrow.models.sequences.layout import Layout, Tokens
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 
 from sparrow import fields
 from sparrow.models.inputs import Sequence
 from sparrow.models.mlp import MLP
-from sparrow.models.sequences.masking import masked_softmax
+from sparrow.models.sequences.layout import elements_of
 
 
 class TargetAttention(nnx.Module):
@@ -40,11 +39,10 @@ class TargetAttention(nnx.Module):
 
     def __call__(self, sequence: Sequence, query: jax.Array) -> jax.Array:
         """Return ``(batch, dim)``."""
-        sequence = sequence.first(self.max_length)
-        x = sequence.clean
-        q = jnp.broadcast_to(widened(query, self.dim)[:, None], x.shape)
-        scores = self.linear(self.mlp(jnp.concatenate([q, x, q - x, q * x], axis=-1)))[..., 0]
-        return weighted(masked_softmax(scores, sequence.mask), x)
+        x, layout = elements_of(sequence, self.max_length)
+        q = layout.spread(x, widened(query, self.dim).astype(x.dtype))
+        scores = self.linear(self.mlp(jnp.concatenate([q, x, q - x, q * x], axis=1)))
+        return layout.summed(layout.softmax(scores).astype(x.dtype) * x)
 
 
 class SimpleAttention(nnx.Module):
@@ -59,10 +57,9 @@ class SimpleAttention(nnx.Module):
 
     def __call__(self, sequence: Sequence, query: jax.Array) -> jax.Array:
         """Return ``(batch, dim)``."""
-        sequence = sequence.first(self.max_length)
-        x = sequence.clean
-        scores = jnp.einsum("bld,bd->bl", x, query.astype(x.dtype))
-        return weighted(masked_softmax(scores, sequence.mask), x)
+        x, layout = elements_of(sequence, self.max_length)
+        scores = jnp.einsum("td,td->t", x, layout.spread(x, query.astype(x.dtype)))[:, None]
+        return layout.summed(layout.softmax(scores).astype(x.dtype) * x)
 
 
 class WindowAttention(nnx.Module):
@@ -97,18 +94,18 @@ class WindowAttention(nnx.Module):
 
     def __call__(self, sequence: Sequence, query: jax.Array) -> jax.Array:
         """Return ``(batch, dim * (windows + 1))``."""
-        sequence = sequence.first(sum(self.windows))
-        x, q = sequence.clean, widened(query, self.element).astype(sequence.values.dtype)
-        wide = jnp.broadcast_to(q[:, None], x.shape)
-        weights = self.activation(self.linear(self.mlp(jnp.concatenate([x, wide * x, wide], axis=-1))))
-        # (windows, length): which element belongs to which window
-        ends = np.cumsum(self.windows)
-        places = np.arange(x.shape[1])
-        member = (places < ends[:, None]) & (places >= ends[:, None] - np.array(self.windows)[:, None])
-        there = sequence.mask[:, None] & jnp.asarray(member)  # (batch, windows, length)
-        sums = jnp.einsum("bwl,bld->bwd", there.astype(x.dtype), weights.astype(x.dtype) * x)
-        counts = jnp.maximum(there.sum(axis=2), 1)[..., None].astype(x.dtype)
-        return jnp.concatenate([(sums / counts).reshape(x.shape[0], -1), q], axis=1)
+        x, layout = elements_of(sequence, sum(self.windows))
+        q = widened(query, self.element).astype(x.dtype)
+        wide = layout.spread(x, q)
+        weights = self.activation(self.linear(self.mlp(jnp.concatenate([x, wide * x, wide], axis=1))))
+        (place,) = layout.of_tokens(x)
+        parts, end = [], 0
+        for size in self.windows:
+            here = (place >= end) & (place < end + size)
+            count = jnp.clip(layout.history - end, 1, size)[:, None].astype(x.dtype)
+            parts.append(layout.summed(jnp.where(here[:, None], weights.astype(x.dtype) * x, 0)) / count)
+            end += size
+        return jnp.concatenate([*parts, q], axis=1)
 
 
 def check_query(dim: int, query_dim: int) -> None:
@@ -122,8 +119,3 @@ def check_query(dim: int, query_dim: int) -> None:
 def widened(query: jax.Array, dim: int) -> jax.Array:
     """Return the candidate ``(batch, query_dim)`` with zeros behind it, ``(batch, dim)``."""
     return jnp.pad(query, ((0, 0), (0, dim - query.shape[1])))
-
-
-def weighted(weights: jax.Array, x: jax.Array) -> jax.Array:
-    """Return ``Σ_l weights_l * x_l``, ``(batch, dim)``, in the dtype of x."""
-    return jnp.einsum("bl,bld->bd", weights.astype(x.dtype), x)

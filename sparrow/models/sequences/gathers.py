@@ -1,0 +1,119 @@
+"""Rows read and put back without a scatter of floating-point sums: the same bits every time."""
+
+from __future__ import annotations
+
+import functools
+from typing import Final, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from sparrow.kernels import platform, token_places
+
+ONES: Final = 2**28
+"""Ones and zeros of one product, in the gradient of `small_lookup`."""
+
+
+class Order(NamedTuple):
+    """Rows taken from an array, and put back: both are gathers, so that gradients are no sums.
+
+    Attributes:
+      to: (size,) the row of the source that each row of the result is; the number of rows of the source: zeros.
+      back: (rows,) the row of the result that each row of the source became; ``size``: none.
+    """
+
+    to: jax.Array
+    back: jax.Array
+
+    @classmethod
+    def of(cls, to: jax.Array, rows: int) -> Order:
+        """Return the order of ``to``, whose numbers below ``rows`` are distinct."""
+        size = to.shape[0]
+        numbers = jnp.arange(size, dtype=jnp.int32)
+        return cls(to, jnp.full(rows, size, jnp.int32).at[to].set(numbers, mode="drop"))
+
+    def take(self, x: jax.Array) -> jax.Array:
+        """(size, dim): the rows of ``x``."""
+        return _take(x, self)
+
+
+@jax.custom_vjp
+def _take(x: jax.Array, order: Order) -> jax.Array:
+    return x.at[order.to].get(mode="fill", fill_value=0)
+
+
+def _take_forward(x: jax.Array, order: Order) -> tuple[jax.Array, Order]:
+    return _take(x, order), order
+
+
+def _take_backward(order: Order, grads: jax.Array) -> tuple[jax.Array, None]:
+    return grads.at[order.back].get(mode="fill", fill_value=0), None
+
+
+_take.defvjp(_take_forward, _take_backward)
+
+
+@jax.custom_vjp
+def small_lookup(table: jax.Array, rows: jax.Array) -> jax.Array:
+    """``table[rows]``, (tokens, dim), of a table of few rows, such as positions; rows out of range are clipped.
+
+    On a GPU the gradient is a sum of products with ones and zeros: a scatter of as many tokens to as few rows waits for
+    itself, and its bits differ from run to run.
+    """
+    return table.at[rows].get(mode="clip")
+
+
+def _small_forward(table: jax.Array, rows: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    return small_lookup(table, rows), (table, rows)
+
+
+def _small_backward(held: tuple[jax.Array, jax.Array], grads: jax.Array) -> tuple[jax.Array, None]:
+    table, rows = held
+    count, dtype = table.shape[0], table.dtype
+    rows = jnp.clip(rows, 0, count - 1)
+    if platform() == "cpu":
+        return jnp.zeros(table.shape, jnp.float32).at[rows].add(grads.astype(jnp.float32)).astype(dtype), None
+    size = max(ONES // count, 1)
+    blocks = -(-rows.shape[0] // size)
+
+    def summed(own: jax.Array, values: jax.Array) -> jax.Array:
+        ones = jax.nn.one_hot(own, count, dtype=values.dtype)
+        highest = jax.lax.Precision.HIGHEST
+        return jnp.einsum("tr,td->rd", ones, values, precision=highest, preferred_element_type=jnp.float32)
+
+    if blocks <= 1:
+        return summed(rows, grads).astype(dtype), None
+    missing = blocks * size - rows.shape[0]
+    parts = jnp.pad(rows, (0, missing)).reshape(blocks, size), jnp.pad(grads, ((0, missing), (0, 0)))
+    parts = parts[0], parts[1].reshape(blocks, size, -1)
+    total, _ = jax.lax.scan(lambda total, part: (total + summed(*part), None), jnp.zeros(table.shape), parts)
+    return total.astype(dtype), None
+
+
+small_lookup.defvjp(_small_forward, _small_backward)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def spread(tokens: int, most: int, values: jax.Array, offsets: jax.Array) -> jax.Array:
+    """(tokens, dim): the row of ``values``, (sequences, dim), of each token's sequence; zeros behind the last one."""
+    segments, _ = token_places(offsets, tokens)
+    return jnp.where((jnp.arange(tokens) < offsets[-1])[:, None], values.at[segments].get(mode="clip"), 0)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def summed(tokens: int, most: int, x: jax.Array, offsets: jax.Array) -> jax.Array:
+    """(sequences, dim): the sum of the tokens of each sequence, in float32 within; none is longer than ``most``."""
+    at = offsets[:-1, None] + jnp.arange(most, dtype=jnp.int32)
+    at = jnp.where(at < offsets[1:, None], at, tokens)
+    return x.at[at].get(mode="fill", fill_value=0).astype(jnp.float32).sum(axis=1).astype(x.dtype)
+
+
+# Each is the gradient of the other: both read rows, and add them in a fixed order.
+spread.defvjp(
+    lambda tokens, most, values, offsets: (spread(tokens, most, values, offsets), offsets),
+    lambda tokens, most, offsets, grads: (summed(tokens, most, grads, offsets), None),
+)
+summed.defvjp(
+    lambda tokens, most, x, offsets: (summed(tokens, most, x, offsets), offsets),
+    lambda tokens, most, offsets, grads: (spread(tokens, most, grads, offsets), None),
+)
