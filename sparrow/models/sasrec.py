@@ -13,7 +13,6 @@ from sparrow.models.inputs import Arrays, Inputs, Sequence
 from sparrow.models.matching import Negatives, Similarity, check_towers, outputs
 from sparrow.models.norms import LayerNorm
 from sparrow.models.records import register_model
-from sparrow.models.sequences.gathers import small_lookup
 from sparrow.models.sequences.layout import Layout, Tokens, no_rows
 from sparrow.models.tokens import history_group
 from sparrow.models.towers import GroupTower, Tower
@@ -90,7 +89,7 @@ class SelfAttention(nnx.Module):
         context = jnp.zeros((history.lengths.shape[0], 0, made.shape[1]), made.dtype)
         x, layout = Layout.join(Tokens(context, elements, no_rows(elements), most, 0))
         (place,) = layout.of_tokens(x)
-        x = x * x.shape[1] ** 0.5 + small_lookup(self.position[...], place).astype(x.dtype)
+        x = x * x.shape[1] ** 0.5 + layout.looked_up(self.position[...], place).astype(x.dtype)
         x = x if self.dropout is None else self.dropout(x)
         for block in self.blocks:
             x = block(x, layout)

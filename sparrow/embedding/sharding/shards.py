@@ -91,8 +91,19 @@ class Shards:
         return jax.lax.axis_index(self.axes)
 
     def each(self, f: Callable[..., Any], in_specs: Any, out_specs: Any) -> Callable[..., Any]:
-        """``f`` on every shard with its own parts of the arguments."""
-        return jax.shard_map(f, mesh=self.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+        """``f`` on every shard with its own parts of the arguments, which axes of explicit type are resharded for."""
+        mapped = jax.shard_map(f, mesh=self.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+        if jax.sharding.AxisType.Explicit not in self.mesh.axis_types:
+            return mapped
+
+        def placed(spec: PartitionSpec, tree: Any) -> Any:
+            return jax.tree.map(lambda leaf: jax.sharding.reshard(leaf, NamedSharding(self.mesh, spec)), tree)
+
+        def call(*arguments: Any) -> Any:
+            specs = (in_specs,) * len(arguments) if isinstance(in_specs, PartitionSpec) else in_specs
+            return mapped(*jax.tree.map(placed, specs, arguments, is_leaf=lambda x: isinstance(x, PartitionSpec)))
+
+        return call
 
     def swap(self, array: jax.Array) -> jax.Array:
         """Inside of `each`: send ``array[i]`` to shard i; get as many, one from each shard, in their order.

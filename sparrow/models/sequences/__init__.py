@@ -9,9 +9,9 @@
 `HSTU`                  layers of gated attention with relative bias by position and time; one vector per element
 ======================  ====================================================================================
 
-All of them take a `sparrow.models.Sequence`. Padding changes no number: elements behind an example's length have no
-weight, whatever stands there (but the batch statistics of a scoring MLP with use_bn or dice include it). An empty
-history gives zeros.
+All of them take a `sparrow.models.Sequence`, and work on its elements one after the other, without padding in between.
+Padding behind the last one changes no number (but the batch statistics of a scoring MLP with use_bn or dice include
+it). An empty history gives zeros.
 
 ``encoders`` knows those that make one feature of a group by the names of TorchEasyRec; `sparrow.models.Encoded` puts
 them in front of any model.

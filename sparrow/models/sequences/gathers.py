@@ -12,6 +12,8 @@ from sparrow.kernels import platform, token_places
 
 ONES: Final = 2**28
 """Ones and zeros of one product, in the gradient of `small_lookup`."""
+FEW: Final = 2048
+"""Rows up to which that gradient is a product; among more, a scatter does not wait for itself."""
 
 
 class Order(NamedTuple):
@@ -57,8 +59,8 @@ _take.defvjp(_take_forward, _take_backward)
 def small_lookup(table: jax.Array, rows: jax.Array) -> jax.Array:
     """``table[rows]``, (tokens, dim), of a table of few rows, such as positions; rows out of range are clipped.
 
-    On a GPU the gradient is a sum of products with ones and zeros: a scatter of as many tokens to as few rows waits for
-    itself, and its bits differ from run to run.
+    On a GPU the gradient of up to `FEW` rows is a product with ones and zeros: a scatter of many tokens to few rows
+    waits for itself, and its bits differ from run to run.
     """
     return table.at[rows].get(mode="clip")
 
@@ -71,7 +73,7 @@ def _small_backward(held: tuple[jax.Array, jax.Array], grads: jax.Array) -> tupl
     table, rows = held
     count, dtype = table.shape[0], table.dtype
     rows = jnp.clip(rows, 0, count - 1)
-    if platform() == "cpu":
+    if platform() == "cpu" or count > FEW:
         return jnp.zeros(table.shape, jnp.float32).at[rows].add(grads.astype(jnp.float32)).astype(dtype), None
     size = max(ONES // count, 1)
     blocks = -(-rows.shape[0] // size)

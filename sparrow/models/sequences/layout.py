@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec
 
 from sparrow.embedding import Rows, Sequence, Shards
 from sparrow.kernels import jagged_attention, token_places
-from sparrow.models.sequences.gathers import Order, spread, summed
+from sparrow.models.sequences.gathers import Order, small_lookup, spread, summed
 
 ALIGNED: Final = 128
 """Tokens are padded to a multiple of it where there are many: else XLA copies every factor of a product to pad it."""
@@ -189,6 +189,16 @@ class Layout:
             x, self.offsets, self.history, history.values, history.starts, last
         )
         return found
+
+    def looked_up(self, table: jax.Array, rows: jax.Array) -> jax.Array:
+        """(tokens, dim): the rows of a small table, such as that of positions, for each token."""
+        if self.shards is None:
+            return small_lookup(table, rows)
+        everywhere = PartitionSpec()  # type: ignore[no-untyped-call]
+        made: jax.Array = self.shards.each(small_lookup, (everywhere, self.shards.split), self.shards.split)(
+            table, rows
+        )
+        return made
 
     def spread(self, x: jax.Array, values: jax.Array) -> jax.Array:
         """(tokens, dim): for each token the row of ``values``, (batch, dim), of its example; zeros behind the last."""

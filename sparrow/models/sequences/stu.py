@@ -12,7 +12,6 @@ from flax import nnx
 from sparrow import fields
 from sparrow.kernels import TimeBucket, time_buckets
 from sparrow.models.norms import HeadNorm, LayerNorm
-from sparrow.models.sequences.gathers import small_lookup
 from sparrow.models.sequences.layout import Layout, Tokens
 
 
@@ -182,9 +181,9 @@ class STULayers(nnx.Module):
             places = jnp.minimum(place, end)
         else:  # they count back from the candidates
             places = jnp.where(place < context, place, context + jnp.maximum(end - place, 0))
-        made = small_lookup(self.position[...], places)
+        made = layout.looked_up(self.position[...], places)
         if self.time is None or tokens.times is None:
             return made
         ages = now - layout.numbers(x, tokens.times.rows, tokens.candidate_times)
         buckets = time_buckets(ages, self.stu.time_bucket_fn, self.stu.time_bucket_increments, self.time.shape[0])
-        return made + small_lookup(self.time[...], buckets)
+        return made + layout.looked_up(self.time[...], buckets)

@@ -50,9 +50,11 @@ def check(case, dim, score, bound=6e-3):
     with jax.default_matmul_precision("highest"):
         expected = [want, *jax.tree.leaves(reference(weights.astype(jnp.float32)))]
     sizes = [float(np.linalg.norm(np.asarray(right))) for right in expected]
-    # Where a token sees little but itself, a softmax has hardly any gradient in q and k: it is judged beside that in v.
+    # Where tokens see little but themselves, the gradients of a softmax in q and k are small differences of numbers of
+    # 16 bits: they are judged beside that in v.
+    least = max(sizes[1:]) if str(case) == "itself" else 0
     errors = [
-        float(np.linalg.norm(got - np.asarray(right))) / max(size, 0.25 * max(sizes[1:]))
+        float(np.linalg.norm(got - np.asarray(right))) / max(size, least)
         for got, right, size in zip(runs[0], expected, sizes, strict=True)
     ]
     assert all(error < bound for error in errors), errors
