@@ -97,7 +97,8 @@ class Shards:
             return mapped
 
         def placed(spec: PartitionSpec, tree: Any) -> Any:
-            return jax.tree.map(lambda leaf: jax.sharding.reshard(leaf, NamedSharding(self.mesh, spec)), tree)
+            reshard: Any = jax.sharding.reshard
+            return jax.tree.map(lambda leaf: reshard(leaf, NamedSharding(self.mesh, spec)), tree)
 
         def call(*arguments: Any) -> Any:
             specs = (in_specs,) * len(arguments) if isinstance(in_specs, PartitionSpec) else in_specs
