@@ -9,6 +9,8 @@ from collections.abc import Collection
 from typing import Final
 
 SYNONYMS: Final[dict[str, tuple[str, ...]]] = {
+    # losses
+    "bce": ("binary_cross_entropy",),
     # hyper-parameters of optimizers
     "lr": ("learning_rate", "lr"),
     "learning_rate": ("learning_rate", "lr"),

@@ -14,8 +14,8 @@ from sparrow.checkpoint import (
     Checkpoints,
     Damaged,
     Key,
-    Rows,
     Saved,
+    TableRows,
     Vanished,
     holding,
     saved_steps,
@@ -28,7 +28,7 @@ LOADS = 150
 
 def save(checkpoints, step):
     table = jnp.full((4, 2), float(step))
-    checkpoints.save(step, {Key("t"): Rows(table, 0, 4)}, {"a": np.array([step])}, {})
+    checkpoints.save(step, {Key("t"): TableRows(table, 0, 4)}, {"a": np.array([step])}, {})
 
 
 def load(saved):

@@ -50,8 +50,8 @@ def test_completion_of_bash(capsys):
     assert main(["completion", "bash"]) == 0
     script = capsys.readouterr().out
     assert set(complete(script, "sparrow", "")) >= {command.name for command in COMMANDS}
-    assert complete(script, "sparrow", "tr") == ["train"]
-    assert complete(script, "sparrow", "train", "--res") == ["--resume"]
+    assert complete(script, "sparrow", "tra") == ["train"]
+    assert complete(script, "sparrow", "train", "--resu") == ["--resume"]
     assert set(complete(script, "sparrow", "completion", "")) >= {"bash", "zsh"}
     assert "--supervised" not in script
 

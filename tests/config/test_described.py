@@ -33,7 +33,7 @@ def test_every_field_has_a_description():
 @pytest.mark.parametrize("registry", REGISTRIES, ids=lambda registry: registry.kind)
 def test_every_shared_description_is_of_some_field(registry):
     own = {field for cls in registry.classes() for field in cls.__dataclass_fields__}
-    assert set(registry.words) <= own
+    assert set(registry.descriptions) <= own
 
 
 @pytest.mark.parametrize("registry", REGISTRIES, ids=lambda registry: registry.kind)

@@ -43,6 +43,7 @@ REQUIRED = {
     "t_max": 4,
     "t_0": 4,
     "session_name": "session",
+    "codebook": (8, 4),
     "num_classes": 3,
     "name": "item",
     "embedding_dim": 4,

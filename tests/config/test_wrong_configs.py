@@ -60,7 +60,7 @@ WRONG = {
     ),
     "unknown loss": (
         valid(tasks__click__losses=["bce"]),
-        "tasks.click.losses[0].name: unknown loss 'bce': Valid names: binary_cross_entropy",
+        "tasks.click.losses[0].name: unknown loss 'bce': did you mean 'binary_cross_entropy'? Valid names: ",
     ),
     "no loss": (valid(tasks__click__losses=[]), "tasks.click.losses: must not be empty"),
     "metric by group without groups": (
@@ -142,7 +142,7 @@ WRONG = {
     ),
     "no negatives": (
         valid(data__negatives={"items": {"name": "parquet", "path": "x"}, "group": "a", "id_column": "i", "count": 0}),
-        "data.negatives.count: must be at least 1, got 0",
+        "data.negatives.count: must be at least 1 or must be 'all', got 0",
     ),
     "table of another precision": (
         valid(model__tables=[{"tables": ["id_0"], "dtype": "float64"}]),

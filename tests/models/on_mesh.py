@@ -1,8 +1,7 @@
-"""Encoders and SASRec on two devices: prints whether values and gradients are those of one device."""
+"""Encoders and SASRec on two devices: prints whether values and gradients are those of one device.
 
-import os
-
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+A program of its own, because the number of devices must be set before JAX starts: `test_on_mesh` does.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -52,8 +51,13 @@ def run(mesh):
     return [np.asarray(array) for array in (*made, emb.table(state, "items"))]
 
 
-alone = run(None)
-for kind in (jax.sharding.AxisType.Auto, jax.sharding.AxisType.Explicit):
-    for one, two in zip(alone, run(jax.make_mesh((2,), ("data",), axis_types=(kind,))), strict=True):
-        np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-6)
-    print("equal", kind.name)
+def main():
+    alone = run(None)
+    for kind in (jax.sharding.AxisType.Auto, jax.sharding.AxisType.Explicit):
+        for one, two in zip(alone, run(jax.make_mesh((2,), ("data",), axis_types=(kind,))), strict=True):
+            np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-6)
+        print("equal", kind.name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,5 +1,6 @@
 """Models of histories on meshes, in a process of its own with two devices."""
 
+import os
 import subprocess
 import sys
 
@@ -8,5 +9,7 @@ import pytest
 
 @pytest.mark.slow
 def test_two_devices_give_the_numbers_of_one():
-    done = subprocess.run([sys.executable, "-m", "tests.models.on_mesh"], capture_output=True, text=True, check=False)
+    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    command = [sys.executable, "-m", "tests.models.on_mesh"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.stdout.split() == ["equal", "Auto", "equal", "Explicit"], done.stderr[-2000:]
