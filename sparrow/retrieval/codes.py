@@ -23,9 +23,9 @@ Decode = Callable[[npt.NDArray[np.float32], npt.NDArray[np.int64]], npt.NDArray[
 class CodeIndex(ItemIndex):
     """Items and their codes; ``vectors`` are the codes, (items, layers).
 
-    >>> index = CodeIndex(pa.array(["a", "b", "c"]), np.array([[0, 1], [1, 0], [1, 1]]))
+    >>> index = CodeIndex(pa.array(["a", "b", "c"]), np.array([[0, 0], [1, 0], [1, 1]]))
     >>> index.columns(pa.array([["a", "c"], []]), "seen")["seen_2"].to_pylist()
-    [[1, 1], []]
+    [[0, 1], []]
     >>> even = dataclasses.replace(index, decode=lambda queries, known: np.log(np.array([[0.4, 0.6]] * len(queries))))
     >>> even.search(np.zeros((1, 4)), 2).table().to_pydict()["item"]  # 0.6 * 0.6, then 0.6 * 0.4
     ['c', 'b']

@@ -9,23 +9,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparrow.data import DataError, Division, IdFeature, Parquet, Pipeline, Prepare, Tables
+from sparrow.data import DataError, Division, IdFeature, Parquet, Pipeline, Tables
+from sparrow.data.prepare import OneByOne
 from sparrow.data.shares import ROUND, portions
 
 FEATURES = [IdFeature("row", num_buckets=10_000, embedding_dim=4)]
 
 
-class Rows(Prepare):
+class Rows(OneByOne):
     """The ids of a batch without its padding."""
 
     def __init__(self, pads=True):
+        super().__init__(lambda batch: (batch.ids["row"][: batch.examples].tolist(), len(batch)))
         self.pads = pads
-
-    def measure(self, looked):
-        return looked
-
-    def finish(self, measured):
-        return measured.ids["row"][: measured.examples].tolist(), len(measured)
 
 
 class Board:

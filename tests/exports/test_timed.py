@@ -16,7 +16,7 @@ from sparrow import runs, serving
 from sparrow.config import ConfigError
 from sparrow.files import at
 from sparrow.server.limits import Limits
-from sparrow.server.running import running
+from sparrow.server.running import Options, running
 from sparrow.serving.deltas import Delta, folder_of
 from tests.runs.cases import IDS, NAMES, case
 
@@ -118,7 +118,7 @@ def test_a_server_follows_and_no_answer_is_a_mixture(tmp_path):
     async def serve():
         limits = Limits(batch_rows=64)
         async with (
-            running(served, "127.0.0.1", 0, limits, 0.02, True, lines.append) as url,
+            running(served, limits, Options(port=0, reload_seconds=0.02), lines.append) as url,
             aiohttp.ClientSession() as session,
         ):
 

@@ -120,5 +120,5 @@ def test_prediction_and_evaluation_are_bounded_too(heavy, tmp_path, monkeypatch)
     rows = runs.predict(result.program, result.state, Tables(table), tmp_path / "out.parquet", batch_size=BATCH)
     assert rows == table.num_rows
     assert len(made) == 3
-    assert [run._name for run in made] == ["evaluation", "training", "prediction"]
+    assert [run._name for run in made] == ["training", "evaluation", "prediction"]
     assert all(run.programs <= 8 for run in made)
