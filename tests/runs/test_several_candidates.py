@@ -133,15 +133,17 @@ def test_files_exports_and_services_have_lists_of_the_same_numbers(trained):
 
 @pytest.mark.slow
 def test_the_server_answers_with_lists(trained):
-    from sparrow.server.answering import Answerer, Request, read
+    from sparrow.server.answering import Answerer, Request, Served, read
+    from sparrow.server.known_users import KnownUsers
     from sparrow.server.limits import Limits
 
     folder, run = trained
     exports.export(*run, folder / "served")
-    model, answer = serving.load(folder / "served"), Answerer(16, lambda requests, rows: None)
+    model, known = serving.load(folder / "served"), KnownUsers(seconds=0, most=0)
+    answer = Answerer(16, lambda *counted: None, known)
     body = json.dumps({"rows": [{"seen": [1, 2], "shown": [1, 2, 3]}, {"seen": [4], "shown": [5]}]}).encode()
     asked = [Request("predict", body, "json", form) for form in ("json", "arrow")]
-    in_json, in_arrow = answer([read(model, request, Limits()) for request in asked])
+    in_json, in_arrow = answer([read(Served(model), request, Limits(), known) for request in asked])
     lists = json.loads(in_json.body)["predictions"]["click"]
     assert [len(row) for row in lists] == [3, 1]
     assert pa.ipc.open_stream(in_arrow.body).read_all()["click"].to_pylist() == lists
