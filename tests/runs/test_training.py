@@ -39,9 +39,11 @@ def leaves(state):
 
 
 def assert_same_bits(a, b):
+    names = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(a)]
     a, b = leaves(a), leaves(b)
     assert len(a) == len(b)
-    assert all(np.array_equal(x, y, equal_nan=True) for x, y in zip(a, b, strict=True))
+    pairs = zip(names, a, b, strict=True)
+    assert [name for name, x, y in pairs if not np.array_equal(x, y, equal_nan=True)] == []
 
 
 @pytest.mark.parametrize("name", MODELS)
