@@ -6,7 +6,7 @@ import argparse
 
 from sparrow.cli.command import Command, add_overrides, add_step, at_least_one
 from sparrow.cli.output import out
-from sparrow.cli.saved import loaded, make_folder
+from sparrow.cli.saved import loaded, write_table
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,19 +31,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Write the best items of each user, into a Parquet file."""
-    import pyarrow.parquet as pq
-
-    from sparrow.files import at, replacing
-
     model = loaded(options)
     attributes = [name for name in options.attributes.split(",") if name]
     items = {"id_column": options.id_column, "attributes": attributes, "batch_size": options.batch_size}
     index = model.item_index(options.items, **items)
     ranked = {"ranker": options.ranker, "candidates": options.candidates, "batch_size": options.batch_size}
     found = model.recommend(options.input, options.k, index=index, exclude_seen=options.exclude_seen, **ranked)
-    make_folder(at(options.output).parent)
-    with replacing(at(options.output)) as partial:
-        pq.write_table(found, partial)
+    write_table(found, options.output)
     out(f"{found.num_rows} rows among {len(index)} items to {options.output}")
 
 

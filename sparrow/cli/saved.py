@@ -1,4 +1,4 @@
-"""A saved model, for the commands that read one."""
+"""A saved model, for the commands that read one, and the files that they write."""
 
 from __future__ import annotations
 
@@ -32,3 +32,14 @@ def make_folder(folder: AnyPath) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise Mistake(f"{folder}: cannot be made: {error.strerror}") from None
+
+
+def write_table(table: Any, path: str) -> None:
+    """Write an Arrow table into a Parquet file, whole or not at all, and make its folder."""
+    import pyarrow.parquet as pq
+
+    from sparrow.files import at, replacing
+
+    make_folder(at(path).parent)
+    with replacing(at(path)) as partial:
+        pq.write_table(table, partial)

@@ -6,7 +6,7 @@ import argparse
 
 from sparrow.cli.command import Command, add_overrides, add_step, at_least_one
 from sparrow.cli.output import out
-from sparrow.cli.saved import loaded, make_folder
+from sparrow.cli.saved import loaded, write_table
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,16 +23,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Write a tree of items, similar ones together, into a Parquet file."""
-    import pyarrow.parquet as pq
-
-    from sparrow.files import at, replacing
-
     attributes = [name for name in options.attributes.split(",") if name]
     items = {"id_column": options.id_column, "attributes": attributes, "branches": options.branches}
     tree = loaded(options).item_tree(options.items, **items)
-    make_folder(at(options.output).parent)
-    with replacing(at(options.output)) as partial:
-        pq.write_table(tree, partial)
+    write_table(tree, options.output)
     out(f"{tree.num_rows} nodes on {tree['level'][-1].as_py() + 1} levels to {options.output}")
 
 
