@@ -8,7 +8,7 @@ from sparrow.processes.coming_back import Restarts, supervise, supervised, tell_
 from sparrow.processes.failing import ELSEWHERE, cause, report_failure, watch
 from sparrow.processes.jax_private import count, index, write_programs_whole
 from sparrow.processes.joining import JoinError, Membership, join, leave, membership_of, want_cpu_devices
-from sparrow.processes.supervising import Start, end_with_parent
+from sparrow.processes.supervising import Start, end_with_parent, passed_on
 from sparrow.processes.talking import awaited, everyone, is_first, led, publish, said_by_all
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "leave",
     "led",
     "membership_of",
+    "passed_on",
     "publish",
     "report_failure",
     "said_by_all",

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any, Final
+from typing import IO, Any, Final, Protocol
 
 from sparrow.processes.failing import ELSEWHERE
 
@@ -25,6 +25,12 @@ FAILED: Final = 1
 """The exit code where all processes ended because of each other."""
 SHOWN: Final = 20
 """Lines of a failed process that are shown."""
+
+
+class Started(Protocol):
+    """A process that was started."""
+
+    handle: subprocess.Popen[Any]
 
 
 class Child:
@@ -180,8 +186,8 @@ def _shown(culprit: Child, log: Callable[[str], None]) -> int:
 
 
 @contextlib.contextmanager
-def passed_on(children: Sequence[Child]) -> Iterator[list[int]]:
-    """Pass Ctrl-C and SIGTERM on to the processes, which save and end; give a list of those received."""
+def passed_on(children: Sequence[Started]) -> Iterator[list[int]]:
+    """Pass Ctrl-C and SIGTERM on to the processes, which finish their work and end; give a list of those received."""
     received: list[int] = []
 
     def send(number: int, frame: FrameType | None) -> Any:

@@ -13,10 +13,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from types import FrameType
 from typing import Any, Final
 
 from sparrow.data import DataError
+from sparrow.processes import passed_on
 
 METRICS: Final = "PROMETHEUS_MULTIPROC_DIR"
 """The variable that names the folder in which prometheus-client adds the numbers of all workers up."""
@@ -65,7 +65,7 @@ def supervised(count: int, host: str, port: int, command: Callable[[int], Sequen
     events: queue.SimpleQueue[Any] = queue.SimpleQueue()
     with _held(host, port) as chosen, tempfile.TemporaryDirectory(prefix="sparrow-serve-") as folder:
         workers = [_Worker(number, command(chosen), folder, events) for number in range(count)]
-        with _signals(workers) as stopping:
+        with passed_on(workers) as stopping:
             try:
                 started = functools.partial(_Worker, command=command(chosen), folder=folder, events=events)
                 return _watched(workers, events, stopping, started, lambda pid: _forget(pid, folder), log)
@@ -79,20 +79,20 @@ def supervised(count: int, host: str, port: int, command: Callable[[int], Sequen
 def _watched(
     workers: list[_Worker],
     events: queue.SimpleQueue[Any],
-    stopping: threading.Event,
+    stopping: Sequence[int],
     start: Callable[[int], _Worker],
     forget: Callable[[int], None],
     log: Log,
 ) -> int:
     was_ready, ends, later = False, [0] * len(workers), dict[int, float]()
     while True:
-        for number in [number for number, when in later.items() if when <= time.monotonic() and not stopping.is_set()]:
+        for number in [number for number, when in later.items() if when <= time.monotonic() and not stopping]:
             del later[number]
             workers[number] = start(number)
         try:
             worker, line = events.get(timeout=0.1)
         except queue.Empty:
-            if stopping.is_set() and all(worker.handle.poll() is not None for worker in workers):
+            if stopping and all(worker.handle.poll() is not None for worker in workers):
                 return max(abs(int(worker.handle.returncode)) for worker in workers)
             continue
         if line is not None:
@@ -108,7 +108,7 @@ def _watched(
             continue
         code: int = worker.handle.returncode
         forget(worker.handle.pid)
-        if stopping.is_set():
+        if stopping:
             continue
         if not was_ready:
             return code if code > 0 else 1
@@ -138,22 +138,3 @@ def _held(host: str, port: int) -> Iterator[int]:
             yield int(held.getsockname()[1])
     except OSError as error:
         raise DataError(f"cannot listen there: {error.strerror or error}", f"{host}:{port}") from None
-
-
-@contextlib.contextmanager
-def _signals(workers: Sequence[_Worker]) -> Iterator[threading.Event]:
-    """Pass Ctrl-C and SIGTERM on to the workers, which answer open requests and end."""
-    stopping = threading.Event()
-
-    def send(number: int, frame: FrameType | None) -> None:
-        stopping.set()
-        for worker in workers:
-            if worker.handle.poll() is None:
-                worker.handle.send_signal(number)
-
-    before = {number: signal.signal(number, send) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stopping
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
