@@ -98,3 +98,13 @@ def test_float64_rows_are_read_in_full_where_jax_has_them():
     with jax.enable_x64(True):
         state = metrics.Mean().update(metrics.Mean().init(), jnp.asarray(values))
     np.testing.assert_allclose(metrics.Mean().compute(state), values.mean(), rtol=1e-13)
+
+
+def test_sums_are_made_before_they_are_joined():
+    """Within a concatenation, a GPU has one thread for all rows of a sum."""
+    auc, rows = metrics.AUC(), jnp.zeros(8)
+    for made in (jax.make_jaxpr(sums.reduce)(rows), jax.make_jaxpr(auc.update)(auc.init(), rows, rows)):
+        written = str(made)
+        assert written.rindex("optimization_barrier") > written.index(
+            "reduce_sum" if "reduce_sum" in written else "reduce"
+        )

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from sparrow.server import reading
 from sparrow.server.reading import LOST, THREADS, Readers
 from sparrow.server.refusals import Refused
 
@@ -73,3 +74,18 @@ def test_too_much_work_is_refused():
     refused = [one for one in found if isinstance(one, Refused)]
     assert {one.status for one in refused} == {503}
     assert 2 <= len(refused) <= THREADS + 2
+
+
+def test_memory_goes_back_after_bodies_alone(monkeypatch):
+    freed = []
+    monkeypatch.setattr(reading, "FREE_SECONDS", 0.0)
+    monkeypatch.setattr(reading, "give_back", lambda: freed.append(time.monotonic()))
+    with readers(seconds=0.04) as made:
+        time.sleep(0.2)
+        assert not freed
+        assert asyncio.run(made.result(lambda: 1)) == 1
+        end = time.monotonic() + 5
+        while not freed and time.monotonic() < end:
+            time.sleep(0.01)
+        time.sleep(0.2)
+        assert len(freed) == 1
