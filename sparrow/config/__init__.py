@@ -31,6 +31,7 @@ from sparrow.config.building.auto_vocabularies import fill_vocabularies
 from sparrow.config.building.epochs import counts_epochs, epochs_in_steps
 from sparrow.config.building.optimizers import dense_optimizer, optimizer, table_rules
 from sparrow.config.building.two_towers import (
+    candidate_notes,
     catalogue_items,
     catalogue_of,
     catalogue_user,
@@ -92,6 +93,7 @@ __all__ = [
     "Task",
     "Train",
     "assemble",
+    "candidate_notes",
     "catalogue_items",
     "catalogue_of",
     "catalogue_user",

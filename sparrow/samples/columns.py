@@ -20,6 +20,8 @@ _VALUES: Final = 1000
 """The most ids of a column."""
 _LONGEST: Final = 5
 """Sequences have fewer elements than this."""
+TOKENS: Final = "abcdefghijklmnop"
+"""The words of texts."""
 
 
 def columns(config: Config, drawn: Drawn) -> Columns:
@@ -40,7 +42,9 @@ def columns(config: Config, drawn: Drawn) -> Columns:
         keys += [use.group_by for use in (*task.metrics, *task.train_metrics) if use.group_by]
         for key in keys:
             made.setdefault(key, as_list(drawn.rng.integers(0, 8, drawn.rows)))
-    negatives = need(config.data, "data").negatives
+    negatives, cost = need(config.data, "data").negatives, need(config.data, "data").cost
+    if cost is not None:
+        made.setdefault(cost.column, as_list(drawn.rng.integers(1, _LONGEST, drawn.rows)))
     if negatives is not None and negatives.user_column is not None:
         made.setdefault(negatives.user_column, as_list(drawn.below(negatives.user_column, 20)))
     return made
@@ -142,7 +146,9 @@ def _raw_sequence(feature: Any, drawn: Drawn, lengths: npt.NDArray[np.int64]) ->
 
 
 def _tokenize(feature: Any, drawn: Drawn, lengths: npt.NDArray[np.int64]) -> Columns:
-    return {feature.columns[0]: [" ".join("ab"[i % 2] for i in range(length + 1)) for length in lengths.tolist()]}
+    column, ends = feature.columns[0], np.cumsum(lengths + 1)
+    tokens = [TOKENS[i] for i in drawn.elements(column, len(TOKENS), lengths + 1)]
+    return {column: [" ".join(tokens[end - 1 - length : end]) for end, length in zip(ends, lengths, strict=True)]}
 
 
 _MAKERS: Final[dict[str, Callable[[Any, Drawn, npt.NDArray[np.int64]], Columns]]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,13 +13,24 @@ import pyarrow.parquet as pq
 
 from sparrow import config as configs
 from sparrow.config import Config, need
-from sparrow.data import AUTO, Parquet, Split
+from sparrow.data import AUTO, Parquet, Split, TokenizeFeature
 from sparrow.samples import items
-from sparrow.samples.columns import Columns, columns
+from sparrow.samples.columns import TOKENS, Columns, columns
 from sparrow.samples.drawn import Drawn
 
 _WORDS: Final = 100
 """Words of a vocabulary whose file does not exist."""
+_TOKENIZER: Final = {
+    "version": "1.0",
+    "added_tokens": [],
+    "pre_tokenizer": {"type": "Whitespace"},
+    "model": {
+        "type": "WordLevel",
+        "vocab": {word: place for place, word in enumerate(("?", *TOKENS, *TOKENS.upper()))},
+        "unk_token": "?",
+    },
+}
+"""A tokenizer whose file does not exist, as the library ``tokenizers`` writes it."""
 
 
 def write(config: Config, folder: str | Path, rows: int, seed: int = 0) -> Config:
@@ -60,15 +72,16 @@ def write(config: Config, folder: str | Path, rows: int, seed: int = 0) -> Confi
 
 
 def _with_words(feature: Any, folder: Path) -> Any:
-    """Return the feature; one whose file of words does not exist gets one of its own."""
+    """Return the feature; one whose file of words or tokens does not exist gets one of its own."""
     given = getattr(feature, "vocabulary", None)
-    if not isinstance(given, str) or given == AUTO or not hasattr(feature, "vocabulary_has_rows"):
+    if not isinstance(given, str) or given == AUTO or Path(given).exists():
         return feature
-    if Path(given).exists():
-        return feature
-    path = folder / f"{feature.name}.txt"
-    lines = [f"w{i} {i}" if feature.vocabulary_has_rows else f"w{i}" for i in range(_WORDS)]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    if isinstance(feature, TokenizeFeature):
+        path, text = folder / f"{feature.name}.json", json.dumps(_TOKENIZER)
+    else:
+        lines = [f"w{i} {i}" if feature.vocabulary_has_rows else f"w{i}" for i in range(_WORDS)]
+        path, text = folder / f"{feature.name}.txt", "\n".join(lines) + "\n"
+    path.write_text(text, encoding="utf-8")
     return dataclasses.replace(feature, vocabulary=str(path))
 
 

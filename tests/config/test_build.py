@@ -8,8 +8,9 @@ import pytest
 import sparrow as sp
 from sparrow import config, dense, losses, metrics, models, schedules
 from sparrow.config import ConfigError, DenseOptimizer, MetricUse, Task
+from sparrow.feed import NEGATIVE_IDS, POSITIVE_IDS
 from sparrow.optimizer import LossScale
-from sparrow.tasks import NEGATIVE_IDS, POSITIVE_IDS, named_metrics, total_loss
+from sparrow.tasks import named_metrics, total_loss
 from tests.config.examples import valid
 
 PARAMS = {"tower": {"kernel": jnp.array([[1.0, -2.0], [0.5, 3.0]]), "bias": jnp.array([0.1, 0.2])}, "head": jnp.ones(3)}

@@ -11,6 +11,7 @@ from flax import nnx
 import sparrow as sp
 from sparrow import config, losses, models
 from sparrow.config import assemble
+from sparrow.config.sections.data import Cost, Mask
 from sparrow.config.torcheasyrec import read_config
 from sparrow.data.errors import Problems
 from sparrow.errors import ConfigError
@@ -94,13 +95,12 @@ def differences(text):
     return {outcome.path[-1]: outcome.text for outcome in found.outcomes if "; differs: " in outcome.text}
 
 
-@pytest.mark.parametrize("policy", ["distance_lfu"])
+@pytest.mark.parametrize("policy", ["distance_lfu", "lfu"])
 def test_other_numbers_are_reported(policy):
     zch = f"zch {{ zch_size: 9 eviction_interval: 2 {policy} {{}} }}"
     text = family_config("x", [ids("u", more=zch)], f"{group('all', ['u'])} {FINAL} {BCE}")
     assert list(differences(text)) == [policy]
     assert not differences(text.replace(policy, "lru"))
-    assert not differences(text.replace(policy, "lfu"))
 
 
 def test_a_temperature_divides_predicted_similarities_too():
@@ -207,3 +207,18 @@ def test_a_sequence_without_a_length_has_that_of_the_model():
     more = groups + ' sequence_encoders { pooling_encoder { input: "s" } }'
     with pytest.raises(ConfigError, match="sequence_length: is required"):
         imported([*features[:1], ids("u")], ["u"], more=more)
+
+
+def test_masks_and_costs():
+    data = "sample_mask_prob: 0.25 negative_sample_mask_prob: 0.5 batch_cost_size: 30 sample_cost_field: 'cost'"
+    features = [ids("u", more="num_buckets: 9 use_mask: true"), ids("v", more="num_buckets: 9")]
+    text = family_config("x", features, f"{group('all', ['u', 'v'])} {FINAL} {BCE}", data=data)
+    made = config.import_config(text, edits=PATHS).data
+    assert made.mask == Mask(features=("u",), share=0.25)
+    assert made.cost == Cost(column="cost", limit=30)
+    assert list(differences(text)) == ["batch_cost_size"]
+    for field, why in (("use_mask: true", "no feature has use_mask"), ("sample_mask_prob: 0.25", "are 0")):
+        without = text.replace(field, "").replace("negative_sample_mask_prob: 0.5", "negative_sample_mask_prob: 0")
+        found = read_config(without, "x.config", PATHS)
+        assert found.config.data.mask is None
+        assert any(why in outcome.text for outcome in found.outcomes if outcome.is_note)

@@ -88,7 +88,7 @@ def test_json_edits():
         ("train_config[0].num_steps=1", "'train_config' is no list"),
         ("train_config.num_steps=many", "train_config.num_steps: must be an integer of at least 0, got many"),
         ("train_config..num_steps=1", "a field is written a.b"),
-        ("data_config.sample_cost_field=x", "not supported: batches of equal cost"),
+        ("train_config.delta_embedding_dump_config=x", "not supported: dumps of changed rows"),
     ],
 )
 def test_wrong_edits(edit, message):

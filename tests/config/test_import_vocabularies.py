@@ -36,7 +36,7 @@ def imported(block):
     [
         ("zch { zch_size: 100 lru {} }", DynamicRows(rows=100, evict="lru")),
         ("zch { zch_size: 9 eviction_interval: 2 lfu {} }", DynamicRows(rows=9, evict="lfu")),
-        ("zch { zch_size: 9 distance_lfu { decay_exponent: 1.0 } }", DynamicRows(rows=9, evict="lfu")),
+        ("zch { zch_size: 9 distance_lfu { decay_exponent: 1.0 } }", DynamicRows(rows=9, evict="distance_lfu")),
         (
             'zch { zch_size: 9 lru {} threshold_filtering_func: "lambda x: (x > 10, 10)" }',
             DynamicRows(rows=9, evict="lru", admit=11),

@@ -12,15 +12,17 @@ from sparrow.config.building.label_ranges import checked_label
 from sparrow.config.building.optimizers import table_rules
 from sparrow.config.building.two_towers import candidate_keys, item_column, user_column
 from sparrow.config.sections.config import Config
-from sparrow.config.sections.data import Data, Tree
+from sparrow.config.sections.data import Data, Mask, Tree
 from sparrow.config.sections.model import Model
 from sparrow.config.sections.tables import table_options
+from sparrow.config.sections.tasks import Task
 from sparrow.data import (
+    Converter,
     Feature,
     Label,
+    Masks,
     NegativeSampler,
     NumberEmbedding,
-    Pipeline,
     Sampler,
     TableUse,
     TreeSampler,
@@ -30,6 +32,7 @@ from sparrow.data import (
 from sparrow.data.sources import Reader
 from sparrow.embedding import FeatureSpec
 from sparrow.errors import ConfigError, Path, Problem
+from sparrow.feed import Batching, Content, Cost, Pipeline
 from sparrow.models import Inputs
 from sparrow.registry import nearest
 
@@ -76,6 +79,21 @@ class Assembly:
             for group, names in self.inputs.groups.items()
         ]
         return [(group, names) for group, names in groups if len(names) > 1]
+
+    def content(self, tasks: Mapping[str, Task]) -> Content:
+        """Return the content of batches for these tasks."""
+        losses = [(task, loss) for task in tasks.values() for loss in task.losses]
+        candidates = [self.lengths[names[0]] for _, names in self.label_lengths]
+        return Content(
+            ids_of=self.ids_of,
+            alike=tuple(self.alike),
+            label_lengths=self.label_lengths,
+            most_candidates=candidates[0] if candidates else None,
+            keys=frozenset(column for _, loss in losses for column in loss.key_columns),
+            classes=frozenset(task.label for task, loss in losses if loss.label_kind == "class"),
+            item_id=self.item_id,
+            user_id=self.user_id,
+        )
 
 
 def assemble(config: Config) -> Assembly:
@@ -164,12 +182,13 @@ def train_pipeline(config: Config, prepare: Callable[[Any], Any] | None = None) 
         config,
         data.train_rows,
         prepare,
+        _masked(config, _sampler(config, data.negatives.count if data.negatives else None)),
         is_training=True,
         batch_size=config.train.batch_size,
         epochs=config.train.epochs,
+        cost=None if data.cost is None else Cost(data.cost.column, data.cost.limit),
         shuffle_rows=data.shuffle_rows,
         drop_remainder=data.drop_remainder,
-        negatives=_sampler(config, data.negatives.count if data.negatives else None),
     )
 
 
@@ -179,13 +198,40 @@ def evaluate_pipeline(config: Config, prepare: Callable[[Any], Any] | None = Non
     negatives = need(config.data, "data").negatives
     count = None if negatives is None else negatives.evaluate_count or negatives.count
     size = config.evaluate.batch_size or config.train.batch_size
-    sampler = _sampler(config, count)
-    return _pipeline(config, source, prepare, is_training=False, batch_size=size, negatives=sampler)
+    return _pipeline(config, source, prepare, _sampler(config, count), is_training=False, batch_size=size)
 
 
 def _sampler(config: Config, count: int | Literal["all"] | None) -> Callable[[Reader], Sampler] | None:
     """Return a function that makes the sampler once the examples are open; None: there is no sampler."""
     return _tree(config) if need(config.data, "data").tree is not None else _negatives(config, count)
+
+
+def _masked(config: Config, sampler: Callable[[Reader], Sampler] | None) -> Callable[[Reader], Sampler] | None:
+    """Return ``sampler`` with the masks of ``data.mask``, if any."""
+    data = need(config.data, "data")
+    section: Mask | None = data.mask
+    if section is None:
+        return sampler
+    known = {feature.name: feature for feature in data.features}
+    for place, name in enumerate(section.features):
+        if name not in known:
+            problem = f"unknown feature '{name}': {nearest(name, known)}"
+            raise ConfigError([Problem(("data", "mask", "features", place), problem)])
+
+    def make(examples: Reader) -> Sampler:
+        try:
+            return Masks(
+                [known[name] for name in section.features],
+                examples.schemas[0][1],
+                share=section.share,
+                negatives_share=section.negatives_share,
+                seed=config.train.seed,
+                sampler=None if sampler is None else sampler(examples),
+            )
+        except ValueError as error:
+            raise ConfigError([Problem(("data", "mask", "features"), str(error))]) from None
+
+    return make
 
 
 def _tree(config: Config) -> Callable[[Reader], Sampler]:
@@ -264,7 +310,9 @@ def _negatives(config: Config, count: int | Literal["all"] | None) -> Callable[[
     return make
 
 
-def _pipeline(config: Config, source: Any, prepare: Any, *, is_training: bool, **options: Any) -> Pipeline[Any]:
+def _pipeline(
+    config: Config, source: Any, prepare: Any, negatives: Any, *, is_training: bool, **options: Any
+) -> Pipeline[Any]:
     data: Data = need(config.data, "data")
     fill_vocabularies(config)
     tasks = config.tasks.values()
@@ -275,20 +323,17 @@ def _pipeline(config: Config, source: Any, prepare: Any, *, is_training: bool, *
     # Training rows need no groups of metrics that only evaluation computes.
     uses = [use for task in tasks for use in (task.train_metrics if is_training else task.metrics)]
     keys += [use.group_by for use in uses if use.group_by]
-    return Pipeline(
-        source,
+    cost: Cost | None = options.get("cost")
+    weights = [task.sample_weight for task in tasks if task.sample_weight] + ([] if cost is None else [cost.column])
+    converter = Converter(
         data.features,
         labels=[label_of(config, checked_label(config, made.get(name, Label(name)), made)) for name in labels],
-        weights=list(dict.fromkeys(task.sample_weight for task in tasks if task.sample_weight)),
+        weights=list(dict.fromkeys(weights)),
         keys=list(dict.fromkeys(keys)),
-        seed=config.train.seed,
-        bad_rows=data.bad_rows,
-        ahead=data.ahead,
-        threads=data.threads,
-        memory_ahead=data.memory_ahead,
-        prepare=prepare,
-        **options,
     )
+    shared = {name: getattr(data, name) for name in ("bad_rows", "ahead", "threads", "memory_ahead")}
+    batching = Batching(seed=config.train.seed, **shared, **options)
+    return Pipeline(source, converter, batching, prepare=prepare, negatives=negatives)
 
 
 def need(section: Any, *path: str) -> Any:

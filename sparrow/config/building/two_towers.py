@@ -6,6 +6,7 @@ from sparrow.config.sections.catalogue import Catalogue
 from sparrow.config.sections.config import Config
 from sparrow.data import ItemCounts, Source, holds_one_key
 from sparrow.errors import ConfigError, Problem
+from sparrow.losses import Loss, registry
 
 
 def is_matching(config: Config) -> bool:
@@ -117,3 +118,29 @@ def item_counts(config: Config) -> ItemCounts | None:
 
 def _is_guess(config: Config) -> bool:
     return config.data is not None and config.data.negatives is None and config.data.item_column is None
+
+
+def candidate_notes(config: Config, counts: ItemCounts | None) -> list[str]:
+    """Return a line for the log on each softmax of two towers: its correction, and the negatives that it leaves out."""
+    found = [loss for task in config.tasks.values() for loss in task.losses]
+    return [_note(config, loss, counts) for loss in found if loss.negatives is not None]
+
+
+def _note(config: Config, loss: Loss, counts: ItemCounts | None) -> str:
+    name, item, user = registry.name_of(loss), item_column(config), user_column(config)
+    by_counts = loss.corrects_frequency and loss.negatives == "batch"
+    if item is None or config.data is None or (counts is None and by_counts):
+        return (
+            f"{name}: no log-Q correction, no masks of duplicates; set data.item_column to the column of the item's id"
+        )
+    correction = "no log-Q correction (log_q is false)"
+    if by_counts and counts is not None:
+        keys, rows = counts.counted
+        correction = f"log-Q correction by the counts of '{item}' ({len(keys):,} items in {rows.sum():,} rows)"
+    elif loss.corrects_frequency and config.data.negatives is not None:
+        weight = config.data.negatives.weight_column
+        correction = f"log-Q correction by {'uniform weights' if weight is None else f'the weights {weight!r}'}"
+    masks = f"copies of the chosen '{item}'"
+    if user is not None:
+        masks += f" and further items of its '{user}' in the batch"
+    return f"{name}: {correction}; {masks} are no negatives"

@@ -65,6 +65,26 @@ class Negatives(Section):
         return self
 
 
+class Mask(Section):
+    """Values that are hidden while a model is trained: features read as if their columns were missing."""
+
+    features: Names
+    """The features that are hidden, all together."""
+    share: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """The share of examples, drawn at random."""
+    negatives_share: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """The share of drawn negatives."""
+
+
+class Cost(Section):
+    """A limit of the cost of a batch, for examples of different size."""
+
+    column: Name
+    """The column of an example's cost, such as the length of its history."""
+    limit: Annotated[float, Field(gt=0)]
+    """A batch ends before the sum of its costs exceeds the limit, and is padded to train.batch_size examples."""
+
+
 class Split(Section):
     """Rows of train that are held out to evaluate on: the same ones whenever they are read."""
 
@@ -184,6 +204,10 @@ class Data(Section):
     """The source of negatives, for the losses sampled_softmax and bpr."""
     tree: Tree | None = None
     """The tree of items, for the model tdm."""
+    mask: Mask | None = None
+    """Values that are hidden while training, as if they were missing, for a model that must do without them."""
+    cost: Cost | None = None
+    """Batches to train on that have fewer examples where these cost more."""
     shuffle_rows: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """The least number of rows that are shuffled together; 0 keeps the order of the source."""
     drop_remainder: bool = False
@@ -218,6 +242,10 @@ class Data(Section):
             raise ValueError("histories.newest needs histories.time_column, the column of the time")
         if self.negatives is not None and self.tree is not None:
             raise ValueError("negatives and tree exclude each other; keep one")
+        if self.mask is not None and self.tree is not None:
+            raise ValueError("mask and tree exclude each other: examples of a tree are its nodes; keep one")
+        if self.mask is not None and self.mask.negatives_share and self.negatives is None:
+            raise ValueError("mask.negatives_share needs negatives; remove it")
         if self.negatives is not None and self.item_column not in (None, self.negatives.id_column):
             raise ValueError(
                 f"item_column '{self.item_column}' and negatives.id_column '{self.negatives.id_column}' are the same "

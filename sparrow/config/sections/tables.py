@@ -42,7 +42,7 @@ class DynamicOptions(Section):
     """The rows of the table; row 0 is that of unknown ids where they share one."""
     admit: int | float = 1
     """Times that an id must be seen before it gets a row, or, below 1, its chance in each step."""
-    evict: Literal["lru", "lfu", "none"] = "lru"
+    evict: Literal["lru", "lfu", "distance_lfu", "none"] = "lru"
     """The id whose row a new id gets when all are taken: one not used for long, one used seldom, or none."""
     expire_steps: Count | None = None
     """Steps without use after which an id loses its row. Default: never."""

@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from sparrow.config.torcheasyrec import text
-from sparrow.config.torcheasyrec.fields import MAX_INTEGER, FieldSpec
 from sparrow.config.torcheasyrec.findings import Findings, Place
-from sparrow.config.torcheasyrec.messages import ENUMS, MESSAGES
+from sparrow.config.torcheasyrec.messages import ENUMS, MAX_INTEGER, MESSAGES, FieldSpec
 from sparrow.errors import ConfigError, Path, Problem, shown
 from sparrow.registry import nearest
 

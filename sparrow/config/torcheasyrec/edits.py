@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from sparrow.config.torcheasyrec import text
-from sparrow.config.torcheasyrec.fields import FieldSpec
-from sparrow.config.torcheasyrec.messages import MESSAGES
+from sparrow.config.torcheasyrec.messages import MESSAGES, FieldSpec
 from sparrow.errors import ConfigError, shown
 from sparrow.registry import nearest
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Final
 
 from sparrow.config.torcheasyrec.blocks import Block
-from sparrow.config.torcheasyrec.hstu_messages import INTERLEAVED
 from sparrow.config.torcheasyrec.layers import mlp, optional_mlp
 from sparrow.data import Label
 from sparrow.models import STU, Actions, Content, HSTUChannel, TaskTower, TimePeriod
@@ -73,7 +72,9 @@ def _channel(block: Block, max_seq_len: int, concat: bool, name: str | None = No
         which = "uih_preprocessor" if name is not None else "contextual_preprocessor"
         block["input_preprocessor"].fail(f"this model reads {which}; use it", kind)
     if kind == "contextual_interleave_preprocessor" and preprocessor["enable_interleaving"]:
-        preprocessor.fail(f"not supported: {INTERLEAVED}", "enable_interleaving")
+        preprocessor.fail(
+            "not supported: actions are added to their elements; set enable_interleaving: false", "enable_interleaving"
+        )
     post, chosen = block["output_postprocessor"].choose("output_postprocessor")
     own = block["name"] or None
     if name is not None and own is not None and own != name:

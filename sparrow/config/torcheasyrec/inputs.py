@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
+from sparrow.config.sections.data import Cost, Mask
 from sparrow.config.torcheasyrec.blocks import Block
-from sparrow.data import Csv, Parquet, Source
+from sparrow.data import Csv, Feature, Parquet, Source
 
 _MAXCOMPUTE: Final = "odps://"
 _TABLES: Final = ("OdpsDataset", "OdpsDatasetV1")
@@ -45,6 +47,39 @@ def source(pipeline: Block, field: str, data: Block) -> Source:
     if not columns and not header:
         data.fail("is required for CSV files without a header", "input_fields")
     return Csv(path, columns=None if header else columns, separator=data["delimiter"], header=header)
+
+
+def mask(data: Block, features: Sequence[tuple[Feature, Block]]) -> Mask | None:
+    """Return the features that are hidden in some examples; None: none is."""
+    share, of_negatives = data["sample_mask_prob"], data["negative_sample_mask_prob"]
+    hidden = [feature.name for feature, block in features if block["use_mask"]]
+    if not hidden or not (share or of_negatives):
+        for field in ("sample_mask_prob", "negative_sample_mask_prob"):
+            data.note("no feature has use_mask", field)
+        for _, block in features:
+            block.note("sample_mask_prob and negative_sample_mask_prob are 0", "use_mask")
+        return None
+    sampler = data.chosen("sampler")
+    if sampler is None:
+        data.note("there are no negatives", "negative_sample_mask_prob")
+        of_negatives = 0.0
+    elif sampler[0] == "tdm_sampler":
+        data.fail("not supported with a tdm_sampler; remove it", "sample_mask_prob")
+    with data.locating():
+        return Mask(features=tuple(hidden), share=share, negatives_share=of_negatives)
+
+
+def cost(data: Block) -> Cost | None:
+    """Return the limit of the cost of a batch; None: a batch has ``batch_size`` rows whatever they cost."""
+    if not data["batch_cost_size"]:
+        for field in ("batch_cost_size", "sample_cost_field"):
+            data.note("batch_cost_size is 0", field)
+        return None
+    if not data["sample_cost_field"]:
+        data.fail("is required with batch_cost_size", "sample_cost_field")
+    data.differ("here a batch also has at most batch_size rows", "batch_cost_size")
+    with data.locating():
+        return Cost(column=data["sample_cost_field"], limit=data["batch_cost_size"])
 
 
 def _columns(data: Block) -> tuple[str, ...]:

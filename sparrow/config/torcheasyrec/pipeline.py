@@ -18,7 +18,7 @@ from sparrow.config.torcheasyrec.exporting import best_by, check_precision
 from sparrow.config.torcheasyrec.features import features
 from sparrow.config.torcheasyrec.findings import Findings, Outcome
 from sparrow.config.torcheasyrec.groups import Groups, groups, with_own_tables
-from sparrow.config.torcheasyrec.inputs import has_source, source
+from sparrow.config.torcheasyrec.inputs import cost, has_source, mask, source
 from sparrow.config.torcheasyrec.models import domain_feature, labels_of, model, tasks, wide_tables
 from sparrow.config.torcheasyrec.negatives import sampled
 from sparrow.config.torcheasyrec.training import checkpoint_of, evaluate, optimizers_of, train
@@ -136,6 +136,8 @@ class _Import:
             with self.findings.collecting(), self.findings.part("model"):
                 self.made["model"] = model(block, made, grouped)
         self._frozen(block, made, grouped)
+        with self.findings.collecting(), self.findings.part("data.mask"):
+            self.made["mask"] = mask(data, made)
         if not block.broken and not any(field.endswith(("sampler", "sampler_v2")) for field in data.broken):
             with self.findings.collecting(), self.findings.part("data.negatives"):
                 self.made["sampled"] = sampled(data, block, [feature for feature, _ in made], grouped)
@@ -165,6 +167,8 @@ class _Import:
                 "features": tuple(self.made.pop("features", ())),
                 "labels": self.made.pop("labels", ()),
                 **self.made.pop("sampled", {}),
+                "mask": self.made.pop("mask", None),
+                "cost": cost(data),
                 # TorchEasyRec's buffer counts batches.
                 "shuffle_rows": data["shuffle_buffer_size"] * data["batch_size"] if data["shuffle"] else 0,
                 "drop_remainder": data["drop_remainder"],

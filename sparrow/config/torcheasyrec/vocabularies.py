@@ -18,7 +18,6 @@ from sparrow.embedding import Constant, Initializer, Normal, Uniform
 
 FIELDS: Final = ("zch", "dynamicemb")
 _SCORES: Final = {"STEP": "lru", "TIMESTAMP": "lru", "LFU": "lfu", "NO_EVICTION": "none"}
-_POLICIES: Final[dict[str, Any]] = {"lru": "lru", "lfu": "lfu", "distance_lfu": "lfu"}
 
 
 def dynamic_rows(feature: Block) -> DynamicRows:
@@ -31,14 +30,14 @@ def dynamic_rows(feature: Block) -> DynamicRows:
 def _zch(block: Block) -> DynamicRows:
     """Return ZCH's: ids without a row share one."""
     name, policy = block.choose("policy")
-    if name == "distance_lfu":
-        if policy["decay_exponent"] != 1.0:
-            policy.fail("not supported: counts fade in one way only; remove it", "decay_exponent")
-        block.differ("there a count is divided by the steps since the last use; here counts fade", name)
+    if name == "distance_lfu" and policy["decay_exponent"] != 1.0:
+        policy.fail("not supported: a count is divided by the steps since its last use; remove it", "decay_exponent")
     if name == "lru":
         policy.note("the order of last uses is the same whatever the exponent", "decay_exponent")
-    admit = _admission(block)
-    return DynamicRows(rows=block["zch_size"], admit=admit, evict=_POLICIES[name], unknown="row")
+    else:
+        block.differ("there a new id that was seen less than all others gets no row; here the lowest leaves", name)
+    evict: Any = name
+    return DynamicRows(rows=block["zch_size"], admit=_admission(block), evict=evict, unknown="row")
 
 
 def _admission(block: Block) -> int | float:

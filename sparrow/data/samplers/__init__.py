@@ -3,6 +3,7 @@
 from sparrow.data.samplers.base import ID, Sampler
 from sparrow.data.samplers.edges import Edges, EdgeTable
 from sparrow.data.samplers.items import Items
+from sparrow.data.samplers.masks import Masks
 from sparrow.data.samplers.negatives import NegativeSampler
 from sparrow.data.samplers.tree import Ancestors, Parents, TreeForm
 from sparrow.data.samplers.tree_sampler import TreeSampler
@@ -13,6 +14,7 @@ __all__ = [
     "EdgeTable",
     "Edges",
     "Items",
+    "Masks",
     "NegativeSampler",
     "Parents",
     "Sampler",

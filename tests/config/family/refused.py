@@ -12,7 +12,6 @@ from tests.config.family.parts import (
     SINGLE,
     config,
     group,
-    raw,
 )
 
 REFUSED: dict[str, tuple[str, list[str]]] = {
@@ -32,8 +31,8 @@ REFUSED: dict[str, tuple[str, list[str]]] = {
     "hstu_match": (
         hstu.CONFIGS["hstu_match"]
         .replace("temperature: 0.05", "temperature: 0.05 sequence_timestamp_is_ascending: false")
-        .replace("num_workers: 8", "num_workers: 8 sample_mask_prob: 0.1"),
-        ["data_config.sample_mask_prob", "model_config.hstu_match.sequence_timestamp_is_ascending"],
+        .replace("num_workers: 8", "num_workers: 8 batch_cost_size: 9"),
+        ["data_config.sample_cost_field", "model_config.hstu_match.sequence_timestamp_is_ascending"],
     ),
     "sid_rqvae": (
         config(
@@ -69,14 +68,5 @@ REFUSED: dict[str, tuple[str, list[str]]] = {
             "feature_configs.sequence_bool_mask_feature",
             "feature_configs.sequence_feature.features.combo_feature",
         ],
-    ),
-    "masked": (
-        config(
-            "masked",
-            [raw("price", more="use_mask: true"), *SINGLE[:3]],
-            f"{DIN_GROUPS} {DIN}",
-            data="batch_cost_size: 3",
-        ),
-        ["data_config.batch_cost_size", "feature_configs.raw_feature.use_mask"],
     ),
 }
