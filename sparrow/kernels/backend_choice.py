@@ -45,6 +45,16 @@ class Backend(Protocol):
 
 
 BACKENDS: dict[str, Backend] = {"xla": xla, "native": native, "cuda": cuda}
+SPARSECORE = "sparsecore"
+
+
+def no_sparsecore() -> str:
+    """Return the reason why the backend of TPUs, which jax-tpu-embedding has, does not run here."""
+    found = platform()
+    where = (
+        "Sparrow does not drive its SparseCores" if found == "tpu" else f"there is no TPU here (JAX runs on {found})"
+    )
+    return f"{where}; sparrow.embedding.sparsecore gives rules and specs to jax-tpu-embedding, which does"
 
 
 def backends() -> dict[str, str]:
@@ -54,6 +64,7 @@ def backends() -> dict[str, str]:
     'available'
     """
     found = {name: backend.unavailable() or "available" for name, backend in BACKENDS.items()}
+    found[SPARSECORE] = no_sparsecore()
     reason = feed.unavailable()
     return found | {"feed": "native" if reason is None else f"numpy: {reason}"}
 
@@ -70,6 +81,8 @@ def choose(name: str, step: RowStep) -> Backend:
         backend = BACKENDS[name]
         if reason := backend.unavailable():
             raise ValueError(f"backend '{name}' is not available here: {reason}")
+    elif name == SPARSECORE:
+        raise ValueError(f"backend '{name}' is not available here: {no_sparsecore()}")
     else:
         raise ValueError(f"unknown backend '{name}': {nearest(name, [*BACKENDS, 'auto'])}")
     if reason := backend.unsupported(step):

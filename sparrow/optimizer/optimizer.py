@@ -194,7 +194,7 @@ class Optimizer:
         if isinstance(batch, PackedBatch):
             (batch,) = assigned
             grads, aux = self.gradients(state, loss_fn, batch, *args, has_aux=has_aux)
-            return self.apply(state, grads, aux=aux, grad_norm=grad_norm)
+            return self.apply(state, grads, aux=aux, grad_norm=grad_norm, batches=assigned)
         count = len(batch)
         if not count or any(len(arg) != count for arg in args):
             given = ", ".join(str(len(arg)) for arg in args)
@@ -204,14 +204,15 @@ class Optimizer:
             for inputs in zip(assigned, *args, strict=True)
         ]
         total = functools.reduce(operator.add, (grads for grads, _ in micro))
-        return self.apply(state, total, aux=[aux for _, aux in micro] if has_aux else None, grad_norm=grad_norm)
+        every = [aux for _, aux in micro] if has_aux else None
+        return self.apply(state, total, aux=every, grad_norm=grad_norm, batches=assigned)
 
     def assign(
         self, state: OptimizerState, batches: Sequence[PackedBatch], when: jax.Array | None = None
     ) -> tuple[OptimizerState, list[PackedBatch]]:
         """Give rows to the ids of dynamic tables in the micro-batches of a step, as `Embedder.assign` does.
 
-        `step` does it; a loop that calls `gradients` and `apply` begins with it.
+        `step` does it; a loop that calls `gradients` and `apply` begins with it, and gives `apply` the batches.
         """
         embedding, made = state.embedding, []
         for batch in batches:
@@ -280,8 +281,11 @@ class Optimizer:
         aux: Any = None,
         grad_norm: bool = False,
         when: jax.Array | None = None,
+        batches: Sequence[PackedBatch] = (),
     ) -> tuple[OptimizerState, StepInfo]:
         """One update of everything from accumulated gradients, or none of anything where they are not finite.
+
+        ``batches``: all that `assign` gave for this step, so that a skipped step also leaves ids as they were.
 
         With ``when``, which needs ``skip_nonfinite``, nothing changes either where that is false, and such a step does
         not count as skipped.
@@ -304,6 +308,8 @@ class Optimizer:
         params = optax.apply_updates(state.params, updates)
         # Tables are too large to keep a second one: a skipped step touches no row at all.
         embedding = self.embedder.apply(state.embedding, rows.only_if(finite) if self.skip_nonfinite else rows)
+        if self.skip_nonfinite:
+            embedding = self.embedder.undo(embedding, batches, ~finite)
         ema = None if self.ema is None or state.ema is None else state.ema.update(params, self.ema)
 
         new = OptimizerState(embedding, params, dense_state, ema, state.loss_scale, state.skipped)

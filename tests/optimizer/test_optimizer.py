@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 import jax
@@ -12,6 +13,7 @@ import pytest
 
 import sparrow as sp
 from sparrow import dense
+from sparrow.embedding.initializers import Normal
 from sparrow.optimizer import LossScale
 
 ROWS, DIM, BATCH = 12, 4, 8
@@ -277,3 +279,49 @@ def test_wrong_use():
     for bad in ({"init_scale": 0.0}, {"growth_factor": 0.5}, {"backoff_factor": 2.0}, {"growth_interval": 0}):
         with pytest.raises(ValueError, match=next(iter(bad))):
             LossScale(**bad)
+
+
+def canonical(emb, state):
+    """Return the state as far as it means anything: the index of a map, and free places that were given out, do not."""
+    ids = {name: saved.arrays() for name, saved in emb.saved_ids(state.embedding).items()}
+    maps = {name: held._replace(buckets=0, free=0) for name, held in state.embedding.ids.items()}
+    return ids, dataclasses.replace(state, embedding=dataclasses.replace(state.embedding, ids=maps))
+
+
+@pytest.mark.parametrize("backend", ["xla", "native"])
+@pytest.mark.parametrize("micro", [1, 2])
+def test_a_skipped_step_leaves_ids_counts_and_evicted_rows_as_they_were(backend, micro):
+    tables = [
+        sp.TableSpec(
+            name=name, vocabulary_size=9, embedding_dim=DIM, optimizer=HARDEST, initializer=values,
+            dynamic=sp.Dynamic(evict=evict, admit=admit, unknown="zeros"),
+        )
+        for name, evict, admit, values in [("a", "lru", 1, None), ("b", "lfu", 2, None), ("c", "lru", 1, Normal(1.0))]
+    ]  # fmt: skip
+    emb = sp.Embedder([sp.FeatureSpec(name=one.name, table_spec=one) for one in tables], backend)
+    optimizer = sp.Optimizer(emb, optax.adam(0.1), skip_nonfinite=True)
+
+    def loss(params, acts, labels):
+        return jnp.mean((sum(acts.values()) @ params["w"] - labels) ** 2)
+
+    def batches(seed, last=0.0):
+        rng = np.random.default_rng(seed)
+        given = [{table.name: rng.integers(0, 40, 4).astype(np.int64) << 40 for table in tables} for _ in range(micro)]
+        return [emb.pack(one) for one in given], [jnp.zeros(4)] * (micro - 1) + [jnp.full(4, last)]
+
+    step = jax.jit(lambda state, batch, labels: optimizer.step(state, loss, batch, labels), donate_argnums=0)
+
+    def run(seeds):
+        params = {"w": jnp.asarray(np.ones(DIM), jnp.float32)}
+        state = optimizer.init(emb.init(jax.random.key(0)), params)
+        for seed, last in seeds:
+            state, info = step(state, *batches(seed, last))
+            assert bool(info.applied) == np.isfinite(last)
+        return dataclasses.replace(state, skipped=0)
+
+    good = [(seed, 0.0) for seed in range(12)]
+    mixed = [one for seed, _ in good for one in ((100 + seed, np.nan), (seed, 0.0), (200 + seed, np.inf))]
+    plain, skipping = canonical(emb, run(good)), canonical(emb, run(mixed))
+    assert plain[1].embedding.ids  # evicted and counted
+    assert all(emb.held(run(good).embedding, table.name).evicted for table in tables)
+    jax.tree.map(np.testing.assert_array_equal, plain, skipping)

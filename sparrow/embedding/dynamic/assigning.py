@@ -6,14 +6,31 @@ Maps count steps from 1 on: ids that another run brought were last used in step 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from sparrow.embedding.dynamic.first_rows import Arrays, put_back
 from sparrow.embedding.stacking import Stack
 from sparrow.kernels import Lookups, ids
-from sparrow.kernels.ids import Assigned, IdState, Settings
+from sparrow.kernels.ids import Assigned, Changed, IdState, Settings, Undo
+
+
+class Before(NamedTuple):
+    """A stack before its ids were assigned: enough to undo it.
+
+    Attributes:
+      words: (N, 2) uint32, the raw ids.
+      held: the map.
+      fresh: the rows that were given new values.
+      values: their table and slots before, as `Arrays`.
+    """
+
+    words: jax.Array
+    held: Undo
+    fresh: Changed
+    values: Arrays
 
 
 def find(
@@ -43,6 +60,14 @@ def assign(
     if when is not None:
         segments = jnp.where(when, segments, -1)
     return ids.choose(backend).assign(settings, state, words, segments, step + 1)
+
+
+def undone(
+    settings: Settings, backend: str, state: IdState, arrays: Arrays, before: Before, when: jax.Array
+) -> tuple[IdState, Arrays]:
+    """Return the map and the arrays of a stack as they were, where ``when`` is true."""
+    held = ids.choose(backend).undone(settings, state, before.held, before.words, when)
+    return held, put_back(arrays, before.values, before.fresh, when, backend)
 
 
 def missing_rows(stack: Stack, settings: Settings, short: Any) -> str | None:

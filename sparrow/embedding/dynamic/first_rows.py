@@ -23,8 +23,8 @@ LEAST, MOST = 256, 8192
 """Rows that are started at a time: a part of the batch within these."""
 
 
-def started(stack: Stack, arrays: Arrays, seed: jax.Array, fresh: Changed, backend: str) -> Arrays:
-    """Return the arrays of a stack with the rows of ``fresh`` at their start.
+def started(stack: Stack, arrays: Arrays, seed: jax.Array, fresh: Changed, backend: str) -> tuple[Arrays, Arrays]:
+    """Return the arrays of a stack with the rows of ``fresh`` at their start, and these rows as they were before.
 
     Tables whose initializers have the same function are drawn together, some rows at a time, in a loop that ends with
     the last fresh row. A GPU draws uniform and constant values in one launch: the host waits at each turn of a loop.
@@ -33,18 +33,64 @@ def started(stack: Stack, arrays: Arrays, seed: jax.Array, fresh: Changed, backe
     if backend == "cuda" and None not in limits and cuda.is_known() and len(fresh.rows):
         names = [name for name, _ in stack.step.slots]
         slots = [[table.optimizer.slot_init(name) for name in names] for table in stack.tables]
-        made = cuda.start(
+        made, old = cuda.start(
             *([arrays[name] for name in ("", *names)], seed, fresh),
             *(_hashes(stack), np.array(limits, np.float32), np.array(slots, np.float32).reshape(len(limits), -1)),
         )
-        return dict(zip(("", *names), made, strict=True))
+        return dict(zip(("", *names), made, strict=True)), dict(zip(("", *names), old, strict=True))
+    before = _read(arrays, fresh)
     groups: dict[Any, list[int]] = {}
     for number, table in enumerate(stack.tables):
         function, numbers = _program(table)
         groups.setdefault((function, len(numbers)), []).append(number)
     for (function, _), members in groups.items():
         arrays = _started(stack, arrays, seed, fresh, function, members)
-    return arrays
+    return arrays, before
+
+
+def put_back(arrays: Arrays, before: Arrays, fresh: Changed, when: jax.Array, backend: str) -> Arrays:
+    """Return the arrays as they were before `started`, where ``when`` is true."""
+    names = list(arrays)
+    if backend == "cuda" and len(fresh.rows):
+        made = cuda.put_back([arrays[name] for name in names], [before[name] for name in names], fresh, when)
+        return dict(zip(names, made, strict=True))
+
+    def put(at: jax.Array, chunk: int, held: Arrays) -> Arrays:
+        rows = jax.lax.dynamic_slice_in_dim(fresh.rows, at, chunk)
+        return {
+            name: array.at[rows].set(jax.lax.dynamic_slice_in_dim(before[name], at, chunk), mode="drop")
+            for name, array in held.items()
+        }
+
+    return _by_chunks(put, arrays, len(fresh.rows), jnp.where(when, fresh.ends[-1], 0))
+
+
+def _read(arrays: Arrays, fresh: Changed) -> Arrays:
+    size = len(fresh.rows)
+
+    def read(at: jax.Array, chunk: int, held: Arrays) -> Arrays:
+        rows = jax.lax.dynamic_slice_in_dim(fresh.rows, at, chunk)
+        return {
+            name: jax.lax.dynamic_update_slice_in_dim(to, arrays[name].at[rows].get(mode="fill", fill_value=0), at, 0)
+            for name, to in held.items()
+        }
+
+    empty = {name: jnp.zeros((size, *array.shape[1:]), array.dtype) for name, array in arrays.items()}
+    return _by_chunks(read, empty, size, fresh.ends[-1])
+
+
+def _by_chunks(work: Callable[[jax.Array, int, Arrays], Arrays], arrays: Arrays, size: int, count: jax.Array) -> Arrays:
+    """Return the arrays after ``work`` on the first ``count`` of ``size`` rows, some at a time."""
+    if not size:
+        return arrays
+    chunk = min(size, max(LEAST, min(size // 16, MOST)))
+
+    def body(carried: tuple[jax.Array, Arrays]) -> tuple[jax.Array, Arrays]:
+        begin, held = carried
+        # The last chunk overlaps the one before: the same values again.
+        return begin + chunk, work(jnp.minimum(begin, size - chunk), chunk, held)
+
+    return jax.lax.while_loop(lambda carried: carried[0] < count, body, (jnp.int32(0), arrays))[1]
 
 
 def initial_rows(table: TableSpec, seed: jax.Array, ids: jax.Array) -> jax.Array:
@@ -63,10 +109,7 @@ def _started(
     function: Callable[..., jax.Array],
     members: list[int],
 ) -> Arrays:
-    size, rows = len(fresh.rows), arrays[""].shape[0]
-    if not size:
-        return arrays
-    chunk = min(size, max(LEAST, min(size // 16, MOST)))
+    rows = arrays[""].shape[0]
     programs = [_program(table) for table in stack.tables]
     own = np.array([number in members for number in range(len(stack.tables))])
     width = len(programs[members[0]][1])
@@ -78,9 +121,7 @@ def _started(
         if not stack.frozen
     }
 
-    def body(carried: tuple[jax.Array, Arrays]) -> tuple[jax.Array, Arrays]:
-        begin, held = carried
-        at = jnp.minimum(begin, size - chunk)  # the last chunk overlaps the one before: the same values again
+    def start(at: jax.Array, chunk: int, held: Arrays) -> Arrays:
         numbered = at + jnp.arange(chunk, dtype=jnp.int32)
         tables = jnp.searchsorted(fresh.ends, numbered, side="right").astype(jnp.int32)
         tables = jnp.minimum(tables, len(stack.tables) - 1)
@@ -97,9 +138,9 @@ def _started(
             wide = of_rows[:, None] if held[name].ndim > of_rows.ndim else of_rows
             wide = jnp.broadcast_to(wide, (chunk, *held[name].shape[1:])).astype(held[name].dtype)
             made[name] = held[name].at[to].set(wide, mode="drop")
-        return begin + chunk, made
+        return made
 
-    return jax.lax.while_loop(lambda carried: carried[0] < fresh.ends[-1], body, (jnp.int32(0), arrays))[1]
+    return _by_chunks(start, arrays, len(fresh.rows), fresh.ends[-1])
 
 
 def _limits(table: TableSpec) -> tuple[float, float] | None:

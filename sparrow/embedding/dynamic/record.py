@@ -9,7 +9,7 @@ from typing import Final, Literal
 from sparrow import fields
 from sparrow.registry import answering
 
-EVICT: Final = ("lru", "lfu", "none")
+EVICT: Final = ("lru", "lfu", "distance_lfu", "none")
 UNKNOWN: Final = ("row", "zeros")
 MAX_STEPS: Final = 2**31 - 1
 
@@ -26,8 +26,9 @@ class Dynamic:
       admit: the condition for a row: an integer is the number of times that an id must have been seen; a number
         between 0 and 1 is its chance in each step.
       evict: the id whose row a new id gets when all are taken. "lru": the one that was not used for longest; "lfu": the
-        one that was looked up least, by exact counts since it got its row. Ids of the step are spared, and at least
-        1 % of the rows are freed at once. "none": the new id stays unknown.
+        one that was looked up least, by exact counts since it got its row; "distance_lfu": the one with the smallest
+        count divided by one more than the steps since its last use. Ids of the step are spared, and at least 1 % of the
+        rows are freed at once. "none": the new id stays unknown.
       expire_steps: steps without use after which an id loses its row; None: it never does. An id that comes back
         starts fresh.
       unknown: the values of ids without a row: "row" (all of them share row 0, which is trained) or "zeros".
@@ -36,7 +37,7 @@ class Dynamic:
     """
 
     admit: int | float = 1
-    evict: Literal["lru", "lfu", "none"] = "lru"
+    evict: Literal["lru", "lfu", "distance_lfu", "none"] = "lru"
     expire_steps: int | None = None
     unknown: Literal["row", "zeros"] = "row"
     waiting: int | None = None

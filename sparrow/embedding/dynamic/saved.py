@@ -62,7 +62,7 @@ class SavedIds:
     Attributes:
       ids: (rows, 2) uint32, by row of the table; rows that are reserved come first.
       last: (rows,) int32, the step in which each was used last; -1: the row is free.
-      counts: (rows,) int32, occurrences, with evict "lfu".
+      counts: (rows,) int32, occurrences, with evict "lfu" or "distance_lfu".
       free: (F,) int32, free rows of the table; the last of them is given out next.
       waiting: (W, 2) uint32, ids that wait for a row.
       since: (W,) int32, the step in which each was used last.
@@ -288,7 +288,7 @@ def restored(settings: Settings, tables: Sequence[tuple[Placing, SavedIds]], par
             (begin, end), (of_rows, of_waiting) = place.waiting, place.pools
             local, rows = place.rows(part)
             words[local], last[local] = saved.ids[rows], saved.last[rows]
-            if place.segment.policy == ids.LFU:
+            if place.segment.policy >= ids.LFU:
                 counts[local] = saved.counts[rows]
             if part == 0:
                 totals[place.number] = saved.totals

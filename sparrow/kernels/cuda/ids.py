@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from sparrow.kernels import cuda
-from sparrow.kernels.ids.types import Assigned, Changed, IdState, Settings, most_gone, table
+from sparrow.kernels.ids.types import Assigned, Changed, IdState, Settings, Undo, most_gone, table, undo_shapes
 
 name = "cuda"
 unavailable = cuda.unavailable
@@ -51,7 +52,6 @@ def assign(s: Settings, state: IdState, ids: jax.Array, segments: jax.Array, ste
         return _nothing(s, state)
     tuned, cores = tuning.for_ids(num_segments), cuda.machine_if_any().cores
     lost, pools = most_gone(s, count), 2 * num_segments
-    left = lost + most_gone(s, count, waiting=True)
     chunk = tuning.ids_chunk(count, num_segments)
     chunks = -(-count // chunk)
     listed = tuning.ids_listed(count)
@@ -71,10 +71,14 @@ def assign(s: Settings, state: IdState, ids: jax.Array, segments: jax.Array, ste
         given[f"{kind}_rows"] = call.output((size,), jnp.int32)
         given[f"{kind}_ids"] = call.output((size, 2), jnp.uint32)
         given[f"{kind}_ends"] = call.output((num_segments,), jnp.int32)
-    given |= {name: call.scratch(4 * count) for name in ("places", "refs", "before", "asks", "ranks", "move_ranks")}
+    entries, undo_left = undo_shapes(s, count)
+    given |= _planes(call.output(entries, jnp.int32), count)
+    given["undo_left"] = call.output(undo_left, jnp.int32)
+    given |= {name: call.scratch(4 * count) for name in ("refs", "asks", "ranks", "move_ranks")}
     given["chunk_counts"] = call.scratch(4 * chunks * _COUNTERS * num_segments)
     given |= {name: call.scratch(4 * words) for name in ("certain", "candidates")}
     given["list"] = call.scratch(4 * listed)
+    left = undo_left[1]
     given |= {name: call.scratch(size * left) for name, size in (("left", 4), ("left_segments", 4), ("left_ids", 8))}
     zeros = {
         "plan": 4 * (_PLAN_NUMBERS + _PLAN_FIELDS * (pools + 1)),
@@ -88,7 +92,7 @@ def assign(s: Settings, state: IdState, ids: jax.Array, segments: jax.Array, ste
     for name, size in zeros.items():
         given[name] = at
         at = Argument(at.kind, at.value, at.offset + -(-size // 16) * 16)
-    arguments = _arguments(s, state, given, count, set_size, lost, chunks, chunk, listed)
+    arguments = _arguments(s, state, given, count, set_size, lost, left, chunks, chunk, listed)
 
     def launch(kernel: int, grid: int, block: int) -> None:
         call.launch(0, kernel, grid, block, arguments)
@@ -104,14 +108,35 @@ def assign(s: Settings, state: IdState, ids: jax.Array, segments: jax.Array, ste
         launch(source.IDS_GIVE_BACK, -(-count // _APPLY_THREADS), _APPLY_THREADS)
     results = _bound(s, call)
     end = len(state)
-    return Assigned(
-        IdState(*results[:end]), results[end], Changed(*results[end + 1 : end + 4]), Changed(*results[end + 4 :])
-    )
+    fresh, gone = (Changed(*results[at : at + 3]) for at in (end + 1, end + 4))
+    undo = Undo(results[end + 7], results[end + 8], state.pools, state.totals)
+    return Assigned(IdState(*results[:end]), results[end], fresh, gone, undo)
+
+
+def undone(s: Settings, state: IdState, undo: Undo, ids: jax.Array, when: jax.Array) -> IdState:
+    """Return the state before a call with ``ids``, where ``when`` is true; ``short`` stays. The host does not wait."""
+    from sparrow.kernels.cuda import source
+    from sparrow.kernels.cuda.plan import Call
+
+    count, left = ids.shape[0], undo.left.shape[1]
+    if count == 0:
+        return state
+    call = Call()
+    changed = ("ids", "last", "counts", "free", "buckets")
+    given = {name: call.in_place(getattr(state, name)) for name in changed}
+    given |= {"segments": call.input(jnp.asarray(table(s))), "keys": call.input(ids)}
+    given |= _planes(call.input(undo.entries), count)
+    given |= {"undo_left": call.input(undo.left), "when": call.input(when.astype(jnp.int32))}
+    arguments = _arguments(s, state, given, count, 0, 0, left, 0, 0, 0)
+    call.launch(0, source.IDS_UNDO, -(-max(count, left) // _APPLY_THREADS), _APPLY_THREADS, arguments)
+    _launch_index(s, state, call, arguments)
+    made: dict[str, Any] = dict(zip(changed, _bound(s, call), strict=True))
+    numbers = {name: jnp.where(when, getattr(undo, name), getattr(state, name)) for name in ("pools", "totals")}
+    return state._replace(**made, **numbers)
 
 
 def indexed(s: Settings, state: IdState) -> IdState:
     """Return the state with an index that is built from its ids."""
-    from sparrow.kernels.cuda import source
     from sparrow.kernels.cuda.plan import Call
 
     call = Call()
@@ -121,11 +146,22 @@ def indexed(s: Settings, state: IdState) -> IdState:
         "last": call.input(state.last),
         "buckets": call.output(state.buckets.shape, jnp.uint32),
     }
-    arguments = _arguments(s, state, given)
+    _launch_index(s, state, call, _arguments(s, state, given))
+    return state._replace(buckets=_bound(s, call)[0])
+
+
+def _launch_index(s: Settings, state: IdState, call: Any, arguments: list[Any]) -> None:
+    from sparrow.kernels.cuda import source
+
     words = state.buckets.shape[0] * state.buckets.shape[1]
     call.launch(0, source.IDS_CLEAR, -(-words // _FIND_THREADS), _FIND_THREADS, arguments)
     call.launch(0, source.IDS_INDEX, -(-s.places // _FIND_THREADS), _FIND_THREADS, arguments)
-    return state._replace(buckets=_bound(s, call)[0])
+
+
+def _planes(entries: Any, count: int) -> dict[str, Any]:
+    """Return the rows of ``entries`` in `Undo`, by their names in struct Ids."""
+    names = ("places", "before", "was", "taken", "positions")
+    return {name: dataclasses.replace(entries, offset=4 * count * i) for i, name in enumerate(names)}
 
 
 _STATE = IdState._fields
@@ -134,7 +170,22 @@ _POINTERS = (
     *("segments", "keys", "entry_segments", "step"),
     *("ids", "last", "counts", "free", "pools", "totals", "short", "buckets"),
     *("rows", "fresh_rows", "fresh_ids", "fresh_ends", "gone_rows", "gone_ids", "gone_ends"),
-    *("places", "refs", "before", "asks", "ranks", "move_ranks", "first", "times", "chunk_counts"),
+    *(
+        "places",
+        "before",
+        "was",
+        "taken",
+        "positions",
+        "undo_left",
+        "when",
+        "refs",
+        "asks",
+        "ranks",
+        "move_ranks",
+        "first",
+        "times",
+        "chunk_counts",
+    ),
     *("plan", "bins", "certain", "candidates", "list", "left", "left_segments", "left_ids"),
 )
 
@@ -147,11 +198,11 @@ def _arguments(
     set_size: int = 0,
     *sizes: int,
 ) -> list[Any]:
-    """Return the one parameter of the kernels; ``sizes``: gone_capacity, chunks, chunk, list_capacity."""
+    """Return the one parameter of the kernels; ``sizes``: the last ones of struct Ids."""
     from sparrow.kernels.cuda.plan import NOTHING, number, together
 
     places, buckets = state.last.shape[0], state.buckets.shape[0]
-    numbers = (count, len(s.segments), s.rows, places, buckets, set_size, *(sizes or (0,) * 4))
+    numbers = (count, len(s.segments), s.rows, places, buckets, set_size, *(sizes or (0,) * 5))
     return together([*(given.get(name, NOTHING) for name in _POINTERS), *map(number, numbers)])
 
 
@@ -175,4 +226,6 @@ def _nothing(s: Settings, state: IdState) -> Assigned:
         ends = jnp.zeros(len(s.segments), jnp.int32)
         return Changed(jnp.full(size, s.rows, jnp.int32), jnp.zeros((size, 2), jnp.uint32), ends)
 
-    return Assigned(state, jnp.zeros(0, jnp.int32), changed(0), changed(most_gone(s, 0)))
+    entries, left = (jnp.full(shape, -1, jnp.int32) for shape in undo_shapes(s, 0))
+    undo = Undo(entries, left, state.pools, state.totals)
+    return Assigned(state, jnp.zeros(0, jnp.int32), changed(0), changed(most_gone(s, 0)), undo)

@@ -55,13 +55,13 @@ SORT_COUNT, SORT_FIRST, SORT_NEXT = range(3)
 LOOKUP = UPDATE = 0
 PAIRS, PAIRS_GRADIENT = range(2)
 SWAP, SWAP_READ = range(2)
-START = 0
+START, PUT_BACK = range(2)
 IDS = (
     *("ids_find", "ids_clear", "ids_index", "ids_mark", "ids_ask", "ids_count"),
-    *("ids_weigh", "ids_choose", "ids_select", "ids_apply", "ids_give_back"),
+    *("ids_weigh", "ids_choose", "ids_select", "ids_apply", "ids_give_back", "ids_undo"),
 )
 IDS_FIND, IDS_CLEAR, IDS_INDEX, IDS_MARK, IDS_ASK, IDS_COUNT = range(6)
-IDS_WEIGH, IDS_CHOOSE, IDS_SELECT, IDS_APPLY, IDS_GIVE_BACK = range(6, 11)
+IDS_WEIGH, IDS_CHOOSE, IDS_SELECT, IDS_APPLY, IDS_GIVE_BACK, IDS_UNDO = range(6, 12)
 
 
 def sort_shared(tuned: tuning.SortTuning) -> int:
@@ -129,9 +129,9 @@ def swap_module(vector: int, table: int, slot: int, vectors: int, numbers: int, 
 
 
 def start_module(dim: int, dtype: str, vectors: int, numbers: int) -> Module:
-    """Return the kernel that draws first values of rows, for ``vectors`` and ``numbers`` slots."""
+    """Return the kernels that draw first values of rows and undo it, for ``vectors`` and ``numbers`` slots."""
     macros = {"DIM": dim, "TABLE": TYPES[dtype], "NE": vectors, "NR": numbers}
-    return Module("start", text("types.cuh", "start.cu"), tuple(macros.items()), ("start",), (0,))
+    return Module("start", text("types.cuh", "start.cu"), tuple(macros.items()), ("start", "put_back"), (0, 0))
 
 
 ATTENTION = ATTENTION_WORK = 0

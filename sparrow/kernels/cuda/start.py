@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,8 +29,10 @@ def start(
     hashes: npt.NDArray[np.uint32],
     limits: npt.NDArray[np.float32],
     slots: npt.NDArray[np.float32],
-) -> list[jax.Array]:
-    """Return the arrays with the rows of ``fresh`` at their start: values between two limits, slots at one number.
+) -> tuple[list[jax.Array], list[jax.Array]]:
+    """Return the arrays with the rows of ``fresh`` at their start, and these rows as they were before.
+
+    Values are between two limits, slots at one number.
 
     Args:
       arrays: a table and its slots; in place where they are donated.
@@ -39,23 +42,59 @@ def start(
       limits: (tables, 2), the lowest and the highest value.
       slots: (tables, slots), their first numbers.
     """
+    from sparrow.kernels.cuda import source
+    from sparrow.kernels.cuda.plan import Call, number
+
+    order = [i - 1 for i in _kinds(arrays)]
+    words = np.concatenate([limits.view(np.uint32), np.ascontiguousarray(slots[:, order]).view(np.uint32)], axis=1)
+    call = Call()
+    held = [call.in_place(array) for array in arrays]
+    before = [call.output((len(fresh.rows), *array.shape[1:]), array.dtype) for array in arrays]
+    tables = jnp.asarray(np.concatenate([hashes[:, None], words], axis=1))
+    given = [call.input(array) for array in (fresh.rows, fresh.ids, fresh.ends, tables, seed)]
+    sizes = [number(len(hashes)), number(arrays[0].shape[0])]
+    made = _launched(call, source.START, arrays, [held, before], [*given, *sizes])
+    return made[: len(arrays)], made[len(arrays) :]
+
+
+def put_back(
+    arrays: Sequence[jax.Array], before: Sequence[jax.Array], fresh: Changed, when: jax.Array
+) -> list[jax.Array]:
+    """Return the arrays as they were before `start`, where ``when`` is true."""
+    from sparrow.kernels.cuda import source
+    from sparrow.kernels.cuda.plan import Call, number
+
+    call = Call()
+    both = [[call.in_place(array) for array in arrays], [call.input(array) for array in before]]
+    given = [call.input(array) for array in (fresh.rows, fresh.ends, when.astype(jnp.uint32))]
+    sizes = [number(len(fresh.ends)), number(arrays[0].shape[0])]
+    return _launched(call, source.PUT_BACK, arrays, both, [*given, *sizes])
+
+
+def _kinds(arrays: Sequence[jax.Array]) -> list[int]:
+    """Return the numbers of slots with vectors, then of those with one number a row."""
+    return sorted(range(1, len(arrays)), key=lambda i: -arrays[i].ndim)
+
+
+def _launched(
+    call: Any, kernel: int, arrays: Sequence[jax.Array], structs: Sequence[Sequence[Any]], others: Sequence[Any]
+) -> list[jax.Array]:
     from sparrow.kernels.cuda import programs, source
     from sparrow.kernels.cuda.machine import TARGET
-    from sparrow.kernels.cuda.plan import NOTHING, Call, number, together
+    from sparrow.kernels.cuda.plan import NOTHING, together
 
     machine = cuda.machine_if_any()
     if machine is None:
         raise RuntimeError(f"backend 'cuda' cannot run: {cuda.unavailable()}")
-    vectors = [i for i, array in enumerate(arrays) if array.ndim == 2 and i > 0]
-    numbers = [i for i, array in enumerate(arrays) if array.ndim == 1]
-    order = [i - 1 for i in (*vectors, *numbers)]
-    words = np.concatenate([limits.view(np.uint32), np.ascontiguousarray(slots[:, order]).view(np.uint32)], axis=1)
-    call = Call()
-    held = [call.in_place(array) for array in arrays]
-    to = [held[0], *([held[i] for i in vectors] or [NOTHING]), *([held[i] for i in numbers] or [NOTHING])]
-    tables = jnp.asarray(np.concatenate([hashes[:, None], words], axis=1))
-    given = [call.input(array) for array in (fresh.rows, fresh.ids, fresh.ends, tables, seed)]
-    sizes = [number(len(hashes)), number(arrays[0].shape[0])]
-    call.launch(0, source.START, _BLOCKS * machine.cores, _THREADS, [*together(to), *given, *sizes])
+    vectors, numbers = ([i for i in _kinds(arrays) if arrays[i].ndim == ndim] for ndim in (2, 1))
+    parameters = [
+        one
+        for held in structs
+        for one in together(
+            [held[0], *([held[i] for i in vectors] or [NOTHING]), *([held[i] for i in numbers] or [NOTHING])]
+        )
+    ]
+    call.launch(0, kernel, _BLOCKS * machine.cores, _THREADS, [*parameters, *others])
     module = source.start_module(arrays[0].shape[1], str(arrays[0].dtype), len(vectors), len(numbers))
-    return call.bind(TARGET, programs.load(machine, [module]))
+    made: list[jax.Array] = call.bind(TARGET, programs.load(machine, [module]))
+    return made

@@ -1,6 +1,6 @@
 """Calling the compiled routing of ids to the shards that own their rows.
 
-``shape`` is always (rows of the stack, shards). Arrays that are filled are given; `sparrow.embedding.sharding` makes
+``shape`` is always `Shape`. Arrays that are filled are given; `sparrow.embedding.sharding` makes
 them, and states what they hold.
 """
 
@@ -18,16 +18,17 @@ Ints = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
 Entries = tuple[Ints, Ints | None, Floats | None]
 """Ids, bags (None: one entry each) and gains (None: all 1)."""
+Shape = tuple[int, int, Ints]
+"""Rows of the stack, shards, and (spans, 4): first row, first shard, number of shards and first local row of each."""
 
 
-def route_pooled(
-    library: ctypes.CDLL, entries: Entries, shape: tuple[int, int], owners: Ints, counts: Ints, sums: Ints
-) -> None:
+def route_pooled(library: ctypes.CDLL, entries: Entries, shape: Shape, owners: Ints, counts: Ints, sums: Ints) -> None:
     """Fill the owner of every entry, and the numbers of entries and of sums by owner."""
     ids, bags, _ = entries
     library.sparrow_feed_route_pooled(
         *_pointers(ids, bags),
-        *_numbers(len(ids), *shape),
+        *_numbers(len(ids)),
+        *_shape(shape),
         *_pointers(owners, counts, sums, np.empty(shape[1], np.int32)),
     )
 
@@ -36,7 +37,7 @@ def lay_out_pooled(
     library: ctypes.CDLL,
     entries: Entries,
     owners: Ints,
-    shape: tuple[int, int],
+    shape: Shape,
     sizes: tuple[int, ...],
     out: tuple[Ints | None, ...],
 ) -> None:
@@ -49,17 +50,16 @@ def lay_out_pooled(
         *_pointers(*entries),
         *_numbers(len(entries[0])),
         *_pointers(owners),
-        *_numbers(*shape, *sizes),
+        *_shape(shape),
+        *_numbers(*sizes),
         *_pointers(*out, counters),
     )
 
 
-def route_rows(
-    library: ctypes.CDLL, ids: Ints, shape: tuple[int, int], owners: Ints, places: Ints, counts: Ints
-) -> None:
+def route_rows(library: ctypes.CDLL, ids: Ints, shape: Shape, owners: Ints, places: Ints, counts: Ints) -> None:
     """Fill the owner of every entry, its row's place there, and the number of distinct rows by owner."""
-    numbers = _numbers(len(ids), *shape)
-    if not library.sparrow_feed_route_rows(*_pointers(ids), *numbers, *_pointers(owners, places, counts)):
+    given = [*_pointers(ids), *_numbers(len(ids)), *_shape(shape)]
+    if not library.sparrow_feed_route_rows(*given, *_pointers(owners, places, counts)):
         raise MemoryError(f"no memory to route {len(ids)} ids")
 
 
@@ -67,7 +67,7 @@ def lay_out_rows(
     library: ctypes.CDLL,
     entries: Entries,
     routed: tuple[Ints, Ints],
-    shape: tuple[int, int],
+    shape: Shape,
     sizes: tuple[int, ...],
     out: tuple[Any, ...],
 ) -> None:
@@ -80,13 +80,19 @@ def lay_out_rows(
         *_pointers(*entries),
         *_numbers(len(entries[0])),
         *_pointers(*routed),
-        *_numbers(*shape, *sizes),
+        *_shape(shape),
+        *_numbers(*sizes),
         *_pointers(*out, scratch),
     )
 
 
 def _pointers(*arrays: npt.NDArray[Any] | None) -> list[ctypes.c_void_p | None]:
     return [None if array is None else address(array) for array in arrays]
+
+
+def _shape(shape: Shape) -> list[Any]:
+    rows, shards, spans = shape
+    return [*_numbers(rows, shards), *_pointers(spans), *_numbers(len(spans))]
 
 
 def _numbers(*values: int) -> list[ctypes.c_int64]:

@@ -1,11 +1,12 @@
 """The map from 64-bit ids to rows of a stack, as state of the step.
 
-A backend has ``find``, ``assign`` and ``indexed``; `types` has the definition that they follow, `xla` is the reference.
+`types` has the definition that all backends follow, `xla` is the reference.
 """
 
 from sparrow.kernels.ids.choice import BACKENDS, IdBackend, choose
 from sparrow.kernels.ids.saved import init, numbers, restored
 from sparrow.kernels.ids.types import (
+    DISTANCE_LFU,
     LFU,
     LRU,
     NONE,
@@ -15,6 +16,7 @@ from sparrow.kernels.ids.types import (
     IdState,
     Segment,
     Settings,
+    Undo,
     most_gone,
     settings,
 )
@@ -22,6 +24,7 @@ from sparrow.kernels.ids.words import numbers_of, part_of, part_of_numpy, words_
 
 __all__ = [
     "BACKENDS",
+    "DISTANCE_LFU",
     "LFU",
     "LRU",
     "NONE",
@@ -32,6 +35,7 @@ __all__ = [
     "IdState",
     "Segment",
     "Settings",
+    "Undo",
     "choose",
     "init",
     "most_gone",

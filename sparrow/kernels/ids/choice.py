@@ -9,7 +9,7 @@ import jax
 from sparrow.kernels.cuda import ids as cuda
 from sparrow.kernels.device_kind import platform
 from sparrow.kernels.ids import xla
-from sparrow.kernels.ids.types import Assigned, IdState, Settings
+from sparrow.kernels.ids.types import Assigned, IdState, Settings, Undo
 from sparrow.kernels.native import ids as native
 from sparrow.kernels.warning import warn_once
 
@@ -33,6 +33,9 @@ class IdBackend(Protocol):
         self, s: Settings, state: IdState, ids: jax.Array, segments: jax.Array, step: jax.Array | int
     ) -> Assigned:
         """Find the rows of ids, and give rows to new ones; with the state donated, in place."""
+
+    def undone(self, s: Settings, state: IdState, undo: Undo, ids: jax.Array, when: jax.Array) -> IdState:
+        """Return the state before a call with ``ids``, where ``when`` is true; ``short`` stays."""
 
     def indexed(self, s: Settings, state: IdState) -> IdState:
         """Return the state with an index that is built from its ids."""

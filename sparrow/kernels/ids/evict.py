@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sparrow.kernels.ids.types import LFU, LRU, NONE, Settings
+from sparrow.kernels.ids.types import DISTANCE_LFU, LFU, LRU, NONE, Settings
 from sparrow.kernels.ids.words import mix64
 
 _NEVER = np.iinfo(np.int32).max
@@ -83,7 +83,11 @@ def choose(
     inside = (at >= jnp.asarray(p.begin)[pool]) & (at < jnp.asarray(p.begin + p.size)[pool])
     expired = no_longer_used(last, step, expire)
     may_leave = inside & scanned[pool] & (last >= 0) & (last != step) & ((policy != NONE) | expired)
-    seldom = jnp.where((policy == LFU) & ~expired, count, 0)
+    # The bits of floats that are not negative have the order of the floats.
+    ages = (step - last).astype(jnp.uint32) + 1
+    often = jax.lax.bitcast_convert_type(count.astype(jnp.float32) / ages.astype(jnp.float32), jnp.int32)
+    seldom = jnp.where(policy == DISTANCE_LFU, often, count)
+    seldom = jnp.where((policy >= LFU) & ~expired, seldom, 0)
     low, high = mix64((ids[:, 0], ids[:, 1]))
     group = jnp.where(may_leave, pool, 2 * len(s.segments))
     *_, order = jax.lax.sort((group, seldom, last, high, low, at), num_keys=5)

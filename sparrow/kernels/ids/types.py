@@ -8,7 +8,7 @@ rows. The same id in two segments is two ids. Beyond the rows of the stack, the 
 which row, and who gets one at all where some are refused.
 
 1. *Known.* An id with a row whose ``step - last <= expire`` is used: ``last`` becomes ``step``. In a segment with LFU
-   each of its occurrences adds 1 to its count.
+   or DISTANCE_LFU each of its occurrences adds 1 to its count.
 2. *Returned.* An id with a row that has expired keeps the row, is used, starts its count anew, and is fresh.
 3. *Admitted.* An id without a row asks for one if it has been seen ``admit`` times, its occurrences in this call
    included, and, where admission is by chance, if ``mix64(id ^ mix64(step ^ seed)) < chance``. Otherwise, where
@@ -16,9 +16,9 @@ which row, and who gets one at all where some are refused.
    asks for.
 4. *Evicted.* A pool that has fewer free places than are asked for frees some: ``max(missing, size / 100 rounded up)``
    of its ids, less where there are not as many. Ids that this step has used stay. With NONE, only expired ones go.
-   The order: with LFU by count, where an expired id counts as 0; then by ``last``; then by ``mix64(id)``; the lowest
-   first.
-5. *Given out.* Asking ids get the free places in the order of their first occurrence. If a segment with LRU or LFU has
+   The order: with LFU by count, with DISTANCE_LFU by ``count / (step - last + 1)`` in float32, where an expired id
+   counts as 0; then by ``last``; then by ``mix64(id)``; the lowest first.
+5. *Given out.* Asking ids get the free places in the order of their first occurrence. If a segment that evicts has
    too few rows even so, ``short`` has the number that is missing, the rest of the state is as before the call, and
    stays so in all later calls. In a segment with NONE the last ones are refused, and in a pool of waiting places
    forgotten. An admitted id gives its waiting place back at the end of the call.
@@ -40,7 +40,7 @@ import numpy.typing as npt
 
 from sparrow.kernels.ids.words import mix64_of, split
 
-NONE, LRU, LFU = 0, 1, 2
+NONE, LRU, LFU, DISTANCE_LFU = 0, 1, 2, 3  # those from LFU on count the uses of ids
 TOTALS: Final = ("admitted", "evicted", "expired", "refused", "forgotten")
 MOST_COUNTED: Final = 2**31 - 1
 WAYS: Final = 15  # places of a bucket of the index; the 16th holds the number of keys that passed over the bucket
@@ -57,7 +57,7 @@ class Segment(NamedTuple):
       admit: the number of occurrences that an id needs for a row.
       chance: an id gets a row in a step where its hash is below; 0: always. 64 bits.
       seed: for the chance; 64 bits.
-      policy: NONE, LRU or LFU.
+      policy: NONE, LRU, LFU or DISTANCE_LFU.
       expire: steps without use after which an id loses its row; 0: it never does.
       waiting: the number of places for ids that wait for a row, for ``admit > 1``.
     """
@@ -118,7 +118,7 @@ def settings(segments: Iterable[Segment], rows: int) -> Settings:
     for number, one in enumerate(result.segments):
         if not end <= one.begin <= one.end <= rows:
             raise ValueError(f"ids: segment {number} has rows [{one.begin}, {one.end}), after {end} and of {rows} rows")
-        if one.policy not in (NONE, LRU, LFU) or one.admit < 1 or one.expire < 0 or one.waiting < 0:
+        if not NONE <= one.policy <= DISTANCE_LFU or one.admit < 1 or one.expire < 0 or one.waiting < 0:
             raise ValueError(f"ids: segment {number} is not valid: {one}")
         end = one.end
     if result.places >= 2**31:
@@ -132,7 +132,7 @@ class IdState(NamedTuple):
     Attributes:
       ids: (P, 2) uint32, the id at each place, low and high word; 0 where it is free.
       last: (P,) int32, the step in which it was last used; -1: the place is free.
-      counts: (P,) int32, occurrences, of waiting ids and in segments with LFU; else 0.
+      counts: (P,) int32, occurrences, of waiting ids and in segments with LFU or DISTANCE_LFU; else 0.
       free: (P,) int32, a stack of free places in the range of each pool.
       pools: (2 * S, 2) int32, by pool the number of free places, and the step before which nothing expires (kept for
         NONE only).
@@ -166,6 +166,22 @@ class Changed(NamedTuple):
     ends: jax.Array
 
 
+class Undo(NamedTuple):
+    """The state before a call, as far as the call has changed it; E entries, L places that may lose ids.
+
+    Attributes:
+      entries: (5, E) int32 by entry: the place of its id before the call, -1 for none; ``last`` there (-2: unchanged)
+        and the count; the free place that its id got, -1 for none, and the position of that in ``free``.
+      left: (5, L) int32 by id that was evicted or forgotten: its place, -1 for none; ``last``; the count; both words.
+      pools, totals: as in `IdState`.
+    """
+
+    entries: jax.Array
+    left: jax.Array
+    pools: jax.Array
+    totals: jax.Array
+
+
 class Assigned(NamedTuple):
     """The result of `assign`.
 
@@ -175,18 +191,25 @@ class Assigned(NamedTuple):
       fresh: rows that need first values: new ids by first occurrence, then returned ones by first occurrence.
       gone: rows whose ids were evicted, ascending. The k-th new id of a segment has the k-th gone row of the segment,
         as long as there are any.
+      undo: the state before, for `undone`.
     """
 
     state: IdState
     rows: jax.Array
     fresh: Changed
     gone: Changed
+    undo: Undo
 
 
 def most_gone(s: Settings, count: int, *, waiting: bool = False) -> int:
     """Return the most rows (or waiting places) that can lose their ids in a call with ``count`` entries."""
     sizes = [end - begin for begin, end in (s.waiting if waiting else s.pools[: len(s.segments)])]
     return min(sum(sizes), count + sum(-(-size // 100) for size in sizes))
+
+
+def undo_shapes(s: Settings, count: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return the shapes of ``entries`` and ``left`` in the `Undo` of a call with ``count`` entries."""
+    return (5, count), (5, most_gone(s, count) + most_gone(s, count, waiting=True))
 
 
 # The columns of `table`.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +22,7 @@ from sparrow.kernels.ids.types import (
     Changed,
     IdState,
     Settings,
+    Undo,
     most_gone,
     table,
 )
@@ -110,7 +112,7 @@ def assign(s: Settings, state: IdState, ids: jax.Array, segments: jax.Array, ste
     to = _where(comes, new, s.places)
     new_index = index.insert(new_index, keys, new, comes)
     last, all_ids = last.at[to].set(step, mode="drop"), all_ids.at[to].set(ids, mode="drop")
-    lfu = by_segment[:, POLICY] == LFU
+    lfu = by_segment[:, POLICY] >= LFU
     counts = counts.at[to].set(jnp.where(lfu | asks_waiting, seen, 0), mode="drop")
     kept = _where(ok & waits & ~moves, places, s.places)
     counts = counts.at[kept].set(seen, mode="drop")
@@ -154,6 +156,16 @@ def assign(s: Settings, state: IdState, ids: jax.Array, segments: jax.Array, ste
         ],
         1,
     )
+    found = jnp.where(ok & (segments >= 0), places, -1)
+    taken = jnp.where(comes & (rank >= lots.at[pool].get(mode="clip")), new, -1)
+    position = top.at[pool].get(mode="clip") - 1 - rank
+    was = [array.at[places].get(mode="clip") for array in (state.last, state.counts)]
+    undo = Undo(
+        jnp.stack([found, *was, taken, position]),
+        _left(state, jnp.where(is_gone, leaves, -1), gone_ids),
+        state.pools,
+        state.totals,
+    )
     state = IdState(
         all_ids,
         last,
@@ -166,7 +178,48 @@ def assign(s: Settings, state: IdState, ids: jax.Array, segments: jax.Array, ste
     )
     mine = jnp.where(live | (returned & ok), places, jnp.where(admitted, new, -1))
     mine = jnp.where(live, mine, mine[groups.leader])
-    return Assigned(state, _rows(s, segments, mine), fresh, gone)
+    return Assigned(state, _rows(s, segments, mine), fresh, gone, undo)
+
+
+def _left(state: IdState, places: jax.Array, ids: jax.Array) -> jax.Array:
+    was = [array.at[places].get(mode="clip") for array in (state.last, state.counts)]
+    return jnp.stack([places, *was, *jax.lax.bitcast_convert_type(ids, jnp.int32).T])
+
+
+def undone(s: Settings, state: IdState, undo: Undo, ids: jax.Array, when: jax.Array) -> IdState:
+    """Return the state before a call with ``ids``, where ``when`` is true; ``short`` stays."""
+    return taken_back(s, state, undo, ids, when, indexed)
+
+
+def taken_back(
+    s: Settings,
+    state: IdState,
+    undo: Undo,
+    ids: jax.Array,
+    when: jax.Array,
+    index_of: Callable[[Settings, IdState], IdState],
+) -> IdState:
+    """`undone`, with a new index by ``index_of``. A loop of one turn or none: it works in place, a branch may not."""
+    place, before, count, taken, position = undo.entries
+    left, left_last, left_count, *left_ids = undo.left
+    old_ids = jax.lax.bitcast_convert_type(jnp.stack(left_ids, -1), jnp.uint32)
+
+    def put(array: jax.Array, at: jax.Array, values: Any) -> jax.Array:
+        return array.at[jnp.where(at < 0, s.places, at)].set(values, mode="drop")
+
+    def body(carried: tuple[jax.Array, IdState]) -> tuple[jax.Array, IdState]:
+        _, held = carried
+        back = held._replace(
+            ids=put(put(put(held.ids, taken, jnp.uint32(0)), place, ids), left, old_ids),
+            last=put(put(put(held.last, taken, -1), jnp.where(before < -1, -1, place), before), left, left_last),
+            counts=put(put(put(held.counts, taken, 0), place, count), left, left_count),
+            free=put(held.free, jnp.where(taken < 0, -1, position), taken),
+            pools=undo.pools,
+            totals=undo.totals,
+        )
+        return jnp.array(False), index_of(s, back)
+
+    return jax.lax.while_loop(lambda carried: carried[0], body, (when, state))[1]
 
 
 _CHUNK = 1 << 16

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from sparrow.kernels import native
-from sparrow.kernels.ids.types import Assigned, Changed, IdState, Settings, most_gone, table
+from sparrow.kernels.ids.types import Assigned, Changed, IdState, Settings, Undo, most_gone, table, undo_shapes
+from sparrow.kernels.ids.xla import taken_back
 from sparrow.kernels.native.library import ASSIGN_IDS, FIND_IDS, INDEX_IDS
 
 name = "native"
@@ -39,13 +40,19 @@ def assign(
     outputs.append(_shape((ids.shape[0],), jnp.int32))
     for count in (ids.shape[0], most_gone(s, ids.shape[0])):
         outputs += [_shape((count,), jnp.int32), _shape((count, 2), jnp.uint32), _shape((len(s.segments),), jnp.int32)]
+    outputs += [_shape(shape, jnp.int32) for shape in undo_shapes(s, ids.shape[0])]
     before = (table(s), ids, segments, jnp.asarray(step, jnp.int32))
     call = jax.ffi.ffi_call(ASSIGN_IDS, outputs, input_output_aliases={len(before) + i: i for i in range(len(state))})
     results: Any = call(*before, *state, num_rows=np.int64(s.rows), threads=np.int64(threads))
     end = len(state)
-    return Assigned(
-        IdState(*results[:end]), results[end], Changed(*results[end + 1 : end + 4]), Changed(*results[end + 4 :])
-    )
+    fresh, gone = (Changed(*results[at : at + 3]) for at in (end + 1, end + 4))
+    undo = Undo(results[end + 7], results[end + 8], state.pools, state.totals)
+    return Assigned(IdState(*results[:end]), results[end], fresh, gone, undo)
+
+
+def undone(s: Settings, state: IdState, undo: Undo, ids: jax.Array, when: jax.Array) -> IdState:
+    """Return the state before a call with ``ids``, where ``when`` is true; ``short`` stays."""
+    return taken_back(s, state, undo, ids, when, indexed)
 
 
 def indexed(s: Settings, state: IdState) -> IdState:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sparrow as sp
-from sparrow.embedding.dynamic.first_rows import started
+from sparrow.embedding.dynamic.first_rows import put_back, started
 from sparrow.embedding.initializers import Constant, Uniform
 from sparrow.embedding.stacking import stack_tables
 from sparrow.kernels import ids
@@ -33,6 +33,12 @@ def test_rows_start_as_their_initializer_has_them(dim, dtype, rule):
         backend: jax.jit(lambda a, f, backend=backend: started(stack, a, jnp.uint32(11), f, backend))(arrays, fresh)
         for backend in ("cuda", "xla")
     }
-    for name, array in made["xla"].items():
-        np.testing.assert_array_equal(np.asarray(made["cuda"][name]), np.asarray(array), err_msg=name)
-    assert (made["cuda"][""] == 7).all(axis=1).sum() == 143
+    for name, array in made["xla"][0].items():
+        np.testing.assert_array_equal(np.asarray(made["cuda"][0][name]), np.asarray(array), err_msg=name)
+    assert (made["cuda"][0][""] == 7).all(axis=1).sum() == 143
+    for backend, (after, before) in made.items():
+        assert all((np.asarray(array)[:7] == 7).all() for array in before.values())
+        back = jax.jit(lambda a, b, f, when, backend=backend: put_back(a, b, f, when, backend))
+        same = back(after, before, fresh, jnp.array(False))
+        jax.tree.map(np.testing.assert_array_equal, same, after)
+        jax.tree.map(np.testing.assert_array_equal, back(after, before, fresh, jnp.array(True)), arrays)

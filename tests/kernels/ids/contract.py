@@ -7,13 +7,18 @@ import numpy as np
 import pytest
 
 from sparrow.kernels import ids
-from sparrow.kernels.ids import LFU, NONE, Segment
+from sparrow.kernels.ids import DISTANCE_LFU, LFU, NONE, Segment
 from tests.kernels.ids.running import Pair, compiled
 
 HALF = 2**63
 
 SETTINGS = {
-    "policies": [Segment(1, 33, 0), Segment(33, 60, 75, policy=LFU), Segment(64, 70, 75, policy=NONE)],
+    "policies": [
+        Segment(1, 33, 0),
+        Segment(33, 60, 75, policy=LFU),
+        Segment(64, 70, 75, policy=NONE),
+        Segment(72, 99, 75, policy=DISTANCE_LFU),
+    ],
     "expiring": [
         Segment(0, 30, 100, expire=2),
         Segment(30, 60, 100, policy=LFU, expire=2),
@@ -33,7 +38,11 @@ SETTINGS = {
         Segment(32, 41, 50, policy=NONE, chance=HALF // 2 * 3),
         Segment(41, 45, 50, policy=NONE, expire=2, admit=2, waiting=3),
     ],
-    "lots of more than one": [Segment(0, 450, 450), Segment(450, 700, 800, policy=LFU, expire=6)],
+    "lots of more than one": [
+        Segment(0, 450, 450),
+        Segment(450, 700, 950, policy=LFU, expire=6),
+        Segment(700, 900, 950, policy=DISTANCE_LFU, expire=8),
+    ],
 }
 
 
@@ -80,6 +89,19 @@ class Contract:
         assert not any(pair.oracle.short)
         seen = {name for name in ids.TOTALS if any(one[name] for one in numbers)}
         assert seen >= HAPPENS[name]
+
+    @pytest.mark.parametrize("name", ["admission", "expiring", "policies"])
+    def test_undone(self, backend, name):
+        """A step that is taken back leaves everything as it was: the next ones follow the oracle."""
+        s = made(name)
+        pair = Pair(backend, s)
+        for (keys, segments, step), (others, numbers, _) in zip(
+            batches(s, 1, 25, 24, 150), batches(s, 2, 25, 24, 150), strict=True
+        ):
+            pair.try_and_undo(others, numbers, step)
+            pair.find(others, numbers, step)
+            pair.assign(keys, segments, step)
+        assert not any(pair.oracle.short)
 
     def test_full_index(self, backend):
         """An index whose last pair is in use: ids pass over buckets, and leave no trace when they go."""
@@ -141,14 +163,15 @@ class Contract:
             Segment(0, 300, 900),
             Segment(300, 600, 900, policy=LFU),
             Segment(600, 700, 900, policy=LFU, expire=90),
+            Segment(700, 900, 900, policy=DISTANCE_LFU),
         ]
         s = ids.settings(segments, 900)
         pair = Pair(backend, s)
         rng = np.random.default_rng(0)
         steps = [0, 0, 1, 2000, 2001, 2002, 9000, 9005, 9100, 70_000, 70_500, 70_501]
         for number, step in enumerate(steps):
-            keys = [1000 * number + i for i in range(20)] * 3 + [1000 * number + 20 + i for i in range(15)]
-            pair.assign(keys, [0] * 20 + [1] * 20 + [2] * 20 + [0] * 10 + [1] * 5, step)
+            keys = [1000 * number + i for i in range(20)] * 4 + [1000 * number + 20 + i for i in range(15)]
+            pair.assign(keys, [0] * 20 + [1] * 20 + [2] * 20 + [3] * 20 + [0] * 10 + [1] * 5, step)
         counts = rng.integers(1, 60, s.places) ** rng.integers(1, 5, s.places)
         for held in pair.oracle.rows[1:]:
             for one in held.values():
@@ -156,8 +179,8 @@ class Contract:
         lfu = np.isin(np.arange(s.places), [one.place for held in pair.oracle.rows[1:] for one in held.values()])
         pair.state = pair.state._replace(counts=jax.numpy.asarray(np.where(lfu, counts, 0).astype(np.int32)))
         for step in range(90_000, 90_012):
-            keys = [1000 * step + i for i in range(75)]
-            pair.assign(keys, [0] * 30 + [1] * 30 + [2] * 15, step)
+            keys = [1000 * step + i for i in range(105)]
+            pair.assign(keys, [0] * 30 + [1] * 30 + [2] * 15 + [3] * 30, step)
         assert all(one["evicted"] > 60 for one in ids.numbers(s, pair.state))
 
     def test_counts_end(self, backend):
@@ -182,7 +205,7 @@ class Contract:
         def run(state):
             def body(state, batch):
                 done = backend.assign(s, state, *batch)
-                return done.state, done[1:]
+                return done.state, done[1:4]
 
             return jax.lax.scan(body, state, (keys, segments, steps))
 

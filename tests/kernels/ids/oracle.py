@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from sparrow.kernels.ids.types import LFU, MOST_COUNTED, NONE, TOTALS, Settings
+import numpy as np
+
+from sparrow.kernels.ids.types import DISTANCE_LFU, LFU, MOST_COUNTED, NONE, TOTALS, Settings
 from sparrow.kernels.ids.words import mix64_of
 
 NEVER = 2**31 - 1
@@ -133,14 +135,18 @@ class Oracle:
             "quiet": quiet,
         }
 
-    def order(self, segment: int, key: int, held: Held, step: int) -> tuple[int, int, int]:
-        seldom = held.count if self.s.segments[segment].policy == LFU and not self.expired(segment, held, step) else 0
+    def order(self, segment: int, key: int, held: Held, step: int) -> tuple[float, int, int]:
+        policy = self.s.segments[segment].policy
+        if policy < LFU or self.expired(segment, held, step):
+            return 0, held.last, mix64_of(key)
+        by_age = policy == DISTANCE_LFU
+        seldom = np.float32(held.count) / np.float32(step - held.last + 1) if by_age else held.count
         return seldom, held.last, mix64_of(key)
 
     def carry_out(self, segment: int, plan: dict, step: int):
         one, rows, waiting = self.s.segments[segment], self.rows[segment], self.waiting[segment]
         pool, totals, times = len(self.s.segments) + segment, self.totals[segment], plan["times"]
-        lfu = one.policy == LFU
+        lfu = one.policy >= LFU
         for key in plan["used"] + plan["returned"]:
             before = rows[key].count if key in plan["used"] else 0
             rows[key].last, rows[key].count = step, min(before + times[key], MOST_COUNTED) if lfu else 0

@@ -29,6 +29,18 @@ def with_buckets(s, state, buckets):
     return state if buckets is None else state._replace(buckets=empty(buckets))
 
 
+@functools.cache
+def undoing(backend, s):
+    """Return a function that undoes the calls of a step, the last one first; the state is donated."""
+
+    def back(state, calls, when):
+        for words, undo in reversed(calls):
+            state = backend.undone(s, state, undo, words, when)
+        return state
+
+    return jax.jit(back, donate_argnums=0)
+
+
 class Pair:
     """A map and its oracle."""
 
@@ -41,13 +53,30 @@ class Pair:
         """Give both the same batch, and compare."""
         words = ids.words_of(np.array(keys, np.uint64))
         _, assign = compiled(self.backend, self.s)
-        self.state, rows, fresh, gone = assign(self.state, words, np.array(segments, np.int32), np.int32(step))
+        self.state, rows, fresh, gone, _ = assign(self.state, words, np.array(segments, np.int32), np.int32(step))
         want_rows, want_fresh, want_gone = self.oracle.assign(list(keys), list(segments), step)
         assert np.asarray(rows).tolist() == want_rows
         self.compare_changes(fresh, want_fresh)
         self.compare_changes(gone, want_gone)
         self.compare_state()
         return np.asarray(rows)
+
+    def try_and_undo(self, keys, segments, step):
+        """Give the map a batch, then another one of the same step, and take both back."""
+        _, assign = compiled(self.backend, self.s)
+        words = ids.words_of(np.array(keys, np.uint64))
+        calls = []
+        for given in (words, np.roll(words, 5, axis=0)):
+            self.state, *_, undo = assign(self.state, given, np.array(segments, np.int32), np.int32(step))
+            calls.append((given, undo))
+        before = jax.tree.map(np.array, self.state)
+        back = undoing(self.backend, self.s)
+        self.state = back(self.state, calls, np.array(False))
+        assert all(map(np.array_equal, before, self.state))
+        self.state = back(self.state, calls, np.array(True))
+        if any(np.asarray(self.state.short)):
+            self.state = self.state._replace(short=jax.numpy.zeros_like(self.state.short))
+        self.compare_state()
 
     def find(self, keys, segments, step):
         """Compare the rows of ``keys``."""

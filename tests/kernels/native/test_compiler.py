@@ -95,12 +95,13 @@ def test_without_compiler_and_libraries_one_warning_gives_the_reason(tmp_path: p
 def test_without_compiler_and_libraries_one_warning_is_about_batches(tmp_path: pathlib.Path):
     code = """
         compiler.PACKAGED = pathlib.Path("nowhere")
-        from sparrow.data import IdFeature, Pipeline, Tables
+        from sparrow.data import Converter, IdFeature, Tables
+        from sparrow.feed import Batching, Pipeline
         features = [IdFeature("item", num_buckets=9, embedding_dim=4)]
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             for _ in range(2):
-                print(len(next(iter(Pipeline(Tables({"item": [1, 2]}), features, batch_size=2)))))
+                print(len(next(iter(Pipeline(Tables({"item": [1, 2]}), Converter(features), Batching(2))))))
         print(*(str(warning.message) for warning in caught))
     """
     *sizes, warning = run(code, SPARROW_CACHE_DIR=str(tmp_path), CXX="no-such-compiler")

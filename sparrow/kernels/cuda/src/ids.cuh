@@ -3,7 +3,8 @@ constexpr u32 EMPTY = 0xffffffffu;
 constexpr u64 EMPTY_PAIR = ~u64(0);
 constexpr int WAYS = 15;
 constexpr u32 MOST_COUNTED = 0x7fffffffu;
-enum Policy { NEVER_EVICT = 0, LRU = 1, LFU = 2 };
+constexpr int UNCHANGED = -2;  // instead of what `last` was
+enum Policy { NEVER_EVICT = 0, LRU = 1, LFU = 2, DISTANCE_LFU = 3 };
 enum Total { ADMITTED, EVICTED, EXPIRED, REFUSED, FORGOTTEN, TOTALS };
 
 struct Segment {
@@ -40,10 +41,15 @@ struct Ids {
   int* gone_rows;
   u64* gone_ids;
   int* gone_ends;
-  // By entry: its place; 1 + its pair in the set of unknown ids, or 0; what `last` was before.
+  // To undo the call, by entry: its place, `last` and the count there before, the free place that its id got, where that was.
   int* places;
-  u32* refs;
   int* before;
+  u32* was;
+  int* taken;
+  u32* positions;
+  int* undo_left;  // (5, left_capacity)
+  const int* when;  // whether to undo
+  u32* refs;  // by entry: 1 + its pair in the set of unknown ids, or 0
   // By first entry of an unknown id: the counter that it is counted by, its ranks in the chunk.
   u32* asks;
   u32* ranks;
@@ -61,7 +67,7 @@ struct Ids {
   u32* left;
   u32* left_segments;
   u64* left_ids;
-  u64 count, num_segments, num_rows, num_places, num_buckets, set_size, gone_capacity, chunks, chunk, list_capacity;
+  u64 count, num_segments, num_rows, num_places, num_buckets, set_size, gone_capacity, left_capacity, chunks, chunk, list_capacity;
 };
 
 DEVICE u64 mix64(u64 x) {

@@ -15,7 +15,7 @@ DEVICE int settle(const Ids& m, u32 lead, bool own, u32 times) {
   const int number = m.entry_segments[lead], place = m.places[lead];
   const u32 num_segments = u32(m.num_segments), counter = m.asks[lead];
   const Segment& s = m.segments[number];
-  const bool lfu = s.policy == LFU, waits = place >= int(m.num_rows);
+  const bool lfu = s.policy >= LFU, waits = place >= int(m.num_rows);
   if (place >= 0 && !waits) {  // returned
     if (own) {
       m.counts[place] = lfu ? saturated(times, 0) : 0;
@@ -31,8 +31,9 @@ DEVICE int settle(const Ids& m, u32 lead, bool own, u32 times) {
   if (own && waits && !admitted) m.counts[place] = seen;
   if (!comes) return s.unknown;
   const Pool p(m, counter);
-  const u32 taken = m.free[p.begin + field(m, FREE)[counter] + field(m, LOT)[counter] - 1 - rank];
+  const u32 lot = field(m, LOT)[counter], position = p.begin + field(m, FREE)[counter] + lot - 1 - rank, taken = m.free[position];
   if (own) {
+    if (rank >= lot) m.taken[lead] = int(taken), m.positions[lead] = position;
     const u64 id = m.keys[lead];
     const Key key(m, id, s);
     if (waits) {
@@ -53,7 +54,8 @@ extern "C" __global__ void __launch_bounds__(APPLY_THREADS) ids_apply(Ids m) {
   const bool here = i < m.count;
   const u32 ref = here ? m.refs[i] : 0;
   if (m.plan[REFUSED_CALL] != 0) {  // nothing happens: `last` is as it was
-    if (here && m.before[i] != *m.step) m.last[m.places[i]] = m.before[i];
+    if (here && m.before[i] != UNCHANGED) m.last[m.places[i]] = m.before[i];
+    if (here) m.places[i] = -1;
     return;
   }
   const u32 leaving = m.plan[LEAVING];
@@ -66,9 +68,9 @@ extern "C" __global__ void __launch_bounds__(APPLY_THREADS) ids_apply(Ids m) {
     const u32 lead = u32(m.count) - m.first[ref - 1];
     m.rows[i] = settle(m, lead, lead == i, m.times[ref - 1]);
   }
-  // Known ids of segments with LFU: one that occurs often comes once from each warp.
+  // Known ids of segments that count: one that occurs often comes once from each warp.
   const int number = here ? m.entry_segments[i] : -1;
-  const bool counted = number >= 0 && ref == 0 && m.segments[number].policy == LFU;
+  const bool counted = number >= 0 && ref == 0 && m.segments[number].policy >= LFU;
   const u32 all = __ballot_sync(FULL, counted);
   if (!counted) return;
   const int place = m.places[i];
@@ -76,6 +78,28 @@ extern "C" __global__ void __launch_bounds__(APPLY_THREADS) ids_apply(Ids m) {
   if ((peers & lanes_below(lane)) != 0) return;
   const u32 more = __popc(peers);
   if (atomicAdd(m.counts + place, more) + more > MOST_COUNTED) atomicMin(m.counts + place, MOST_COUNTED);
+}
+
+// The state before a call, but for the index.
+extern "C" __global__ void __launch_bounds__(APPLY_THREADS) ids_undo(Ids m) {
+  const u32 i = blockIdx.x * APPLY_THREADS + threadIdx.x;
+  if (*m.when == 0) return;
+  if (i < m.count && m.taken[i] >= 0) {
+    clear(m, u32(m.taken[i]));
+    m.free[m.positions[i]] = m.taken[i];
+  }
+  if (i < m.count && m.places[i] >= 0) {  // entries of one id write the same
+    m.ids[m.places[i]] = m.keys[i];
+    m.counts[m.places[i]] = m.was[i];
+    if (m.before[i] != UNCHANGED) m.last[m.places[i]] = m.before[i];
+  }
+  if (i < m.left_capacity && m.undo_left[i] >= 0) {
+    const int* undo = m.undo_left + i;
+    const int place = undo[0];
+    m.last[place] = undo[m.left_capacity];
+    m.counts[place] = u32(undo[2 * m.left_capacity]);
+    m.ids[place] = u64(u32(undo[3 * m.left_capacity])) | u64(u32(undo[4 * m.left_capacity])) << 32;
+  }
 }
 
 // Admitted ids give their waiting places back.

@@ -10,14 +10,21 @@ DEVICE u32 bin_of(u32 x) {
   return EXACT + (exponent - 11) * 64 + (x >> (exponent - 6) & 63);
 }
 
+// The bin of a float by its bits: 32 for each power of 2 between 2^-31 and 2^31, which a count divided by an age has.
+DEVICE u32 bin_of_float(u32 bits) { return bits < 0x30000000u ? 0 : (bits - 0x30000000u) >> 18; }
+
 DEVICE bool may_leave(const Pool& p, int last, int step) {
   return last >= 0 && last != step && (p.policy != NEVER_EVICT || is_expired(p.expire, last, step));
 }
 DEVICE u32 seldom(const Ids& m, const Pool& p, u32 place, int last, int step) {
-  return p.policy != LFU || is_expired(p.expire, last, step) ? 0 : m.counts[place];
+  if (p.policy < LFU || is_expired(p.expire, last, step)) return 0;
+  if (p.policy == LFU) return m.counts[place];
+  return __float_as_uint(__fdiv_rn(float(m.counts[place]), float(u32(step) - u32(last) + 1)));  // in the order of the floats
 }
 DEVICE u32 bin(const Ids& m, const Pool& p, u32 place, int last, int step) {
-  return p.policy == LFU ? bin_of(seldom(m, p, place, last, step)) : BINS - 1 - bin_of(u32(step) - u32(last));
+  if (p.policy < LFU) return BINS - 1 - bin_of(u32(step) - u32(last));
+  const u32 rank = seldom(m, p, place, last, step);
+  return p.policy == LFU ? bin_of(rank) : bin_of_float(rank);
 }
 
 // Calls work(pool, first word, end) for the part of the evicting pools that belongs to this block; words of 32 places.
@@ -288,7 +295,7 @@ DEVICE Bound select(const Ids& m, const Pool& p, u32 pool, u32 threshold, u32 re
   Bound bound = {false, 0, 0, 64};
   if (p.policy == LFU && threshold < EXACT) {
     bound.prefix = threshold, bound.shift = 32;
-  } else if (p.policy != LFU) {
+  } else if (p.policy < LFU) {
     const u32 age = BINS - 1 - threshold;
     if (age < EXACT) {
       bound = {true, u64(u32(step) - age), 0, 64};
@@ -405,6 +412,12 @@ extern "C" __global__ void __launch_bounds__(SELECT_THREADS) ids_select(Ids m) {
       const u32 k = base + a * SELECT_THREADS;
       if (k >= lot) break;
       m.left_ids[begin + k] = ids[a];
+      int* undo = m.undo_left + begin + k;
+      undo[0] = int(places[a]);
+      undo[m.left_capacity] = m.last[places[a]];
+      undo[2 * m.left_capacity] = int(m.counts[places[a]]);
+      undo[3 * m.left_capacity] = int(u32(ids[a]));
+      undo[4 * m.left_capacity] = int(u32(ids[a] >> 32));
       if (p.waiting) continue;
       m.gone_rows[begin + k] = int(places[a]);
       m.gone_ids[begin + k] = ids[a];

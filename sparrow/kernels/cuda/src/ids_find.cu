@@ -18,11 +18,13 @@ extern "C" __global__ void __launch_bounds__(FIND_THREADS) ids_find(Ids m) {
 // The buckets are all ones, with zeros at the end, before.
 extern "C" __global__ void __launch_bounds__(FIND_THREADS) ids_clear(Ids m) {
   const u64 i = u64(blockIdx.x) * FIND_THREADS + threadIdx.x;
+  if (m.when != nullptr && *m.when == 0) return;
   if (i < m.num_buckets * 32) m.buckets[i / 32].words[i % 32] = i % 32 < PASSED ? EMPTY : 0;
 }
 
 extern "C" __global__ void __launch_bounds__(FIND_THREADS) ids_index(Ids m) {
   const u32 place = blockIdx.x * FIND_THREADS + threadIdx.x;
+  if (m.when != nullptr && *m.when == 0) return;
   if (place >= m.num_places || m.last[place] < 0) return;
   for (u32 pool = 0; pool < 2 * m.num_segments; ++pool) {
     const Pool p(m, pool);
@@ -58,6 +60,7 @@ extern "C" __global__ void __launch_bounds__(FIND_THREADS) ids_mark(Ids m) {
     m.gone_rows[k] = int(m.num_rows);
     m.gone_ids[k] = 0;
   }
+  for (u64 k = i; k < m.left_capacity; k += u64(gridDim.x) * FIND_THREADS) m.undo_left[k] = -1;
   const int step = *m.step;
   const bool here = i < m.count;
   const int number = here ? m.entry_segments[i] : -1;
@@ -68,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(FIND_THREADS) ids_mark(Ids m) {
   if (here) {
     m.fresh_rows[i] = int(m.num_rows);
     m.fresh_ids[i] = 0;
-    int row = int(m.num_rows), before = step;
+    int row = int(m.num_rows), before = UNCHANGED;
     if (number >= 0) {
       row = s.unknown;
       unknown = true;
@@ -87,6 +90,8 @@ extern "C" __global__ void __launch_bounds__(FIND_THREADS) ids_mark(Ids m) {
     m.places[i] = place;
     m.rows[i] = row;
     m.before[i] = before;
+    m.was[i] = place >= 0 && (place >= int(m.num_rows) || s.policy >= LFU) ? m.counts[place] : 0;
+    m.taken[i] = -1;
     m.asks[i] = NONE;
   }
   // An id that occurs often comes once from each warp.

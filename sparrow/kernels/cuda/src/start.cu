@@ -6,11 +6,21 @@ constexpr int START_LANES = DIM > 16 ? 32 : DIM > 8 ? 16 : DIM > 4 ? 8 : 4;
 constexpr int COLUMNS = 3 + NE + NR;  // of a table: its hash, the limits, the first values of its slots
 typedef Kept<TABLE> Number;
 
-struct Started {
+struct Arrays {
   Number::T* table;
   float* vectors[NE > 0 ? NE : 1];
   float* numbers[NR > 0 ? NR : 1];
 };
+
+// Copies an element of a row, and with the first one the numbers of the row.
+DEVICE void copy(const Arrays& to, u64 to_row, const Arrays& from, u64 from_row, u32 e) {
+  to.table[to_row * DIM + e] = from.table[from_row * DIM + e];
+#pragma unroll
+  for (int k = 0; k < NE; ++k) to.vectors[k][to_row * DIM + e] = from.vectors[k][from_row * DIM + e];
+  if (e != 0) return;
+#pragma unroll
+  for (int k = 0; k < NR; ++k) to.numbers[k][to_row] = from.numbers[k][from_row];
+}
 
 struct Pair {
   u32 a, b;
@@ -41,8 +51,8 @@ DEVICE float scaled(float x, float by, float plus) { return x * by + plus; }
 DEVICE float scaled(float x, float by, float plus) { return __fadd_rn(__fmul_rn(x, by), plus); }
 #endif
 
-extern "C" __global__ void __launch_bounds__(START_THREADS) start(Started to, const u32* rows, const u32* ids, const u32* ends, const u32* tables,
-                                                                  const u32* seed, u32 num_tables, u32 num_rows) {
+extern "C" __global__ void __launch_bounds__(START_THREADS) start(Arrays to, Arrays before, const u32* rows, const u32* ids, const u32* ends,
+                                                                  const u32* tables, const u32* seed, u32 num_tables, u32 num_rows) {
   const u32 lane = threadIdx.x % START_LANES, count = ends[num_tables - 1], groups = gridDim.x * (START_THREADS / START_LANES);
   for (u32 i = blockIdx.x * (START_THREADS / START_LANES) + threadIdx.x / START_LANES; i < count; i += groups) {
     const u32 row = rows[i];
@@ -54,6 +64,7 @@ extern "C" __global__ void __launch_bounds__(START_THREADS) start(Started to, co
     const Pair key = threefry(threefry(of_table, 0, ids[2 * i + 1]), 0, ids[2 * i]);
     const float low = bit_cast<float>(own[1]), width = bit_cast<float>(own[2]) - low;
     for (u32 e = lane; e < DIM; e += START_LANES) {
+      copy(before, i, to, row, e);
       const Pair drawn = threefry(key, 0, e);
       const float unit = bit_cast<float>((drawn.a ^ drawn.b) >> 9 | 0x3f800000u) - 1.0f;
       const float value = scaled(unit, width, low);
@@ -65,5 +76,16 @@ extern "C" __global__ void __launch_bounds__(START_THREADS) start(Started to, co
 #pragma unroll
       for (int k = 0; k < NR; ++k) to.numbers[k][row] = bit_cast<float>(own[3 + NE + k]);
     }
+  }
+}
+
+// The rows as `start` found them.
+extern "C" __global__ void __launch_bounds__(START_THREADS) put_back(Arrays to, Arrays before, const u32* rows, const u32* ends, const u32* when,
+                                                                     u32 num_tables, u32 num_rows) {
+  if (*when == 0) return;
+  const u32 lane = threadIdx.x % START_LANES, count = ends[num_tables - 1], groups = gridDim.x * (START_THREADS / START_LANES);
+  for (u32 i = blockIdx.x * (START_THREADS / START_LANES) + threadIdx.x / START_LANES; i < count; i += groups) {
+    if (rows[i] >= num_rows) continue;
+    for (u32 e = lane; e < DIM; e += START_LANES) copy(to, rows[i], before, i, e);
   }
 }

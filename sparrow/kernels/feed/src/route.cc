@@ -1,5 +1,6 @@
 // Routing: which shard owns each id of one device's part of a batch, and the arrays that are exchanged.
 // The layout follows sparrow/embedding/sharding/layout.py; NumPy does the same in sharding/routing.py.
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <new>
@@ -13,23 +14,44 @@ inline uint32_t mix32(uint32_t x) {
   return x ^ (x >> 16);
 }
 
-// Shard and local row of a row of the stack. Division by the fixed number of shards is a multiplication.
+// Consecutive rows of a stack, from `first` on: in turned blocks over `count` shards from `shard` on, from the local row
+// `local` on.
+struct Span {
+  uint32_t first, shard, count, local;
+};
+
+// Shard and local row of a row of the stack. With one span, division by its fixed count is a multiplication.
 struct Layout {
   uint64_t num_rows;
-  uint32_t shards;
-  uint64_t inverse;  // floor(2**64 / shards) + 1: exact for 32-bit rows; 0 where shards is 1
+  const Span *spans, *end;
+  uint64_t inverse;  // of the first span: floor(2**64 / count) + 1: exact for 32-bit rows; 0 where count is 1
 
-  Layout(int64_t num_rows, int64_t shards)
-      : num_rows(num_rows), shards(shards), inverse(shards == 1 ? 0 : ~uint64_t{0} / shards + 1) {}
+  Layout(int64_t num_rows, const int32_t* spans, int64_t num_spans)
+      : num_rows(num_rows), spans(reinterpret_cast<const Span*>(spans)), end(this->spans + num_spans),
+        inverse(this->spans->count == 1 ? 0 : ~uint64_t{0} / this->spans->count + 1) {}
 
-  uint32_t local(uint32_t row) const {
-    return shards == 1 ? row : static_cast<uint32_t>(static_cast<unsigned __int128>(inverse) * row >> 64);
+  const Span& span(uint32_t row) const {
+    if (end - spans == 1) return *spans;
+    return *(std::upper_bound(spans, end, row, [](uint32_t row, const Span& span) { return row < span.first; }) - 1);
   }
 
-  uint32_t owner(uint32_t row, uint32_t local) const {
-    const uint32_t turn = static_cast<uint32_t>(uint64_t{mix32(local)} * shards >> 32);
-    const uint32_t owner = row - local * shards + turn;
-    return owner >= shards ? owner - shards : owner;
+  uint32_t block(const Span& span, uint32_t at) const {
+    if (span.count == 1) return at;
+    if (&span != spans) return at / span.count;
+    return static_cast<uint32_t>(static_cast<unsigned __int128>(inverse) * at >> 64);
+  }
+
+  uint32_t local(uint32_t row) const {
+    const Span& own = span(row);
+    return own.local + block(own, row - own.first);
+  }
+
+  uint32_t owner(uint32_t row) const {
+    const Span& own = span(row);
+    const uint32_t at = row - own.first, number = block(own, at);
+    const uint32_t turn = static_cast<uint32_t>(uint64_t{mix32(own.local + number)} * own.count >> 32);
+    const uint32_t owner = at - number * own.count + turn;
+    return own.shard + (owner >= own.count ? owner - own.count : owner);
   }
 };
 
@@ -61,9 +83,10 @@ extern "C" {
 // Entries of a bag follow one another; `bags` null: each entry is a bag.
 __attribute__((visibility("default"))) void sparrow_feed_route_pooled(const int32_t* ids, const int32_t* bags,
                                                                       int64_t count, int64_t num_rows, int64_t shards,
+                                                                      const int32_t* spans, int64_t num_spans,
                                                                       int32_t* owners, int32_t* entries,
                                                                       int32_t* sums, int32_t* last) {
-  const Layout layout(num_rows, shards);
+  const Layout layout(num_rows, spans, num_spans);
   for (int64_t o = 0; o < shards; ++o) entries[o] = sums[o] = 0, last[o] = -1;
   for (int64_t i = 0; i < count; ++i) {
     const uint32_t row = static_cast<uint32_t>(ids[i]);
@@ -71,7 +94,7 @@ __attribute__((visibility("default"))) void sparrow_feed_route_pooled(const int3
       owners[i] = static_cast<int32_t>(shards);
       continue;
     }
-    const uint32_t o = layout.owner(row, layout.local(row));
+    const uint32_t o = layout.owner(row);
     owners[i] = static_cast<int32_t>(o);
     ++entries[o];
     const int32_t bag = bags ? bags[i] : static_cast<int32_t>(i);
@@ -86,9 +109,9 @@ __attribute__((visibility("default"))) void sparrow_feed_route_pooled(const int3
 // each bag, by offsets (num_bags + 1), with slot_bags (shards * room). counters: 3 * shards.
 __attribute__((visibility("default"))) void sparrow_feed_lay_out_pooled(
     const int32_t* ids, const int32_t* bags, const float* gains, int64_t count, const int32_t* owners, int64_t num_rows,
-    int64_t shards, int64_t local_rows, int64_t num_bags, int64_t most, int64_t room, int64_t ragged, int64_t weighted,
+    int64_t shards, const int32_t* spans, int64_t num_spans, int64_t local_rows, int64_t num_bags, int64_t most, int64_t room, int64_t ragged, int64_t weighted,
     int32_t* block, int32_t* bag_of, int32_t* offsets, int32_t* slots, int32_t* slot_bags, int32_t* counters) {
-  const Layout layout(num_rows, shards);
+  const Layout layout(num_rows, spans, num_spans);
   const int64_t width = most + (ragged ? most + room : 0) + (weighted ? most : 0);
   const int64_t gains_at = width - most;
   const int32_t none = static_cast<int32_t>(shards * room);
@@ -148,10 +171,11 @@ __attribute__((visibility("default"))) void sparrow_feed_lay_out_pooled(
 // in which they first appear, and how many there are by owner. 0: out of memory.
 __attribute__((visibility("default"))) int64_t sparrow_feed_route_rows(const int32_t* ids, int64_t count,
                                                                        int64_t num_rows, int64_t shards,
+                                                                       const int32_t* spans, int64_t num_spans,
                                                                        int32_t* owners, int32_t* places,
                                                                        int32_t* counts) {
   static thread_local Places table;
-  const Layout layout(num_rows, shards);
+  const Layout layout(num_rows, spans, num_spans);
   uint32_t mask;
   try {
     mask = table.prepare(count);
@@ -166,7 +190,7 @@ __attribute__((visibility("default"))) int64_t sparrow_feed_route_rows(const int
       owners[i] = static_cast<int32_t>(shards), places[i] = 0;
       continue;
     }
-    const uint32_t o = layout.owner(row, layout.local(row));
+    const uint32_t o = layout.owner(row);
     owners[i] = static_cast<int32_t>(o);
     uint32_t at = mix32(row) & mask;
     while (table.slots[at] != Places::FREE && table.slots[at] >> 32 != row) at = (at + 1) & mask;
@@ -185,10 +209,10 @@ __attribute__((visibility("default"))) int64_t sparrow_feed_route_rows(const int
 // by slot: back_offsets (shards * room + 1), back_slots, back_bags, back_gains (padded). next: shards * room.
 __attribute__((visibility("default"))) void sparrow_feed_lay_out_rows(
     const int32_t* ids, const int32_t* bags, const float* gains, int64_t count, const int32_t* owners,
-    const int32_t* places, int64_t num_rows, int64_t shards, int64_t local_rows, int64_t num_bags, int64_t padded,
-    int64_t room, int64_t weighted, int32_t* send, int32_t* slots, int32_t* back_offsets, int32_t* back_slots,
+    const int32_t* places, int64_t num_rows, int64_t shards, const int32_t* spans, int64_t num_spans,
+    int64_t local_rows, int64_t num_bags, int64_t padded, int64_t room, int64_t weighted, int32_t* send, int32_t* slots, int32_t* back_offsets, int32_t* back_slots,
     int32_t* back_bags, float* back_gains, int32_t* next) {
-  const Layout layout(num_rows, shards);
+  const Layout layout(num_rows, spans, num_spans);
   const int64_t none = shards * room;
   for (int64_t k = 0; k < none; ++k) send[k] = static_cast<int32_t>(local_rows), next[k] = 0;
   int64_t real = 0;

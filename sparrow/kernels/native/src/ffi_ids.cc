@@ -82,7 +82,8 @@ ffi::Error assign(ffi::ThreadPool pool, Words table, Words keys, Numbers segment
                   Numbers, Numbers, Numbers, Pairs, Totals, Numbers, Words, int64_t num_rows,
                   int64_t threads, OutWords ids, OutNumbers last, OutNumbers counts, OutNumbers free, Out<Type::S32, 2> pools,
                   Out<Type::U32, 3> totals, OutNumbers missing, OutWords buckets, OutNumbers rows, OutNumbers fresh_rows,
-                  OutWords fresh_ids, OutNumbers fresh_ends, OutNumbers gone_rows, OutWords gone_ids, OutNumbers gone_ends) {
+                  OutWords fresh_ids, OutNumbers fresh_ends, OutNumbers gone_rows, OutWords gone_ids, OutNumbers gone_ends,
+                  Out<Type::S32, 2> entries, Out<Type::S32, 2> left) {
   IdMap map = read_map(num_rows, table, *ids, *last, *buckets);
   map.counts = counts->typed_data();
   map.free = free->typed_data();
@@ -95,8 +96,9 @@ ffi::Error assign(ffi::ThreadPool pool, Words table, Words keys, Numbers segment
     return IdChanges{rows->typed_data(), wide(ids->untyped_data()), ends->typed_data(), rows->dimensions()[0]};
   };
   const IdChanges fresh = changes(fresh_rows, fresh_ids, fresh_ends), gone = changes(gone_rows, gone_ids, gone_ends);
+  const IdUndo undo{entries->typed_data(), left->typed_data(), entries->dimensions()[1], left->dimensions()[1]};
   return guarded(pool, threads,
-                 [&](const Parallel& parallel) { assign_ids(map, batch, rows->typed_data(), fresh, gone, parallel); });
+                 [&](const Parallel& parallel) { assign_ids(map, batch, rows->typed_data(), fresh, gone, undo, parallel); });
 }
 
 ffi::Error index(Words table, Words ids, Numbers last, int64_t num_rows, OutWords buckets) {
@@ -154,7 +156,9 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(sparrow_assign_ids, sparrow::assign,
                                   .Ret<sparrow::Numbers>()
                                   .Ret<sparrow::Numbers>()  // gone
                                   .Ret<sparrow::Words>()
-                                  .Ret<sparrow::Numbers>());
+                                  .Ret<sparrow::Numbers>()
+                                  .Ret<sparrow::Pairs>()  // undo: entries, left
+                                  .Ret<sparrow::Pairs>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(sparrow_index_ids, sparrow::index,
                               xla::ffi::Ffi::Bind()
                                   .Arg<sparrow::Words>()    // table

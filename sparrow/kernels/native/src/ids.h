@@ -13,7 +13,7 @@ struct IdSegment {
   uint64_t chance, seed, salt, unused;
 };
 static_assert(sizeof(IdSegment) == 64);
-enum IdPolicy : int32_t { kNone = 0, kLru = 1, kLfu = 2 };
+enum IdPolicy : int32_t { kNone = 0, kLru = 1, kLfu = 2, kDistanceLfu = 3 };
 enum IdTotal { kAdmitted, kEvicted, kExpired, kRefused, kForgotten, kTotals };
 
 constexpr uint32_t kEmpty = 0xffffffffu;
@@ -57,9 +57,22 @@ struct IdChanges {
   int64_t capacity;
 };
 
+// The state before a call, as far as it has changed; -1 instead of a place: none; kUnchanged instead of `last`.
+struct IdUndo {
+  enum Entry { kPlace, kLast, kCount, kTaken, kPosition, kEntryRows };
+  static constexpr int32_t kUnchanged = -2;
+  enum Left { kLeftPlace, kLeftLast, kLeftCount, kLow, kHigh, kLeftRows };
+  int32_t* entries;  // (kEntryRows, count)
+  int32_t* left;     // (kLeftRows, capacity)
+  int64_t count, capacity;
+
+  int32_t& entry(Entry row, int64_t i) const { return entries[row * count + i]; }
+  int32_t& of_left(Left row, int64_t i) const { return left[row * capacity + i]; }
+};
+
 void find_ids(const IdMap& map, const IdBatch& batch, int32_t* rows, const Parallel& parallel);
 void assign_ids(const IdMap& map, const IdBatch& batch, int32_t* rows, const IdChanges& fresh, const IdChanges& gone,
-                const Parallel& parallel);
+                const IdUndo& undo, const Parallel& parallel);
 void index_ids(const IdMap& map);
 
 }  // namespace sparrow

@@ -25,12 +25,13 @@ struct Pending {
   int32_t pool;  // that it asks, or -1
   int32_t rank;  // among those that ask the same
   int32_t row;   // the result, or -1
+  int32_t first;  // its first entry
 };
 
 class Assignment {
  public:
-  Assignment(const IdMap& map, const IdBatch& batch, const Parallel& parallel)
-      : map_(map), batch_(batch), parallel_(parallel), places_(new int32_t[batch.count]) {
+  Assignment(const IdMap& map, const IdBatch& batch, const IdUndo& undo, const Parallel& parallel)
+      : map_(map), batch_(batch), undo_(undo), parallel_(parallel), places_(new int32_t[batch.count]) {
     const size_t pools = 2 * map.num_segments;
     for (size_t i = 0; i < pools; ++i) pools_.emplace_back(map, static_cast<int32_t>(i));
     need_.resize(pools);
@@ -42,6 +43,9 @@ class Assignment {
   void run(int32_t* rows, const IdChanges& fresh, const IdChanges& gone) {
     search_all(map_, batch_, parallel_, [&](int64_t i, int32_t place) { places_[i] = place; });
     const bool frozen = std::any_of(map_.missing, map_.missing + map_.num_segments, [](int32_t missing) { return missing > 0; });
+    for (const IdUndo::Entry row : {IdUndo::kPlace, IdUndo::kTaken}) {
+      std::fill_n(undo_.entries + row * undo_.count, undo_.count, -1);
+    }
     bool ok = false;
     if (!frozen) {
       mark_and_collect();
@@ -59,15 +63,18 @@ class Assignment {
     }
     finish(fresh, ok ? fresh_count_ : 0, ok);
     finish(gone, ok ? gone_count_ : 0, ok);
+    std::fill(undo_.left + left_count_, undo_.left + undo_.capacity, -1);
   }
 
  private:
   const IdSegment& segment(int64_t i) const { return map_.segments[batch_.segments[i]]; }
   bool is_row(int32_t place) const { return place >= 0 && place < map_.num_rows; }
 
-  void mark(int32_t place) {
-    if (map_.last[place] == batch_.step) return;
-    undo_.push_back({place, map_.last[place]});
+  // Entry i uses a place, whose count has not changed yet; the place of a known id may have been used by others.
+  void mark(int64_t i, int32_t place, bool known) {
+    undo_.entry(IdUndo::kPlace, i) = place;
+    undo_.entry(IdUndo::kLast, i) = known && map_.last[place] == batch_.step ? IdUndo::kUnchanged : map_.last[place];
+    undo_.entry(IdUndo::kCount, i) = is_row(place) && segment(i).policy < kLfu ? 0 : map_.counts[place];
     map_.last[place] = batch_.step;
   }
 
@@ -79,7 +86,7 @@ class Assignment {
       if (batch_.segments[i] < 0) continue;
       const int32_t place = places_[i];
       if (is_row(place) && !expired(segment(i), map_.last[place], batch_.step)) {
-        mark(place);
+        mark(i, place, true);
       } else {
         others.push_back(static_cast<int32_t>(i));
       }
@@ -94,7 +101,7 @@ class Assignment {
       while (table[at] >= 0 && (pending_[table[at]].id != id || pending_[table[at]].segment != number)) at = (at + 1) & (size - 1);
       if (table[at] < 0) {
         table[at] = static_cast<int32_t>(pending_.size());
-        pending_.push_back({id, number, places_[i], 0, 0, -1, 0, -1});
+        pending_.push_back({id, number, places_[i], 0, 0, -1, 0, -1, i});
       }
       ++pending_[table[at]].times;
       places_[i] = -2 - table[at];
@@ -105,7 +112,7 @@ class Assignment {
     for (Pending& one : pending_) {
       const IdSegment& segment = map_.segments[one.segment];
       one.seen = one.times;
-      if (one.place >= 0) mark(one.place);
+      if (one.place >= 0) mark(one.first, one.place, false);
       if (is_row(one.place)) {
         one.rank = returned_[one.segment]++;
         continue;
@@ -142,14 +149,18 @@ class Assignment {
       }
     }
     if (!ok) {
-      for (const Mark& mark : undo_) map_.last[mark.place] = mark.last;
+      for (int64_t i = 0; i < batch_.count; ++i) {
+        const int32_t place = undo_.entry(IdUndo::kPlace, i), last = undo_.entry(IdUndo::kLast, i);
+        if (place >= 0 && last != IdUndo::kUnchanged) map_.last[place] = last;
+        undo_.entry(IdUndo::kPlace, i) = -1;
+      }
     }
     return ok;
   }
 
   void count_known() {
     for (int64_t i = 0; i < batch_.count; ++i) {
-      if (batch_.segments[i] < 0 || places_[i] < 0 || segment(i).policy != kLfu) continue;
+      if (batch_.segments[i] < 0 || places_[i] < 0 || segment(i).policy < kLfu) continue;
       int32_t& count = map_.counts[places_[i]];
       count = static_cast<int32_t>(saturated(static_cast<uint32_t>(count), 1));
     }
@@ -173,6 +184,11 @@ class Assignment {
         if (i + kAhead < lost) fetch_bucket<true>(map_, IdKey(map_, map_.ids[places[i + kAhead]], number));
         const uint64_t id = map_.ids[places[i]];
         remove(map_, IdKey(map_, id, number), places[i]);
+        undo_.of_left(IdUndo::kLeftPlace, left_count_) = places[i];
+        undo_.of_left(IdUndo::kLeftLast, left_count_) = map_.last[places[i]];
+        undo_.of_left(IdUndo::kLeftCount, left_count_) = map_.counts[places[i]];
+        undo_.of_left(IdUndo::kLow, left_count_) = static_cast<int32_t>(id);
+        undo_.of_left(IdUndo::kHigh, left_count_++) = static_cast<int32_t>(id >> 32);
         clear(places[i]);
         *--top = places[i];
         if (rows) {
@@ -206,7 +222,7 @@ class Assignment {
     for (int64_t i = 0; i < count; ++i) {
       if (i + kAhead < count) fetch_bucket<true>(map_, IdKey(map_, pending_[i + kAhead].id, pending_[i + kAhead].segment));
       Pending& one = pending_[i];
-      const bool lfu = map_.segments[one.segment].policy == kLfu, waits = one.place >= map_.num_rows;
+      const bool lfu = map_.segments[one.segment].policy >= kLfu, waits = one.place >= map_.num_rows;
       if (is_row(one.place)) {
         one.row = one.place;
         map_.counts[one.place] = lfu ? static_cast<int32_t>(saturated(one.times, 0)) : 0;
@@ -224,6 +240,10 @@ class Assignment {
       }
       const int32_t top = pools_[one.pool].begin + map_.pools[2 * one.pool] + lot(one.pool);
       const int32_t place = map_.free[top - 1 - one.rank];
+      if (one.rank >= lot(one.pool)) {
+        undo_.entry(IdUndo::kTaken, one.first) = place;
+        undo_.entry(IdUndo::kPosition, one.first) = top - 1 - one.rank;
+      }
       insert(map_, key, place);
       map_.ids[place] = one.id;
       map_.last[place] = batch_.step;
@@ -258,26 +278,23 @@ class Assignment {
     std::fill(changes.ids + count, changes.ids + changes.capacity, 0);
   }
 
-  struct Mark {
-    int32_t place, last;
-  };
   const IdMap& map_;
   const IdBatch& batch_;
+  const IdUndo& undo_;
   const Parallel& parallel_;
   std::unique_ptr<int32_t[]> places_;
   std::vector<Pending> pending_;  // in the order of first occurrence
-  std::vector<Mark> undo_;
   std::vector<IdPool> pools_;
   std::vector<int32_t> need_, given_, returned_;
   std::vector<Eviction> evictions_;
-  int64_t fresh_count_ = 0, gone_count_ = 0;
+  int64_t fresh_count_ = 0, gone_count_ = 0, left_count_ = 0;
 };
 
 }  // namespace
 
 void assign_ids(const IdMap& map, const IdBatch& batch, int32_t* rows, const IdChanges& fresh, const IdChanges& gone,
-                const Parallel& parallel) {
-  Assignment(map, batch, parallel).run(rows, fresh, gone);
+                const IdUndo& undo, const Parallel& parallel) {
+  Assignment(map, batch, undo, parallel).run(rows, fresh, gone);
 }
 
 }  // namespace sparrow

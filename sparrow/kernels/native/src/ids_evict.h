@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "ids_index.h"
@@ -15,6 +16,9 @@ inline uint32_t bin_of(uint32_t x) {
   return 2048 + (exponent - 11) * 64 + (x >> (exponent - 6) & 63);
 }
 constexpr uint32_t kBins = 2048 + 21 * 64;
+
+// The bin of a float by its bits: 32 for each power of 2 between 2^-31 and 2^31, which a count divided by an age has.
+inline uint32_t bin_of_float(uint32_t bits) { return bits < 0x30000000u ? 0 : (bits - 0x30000000u) >> 18; }
 
 class IdPool {
  public:
@@ -97,10 +101,18 @@ class Eviction {
     return last != step && (pool.policy != kNone || is_expired(pool, last, step));
   }
   static uint32_t seldom(const IdMap& map, const IdPool& pool, int32_t place, int32_t step) {
-    return pool.policy != kLfu || is_expired(pool, map.last[place], step) ? 0 : static_cast<uint32_t>(map.counts[place]);
+    if (pool.policy < kLfu || is_expired(pool, map.last[place], step)) return 0;
+    const auto count = static_cast<uint32_t>(map.counts[place]);
+    if (pool.policy == kLfu) return count;
+    const uint32_t age = static_cast<uint32_t>(step) - static_cast<uint32_t>(map.last[place]) + 1;
+    const float often = static_cast<float>(count) / static_cast<float>(age);
+    uint32_t bits;  // in the order of the floats
+    std::memcpy(&bits, &often, sizeof(bits));
+    return bits;
   }
   static uint32_t bin(const IdMap& map, const IdPool& pool, int32_t place, int32_t step) {
     if (pool.policy == kLfu) return bin_of(seldom(map, pool, place, step));
+    if (pool.policy == kDistanceLfu) return bin_of_float(seldom(map, pool, place, step));
     return kBins - 1 - bin_of(static_cast<uint32_t>(step) - static_cast<uint32_t>(map.last[place]));
   }
 };

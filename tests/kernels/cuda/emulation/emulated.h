@@ -67,6 +67,12 @@ static inline T __shfl_xor_sync(unsigned mask, T x, int d) {
   return emulated_value<T>(emulated_exchange(mask, emulated_bits(x))[emulated_lane() ^ d]);
 }
 static inline int __popc(unsigned x) { return __builtin_popcount(x); }
+static inline float __fdiv_rn(float x, float y) { return x / y; }
+static inline unsigned __float_as_uint(float x) {
+  unsigned bits;
+  memcpy(&bits, &x, sizeof(bits));
+  return bits;
+}
 static inline int __clz(unsigned x) { return x ? __builtin_clz(x) : 32; }
 static inline int __ffs(unsigned x) { return __builtin_ffs(x); }
 static inline int __ffsll(uint64_t x) { return __builtin_ffsll(x); }
