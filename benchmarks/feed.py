@@ -37,7 +37,7 @@ class Work:
     def __init__(self, config: configs.Config, program: Any, chunk: int) -> None:
         self.preparer = program.preparer()
         pipeline = configs.train_pipeline(config, self.preparer)
-        self.reader, self.converter = pipeline._reader, pipeline._converter
+        self.reader, self.converter = pipeline._reader, pipeline.converter
         self.chunk, self.batch = chunk % self.reader.num_chunks, config.train.batch_size
         self.encoded = self.reader.fetch(self.chunk)
         self.rows, _, _ = self.converter.decode(self.encoded, "error")

@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 
 import sparrow as sp
 from benchmarks.generated_text import check, flipped
-from sparrow.data import ComboFeature, Csv, IdFeature, Parquet, Pipeline, RawFeature, SequenceFeature, Tables
+from sparrow.data import ComboFeature, Converter, Csv, IdFeature, Parquet, RawFeature, SequenceFeature, Tables
+from sparrow.feed import Batching, Pipeline
 
 ROWS = 20
 SCALARS = (
@@ -69,15 +70,10 @@ def read(rng, source):
     """Return whether the source was refused; all its rows are converted."""
     try:
         made = features(rng)
-        pipeline = Pipeline(
-            source,
-            made,
-            batch_size=rng.choice((1, 7, 64)),
-            labels=["label"] if rng.random() < 0.5 else [],
-            shuffle_rows=rng.choice((0, 10)),
-            bad_rows=rng.choice(("skip", "skip", "skip", "skip", "error")),
-            ahead=0,
-        )
+        size, labels = rng.choice((1, 7, 64)), ["label"] if rng.random() < 0.5 else []
+        shuffle_rows, bad_rows = rng.choice((0, 10)), rng.choice(("skip", "skip", "skip", "skip", "error"))
+        batching = Batching(size, shuffle_rows=shuffle_rows, bad_rows=bad_rows, ahead=0)
+        pipeline = Pipeline(source, Converter(made, labels), batching)
         for batch in pipeline:
             assert len(batch) > 0
     except ValueError as error:  # a mistake in the data or in a feature

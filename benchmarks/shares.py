@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from sparrow.data import Csv, Division, IdFeature, Parquet, Pipeline, RawFeature
+from sparrow.data import Converter, Csv, IdFeature, Parquet, RawFeature
+from sparrow.feed import Batching, Division, Pipeline
 
 ROWS, BATCH, GROUP = 1_000_000, 16_384, 32_768
 STRINGS = [f"s{i}" for i in range(12)]
@@ -48,7 +49,7 @@ def seconds(source, division):
     """Return the processor time of one epoch, and its rows."""
     features = [IdFeature(name, hash_bucket_size=100_000, embedding_dim=8) for name in STRINGS + IDS]
     features += [RawFeature(name) for name in NUMBERS]
-    pipeline = Pipeline(source, features, labels=["click"], batch_size=BATCH, shuffle_rows=262_144)
+    pipeline = Pipeline(source, Converter(features, ["click"]), Batching(BATCH, shuffle_rows=262_144))
     pipeline.divide(division)
     began = time.process_time()
     rows = sum(len(batch) for batch in pipeline)

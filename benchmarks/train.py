@@ -131,9 +131,7 @@ class Ours:
         self.bare(20)
 
     def _pipeline(self) -> Any:
-        pipeline = configs.train_pipeline(self.config, self.program.preparer())
-        pipeline.epochs = 1
-        return pipeline
+        return configs.train_pipeline(self.config, self.program.preparer())
 
     def bare(self, steps: int) -> float:
         """Examples a second of steps whose batches are on the device."""

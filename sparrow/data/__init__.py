@@ -1,4 +1,4 @@
-"""Data: from files to batches. A source reads rows, features turn columns into inputs, a pipeline makes batches."""
+"""Data: what columns mean. A source reads rows, features turn columns into inputs; no threads, no devices."""
 
 from sparrow.data.batch import Batch, join
 from sparrow.data.block import Block, concatenate
@@ -25,7 +25,7 @@ from sparrow.data.computed import (
 from sparrow.data.converter import Converter
 from sparrow.data.counting import Counted, build_vocabularies, write_vocabularies
 from sparrow.data.distinct import distinct_rows, key_pairs
-from sparrow.data.errors import IN_MEMORY, DataError, MissingColumn, Problems, WaitInterrupted, shown
+from sparrow.data.errors import IN_MEMORY, DataError, MissingColumn, Problems, shown
 from sparrow.data.features import (
     AUTO,
     AutoDis,
@@ -46,18 +46,16 @@ from sparrow.data.features import (
     without_presence,
 )
 from sparrow.data.hash_table import HashTable
+from sparrow.data.hashing import shuffled
 from sparrow.data.item_counts import ItemCounts, holds_one_key
 from sparrow.data.label_checks import CheckedLabel, LabelCheck
 from sparrow.data.labels import Label
 from sparrow.data.layout import Layout as BlockLayout
 from sparrow.data.layout import Name
-from sparrow.data.pipeline import Pipeline
-from sparrow.data.prefetch import prefetch as prefetched
-from sparrow.data.prepare import Made, OneByOne, Prepare
 from sparrow.data.same_lengths import check_same_lengths
-from sparrow.data.samplers import ID, Ancestors, EdgeTable, Items, NegativeSampler, Parents, Sampler, TreeSampler
-from sparrow.data.shares import Division, Peers
+from sparrow.data.samplers import ID, Ancestors, EdgeTable, Items, Masks, NegativeSampler, Parents, Sampler, TreeSampler
 from sparrow.data.sources import (
+    BadRows,
     ClickLog,
     Criteo,
     Csv,
@@ -71,7 +69,6 @@ from sparrow.data.sources import (
     Source,
     Split,
     Tables,
-    cut_in_two,
     opened,
     register_source,
     source_of,
@@ -79,7 +76,6 @@ from sparrow.data.sources import (
     write_criteo,
 )
 from sparrow.data.specs import feature_specs, lookup_specs
-from sparrow.data.stages import COPY, MEANING, PACK, STAGES, Stages
 from sparrow.data.synthetic import Clicks
 from sparrow.data.tokenizer import Tokenizer
 from sparrow.data.values import INTEGERS, STRINGS, kind_of
@@ -90,16 +86,13 @@ from sparrow.data.words import Words
 __all__ = [
     "AUTO",
     "CANDIDATES",
-    "COPY",
     "ID",
     "INTEGERS",
     "IN_MEMORY",
-    "MEANING",
-    "PACK",
-    "STAGES",
     "STRINGS",
     "Ancestors",
     "AutoDis",
+    "BadRows",
     "Batch",
     "Block",
     "BlockLayout",
@@ -120,7 +113,6 @@ __all__ = [
     "Csv",
     "Custom",
     "DataError",
-    "Division",
     "DynamicRows",
     "Each",
     "EdgeTable",
@@ -140,20 +132,16 @@ __all__ = [
     "LabelCheck",
     "Lookup",
     "MLPEmbedding",
-    "Made",
+    "Masks",
     "Match",
     "MissingColumn",
     "MovieLens",
     "Name",
     "NegativeSampler",
     "NumberEmbedding",
-    "OneByOne",
     "Overlap",
     "Parents",
     "Parquet",
-    "Peers",
-    "Pipeline",
-    "Prepare",
     "Problems",
     "RawFeature",
     "RawSequenceFeature",
@@ -165,20 +153,17 @@ __all__ = [
     "Source",
     "SparseFeature",
     "Split",
-    "Stages",
     "TableUse",
     "Tables",
     "TokenizeFeature",
     "Tokenizer",
     "TreeSampler",
     "Vocabulary",
-    "WaitInterrupted",
     "Words",
     "build_vocabularies",
     "check_same_lengths",
     "concatenate",
     "count_collisions",
-    "cut_in_two",
     "distinct_rows",
     "feature_specs",
     "holds_one_key",
@@ -187,12 +172,12 @@ __all__ = [
     "kind_of",
     "lookup_specs",
     "opened",
-    "prefetched",
     "register_computed",
     "register_feature",
     "register_function",
     "register_source",
     "shown",
+    "shuffled",
     "source_of",
     "without_presence",
     "without_views",

@@ -18,7 +18,6 @@ import numpy.typing as npt
 from sparrow.data import tails
 from sparrow.data.batch import PARTS, Batch, Values, cut, join, nothing_like, take
 from sparrow.data.layout import Layout, Name
-from sparrow.data.rooms import side_by_side
 from sparrow.embedding import Ragged
 from sparrow.kernels import feed
 from sparrow.kernels.feed import Tail
@@ -160,3 +159,22 @@ def _nbytes(values: Values) -> int:
         weights = 0 if values.weights is None else values.weights.nbytes
         return int(values.values.nbytes + values.offsets.nbytes + weights)
     return int(values.nbytes)
+
+
+def side_by_side(parts: list[npt.NDArray[np.int32]]) -> npt.NDArray[np.int32] | None:
+    """Return rows that follow each other in one piece of memory as one array, without a copy; None: they do not."""
+    parts = [part for part in parts if len(part)]
+    memory: Any = parts[0].base if parts else None
+    if not isinstance(memory, np.ndarray) or memory.dtype != np.uint8 or not memory.flags.c_contiguous:
+        return None
+    begin = end = _address(parts[0])
+    for part in parts:
+        if part.base is not memory or not part.flags.c_contiguous or _address(part) != end:
+            return None
+        end += part.nbytes
+    at = _address(memory)
+    return memory.reshape(-1)[begin - at : end - at].view(np.int32).reshape(-1, parts[0].shape[1])
+
+
+def _address(array: npt.NDArray[Any]) -> int:
+    return int(array.__array_interface__["data"][0])

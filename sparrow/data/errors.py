@@ -39,10 +39,6 @@ class MissingColumn(DataError):
         return DataError(f"the table lacks column '{self.column}', {use}{near}", file)
 
 
-class WaitInterrupted(Exception):
-    """Raised where a stop was requested while waiting for a batch."""
-
-
 class Problems:
     """The rows of one Arrow batch that cannot be used, collected while its columns are converted.
 

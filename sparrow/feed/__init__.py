@@ -1,25 +1,57 @@
-"""From rows to batches on the device: one plan, one filler, for training, evaluation and prediction."""
+"""From files to filled buffers on the device: one plan, one filler, one queue, for every consumer of batches."""
 
-from sparrow.feed.candidates import ITEMS, candidate_notes
+from sparrow.feed.batching import Batching, Cost, Position
+from sparrow.feed.candidates import (
+    CANDIDATES,
+    IS_EXAMPLE,
+    NEGATIVE_IDS,
+    NEGATIVE_LOG_Q,
+    POSITIVE_IDS,
+    POSITIVE_LOG_Q,
+    TAKES_PART,
+    USERS,
+)
 from sparrow.feed.feed import Feed, Parts, alike
 from sparrow.feed.mesh import Split, filled, placed
-from sparrow.feed.padding import Use, may_pad
-from sparrow.feed.preparer import Prepared, Preparer, Routed
+from sparrow.feed.pipeline import Pipeline, WaitInterrupted, Waits
+from sparrow.feed.prepare import Made, OneByOne, Prepare
+from sparrow.feed.preparer import Content, Prepared, Preparer, Routed
+from sparrow.feed.shares import Division, Peers
+from sparrow.feed.stages import MEANING, STAGES, Stages
 from sparrow.feed.unvarying import Unvarying
 
 __all__ = [
-    "ITEMS",
+    "CANDIDATES",
+    "IS_EXAMPLE",
+    "MEANING",
+    "NEGATIVE_IDS",
+    "NEGATIVE_LOG_Q",
+    "POSITIVE_IDS",
+    "POSITIVE_LOG_Q",
+    "STAGES",
+    "TAKES_PART",
+    "USERS",
+    "Batching",
+    "Content",
+    "Cost",
+    "Division",
     "Feed",
+    "Made",
+    "OneByOne",
     "Parts",
+    "Peers",
+    "Pipeline",
+    "Position",
+    "Prepare",
     "Prepared",
     "Preparer",
     "Routed",
     "Split",
+    "Stages",
     "Unvarying",
-    "Use",
+    "WaitInterrupted",
+    "Waits",
     "alike",
-    "candidate_notes",
     "filled",
-    "may_pad",
     "placed",
 ]

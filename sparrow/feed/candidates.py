@@ -1,26 +1,49 @@
-"""The columns of a batch that the losses of two towers read: ids of items and users, and log Q."""
+"""The columns of a batch that are not in the data: ids of items and users and log Q for two towers, and padding."""
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.config import Assembly, Config, item_column, user_column
 from sparrow.data import ID, Batch, ItemCounts
 from sparrow.embedding import Ragged
 from sparrow.kernels import feed
-from sparrow.losses import Loss, registry
-from sparrow.tasks import NEGATIVE_IDS, NEGATIVE_LOG_Q, POSITIVE_IDS, POSITIVE_LOG_Q, TAKES_PART, USERS
 
-ITEMS = "item_counts"
-"""The name of the counts of items in a checkpoint."""
+POSITIVE_IDS: Final = "<ids of the items chosen>"
+NEGATIVE_IDS: Final = "<ids of the items drawn>"
+TAKES_PART: Final = "<items drawn that are negatives>"
+USERS: Final = "<users>"
+POSITIVE_LOG_Q: Final = "<log Q of the items chosen>"
+NEGATIVE_LOG_Q: Final = "<log Q of the items drawn>"
+CANDIDATES: Final = (POSITIVE_IDS, NEGATIVE_IDS, TAKES_PART, USERS, POSITIVE_LOG_Q, NEGATIVE_LOG_Q)
+"""Columns of a batch for two towers, in the order of `sparrow.losses.Towers`; no column has such names."""
+IS_EXAMPLE: Final = "~ whether a row is an example"
+"""The column of a batch that may be padded: (batch,) float32, 1 for examples and 0 for padding behind them.
+
+Its name comes after those of other columns, as its place in the buffer of a batch does: a batch that is packed again,
+in the order of names, keeps its layout and its program.
+"""
 
 
-def candidate_columns(batch: Batch, assembly: Assembly, counts: ItemCounts | None) -> dict[str, npt.NDArray[Any]]:
-    """Return the columns of two towers; none where the batch lacks the keys of items, as in predictions."""
-    drawn, item, user = batch.negatives, assembly.item_id, assembly.user_id
+@functools.lru_cache(maxsize=8)  # most batches are complete
+def is_example(rows: int, examples: int) -> npt.NDArray[np.float32]:
+    """Return the column of a batch of ``rows`` that is 1 for its first ``examples`` rows, and 0 for padding."""
+    made = (np.arange(rows) < examples).astype(np.float32)
+    made.flags.writeable = False
+    return made
+
+
+def candidate_columns(
+    batch: Batch, item: str | None, user: str | None, counts: ItemCounts | None
+) -> dict[str, npt.NDArray[Any]]:
+    """Return the columns of two towers, whose keys are in the columns ``item`` and ``user``.
+
+    There are none where the batch lacks the keys of items, as in predictions.
+    """
+    drawn = batch.negatives
     if item is None or item not in batch.keys:
         return {}
     chosen = batch.keys[item]
@@ -44,32 +67,6 @@ def numbered(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
     """Return the keys of one batch as 0, 1, ...: devices have 32 bits, and only equality within the batch matters."""
     made = feed.numbered(keys)
     return np.unique(keys, return_inverse=True)[1].astype(np.int32) if made is None else made
-
-
-def candidate_notes(config: Config, counts: ItemCounts | None) -> list[str]:
-    """Return a line for the log on each softmax of two towers: its correction, and the negatives that it leaves out."""
-    found = [loss for task in config.tasks.values() for loss in task.losses]
-    return [_note(config, loss, counts) for loss in found if loss.negatives is not None]
-
-
-def _note(config: Config, loss: Loss, counts: ItemCounts | None) -> str:
-    name, item, user = registry.name_of(loss), item_column(config), user_column(config)
-    by_counts = loss.corrects_frequency and loss.negatives == "batch"
-    if item is None or config.data is None or (counts is None and by_counts):
-        return (
-            f"{name}: no log-Q correction, no masks of duplicates; set data.item_column to the column of the item's id"
-        )
-    correction = "no log-Q correction (log_q is false)"
-    if by_counts and counts is not None:
-        keys, rows = counts.counted
-        correction = f"log-Q correction by the counts of '{item}' ({len(keys):,} items in {rows.sum():,} rows)"
-    elif loss.corrects_frequency and config.data.negatives is not None:
-        weight = config.data.negatives.weight_column
-        correction = f"log-Q correction by {'uniform weights' if weight is None else f'the weights {weight!r}'}"
-    masks = f"copies of the chosen '{item}'"
-    if user is not None:
-        masks += f" and further items of its '{user}' in the batch"
-    return f"{name}: {correction}; {masks} are no negatives"
 
 
 def padded_labels(labels: Any, most: int | None) -> npt.NDArray[np.float32]:

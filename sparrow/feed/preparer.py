@@ -13,34 +13,27 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.config import Assembly, Task
 from sparrow.data import (
-    COPY,
-    PACK,
     Batch,
     Block,
     BlockLayout,
     DataError,
     ItemCounts,
-    Made,
-    Prepare,
-    Stages,
     check_same_lengths,
     concatenate,
     join,
     without_presence,
 )
 from sparrow.embedding import Embedder, Jagged, Learned, PackedBatch, Packer, Ragged, RoutedBatch, Sizes, room_name
-from sparrow.feed.candidates import candidate_columns, numbered, padded_labels
+from sparrow.feed.candidates import IS_EXAMPLE, candidate_columns, is_example, numbered, padded_labels
 from sparrow.feed.capacities import Capacities, Capacity
 from sparrow.feed.feed import Feed, Parts
 from sparrow.feed.mesh import Split, filled, own_share, placed
-from sparrow.feed.padding import is_example
 from sparrow.feed.plan import Given, Plan
+from sparrow.feed.prepare import Made, Prepare
+from sparrow.feed.stages import COPY, PACK, Stages
 from sparrow.feed.unvarying import Unvarying
 from sparrow.kernels import feed
-from sparrow.reports import size
-from sparrow.tasks import IS_EXAMPLE
 
 TOGETHER: Final = 2**17
 """Examples that are written by one call, and go to a device in one transfer: small batches go together."""
@@ -51,6 +44,34 @@ MOST_TOGETHER: Final = 16
 
 Rows: TypeAlias = Sequence[Block] | Batch
 """A batch as the pipeline gives it: rows of blocks, or columns, where negatives were drawn for it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Content:
+    """The content of batches, besides the numbers of features, and the labels and weights of the data.
+
+    Attributes:
+      ids_of: for each lookup, the feature whose ids it takes.
+      alike: the groups of sequences whose lengths must agree, with their features.
+      label_lengths: the labels that have a number for each candidate of an example, after a sequence of candidates.
+      most_candidates: the most candidates of an example; None: it is one candidate.
+      keys: the columns of keys that losses compare, such as sessions.
+      classes: the labels that are classes.
+      item_id, user_id: the keys of the item that an example chose and of its user, for two towers; None: not known.
+    """
+
+    ids_of: Mapping[str, str]
+    alike: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    label_lengths: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    most_candidates: int | None = None
+    keys: frozenset[str] = frozenset()
+    classes: frozenset[str] = frozenset()
+    item_id: str | None = None
+    user_id: str | None = None
+
+    def lookups(self, ids: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the ids of a batch by lookup."""
+        return {lookup: without_presence(ids[feature]) for lookup, feature in self.ids_of.items()}
 
 
 class Sampled(Protocol):
@@ -122,16 +143,14 @@ class Preparer(Prepare[Prepared]):
     def __init__(
         self,
         embedder: Embedder,
-        assembly: Assembly,
-        tasks: Mapping[str, Task],
+        content: Content,
         traffic: Sampled | None = None,
         item_counts: ItemCounts | None = None,
+        *,
+        pads: bool = False,
     ) -> None:
-        self._item_counts = item_counts
-        self.embedder, self._assembly, self._traffic = embedder, assembly, traffic
-        self._alike, self._of_labels = assembly.alike, assembly.label_lengths
-        self._most = _most_candidates(assembly)
-        self.sizes = Sizes()
+        self.embedder, self._content, self._traffic, self._item_counts = embedder, content, traffic, item_counts
+        self.pads, self.sizes = pads, Sizes()
         self.capacities = Capacities(self.sizes)
         self.unvarying = Unvarying()
         self.has_own_rows = False
@@ -141,14 +160,11 @@ class Preparer(Prepare[Prepared]):
         self._exchanged: tuple[RoutedBatch, dict[str, int]] | None = None  # the last batch on a mesh
         self._plans: dict[tuple[int, int], tuple[Plan, Any]] = {}
         self._scalars: list[jax.Array] = []
-        losses = [(task, loss) for task in tasks.values() for loss in task.losses]
-        self._keys = {column for _, loss in losses for column in loss.key_columns}
-        classes = {task.label for task, loss in losses if loss.label_kind == "class"}
-        self._converted = {name: functools.partial(_classes, name) for name in classes}
+        self._converted = {name: functools.partial(_classes, name) for name in content.classes}
 
     def together(self, batch_size: int, layout: BlockLayout) -> int:
         """Return the number of batches in one transfer: 1 where bags make them large, or lengths must be looked at."""
-        if layout.bags or self._alike or self.embedder.shards is not None:
+        if layout.bags or self._content.alike or self.embedder.shards is not None:
             return 1
         fitting = TOGETHER_BYTES // (4 * max(layout.width, 1) * batch_size)
         return max(min(TOGETHER // batch_size, fitting, MOST_TOGETHER), 1)
@@ -208,15 +224,15 @@ class Preparer(Prepare[Prepared]):
         layout = None if block is None else block.layout
         key = 0 if layout is None else id(layout), count
         if key not in self._plans:
-            checked = {name for _, names in (*self._alike, *self._of_labels) for name in names}
-            made = Plan(self.embedder, self._assembly.ids_of, self._converted, block, count, checked)
+            checked = {name for _, names in (*self._content.alike, *self._content.label_lengths) for name in names}
+            made = Plan(self.embedder, self._content.ids_of, self._converted, block, count, checked)
             self._plans[key] = made, layout  # which keeps its id
         return self._plans[key][0]
 
     def _check(self, batch: Batch) -> None:
-        check_same_lengths(self._alike, batch)
+        check_same_lengths(self._content.alike, batch)
         if batch.labels:
-            check_same_lengths(self._of_labels, batch)
+            check_same_lengths(self._content.label_lengths, batch)
 
     def arrays(
         self, batch: Batch, is_copied: Callable[[str, str], bool] = lambda part, name: False
@@ -224,11 +240,11 @@ class Preparer(Prepare[Prepared]):
         """Return the numbers and the columns of a batch, without those that are copied from rows."""
         numbers = {name: own for name, own in _with_drawn(batch, "numbers").items() if not is_copied("numbers", name)}
         columns: dict[str, Any] = {name: own for name, own in batch.weights.items() if not is_copied("weights", name)}
-        columns |= {name: numbered(batch.keys[name]) for name in self._keys & batch.keys.keys()}
-        columns |= candidate_columns(batch, self._assembly, self._item_counts)
+        columns |= {name: numbered(batch.keys[name]) for name in self._content.keys & batch.keys.keys()}
+        columns |= candidate_columns(batch, self._content.item_id, self._content.user_id, self._item_counts)
         for name, given in batch.labels.items():
             if not is_copied("labels", name):
-                labels = padded_labels(given, self._most)
+                labels = padded_labels(given, self._content.most_candidates)
                 columns[name] = self._converted[name](labels) if name in self._converted else labels
         return numbers, columns
 
@@ -284,8 +300,7 @@ class Preparer(Prepare[Prepared]):
             assert fitted.given.ids is not None
             fitted.given.ids.packer.explain(fitted.given.ids.inputs)
         ids = concatenate(fitted.given.blocks).to_batch().ids
-        lookups = {name: without_presence(own) for name, own in self._assembly.lookups(ids).items()}
-        Packer(self.embedder.features, self.embedder.stacks).explain(lookups)
+        Packer(self.embedder.features, self.embedder.stacks).explain(self._content.lookups(ids))
 
     def __call__(self, batch: Batch) -> Prepared:
         """Prepare one batch."""
@@ -315,10 +330,8 @@ class Preparer(Prepare[Prepared]):
         shards = self.embedder.sharded.shards
         ids, rows = filled(_with_drawn(batch, "ids"), len(shards.local) if self.has_own_rows else shards.count)
         ids = ids if self.has_own_rows else own_share(shards, ids)
-        split = Split(tuple((lookup, rows[name]) for lookup, name in self._assembly.ids_of.items() if name in rows))
-        lookups = {name: without_presence(values) for name, values in self._assembly.lookups(ids).items()}
-        measured = self.embedder.sharded.measure(lookups)
-        return Routed(batch, measured, {}, self.sizes.learned, split)
+        split = Split(tuple((lookup, rows[name]) for lookup, name in self._content.ids_of.items() if name in rows))
+        return Routed(batch, self.embedder.sharded.measure(self._content.lookups(ids)), {}, self.sizes.learned, split)
 
     def fit(self, routed: Routed, needs: Mapping[str, int]) -> Routed:
         """Give a batch of `route` the room that ``needs``, which all processes agree on, make it have."""
@@ -351,15 +364,9 @@ class Preparer(Prepare[Prepared]):
         self.stages.passed(len(batch))
         return Prepared(sent, _cut(batch.keys, batch.examples), routed.learned, batch.examples, counted)
 
-    def exchange(self) -> dict[str, str]:
-        """Return the traffic of the last batch on a mesh, in words, by stack; of this process's devices."""
-        if self._exchanged is None:
-            return {}
-        return {
-            stack: f"{one.exchange}, {size(one.sent)} sent by a device in a step, room for {one.room:,} vectors of a "
-            f"pair, the fullest pair has {one.fullest:.2f} times the mean, {one.padding:.0%} is padding"
-            for stack, one in self.embedder.sharded.traffic(*self._exchanged).items()
-        }
+    def traffic(self) -> Mapping[str, Any]:
+        """Return the traffic of the last batch on a mesh, by stack; of this process's devices."""
+        return {} if self._exchanged is None else self.embedder.sharded.traffic(*self._exchanged)
 
 
 def _cut(keys: Mapping[str, npt.NDArray[np.int64]], examples: int) -> dict[str, npt.NDArray[np.int64]]:
@@ -369,12 +376,6 @@ def _cut(keys: Mapping[str, npt.NDArray[np.int64]], examples: int) -> dict[str, 
 
 def _batch(rows: Rows) -> Batch:
     return rows if isinstance(rows, Batch) else concatenate(rows).to_batch()
-
-
-def _most_candidates(assembly: Assembly) -> int | None:
-    """Return the most candidates of an example; None: it is one candidate."""
-    found = [assembly.lengths[names[0]] for _, names in assembly.label_lengths]
-    return found[0] if found else None
 
 
 def _with_drawn(batch: Batch, part: str) -> dict[str, Any]:

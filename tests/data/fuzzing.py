@@ -23,11 +23,10 @@ import pyarrow.parquet as pq
 
 from sparrow.data import Csv, DataError, IdFeature, Parquet, RawFeature, SequenceFeature, Tables
 from sparrow.data.converter import Converter
-from sparrow.data.rooms import with_parts
 from sparrow.data.views import plain_kind
+from sparrow.feed.reading import with_buffers
 from sparrow.server.arrow_bodies import table_of
-from sparrow.server.limits import Limits
-from sparrow.server.refusals import Refused
+from sparrow.server.limits import Limits, Refused
 from tests.data.test_compiled import assert_same
 from tests.data.thrift import BYTE, FALSE, I16, I32, I64, LIST, STRUCT, TRUE, File
 
@@ -314,9 +313,9 @@ def blocks_of(source, made):
         raise DataError("there are no rows")
     converter.check(reader)
     found = []
-    for chunk, part in with_parts(range(reader.num_chunks), reader.rows_of, 1000):
+    for chunk, part in with_buffers(range(reader.num_chunks), reader.rows_of, 1000):
         encoded = reader.fetch(chunk) if converter.decodes else None
-        own = None if encoded is None else converter.decode(encoded, "skip", part)
+        own = None if encoded is None else converter.decode(encoded, "skip", part and part.words)
         found.append(converter.convert(reader.read(chunk, "skip"), "skip") if own is None else own[:2])
     return found
 

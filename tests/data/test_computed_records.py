@@ -18,7 +18,6 @@ from sparrow.data import (
     Lookup,
     Match,
     Overlap,
-    Pipeline,
     RawFeature,
     RawSequenceFeature,
     RegexReplace,
@@ -29,6 +28,7 @@ from sparrow.data.computed import registry
 from sparrow.data.errors import DataError
 from sparrow.data.features import registry as features
 from tests.data.computing import read
+from tests.feed.pipelines import pipeline_of
 
 
 def test_features_read_computed_columns():
@@ -59,15 +59,15 @@ def test_a_pipeline_computes_columns_and_explains_mistakes():
         RawFeature("ctr", compute=Expr("click / show")),
     ]
     table = {"item": [1, 2, 3], "click": [1.0, 2.0, 3.0], "show": [2.0, 4.0, 3.0]}
-    (batch,) = Pipeline(Tables(table), features, batch_size=3)
+    (batch,) = pipeline_of(Tables(table), features, batch_size=3)
     np.testing.assert_array_equal(batch.numbers["ctr"], np.array([[0.5], [0.5], [1.0]], np.float32))
     endless = Tables({**table, "show": [2.0, 0.0, 3.0]})
     with pytest.raises(DataError, match=r"row 1.*inf is not a finite number"):
-        list(Pipeline(endless, features, batch_size=3))
-    (kept,) = Pipeline(endless, features, batch_size=3, bad_rows="skip")
+        list(pipeline_of(endless, features, batch_size=3))
+    (kept,) = pipeline_of(endless, features, batch_size=3, bad_rows="skip")
     assert kept.ids["item"].tolist() == [1, 3]
     with pytest.raises(DataError, match="'expr' reads numbers, strings or lists"):
-        Pipeline(Tables({**table, "show": [{"a": 1}] * 3}), features, batch_size=3)
+        pipeline_of(Tables({**table, "show": [{"a": 1}] * 3}), features, batch_size=3)
 
 
 def test_a_normalizer_is_an_expression_of_x():
@@ -77,7 +77,7 @@ def test_a_normalizer_is_an_expression_of_x():
     assert read(vector, x=[[1.0, 3.0]]).tolist() == [[1.0, 9.0]]
     with pytest.raises(DataError, match=r"'log\(x\)' gives -inf for x = 0; change it"):
         read(RawFeature("x", expression="log(x)"), x=[0.0])
-    (batch,) = Pipeline(Tables({"x": [4.0, 9.0]}), [RawFeature("x", expression="sqrt(x)")], batch_size=2)
+    (batch,) = pipeline_of(Tables({"x": [4.0, 9.0]}), [RawFeature("x", expression="sqrt(x)")], batch_size=2)
     assert batch.numbers["x"].tolist() == [[2.0], [3.0]]
 
 

@@ -7,8 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparrow.data import Csv, IdFeature, Parquet, Pipeline, Tables
+from sparrow.data import Csv, IdFeature, Parquet, Tables
 from sparrow.data.sources import content
+from tests.feed.pipelines import pipeline_of
 
 FEATURE = IdFeature("item", num_buckets=1000, embedding_dim=4)
 
@@ -22,7 +23,7 @@ def write_csv(path, values):
 
 
 def pipeline(source):
-    return Pipeline(source, [FEATURE], batch_size=10)
+    return pipeline_of(source, [FEATURE], batch_size=10)
 
 
 @pytest.mark.parametrize(("name", "write"), [("a.parquet", write_parquet), ("a.csv", write_csv)])

@@ -7,9 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparrow.data import DataError, IdFeature, Parquet, Pipeline
+from sparrow.data import DataError, IdFeature, Parquet
 from sparrow.kernels import feed
 from tests.data.thrift import BINARY, I32, I64, LIST, MAP, SET, STRUCT, File, changed, varint, write
+from tests.feed.pipelines import pipeline_of
 
 pytestmark = pytest.mark.skipif(feed.unavailable() is not None, reason=str(feed.unavailable()))
 
@@ -33,7 +34,7 @@ NUMBERED = IdFeature("c", num_buckets=1000, embedding_dim=2)
 
 
 def read(path, shuffle_rows=0, feature=HASHED):
-    made = Pipeline(
+    made = pipeline_of(
         Parquet(str(path)),
         [feature],
         batch_size=10,

@@ -11,7 +11,6 @@ from sparrow.data import (
     DataError,
     DynamicRows,
     IdFeature,
-    Pipeline,
     Tables,
     Vocabulary,
 )
@@ -19,6 +18,7 @@ from sparrow.data.errors import Problems
 from sparrow.data.features import registry
 from sparrow.data.hashing import hash_integers, hash_texts, modulo
 from tests.data.converting import convert, first_problem, id_feature
+from tests.feed.pipelines import pipeline_of
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_row_without_ids_has_the_default():
     texts = pa.array(["3|4", "", None])
     separated = id_feature(num_buckets=10, default=7, separator="|")
     assert convert(separated, x=texts).to_lists() == [[3, 4], [7], [7]]
-    (batch,) = Pipeline(Tables({"x": texts}), [separated], batch_size=3)
+    (batch,) = pipeline_of(Tables({"x": texts}), [separated], batch_size=3)
     assert batch.ids["x"].to_lists() == [[3, 4], [7], [7]]
     weighted = id_feature(num_buckets=10, default=7, separator="|", weight_separator=":")
     bags = convert(weighted, x=pa.array(["3:0.5", None]))
@@ -82,7 +82,7 @@ def test_a_row_without_ids_has_the_default():
     expected = [[1], [], [0]]  # a row of unknown ids is not one without ids
     unsure = pa.array(["3|4", "4", None])
     assert convert(known, x=unsure).to_lists() == expected
-    (batch,) = Pipeline(Tables({"x": unsure}), [known], batch_size=3)
+    (batch,) = pipeline_of(Tables({"x": unsure}), [known], batch_size=3)
     assert batch.ids["x"].to_lists() == expected
     raw = id_feature(dynamic=DynamicRows(rows=9), default=-1, separator="|", as_integer=True)
     assert convert(raw, x=texts).to_lists() == [[3, 4], [-1], [-1]]
@@ -100,7 +100,7 @@ def test_a_vocabulary_may_give_the_rows():
     assert id_feature(vocabulary=("red", "blue"), unknown=7).num_rows == 8
     assert id_feature(num_buckets=3, unknown=0).num_rows == 3
     assert convert(id_feature(num_buckets=3, unknown=0), x=pa.array([2, 9])).tolist() == [2, 0]
-    (batch,) = Pipeline(Tables({"x": x}), [fixed], batch_size=5)
+    (batch,) = pipeline_of(Tables({"x": x}), [fixed], batch_size=5)
     assert batch.ids["x"].tolist() == [5, 2, 2, 1, 2]
     assert registry.from_yaml(registry.to_yaml(fixed)) == fixed
 

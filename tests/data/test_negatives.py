@@ -5,8 +5,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparrow.data import Batch, DataError, IdFeature, NegativeSampler, Parquet, Pipeline, RawFeature, Tables
+from sparrow.data import Batch, DataError, IdFeature, NegativeSampler, Parquet, RawFeature, Tables
 from sparrow.data.samplers import ID
+from tests.feed.pipelines import pipeline_of
 
 ITEMS = {
     "item": ["7", "8", "9"],
@@ -65,7 +66,7 @@ def test_items_are_read_as_examples_are():
 
 def examples(make=sampler):
     table = Tables({"item": range(10), "price": [0.0] * 10, "tags": [""] * 10}, chunk_rows=4)
-    return Pipeline(table, FEATURES, batch_size=3, epochs=2, ahead=0, negatives=lambda reader: make(count=8))
+    return pipeline_of(table, FEATURES, batch_size=3, epochs=2, ahead=0, negatives=lambda reader: make(count=8))
 
 
 def test_negatives_of_a_pipeline_come_again_at_a_position():

@@ -7,13 +7,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparrow.data import DataError, HeldOut, IdFeature, Label, Parquet, Pipeline, RawFeature, SequenceFeature
+from sparrow.data import DataError, HeldOut, IdFeature, Label, Parquet, RawFeature, SequenceFeature
+from sparrow.data.block import side_by_side
 from sparrow.data.converter import Converter
 from sparrow.data.label_checks import CheckedLabel, LabelCheck
-from sparrow.data.rooms import Part, Room, side_by_side, with_parts
 from sparrow.data.sources.parquet import ParquetReader
+from sparrow.feed.reading import BufferPart, WindowBuffer, with_buffers
 from sparrow.kernels import feed
 from tests.data.test_compiled import assert_same, assert_same_bags
+from tests.feed.pipelines import pipeline_of
 
 pytestmark = pytest.mark.skipif(feed.unavailable() is not None, reason=str(feed.unavailable()))
 
@@ -205,7 +207,7 @@ def test_dictionaries_of_all_sizes(tmp_path):
 def test_other_compressions_are_read_by_arrow(tmp_path, compression):
     pq.write_table(clicks(), tmp_path / "a.parquet", compression=compression)
     assert Parquet(str(tmp_path / "a.parquet")).open(["item"]).fetch(0) is None
-    rows = Pipeline(Parquet(str(tmp_path / "a.parquet")), FEATURES, batch_size=1000, threads=2)
+    rows = pipeline_of(Parquet(str(tmp_path / "a.parquet")), FEATURES, batch_size=1000, threads=2)
     assert sum(len(batch) for batch in rows) == 5000
 
 
@@ -247,7 +249,7 @@ def test_damaged_pages_never_crash(tmp_path):
 def test_a_file_that_was_cut_off_is_an_error_with_its_place(tmp_path):
     path = tmp_path / "a.parquet"
     pq.write_table(clicks(), path, row_group_size=1000)
-    pipeline = Pipeline(Parquet(str(path)), FEATURES, batch_size=500, threads=3, labels=["label"])
+    pipeline = pipeline_of(Parquet(str(path)), FEATURES, batch_size=500, threads=3, labels=["label"])
     data = path.read_bytes()
     path.write_bytes(data[: len(data) // 2])
     with pytest.raises(DataError, match=r"a\.parquet, row group \d: cannot be read, it may be damaged"):
@@ -272,10 +274,10 @@ def test_wrong_rows_of_many_groups(tmp_path, threads):
     items[[3, 1500, 1501, 4999]] = -1
     pq.write_table(table.set_column(0, "item", pa.array(items)), tmp_path / "a.parquet", row_group_size=100)
     options = {"batch_size": 64, "threads": threads, "labels": ["label"]}
-    made = Pipeline(Parquet(str(tmp_path / "a.parquet")), FEATURES, bad_rows="skip", shuffle_rows=250, **options)
+    made = pipeline_of(Parquet(str(tmp_path / "a.parquet")), FEATURES, bad_rows="skip", shuffle_rows=250, **options)
     assert sum(len(batch) for batch in made) == 4996
     assert made.skipped == 4
-    made = Pipeline(Parquet(str(tmp_path / "a.parquet")), FEATURES[:1], **options)
+    made = pipeline_of(Parquet(str(tmp_path / "a.parquet")), FEATURES[:1], **options)
     with pytest.raises(DataError, match=r"a\.parquet, row 3, column 'item': id -1 is outside 0 to 999"):
         list(made)
 
@@ -306,7 +308,7 @@ def test_row_groups_of_a_window_are_decoded_side_by_side(tmp_path, monkeypatch, 
     features = [IdFeature("item", num_buckets=400, embedding_dim=2), IdFeature("tags", num_buckets=7, embedding_dim=2)]
 
     def run(**options):
-        made = Pipeline(
+        made = pipeline_of(
             Parquet(str(tmp_path)), features, batch_size=10, shuffle_rows=70, bad_rows="skip", epochs=2, **options
         )
         return [(batch.ids["item"].tolist(), batch.ids["tags"].to_lists(), made.position()) for batch in made]
@@ -324,12 +326,12 @@ def test_row_groups_of_a_window_are_decoded_side_by_side(tmp_path, monkeypatch, 
 
 def test_more_rows_than_memory_are_one_sentence():
     with pytest.raises(DataError, match=r"1,099,511,627,776 of 400 bytes; lower shuffle_rows"):
-        Room(2**40).words(100)
+        WindowBuffer(2**40).words(100)
 
 
 def test_rows_side_by_side():
-    room = Room(10)
-    words = [Part(room, *span).words(3) for span in ((0, 4), (4, 4), (4, 10))]
+    buffer = WindowBuffer(10)
+    words = [BufferPart(buffer, *span).words(span[1] - span[0], 3) for span in ((0, 4), (4, 4), (4, 10))]
     assert not len(words[1])
     assert side_by_side(words[1:2]) is None
     for number, part in enumerate(words):
@@ -343,10 +345,10 @@ def test_rows_side_by_side():
     of_others = np.zeros((4, 3), np.int32)
     assert side_by_side([of_others[:2], of_others[2:]]) is None
     counts = {0: 5, 1: 5, 2: None, 3: 20, 4: 1, 5: 1}
-    spans = [(chunk, part and part[1:]) for chunk, part in with_parts(counts, counts.get, 10)]
+    spans = [(chunk, part and part[1:]) for chunk, part in with_buffers(counts, counts.get, 10)]
     assert spans == [(0, (0, 5)), (1, (5, 10)), (2, None), (3, None), (4, (0, 1)), (5, (1, 2))]
     counts = {0: 5, 1: 2, 2: None, 3: 5}
-    assert [chunk for chunk, _ in with_parts(counts, counts.get, 10)] == [0, 1, 2, 3]  # never in another order
+    assert [chunk for chunk, _ in with_buffers(counts, counts.get, 10)] == [0, 1, 2, 3]  # never in another order
 
 
 @pytest.mark.parametrize("part", ["train", "evaluate"])
@@ -356,9 +358,9 @@ def test_rows_that_are_held_out_need_no_arrow(tmp_path, monkeypatch, part):
     options = {"batch_size": 100, "labels": ["label"], "threads": 2, "shuffle_rows": 1000}
     with monkeypatch.context() as patch:
         patch.setattr(ParquetReader, "fetch", lambda *_: None)
-        by_arrow = list(Pipeline(source, FEATURES, **options))
+        by_arrow = list(pipeline_of(source, FEATURES, **options))
     monkeypatch.setattr(ParquetReader, "read", lambda *_: pytest.fail("Arrow was asked"))
-    ours = list(Pipeline(source, FEATURES, **options))
+    ours = list(pipeline_of(source, FEATURES, **options))
     assert len(ours) == len(by_arrow) > 10
     for mine, other in zip(ours, by_arrow, strict=True):
         np.testing.assert_array_equal(mine.ids["item"], other.ids["item"])

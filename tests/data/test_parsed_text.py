@@ -15,7 +15,6 @@ from sparrow.data import (
     IdFeature,
     Label,
     MovieLens,
-    Pipeline,
     RawFeature,
     SequenceFeature,
     Tables,
@@ -26,6 +25,7 @@ from sparrow.data.sources.text import TextReader
 from sparrow.embedding import Ragged
 from sparrow.kernels import feed
 from tests.data.test_compiled import assert_same, assert_same_bags
+from tests.feed.pipelines import pipeline_of
 
 pytestmark = pytest.mark.skipif(feed.unavailable() is not None, reason=str(feed.unavailable()))
 
@@ -193,7 +193,7 @@ def no_arrow(monkeypatch):
 
 def batches(source, features, **options):
     options = {"batch_size": 100, "labels": ["label"], "threads": 2, **options}
-    return list(Pipeline(source, features, **options))
+    return list(pipeline_of(source, features, **options))
 
 
 def assert_same_batches(some, others):
@@ -234,15 +234,15 @@ def test_rows_that_are_held_out_need_no_arrow(tmp_path, monkeypatch, part):
     options = {"batch_size": 100, "labels": ["label"], "threads": 3, "bad_rows": "skip", "shuffle_rows": 300}
     with monkeypatch.context() as patch:
         patch.setattr(TextReader, "fetch", lambda *_: None)
-        reference = Pipeline(source, Criteo.features(1000), **options)
+        reference = pipeline_of(source, Criteo.features(1000), **options)
         by_arrow = list(reference)
     with monkeypatch.context() as patch:
         patch.setattr(TextReader, "read", lambda *_: pytest.fail("Arrow was asked"))
-        pipeline = Pipeline(source, Criteo.features(1000), **options)
+        pipeline = pipeline_of(source, Criteo.features(1000), **options)
         assert_same_batches(list(pipeline), by_arrow)
     assert pipeline.skipped == reference.skipped == {"train": 67, "evaluate": 33}[part]
     with pytest.raises(DataError, match=r"train\.txt, line 10\d, column 'label': label 'label' has no value"):
-        list(Pipeline(source, Criteo.features(1000), batch_size=100, labels=["label"]))
+        list(pipeline_of(source, Criteo.features(1000), batch_size=100, labels=["label"]))
 
 
 def test_labels_that_a_loss_cannot_take_are_refused_with_their_line(tmp_path):
@@ -345,7 +345,7 @@ def test_errors_have_their_lines(tmp_path, threads, line, why):
     source = Criteo(str(tmp_path), chunk_bytes=40_000)
     with pytest.raises(DataError, match=why):
         batches(source, Criteo.features(1000), threads=threads)
-    pipeline = Pipeline(
+    pipeline = pipeline_of(
         source, Criteo.features(1000), batch_size=100, labels=["label"], threads=threads, bad_rows="skip"
     )
     assert sum(len(batch) for batch in pipeline) == 2000

@@ -10,14 +10,15 @@ from sparrow.data import (
     DataError,
     EdgeTable,
     IdFeature,
+    Masks,
     NegativeSampler,
     Parents,
-    Pipeline,
     RawFeature,
     Tables,
     TreeSampler,
 )
 from sparrow.data.samplers import ID
+from tests.feed.pipelines import pipeline_of
 
 ITEMS = {"item": list(range(20)), "price": [i / 10 for i in range(20)]}
 FEATURES = [IdFeature("item", num_buckets=20, embedding_dim=4), RawFeature("price")]
@@ -240,7 +241,7 @@ def test_draws_come_again_at_a_position(make):
 
     def pipeline():
         features = NODE_FEATURES if make is not None and make(None).__class__ is TreeSampler else FEATURES
-        return Pipeline(
+        return pipeline_of(
             Tables(rows, chunk_rows=4), features, labels=["click"], keys=["item", "user"], batch_size=3, epochs=2,
             ahead=0, shuffle_rows=5, negatives=make,
         )  # fmt: skip
@@ -292,3 +293,32 @@ def test_an_item_that_is_no_leaf():
     with pytest.raises(DataError, match="the item of 2 examples of a batch is no leaf of the tree"):
         tree().add(chosen(10, 3, 99), 0)
     assert ID in tree()._nodes.rows.keys
+
+
+def test_masked_features_are_missing():
+    """Hidden rows are those of a null column, for all features together; padding and other features stay."""
+    named = IdFeature("words", hash_bucket_size=9, embedding_dim=4, separator=",", pooling="sum")
+    number = RawFeature("price", missing=-1.0)
+    kinds = {"item": pa.int64(), "price": pa.float64(), "words": pa.string()}
+    masks = Masks([named, number], kinds, share=0.3, negatives_share=0.6, seed=3, sampler=sampler(user_key=None))
+    rows = {"item": [i % 20 for i in range(500)], "price": [1.0] * 500, "words": ["a,b"] * 500}
+    features = [FEATURES[0], number, named]
+    made = pipeline_of(
+        Tables(rows), features, batch_size=500, keys=["item"], negatives=lambda reader: masks, labels=["price"]
+    )
+    (batch,) = made
+    hidden = batch.numbers["price"][:, 0] == -1
+    assert 100 < hidden.sum() < 200
+    assert [not bag for bag in batch.ids["words"].to_lists()] == hidden.tolist()
+    assert batch.ids["item"].tolist() == rows["item"]
+    assert batch.labels["price"].tolist() == [1.0] * 500
+    drawn = batch.negatives.numbers["price"][:, 0]
+    assert 0 < (drawn == -1).sum() < len(drawn)
+    (again,) = made
+    assert np.array_equal(again.numbers["price"], batch.numbers["price"])
+    padded = masks.add(
+        Batch(numbers={"price": np.zeros((50, 1), np.float32)}, keys={"item": np.zeros(50)}, padding=50), 1
+    )
+    assert not padded.numbers["price"].any()
+    with pytest.raises(ValueError, match="feature 'price' cannot be masked"):
+        Masks([RawFeature("price", missing=None)], kinds, share=0.1)

@@ -16,7 +16,6 @@ from sparrow.data import (
     Label,
     MovieLens,
     Parquet,
-    Pipeline,
     RawFeature,
     Split,
     Tables,
@@ -26,6 +25,7 @@ from sparrow.data import (
 from sparrow.data.hashing import hash_texts, modulo
 from sparrow.data.sources import registry
 from tests.data.reading import read_all
+from tests.feed.pipelines import pipeline_of
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_criteo(tmp_path, names):
         with pa.output_stream(str(tmp_path / name), compression="detect") as file:
             file.write(f"{line}\n".encode())
     source = Criteo(str(tmp_path))
-    (batch,) = Pipeline(source, source.features(1000, 8), labels=["label"], batch_size=2)
+    (batch,) = pipeline_of(source, source.features(1000, 8), labels=["label"], batch_size=2)
     assert batch.labels["label"].tolist() == [0.0, 1.0]
     np.testing.assert_allclose(batch.numbers["count_5"][:, 0], np.log1p([1382, 102]), rtol=1e-6)
     assert batch.numbers["count_2"][1, 0] == 0.0  # negative
@@ -69,7 +69,7 @@ def test_criteo(tmp_path, names):
 def test_criteo_test_part_has_no_label(tmp_path):
     (tmp_path / "test.txt").write_text(CRITEO[0].split("\t", 1)[1] + "\n")
     source = Criteo(str(tmp_path), part="test")
-    (batch,) = Pipeline(source, source.features(), batch_size=2)
+    (batch,) = pipeline_of(source, source.features(), batch_size=2)
     assert len(batch) == 1
 
 
@@ -111,7 +111,7 @@ def test_movielens(tmp_path, version):
     if version != "25m":
         features.append(IdFeature("gender", vocabulary=("F", "M"), embedding_dim=4))
         features.append(RawFeature("age"))
-    (batch,) = Pipeline(source, features, labels=[Label("liked", "rating", at_least=4)], batch_size=2)
+    (batch,) = pipeline_of(source, features, labels=[Label("liked", "rating", at_least=4)], batch_size=2)
     assert batch.ids["user_id"].tolist() == [196, 186]
     assert batch.ids["genres"].to_lists() == [[0, 1], [2]]
     assert batch.ids["title"].tolist() == [1, 0]
@@ -166,8 +166,8 @@ def test_clicks_in_criteos_format(tmp_path):
     log = ClickLog(impressions=30, fields=26, counts=13, ids=50, chunk_rows=20)
     write_criteo(log, tmp_path / "train.txt")
     source = Criteo(str(tmp_path))
-    (batch,) = Pipeline(source, source.features(10**6, 4), labels=["label"], batch_size=30)
-    (truth,) = Pipeline(log, log.features(4), labels=["label"], batch_size=30)
+    (batch,) = pipeline_of(source, source.features(10**6, 4), labels=["label"], batch_size=30)
+    (truth,) = pipeline_of(log, log.features(4), labels=["label"], batch_size=30)
     assert batch.labels["label"].tolist() == truth.labels["label"].tolist()
     for i in range(13):
         np.testing.assert_array_equal(batch.numbers[f"count_{i + 1}"], truth.numbers[f"count_{i}"])

@@ -16,11 +16,11 @@ from sparrow.data import (
     DataError,
     IdFeature,
     Parquet,
-    Pipeline,
     RawFeature,
     Tables,
 )
 from tests.data.reading import read_all
+from tests.feed.pipelines import pipeline_of
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 10, 57, 10**6])
@@ -114,7 +114,7 @@ def test_bad_lines_are_skipped_counted_and_do_not_shift_the_others(tmp_path):
 
 def test_a_bad_value_after_a_skipped_line_has_its_own_line_number(tmp_path):
     (tmp_path / "t.csv").write_text("a,y\n1,0\nonly one\n2,0\n3,oops\n")
-    pipeline = Pipeline(Csv(str(tmp_path / "t.csv")), [RawFeature("a")], labels=["y"], batch_size=9, bad_rows="skip")
+    pipeline = pipeline_of(Csv(str(tmp_path / "t.csv")), [RawFeature("a")], labels=["y"], batch_size=9, bad_rows="skip")
     assert [batch.numbers["a"].tolist() for batch in pipeline] == [[[1.0], [2.0]]]
     assert pipeline.skipped == 2
 
@@ -126,7 +126,7 @@ def test_a_position_in_text_files_with_bad_lines_is_exact(tmp_path):
 
     def make():
         source, item = Csv(str(tmp_path), chunk_bytes=50), IdFeature("item", num_buckets=100, embedding_dim=4)
-        return Pipeline(source, [item], labels=["click"], batch_size=9, shuffle_rows=20, bad_rows="skip", ahead=0)
+        return pipeline_of(source, [item], labels=["click"], batch_size=9, shuffle_rows=20, bad_rows="skip", ahead=0)
 
     whole = make()
     positions, batches = [whole.position()], []
@@ -151,7 +151,7 @@ def test_any_bytes_give_rows_or_one_line(tmp_path_factory, pieces):
         said = str(file)
         try:
             source = Csv(str(file), chunk_bytes=7, newlines_in_values=newlines)
-            for batch in Pipeline(source, [item], labels=["click"], batch_size=3, bad_rows=bad_rows, ahead=0):
+            for batch in pipeline_of(source, [item], labels=["click"], batch_size=3, bad_rows=bad_rows, ahead=0):
                 assert ((batch.ids["item"] >= -1) & (batch.ids["item"] < 5)).all()
         except DataError as error:
             said = str(error)

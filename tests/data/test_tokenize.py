@@ -3,10 +3,11 @@
 import pyarrow as pa
 import pytest
 
-from sparrow.data import DataError, IdFeature, Pipeline, Tables, TokenizeFeature
+from sparrow.data import DataError, IdFeature, Tables, TokenizeFeature
 from sparrow.data.errors import Problems
 from sparrow.data.features import registry
 from sparrow.data.features.tokenize import NORMALIZERS
+from tests.feed.pipelines import pipeline_of
 
 tokenizers = pytest.importorskip("tokenizers")
 
@@ -59,7 +60,7 @@ def test_a_pipeline_of_tokens(file):
         IdFeature("item", num_buckets=9, embedding_dim=4),
         TokenizeFeature("words", column="title", vocabulary=file, embedding_dim=4, pooling="mean"),
     ]
-    (batch,) = Pipeline(Tables({"item": [1, 2], "title": ["red", "red shoes"]}), features, batch_size=2)
+    (batch,) = pipeline_of(Tables({"item": [1, 2], "title": ["red", "red shoes"]}), features, batch_size=2)
     assert batch.ids["words"].to_lists() == [[1], [1, 2]]
 
 

@@ -6,7 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparrow.data import DataError, IdFeature, Parquet, Pipeline, Tables
+from sparrow.data import DataError, IdFeature, Parquet, Tables
+from tests.feed.pipelines import pipeline_of
 
 WORDS = ["a", "longer than twelve bytes", "c"]
 FEATURES = [
@@ -19,7 +20,7 @@ ROWS = {"word": ["c", None, "a"], "words": [["a", "c"], [], ["c"]], "kind": ["a"
 
 
 def batch_of(source):
-    (batch,) = Pipeline(source, FEATURES, batch_size=3)
+    (batch,) = pipeline_of(source, FEATURES, batch_size=3)
     return {name: (ids.tolist if isinstance(ids, np.ndarray) else ids.to_lists)() for name, ids in batch.ids.items()}
 
 

@@ -7,12 +7,12 @@ import pyarrow.parquet as pq
 from sparrow.data import (
     IdFeature,
     Parquet,
-    Pipeline,
     Tables,
     Vocabulary,
     build_vocabularies,
     write_vocabularies,
 )
+from tests.feed.pipelines import pipeline_of
 
 
 def test_vocabularies_count_all_columns_in_one_pass(tmp_path):
@@ -41,7 +41,7 @@ def test_a_built_vocabulary_serves_a_feature(tmp_path):
     assert (counted.counts, counted.distinct, counted.missing) == ((2,), 3, 1)
     assert Vocabulary.load(path).words == ("Rome",)
     feature = IdFeature("city", vocabulary=str(path), embedding_dim=4)
-    (batch,) = Pipeline(source, [feature], batch_size=5)
+    (batch,) = pipeline_of(source, [feature], batch_size=5)
     assert batch.ids["city"].tolist() == [1, 0, 0, -1, 1]
 
 

@@ -16,13 +16,13 @@ from sparrow.data import (
     IdFeature,
     MovieLens,
     Parquet,
-    Pipeline,
     RawFeature,
     SequenceFeature,
     Tables,
     Vocabulary,
     build_vocabularies,
 )
+from tests.feed.pipelines import pipeline_of
 
 ITEM = IdFeature("item", num_buckets=10, embedding_dim=4)
 PRICE = RawFeature("price")
@@ -37,7 +37,7 @@ def good(folder, name="t.parquet"):
 
 
 def run(source, features=(ITEM,), labels=("click",), **options):
-    for _ in Pipeline(source, list(features), labels=list(labels), batch_size=4, **options):
+    for _ in pipeline_of(source, list(features), labels=list(labels), batch_size=4, **options):
         pass
 
 

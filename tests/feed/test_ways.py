@@ -74,7 +74,8 @@ def program(lists, task, dynamic=False):
 
 
 def pipeline_of(config, preparer, lists=False):
-    made = assemble._pipeline(config, clicks(lists=lists), preparer, batch_size=16, shuffle_rows=20, is_training=True)
+    options = {"batch_size": 16, "shuffle_rows": 20, "is_training": True}
+    made = assemble._pipeline(config, clicks(lists=lists), preparer, None, **options)
     made.threads = 3
     return made
 
@@ -129,13 +130,13 @@ def test_small_batches_of_single_ids_go_together_and_keep_their_memory():
     config = program(False, BINARY)
     preparer = runs.Program.of(config).preparer()
     pipeline = pipeline_of(config, preparer)
-    layout = pipeline._converter.layout
+    layout = pipeline.converter.layout
     assert preparer.together(16, layout) == MOST_TOGETHER
     assert preparer.together(2**16, layout) == 2
     assert preparer.together(2**20, layout) == 1
     assert preparer.together(4, dataclasses.replace(layout, width=2**18)) == 4  # rows of a MiB
     with_bags = pipeline_of(program(True, BINARY), preparer, lists=True)
-    assert preparer.together(16, with_bags._converter.layout) == 1
+    assert preparer.together(16, with_bags.converter.layout) == 1
     held = [(prepared.feed, jax.tree.map(np.array, prepared.feed.parts)) for prepared in pipeline]
     assert len(held) == 7
     if jax.default_backend() == "cpu":  # slots of one buffer, without a copy

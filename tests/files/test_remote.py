@@ -7,8 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparrow.data import Converter, Csv, DataError, IdFeature, Parquet, Pipeline, RawFeature, Vocabulary
+from sparrow.data import Converter, Csv, DataError, IdFeature, Parquet, RawFeature, Vocabulary
 from sparrow.files import Mirror, Remote, at, fill, is_remote, matching, replace_file, replacing, working_copy
+from tests.feed.pipelines import pipeline_of
 
 FEATURES = [IdFeature("item", num_buckets=1000, embedding_dim=4), RawFeature("price")]
 
@@ -105,7 +106,7 @@ def test_the_same_batches_as_from_this_machine(s3, rows, name):
         whole = pa.concat_tables([reader.read(chunk, "error").table for chunk in range(reader.num_chunks)])
         assert name.endswith(".parquet") or reader.num_chunks > 3
         fetched = [reader.fetch(chunk) is not None for chunk in range(reader.num_chunks)]
-        batches = Pipeline(kind, FEATURES, batch_size=512, shuffle_rows=2048, seed=3)
+        batches = pipeline_of(kind, FEATURES, batch_size=512, shuffle_rows=2048, seed=3)
         return (
             reader.fingerprint,
             whole,

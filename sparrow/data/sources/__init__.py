@@ -1,10 +1,10 @@
 """Sources of rows, in chunks that can be read in any order."""
 
 from sparrow.data.sources.any_source import opened, source_of
-from sparrow.data.sources.base import Reader, Rows, Source, register_source, registry
+from sparrow.data.sources.base import BadRows, Reader, Rows, Source, register_source, registry
 from sparrow.data.sources.clicks import ClickLog, write_clicks, write_criteo
 from sparrow.data.sources.criteo import Criteo
-from sparrow.data.sources.held_out import HeldOut, cut_in_two
+from sparrow.data.sources.held_out import HeldOut
 from sparrow.data.sources.histories import Histories
 from sparrow.data.sources.memory import InMemory, Tables
 from sparrow.data.sources.movielens import MovieLens
@@ -13,6 +13,7 @@ from sparrow.data.sources.split import Split
 from sparrow.data.sources.text import Csv
 
 __all__ = [
+    "BadRows",
     "ClickLog",
     "Criteo",
     "Csv",
@@ -26,7 +27,6 @@ __all__ = [
     "Source",
     "Split",
     "Tables",
-    "cut_in_two",
     "opened",
     "register_source",
     "registry",

@@ -17,7 +17,6 @@ from sparrow.data.errors import DataError
 from sparrow.data.hashing import hash_integers
 from sparrow.data.keys import hashed
 from sparrow.data.sources.base import BadRows, Reader, ReaderOver, Rows, Source, register_source
-from sparrow.data.sources.memory import Tables
 from sparrow.data.values import element_type, is_list, is_number, is_text
 from sparrow.kernels.feed import Encoded, EncodedText
 
@@ -71,28 +70,6 @@ class HeldOut(Source):
         more = [column for column in (self.by, self.time) if column is not None and column not in columns]
         needed = [*columns, *more]
         return _HeldOutReader(self, self.source.open(needed), list(columns))
-
-
-def cut_in_two(tables: Tables, share: float, by: str | None, seed: int) -> tuple[Tables, Tables]:
-    """Return the rows to train on and the rows that `HeldOut` holds out; errors number them as ``tables`` does.
-
-    >>> from sparrow.data import Tables
-    >>> train, held_out = cut_in_two(Tables({"user": [1, 1, 2, 2, 3, 3]}), share=0.5, by="user", seed=1)
-    >>> held_out.table["user"].to_pylist(), held_out.open(["user"]).read(0, "error").place(0)
-    ([2, 2], 'row 2')
-    """
-    keys = [] if by is None else [by]
-    tables.open(keys)  # checks the column
-    number = "number" if by != "number" else "row"
-    columns = {number: np.arange(tables.table.num_rows), **{name: tables.table[name] for name in keys}}
-    numbered = Tables(columns, tables.chunk_rows)
-
-    def rows_of(part: Literal["train", "evaluate"]) -> npt.NDArray[np.int64]:
-        reader = HeldOut(numbered, part, share, by, seed).open([number])
-        found = [reader.read(chunk, "error").table[number].to_numpy() for chunk in range(reader.num_chunks)]
-        return np.concatenate([np.zeros(0, np.int64), *found])
-
-    return tables.take(rows_of("train")), tables.take(rows_of("evaluate"))
 
 
 class _HeldOutReader(ReaderOver):

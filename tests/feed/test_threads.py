@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparrow.data import DataError, IdFeature, Made, Parquet, Pipeline, Prepare, Tables, concatenate
-from sparrow.data.crew import Crew, Dropped, default_threads
-from sparrow.data.errors import WaitInterrupted
-from sparrow.data.memory import Memory
+from sparrow.data import DataError, IdFeature, Parquet, Tables, concatenate
 from sparrow.data.sources.memory import TableReader
-from sparrow.data.windows import Chunks
-from tests.data.test_pipeline import items, pipeline, plain, table
+from sparrow.feed import Made, Prepare, WaitInterrupted
+from sparrow.feed.crew import Crew, Dropped, default_threads
+from sparrow.feed.reading import Chunks, Memory
+from tests.feed.pipelines import pipeline_of
+from tests.feed.test_pipeline import items, pipeline, plain, table
 
 
 def own_threads():
@@ -126,10 +126,10 @@ def test_a_reader_that_fails():
 
 
 def test_a_reader_that_hangs_can_be_left(monkeypatch):
-    monkeypatch.setattr("sparrow.data.crew.PATIENCE", 0.1)
+    monkeypatch.setattr("sparrow.feed.crew.PATIENCE", 0.1)
     Stuck.go.clear()
     made, found = read_by(Stuck, threads=4, batch_size=10), []
-    made.interrupted = lambda: len(found) == 50
+    made.waits.interrupted = lambda: len(found) == 50
     with pytest.warns(RuntimeWarning, match="reading data does not end"), pytest.raises(WaitInterrupted):
         collect(made, found)
     assert found == list(range(50))
@@ -153,11 +153,11 @@ def test_an_interrupt_in_prepare_arrives():
 
 def test_memory_ahead_is_bounded(monkeypatch):
     used = []
-    monkeypatch.setattr(Memory, "has_room", lambda self, n: used.append(self) or self.used + n <= self.limit)
+    monkeypatch.setattr(Memory, "fits", lambda self, n: used.append(self) or self.used + n <= self.limit)
     source = Tables({"item": np.arange(20_000)}, chunk_rows=100)
     chunk = 3 * 100 * 4  # a word a row, held three times
-    made = Pipeline(source, [IdFeature("item", num_buckets=20_000, embedding_dim=2)], batch_size=50, threads=6, ahead=4)
-    made.memory_ahead = 5 * chunk
+    feature, memory = IdFeature("item", num_buckets=20_000, embedding_dim=2), 5 * chunk
+    made = pipeline_of(source, [feature], batch_size=50, threads=6, ahead=4, memory_ahead=memory)
     rows = 0
     for batch in made:
         rows += len(batch)
@@ -171,7 +171,7 @@ def test_memory_ahead_is_bounded(monkeypatch):
 
 @pytest.mark.parametrize(("small", "most"), [(2**25, 4), (10, 2)])
 def test_few_threads_are_further_ahead_in_small_chunks(monkeypatch, small, most):
-    monkeypatch.setattr("sparrow.data.windows.SMALL", small)
+    monkeypatch.setattr("sparrow.feed.reading.SMALL", small)
     begun, next_ = [], Chunks.next
 
     def counted(self):
@@ -271,7 +271,7 @@ def test_a_parquet_file_by_many_threads(tmp_path):
     runs = [
         [
             batch.ids["item"].tolist()
-            for batch in Pipeline(source, features, batch_size=64, shuffle_rows=300, threads=threads)
+            for batch in pipeline_of(source, features, batch_size=64, shuffle_rows=300, threads=threads)
         ]
         for threads in (1, 7)
     ]
@@ -283,7 +283,7 @@ def test_time_is_counted_by_stage_and_for_the_loop():
     list(made)
     assert made.stages.seconds["decode"] > 0.05
     assert made.stages.seconds["convert"] > 0
-    assert made.waited > 0.02
+    assert made.waits.seconds > 0.02
 
 
 def test_a_crew_does_urgent_tasks_first_and_drops_what_has_not_begun():

@@ -7,10 +7,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from sparrow.data.batch import Batch
-from sparrow.data.block import Block, concatenate
-from sparrow.data.crew import Dropped
-from sparrow.data.layout import Layout
+from sparrow.data import Batch, Block, BlockLayout, concatenate
+from sparrow.feed.crew import Dropped
 
 T = TypeVar("T")
 
@@ -35,7 +33,7 @@ class Prepare(abc.ABC, Generic[T]):
     pads: bool = False
     loop_only_waits: bool = False
 
-    def together(self, batch_size: int, layout: Layout) -> int:
+    def together(self, batch_size: int, layout: BlockLayout) -> int:
         """Return the number of batches, of rows of that layout, that are made in one task."""
         return 1
 

@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparrow.data import DataError, Division, IdFeature, Parquet, Pipeline, Tables
-from sparrow.data.prepare import OneByOne
-from sparrow.data.shares import ROUND, portions
+from sparrow.data import DataError, IdFeature, Parquet, Tables
+from sparrow.feed import Division, OneByOne
+from sparrow.feed.shares import ROUND, portions
+from tests.feed.pipelines import pipeline_of
 
 FEATURES = [IdFeature("row", num_buckets=10_000, embedding_dim=4)]
 
@@ -63,7 +64,7 @@ def source(folder, sizes, kind):
 
 
 def pipeline(given, division, batch=12, **options):
-    made = Pipeline(given, FEATURES, batch_size=batch, prepare=Rows(not options.get("drop_remainder")), **options)
+    made = pipeline_of(given, FEATURES, batch_size=batch, prepare=Rows(not options.get("drop_remainder")), **options)
     made.divide(division)
     return made
 

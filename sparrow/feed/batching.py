@@ -1,10 +1,70 @@
-"""`Position`: the exact position of a run in the data."""
+"""`Batching`: how rows become batches, and how early; `Position`: the exact position of a run among them."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+
+from sparrow import fields
+from sparrow.data import BadRows
+
+MEMORY_AHEAD: Final = 2**31
+"""Default of the bytes that rows made early may take."""
+
+
+class Cost(NamedTuple):
+    """A limit of the rows of a batch: the sum of a column, among the sample weights, is at most ``limit``."""
+
+    column: str
+    limit: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Batching:
+    """How rows become batches, and how early.
+
+    Attributes:
+      batch_size: rows per batch.
+      epochs: passes over the data; None: no end.
+      shuffle_rows: rows that are shuffled together, at least; 0: rows come in the source's order.
+      seed: the seed of the shuffle.
+      drop_remainder: whether an epoch's last rows are left out if they fill no batch.
+      cost: ends a batch before the sum of a column exceeds a limit; None: batches end with their rows.
+      bad_rows: the policy for malformed rows: "error", or "skip" to leave them out and count them.
+      ahead: batches that are made early; None: enough for two more tasks than threads; 0: each is made when it is
+        requested.
+      threads: the number of threads that make them; None: the cores less two, at least one. A loop that waits for a
+        batch makes some itself, unless `Prepare.loop_only_waits`; it never reads.
+      memory_ahead: bytes that rows made early may take, about. One window is always made.
+    """
+
+    batch_size: int
+    epochs: int | None = 1
+    shuffle_rows: int = 0
+    seed: int = 0
+    drop_remainder: bool = False
+    cost: Cost | None = None
+    bad_rows: BadRows = "error"
+    ahead: int | None = None
+    threads: int | None = None
+    memory_ahead: int = MEMORY_AHEAD
+
+    def __post_init__(self) -> None:
+        fields.integer("batch_size", self.batch_size)
+        fields.integer("epochs", 1 if self.epochs is None else self.epochs)
+        least = {"shuffle_rows": 0, "seed": 0, "memory_ahead": 1, "ahead": 0, "threads": 1}
+        for field, bound in least.items():
+            if not (field in ("ahead", "threads") and getattr(self, field) is None):
+                fields.integer(field, getattr(self, field), at_least=bound, at_most=math.inf)
+        if self.bad_rows not in ("error", "skip"):
+            raise ValueError(f"bad_rows must be 'error' or 'skip', got {self.bad_rows!r}")
+
+    @property
+    def least(self) -> int:
+        """The usable rows that an epoch must have."""
+        return self.batch_size if self.drop_remainder else 1
 
 
 class SharePosition(NamedTuple):

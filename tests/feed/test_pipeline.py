@@ -12,9 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparrow.data import DataError, IdFeature, Label, Parquet, Pipeline, RawFeature, SequenceFeature, Tables
-from sparrow.data.prefetch import prefetch
+from sparrow.background import prefetch
+from sparrow.data import DataError, IdFeature, Label, Parquet, RawFeature, SequenceFeature, Tables
 from sparrow.embedding import Ragged
+from sparrow.feed import Cost
+from tests.feed.pipelines import pipeline_of
 
 ITEM = IdFeature("item", num_buckets=10_000, embedding_dim=4)
 FEATURES = [
@@ -46,7 +48,7 @@ def table(rows=103, bad=()):
 
 def pipeline(source=None, features=FEATURES, **options):
     options = {"batch_size": 8, "labels": ["click"], "weights": ["weight"], "keys": ["session"]} | options
-    return Pipeline(Tables(table(), chunk_rows=10) if source is None else source, features, **options)
+    return pipeline_of(Tables(table(), chunk_rows=10) if source is None else source, features, **options)
 
 
 def plain(batch):
@@ -150,7 +152,7 @@ def test_any_pipeline_visits_each_good_row_once_an_epoch_and_resumes(rows, chunk
 
     def make():
         source = Tables({"item": values}, chunk_rows=chunk_rows)
-        return Pipeline(source, [ITEM], bad_rows="skip", ahead=0, **options)
+        return pipeline_of(source, [ITEM], bad_rows="skip", ahead=0, **options)
 
     whole = make()
     batches = [batch.ids["item"].tolist() for batch in whole]
@@ -242,7 +244,7 @@ def test_prepare_runs_in_the_background():
         return len(batch)
 
     made = pipeline(prepare=prepare)
-    made.is_idle = lambda: False  # or the loop would help
+    made.waits.is_idle = lambda: False  # or the loop would help
     assert list(made) == [8] * 12 + [7]
     assert threads <= {f"sparrow-data-{number}" for number in range(8)}
 
@@ -273,7 +275,7 @@ def test_prefetch_makes_items_ahead():
             made.append(i)
             yield i
 
-    ahead = prefetch(numbers, ahead=3)
+    ahead = prefetch(numbers, 3, name="numbers", end=lambda thread, _: thread.join())
     next(ahead)
     deadline = time.monotonic() + 60
     while len(made) < 5:  # one in hand, three that wait, one that waits for room
@@ -313,3 +315,26 @@ def test_labels_and_keys():
 def test_wrong_options(options, message):
     with pytest.raises(ValueError, match=message):
         pipeline(**options)
+
+
+@pytest.mark.parametrize(("limit", "shuffle_rows"), [(0.4, 0), (2.5, 0), (2.5, 30), (100.0, 0)])
+def test_batches_by_cost(limit, shuffle_rows):
+    """Greedy batches over the order of rows; one row at least, batch_size rows at most; the same after a restore."""
+    cost = {"cost": Cost("weight", limit), "shuffle_rows": shuffle_rows, "epochs": 2}
+    order = [batch.weights["weight"][0] for batch in pipeline(**{**cost, "cost": None}, batch_size=1)]
+    expected, held = [], []
+    for place, weight in enumerate(order):
+        full = held and (len(held) == 8 or sum(map(float, held)) + float(weight) > limit)
+        if full or place == len(order) // 2:
+            expected.append(held)
+            held = []
+        held.append(weight)
+    made, positions = [], []
+    batches = pipeline(**cost)
+    for batch in batches:
+        made.append(batch.weights["weight"].tolist())
+        positions.append(batches.position())
+    assert made == [list(map(float, rows)) for rows in [*expected, held]]
+    later = pipeline(**cost)
+    later.restore(positions[5])
+    assert [batch.weights["weight"].tolist() for batch in later] == made[6:]
