@@ -37,15 +37,17 @@ def check_memory(stacks: Iterable[Stack]) -> None:
             )
 
 
-def check_state(state: Any, devices: int) -> None:
-    """Raise an error unless this is an `EmbeddingState` whose rows are in the order of as many devices."""
+def check_state(state: Any, layout: Mapping[str, Any]) -> None:
+    """Raise an error unless this is an `EmbeddingState` whose rows are in the order of ``layout``."""
     if not hasattr(state, "tables"):
         kind = type(state).__name__
         raise TypeError(f"the state must be what emb.init made, got {kind}; an Optimizer keeps it as state.embedding")
-    if (found := devices_of(state.layout)) != devices:
+    if state.layout.keys() != layout.keys():
+        found, devices = devices_of(state.layout), devices_of(layout)
+        other = f"{found} devices, this Embedder has {devices}" if found != devices else "other places than here"
         raise ValueError(
-            f"the rows of this state are in the order of {found} devices, this Embedder has {devices}; restore its "
-            "checkpoint with sparrow.checkpoint.restore_orbax"
+            f"the rows of this state are in the order of {other}; restore its checkpoint with "
+            "sparrow.checkpoint.restore_orbax"
         )
 
 

@@ -29,6 +29,7 @@ from sparrow.embedding.packing import Measured
 from sparrow.embedding.row_grads import RowGrads
 from sparrow.embedding.sharding.measured import RoutedBatch
 from sparrow.embedding.sharding.on_mesh import EXCHANGES, OnMesh
+from sparrow.embedding.sharding.placement import Given, resolved, stacked
 from sparrow.embedding.sharding.shards import Shards
 from sparrow.embedding.sizes import Sizes
 from sparrow.embedding.specs import FeatureSpec, TableSpec
@@ -71,6 +72,8 @@ class Embedder:
         mesh: Mesh | None = None,
         axis: str | Sequence[str] = "data",
         exchange: str = "auto",
+        placement: Given = "rows",
+        exchange_dtype: str = "float32",
     ) -> None:
         """Stack the tables of ``features``.
 
@@ -84,17 +87,22 @@ class Embedder:
             the mesh hold copies.
           exchange: the way of rows to the examples. "pooled": owners sum their rows of each bag. "rows": every
             distinct row travels once. "auto": for each stack the one with less traffic in the first batch packed.
+          placement: where rows are on a mesh: "rows" (spread over all devices), "replicated", "device", "columns",
+            "grid" or a `Placement`, for all tables or by table name; tables that are not named are spread by rows.
+          exchange_dtype: "bfloat16" sends activations and their gradients between devices in 16 bits.
         """
         self._structure = Structure(features)
         self.features: tuple[FeatureSpec, ...] = self._structure.features
         self._names = frozenset(feature.name for feature in self.features)
         self.tables: dict[str, TableSpec] = collect_tables(self.features)
-        shards = None if mesh is None else Shards.of(mesh, axis)
-        spread = shards is not None and shards.mesh.size > 1
-        self.stacks: tuple[Stack, ...] = stack_tables(
-            list(self.tables.values()), dynamic_alone=spread, apart=host_memory.is_apart()
-        )
-        if spread:
+        shards = None if mesh is None else Shards.of(mesh, axis, exchange_dtype)
+        specs, apart = list(self.tables.values()), host_memory.is_apart()
+        places = resolved(specs, placement, shards.count, shards.processes) if shards is not None else {}
+        self.stacks: tuple[Stack, ...]
+        if shards is None or shards.mesh.size == 1:
+            self.stacks = stack_tables(specs, apart=apart)
+        else:
+            self.stacks = stacked(specs, places, apart=apart)
             check_memory(self.stacks)
         self._stack_of = {table.name: stack for stack in self.stacks for table in stack.tables}
         self._backends: dict[str, Backend] = {stack.name: choose(backend, stack.step) for stack in self.stacks}
@@ -103,7 +111,7 @@ class Embedder:
         self._work: OneDevice | OnMesh = (
             OneDevice(self.features, self.stacks, self._backends)
             if shards is None or shards.mesh.size == 1
-            else OnMesh(self.features, self.stacks, self._backends, shards, exchange)
+            else OnMesh(self.features, self.stacks, self._backends, shards, places, exchange)
         )
 
     @property
@@ -186,6 +194,16 @@ class Embedder:
         if not isinstance(new.step, jax.core.Tracer) and (problem := self.shortage(new)) is not None:
             raise ValueError(problem)
         return new, batch
+
+    def undo(self, state: EmbeddingState, batches: Sequence[PackedBatch], when: jax.Array) -> EmbeddingState:
+        """Return the state as it was before `assign` gave ``batches``, all of one step, where ``when`` is true.
+
+        Ids, counts, clocks, and the rows of evicted ids are as before; `shortage` stays. For a step that is skipped:
+        call it after `apply`, whose gradients were zero then, in the same program.
+        """
+        for batch in reversed([batch for batch in batches if batch.undo]):
+            state = self._work.undone(state, batch, when)
+        return state
 
     def has_rows(self, state: EmbeddingState) -> jax.Array:
         """Return whether every step so far had rows for its ids; () bool, for compiled programs."""
@@ -464,7 +482,7 @@ class Embedder:
         return dataclasses.replace(state, tables=tables, slots=state.slots | {stack.name: held})
 
     def _check_state(self, state: Any) -> None:
-        check_state(state, 1 if self.shards is None else self.shards.count)
+        check_state(state, {} if self.shards is None else self.sharded.layout)
 
     def on_its_devices(self, tree: Any) -> Any:
         """Return the tree with every leaf on all devices of the mesh; on one device, the tree.

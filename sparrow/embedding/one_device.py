@@ -13,7 +13,7 @@ import numpy as np
 
 from sparrow.embedding.bags import activations, bag_grads
 from sparrow.embedding.cached import Cache
-from sparrow.embedding.dynamic.assigning import assign, found
+from sparrow.embedding.dynamic.assigning import Before, assign, found, undone
 from sparrow.embedding.dynamic.first_rows import started
 from sparrow.embedding.dynamic.saved import Placing
 from sparrow.embedding.guards import undifferentiable, whole
@@ -115,7 +115,7 @@ class OneDevice:
     ) -> tuple[EmbeddingState, PackedBatch]:
         """Give rows to the raw ids of a batch, start the fresh ones, and bring rows in host memory to the device."""
         tables, slots, held, lookups = dict(state.tables), dict(state.slots), dict(state.ids), dict(batch.lookups)
-        caches, cached = dict(state.caches), []
+        caches, cached, undo = dict(state.caches), [], {}
         for stack, _ in stacked:
             name, fresh = stack.name, None
             if name not in batch.raw and not stack.apart:
@@ -132,11 +132,24 @@ class OneDevice:
                 if fresh is not None:
                     fresh = fresh._replace(rows=cache.find(caches[name], fresh.rows))
             if fresh is not None:
-                arrays = started(stack, arrays, state.seed, fresh, self.backends[name].name)
+                arrays, values = started(stack, arrays, state.seed, fresh, self.backends[name].name)
+                undo[name] = Before(batch.raw[name], made.undo, fresh, values)
             tables[name], slots[name] = arrays[""], {slot: arrays[slot] for slot in slots[name]}
             lookups[name] = dataclasses.replace(lookups[name], ids=rows)
         state = dataclasses.replace(state, tables=tables, slots=slots, ids=held, caches=caches)
-        return state, dataclasses.replace(batch, lookups=lookups, raw={}, cached=tuple(cached))
+        return state, dataclasses.replace(batch, lookups=lookups, raw={}, cached=tuple(cached), undo=undo)
+
+    def undone(self, state: EmbeddingState, batch: PackedBatch, when: jax.Array) -> EmbeddingState:
+        """Return the state as it was before the ids of a batch were assigned, where ``when`` is true."""
+        tables, slots, held = dict(state.tables), dict(state.slots), dict(state.ids)
+        for stack in self.stacks:
+            if (name := stack.name) in batch.undo:
+                arrays = {"": tables[name], **slots[name]}
+                held[name], arrays = undone(
+                    stack.ids, self.backends[name].name, held[name], arrays, batch.undo[name], when
+                )
+                tables[name], slots[name] = arrays.pop(""), arrays
+        return dataclasses.replace(state, tables=tables, slots=slots, ids=held)
 
     def id_settings(self, stack: Stack) -> ids.Settings:
         """Return the settings of a stack's map from ids to rows."""

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 
+from sparrow.embedding.dynamic.assigning import Before
 from sparrow.embedding.sequences import Jagged
 from sparrow.embedding.sharding.shards import Shards
 from sparrow.kernels import Lookups
@@ -34,6 +35,7 @@ class PackedBatch:
       raw: (entries, 2) uint32, the raw ids of dynamic tables, lower and upper halves, by stack; `Embedder.assign` takes
         them. Until then, the stack's ``lookups.ids`` are the number of each entry's table in the stack, -1 for none.
       cached: the stacks in host memory whose ``lookups.ids`` are slots of the cache, as `Embedder.assign` gives them.
+      undo: by stack of dynamic tables, what it was before `Embedder.assign`.
       offsets: by ordered feature, (batch + 1,) int32: where each sequence begins and ends among the rows.
       shards: the devices that the sequences of ordered features are split over; None: one device.
     """
@@ -44,6 +46,7 @@ class PackedBatch:
     offsets: dict[str, Any] = dataclasses.field(default_factory=dict)
     shards: Shards | None = dataclasses.field(metadata={"static": True}, default=None)
     cached: tuple[str, ...] = dataclasses.field(metadata={"static": True}, default=())
+    undo: dict[str, Before] = dataclasses.field(default_factory=dict)
 
     def jagged(self, acts: Mapping[str, jax.Array]) -> dict[str, Jagged]:
         """Return the activations of the ordered features as sequences; `Jagged.pad` pads them."""

@@ -26,11 +26,13 @@ class RowGrads:
       stacks: the gradients by stack; on a mesh, each shard holds the gradients of its own rows.
       num_rows: by stack, on each device.
       shards: the devices that hold them; None: one device.
+      copies: the stacks whose gradients every device holds.
     """
 
     stacks: dict[str, EntryGradients]
     num_rows: tuple[tuple[str, int], ...] = dataclasses.field(metadata={"static": True})
     shards: Shards | None = dataclasses.field(metadata={"static": True}, default=None)
+    copies: frozenset[str] = dataclasses.field(metadata={"static": True}, default=frozenset())
 
     def __add__(self, other: RowGrads) -> RowGrads:
         if not isinstance(other, RowGrads):
@@ -74,13 +76,16 @@ class RowGrads:
         axes = () if self.shards is None else self.shards.axes
 
         def squared(stacks: Stacks) -> jax.Array:
-            return (
-                jnp.zeros(())
-                if not stacks
-                else sum_in_any_order([_row_squares(stacks[name], rows) for name, rows in self.num_rows], axes)
-            )
+            squares = [self._once(name, _row_squares(stacks[name], rows)) for name, rows in self.num_rows]
+            return sum_in_any_order(squares, axes) if squares else jnp.zeros(())
 
         return jnp.sqrt(self._over_all(squared))
+
+    def _once(self, stack: str, numbers: jax.Array) -> jax.Array:
+        """Return the numbers of a stack; of copies, on one device alone."""
+        if stack not in self.copies or self.shards is None:
+            return numbers
+        return jnp.where(self.shards.index == 0, numbers, 0.0)
 
     def all_finite(self) -> jax.Array:
         """Whether every gradient that reaches a row is finite."""

@@ -6,8 +6,8 @@ import dataclasses
 import functools
 import math
 import zlib
-from collections.abc import Sequence
-from types import SimpleNamespace
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import jax
@@ -131,10 +131,17 @@ class Stack:
         return [jnp.asarray(values[name], jnp.float32) for name in self.step.scalars]
 
 
-def stack_tables(tables: Sequence[TableSpec], *, dynamic_alone: bool = False, apart: bool = False) -> tuple[Stack, ...]:
+def stack_tables(
+    tables: Sequence[TableSpec],
+    *,
+    dynamic_alone: bool = False,
+    apart: bool = False,
+    places: Mapping[str, object] = MappingProxyType({}),
+) -> tuple[Stack, ...]:
     """Group tables that one kernel can serve, in the order given.
 
-    ``dynamic_alone``: each dynamic one by itself. ``apart``: host memory is not the memory of the device.
+    ``dynamic_alone``: each dynamic one by itself. ``apart``: host memory is not the memory of the device. ``places``:
+    by table, for tables that cannot be in one array.
 
     >>> from sparrow.rules import SGD
     >>> specs = [TableSpec(name=n, vocabulary_size=10, embedding_dim=d, optimizer=SGD(lr))
@@ -153,7 +160,7 @@ def stack_tables(tables: Sequence[TableSpec], *, dynamic_alone: bool = False, ap
             step.limits,
             step.stochastic,
         )
-        alike += (apart and table.memory is not None, table.dynamic is not None)
+        alike += (apart and table.memory is not None, table.dynamic is not None, places.get(table.name))
         alike += (table.name if dynamic_alone and table.dynamic is not None else "",)
         stacks = groups.setdefault(alike, [[]])
         if sum(other.vocabulary_size for other in stacks[-1]) + table.vocabulary_size > MAX_ROWS:
@@ -229,7 +236,7 @@ def _segment(table: TableSpec, begin: int, end: int, first: int, none: int) -> i
         admit=int(dynamic.admit) if counts else 1,
         chance=int(dynamic.admit * 2.0**64) if dynamic.admit < 1 else 0,
         seed=stable_hash(table.name),
-        policy={"none": ids.NONE, "lru": ids.LRU, "lfu": ids.LFU}[dynamic.evict],
+        policy={"none": ids.NONE, "lru": ids.LRU, "lfu": ids.LFU, "distance_lfu": ids.DISTANCE_LFU}[dynamic.evict],
         expire=dynamic.expire_steps or 0,
         waiting=(dynamic.waiting or table.vocabulary_size) if counts else 0,
     )

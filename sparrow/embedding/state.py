@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import zlib
 from collections.abc import Iterable
 
 import jax
@@ -29,8 +30,9 @@ class EmbeddingState:
       ids: the map from raw ids to rows, by stack of dynamic tables.
       caches: the cache, by stack of tables in host memory apart from the device's.
       touched: (rows,) uint8 by stack: the rows that changed (`sparrow.embedding.tracking`); empty: not tracked.
-      layout: on a mesh, one number under a name with the number of its shards, on which the order of rows depends:
-        Orbax compares names, and so refuses to restore rows in the order of other meshes.
+      layout: on a mesh, the places of tables, as text in bytes, under a name with the number of its shards and a hash
+        of them, on which the order of rows depends: Orbax compares names, and so refuses to restore rows in the order
+        of other meshes.
     """
 
     step: jax.Array
@@ -44,16 +46,20 @@ class EmbeddingState:
     layout: dict[str, jax.Array] = dataclasses.field(default_factory=dict)
 
 
-def layout_of(devices: int) -> dict[str, np.ndarray[tuple[()], np.dtype[np.int32]]]:
-    """Return `EmbeddingState.layout` for rows over ``devices``: a name that is shown where a restore fails.
+def state_layout(devices: int, places: str) -> dict[str, np.ndarray[tuple[int], np.dtype[np.uint8]]]:
+    """Return `EmbeddingState.layout` for rows over ``devices``, in ``places``.
 
-    >>> devices_of(layout_of(4))
+    Its name is shown where a restore fails.
+
+    >>> devices_of(state_layout(4, "{}"))
     4
     """
-    return {f"over {devices} devices, for others use sparrow checkpoint restore_orbax": np.zeros((), np.int32)}
+    order = "" if places == "{}" else f" in places {zlib.crc32(places.encode()):08x}"
+    name = f"over {devices} devices{order}, for others use sparrow checkpoint restore_orbax"
+    return {name: np.frombuffer(places.encode(), np.uint8)}
 
 
 def devices_of(names: Iterable[str]) -> int:
-    """Return the number of devices that a name in `layout_of` has; 1 where there is none."""
+    """Return the number of devices that a name in `state_layout` has; 1 where there is none."""
     found = [int(match[1]) for name in names if (match := re.match(r"over (\d+) devices", name))]
     return found[0] if found else 1

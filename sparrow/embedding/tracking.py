@@ -86,24 +86,38 @@ def _parts(embedder: Embedder, state: EmbeddingState, stack: Stack) -> Iterator[
         yield 0, touched, arrays
         return
     by_device = {name: {one.device: one.data for one in a.addressable_shards} for name, a in arrays.items()}
+    copies = embedder.sharded.layouts[stack.name].copies
     for shard in touched.addressable_shards:
         part = (shard.index[0].start or 0) // len(shard.data)
-        yield part, shard.data, {name: held[shard.device] for name, held in by_device.items()}
+        if not (copies and part):  # every part has the same rows then
+            yield part, shard.data, {name: held[shard.device] for name, held in by_device.items()}
 
 
 def _by_table(embedder: Embedder, gathered: list[Any]) -> dict[str, ChangedRows]:
-    made: dict[str, list[tuple[Any, dict[str, Any]]]] = {}
+    made: dict[str, dict[int, list[tuple[Any, dict[str, Any]]]]] = {}
     for stack, part, count, at, values in gathered:
-        local = np.asarray(at)[:count]
-        rows = local if embedder.shards is None else embedder.sharded.layouts[stack.name].logical(part, local)
+        local, layout = (
+            np.asarray(at)[:count],
+            None if embedder.shards is None else embedder.sharded.layouts[stack.name],
+        )
+        rows, piece = (local, 0) if layout is None else (layout.logical(part, local), int(layout.piece(part)))
         arrays = {name: np.asarray(array)[:count] for name, array in values.items()}
         for table in stack.tables:
             span = stack.rows_of(table.name)
             mine = np.flatnonzero((rows >= span.start) & (rows < span.stop))
             if len(mine):
                 own = {name: array[mine] for name, array in arrays.items()}
-                made.setdefault(table.name, []).append((rows[mine] - span.start, own))
-    return {name: _joined(pieces) for name, pieces in made.items()}
+                made.setdefault(table.name, {}).setdefault(piece, []).append((rows[mine] - span.start, own))
+    return {name: _with_all_columns([_joined(own[piece]) for piece in sorted(own)]) for name, own in made.items()}
+
+
+def _with_all_columns(pieces: list[ChangedRows]) -> ChangedRows:
+    """Return complete rows, from the pieces of their columns, each of which has the same rows."""
+    arrays = {
+        name: own if own.ndim == 1 else np.concatenate([piece.arrays[name] for piece in pieces], axis=1)
+        for name, own in pieces[0].arrays.items()
+    }
+    return ChangedRows(pieces[0].rows, arrays)
 
 
 def _joined(pieces: list[tuple[Any, dict[str, Any]]]) -> ChangedRows:

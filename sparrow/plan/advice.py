@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from sparrow import rules
-from sparrow.embedding import TableSpec
+from sparrow.embedding import TableSpec, table_bytes
 from sparrow.plan.movement import Movement
-from sparrow.plan.sizes import table_bytes
 from sparrow.reports import size
 from sparrow.rules import Rule
 

@@ -13,8 +13,7 @@ from typing import Any, Final
 import jax
 
 from sparrow.config import Config, train_pipeline
-from sparrow.data import Pipeline
-from sparrow.feed import Feed, Prepared, Preparer, alike
+from sparrow.feed import Feed, Pipeline, Prepared, Preparer, alike
 from sparrow.plan.advice import advice
 from sparrow.plan.fitting import lines_that_fit
 from sparrow.plan.machine import Machine, machine

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
-from sparrow.embedding import Constant, Embedder, EmbeddingState, FeatureSpec, Stack, TableSpec
+from sparrow.embedding import Embedder, EmbeddingState, Stack, TableSpec
 from sparrow.feed import Feed
 from sparrow.runs import Program, TrainState
 from sparrow.runs.step.step import lowered_step
@@ -76,18 +75,6 @@ def table_sizes(embedder: Embedder, state: EmbeddingState) -> list[TableSize]:
         return TableSize(spec.name, stack.name, rows, stack.dim, spec.dtype, rule, values, sizes, cache)
 
     return [one(spec, stack, embedder.arrays(state, stack)) for stack in embedder.stacks for spec in stack.tables]
-
-
-def table_bytes(spec: TableSpec) -> int:
-    """Rows and slots of a table as it would be, alone."""
-    return _table_bytes(dataclasses.replace(spec, name="table", initializer=Constant()))  # the quickest to trace
-
-
-@functools.cache  # a config has many tables of few kinds
-def _table_bytes(spec: TableSpec) -> int:
-    embedder = Embedder([FeatureSpec(name=spec.name, table_spec=spec)], backend="xla")  # as of all backends
-    state = jax.eval_shape(embedder.init, jax.random.key(0))
-    return size_of((state.tables, state.slots))
 
 
 def step_memory(program: Program, state: TrainState, feeds: tuple[Feed, ...]) -> int:

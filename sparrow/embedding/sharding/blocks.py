@@ -1,12 +1,14 @@
 """Between shards and logical order, block by block: first values, views and checkpoints. One all-to-all per block.
 
-Local rows [a, b) of all shards are the stack's rows [a * n, b * n). A block of m * n local rows becomes m * n rows in
-logical order on each device, device d holding the d-th part of the block. No device ever holds more than a block.
+Local rows [a, b) of the devices of a span are consecutive rows of the stack. A block of m * n local rows becomes
+m * over rows in logical order on each of n devices, device d holding the d-th part of the block, with all pieces of
+their columns. No device ever holds more than a block.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
@@ -15,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.embedding.sharding.layout import Layout, turn
+from sparrow.embedding.sharding.layout import Layout, Span, turn
 from sparrow.embedding.sharding.shards import EVERYWHERE, Shards
 
 Array = npt.NDArray[Any]
@@ -27,30 +29,38 @@ BLOCK_BYTES: Final = 1 << 24
 
 
 class Block(NamedTuple):
-    """Rows of a stack: local rows ``first`` to ``first + size * n`` of every shard."""
+    """Rows of a span: local rows ``first`` to ``first + size * n`` of its devices."""
 
+    span: Span
     first: int
     size: int  # local rows of each shard that go to each device
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The numbers on which compiled programs depend: devices, and ``size``."""
+        return self.span.over, self.size
 
-def blocks(layout: Layout, row_bytes: int, block_bytes: int = BLOCK_BYTES) -> list[Block]:
-    """All rows of a stack, in blocks of about ``block_bytes`` on each device."""
+    @property
+    def at(self) -> tuple[int, int]:
+        """The first device, and the first local row."""
+        return self.span.device, self.first
+
+    def rows(self, shard: int) -> tuple[int, int]:
+        """Return the first and last row that ``shard`` holds in logical order; some may be past the span's end."""
+        first = self.span.first + (self.first - self.span.local + shard * self.size) * self.span.over
+        return first, first + self.size * self.span.over
+
+
+def blocks(layout: Layout, array: jax.Array, rows: tuple[int, int], block_bytes: int) -> Iterator[Block]:
+    """Yield the blocks of about ``block_bytes`` on each device that hold ``rows`` of a stack, in order."""
+    row_bytes = array.dtype.itemsize * math.prod(array.shape[1:]) * layout.columns
     largest = max(1, block_bytes // max(1, row_bytes * layout.shards))
-    groups = layout.local_rows // layout.shards
-    return [Block(first * layout.shards, min(largest, groups - first)) for first in range(0, groups, largest)]
-
-
-def rows_of_block(layout: Layout, block: Block, shard: int) -> tuple[int, int]:
-    """Return the first and last row of a block that ``shard`` holds, in logical order; some may be past the end."""
-    each = block.size * layout.shards
-    first = block.first * layout.shards + shard * each
-    return first, first + each
-
-
-def in_order(shards: Shards, layout: Layout, array: jax.Array, block: Block) -> jax.Array:
-    """Return a block of a stack's array in logical order, split over the shards as by `rows_of_block`."""
-    made: jax.Array = _in_order(shards, layout, block.size, array, block.first)
-    return made
+    for span in layout.spans:
+        for first in range(span.local, layout.local_end(span), largest * layout.shards):
+            block = Block(span, first, min(largest, (layout.local_end(span) - first) // layout.shards))
+            begin, end = block.rows(0)[0], min(block.rows(layout.shards - 1)[1], span.end)
+            if begin < min(rows[1], span.end) and end > rows[0]:
+                yield block
 
 
 def placed(
@@ -76,16 +86,12 @@ def placed(
       give_away: whether ``array`` may be written in place.
       block_bytes: as for `blocks`.
     """
-    row_bytes = array.dtype.itemsize * int(np.prod(array.shape[1:]))
-    for block in blocks(layout, row_bytes, block_bytes):
-        first, _ = rows_of_block(layout, block, 0)
-        _, last = rows_of_block(layout, block, layout.shards - 1)
-        if first >= span[1] or last <= span[0]:
-            continue
-        pieces = [_padded(read, rows_of_block(layout, block, shard), span, array) for shard in shards.local]
+    for block in blocks(layout, array, span, block_bytes):
+        low, high = max(span[0], block.span.first), min(span[1], block.span.end)
+        pieces = [_padded(layout, read, block.rows(shard), (low, high), array) for shard in shards.local]
         rows = shards.put_parts(np.concatenate(pieces))
         place = _place_in_place if give_away else _place
-        array = place(shards, layout, block.size, array, rows, block.first, *span)
+        array = place(shards, layout, *block.shape, array, rows, (*block.at, low, high))
         give_away = True  # from the first block on, the array is this function's own
     return array
 
@@ -97,18 +103,13 @@ def pieces(
 
     Every row comes from one process only. All processes call this together, and take the same number of blocks.
     """
-    row_bytes = array.dtype.itemsize * int(np.prod(array.shape[1:]))
-    for block in blocks(layout, row_bytes, block_bytes):
-        first, _ = rows_of_block(layout, block, 0)
-        _, last = rows_of_block(layout, block, layout.shards - 1)
-        if first >= span[1] or last <= span[0]:
-            continue
-        yield from _mine(layout, in_order(shards, layout, array, block), block, span)
+    for block in blocks(layout, array, span, block_bytes):
+        yield from _mine(_in_order(shards, layout.columns, block, array), block, span)
 
 
 def gathered(shards: Shards, layout: Layout, array: jax.Array, span: tuple[int, int]) -> Array:
     """Rows ``span`` of a stack in logical order, all of them, on the host of every process."""
-    made = np.empty((span[1] - span[0], *array.shape[1:]), array.dtype)
+    made = np.empty((span[1] - span[0], *_width(layout, array)), array.dtype)
     if shards.processes == 1:
         for first, rows in pieces(shards, layout, array, span):
             made[first - span[0] : first - span[0] + len(rows)] = rows
@@ -124,30 +125,31 @@ def gathered_blocks(
     shards: Shards, layout: Layout, array: jax.Array, span: tuple[int, int], block_bytes: int = BLOCK_BYTES
 ) -> Iterator[Array]:
     """Rows ``span`` of a stack in logical order, a block at a time, on the host of every process."""
-    row_bytes = array.dtype.itemsize * int(np.prod(array.shape[1:]))
-    for block in blocks(layout, row_bytes, block_bytes):
-        first, _ = rows_of_block(layout, block, 0)
-        _, last = rows_of_block(layout, block, layout.shards - 1)
-        if first >= span[1] or last <= span[0]:
-            continue
-        whole = np.asarray(_copied(shards, in_order(shards, layout, array, block)))
-        yield whole[max(first, span[0]) - first : min(last, span[1]) - first]
+    for block in blocks(layout, array, span, block_bytes):
+        rows = _in_order(shards, layout.columns, block, array)
+        first, last = block.rows(0)[0], min(block.rows(layout.shards - 1)[1], block.span.end)
+        yield np.asarray(_copied(shards, rows))[max(first, span[0]) - first : min(last, span[1]) - first]
 
 
-def _mine(layout: Layout, rows: jax.Array, block: Block, span: tuple[int, int]) -> Iterator[tuple[int, Array]]:
-    base = block.first * layout.shards
+def _width(layout: Layout, array: jax.Array) -> tuple[int, ...]:
+    """Return the shape of a row in logical order: one number, or all pieces of its columns."""
+    return tuple(size * layout.columns for size in array.shape[1:])
+
+
+def _mine(rows: jax.Array, block: Block, span: tuple[int, int]) -> Iterator[tuple[int, Array]]:
+    base, end = block.rows(0)[0], min(span[1], block.span.end)
     for shard in rows.addressable_shards:
         if shard.replica_id:
             continue  # a copy on another axis of the mesh
         first = base + (shard.index[0].start or 0)
-        low, high = max(first, span[0]), min(first + shard.data.shape[0], span[1])
+        low, high = max(first, span[0]), min(first + shard.data.shape[0], end)
         if low < high:
             yield low, np.asarray(shard.data)[low - first : high - first]
 
 
-def _padded(read: Reader, rows: tuple[int, int], span: tuple[int, int], like: jax.Array) -> Array:
+def _padded(layout: Layout, read: Reader, rows: tuple[int, int], span: tuple[int, int], like: jax.Array) -> Array:
     """Return the wanted rows where they lie in ``span``, zeros elsewhere."""
-    made = np.zeros((rows[1] - rows[0], *like.shape[1:]), like.dtype)
+    made = np.zeros((rows[1] - rows[0], *_width(layout, like)), like.dtype)
     low, high = max(rows[0], span[0]), min(rows[1], span[1])
     if low < high:
         made[low - rows[0] : high - rows[0]] = read(low, high)
@@ -159,43 +161,66 @@ def _copied(shards: Shards, array: jax.Array) -> jax.Array:
     return jax.lax.with_sharding_constraint(array, shards.everywhere)  # type: ignore[no-untyped-call, no-any-return]
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _in_order(shards: Shards, layout: Layout, size: int, array: jax.Array, first: int) -> jax.Array:
-    n = layout.shards
+def _in_order(shards: Shards, columns: int, block: Block, array: jax.Array) -> jax.Array:
+    """Return a block of a stack's array in logical order, split over the shards as `Block.rows` has it."""
+    made: jax.Array = _ordering(shards, columns, *block.shape, array, block.at)
+    return made
 
-    def local(part: jax.Array, first: jax.Array) -> jax.Array:
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _ordering(
+    shards: Shards, columns: int, count: int, size: int, array: jax.Array, at: tuple[jax.Array, ...]
+) -> jax.Array:
+    n = shards.count
+
+    def local(part: jax.Array, numbers: tuple[jax.Array, ...]) -> jax.Array:
+        device, first = numbers
         rows = jax.lax.dynamic_slice_in_dim(part, first, n * size).reshape(n, size, *part.shape[1:])
-        rows = shards.swap(rows)  # (shard, size, ...): every shard's rows of `size` blocks of n rows
+        rows = shards.swap(rows)  # (shard, size, ...): every shard's rows of `size` blocks
         number = first + shards.index * size + jnp.arange(size, dtype=jnp.int32)
-        owner = (jnp.arange(n, dtype=jnp.int32)[None] + turn(number, n, jnp)[:, None]) % n  # (size, n)
-        return rows[owner, jnp.arange(size)[:, None]].reshape(size * n, *part.shape[1:])
+        owner = device + (jnp.arange(count, dtype=jnp.int32)[None] + turn(number, count, jnp)[:, None]) % count
+        at = jnp.arange(size)[:, None]
+        if part.ndim == 1:  # every piece has the number of its row
+            return rows[owner, at].reshape(-1)
+        pieces = [rows[owner + p * count, at] for p in range(columns)]  # (size, count, ...)
+        return jnp.concatenate(pieces, axis=-1).reshape(size * count, -1)
 
-    made: jax.Array = shards.each(local, (shards.split, EVERYWHERE), shards.split)(array, jnp.int32(first))
+    made: jax.Array = shards.each(local, (shards.split, EVERYWHERE), shards.split)(array, at)
     return made
 
 
 def _placing(
-    shards: Shards, layout: Layout, size: int, array: jax.Array, block: jax.Array, first: int, low: int, high: int
+    shards: Shards,
+    layout: Layout,
+    count: int,
+    size: int,
+    array: jax.Array,
+    block: jax.Array,
+    numbers: tuple[jax.Array, ...],
 ) -> jax.Array:
     n = layout.shards
 
-    def local(part: jax.Array, block: jax.Array, first: jax.Array, low: jax.Array, high: jax.Array) -> jax.Array:
+    def local(part: jax.Array, block: jax.Array, numbers: tuple[jax.Array, ...]) -> jax.Array:
+        device, first, low, high = numbers
         number = first + shards.index * size + jnp.arange(size, dtype=jnp.int32)
-        rows = block.reshape(size, n, *part.shape[1:])
-        place = (jnp.arange(n, dtype=jnp.int32)[:, None] - turn(number, n, jnp)[None]) % n  # (shard, size)
-        sent = rows[jnp.arange(size)[None], place]
+        rows = block.reshape(size, count, *block.shape[1:])
+        place = (jnp.arange(count, dtype=jnp.int32)[:, None] - turn(number, count, jnp)[None]) % count
+        own = rows[jnp.arange(size)[None], place]  # (count, size, ...): of each device
+        pieces = jnp.split(own, layout.columns, axis=-1) if part.ndim > 1 else [own] * layout.columns
+        if layout.copies:
+            sent = jnp.broadcast_to(own, (n, *own.shape[1:]))
+        else:
+            sent = jnp.zeros((n, size, *part.shape[1:]), part.dtype)
+            sent = jax.lax.dynamic_update_slice_in_dim(sent, jnp.concatenate(pieces), device, 0)
         new = shards.swap(sent).reshape(n * size, *part.shape[1:])
-        at = first + jnp.arange(n * size, dtype=jnp.int32)
-        logical = layout.logical(shards.index, at, jnp)
+        logical = layout.logical(shards.index, first + jnp.arange(n * size, dtype=jnp.int32), jnp)
         inside = ((logical >= low) & (logical < high)).reshape(-1, *[1] * (part.ndim - 1))
         old = jax.lax.dynamic_slice_in_dim(part, first, n * size)
         return jax.lax.dynamic_update_slice_in_dim(part, jnp.where(inside, new, old), first, 0)
 
-    specs = (shards.split, shards.split, EVERYWHERE, EVERYWHERE, EVERYWHERE)
-    numbers = (jnp.int32(first), jnp.int32(low), jnp.int32(high))
-    made: jax.Array = shards.each(local, specs, shards.split)(array, block, *numbers)
+    made: jax.Array = shards.each(local, (shards.split, shards.split, EVERYWHERE), shards.split)(array, block, numbers)
     return made
 
 
-_place = jax.jit(_placing, static_argnums=(0, 1, 2))
-_place_in_place = jax.jit(_placing, static_argnums=(0, 1, 2), donate_argnums=3)
+_place = jax.jit(_placing, static_argnums=(0, 1, 2, 3))
+_place_in_place = jax.jit(_placing, static_argnums=(0, 1, 2, 3), donate_argnums=4)

@@ -12,7 +12,7 @@ the result is right in any case.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Final
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,9 +22,6 @@ from sparrow.embedding.sharding.following import Followed, dim_of
 from sparrow.embedding.sharding.linear import LINEAR
 from sparrow.embedding.sharding.shards import EVERYWHERE, Shards
 from sparrow.jaxprs import is_literal
-
-GATHERED: Final = 1 << 16
-"""Bytes of all devices' parts up to which every device gets all of them, in one collective instead of two."""
 
 
 def in_device_order(
@@ -146,7 +143,7 @@ class _Walk:
 
         def local(*own: jax.Array) -> list[jax.Array]:
             flat = jnp.concatenate([part.reshape(-1).astype(_at_least_32(part)) for part in own])
-            total = self._total(flat)
+            total = self.shards.total(flat)
             ends = [0]
             for part in own:
                 ends.append(ends[-1] + part.size)
@@ -157,17 +154,6 @@ class _Walk:
 
         made: list[Any] = self.shards.each(local, self.shards.split, EVERYWHERE)(*parts)
         return made
-
-    def _total(self, flat: jax.Array) -> jax.Array:
-        """On a device: the sum of all devices' vectors."""
-        gather: Any = jax.lax.all_gather
-        if flat.nbytes * self.count <= GATHERED:
-            parts: jax.Array = gather(flat, self.shards.axes)
-            return parts.sum(axis=0)
-        padded = jnp.pad(flat, (0, -flat.size % self.count)).reshape(self.count, -1)
-        own = self.shards.swap(padded).sum(axis=0)
-        total: jax.Array = gather(own, self.shards.axes, tiled=True)
-        return total[: flat.size]
 
     def summed(self, value: Followed, axes: Sequence[int]) -> jax.Array:
         """(devices, ...) the sums of each device's examples."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from sparrow.embedding.embedder import Embedder
 from sparrow.embedding.sharding.on_mesh import OnMesh
-from sparrow.embedding.stacking import stack_tables
+from sparrow.embedding.sharding.placement import Given, resolved, stacked
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,6 +16,7 @@ class _Imagined:
 
     count: int
     processes: int = 1
+    dtype: str = "float32"
 
     @property
     def local(self) -> tuple[int, ...]:
@@ -25,7 +26,14 @@ class _Imagined:
         return arrays
 
 
-def imagined_mesh(embedder: Embedder, devices: int, exchange: str = "auto") -> OnMesh:
+def imagined_mesh(
+    embedder: Embedder,
+    devices: int,
+    exchange: str = "auto",
+    placement: Given = "rows",
+    processes: int = 1,
+    dtype: str = "float32",
+) -> OnMesh:
     """Return the tables of an embedder as ``devices`` devices would hold them: for `measure`, `settle` and `traffic`.
 
     >>> import numpy as np, sparrow as sp
@@ -37,6 +45,7 @@ def imagined_mesh(embedder: Embedder, devices: int, exchange: str = "auto") -> O
     >>> traffic.exchange, traffic.vectors.shape, int(traffic.vectors.sum())
     ('rows', (4, 4), 28)
     """
-    shards: Any = _Imagined(devices)
-    stacks = stack_tables(list(embedder.tables.values()), dynamic_alone=True)
-    return OnMesh(embedder.features, stacks, {}, shards, exchange)
+    shards: Any = _Imagined(devices, dtype=dtype)
+    tables = list(embedder.tables.values())
+    places = resolved(tables, placement, devices, processes)
+    return OnMesh(embedder.features, stacked(tables, places), {}, shards, places, exchange)

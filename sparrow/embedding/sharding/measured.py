@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from sparrow.embedding.packed_batch import Group, PackedBatch
 from sparrow.embedding.packing import room_name
-from sparrow.embedding.sharding import pooled, rows
+from sparrow.embedding.sharding import copied, pooled, rows
 from sparrow.embedding.sharding.elements import Elements
 from sparrow.embedding.sharding.layout import Layout
 from sparrow.embedding.sharding.parts import Part
@@ -22,11 +22,13 @@ from sparrow.embedding.sizes import KINDS
 
 POOLED: Final = "pooled"
 ROWS: Final = "rows"
+COPIES: Final = "copies"
 SUMS, ENTRIES, DISTINCT, IDS, WEIGHTED = KINDS
 """The needs of a stack, each the most of any pair of shards or any shard.
 
 sums, entries: the numbers of a pair, in the pooled exchange; entries are 0 where every bag holds one.
 rows, ids: distinct rows of a pair and entries of a shard in the rows exchange; ids are 0 where every bag holds one.
+  Copies have ids alone.
 weighted: 1 where there are gains.
 """
 ROWS_BELOW: Final = 0.7
@@ -55,6 +57,7 @@ class Routed:
             entries = max(1, *(int(route.entries.max()) for route in self.pooled), 0) if ragged else 0
         if self.rows is not None:
             distinct = max(1, *(int(route.rows.max()) for route in self.rows), 0)
+        if self.pooled is None or self.rows is not None:
             ids = max(1, *(len(part.ids) for part in self.parts), 0) if ragged else 0
         return [sums, entries, distinct, ids, weighted]
 
@@ -71,8 +74,8 @@ def route(layout: Layout, parts: list[Part], choice: str | None) -> Routed:
     """Route the entries for the exchange ``choice``; None: for both, to compare them."""
     return Routed(
         parts,
-        None if choice == ROWS else [route_pooled(layout, part) for part in parts],
-        None if choice == POOLED else [route_rows(layout, part) for part in parts],
+        None if choice in (ROWS, COPIES) else [route_pooled(layout, part) for part in parts],
+        None if choice in (POOLED, COPIES) else [route_rows(layout, part) for part in parts],
     )
 
 
@@ -140,7 +143,9 @@ class RoutedBatch:
                 layout, weighted = self.layouts[name], size[WEIGHTED] > 0
                 if routed.raw is not None:
                     layout = stand_in_layout(layout.shards)
-                if size[SUMS] and routed.pooled is not None:
+                if layout.copies:
+                    made[alike] = copied.lay_out(layout, routed.parts, size[IDS], weighted)
+                elif size[SUMS] and routed.pooled is not None:
                     made[alike] = pooled.lay_out(
                         layout, routed.parts, routed.pooled, size[ENTRIES], size[SUMS], weighted
                     )

@@ -1,4 +1,4 @@
-"""`OnMesh`: the Embedder's work with the rows of every stack spread over the devices of a mesh."""
+"""`OnMesh`: the Embedder's work with the rows of every stack placed on the devices of a mesh."""
 
 from __future__ import annotations
 
@@ -13,42 +13,47 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.embedding.bags import activations, bag_grads
-from sparrow.embedding.dynamic.assigning import assign, find
+from sparrow.embedding.dynamic.assigning import Before, assign, find, undone
 from sparrow.embedding.dynamic.first_rows import started
-from sparrow.embedding.dynamic.saved import Placing
 from sparrow.embedding.guards import undifferentiable
-from sparrow.embedding.one_device import OneDevice, Stacked, seed_of
+from sparrow.embedding.one_device import Stacked
 from sparrow.embedding.packed_batch import Group, PackedBatch
 from sparrow.embedding.packing import Measured, Packer, room_name
 from sparrow.embedding.row_grads import RowGrads
-from sparrow.embedding.sharding import blocks
+from sparrow.embedding.sharding.complete_rows import is_by_element, updated
 from sparrow.embedding.sharding.elements import Elements, elements_of, with_elements
-from sparrow.embedding.sharding.first_values import first_values
-from sparrow.embedding.sharding.layout import Layout
-from sparrow.embedding.sharding.measured import DISTINCT, POOLED, ROWS, SUMS, Routed, RoutedBatch, chosen, route
-from sparrow.embedding.sharding.parts import split, split_groups
+from sparrow.embedding.sharding.measured import (
+    COPIES,
+    DISTINCT,
+    POOLED,
+    ROWS,
+    SUMS,
+    Routed,
+    RoutedBatch,
+    chosen,
+    route,
+)
+from sparrow.embedding.sharding.mesh_state import MeshState
+from sparrow.embedding.sharding.parts import pieces, split, split_groups
+from sparrow.embedding.sharding.placement import Place
 from sparrow.embedding.sharding.raw_parts import stand_in_layout, with_stand_ins
-from sparrow.embedding.sharding.shards import EVERYWHERE, Shards, from_host
+from sparrow.embedding.sharding.shards import EVERYWHERE, Shards
 from sparrow.embedding.sharding.traffic import Traffic, traffic
 from sparrow.embedding.sizes import KINDS, Sizes, size_class
 from sparrow.embedding.specs import FeatureSpec
 from sparrow.embedding.stacking import Stack
-from sparrow.embedding.state import EmbeddingState, layout_of
-from sparrow.embedding.tracking import mark
-from sparrow.kernels import Backend, EntryGradients, StepScalars, ids
+from sparrow.embedding.state import EmbeddingState
+from sparrow.kernels import Backend, EntryGradients, StepScalars
 from sparrow.registry import nearest
-from sparrow.rules import PER_ROW
 
 EXCHANGES = ("auto", POOLED, ROWS)
 
 
-class OnMesh:
-    """Rows spread over shards by `Layout`; batches split over the same shards.
+class OnMesh(MeshState):
+    """Rows placed by `Layout`; batches split over all devices.
 
     Attributes:
-      shards: the devices.
-      layouts: where rows are, by stack.
-      exchanges: by stack, "pooled" or "rows"; None: decided by the first batch that is packed.
+      exchanges: by stack, "pooled", "rows" or "copies"; None: decided by the first batch that is packed.
     """
 
     def __init__(
@@ -57,126 +62,20 @@ class OnMesh:
         stacks: Sequence[Stack],
         backends: Mapping[str, Backend],
         shards: Shards,
+        places: Mapping[str, Place],
         exchange: str,
     ) -> None:
         if exchange not in EXCHANGES:
             raise ValueError(f"unknown exchange '{exchange}': {nearest(str(exchange), EXCHANGES)}")
-        self.features, self.stacks, self.backends, self.shards = features, stacks, backends, shards
+        super().__init__(features, stacks, backends, shards, places)
         self._packer = Packer(features, stacks)
         self.ordered = [feature.name for feature in features if feature.is_ordered]
         self._guess: dict[str, int] = {}  # elements of each ordered feature on a device, in the batch before
         self.limits = {feature.name: feature.table_spec.optimizer.max_gradient for feature in features}
-        self.layouts = {stack.name: Layout(stack.num_rows, shards.count, stack.first_rows) for stack in stacks}
+        choice = None if exchange == "auto" else exchange
         self.exchanges: dict[str, str | None] = {
-            stack.name: None if exchange == "auto" else exchange for stack in stacks
+            name: COPIES if layout.copies else choice for name, layout in self.layouts.items()
         }
-
-    # ---- state ---------------------------------------------------------------------------------------------------
-
-    def init(self, key: jax.Array) -> EmbeddingState:
-        """Fresh tables and slots, the same values as on one device."""
-        if isinstance(key, jax.core.Tracer):
-            return self._init_traced(key)
-        tables, slots, table_rows = {}, {}, {}
-        for stack in self.stacks:
-            layout, name = self.layouts[stack.name], stack.name
-            zeros = _zeros(self.shards, (layout.local_rows, stack.dim), stack.step.dtype)
-            read, span = first_values(stack, key), (0, stack.num_rows)
-            tables[name] = blocks.placed(self.shards, layout, zeros, read, span, give_away=True)
-            slots[name] = {slot: _slot(self.shards, layout, stack, slot, kind) for slot, kind in stack.step.slots}
-            if stack.step.stochastic:
-                table_rows[name] = _table_rows(self.shards, layout)
-        step, seed = self.shards.put_everywhere((np.zeros((), np.int32), np.asarray(seed_of(key))))
-        layout = self.shards.put_everywhere(layout_of(self.shards.count))
-        return EmbeddingState(step, seed, tables, slots, table_rows, self._empty_ids(), layout=layout)
-
-    def _empty_ids(self) -> dict[str, ids.IdState]:
-        dynamic = [stack for stack in self.stacks if stack.is_dynamic]
-        if not dynamic:
-            return {}
-
-        def local() -> dict[str, ids.IdState]:
-            return {stack.name: ids.init(self.id_settings(stack)) for stack in dynamic}
-
-        made: dict[str, ids.IdState] = jax.jit(self.shards.each(local, (), self.shards.split))()
-        return made
-
-    def _init_traced(self, key: jax.Array) -> EmbeddingState:
-        """`init` inside a compiled program or a trace of shapes: complete tables are made, then spread."""
-        one = OneDevice(self.features, self.stacks, self.backends).init(key)
-
-        def spread(stack: Stack, array: jax.Array) -> jax.Array:
-            layout = self.layouts[stack.name]
-
-            def local(whole: jax.Array) -> jax.Array:
-                rows = layout.logical(self.shards.index, jnp.arange(layout.local_rows, dtype=jnp.int32), jnp)
-                return whole.at[rows].get(mode="fill", fill_value=0)
-
-            made: jax.Array = self.shards.each(local, EVERYWHERE, self.shards.split)(array)
-            return made
-
-        return EmbeddingState(
-            one.step,
-            one.seed,
-            {stack.name: spread(stack, one.tables[stack.name]) for stack in self.stacks},
-            {s.name: {slot: spread(s, array) for slot, array in one.slots[s.name].items()} for s in self.stacks},
-            {
-                stack.name: _table_rows(self.shards, self.layouts[stack.name])
-                for stack in self.stacks
-                if stack.step.stochastic
-            },
-            self._empty_ids(),
-            layout=jax.tree.map(jnp.asarray, layout_of(self.shards.count)),
-        )
-
-    # ---- ids of dynamic tables -----------------------------------------------------------------------------------
-
-    def id_settings(self, stack: Stack) -> ids.Settings:
-        """Return the settings of the map of each device: rows that all of them have, and its own row for unknown ids.
-
-        A dynamic table is alone in its stack here.
-        """
-        (table,), layout = stack.tables, self.layouts[stack.name]
-        own = stack.ids.segments[0]
-        reserved = own.begin
-        each = stack.num_rows // layout.shards
-        if each <= reserved:
-            raise ValueError(
-                f"table '{table.name}' has {stack.num_rows} rows, too few for {layout.shards} devices; give it more"
-            )
-        waiting = -(-own.waiting // layout.shards)
-        unknown = 0 if reserved else layout.local_rows
-        segment = own._replace(begin=reserved, end=each, unknown=unknown, waiting=waiting)
-        return ids.settings([segment], layout.local_rows)
-
-    def placing(self, stack: Stack, table: str) -> Placing:
-        """Return the places of a table's ids."""
-        layout, spec = self.layouts[stack.name], stack.tables[0]
-        return Placing(
-            spec,
-            stack.rows_of(table),
-            self.id_settings(stack),
-            0,
-            layout.shards,
-            lambda part, rows: layout.logical(part, rows),
-        )
-
-    def ids_on_host(self, arrays: Any) -> Any:
-        """Return a tree of arrays of all devices' maps on the host, with the devices as the first axis."""
-        if self.shards.processes > 1:
-            arrays = jax.jit(lambda tree: tree, out_shardings=self.shards.everywhere)(arrays)
-        count = self.shards.count
-        return jax.tree.map(lambda array: np.asarray(array).reshape(count, -1, *array.shape[1:]), arrays)
-
-    def ids_from_host(self, stack: Stack, state: ids.IdState) -> ids.IdState:
-        """Return the maps from the arrays of the host, with their indices."""
-        settings, backend = self.id_settings(stack), ids.choose(self.backends[stack.name].name)
-        flat = jax.tree.map(
-            lambda array: from_host(array.reshape(-1, *array.shape[2:]), self.shards.split_sharding), state
-        )
-        split = self.shards.split
-        made: ids.IdState = jax.jit(self.shards.each(lambda own: backend.indexed(settings, own), split, split))(flat)
-        return made
 
     def assign(
         self, state: EmbeddingState, batch: PackedBatch, stacked: Stacked, when: jax.Array | None
@@ -187,17 +86,19 @@ class OnMesh:
 
         def local(tables: Any, slots: Any, held: Any, lookups: Any, raw: Any, numbers: Any) -> Any:
             step, seed, go = numbers
+            undo = {}
             for stack in stacks:
                 name = stack.name
                 wanted = lookups[name].wanted
                 given: Any = (raw[name].reshape(-1, 2), wanted.reshape(-1), step, go)
                 backend = self.backends[name].name
                 made = assign(self.id_settings(stack), backend, held[name], *given)
-                arrays = started(stack, {"": tables[name], **slots[name]}, seed, made.fresh, backend)
+                arrays, values = started(stack, {"": tables[name], **slots[name]}, seed, made.fresh, backend)
+                undo[name] = Before(given[0], made.undo, made.fresh, values)
                 held[name], tables[name] = made.state, arrays.pop("")
                 slots[name] = arrays
                 lookups[name] = lookups[name].with_wanted(made.rows.reshape(wanted.shape))
-            return tables, slots, held, lookups
+            return tables, slots, held, lookups, jax.tree.map(lambda array: array[None], undo)
 
         names = [stack.name for stack in stacks]
         parts = [
@@ -205,13 +106,34 @@ class OnMesh:
         ]
         split = self.shards.split
         numbers = (state.step, state.seed, jnp.array(True) if when is None else when)
-        tables, slots, held, lookups = self.shards.each(local, (*[split] * 5, EVERYWHERE), split)(
+        tables, slots, held, lookups, undo = self.shards.each(local, (*[split] * 5, EVERYWHERE), split)(
             *parts, batch.raw, numbers
         )
         state = dataclasses.replace(
             state, tables=state.tables | tables, slots=state.slots | slots, ids=state.ids | held
         )
-        return state, dataclasses.replace(batch, lookups=batch.lookups | lookups, raw={})
+        return state, dataclasses.replace(batch, lookups=batch.lookups | lookups, raw={}, undo=undo)
+
+    def undone(self, state: EmbeddingState, batch: PackedBatch, when: jax.Array) -> EmbeddingState:
+        """Return the state as it was before the ids of a batch were assigned, where ``when`` is true."""
+        stacks = [stack for stack in self.stacks if stack.name in batch.undo]
+
+        def local(tables: Any, slots: Any, held: Any, undo: Any, when: jax.Array) -> Any:
+            for stack in stacks:
+                name, before = stack.name, jax.tree.map(lambda array: array[0], undo[stack.name])
+                settings, backend = self.id_settings(stack), self.backends[name].name
+                arrays = {"": tables[name], **slots[name]}
+                held[name], arrays = undone(settings, backend, held[name], arrays, before, when)
+                tables[name] = arrays.pop("")
+                slots[name] = arrays
+            return tables, slots, held
+
+        parts = [
+            {stack.name: whole[stack.name] for stack in stacks} for whole in (state.tables, state.slots, state.ids)
+        ]
+        split = self.shards.split
+        tables, slots, held = self.shards.each(local, (*[split] * 4, EVERYWHERE), split)(*parts, batch.undo, when)
+        return dataclasses.replace(state, tables=state.tables | tables, slots=state.slots | slots, ids=state.ids | held)
 
     def _found(self, state: EmbeddingState, batch: PackedBatch) -> dict[str, Any]:
         """Return the lookups of a batch, exchanged, with local rows in place of raw ids, as the maps have them now."""
@@ -233,48 +155,6 @@ class OnMesh:
         call: Any = self.shards.each(local, (split, split, split, EVERYWHERE), split)
         found: dict[str, Any] = call(*parts, batch.raw, state.step)
         return batch.lookups | found
-
-    def arrays(self, state: EmbeddingState, stack: Stack) -> dict[str, Any]:
-        """Return the table of a stack under "", and its slots."""
-        return {"": state.tables[stack.name], **state.slots[stack.name]}
-
-    def without_caches(self, state: EmbeddingState) -> EmbeddingState:
-        """Return the state: no table is apart from the devices."""
-        return state
-
-    def no_rows(self, stack: Stack) -> jax.Array:
-        """Return the bytes of a stack's rows, none of them marked."""
-        zeros: jax.Array = _zeros(self.shards, (self.layouts[stack.name].local_rows,), "uint8")
-        return zeros
-
-    def marked(self, state: EmbeddingState, rows: Mapping[str, jax.Array]) -> EmbeddingState:
-        """Return the state with rows marked as changed, each at its owner."""
-        split = self.shards.split
-        touched = self.shards.each(mark, (split, split), split)(state.touched, rows)
-        return dataclasses.replace(state, touched=touched)
-
-    def assigned_rows(self, batch: PackedBatch, names: Sequence[str]) -> dict[str, jax.Array]:
-        """Return the rows that `assign` gave, by stack."""
-        lookups: Any = batch.lookups
-        return {name: lookups[name].wanted for name in names}
-
-    def cache_traffic(self, state: EmbeddingState) -> dict[str, float]:
-        """Return nothing: no table is apart from the devices."""
-        return {}
-
-    def rows(self, stack: Stack, array: jax.Array, span: slice) -> Any:
-        """Rows of a stack's array in logical order, as a NumPy array: no device may have room for them."""
-        _refuse_tracers(array)
-        return blocks.gathered(self.shards, self.layouts[stack.name], array, (span.start, span.stop))
-
-    def with_rows(self, stack: Stack, array: jax.Array, span: slice, new: Any) -> jax.Array:
-        """Return a stack's array with rows replaced; ``new`` is the same in every process."""
-        _refuse_tracers(array, new)
-        rows = np.asarray(new).astype(array.dtype, copy=False)
-        ends = (span.start, span.stop)
-        return blocks.placed(
-            self.shards, self.layouts[stack.name], array, lambda a, b: rows[a - span.start : b - span.start], ends
-        )
 
     # ---- batches -------------------------------------------------------------------------------------------------
 
@@ -319,8 +199,8 @@ class OnMesh:
         made: dict[Any, Routed] = {}  # stacks that are read with the same ids share their routes
         routed = {}
         for stack, (name, of_stack) in zip(self.stacks, packed.groups, strict=True):
-            lookups, choice = packed.lookups[name], self.exchanges[name]
-            alike = (id(lookups), stack.num_rows, choice)
+            lookups, choice, layout = packed.lookups[name], self.exchanges[name], self.layouts[name]
+            alike = (id(lookups), layout, choice)
             if stack.is_dynamic:
                 numbered = dataclasses.replace(lookups, ids=np.arange(len(lookups.ids), dtype=np.int32))  # type: ignore[arg-type]
                 own = split(numbered, of_stack, parts)
@@ -328,16 +208,17 @@ class OnMesh:
                 own, raw = with_stand_ins(layout, own, np.asarray(lookups.ids), packed.raw[name])
                 made[alike] = dataclasses.replace(route(layout, own, choice), raw=raw)
             elif alike not in made:
-                made[alike] = route(self.layouts[name], split(lookups, of_stack, parts), choice)
+                own = split(lookups, of_stack, parts)
+                made[alike] = route(layout, [pieces(part, layout.columns, layout.num_rows) for part in own], choice)
             routed[name] = made[alike]
-        room = {name: len(lookups.ids) for name, lookups in packed.lookups.items()}
+        room = {name: len(own.ids) * self.layouts[name].columns for name, own in packed.lookups.items()}
         again = functools.partial(self._routed, counted, elements)
         put = self.shards.put_parts
         return RoutedBatch(self.layouts, routed, groups, self.settle, put, room, elements, sizes, again, self.shards)
 
     def traffic(self, batch: RoutedBatch, room: Mapping[str, int]) -> dict[str, Traffic]:
         """Return what a measured batch sends, by stack, once it is packed with ``room``."""
-        return traffic(batch, room, {stack.name: stack.dim for stack in self.stacks})
+        return traffic(batch, room, {stack.name: stack.dim for stack in self.stacks}, self.shards.dtype)
 
     def settle(self, needs: npt.NDArray[np.int32]) -> dict[str, int]:
         """Agreed needs by name, after choosing the exchange of each stack that has none yet."""
@@ -347,7 +228,7 @@ class OnMesh:
             of_stack = dict(zip(KINDS, map(int, numbers), strict=True))
             if self.exchanges[stack.name] is None:
                 self.exchanges[stack.name] = chosen(of_stack)
-            unused = KINDS[2:4] if self.exchanges[stack.name] == POOLED else KINDS[:2]
+            unused = {POOLED: KINDS[2:4], ROWS: KINDS[:2]}.get(self.exchanges[stack.name] or "", ())
             by_name |= {f"{stack.name}/{kind}": n for kind, n in of_stack.items() if n and kind not in unused}
         return by_name | {room_name(name): int(n) for name, n in zip(self.ordered, elements, strict=True) if n}
 
@@ -391,10 +272,10 @@ class OnMesh:
             kept = {}
             for stack, groups in stacked:
                 name = stack.name
-                rows, kept[name] = lookups[name].lookup(
-                    self.shards, self.backends[name], tables[name], dtype, sort and not stack.frozen
-                )
-                made |= activations(groups, rows)
+                backend, table = self.backends[name], tables[name]
+                vectors, kept[name] = lookups[name].fetched(self.shards, backend, table, sort and not stack.frozen)
+                rows = kept[name].pooled(backend, vectors, dtype)
+                made |= activations(groups, _joined(rows, self.layouts[name].columns))
             return made, kept
 
         tables = {stack.name: undifferentiable(state.tables[stack.name]) for stack in self.stacks}
@@ -410,14 +291,16 @@ class OnMesh:
         def local(lookups: Any, act_grads: dict[str, jax.Array]) -> dict[str, EntryGradients]:
             made = {}
             for stack, groups in stacked:
-                grads = bag_grads(groups, act_grads, self.limits, stack.dim)
-                made[stack.name] = lookups[stack.name].row_grads(self.shards, self.backends[stack.name], grads)
+                name, layout = stack.name, self.layouts[stack.name]
+                grads = _cut(bag_grads(groups, act_grads, self.limits, stack.dim), layout.columns)
+                made[name] = lookups[name].row_grads(self.shards, self.backends[name], grads, layout.local_rows)
             return made
 
         split = self.shards.split
         stacks = self.shards.each(local, split, split)(self.exchange(batch).lookups, dict(act_grads))
         rows = tuple((stack.name, self.layouts[stack.name].local_rows) for stack in self.stacks)
-        return RowGrads(stacks, rows, self.shards)
+        copies = frozenset(name for name, layout in self.layouts.items() if layout.copies)
+        return RowGrads(stacks, rows, self.shards, copies)
 
     def apply(
         self, state: EmbeddingState, grads: RowGrads, logical_rows: Mapping[str, jax.Array] | None
@@ -430,23 +313,25 @@ class OnMesh:
         def local(tables: Any, slots: Any, grads: Any, scalars: Any, table_rows: Any) -> Any:
             new_tables, new_slots = {}, {}
             for stack in trained:
-                name = stack.name
-                first_rows = jnp.asarray(self.layouts[name].local_first_rows)[self.shards.index]
+                name, layout = stack.name, self.layouts[stack.name]
+                first_rows = jnp.asarray(layout.local_first_rows)[self.shards.index]
+                own = tuple(slots[name][slot] for slot, _ in stack.step.slots)
                 hyper, seeds = scalars[name]
-                new_tables[name], updated = self.backends[name].update(
-                    stack.step,
-                    tables[name],
-                    tuple(slots[name][slot] for slot, _ in stack.step.slots),
-                    grads[name],
-                    StepScalars(hyper, seeds, first_rows, table_rows.get(name)),
-                )
-                new_slots[name] = {slot: one for (slot, _), one in zip(stack.step.slots, updated, strict=True)}
+                numbers = StepScalars(hyper, seeds, first_rows, table_rows.get(name))
+                given = (tables[name], own, grads[name], numbers)
+                if layout.columns == 1 or is_by_element(stack.step):
+                    step = dataclasses.replace(stack.step, dim=stack.dim // layout.columns)
+                    made = self.backends[name].update(step, *given)
+                else:
+                    made = updated(self.shards, layout, self.backends[name], stack.step, *given)
+                new_tables[name] = made[0]
+                new_slots[name] = {slot: one for (slot, _), one in zip(stack.step.slots, made[1], strict=True)}
             return new_tables, new_slots
 
         def of_trained(by_stack: Mapping[str, Any]) -> dict[str, Any]:
             return {stack.name: by_stack[stack.name] for stack in trained if stack.name in by_stack}
 
-        scalars = {stack.name: stack.scalars(state.step, state.seed)[:2] for stack in trained}
+        scalars = {stack.name: tuple(stack.scalars(state.step, state.seed)[:2]) for stack in trained}
         split = self.shards.split
         tables, slots = self.shards.each(local, (split, split, split, EVERYWHERE, split), (split, split))(
             of_trained(state.tables), of_trained(state.slots), of_trained(grads.stacks), scalars, state.table_rows
@@ -463,36 +348,13 @@ def _largest(needs: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
     return most
 
 
-def _refuse_tracers(*arrays: Any) -> None:
-    if any(isinstance(array, jax.core.Tracer) for array in arrays):
-        raise TypeError("on a mesh, logical tables are read and replaced on the host: do it outside of jax.jit")
+def _joined(rows: jax.Array, columns: int) -> jax.Array:
+    """(num_bags, dim), from the pieces of all bags, (columns * num_bags, dim / columns)."""
+    if columns == 1:
+        return rows
+    return jnp.concatenate(jnp.split(rows, columns), axis=1)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _zeros(shards: Shards, shape: tuple[int, ...], dtype: str) -> jax.Array:
-    made: jax.Array = shards.each(lambda: jnp.zeros(shape, dtype), (), shards.split)()
-    return made
-
-
-def _slot(shards: Shards, layout: Layout, stack: Stack, slot: str, kind: str) -> jax.Array:
-    values = tuple(float(table.optimizer.slot_init(slot)) for table in stack.tables)
-    made: jax.Array = _slot_of(shards, layout, values, () if kind == PER_ROW else (stack.dim,))
-    return made
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))  # stacks of one layout share the program
-def _slot_of(shards: Shards, layout: Layout, values: tuple[float, ...], width: tuple[int, ...]) -> jax.Array:
-    def local() -> jax.Array:
-        starts = jnp.asarray(layout.local_first_rows)[shards.index]
-        table = jnp.searchsorted(starts, jnp.arange(layout.local_rows, dtype=jnp.int32), side="right") - 1
-        rows = jnp.asarray(values, jnp.float32).at[table].get(mode="clip")
-        return jnp.broadcast_to(rows[:, None], (layout.local_rows, *width)) if width else rows
-
-    made: jax.Array = shards.each(local, (), shards.split)()
-    return made
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _table_rows(shards: Shards, layout: Layout) -> jax.Array:
-    made: jax.Array = shards.each(lambda: layout.table_rows(shards.index), (), shards.split)()
-    return made
+def _cut(rows: jax.Array, columns: int) -> jax.Array:
+    """Invert `_joined`."""
+    return rows if columns == 1 else jnp.concatenate(jnp.split(rows, columns, axis=1))

@@ -68,6 +68,40 @@ def split(lookups: Lookups, groups: Sequence[Group], parts: int) -> list[Part]:
     return made
 
 
+def pieces(part: Part, count: int, num_rows: int) -> Part:
+    """Return the entries once for each of ``count`` pieces of their rows, as `Layout.routed` numbers rows.
+
+    Bag b of piece p is bag ``p * num_bags + b``.
+    """
+    if count == 1:
+        return part
+    each, at = len(part.ids), np.repeat(np.arange(count, dtype=np.int32), len(part.ids))
+    ids = np.tile(part.ids, count)
+    ids = np.where(ids.view(np.uint32) < num_rows, ids + at * np.int32(num_rows), np.int32(count * num_rows))
+    bags = offsets = None
+    if part.bags is not None and part.offsets is not None:
+        bags = np.tile(part.bags, count) + at * np.int32(part.num_bags)
+        ends = part.offsets[1:] + np.arange(count, dtype=np.int32)[:, None] * np.int32(each)
+        offsets = np.concatenate([np.zeros(1, np.int32), ends.reshape(-1)])
+    gains = None if part.gains is None else np.tile(part.gains, count)
+    return Part(ids.astype(np.int32), bags, gains, offsets, count * part.num_bags)
+
+
+def bags_of(parts: Sequence[Part], size: int, ragged: bool, weighted: bool) -> dict[str, Any]:
+    """Return bags, offsets and gains as in `Lookups`, of all parts, each with room for ``size`` entries."""
+    count, num_bags = len(parts), parts[0].num_bags
+    bags = np.full((count, size), num_bags, np.int32) if ragged else None
+    offsets = np.empty((count, num_bags + 1), np.int32) if ragged else None
+    gains = np.zeros((count, size), np.float32) if weighted else None
+    for i, part in enumerate(parts):
+        if bags is not None and offsets is not None:
+            bags[i, : len(part.ids)] = np.arange(len(part.ids)) if part.bags is None else part.bags
+            offsets[i] = np.arange(num_bags + 1) if part.offsets is None else part.offsets
+        if gains is not None:
+            gains[i, : len(part.ids)] = 1.0 if part.gains is None else part.gains
+    return {"bags": bags, "offsets": offsets, "gains": gains}
+
+
 def _join(arrays: Sequence[Any]) -> Any:
     if arrays[0] is None or len(arrays) == 1:
         return None if arrays[0] is None else np.ascontiguousarray(arrays[0])

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sparrow.embedding.sharding.exchange import Exchange, looked_up
 from sparrow.embedding.sharding.layout import Layout
 from sparrow.embedding.sharding.parts import Part
 from sparrow.embedding.sharding.routing import PooledArrays, PooledRoute, fill_pooled
@@ -24,7 +25,7 @@ from sparrow.kernels import Backend, EntryGradients, Lookups
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Pooled:
+class Pooled(Exchange):
     """The lookups of one stack, each array split over the shards; shapes in `PooledArrays` are per shard.
 
     Attributes:
@@ -64,32 +65,28 @@ class Pooled:
         """On a shard: the entries that the others have for it. Needs no table."""
         return dataclasses.replace(self, block=shards.swap(self.block), exchanged=True)
 
-    def lookup(
-        self, shards: Shards, backend: Backend, table: jax.Array, dtype: Any, sort: bool
-    ) -> tuple[jax.Array, Pooled]:
-        """On a shard, after `exchange`: (num_bags, dim) pooled rows of its own bags; and this, with its order."""
+    def owned(self, backend: Backend, table: jax.Array, sort: bool) -> tuple[jax.Array, Pooled]:
+        """Return the sums of each shard's bags over the rows here."""
         rows, bags, gains = self._entries()
         offsets, count = None, len(self.block) * self.sums
         if bags is not None:
             starts = self.block[:, 2 * self.entries : 2 * self.entries + self.sums]
             ends = jnp.array([len(self.block) * self.entries], jnp.int32)
             offsets = jnp.concatenate([self._shifted(starts, self.entries), ends])
-        lookups = Lookups(rows, bags, offsets, gains, count)
-        if sort:
-            sums, lookups = backend.lookup_and_sort(table, lookups)
-        else:
-            sums = backend.lookup(table, lookups)
-        sums = shards.swap(sums.reshape(len(self.block), self.sums, -1)).reshape(count, -1)
-        own = Lookups(self.slots, self.slot_bags, self.offsets, None, self.num_bags)
-        return backend.lookup(sums, own, dtype), dataclasses.replace(self, order=lookups.order)
+        sums, lookups = looked_up(backend, table, Lookups(rows, bags, offsets, gains, count), sort)
+        return sums.reshape(len(self.block), self.sums, -1), dataclasses.replace(self, order=lookups.order)
 
-    def row_grads(self, shards: Shards, backend: Backend, grads: jax.Array) -> EntryGradients:
-        """Return the gradients of a shard's rows, from the gradients of its own bags, after `exchange`."""
-        rows, bags, gains = self._entries()
+    def pooled(self, backend: Backend, vectors: jax.Array, dtype: Any) -> jax.Array:
+        """Return the sum over all owners of each bag."""
+        return backend.lookup(vectors, Lookups(self.slots, self.slot_bags, self.offsets, None, self.num_bags), dtype)
+
+    def row_grads(self, shards: Shards, backend: Backend, grads: jax.Array, rows: int) -> EntryGradients:
+        """Return the gradients of all bags that this shard has rows of, not yet summed."""
+        own, bags, gains = self._entries()
         wanted = self.bag_of.reshape(-1)
         sent = backend.lookup(grads, Lookups(wanted, None, None, None, len(wanted)))
-        there = shards.swap(sent.reshape(len(self.block), self.sums, -1))
-        return EntryGradients(rows, bags, gains, there.reshape(len(wanted), -1), self.order)
+        there = shards.send(sent.reshape(len(self.block), self.sums, -1))
+        return EntryGradients(own, bags, gains, there.reshape(len(wanted), -1), self.order)
 
     def _entries(self) -> tuple[jax.Array, jax.Array | None, jax.Array | None]:
         """Local rows, sums (None: each entry is one) and gains of all entries that this shard owns."""

@@ -53,7 +53,7 @@ def route_pooled(layout: Layout, part: Part) -> PooledRoute:
     if library is None:
         return _route_pooled(layout, part)
     made = PooledRoute(_empty(len(part.ids)), _empty(layout.shards), _empty(layout.shards))
-    compiled.route_pooled(library, part[:3], (layout.num_rows, layout.shards), *made)
+    compiled.route_pooled(library, part[:3], layout.routed, *made)
     return made
 
 
@@ -63,7 +63,7 @@ def route_rows(layout: Layout, part: Part) -> RowsRoute:
     if library is None:
         return _route_rows(layout, part)
     made = RowsRoute(_empty(len(part.ids)), _empty(len(part.ids)), _empty(layout.shards))
-    compiled.route_rows(library, part.ids, (layout.num_rows, layout.shards), *made)
+    compiled.route_rows(library, part.ids, layout.routed, *made)
     return made
 
 
@@ -114,7 +114,7 @@ def fill_pooled(
         _fill_pooled(layout, part, route, entries, sums, weighted, out)
         return
     sizes = (layout.local_rows, part.num_bags, entries, sums, ragged, weighted)
-    compiled.lay_out_pooled(library, part[:3], route.owners, (layout.num_rows, layout.shards), sizes, tuple(out))
+    compiled.lay_out_pooled(library, part[:3], route.owners, layout.routed, sizes, tuple(out))
 
 
 def fill_rows(layout: Layout, part: Part, route: RowsRoute, rows: int, out: RowsArrays) -> None:
@@ -124,8 +124,7 @@ def fill_rows(layout: Layout, part: Part, route: RowsRoute, rows: int, out: Rows
         _fill_rows(layout, part, route, rows, out)
         return
     sizes = (layout.local_rows, part.num_bags, len(out.slots), rows, out.back_gains is not None)
-    shape = (layout.num_rows, layout.shards)
-    compiled.lay_out_rows(library, part[:3], (route.owners, route.places), shape, sizes, tuple(out))
+    compiled.lay_out_rows(library, part[:3], (route.owners, route.places), layout.routed, sizes, tuple(out))
 
 
 def _empty(count: int) -> Ints:
@@ -137,7 +136,7 @@ def _empty(count: int) -> Ints:
 
 def _owners(layout: Layout, part: Part) -> Ints:
     owners, _ = layout.place(part.ids)
-    inside = part.ids.view(np.uint32) < layout.num_rows
+    inside = part.ids.view(np.uint32) < layout.routed[0]
     return np.where(inside, owners, layout.shards).astype(np.int32)
 
 
@@ -195,7 +194,7 @@ def _fill_pooled(
 
     rows = out.block[:, :entries]
     rows[:] = layout.local_rows
-    rows[own, at] = part.ids[order] // shards
+    rows[own, at] = layout.place(part.ids[order])[1]
     if weighted:
         gains = out.block[:, -entries:].view(np.float32)
         gains[:] = 0.0
@@ -230,7 +229,7 @@ def _fill_rows(layout: Layout, part: Part, route: RowsRoute, rows: int, out: Row
     out.slots[:count][real] = route.owners[real] * rows + route.places[real]
     slots = out.slots[:count]
     out.send[:] = layout.local_rows
-    out.send.reshape(-1)[slots[real]] = part.ids[real] // shards
+    out.send.reshape(-1)[slots[real]] = layout.place(part.ids[real])[1]
     out.back_offsets[0] = 0
     np.cumsum(np.bincount(slots[real], minlength=none), out=out.back_offsets[1:])
     order = np.flatnonzero(real)[np.argsort(slots[real], kind="stable")]

@@ -14,8 +14,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from sparrow.embedding.sharding.exchange import Exchange, looked_up
 from sparrow.embedding.sharding.layout import Layout
-from sparrow.embedding.sharding.parts import Part
+from sparrow.embedding.sharding.parts import Part, bags_of
 from sparrow.embedding.sharding.routing import RowsArrays, RowsRoute, fill_rows
 from sparrow.embedding.sharding.shards import Shards
 from sparrow.kernels import Backend, EntryGradients, Lookups
@@ -23,7 +24,7 @@ from sparrow.kernels import Backend, EntryGradients, Lookups
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Rows:
+class Rows(Exchange):
     """The lookups of one stack, each array split over the shards; shapes in `RowsArrays` are per shard.
 
     Attributes:
@@ -59,26 +60,22 @@ class Rows:
         """Return the rows that the other shards request from this one. Needs no table."""
         return dataclasses.replace(self, send=shards.swap(self.send), exchanged=True)
 
-    def lookup(
-        self, shards: Shards, backend: Backend, table: jax.Array, dtype: Any, sort: bool
-    ) -> tuple[jax.Array, Rows]:
-        """On a shard, after `exchange`: (num_bags, dim) pooled rows of its own bags; and this, with its order."""
+    def owned(self, backend: Backend, table: jax.Array, sort: bool) -> tuple[jax.Array, Rows]:
+        """Return the rows that each shard wants."""
         wanted = self.send.reshape(-1)
-        lookups = Lookups(wanted, None, None, None, len(wanted))
-        if sort:
-            rows, lookups = backend.lookup_and_sort(table, lookups)
-        else:
-            rows = backend.lookup(table, lookups)
-        rows = shards.swap(rows.reshape(*self.send.shape, -1)).reshape(len(wanted), -1)
-        own = Lookups(self.slots, self.bags, self.offsets, self.gains, self.num_bags)
-        return backend.lookup(rows, own, dtype), dataclasses.replace(self, order=lookups.order)
+        rows, lookups = looked_up(backend, table, Lookups(wanted, None, None, None, len(wanted)), sort)
+        return rows.reshape(*self.send.shape, -1), dataclasses.replace(self, order=lookups.order)
 
-    def row_grads(self, shards: Shards, backend: Backend, grads: jax.Array) -> EntryGradients:
-        """Return the gradients of a shard's rows, from the gradients of its own bags, after `exchange`."""
+    def pooled(self, backend: Backend, vectors: jax.Array, dtype: Any) -> jax.Array:
+        """Return the bags of the rows that arrived."""
+        return backend.lookup(vectors, Lookups(self.slots, self.bags, self.offsets, self.gains, self.num_bags), dtype)
+
+    def row_grads(self, shards: Shards, backend: Backend, grads: jax.Array, rows: int) -> EntryGradients:
+        """Return one gradient of each row and shard."""
         wanted = self.send.reshape(-1)
         back = Lookups(self.back_bags, self.back_slots, self.back_offsets, self.back_gains, len(wanted))
         sums = backend.lookup(grads, back)
-        there = shards.swap(sums.reshape(*self.send.shape, -1))
+        there = shards.send(sums.reshape(*self.send.shape, -1))
         return EntryGradients(wanted, None, None, there.reshape(len(wanted), -1), self.order)
 
 
@@ -101,17 +98,7 @@ def lay_out(
         back_bags=integers(size),
         back_gains=np.empty((count, size), np.float32) if weighted else None,
     )
-    bags = offsets = gains = None
-    if ragged:
-        bags, offsets = np.full((count, size), num_bags, np.int32), integers(num_bags + 1)
-    if weighted:
-        gains = np.zeros((count, size), np.float32)
     for i, (part, route) in enumerate(zip(parts, routes, strict=True)):
         fill_rows(layout, part, route, rows, jax.tree.map(operator.itemgetter(i), made))
-        if bags is not None and offsets is not None:
-            bags[i, : len(part.ids)] = np.arange(len(part.ids)) if part.bags is None else part.bags
-            offsets[i] = np.arange(num_bags + 1) if part.offsets is None else part.offsets
-        if gains is not None:
-            gains[i, : len(part.ids)] = 1.0 if part.gains is None else part.gains
-    held = {**made._asdict(), "bags": bags, "offsets": offsets, "gains": gains}
+    held: Any = {**made._asdict(), **bags_of(parts, size, ragged, weighted)}
     return Rows(**jax.tree.map(lambda array: array.reshape(-1, *array.shape[2:]), held), num_bags=num_bags)

@@ -6,15 +6,20 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from sparrow import fields
 from sparrow.embedding.sharding.layout import MAX_SHARDS
 from sparrow.registry import nearest
 
+DTYPES: Final = ("float32", "bfloat16")
+GATHERED: Final = 1 << 16
+"""Bytes of all devices' parts up to which every device gets all of them, in one collective instead of two."""
 EVERYWHERE = PartitionSpec()  # type: ignore[no-untyped-call]
 
 
@@ -26,13 +31,15 @@ class Shards:
     Attributes:
       mesh: the mesh.
       axes: the names of its axes over which tables and batches are split, the slowest first.
+      dtype: the dtype in which vectors travel: "float32", or "bfloat16".
     """
 
     mesh: Mesh
     axes: tuple[str, ...]
+    dtype: str = "float32"
 
     @staticmethod
-    def of(mesh: Mesh, axis: str | Sequence[str]) -> Shards:
+    def of(mesh: Mesh, axis: str | Sequence[str], dtype: str = "float32") -> Shards:
         """Return the shards along ``axis`` of ``mesh``, after checking both."""
         if not isinstance(mesh, Mesh):
             raise TypeError(f"mesh must be a jax.sharding.Mesh, such as jax.make_mesh((8,), ('data',)), got {mesh!r}")
@@ -46,7 +53,8 @@ class Shards:
             raise ValueError(
                 f"axis {axis!r} of the mesh is manual; an Embedder splits its own arrays: give the outer mesh"
             )
-        shards = Shards(mesh, axes)
+        fields.choice("exchange_dtype", dtype, DTYPES)
+        shards = Shards(mesh, axes, dtype)
         if shards.count > MAX_SHARDS:
             raise ValueError(f"tables are split over at most {MAX_SHARDS} devices, got {shards.count}")
         return shards
@@ -114,6 +122,22 @@ class Shards:
         swapped: jax.Array = jax.lax.all_to_all(array, self.axes, 0, 0, tiled=True)  # type: ignore[no-untyped-call]
         return swapped
 
+    def send(self, vectors: jax.Array) -> jax.Array:
+        """`swap` of activations or gradients, in `dtype`; those of 16 bits stay as they are."""
+        return self.swap(vectors.astype(self.dtype) if vectors.dtype == jnp.float32 else vectors)
+
+    def total(self, numbers: jax.Array) -> jax.Array:
+        """Inside of `each`: the sum of all shards' numbers, (any,), in the order of the shards; the same on each."""
+        gather: Any = jax.lax.all_gather
+        dtype = jnp.promote_types(numbers.dtype, jnp.float32)
+        if numbers.nbytes * self.count <= GATHERED:
+            parts: jax.Array = gather(numbers, self.axes)
+            return parts.sum(axis=0, dtype=dtype)
+        padded = jnp.pad(numbers, (0, -numbers.size % self.count)).reshape(self.count, -1)
+        own = self.swap(padded).sum(axis=0, dtype=dtype)
+        total: jax.Array = gather(own, self.axes, tiled=True)
+        return total[: numbers.size]
+
     def put_parts(self, arrays: Any) -> Any:
         """Return a tree of arrays on the mesh from host arrays with the concatenated parts of this process's shards."""
         if self.processes == 1:
@@ -145,7 +169,7 @@ def from_host(array: Any, sharding: NamedSharding) -> jax.Array:
 
 
 def _everywhere(leaf: Any, sharding: NamedSharding) -> jax.Array:
-    if isinstance(leaf, jax.Array) and jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+    if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         numbers = from_host(np.asarray(jax.random.key_data(leaf)), sharding)
         key: jax.Array = jax.random.wrap_key_data(numbers, impl=jax.random.key_impl(leaf))
         return key

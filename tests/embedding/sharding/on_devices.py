@@ -12,6 +12,7 @@ CHECKS = [
     steps.equal,
     steps.every_rule,
     steps.axes,
+    steps.placed,
     training.optimizer,
     training.split_params,
     program.step_program,

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
+DTYPES = ("float32", "bfloat16")
 
 
 def on_devices(count, *checks):
@@ -64,6 +65,33 @@ def test_every_rule_on_every_mesh(count, backend):
         assert exchanges.keys() == {"pooled", "rows"}
         for exchange, differences in exchanges.items():
             assert_equal(f"{check}:{exchange}", differences)
+
+
+def assert_placed(check, found):
+    """Copies add the sums of devices, which rounds otherwise; all else has the bits of one device."""
+    assert found["first"], check
+    assert found["acts"] < 1e-6, check
+    exact = not {"replicated", "grid", "mixed", "rows"} & set(check.split(":"))
+    assert found["same"] if exact else found["gap"] < (1e-6 if "float32" in check else 2**-7), check
+
+
+def test_every_placement_gives_the_numbers_of_one_device():
+    checks = ["device:native:float32:adam", "columns:native:float32:rowwise_adagrad", "mixed:native:float32:adam"]
+    for check, found in on_devices(6, *(f"placed:{check}" for check in checks)).items():
+        assert_placed(check, found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["native", "xla"])
+def test_every_rule_in_every_placement(backend):
+    rules = ("sgd", "adam", "lamb", "partial_rowwise_adam")
+    kinds = ("replicated", "device", "columns", "grid", "mixed")
+    checks = [f"placed:{kind}:{backend}:{dtype}:{rule}" for kind in kinds for dtype in DTYPES for rule in rules]
+    for check, found in on_devices(6, *checks).items():
+        if backend == "native":
+            assert_placed(check, found)
+        else:
+            assert found["gap"] < (1e-6 if "float32" in check else 2**-7), check
 
 
 def test_the_step_is_in_place_and_exchanges_three_times():

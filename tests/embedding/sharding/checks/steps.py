@@ -81,3 +81,26 @@ def axes(kind, names):
     many = sp.Embedder(specs, "native", mesh=both, axis=tuple(names.split(",")), exchange="pooled")
     results = [stepped(emb, inputs, batch=24, steps=2) for emb in (sp.Embedder(specs, "native"), many)]
     return {**differences(*results), "shards": many.shards.count}
+
+
+def placed(kind, backend, dtype, rule, exchange="pooled"):
+    """Tables in one placement, or in several at once, and on one device."""
+    specs, batch = features(BY_NAME[rule], dtype), EACH * len(jax.devices())
+    grid, half = sp.Placement("grid", columns=3 if len(jax.devices()) % 3 == 0 else 1), len(jax.devices()) // 2
+    pieces = sp.Placement("columns", columns=2 if half else 1)
+    given = {
+        "columns": {"movies": pieces, "users": pieces, "half": pieces},
+        "grid": {"wide": grid, "movies": grid, "pair": "replicated"},
+        "mixed": {
+            "movies": pieces,
+            "users": "replicated",
+            "pair": "replicated",
+            "half": sp.Placement("device", device=half),
+            "wide": sp.Placement("grid", columns=1, devices=max(half, 1), device=half),
+        },
+    }.get(kind, kind)
+    many = sp.Embedder(specs, backend, mesh=mesh(), exchange=exchange, placement=given)
+    return differences(
+        stepped(sp.Embedder(specs, backend), inputs, batch, norm=dtype == "float32"),
+        stepped(many, inputs, batch, norm=dtype == "float32"),
+    )

@@ -1,0 +1,237 @@
+"""`MeshState`: tables, slots and id maps of an Embedder on the devices of a mesh."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sparrow.embedding.dynamic.saved import Placing
+from sparrow.embedding.one_device import OneDevice, seed_of
+from sparrow.embedding.packed_batch import PackedBatch
+from sparrow.embedding.sharding import blocks
+from sparrow.embedding.sharding.first_values import first_values
+from sparrow.embedding.sharding.layout import Layout
+from sparrow.embedding.sharding.placement import Place, layout_of, to_json
+from sparrow.embedding.sharding.shards import EVERYWHERE, Shards, from_host
+from sparrow.embedding.specs import FeatureSpec
+from sparrow.embedding.stacking import Stack
+from sparrow.embedding.state import EmbeddingState, state_layout
+from sparrow.embedding.tracking import mark
+from sparrow.kernels import Backend, ids
+from sparrow.rules import PER_ROW
+
+
+class MeshState:
+    """Rows placed by `Layout`.
+
+    Attributes:
+      shards: the devices.
+      places: of each table.
+      layouts: where rows are, by stack.
+    """
+
+    def __init__(
+        self,
+        features: Sequence[FeatureSpec],
+        stacks: Sequence[Stack],
+        backends: Mapping[str, Backend],
+        shards: Shards,
+        places: Mapping[str, Place],
+    ) -> None:
+        self.features, self.stacks, self.backends, self.shards = features, stacks, backends, shards
+        self.places = places
+        self.layouts = {stack.name: layout_of(stack, places, shards.count) for stack in stacks}
+
+    def init(self, key: jax.Array) -> EmbeddingState:
+        """Fresh tables and slots, the same values as on one device."""
+        if isinstance(key, jax.core.Tracer):
+            return self._init_traced(key)
+        tables, slots, table_rows = {}, {}, {}
+        for stack in self.stacks:
+            layout, name = self.layouts[stack.name], stack.name
+            zeros = _zeros(self.shards, (layout.local_rows, stack.dim // layout.columns), stack.step.dtype)
+            read, span = first_values(stack, key), (0, stack.num_rows)
+            tables[name] = blocks.placed(self.shards, layout, zeros, read, span, give_away=True)
+            slots[name] = {slot: _slot(self.shards, layout, stack, slot, kind) for slot, kind in stack.step.slots}
+            if stack.step.stochastic:
+                table_rows[name] = _table_rows(self.shards, layout)
+        step, seed = self.shards.put_everywhere((np.zeros((), np.int32), np.asarray(seed_of(key))))
+        layout = self.shards.put_everywhere(self.layout)
+        return EmbeddingState(step, seed, tables, slots, table_rows, self._empty_ids(), layout=layout)
+
+    @functools.cached_property
+    def layout(self) -> dict[str, Any]:
+        """`EmbeddingState.layout` of these places."""
+        return state_layout(self.shards.count, to_json(self.places, self.shards.count))
+
+    def _empty_ids(self) -> dict[str, ids.IdState]:
+        dynamic = [stack for stack in self.stacks if stack.is_dynamic]
+        if not dynamic:
+            return {}
+
+        def local() -> dict[str, ids.IdState]:
+            return {stack.name: ids.init(self.id_settings(stack)) for stack in dynamic}
+
+        made: dict[str, ids.IdState] = jax.jit(self.shards.each(local, (), self.shards.split))()
+        return made
+
+    def _init_traced(self, key: jax.Array) -> EmbeddingState:
+        """`init` inside a compiled program or a trace of shapes: complete tables are made, then spread."""
+        one = OneDevice(self.features, self.stacks, self.backends).init(key)
+
+        def spread(stack: Stack, array: jax.Array) -> jax.Array:
+            layout = self.layouts[stack.name]
+
+            def local(whole: jax.Array) -> jax.Array:
+                rows = layout.logical(self.shards.index, jnp.arange(layout.local_rows, dtype=jnp.int32), jnp)
+                if whole.ndim > 1:
+                    width = whole.shape[1] // layout.columns
+                    whole = jax.lax.dynamic_slice_in_dim(whole, layout.piece(self.shards.index) * width, width, 1)
+                return whole.at[rows].get(mode="fill", fill_value=0)
+
+            made: jax.Array = self.shards.each(local, EVERYWHERE, self.shards.split)(array)
+            return made
+
+        return EmbeddingState(
+            one.step,
+            one.seed,
+            {stack.name: spread(stack, one.tables[stack.name]) for stack in self.stacks},
+            {s.name: {slot: spread(s, array) for slot, array in one.slots[s.name].items()} for s in self.stacks},
+            {
+                stack.name: _table_rows(self.shards, self.layouts[stack.name])
+                for stack in self.stacks
+                if stack.step.stochastic
+            },
+            self._empty_ids(),
+            layout=jax.tree.map(jnp.asarray, self.layout),
+        )
+
+    def id_settings(self, stack: Stack) -> ids.Settings:
+        """Return the settings of the map of each device: rows that all of them have, and its own row for unknown ids.
+
+        A dynamic table is alone in its stack here.
+        """
+        (table,), layout = stack.tables, self.layouts[stack.name]
+        own = stack.ids.segments[0]
+        reserved = own.begin
+        each = stack.num_rows // layout.shards
+        if each <= reserved:
+            raise ValueError(
+                f"table '{table.name}' has {stack.num_rows} rows, too few for {layout.shards} devices; give it more"
+            )
+        waiting = -(-own.waiting // layout.shards)
+        unknown = 0 if reserved else layout.local_rows
+        segment = own._replace(begin=reserved, end=each, unknown=unknown, waiting=waiting)
+        return ids.settings([segment], layout.local_rows)
+
+    def placing(self, stack: Stack, table: str) -> Placing:
+        """Return the places of a table's ids."""
+        layout, spec = self.layouts[stack.name], stack.tables[0]
+        return Placing(
+            spec,
+            stack.rows_of(table),
+            self.id_settings(stack),
+            0,
+            layout.shards,
+            lambda part, rows: layout.logical(part, rows),
+        )
+
+    def ids_on_host(self, arrays: Any) -> Any:
+        """Return a tree of arrays of all devices' maps on the host, with the devices as the first axis."""
+        if self.shards.processes > 1:
+            arrays = jax.jit(lambda tree: tree, out_shardings=self.shards.everywhere)(arrays)
+        count = self.shards.count
+        return jax.tree.map(lambda array: np.asarray(array).reshape(count, -1, *array.shape[1:]), arrays)
+
+    def ids_from_host(self, stack: Stack, state: ids.IdState) -> ids.IdState:
+        """Return the maps from the arrays of the host, with their indices."""
+        settings, backend = self.id_settings(stack), ids.choose(self.backends[stack.name].name)
+        flat = jax.tree.map(
+            lambda array: from_host(array.reshape(-1, *array.shape[2:]), self.shards.split_sharding), state
+        )
+        split = self.shards.split
+        made: ids.IdState = jax.jit(self.shards.each(lambda own: backend.indexed(settings, own), split, split))(flat)
+        return made
+
+    def arrays(self, state: EmbeddingState, stack: Stack) -> dict[str, Any]:
+        """Return the table of a stack under "", and its slots."""
+        return {"": state.tables[stack.name], **state.slots[stack.name]}
+
+    def without_caches(self, state: EmbeddingState) -> EmbeddingState:
+        """Return the state: no table is apart from the devices."""
+        return state
+
+    def no_rows(self, stack: Stack) -> jax.Array:
+        """Return the bytes of a stack's rows, none of them marked."""
+        zeros: jax.Array = _zeros(self.shards, (self.layouts[stack.name].local_rows,), "uint8")
+        return zeros
+
+    def marked(self, state: EmbeddingState, rows: Mapping[str, jax.Array]) -> EmbeddingState:
+        """Return the state with rows marked as changed, each at its owner."""
+        split = self.shards.split
+        touched = self.shards.each(mark, (split, split), split)(state.touched, rows)
+        return dataclasses.replace(state, touched=touched)
+
+    def assigned_rows(self, batch: PackedBatch, names: Sequence[str]) -> dict[str, jax.Array]:
+        """Return the rows that `assign` gave, by stack."""
+        lookups: Any = batch.lookups
+        return {name: lookups[name].wanted for name in names}
+
+    def cache_traffic(self, state: EmbeddingState) -> dict[str, float]:
+        """Return nothing: no table is apart from the devices."""
+        return {}
+
+    def rows(self, stack: Stack, array: jax.Array, span: slice) -> Any:
+        """Rows of a stack's array in logical order, as a NumPy array: no device may have room for them."""
+        _refuse_tracers(array)
+        return blocks.gathered(self.shards, self.layouts[stack.name], array, (span.start, span.stop))
+
+    def with_rows(self, stack: Stack, array: jax.Array, span: slice, new: Any) -> jax.Array:
+        """Return a stack's array with rows replaced; ``new`` is the same in every process."""
+        _refuse_tracers(array, new)
+        rows = np.asarray(new).astype(array.dtype, copy=False)
+        ends = (span.start, span.stop)
+        return blocks.placed(
+            self.shards, self.layouts[stack.name], array, lambda a, b: rows[a - span.start : b - span.start], ends
+        )
+
+
+def _refuse_tracers(*arrays: Any) -> None:
+    if any(isinstance(array, jax.core.Tracer) for array in arrays):
+        raise TypeError("on a mesh, logical tables are read and replaced on the host: do it outside of jax.jit")
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _zeros(shards: Shards, shape: tuple[int, ...], dtype: str) -> jax.Array:
+    made: jax.Array = shards.each(lambda: jnp.zeros(shape, dtype), (), shards.split)()
+    return made
+
+
+def _slot(shards: Shards, layout: Layout, stack: Stack, slot: str, kind: str) -> jax.Array:
+    values = tuple(float(table.optimizer.slot_init(slot)) for table in stack.tables)
+    made: jax.Array = _slot_of(shards, layout, values, () if kind == PER_ROW else (stack.dim // layout.columns,))
+    return made
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))  # stacks of one layout share the program
+def _slot_of(shards: Shards, layout: Layout, values: tuple[float, ...], width: tuple[int, ...]) -> jax.Array:
+    def local() -> jax.Array:
+        starts = jnp.asarray(layout.local_first_rows)[shards.index]
+        table = jnp.searchsorted(starts, jnp.arange(layout.local_rows, dtype=jnp.int32), side="right") - 1
+        rows = jnp.asarray(values, jnp.float32).at[table].get(mode="clip")
+        return jnp.broadcast_to(rows[:, None], (layout.local_rows, *width)) if width else rows
+
+    made: jax.Array = shards.each(local, (), shards.split)()
+    return made
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _table_rows(shards: Shards, layout: Layout) -> jax.Array:
+    made: jax.Array = shards.each(lambda: layout.table_rows(shards.index), (), shards.split)()
+    return made
