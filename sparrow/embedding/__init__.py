@@ -31,6 +31,7 @@ from sparrow.embedding.sequences import Jagged, Rows, Sequence
 from sparrow.embedding.sharding.device_order import in_device_order
 from sparrow.embedding.sharding.imagined import imagined_mesh
 from sparrow.embedding.sharding.measured import RoutedBatch
+from sparrow.embedding.sharding.placement import Placement, table_bytes
 from sparrow.embedding.sharding.shards import Shards, from_host
 from sparrow.embedding.sizes import Learned, Sizes, size_class
 from sparrow.embedding.specs import FeatureSpec, TableSpec
@@ -64,6 +65,7 @@ __all__ = [
     "Normal",
     "PackedBatch",
     "Packer",
+    "Placement",
     "Ragged",
     "RoutedBatch",
     "RowGrads",
@@ -94,5 +96,6 @@ __all__ = [
     "replaced",
     "room_name",
     "size_class",
+    "table_bytes",
     "to_bags",
 ]
