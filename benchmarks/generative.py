@@ -92,7 +92,7 @@ tasks: {{codes: {{losses: [reconstruction], metrics: [collisions]}}}}
     runs.predict(coder.program, coder.state, catalogue, folder / "codes.parquet", columns=["item"])
     coded = pq.read_table(folder / "codes.parquet")
     codes = CodeIndex.of(coded)
-    results["distinct codes"] = len(np.unique(codes.vectors, axis=0))
+    results["distinct codes"] = len(np.unique(codes.codes, axis=0))
     for name, table in (("train", rows), ("last", last)):
         own = {**codes.columns(table["seen"], "seen"), **codes.columns(table["item"], "code")}
         for column, values in own.items():

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from sparrow.processes import Restarts
+
+
+KINDS: Final = ("ivf", "ivf_sq8", "hnsw")
+"""The kinds of approximate search: `sparrow.retrieval.KINDS`, which takes long to import."""
 
 
 class Command(NamedTuple):

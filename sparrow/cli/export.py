@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, Final
+from typing import Any
 
-from sparrow.cli.command import Command, add_step
+from sparrow.cli.command import KINDS, Command, add_step
 from sparrow.cli.group import add_group
 from sparrow.cli.output import Mistake, note, out
-
-KINDS: Final = ("ivf", "ivf_sq8", "hnsw")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from sparrow.cli.command import Command, add_overrides, add_step, at_least_one
+from sparrow.cli.command import KINDS, Command, add_overrides, add_step, at_least_one
 from sparrow.cli.output import out
 from sparrow.cli.saved import loaded, write_table
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("model_dir", help="the folder of a run whose model has two towers, or is of codes")
+    parser.add_argument("model_dir", help="the folder of a run whose model has two towers, a tree or codes")
     parser.add_argument("input", help="rows of users: a file, a folder, or a pattern in quotes")
     parser.add_argument("output", help="a Parquet file: a row per user and item, with score and rank")
     add_overrides(parser)
@@ -23,6 +23,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--id-column", help="the column of the ids in --items")
     parser.add_argument("--attributes", default="", metavar="A,B", help="columns of the items that --ranker reads")
+    parser.add_argument("--approximate", choices=KINDS, help="search the vectors of items by FAISS")
     parser.add_argument("--ranker", metavar="EXPORT", help="another model, which orders the best items again")
     parser.add_argument("--candidates", type=at_least_one, default=100, help="items that --ranker orders; default 100")
     parser.add_argument("--exclude-seen", action="store_true", help="leave out what a user has in the data to train on")
@@ -35,6 +36,8 @@ def run(options: argparse.Namespace) -> None:
     attributes = [name for name in options.attributes.split(",") if name]
     items = {"id_column": options.id_column, "attributes": attributes, "batch_size": options.batch_size}
     index = model.item_index(options.items, **items)
+    if options.approximate is not None:
+        index = model.with_approximate(index, options.approximate)
     ranked = {"ranker": options.ranker, "candidates": options.candidates, "batch_size": options.batch_size}
     found = model.recommend(options.input, options.k, index=index, exclude_seen=options.exclude_seen, **ranked)
     write_table(found, options.output)
@@ -43,7 +46,7 @@ def run(options: argparse.Namespace) -> None:
 
 COMMAND = Command(
     "recommend",
-    "Write the best items of each user, by a model of two towers or of codes, into a Parquet file.",
+    "Write the best items of each user, by two towers, a tree or codes, into a Parquet file.",
     arguments,
     run,
     compiles=True,

@@ -18,6 +18,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--workers", type=at_least_one, default=1, help="processes that share the port and the tables; by default 1"
     )
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--approximate", action="store_true", help="search items by the FAISS index of the export, which is trusted"
+    )
     parser.add_argument("--ranker", metavar="EXPORT", help="another model, which orders the items of /v1/recommend")
     parser.add_argument("--candidates", type=at_least_one, default=100, help="items that --ranker orders; default 100")
     parser.add_argument(
@@ -79,6 +82,7 @@ def run(options: argparse.Namespace) -> None:
         limits=limits,
         reload_seconds=options.reload,
         verify=options.verify,
+        approximate=options.approximate,
         ranker=options.ranker,
         candidates=options.candidates,
         reuse_port=options.worker,

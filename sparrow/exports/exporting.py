@@ -16,10 +16,10 @@ from sparrow.exports import signature
 from sparrow.exports.contents import Parameters, described_features, exported_ids, live_ids, streamed_tables, used_rows
 from sparrow.exports.folder import whole
 from sparrow.exports.functions import Arguments, Arrays, Exported, Function, exported, rows_are_independent
-from sparrow.exports.smaller import TABLE_DTYPES, TableDtype, smaller
+from sparrow.exports.smaller import TABLE_DTYPES, TableDtype, smaller, table_dtype
 from sparrow.files import AnyPath, at
 from sparrow.models import registry as models
-from sparrow.retrieval import ItemIndex, write_index
+from sparrow.retrieval import Index, write_index
 from sparrow.runs import Program, TrainState
 from sparrow.runs.evaluating.predict_files import prediction_batch_size, used_in_evaluation
 from sparrow.serving.description import (
@@ -47,7 +47,7 @@ def export(
     *,
     ema: bool | None = None,
     overwrite: bool = False,
-    index: ItemIndex | None = None,
+    index: Index | None = None,
     tables: TableDtype | None = None,
     all_rows: bool = False,
 ) -> Description:
@@ -112,7 +112,12 @@ def export(
             functions={name: _entry(program, name, function) for name, function in made.items()},
             features=features,
             tables={
-                name: TableEntry(used[name], table.embedding_dim, tables or table.dtype, table.combiner)
+                name: TableEntry(
+                    used[name],
+                    table.embedding_dim,
+                    table.dtype if tables is None else table_dtype(tables, table.embedding_dim),
+                    table.combiner,
+                )
                 for name, table in program.embedder.tables.items()
             },
             lookups={

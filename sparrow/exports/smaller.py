@@ -14,11 +14,21 @@ TableDtype = Literal["float16", "int8", "int4"]
 TABLE_DTYPES: Final = ("float16", *BITS)
 
 
+def table_dtype(dtype: TableDtype, dim: int) -> TableDtype:
+    """Return the dtype of a table of rows of ``dim`` numbers: float16 where codes, scale and offset take more bytes.
+
+    >>> [table_dtype("int8", dim) for dim in (1, 3, 4)]
+    ['float16', 'float16', 'int8']
+    """
+    return "float16" if dtype in BITS and record_bytes(dim, BITS[dtype]) > 2 * dim else dtype
+
+
 def smaller(table: Streamed, dtype: TableDtype | None) -> Streamed:
     """Return a table as an export holds it in another dtype; None: as it is."""
     if dtype is None:
         return table
     rows, dim = table.shape
+    dtype = table_dtype(dtype, dim)
     if dtype not in BITS:
         return dataclasses.replace(table, dtype=dtype, blocks=(_halves(table.name, block) for block in table.blocks))
     bits = BITS[dtype]

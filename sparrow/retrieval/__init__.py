@@ -1,32 +1,37 @@
-"""Retrieval: the vectors of a catalogue's items, and the best of them for a user's vector.
+"""Retrieval: the items of a catalogue, and the best of them for a user.
 
-`ItemIndex` searches exactly, or by FAISS where one was built; `CodeIndex` by the beam of a model of codes.
-`write_index` and `read_index` keep vectors in an export.
+`ItemIndex` searches vectors exactly, or by FAISS where one was built; `TreeIndex` the tree of tdm by beam, and
+`CodeIndex` the semantic ids of a generative model. `write_index` and `read_index` keep one in an export.
 """
 
-from sparrow.retrieval.approximate import Approximate, Kind, build_approximate
+from sparrow.retrieval.approximate import KINDS, Approximate, Kind, build_approximate
 from sparrow.retrieval.codes import CodeIndex
 from sparrow.retrieval.filters import Where, passing
-from sparrow.retrieval.index import CANDIDATES, ROW, Found, ItemIndex, Rank
-from sparrow.retrieval.saved import FILES, VECTORS, read_index, write_index
-from sparrow.retrieval.tree import LEVEL, ItemTree, build_tree
+from sparrow.retrieval.index import CANDIDATES, ROW, Found, Index, ItemIndex, Rank, RowIndex, RowModel, paired
+from sparrow.retrieval.saved import ABOUT, FILES, read_index, write_index
+from sparrow.retrieval.tree import LEVEL, TreeIndex, build_tree
 
 __all__ = [
+    "ABOUT",
     "CANDIDATES",
     "FILES",
+    "KINDS",
     "LEVEL",
     "ROW",
-    "VECTORS",
     "Approximate",
     "CodeIndex",
     "Found",
+    "Index",
     "ItemIndex",
-    "ItemTree",
     "Kind",
     "Rank",
+    "RowIndex",
+    "RowModel",
+    "TreeIndex",
     "Where",
     "build_approximate",
     "build_tree",
+    "paired",
     "passing",
     "read_index",
     "write_index",

@@ -7,36 +7,37 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from sparrow import fields
 from sparrow.kernels.search import Excluded
-from sparrow.retrieval.filters import Where
-from sparrow.retrieval.index import Found, ItemIndex
+from sparrow.retrieval.index import Floats, Mask, Numbers, RowIndex, paired, rows_in
 
-Decode = Callable[[npt.NDArray[np.float32], npt.NDArray[np.int64]], npt.NDArray[np.float32]]
-"""From queries (n, dim) and the codes before (n, layer) to logarithms of the next codes' probabilities (n, codes)."""
+Chances = Callable[[Numbers, Numbers], Floats]
+"""From rows of users (n,) and the codes before (n, layer) to logarithms of the next codes' probabilities (n, codes)."""
 
 
 @dataclasses.dataclass(frozen=True)
-class CodeIndex(ItemIndex):
-    """Items and their codes; ``vectors`` are the codes, (items, layers).
+class CodeIndex(RowIndex):
+    """Items and their codes, of which the most probable ones are found by beam; items of the same codes are equal.
 
     >>> index = CodeIndex(pa.array(["a", "b", "c"]), np.array([[0, 0], [1, 0], [1, 1]]))
     >>> index.columns(pa.array([["a", "c"], []]), "seen")["seen_2"].to_pylist()
     [[0, 1], []]
-    >>> even = dataclasses.replace(index, decode=lambda queries, known: np.log(np.array([[0.4, 0.6]] * len(queries))))
-    >>> even.search(np.zeros((1, 4)), 2).table().to_pydict()["item"]  # 0.6 * 0.6, then 0.6 * 0.4
+    >>> even = lambda users: lambda rows, known: np.log(np.array([[0.4, 0.6]] * len(rows)))
+    >>> dataclasses.replace(index, decode=even).search([None], 2).table().to_pydict()["item"]  # 0.6 * 0.6, 0.6 * 0.4
     ['c', 'b']
 
     Attributes:
-      decode: the model; None: the index is there for `columns` alone.
+      codes: (items, layers).
+      inputs: the columns of the codes before, all but the last, as the model reads them.
       beam: the most beginnings of codes that are followed for each query.
+      decode: returns the chances of codes for rows of users; None: by the tasks of ``model``, one for each layer.
     """
 
-    decode: Decode | None = None
+    codes: Numbers
+    inputs: Sequence[str] = ()
     beam: int = 50
+    decode: Callable[[Any], Chances] | None = None
 
     @classmethod
     def of(cls, table: Any, item: str = "item", codes: str = "codes", **options: Any) -> CodeIndex:
@@ -45,7 +46,35 @@ class CodeIndex(ItemIndex):
         lists = np.asarray(held.flatten().to_numpy(zero_copy_only=False)).reshape(len(held), -1)
         ids = table[item]
         ids = ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids
-        return cls(ids, lists, item=item, **options)
+        return cls(ids, lists.astype(np.int64), item=item, **options)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.codes.ndim != 2 or len(self.codes) != len(self.ids) or self.codes.min(initial=0) < 0:
+            raise ValueError(f"codes must be (items, layers) of at least 0, got {self.codes.shape}")
+
+    def first_columns(self, rows: int) -> dict[str, Any]:
+        """Return the columns of codes, of which none is known yet."""
+        return self._columns(np.zeros((rows, 0), np.int64))
+
+    def most_pairs(self, k: int) -> int:
+        """Return the beginnings of codes that are followed in all layers together."""
+        return max(self.beam, k) * int(self.codes.shape[1])
+
+    def _columns(self, known: Numbers) -> dict[str, Any]:
+        """Return the columns of codes; a code is not read before the next one is decoded."""
+        padded = np.pad(known, ((0, 0), (0, len(self.inputs) - min(known.shape[1], len(self.inputs)))))
+        return {name: pa.array(padded[:, layer]) for layer, name in enumerate(self.inputs)}
+
+    def _by_rows(self, users: Any) -> Chances:
+        model = self._model
+
+        def chances(rows: Numbers, known: Numbers) -> Floats:
+            made = model.predict(paired(users, rows, model.columns, self._columns(known)))
+            found: Floats = np.log(np.maximum(made[model.tasks[known.shape[1]]], np.finfo(np.float32).tiny))
+            return found
+
+        return chances
 
     def columns(self, ids: Any, name: str) -> dict[str, Any]:
         """Return the codes of a column of items, or of lists of them, by layer: ``name_1``, ``name_2``, ...
@@ -55,55 +84,35 @@ class CodeIndex(ItemIndex):
         column = ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids
         if not pa.types.is_list(column.type):
             places = self.rows(column)
-            codes = self.vectors[np.maximum(places, 0)]
+            codes = self.codes[np.maximum(places, 0)]
             return {
                 f"{name}_{layer + 1}": pa.array(codes[:, layer], mask=places < 0) for layer in range(codes.shape[1])
             }
         places = self.rows(column.flatten())
         ends = np.concatenate([[0], np.cumsum(places >= 0)])[np.asarray(column.offsets) - column.offsets[0].as_py()]
-        offsets, codes = pa.array(ends.astype(np.int32)), self.vectors[places[places >= 0]]
+        offsets, codes = pa.array(ends.astype(np.int32)), self.codes[places[places >= 0]]
         return {
             f"{name}_{layer + 1}": pa.ListArray.from_arrays(offsets, pa.array(codes[:, layer]))
             for layer in range(codes.shape[1])
         }
 
-    def search(
-        self,
-        queries: Any,
-        k: int,
-        *,
-        exclude: Sequence[Any] | None = None,
-        allow: Any = None,
-        where: Where | None = None,
-        exact: bool = False,
-    ) -> Found:
-        """Return the ``k`` items of the most probable codes that a beam finds; items of the same codes are equal.
-
-        Args:
-          queries: (queries, dim) states of users.
-          k: items for each query.
-          exclude: for each query, the ids that it must not find.
-          allow: ids that may be found; None: all. The codes of others are not followed.
-          where: conditions on the items' attributes, in the same way.
-          exact: whether all codes are followed, whatever ``beam`` is.
-        """
-        fields.integer("recommend: k", k)
-        if self.decode is None:
-            raise ValueError("the index has no model to search with; make it by item_index of a run")
-        wanted, count = np.ascontiguousarray(queries, np.float32), len(queries)
-        allowed = self._allowed(allow, where)
+    def _best(
+        self, queries: Any, k: int, allowed: Mask | None, excluded: Excluded | None, exact: bool
+    ) -> tuple[Floats, Numbers]:
+        count, chances_of = rows_in(queries), (self.decode or self._by_rows)(queries)
         items = np.arange(len(self)) if allowed is None else np.flatnonzero(allowed)
-        excluded = None if exclude is None else self._excluded(exclude, count)
         longest = 0 if excluded is None else int(np.diff(excluded.offsets).max(initial=0))
         width = len(items) if exact else max(self.beam, k) + longest
-        codes = self.vectors[items]
+        codes = self.codes[items]
         order = np.lexsort(codes.T[::-1])
         items, codes = items[order], codes[order]  # items of one beginning lie side by side
-        owners, scores = np.arange(count), np.zeros(count)
-        begins, ends = np.zeros(count, np.int64), np.full(count, len(items))  # the items of each beginning
+        owners, scores = np.arange(count if len(items) else 0), np.zeros(count if len(items) else 0)
+        begins, ends = np.zeros_like(owners), np.full_like(owners, len(items))  # the items of each beginning
         for layer in range(codes.shape[1]):
-            known = codes[np.minimum(begins, len(items) - 1), :layer].astype(np.int64)
-            chances = self.decode(wanted[owners], known)
+            known = codes[begins, :layer]
+            chances = chances_of(owners, known)
+            if codes[:, layer].max(initial=0) >= chances.shape[1]:
+                raise ValueError(f"some items have codes that layer {layer + 1} of the model does not know")
             new = np.ones(len(items) + 1, np.bool_)
             new[1:-1] = (codes[1:, : layer + 1] != codes[:-1, : layer + 1]).any(axis=1)
             first = np.flatnonzero(new)  # where each longer beginning starts
@@ -120,7 +129,9 @@ class CodeIndex(ItemIndex):
             owners, scores, begins, ends = owners[kept], scores[kept], begins[kept], ends[kept]
         return self._found(items, (owners, scores, begins, ends), (count, k), excluded)
 
-    def _found(self, items: Any, beams: tuple[Any, ...], shape: tuple[int, int], excluded: Excluded | None) -> Found:
+    def _found(
+        self, items: Any, beams: tuple[Any, ...], shape: tuple[int, int], excluded: Excluded | None
+    ) -> tuple[Floats, Numbers]:
         """Return the items of the codes found, without those that are excluded."""
         made = np.full(shape, -1, np.int64)
         values = np.full(made.shape, -np.inf, np.float32)
@@ -133,4 +144,4 @@ class CodeIndex(ItemIndex):
             taken = np.sort(found)[: shape[1] - place]
             made[owner, place : place + len(taken)], values[owner, place : place + len(taken)] = taken, score
             filled[owner] += len(taken)
-        return Found(made, values, self.ids, self.item)
+        return values, made

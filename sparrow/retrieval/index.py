@@ -1,10 +1,11 @@
-"""`ItemIndex`: items by id, their vectors and attributes, and the best of them for each query."""
+"""`Index`: items by id, and the best of them for each query; `ItemIndex` finds them by their vectors."""
 
 from __future__ import annotations
 
+import abc
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +19,10 @@ from sparrow.retrieval.filters import Where, passing
 
 Floats = npt.NDArray[np.float32]
 Numbers = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 ROW: Final = "row"
 """The column of a row's number, where no column of users is known."""
-
-
 CANDIDATES: Final = 100
 """Items of each user that a second model orders, unless told otherwise."""
 
@@ -32,7 +32,7 @@ class Found(NamedTuple):
 
     Attributes:
       rows: (queries, k) places in the index; -1: fewer items than k may be found.
-      scores: (queries, k) dot products; -inf where there is none.
+      scores: (queries, k), -inf where there is none.
       ids: the ids of all items of the index.
       item: the name of their column.
     """
@@ -56,44 +56,61 @@ Rank = Callable[[Any, Found, int], Found]
 """Returns the best of the items that were found for each user, by another order: ``rank(users, found, k)``."""
 
 
-@dataclasses.dataclass(frozen=True)
-class ItemIndex:
-    """Items and their vectors.
+def paired(users: Any, rows: Numbers, names: Sequence[str], items: Mapping[str, Any]) -> Any:
+    """Return the columns of pairs of a user and an item: those of ``items``, and ``names`` of ``users`` by row.
 
-    >>> index = ItemIndex(pa.array(["a", "b", "c"]), np.array([[1, 0], [0, 1], [1, 1]], np.float32))
-    >>> index.search([[2.0, 1.0]], 2, exclude=[["c"]]).table().to_pydict()
-    {'item': ['a', 'b'], 'score': [2.0, 1.0], 'rank': [1, 2]}
+    ``users`` is an Arrow table, or columns by name, whose values may be of any type; the pairs are of the same kind.
+    """
+    is_table = isinstance(users, pa.Table)
+    held = users.column_names if is_table else users
+    given = {name: _taken(users[name], rows) for name in names if name in held and name not in items}
+    return pa.table({**given, **items}) if is_table else {**given, **items}
+
+
+def _taken(column: Any, rows: Numbers) -> Any:
+    return [column[row] for row in rows] if isinstance(column, list) else column.take(pa.array(rows))
+
+
+def rows_in(users: Any) -> int:
+    """Return the number of rows of an Arrow table, or of columns by name."""
+    return len(next(iter(users.values()), ())) if isinstance(users, Mapping) else len(users)
+
+
+@dataclasses.dataclass(frozen=True)
+class Index(abc.ABC):
+    """Items, and a search for the best of them.
 
     Attributes:
       ids: the ids, each once, as the catalogue has them.
-      vectors: (items, dim).
       attributes: columns to filter by; None: there are none.
-      approximate: a FAISS index of the same vectors; None: search is exact.
       item: the column of items' ids in the data.
       user: the column of users' ids in the data; None: it is not known.
     """
 
     ids: Any
-    vectors: Floats
-    attributes: Any = None
-    approximate: Approximate | None = None
-    item: str = "item"
-    user: str | None = None
+    attributes: Any = dataclasses.field(default=None, kw_only=True)
+    item: str = dataclasses.field(default="item", kw_only=True)
+    user: str | None = dataclasses.field(default=None, kw_only=True)
+
+    reads_rows: ClassVar[bool] = False
+    """Whether queries are rows of users, which a model reads during the search, instead of vectors."""
 
     def __post_init__(self) -> None:
-        if len(self.ids) != len(self.vectors):
-            raise ValueError(f"{len(self.ids)} ids were given for {len(self.vectors)} vectors; give one id per vector")
         if self.ids.null_count:
             raise ValueError(f"{self.ids.null_count} items have no id; leave them out of the catalogue")
         if len(pc.unique(self.ids)) < len(self.ids):
             counts = pc.value_counts(self.ids).to_pylist()
             again = next(entry["values"] for entry in counts if entry["counts"] > 1)
             raise ValueError(f"the item {again!r} is in the catalogue more than once; keep one row per item")
-        if not np.isfinite(self.vectors).all():
-            raise ValueError("some items have vectors with NaN or infinity; look at the training of the model")
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def catalogue(self) -> dict[str, Any]:
+        """The columns of the items: their ids and attributes."""
+        held = {} if self.attributes is None else {n: self.attributes[n] for n in self.attributes.column_names}
+        return {**held, self.item: self.ids}
 
     def rows(self, ids: Any) -> Numbers:
         """Return the places of ids; -1: the id is not in the index."""
@@ -117,28 +134,28 @@ class ItemIndex:
         where: Where | None = None,
         exact: bool = False,
     ) -> Found:
-        """Return the ``k`` items with the largest dot products with each query.
+        """Return the ``k`` best items for each query.
 
         Args:
-          queries: (queries, dim) vectors.
+          queries: (queries, dim) vectors; where the index `reads_rows`, rows of users, an Arrow table or columns.
           k: items for each query.
           exclude: for each query, the ids that it must not find, such as items that a user has seen. Ids that are not
             in the index are ignored.
           allow: ids that may be found; None: all.
           where: conditions on the items' attributes.
-          exact: whether to search exactly where the index has an approximate one.
+          exact: whether to search all items where the index would leave some out to be quicker.
         """
         fields.integer("recommend: k", k)
-        wanted = np.ascontiguousarray(queries, np.float32)
-        if wanted.ndim != 2 or wanted.shape[1] != self.vectors.shape[1]:
-            raise ValueError(f"queries must be (queries, {self.vectors.shape[1]}), got {wanted.shape}")
         allowed = self._allowed(allow, where)
-        excluded = None if exclude is None else self._excluded(exclude, len(wanted))
-        if self.approximate is not None and not exact:
-            scores, rows = self.approximate.search(wanted, k, allowed, excluded)
-        else:
-            scores, rows = best_rows(wanted, [self.vectors], k, allowed=allowed, excluded=excluded)
+        excluded = None if exclude is None else self._excluded(exclude, rows_in(queries))
+        scores, rows = self._best(queries, k, allowed, excluded, exact)
         return Found(rows, scores, self.ids, self.item)
+
+    @abc.abstractmethod
+    def _best(
+        self, queries: Any, k: int, allowed: Mask | None, excluded: Excluded | None, exact: bool
+    ) -> tuple[Floats, Numbers]:
+        """Return the scores and places of the best items, (queries, k) each."""
 
     def recommended(self, users: Any, queries: Any, k: int, rank: Rank | None = None, **options: Any) -> Any:
         """Return a row per user and item: the user, or the row's number where it is not known, item, score and rank.
@@ -161,10 +178,10 @@ class ItemIndex:
         fields.integer("recommend: candidates", candidates)
         return rank(users, self.search(queries, max(k, candidates), **options), k)
 
-    def _allowed(self, allow: Any, where: Where | None) -> npt.NDArray[np.bool_] | None:
+    def _allowed(self, allow: Any, where: Where | None) -> Mask | None:
         if allow is None and not where:
             return None
-        mask = np.ones(len(self), np.bool_)
+        mask = np.ones(len(self.ids), np.bool_)
         if allow is not None:
             named = self.rows(allow)
             mask[:] = False
@@ -192,3 +209,89 @@ class ItemIndex:
         order = np.lexsort((places, owners))
         offsets = np.searchsorted(owners[order], np.arange(queries + 1))
         return Excluded(offsets.astype(np.int64), places[order])
+
+
+@dataclasses.dataclass(frozen=True)
+class ItemIndex(Index):
+    """Items and their vectors: the best items have the largest dot products with a query.
+
+    >>> index = ItemIndex(pa.array(["a", "b", "c"]), np.array([[1, 0], [0, 1], [1, 1]], np.float32))
+    >>> index.search([[2.0, 1.0]], 2, exclude=[["c"]]).table().to_pydict()
+    {'item': ['a', 'b'], 'score': [2.0, 1.0], 'rank': [1, 2]}
+
+    Attributes:
+      vectors: (items, dim).
+      approximate: a FAISS index of the same vectors; None: search is exact.
+    """
+
+    vectors: Floats
+    approximate: Approximate | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.ids) != len(self.vectors):
+            raise ValueError(f"{len(self.ids)} ids were given for {len(self.vectors)} vectors; give one id per vector")
+        super().__post_init__()
+        if not np.isfinite(self.vectors).all():
+            raise ValueError("some items have vectors with NaN or infinity; look at the training of the model")
+
+    def _best(
+        self, queries: Any, k: int, allowed: Mask | None, excluded: Excluded | None, exact: bool
+    ) -> tuple[Floats, Numbers]:
+        wanted = np.ascontiguousarray(queries, np.float32)
+        if wanted.ndim != 2 or wanted.shape[1] != self.vectors.shape[1]:
+            raise ValueError(f"queries must be (queries, {self.vectors.shape[1]}), got {wanted.shape}")
+        if self.approximate is not None and not exact:
+            return self.approximate.search(wanted, k, allowed, excluded)
+        return best_rows(wanted, [self.vectors], k, allowed=allowed, excluded=excluded)
+
+
+class RowModel(NamedTuple):
+    """A model that reads rows: what a search needs of it.
+
+    Attributes:
+      predict: returns predictions by task from an Arrow table, or columns by name.
+      columns: the columns that it reads.
+      tasks: its tasks, in order.
+    """
+
+    predict: Callable[[Any], Mapping[str, Any]]
+    columns: Sequence[str]
+    tasks: Sequence[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class RowIndex(Index):
+    """Items that a model finds: it reads rows of users, each with some columns of the index beside them.
+
+    Attributes:
+      model: the model; None: the index cannot be searched.
+    """
+
+    model: RowModel | None = dataclasses.field(default=None, kw_only=True)
+
+    reads_rows: ClassVar[bool] = True
+
+    @abc.abstractmethod
+    def first_columns(self, rows: int) -> dict[str, Any]:
+        """Return the columns that the index gives to the model at first, for a number of rows."""
+
+    @abc.abstractmethod
+    def most_pairs(self, k: int) -> int:
+        """Return how many rows the model reads for a row of users, about."""
+
+    @property
+    def user_columns(self) -> list[str]:
+        """The columns that rows of users must have."""
+        given = self.first_columns(0)
+        return [name for name in self._model.columns if name not in given]
+
+    def first_rows(self, users: Any) -> Any:
+        """Return the rows that the model reads first: where it refuses none of them, it refuses none of the search."""
+        count = rows_in(users)
+        return paired(users, np.arange(count), self._model.columns, self.first_columns(count))
+
+    @property
+    def _model(self) -> RowModel:
+        if self.model is None:
+            raise ValueError("the index has no model to search with; make it by item_index of a run, or load an export")
+        return self.model

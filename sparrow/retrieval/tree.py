@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import functools
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparrow import fields
 from sparrow.errors import DataError
-
-Floats = npt.NDArray[np.float32]
-Numbers = npt.NDArray[np.int64]
+from sparrow.kernels.search import Excluded
+from sparrow.retrieval.index import Floats, Mask, Numbers, RowIndex, paired, rows_in
 
 PARENT: Final = "parent"
 LEVEL: Final = "level"
 ROUNDS: Final = 10
 """Rounds of k-means for one node."""
+DEEPEST: Final = 64
+"""The most levels of a tree."""
+TOGETHER: Final = 256
+"""Rows of users whose nodes are scored together."""
 
 
 def build_tree(
@@ -113,74 +115,126 @@ def _distances(rows: Floats, centres: Floats) -> Floats:
     return made
 
 
-Score = Callable[[Numbers, Numbers], Floats]
-"""``score(queries, nodes)``: the scores of pairs of a query and a node, both by place."""
-
-
 @dataclasses.dataclass(frozen=True)
-class ItemTree:
-    """A tree of nodes by place.
+class TreeIndex(RowIndex):
+    """The nodes of a tree, whose leaves are the items. The attributes are the nodes' columns, which its model reads.
+
+    From the root on, the nodes with the best predictions of the model's first task are followed to their children.
 
     Attributes:
-      offsets: (nodes + 1,) where the children of each node begin in ``children``.
-      children: the children of all nodes.
-      root: the root.
-      is_leaf: (nodes,) which nodes have no children.
+      parents: (nodes,) the place of each node's parent; the root is its own.
+      width: nodes of each level that are followed, for each item that is wanted.
     """
 
-    offsets: Numbers
-    children: Numbers
-    root: int
-    is_leaf: npt.NDArray[np.bool_]
+    parents: Numbers
+    width: int = 4
 
     @classmethod
-    def of(cls, ids: Any, parents: Any, where: str) -> ItemTree:
-        """Return the tree of nodes and the ids of their parents; the root is its own parent."""
-        parent = pc.index_in(parents, value_set=ids)
-        if parent.null_count:
-            raise DataError(f"{parent.null_count} nodes have a parent that is no node", where)
-        above: Numbers = parent.to_numpy().astype(np.int64)
-        roots = np.flatnonzero(above == np.arange(len(above)))
-        if len(roots) != 1:
-            raise DataError(f"a tree has one root, which is its own parent; found {len(roots)}", where)
-        order = np.argsort(above, kind="stable")
-        children = order[order != roots[0]]
-        counts = np.bincount(above[children], minlength=len(above))
-        return cls(np.concatenate([[0], np.cumsum(counts)]), children, int(roots[0]), counts == 0)
+    def of(cls, nodes: Any, item: str, parent: str, where: str, **options: Any) -> TreeIndex:
+        """Return the tree of a table with the id of each node, and of its parent; the root is its own parent."""
+        ids, above = (nodes[name].combine_chunks() for name in (item, parent))
+        places = pc.index_in(above, value_set=ids)
+        if places.null_count:
+            raise DataError(f"{places.null_count} nodes have a parent that is no node", where)
+        others = [name for name in nodes.column_names if name not in (item, parent)]
+        chosen = nodes.select(others) if others else None
+        try:
+            return cls(ids, places.to_numpy().astype(np.int64), item=item, attributes=chosen, **options)
+        except ValueError as error:
+            raise DataError(str(error), where) from None
 
-    def beam(
-        self, queries: int, score: Score, k: int, width: int, allowed: npt.NDArray[np.bool_] | None = None
-    ) -> tuple[Numbers, Floats]:
-        """Return the best leaves of each query and their scores, (queries, k); -1 and -inf where there are fewer.
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        places = np.arange(len(self.ids))
+        if (roots := int((self.parents == places).sum())) != 1:
+            raise ValueError(f"a tree has one root, which is its own parent; found {roots}")
+        above, depth = self.parents, 1
+        while (above != self.root).any():
+            above, depth = self.parents[above], depth + 1
+            if depth > DEEPEST:
+                raise ValueError(f"nodes are their own ancestors, or on more than {DEEPEST} levels")
 
-        From the root on, the ``width`` nodes with the best scores are followed to their children.
+    @functools.cached_property
+    def root(self) -> int:
+        """The place of the root."""
+        return int(np.argmax(self.parents == np.arange(len(self.parents))))
 
-        Args:
-          queries: their number.
-          score: the scores of nodes.
-          k: leaves of each query.
-          width: nodes of each level that are followed.
-          allowed: (queries, nodes) or (1, nodes) which leaves may be found; None: all.
-        """
-        held, scores = np.full((queries, 1), self.root), np.zeros((queries, 1), np.float32)
-        while True:
-            inner = (held >= 0) & ~self.is_leaf[held]
-            if not inner.any():
-                break
+    @functools.cached_property
+    def is_leaf(self) -> Mask:
+        """(nodes,) which nodes have no children."""
+        made = np.ones(len(self.parents), np.bool_)
+        made[self.parents] = False
+        return made
+
+    @functools.cached_property
+    def _children(self) -> tuple[Numbers, Numbers]:
+        """(nodes + 1,) where the children of each node begin, and the children of all nodes."""
+        order = np.argsort(self.parents, kind="stable")
+        children = order[order != self.root]
+        counts = np.bincount(self.parents[children], minlength=len(self.parents))
+        return np.concatenate([[0], np.cumsum(counts)]), children
+
+    def __len__(self) -> int:
+        return int(self.is_leaf.sum())
+
+    def first_columns(self, rows: int) -> dict[str, Any]:
+        """Return the columns of the root."""
+        return self._columns(np.full(rows, self.root))
+
+    def most_pairs(self, k: int) -> int:
+        """Return the nodes that are scored on all levels together, about."""
+        counts = np.diff(self._children[0])
+        branches, levels = int(counts.max()), 1
+        while branches > 1 and branches**levels < len(self):
+            levels += 1
+        return min(self.width * k * branches * levels, len(self.ids))
+
+    def _columns(self, places: Numbers) -> dict[str, Any]:
+        taken = pa.array(places)
+        return {name: column.take(taken) for name, column in self.catalogue.items() if name in self._model.columns}
+
+    def _best(
+        self, queries: Any, k: int, allowed: Mask | None, excluded: Excluded | None, exact: bool
+    ) -> tuple[Floats, Numbers]:
+        longest = 0 if excluded is None else int(np.diff(excluded.offsets).max(initial=0))
+        width = len(self.ids) if exact else self.width * k + longest
+        count = rows_in(queries)
+        parts = [
+            self._beam(queries, np.arange(start, min(start + TOGETHER, count)), k, width, allowed, excluded)
+            for start in range(0, count, TOGETHER)
+        ]
+        empty = np.zeros((0, k), np.float32), np.zeros((0, k), np.int64)
+        scores, rows = (np.concatenate(part) for part in zip(empty, *parts, strict=True))
+        return scores, rows
+
+    def _beam(
+        self, users: Any, rows: Numbers, k: int, width: int, allowed: Mask | None, excluded: Excluded | None
+    ) -> tuple[Floats, Numbers]:
+        """Return the scores and places of the best leaves for some rows of users."""
+        (offsets, children), nodes = self._children, len(self.ids)
+        left_out = np.zeros(0, np.int64)
+        if excluded is not None:
+            left_out = np.repeat(np.arange(len(excluded.offsets) - 1), np.diff(excluded.offsets)) * nodes
+            left_out += excluded.rows
+        held, scores = np.full((len(rows), 1), self.root), np.zeros((len(rows), 1), np.float32)
+        while (inner := (held >= 0) & ~self.is_leaf[held]).any():
             owners, places = np.nonzero(inner)
-            nodes = held[owners, places]
-            counts = self.offsets[nodes + 1] - self.offsets[nodes]
+            above = held[owners, places]
+            counts = offsets[above + 1] - offsets[above]
             owners = np.repeat(owners, counts)
             within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-            below = self.children[np.repeat(self.offsets[nodes], counts) + within]
-            if allowed is not None:
-                keep = ~self.is_leaf[below] | allowed[owners % len(allowed), below]
-                owners, below = owners[keep], below[keep]
-            held, scores = _best(queries, owners, below, score(owners, below), max(k, width))
+            below = children[np.repeat(offsets[above], counts) + within]
+            keep = np.ones(len(below), np.bool_) if allowed is None else allowed[below]
+            keep &= ~np.isin(rows[owners] * nodes + below, left_out)
+            keep |= ~self.is_leaf[below]
+            owners, below = owners[keep], below[keep]
+            pairs = paired(users, rows[owners], self._model.columns, self._columns(below))
+            made = np.asarray(self._model.predict(pairs)[self._model.tasks[0]], np.float32)
+            held, scores = _best(len(rows), owners, below, made, max(k, width))
         short = max(k - held.shape[1], 0)
         held = np.pad(held[:, :k], ((0, 0), (0, short)), constant_values=-1)
         scores = np.pad(scores[:, :k], ((0, 0), (0, short)), constant_values=-np.inf)
-        return np.where(np.isfinite(scores), held, -1), scores
+        return scores, np.where(np.isfinite(scores), held, -1)
 
 
 def _best(queries: int, owners: Numbers, nodes: Numbers, scores: Floats, most: int) -> tuple[Numbers, Floats]:

@@ -4,7 +4,7 @@ It needs ``pip install "sparrow[serve]"``.
 """
 
 from sparrow.server.limits import Limits
-from sparrow.server.running import serve
+from sparrow.server.running import Options, serve
 from sparrow.server.workers import supervised
 
-__all__ = ["Limits", "serve", "supervised"]
+__all__ = ["Limits", "Options", "serve", "supervised"]

@@ -1,53 +1,29 @@
-"""Answers to requests: bodies become batches, batches are joined, computed and cut apart again."""
+"""Answers to requests: batches are joined, computed and cut apart again."""
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from sparrow.data import Batch, DataError
+from sparrow.data import Batch, join
+from sparrow.embedding import Ragged
 from sparrow.retrieval import ROW, Found
 from sparrow.server import arrow_bodies, json_bodies
-from sparrow.server.joined import joined, kinds
-from sparrow.server.known_users import Known, KnownUsers
-from sparrow.server.limits import Limits, check_rows
-from sparrow.server.refusals import Refused
-from sparrow.server.wishes import OPTIONS, Wish, read_wish, recommended
-from sparrow.serving import ExportedModel, Ranker, Version
+from sparrow.server.known_users import KnownUsers
+from sparrow.server.limits import Refused
+from sparrow.server.requests import Form, ReadRequest, refusal
+from sparrow.serving import Version
 from sparrow.serving.description import PREDICT
 
-Form = Literal["json", "arrow"]
-CONTENT_TYPES: Final[dict[Form, str]] = {"json": "application/json", "arrow": "application/vnd.apache.arrow.stream"}
 STEP: Final = "sparrow.step"
 """The fact of an Arrow answer: the step of the model that computed it."""
-
-log = logging.getLogger("sparrow.server")
-
-
-class Request(NamedTuple):
-    """A request for results.
-
-    Attributes:
-      function: the function of the export: "predict", or a tower.
-      body: the body.
-      form: the form of the body.
-      answer: the form of the answer.
-      recommends: whether to answer with items for the vectors of users.
-      k: items for each row, where the address has it; the body may have it instead.
-    """
-
-    function: str
-    body: bytes
-    form: Form
-    answer: Form
-    recommends: bool = False
-    k: int | None = None
+PARTS = ("ids", "numbers", "sequences")
+"""The parts of a batch that requests have."""
 
 
 class Answer(NamedTuple):
@@ -57,86 +33,6 @@ class Answer(NamedTuple):
     form: Form
     rows: int
     version: Version
-
-
-class Ranked(NamedTuple):
-    """A ranker, and how many items of each user it orders."""
-
-    rank: Ranker
-    candidates: int
-
-
-class Served(NamedTuple):
-    """The model that a server uses now, and the model that orders its items again, if any."""
-
-    model: ExportedModel
-    ranked: Ranked | None = None
-
-
-class ReadRequest(NamedTuple):
-    """A request whose rows were read, for the model that computes it.
-
-    Attributes:
-      request: the request, without its body.
-      model: the model.
-      batch: the rows; empty where the users are known.
-      rows: their number.
-      wish: the options of a request for recommendations.
-      ranked: the model that orders the items again.
-      users: the columns of the users, for the ranker.
-      known: the users whose vectors were computed before.
-    """
-
-    request: Request
-    model: ExportedModel
-    batch: Batch
-    rows: int
-    wish: Wish | None = None
-    ranked: Ranked | None = None
-    users: Any = None
-    known: Known | None = None
-
-
-def read(served: Served, request: Request, limits: Limits, known: KnownUsers) -> ReadRequest:
-    """Return the rows of a request."""
-    model, ranked = served.model, served.ranked
-    try:
-        if request.function not in model.description.functions:
-            towers = ", ".join(model.towers)
-            why = f"the towers are {towers}; add ?tower=NAME" if towers else "the model has no towers"
-            raise Refused(HTTPStatus.NOT_FOUND, why)
-        function = model.function(request.function)
-        wanted = function.columns
-        if request.recommends and ranked is not None:
-            wanted = list(dict.fromkeys([*wanted, *ranked.rank.columns]))
-        given: dict[str, Any] = {} if request.k is None else {"k": request.k}
-        columns: Any
-        if request.form == "json":
-            options = OPTIONS if request.recommends else ()
-            columns, beside = json_bodies.columns_of(request.body, wanted, limits, options)
-            given |= beside
-        else:
-            columns = arrow_bodies.table_of(request.body, wanted, limits)
-        wish = read_wish(model, given, limits) if request.recommends else None
-        request = request._replace(body=b"")
-        if wish is None:
-            batch = function.read(columns)
-            return ReadRequest(request, model, batch, len(batch))
-        if wish.keys is not None and (found := known.find((id(model), model.version), wish.keys)) is not None:
-            part = ReadRequest(request, model, Batch(), len(wish.keys), wish, ranked, found.columns, found)
-        elif wish.keys is not None and not columns:
-            raise Refused(HTTPStatus.NOT_FOUND, "some of these users are not known any more; send their rows too")
-        else:
-            batch = function.read(columns)
-            if wish.keys is not None and len(wish.keys) != len(batch):
-                raise ValueError(f"keys has {len(wish.keys)} keys for {len(batch)} rows; give one key per row")
-            part = ReadRequest(request, model, batch, len(batch), wish, ranked, columns)
-        check_rows(part.rows, limits.recommended_rows)
-        if ranked is not None:
-            check_rows(part.rows, limits.ranked // max(ranked.candidates, wish.k))
-        return part
-    except Exception as error:
-        raise _refusal(error) from None
 
 
 class Answerer:
@@ -151,8 +47,10 @@ class Answerer:
         answers: list[Answer | Exception] = [Refused(HTTPStatus.INTERNAL_SERVER_ERROR, "not computed")] * len(parts)
         groups: dict[Any, list[int]] = {}
         for place, part in enumerate(parts):
-            if part.known is not None:
-                answers[place] = self._answer(part, {"": part.known.vectors})
+            if part.queries is not None:
+                began = time.monotonic()
+                answers[place] = self._answer(part, {"": part.queries})
+                self._count_batch(part.model.description.model, 1, part.rows, time.monotonic() - began)
                 continue
             joinable = part.model.description.independent_rows and part.rows < self._batch_rows
             key = (id(part.model), part.request.function, kinds(part.batch)) if joinable else place
@@ -168,12 +66,10 @@ class Answerer:
         model, function = parts[0].model, parts[0].request.function
         began = time.monotonic()
         try:
-            about = model.description  # sizes that were compiled before the server was ready
-            size = min(about.batch_size, self._batch_rows) if about.independent_rows else about.batch_size
-            made = model.function(function).run(joined([part.batch for part in parts]), size)
+            made = model.function(function).run(joined([part.batch for part in parts]), model.batch_size)
         except Exception as error:
             if len(parts) == 1:
-                return [_refusal(error)]
+                return [refusal(error)]
             return [answer for part in parts for answer in self._compute([part])]  # one of them is at fault
         answers: list[Answer | Exception] = []
         start = 0
@@ -191,21 +87,23 @@ class Answerer:
         try:
             return Answer(_encoded(part, made), part.request.answer, part.rows, part.model.version)
         except Exception as error:  # a wish that the items cannot meet
-            return _refusal(error)
+            return refusal(error)
 
 
 def _encoded(part: ReadRequest, made: dict[str, Any]) -> bytes:
     model, request = part.model, part.request
     step = model.version.step
+    if part.wish is not None:
+        (queries,), (rank, candidates), wish = made.values(), part.ranked or (None, 1), part.wish
+        assert model.index is not None
+        given: dict[str, Any] = {"exclude": wish.exclude, "allow": wish.allow, "where": wish.where}
+        return _items(part, model.index.found(part.users, queries, wish.k, rank, candidates, **given))
     if request.function == PREDICT:
         results = model.predictions(made)
         if request.answer == "json":
             return json_bodies.to_json({"step": step, "predictions": results})
     else:
         (vectors,) = made.values()
-        if part.wish is not None:
-            rank, candidates = part.ranked or (None, 1)
-            return _items(part, recommended(model, part.wish, vectors, part.users, rank, candidates))
         results = {request.function: vectors}
         if request.answer == "json":
             return json_bodies.to_json({"step": step, "vectors": results[request.function]})
@@ -248,14 +146,30 @@ def _chunks(places: Sequence[int], parts: Sequence[ReadRequest], most_rows: int)
     return chunks
 
 
-def _refusal(error: Exception) -> Exception:
-    """Return the error as an answer."""
-    if isinstance(error, Refused):
-        return error
-    if isinstance(error, DataError):
-        where = ", ".join(filter(None, (error.place, error.column and f"column '{error.column}'")))
-        return Refused(HTTPStatus.BAD_REQUEST, f"{where}: {error.why}" if where else error.why)
-    if isinstance(error, ValueError | TypeError | OverflowError):
-        return Refused(HTTPStatus.BAD_REQUEST, str(error))
-    log.error("a request failed", exc_info=error)
-    return Refused(HTTPStatus.INTERNAL_SERVER_ERROR, "the model failed; the server's log has the cause")
+def kinds(batch: Batch) -> tuple[Any, ...]:
+    """Return a key that is the same for batches that can be joined.
+
+    A feature's ids are ragged or not, weighted or not, as the column of the request was.
+    """
+    return tuple(
+        (name, type(values), values.weights is None) if isinstance(values, Ragged) else (name, values.dtype.num)
+        for part in PARTS
+        for name, values in getattr(batch, part).items()
+    )
+
+
+def joined(batches: Sequence[Batch]) -> Batch:
+    """Return the rows of all batches, which have the same `kinds`.
+
+    >>> import numpy as np
+    >>> one, two = (Batch(ids={"item": np.array(ids)}) for ids in ([1, 2], [3]))
+    >>> joined([one, two]).ids["item"].tolist()
+    [1, 2, 3]
+    """
+    if len(batches) == 1:
+        return batches[0]
+    parts: Any = {
+        part: {name: join([getattr(batch, part)[name] for batch in batches]) for name in getattr(batches[0], part)}
+        for part in PARTS
+    }
+    return Batch(**parts)

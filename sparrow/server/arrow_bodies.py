@@ -14,8 +14,7 @@ from flatbuffers import encode, number_types
 from flatbuffers.table import Table as FlatTable
 
 from sparrow.data import shown, without_views
-from sparrow.server.limits import Limits, check_rows, too_many_values
-from sparrow.server.refusals import Refused
+from sparrow.server.limits import Limits, Refused, check_rows, too_many_values
 from sparrow.serving import arrow_column
 
 _HEADER, _COMPRESSION, _DATA, _IS_DELTA = 2, 3, 1, 2

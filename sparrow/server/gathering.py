@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Final, Generic, TypeVar
 
-from sparrow.server.refusals import Refused, deliver
+from sparrow.server.limits import Refused, deliver
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -10,8 +10,7 @@ from http import HTTPStatus
 from typing import Any, Final, NoReturn
 
 from sparrow.data import shown
-from sparrow.server.limits import Limits, check_rows, too_many_values
-from sparrow.server.refusals import Refused
+from sparrow.server.limits import Limits, Refused, check_rows, too_many_values
 
 FORM = '{"rows": [{"COLUMN": VALUE, ...}, ...]} or {"columns": {"COLUMN": [VALUE, ...], ...}}'
 """The two forms of a body."""

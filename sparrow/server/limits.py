@@ -1,12 +1,13 @@
-"""`Limits`: bounds on the requests that a server accepts."""
+"""`Limits`: bounds on the requests that a server accepts; `Refused`: an answer other than 200, in one sentence."""
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from http import HTTPStatus
+from typing import Any
 
 from sparrow import fields
-from sparrow.server.refusals import Refused
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,3 +76,26 @@ def too_many_values(most: int) -> Refused:
     """Return the refusal of more values than a request may have."""
     why = f"a request may have {most} values in lists; send the rows in several requests"
     return Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why)
+
+
+class Refused(Exception):
+    """A request that gets no results.
+
+    Attributes:
+      status: the status of the answer.
+      why: one sentence for the client.
+    """
+
+    def __init__(self, status: HTTPStatus, why: str) -> None:
+        super().__init__(why)
+        self.status, self.why = status, " ".join(why.split())
+
+
+def deliver(future: asyncio.Future[Any], result: Any) -> None:
+    """Give the one who waits for a future its result, or its error."""
+    if future.done():  # its client did not wait
+        return
+    if isinstance(result, Exception):
+        future.set_exception(result)
+    else:
+        future.set_result(result)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import queue
 import threading
@@ -11,8 +12,9 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from sparrow.server.memory import give_back
-from sparrow.server.refusals import Refused, deliver
+import pyarrow as pa
+
+from sparrow.server.limits import Refused, deliver
 
 R = TypeVar("R")
 
@@ -22,7 +24,8 @@ LOST: Final = 4
 """The most threads that were replaced and have not ended yet; beyond them none is replaced, and requests wait."""
 
 FREE_SECONDS: Final = 5.0
-"""The time after which the memory of bodies that were read goes back to the system."""
+FREE_BYTES: Final = 16 << 20
+"""The time, and the bytes of bodies, after which freed memory goes back to the system: others wait meanwhile."""
 
 
 class _Job(NamedTuple, Generic[R]):
@@ -54,18 +57,18 @@ class Readers:
         self._readers = [_Reader(self._jobs) for _ in range(THREADS)]
         self._lost: list[_Reader] = []
         self._stopped = threading.Event()
-        self._has_read = False  # since memory was given back
+        self._has_read = 0  # bytes since memory was given back
         self._watch = threading.Thread(target=self._run, name="sparrow-watch", daemon=True)
         self._watch.start()
 
-    async def result(self, work: Callable[[], R]) -> R:
-        """Return the result of ``work()``, computed in one of the threads, or raise its error."""
+    async def result(self, work: Callable[[], R], size: int = 0) -> R:
+        """Return the result of ``work()`` on ``size`` bytes, computed in one of the threads, or raise its error."""
         if self._jobs.qsize() >= self._most_waiting:
             raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests wait already; try again later")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[R] = loop.create_future()
         self._jobs.put(_Job(work, future, loop))
-        self._has_read = True
+        self._has_read += size
         return await future
 
     def stop(self) -> None:
@@ -80,8 +83,8 @@ class Readers:
     def _run(self) -> None:
         freed = time.monotonic()
         while not self._stopped.wait(self._seconds / 4):
-            if self._has_read and time.monotonic() - freed > FREE_SECONDS:
-                self._has_read = False
+            if self._has_read >= FREE_BYTES and time.monotonic() - freed > FREE_SECONDS:
+                self._has_read = 0
                 give_back()
                 freed = time.monotonic()
             self._lost = [reader for reader in self._lost if reader.is_alive()]
@@ -143,6 +146,13 @@ class _Reader(threading.Thread):
     def interrupt(self) -> None:
         """Raise `_Overrun` in the thread at its next step of Python."""
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.ident or 0), ctypes.py_object(_Overrun))
+
+
+def give_back() -> None:
+    """Return freed memory: the C library keeps what a large body or a replaced model took, thread by thread."""
+    pa.default_memory_pool().release_unused()
+    with contextlib.suppress(AttributeError, OSError):  # other C libraries have no such call
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _result(work: Callable[[], Any]) -> Any:

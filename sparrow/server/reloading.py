@@ -6,9 +6,10 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from sparrow.files import AnyPath, Remote, at
-from sparrow.server.memory import give_back
+from sparrow.server.reading import give_back
 from sparrow.serving import ExportedModel, load
 from sparrow.serving.description import NAME
 
@@ -31,7 +32,7 @@ class Reloading:
         apply: Callable[[ExportedModel, Callable[[], None]], None],
         delta_failed: Callable[[str], None],
         every_seconds: float,
-        verify: bool = True,
+        **options: Any,
     ) -> None:
         """Load nothing yet.
 
@@ -43,10 +44,10 @@ class Reloading:
           apply: runs the change of a delta while the model computes nothing.
           delta_failed: receives the reason why a delta cannot be used; no later one of the export is.
           every_seconds: the time between two looks at the folder.
-          verify: whether to compare the checksum of the tables.
+          options: those of `sparrow.serving.load`.
         """
         self._folder, self._use, self._failed, self._prepare = at(folder), use, failed, prepare
-        self._every, self._verify = every_seconds, verify
+        self._every, self._options = every_seconds, options
         self._apply, self._delta_failed = apply, delta_failed
         self._model: ExportedModel | None = None  # None: it follows no deltas
         self._seen: Identity = None
@@ -56,7 +57,7 @@ class Reloading:
     def load(self) -> ExportedModel:
         """Return the model that the folder holds now, compiled."""
         self._seen = identity(self._folder)
-        model = load(self._folder, verify=self._verify)
+        model = load(self._folder, **self._options)
         self._prepare(model)
         self._model = model
         return model

@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import resource
 import signal
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -27,42 +28,51 @@ from sparrow.serving import ExportedModel
 LINGER_SECONDS: Final = 2.0
 """The time that the rest of a refused body is read and dropped, so that its client sees the answer."""
 
+SWITCH_SECONDS: Final = 0.0005
+"""The time that a thread of Python goes on while another waits: by default 5 ms, several times that of an answer."""
 OTHER_DESCRIPTORS: Final = 256
 """File descriptors that are no connections: files of exports, libraries, the log."""
 
 Log = Callable[[str], None]
 
 
-def serve(
-    folder: str | AnyPath,
-    *,
-    host: str = "127.0.0.1",
-    port: int = 8080,
-    limits: Limits | None = None,
-    reload_seconds: float = 1.0,
-    verify: bool = True,
-    ranker: str | AnyPath | None = None,
-    candidates: int = CANDIDATES,
-    reuse_port: bool = False,
-    page: str | Path | None = None,
-    log: Log = print,
-) -> None:
-    """Serve an export over HTTP until SIGINT or SIGTERM, which let open requests end.
+class Options(NamedTuple):
+    """The options of `serve` besides limits.
 
-    Args:
-      folder: the export. A newer export that takes its place is loaded, and no request is lost.
+    Attributes:
       host: the address to listen on; by default this machine alone.
       port: the port; 0 chooses a free one, which is logged.
-      limits: bounds on requests.
       reload_seconds: the time between two looks for a newer export.
       verify: whether to compare the checksum of the export's tables.
+      approximate: whether to search items by the FAISS index of the export, which is trusted.
       ranker: an export that orders the items of recommendations again.
       candidates: how many items of each row it orders.
       page: a folder whose files are served below ``/page/``, first of all its ``index.html``.
       reuse_port: whether other processes may listen on the same port, which share the connections.
-      log: receives lines about the server.
     """
-    options = Options(host, port, reload_seconds, verify, ranker, candidates, reuse_port, page)
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    reload_seconds: float = 1.0
+    verify: bool = True
+    approximate: bool = False
+    ranker: str | AnyPath | None = None
+    candidates: int = CANDIDATES
+    page: str | Path | None = None
+    reuse_port: bool = False
+
+
+def serve(folder: str | AnyPath, *, limits: Limits | None = None, log: Log = print, **options: Any) -> None:
+    """Serve an export over HTTP until SIGINT or SIGTERM, which let open requests end.
+
+    Args:
+      folder: the export. A newer export that takes its place is loaded, and no request is lost.
+      limits: bounds on requests.
+      log: receives lines about the server.
+      options: the fields of `sparrow.server.Options`, such as ``port=8080``.
+    """
+    chosen = Options(**options)
+    sys.setswitchinterval(SWITCH_SECONDS)
 
     async def until_stopped() -> None:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -71,24 +81,11 @@ def serve(
                 loop.add_signal_handler(number, stop.set)
                 stack.callback(loop.remove_signal_handler, number)
             bounds = _with_descriptors(limits or Limits())
-            async with running(folder, bounds, options, log):
+            async with running(folder, bounds, chosen, log):
                 await stop.wait()
                 log("stopping: open requests end first")
 
     asyncio.run(until_stopped())
-
-
-class Options(NamedTuple):
-    """The options of `serve` besides limits."""
-
-    host: str = "127.0.0.1"
-    port: int = 8080
-    reload_seconds: float = 1.0
-    verify: bool = True
-    ranker: str | AnyPath | None = None
-    candidates: int = CANDIDATES
-    reuse_port: bool = False
-    page: str | Path | None = None
 
 
 @contextlib.asynccontextmanager
@@ -127,7 +124,7 @@ async def running(folder: str | AnyPath, limits: Limits, options: Options, log: 
 
     looks: Any = {"prepare": compiled, "delta_failed": delta_failed}
     looks |= {"every_seconds": options.reload_seconds, "verify": options.verify}
-    reloading = Reloading(folder, used, failed, apply=apply, **looks)
+    reloading = Reloading(folder, used, failed, apply=apply, approximate=options.approximate, **looks)
     both = [reloading]
     began = time.monotonic()
     model, ranker = reloading.load(), None

@@ -16,23 +16,25 @@ from aiohttp import web
 
 from sparrow.data import DataError
 from sparrow.retrieval import CANDIDATES
-from sparrow.server.answering import CONTENT_TYPES, Answer, Answerer, Form, Ranked, ReadRequest, Request, Served, read
+from sparrow.server.answering import Answer, Answerer
 from sparrow.server.connections import Connections, error_response
 from sparrow.server.gathering import Gatherer
 from sparrow.server.known_users import KnownUsers
-from sparrow.server.limits import Limits
+from sparrow.server.limits import Limits, Refused
 from sparrow.server.metrics import Metrics
 from sparrow.server.reading import Readers
-from sparrow.server.refusals import Refused
-from sparrow.server.wishes import FUNCTION
+from sparrow.server.requests import FUNCTION, Form, Ranked, ReadRequest, Request, Served, read
 from sparrow.serving import ExportedModel, Ranker, Version
 from sparrow.serving.description import PREDICT
 from sparrow.versions import __version__
 
 log = logging.getLogger("sparrow.server")
+CONTENT_TYPES: Final[dict[Form, str]] = {"json": "application/json", "arrow": "application/vnd.apache.arrow.stream"}
 PAGE: Final = "/page"
 """The path of the files of a page."""
 INDEX: Final = "index.html"
+SHORT: Final = 8 << 10
+"""Bodies of JSON up to this length are read at once: handing one to a thread and back takes longer than reading it."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -97,9 +99,7 @@ class Service:
         if model.index is None:
             raise DataError("has no items that a ranker could order; write it with --index", str(model.folder))
         try:
-            return Served(
-                model, Ranked(Ranker(ranker, model.index, batch_size=self.limits.batch_rows), self._candidates)
-            )
+            return Served(model, Ranked(Ranker(ranker, model.index), self._candidates))
         except ValueError as error:
             raise DataError(str(error), str(ranker.folder)) from None
 
@@ -180,8 +180,13 @@ class Service:
             with self._held(request):
                 asked = Request(function, await self._body(request), form, answer, **options)
                 deadline = asyncio.get_running_loop().time() + self.limits.answer_seconds
-                async with _in_time(deadline):
-                    part = await self._readers.result(lambda: read(self._served, asked, self.limits, self._known))
+                if form == "json" and len(asked.body) <= SHORT:
+                    part = read(self._served, asked, self.limits, self._known)
+                else:
+                    async with _in_time(deadline):
+                        part = await self._readers.result(
+                            lambda: read(self._served, asked, self.limits, self._known), len(asked.body)
+                        )
         except BaseException:
             self._gatherer.receiving(-1)
             raise

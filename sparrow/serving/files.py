@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparrow.background import behind
-from sparrow.data import Batch, Converter, DataError, Feature, MissingColumn, Pipeline, Source, opened
+from sparrow.data import Batch, Converter, DataError, Feature, MissingColumn, Source, opened
 from sparrow.data.sources import Reader, Rows
+from sparrow.feed import Batching, Pipeline
 from sparrow.files import AnyPath, at, replacing
 from sparrow.serving.columns import arrow_column, cut_to_candidates
 from sparrow.serving.description import PREDICT
@@ -163,7 +164,7 @@ def _batches(
     source: Source, converter: Converter, reader: Reader, batch_size: int, prepare: Callable[[Batch], T]
 ) -> Iterator[T]:
     if reader.num_chunks:
-        yield from Pipeline(source, converter.features, batch_size=batch_size, prepare=prepare)
+        yield from Pipeline(source, converter, Batching(batch_size), prepare=prepare)
         return
     converter.check(reader)
     nothing = Rows(_empty(reader), reader.schemas[0][0], lambda row: f"row {row}")

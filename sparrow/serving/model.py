@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import warnings
 from collections.abc import Callable, Collection
@@ -12,7 +13,7 @@ import jax
 from sparrow.data import DataError, Feature, Tables
 from sparrow.files import AnyPath, at
 from sparrow.registry import nearest
-from sparrow.retrieval import CANDIDATES, VECTORS, ItemIndex, Rank, Where, read_index
+from sparrow.retrieval import ABOUT, CANDIDATES, Index, Rank, RowIndex, RowModel, Where, read_index
 from sparrow.serving.columns import cut_to_candidates
 from sparrow.serving.deltas import Delta, Version, checksum
 from sparrow.serving.description import INDEX, NAME, PREDICT, TABLES
@@ -49,7 +50,7 @@ class ExportedModel:
         specs = lookups(about, tables, held.folder)
         held_tables = tables_of(about, tables)
         self._known = known = known_ids(held, tables)
-        self._parameters = parameters
+        self._parameters, self._compiled = parameters, 0
         self._functions = {
             name: Function(
                 about,
@@ -63,7 +64,20 @@ class ExportedModel:
             )
             for name in about.functions
         }
-        self.index = _index(held, approximate) if f"{INDEX}/{VECTORS}" in about.files else None
+        self.index = self._opened_index(held, approximate) if f"{INDEX}/{ABOUT}" in about.files else None
+
+    def _opened_index(self, held: Opened, approximate: bool) -> Index:
+        where = str(held.folder / INDEX)
+        index = read_index(
+            lambda name: held.read(f"{INDEX}/{name}"),
+            lambda name: held[f"{INDEX}/{name}"],
+            approximate=approximate,
+            failed=lambda why: DataError(why, where),
+        )
+        if not isinstance(index, RowIndex):
+            return index
+        model = RowModel(self.predict, self.function(PREDICT).columns, list(self.description.tasks))
+        return dataclasses.replace(index, model=model)
 
     def next_delta(self, folder: AnyPath) -> Delta | None:
         """Return the delta after this version in the folder of its export, checked; None: there is none yet."""
@@ -149,12 +163,13 @@ class ExportedModel:
         """Return the ``k`` best items of each row of ``users``, as an Arrow table: user, item, score, rank.
 
         Args:
-          users: rows with the columns of the user tower, as `predict` takes them.
+          users: rows with the columns of the user tower, as `predict` takes them; for a model of codes or a tree, with
+            all columns that it reads but those of codes and nodes.
           k: how many.
           exclude: for each row, ids of items to leave out, such as those that the user has seen.
           allow: ids of the items to choose from; None: all.
           where: conditions on attributes of items, as `sparrow.retrieval.passing` takes them.
-          exact: whether to search exactly where the export has an approximate index.
+          exact: whether to search all items where the index would leave some out to be quicker.
           rank: orders the ``candidates`` best items again, such as `sparrow.serving.Ranker` by another export.
           candidates: how many of them.
           batch_size: rows to compute at a time; by default, as in evaluation.
@@ -162,7 +177,7 @@ class ExportedModel:
         if self.index is None:
             raise ValueError("the export has no items to recommend; write it with sparrow export --index")
         table = Tables(users).table
-        queries = self.vectors("user", table, batch_size)
+        queries = table if self.index.reads_rows else self.vectors("user", table, batch_size)
         given = {"exclude": exclude, "allow": allow, "where": where, "exact": exact}
         return self.index.recommended(table, queries, k, rank, candidates=candidates, **given)
 
@@ -176,11 +191,18 @@ class ExportedModel:
         """Compile all functions for all numbers of rows up to ``rows``, before the first request comes."""
         for function in self._functions.values():
             function.compile(rows, is_stopped)
+        self._compiled = rows
 
     def _batch_size(self, given: int | None) -> int:
         if given is not None and (not isinstance(given, int) or given < 1):
             raise ValueError(f"batch_size must be an integer of at least 1, got {given!r}")
-        return given or self.description.batch_size
+        return given or self.batch_size
+
+    @property
+    def batch_size(self) -> int:
+        """The rows to compute at a time, by default: as in evaluation, and no more than `compile` was called for."""
+        about = self.description
+        return min(about.batch_size, self._compiled) if self._compiled and about.independent_rows else about.batch_size
 
     def __repr__(self) -> str:
         about = self.description
@@ -195,16 +217,6 @@ def is_export(folder: str | AnyPath) -> bool:
         return False
 
 
-def _index(held: Opened, approximate: bool) -> ItemIndex:
-    where = str(held.folder / INDEX)
-    return read_index(
-        lambda name: held.read(f"{INDEX}/{name}"),
-        held[f"{INDEX}/{VECTORS}"],
-        approximate=approximate,
-        failed=lambda why: DataError(why, where),
-    )
-
-
 def load(
     folder: str | AnyPath, *, verify: bool = True, custom_calls: Collection[str] = (), approximate: bool = False
 ) -> ExportedModel:
@@ -217,8 +229,8 @@ def load(
       custom_calls: targets of custom calls that the programs may hold besides `sparrow.serving.CUSTOM_CALLS`, such as
         "lapack_spotrf_ffi" for a model that solves equations. Only for an export that you made yourself: a custom call
         runs machine code with the arguments that the file gives.
-      approximate: whether to search items by the FAISS index of the export, if it has one. FAISS trusts its file: only
-        for an export that you made yourself. Otherwise search is exact.
+      approximate: whether to search items by the FAISS index of the export. FAISS trusts its file: only for an export
+        that you made yourself. Otherwise search is exact.
     """
     with opened(at(folder)) as held:
         if verify:

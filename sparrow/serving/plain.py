@@ -23,15 +23,10 @@ class _Lookup(NamedTuple):
 
 
 class PlainLookups:
-    """Lookups in tables of float32 or of few bits, where every row of a batch has one id."""
+    """Lookups in tables of any dtype, where every row of a batch has one id."""
 
     def __init__(self, tables: Mapping[str, Table], features: Mapping[str, str], places: Mapping[str, Place]) -> None:
         """Take the table, the feature and the place of each lookup, by its name."""
-        tables = {
-            name: table
-            for name, table in tables.items()
-            if isinstance(table, QuantizedTable) or table.dtype == np.float32
-        }
         rows: dict[str, int] = {}
         for name, table in tables.items():
             feature = features[name]
@@ -56,8 +51,10 @@ class PlainLookups:
                 out = inputs[:rows, place.start : place.stop]
                 if isinstance(table, QuantizedTable):
                     table.fill(matrix[feature], out)
-                else:
+                elif table.dtype == np.float32:
                     table.take(matrix[feature], 0, out, "clip")
+                else:
+                    out[...] = table.take(matrix[feature], 0)
                 made.append(name)
         return made
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from sparrow.registry import nearest
-from sparrow.retrieval import Found, ItemIndex
+from sparrow.retrieval import Found, Index, paired
 from sparrow.serving.description import PREDICT
 from sparrow.serving.model import ExportedModel
 
@@ -23,16 +23,13 @@ class Ranker:
       columns: the columns that a row of a user must have.
     """
 
-    def __init__(
-        self, model: ExportedModel, index: ItemIndex, task: str | None = None, batch_size: int | None = None
-    ) -> None:
+    def __init__(self, model: ExportedModel, index: Index, task: str | None = None) -> None:
         """Check that the columns fit together.
 
         Args:
           model: an export that predicts rows of a user and an item.
           index: the items.
           task: the prediction to order by; None: the only one, or the first.
-          batch_size: rows to compute at a time; by default, as in evaluation.
         """
         tasks, outputs = model.description.tasks, model.description.functions[PREDICT].outputs
         if task is not None and task not in tasks:
@@ -41,9 +38,8 @@ class Ranker:
         (shape,) = [output.shape for output in outputs.values() if output.task == self._task]
         if len(shape) != 1:
             raise ValueError(f"the ranker predicts several numbers a row for '{self._task}'; choose a task with one")
-        self._model, self._function, self._batch_size = model, model.function(PREDICT), batch_size
-        held = {} if index.attributes is None else {n: index.attributes[n] for n in index.attributes.column_names}
-        held[index.item] = index.ids
+        self._model, self._function = model, model.function(PREDICT)
+        held = index.catalogue
         self._catalogue = {name: held[name] for name in self._function.columns if name in held}
         if not self._catalogue:
             raise ValueError(
@@ -58,18 +54,11 @@ class Ranker:
         ``users``: an Arrow table, or columns by name, with a row for each row of ``found``.
         """
         queries, places = np.nonzero(found.rows >= 0)
-        names = users.column_names if isinstance(users, pa.Table) else users
-        given = {name: _taken(users[name], queries) for name in self.columns if name in names}
         rows = pa.array(found.rows[queries, places])
-        given |= {name: column.take(rows) for name, column in self._catalogue.items()}
-        # Columns by name may have any values; a table's own types are kept.
-        table = pa.table(given) if isinstance(users, pa.Table) else given
+        items = {name: column.take(rows) for name, column in self._catalogue.items()}
+        pairs = paired(users, queries, self.columns, items)
         scores = np.full(found.rows.shape, -np.inf, np.float32)
-        scores[queries, places] = self._model.predict(table, self._batch_size)[self._task]
+        scores[queries, places] = self._model.predict(pairs)[self._task]
         order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
         rows_of, scores = np.take_along_axis(found.rows, order, 1), np.take_along_axis(scores, order, 1)
         return found._replace(rows=rows_of, scores=scores)
-
-
-def _taken(column: Any, rows: Any) -> Any:
-    return [column[row] for row in rows] if isinstance(column, list) else column.take(pa.array(rows))

@@ -19,6 +19,10 @@ def decode(queries, known):
     return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
 
 
+def states(users):
+    return lambda rows, known: decode(users[rows], known)
+
+
 def all_scores():
     scores = np.zeros((6, 40))
     for item, codes in enumerate(CODES):
@@ -27,7 +31,7 @@ def all_scores():
     return scores
 
 
-INDEX = CodeIndex(IDS, CODES, pa.table({"kind": np.arange(40) % 3}), decode=decode)
+INDEX = CodeIndex(IDS, CODES, attributes=pa.table({"kind": np.arange(40) % 3}), decode=states)
 
 
 def best(scores, k):
@@ -43,7 +47,7 @@ def test_finds_the_most_probable_items(options):
 
 
 def test_a_narrow_beam_follows_the_best_beginnings_alone():
-    narrow = CodeIndex(IDS, CODES, decode=decode, beam=1).search(QUERIES, 1)
+    narrow = CodeIndex(IDS, CODES, decode=states, beam=1).search(QUERIES, 1)
     for query, row in enumerate(narrow.rows[:, 0]):
         left = np.ones(40, bool)
         for layer in range(3):
@@ -57,7 +61,7 @@ def test_excluded_and_filtered_items_are_not_found():
     scores = all_scores()
     first = best(scores, 5)
     exclude = [[IDS[int(row)].as_py() for row in rows] + ["unknown"] for rows in first]
-    found = CodeIndex(IDS, CODES, decode=decode, beam=8).search(QUERIES, 6, exclude=exclude)
+    found = CodeIndex(IDS, CODES, decode=states, beam=8).search(QUERIES, 6, exclude=exclude)
     np.testing.assert_array_equal(found.rows, best(scores, 11)[:, 5:])
     found = INDEX.search(QUERIES, 20, where={"kind": [1]}, exact=True)
     masked = np.where(np.arange(40) % 3 == 1, scores, -np.inf)
@@ -72,6 +76,6 @@ def test_codes_become_columns():
     single = INDEX.columns(pa.array(["i4", "no"]), "code")
     assert single["code_3"].to_pylist() == [CODES[4, 2], None]
     again = CodeIndex.of(pa.table({"item": IDS, "codes": pa.array(CODES.tolist())}))
-    np.testing.assert_array_equal(again.vectors, CODES)
+    np.testing.assert_array_equal(again.codes, CODES)
     with pytest.raises(ValueError, match="no model to search with"):
         again.search(QUERIES, 1)

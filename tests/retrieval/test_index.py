@@ -1,5 +1,6 @@
 """The index of items: filters, exclusions, ids of all kinds, files, damage, and FAISS beside exact search."""
 
+import contextlib
 import json
 
 import numpy as np
@@ -18,17 +19,17 @@ def index(count=200, dim=8, seed=0, **options):
             "kind": pa.array(["film" if n % 2 else "series" for n in range(count)]),
         }
     )
-    return ItemIndex(pa.array(np.arange(count) * 10), vectors, attributes, **options)
+    return ItemIndex(pa.array(np.arange(count) * 10), vectors, attributes=attributes, **options)
 
 
 def reading(folder, **options):
     """The index in a folder."""
-    try:
-        vectors = (folder / "vectors.f32").open("rb")
-    except OSError as error:
-        raise ValueError(f"the index lacks its vectors: {error}") from None
-    with vectors:
-        return read_index(lambda name: (folder / name).read_bytes(), vectors, **options)
+    with contextlib.ExitStack() as stack:
+        return read_index(
+            lambda name: (folder / name).read_bytes(),
+            lambda name: stack.enter_context((folder / name).open("rb")),
+            **options,
+        )
 
 
 def best(held, query, keep):

@@ -1,5 +1,7 @@
 """Trees of items: balanced, similar items together, and a beam that is wide enough finds what all scores give."""
 
+import dataclasses
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -7,7 +9,7 @@ import pytest
 from sparrow.data import Tables
 from sparrow.data.samplers.items import Items
 from sparrow.data.samplers.tree import TreeForm
-from sparrow.retrieval import ItemTree, build_tree
+from sparrow.retrieval import RowModel, TreeIndex, build_tree
 
 
 def points(count, seed=0):
@@ -40,25 +42,37 @@ def test_similar_items_have_the_same_parent():
 
 def test_a_wide_beam_finds_the_best_of_all_scores_and_a_narrow_one_follows_the_best_nodes():
     tree = build_tree(pa.array(np.arange(20)), points(20))
-    held = ItemTree.of(tree["item"].combine_chunks(), tree["parent"].combine_chunks(), "nodes")
     scores = np.random.default_rng(2).random((3, tree.num_rows)).astype(np.float32)
+    places = {item: place for place, item in enumerate(tree["item"].to_pylist())}
+
+    def predict(pairs):
+        nodes = pairs["item"].to_pylist()
+        return {"want": [scores[user, places[node]] for user, node in zip(pairs["user"], nodes, strict=True)]}
+
+    held = TreeIndex.of(tree, "item", "parent", "nodes", model=RowModel(predict, ["user", "item"], ["want"]))
+    users = {"user": [0, 1, 2]}
+    assert (len(held), held.user_columns, held.first_rows(users)["user"]) == (20, ["user"], [0, 1, 2])
     leaves = np.flatnonzero(held.is_leaf)
-    found, values = held.beam(3, lambda queries, nodes: scores[queries, nodes], 4, 100)
+    found = held.search(users, 4, exact=True)
     for query in range(3):
         expected = leaves[np.argsort(-scores[query, leaves])][:4]
-        assert found[query].tolist() == expected.tolist()
-        assert values[query].tolist() == scores[query, expected].tolist()
-    narrow, _ = held.beam(3, lambda queries, nodes: scores[queries, nodes], 1, 1)
+        assert found.rows[query].tolist() == expected.tolist()
+        assert found.scores[query].tolist() == scores[query, expected].tolist()
+    best = [[held.ids[int(row)].as_py() for row in rows] for rows in found.rows]
+    others = held.search(users, 4, exact=True, exclude=[best[0][:2], [], None])
+    assert (others.rows[0, :2].tolist(), others.rows[1:].tolist()) == (
+        found.rows[0, 2:].tolist(),
+        found.rows[1:].tolist(),
+    )
+    narrow = dataclasses.replace(held, width=1).search(users, 1)
     for query in range(3):
         node = held.root
         while not held.is_leaf[node]:
-            below = held.children[held.offsets[node] : held.offsets[node + 1]]
+            below = np.flatnonzero((held.parents == node) & (np.arange(len(held.ids)) != held.root))
             node = below[np.argmax(scores[query, below])]
-        assert narrow[query].tolist() == [node]
-    allowed = np.zeros((1, tree.num_rows), np.bool_)
-    allowed[0, leaves[:2]] = True
-    few, _ = held.beam(3, lambda queries, nodes: scores[queries, nodes], 4, 100, allowed)
-    assert [set(row) for row in few.tolist()] == [{*leaves[:2].tolist(), -1}] * 3
+        assert narrow.rows[query].tolist() == [node]
+    few = held.search(users, 4, exact=True, allow=held.ids.take(pa.array(leaves[:2])))
+    assert [set(row) for row in few.rows.tolist()] == [{*leaves[:2].tolist(), -1}] * 3
 
 
 def test_bad_trees_get_one_sentence():
@@ -67,4 +81,6 @@ def test_bad_trees_get_one_sentence():
     with pytest.raises(ValueError, match="rename them"):
         build_tree(pa.array(["node 0", "b"]), points(2))
     with pytest.raises(ValueError, match="one root, which is its own parent; found 0"):
-        ItemTree.of(pa.array([1, 2]), pa.array([2, 1]), "nodes")
+        TreeIndex.of(pa.table({"item": [1, 2], "parent": [2, 1]}), "item", "parent", "nodes")
+    with pytest.raises(ValueError, match="their own ancestors"):
+        TreeIndex.of(pa.table({"item": [1, 2, 3], "parent": [1, 3, 2]}), "item", "parent", "nodes")

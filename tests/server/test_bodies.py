@@ -15,7 +15,7 @@ import pytest
 from sparrow.server import Limits
 from sparrow.server.arrow_bodies import table_of
 from sparrow.server.json_bodies import columns_of
-from sparrow.server.refusals import Refused
+from sparrow.server.limits import Refused
 
 LIMITS = Limits()
 

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from sparrow.server import reading
+from sparrow.server.limits import Refused
 from sparrow.server.reading import LOST, THREADS, Readers
-from sparrow.server.refusals import Refused
 
 
 @contextlib.contextmanager
@@ -83,7 +83,10 @@ def test_memory_goes_back_after_bodies_alone(monkeypatch):
     with readers(seconds=0.04) as made:
         time.sleep(0.2)
         assert not freed
-        assert asyncio.run(made.result(lambda: 1)) == 1
+        assert asyncio.run(made.result(lambda: 1, 1000)) == 1
+        time.sleep(0.2)
+        assert not freed  # short bodies need little memory
+        assert asyncio.run(made.result(lambda: 1, reading.FREE_BYTES)) == 1
         end = time.monotonic() + 5
         while not freed and time.monotonic() < end:
             time.sleep(0.01)

@@ -3,14 +3,17 @@
 import asyncio
 import json
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from sparrow import exports, serving
+from sparrow import config as configs
+from sparrow import exports, runs, serving
 from sparrow.data import DataError
 from sparrow.runs.vectors.recommending import item_index
 from sparrow.server import Limits
 from tests.exports.cases import WORDS, config, program_and_state, rows
+from tests.runs import test_generative, test_samplers
 from tests.server.test_server import ARROW, JSON, as_arrow, as_json, of_arrow, post, serving_of
 
 PATH = "/v1/recommend"
@@ -194,3 +197,59 @@ def test_users_never_seen_and_empty_histories_get_the_items_of_what_is_known(fol
     assert empty[1] == null[1]
     assert len(empty[1]["items"][0]) == 5
     assert known[1]["scores"] != empty[1]["scores"]
+
+
+def tree_run(folder):
+    """tdm with the tree of its config, and rows of users."""
+    made = test_samplers.tree(test_samplers.written(folder), "data.user_column=user")
+    return made, None, pa.table({"user": [0, 1, 2], "past": [[7, 8, 12], [], [9]]}), None
+
+
+def codes_run(folder):
+    """A model of codes, and rows of users with the codes of their histories."""
+    codes = np.random.default_rng(0).integers(0, 6, (24, 2))
+    items = pa.table({"item": np.arange(24), "codes": pa.array(codes.tolist()), "kind": np.arange(24) % 3})
+    seen = pa.table({"user": [0, 1, 2], "seen_1": [[1, 2], [], [3]], "seen_2": [[4, 0], [], [5]]})
+    return configs.loads(test_generative.TIGER + test_generative.TRAIN % 1), items, seen, {"kind": 1}
+
+
+@pytest.mark.parametrize("make", [tree_run, codes_run])
+def test_trees_and_codes_are_searched_by_beam(tmp_path, make):
+    """By the run, its export and the server: one answer."""
+    given, items, users, condition = make(tmp_path)
+    program = runs.Program.of(given)
+    run = runs.Run(program, program.init(), step=0)
+    index = run.item_index(items, attributes=["kind"]) if items is not None else run.item_index()
+    run.export(tmp_path / "exported", index=index)
+    model = serving.load(tmp_path / "exported")
+    own, exported = run.recommend(users, 4, index=index), model.recommend(users, 4)
+    assert exported["item"].to_pylist() == own["item"].to_pylist()
+    np.testing.assert_allclose(exported["score"], own["score"], atol=1e-5)
+    best = [own["item"].to_pylist()[4 * row : 4 * row + 4] for row in range(3)]
+    by_json, by_arrow, others, none, keys, wrong, many = asked(
+        tmp_path / "exported",
+        [
+            (body(users, k=4), PATH),
+            (as_arrow(users), f"{PATH}?k=4", ARROW),
+            (body(users, k=4, exclude=[row[:2] for row in best]), PATH),
+            (body(users, where=condition or {}, allow=[]), PATH),
+            (body(users, keys=[1, 2, 3]), PATH),
+            (json.dumps({"columns": dict.fromkeys(users.column_names, "x")}).encode(), PATH),
+            (body(pa.concat_tables([users] * 3)), PATH),
+        ],
+        Limits(recommended_rows=8, ranked=800, user_seconds=9),
+    )
+    assert (by_json[0], by_json[1].get("items")) == (200, best), by_json
+    assert of_arrow(by_arrow[1])["item"].to_pylist() == [item for row in best for item in row]
+    for row, left in enumerate(others[1]["items"]):
+        assert left[:2] == best[row][2:]
+        assert not set(left) & set(best[row][:2])
+    assert none[1] == {"step": 0, "items": [[], [], []], "scores": [[], [], []]}
+    assert keys == (400, {"error": "the index searches by the rows of users, and keeps no vectors; leave keys out"})
+    assert wrong[0] == 400
+    assert many[0] == 413, many
+
+
+def test_approximate_search_needs_an_export_that_has_it(folder):
+    with pytest.raises(DataError, match="it has no approximate search; write the export with --approximate"):
+        asked(folder / "with", [], approximate=True)

@@ -1,24 +1,25 @@
-"""The nearest rows of a table: exact, a block of rows at a time, or by a library of approximate search."""
+"""The nearest rows of a table, a block of rows at a time, and the neighbours of ids among them."""
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-from collections.abc import Iterable
+import difflib
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from sparrow import fields
-from sparrow.errors import ConfigError
+from sparrow.data import DataError, shown
 from sparrow.kernels.search import best_rows
+from sparrow.runs.vectors.table_view import TableView
 
 Floats = npt.NDArray[np.float32]
 Measure = Literal["cosine", "dot"]
-Index = Literal["exact", "auto", "hnswlib", "faiss"]
+Numbers = npt.NDArray[np.int64]
 
-LIBRARIES: Final = ("hnswlib", "faiss")
+COMPARED: Final = 50_000
+"""Words that an unknown one is compared with at most, for the nearest."""
 
 
 class Nearest(NamedTuple):
@@ -37,9 +38,7 @@ class Nearest(NamedTuple):
     ids: list[list[Any]] | None = None
 
 
-def nearest_rows(
-    queries: Any, blocks: Iterable[Any], k: int, measure: Measure = "cosine", index: Index = "exact"
-) -> Nearest:
+def nearest_rows(queries: Any, blocks: Iterable[Any], k: int, measure: Measure = "cosine") -> Nearest:
     """Return the ``k`` rows nearest to each query.
 
     >>> found = nearest_rows([[1.0, 0.0]], [[[0.0, 1.0], [2.0, 0.0]], [[3.0, 3.0]]], k=2)
@@ -51,23 +50,12 @@ def nearest_rows(
       blocks: blocks of rows, (rows, dim) each, in order.
       k: rows for each query.
       measure: "cosine", or "dot" for the dot product.
-      index: "exact"; "hnswlib" or "faiss", where that library is installed; "auto": the first of them that is, else
-        exact. An index is built anew with each call.
     """
     fields.integer("neighbours: k", k)
     fields.choice("neighbours: measure", measure, ("cosine", "dot"))
-    fields.choice("neighbours: index", index, ("exact", "auto", *LIBRARIES))
-    wanted = _prepared(queries, measure)
-    held = (_prepared(block, measure) for block in blocks)
-    name = next(filter(_is_installed, LIBRARIES), "exact") if index == "auto" else index
-    if name == "exact":
-        scores, rows = best_rows(wanted, held, k)
-        found = int((rows >= 0).sum(axis=1).max(initial=0))
-        return Nearest(rows[:, :found], scores[:, :found])
-    if not _is_installed(name):
-        raise ConfigError(f"neighbours: index '{name}' needs that library; install it, or use index='exact'")
-    everything = np.concatenate(list(held) or [np.zeros((0, wanted.shape[1]), np.float32)])
-    return (_by_hnswlib if name == "hnswlib" else _by_faiss)(wanted, everything, min(k, len(everything)))
+    scores, rows = best_rows(_prepared(queries, measure), (_prepared(block, measure) for block in blocks), k)
+    found = int((rows >= 0).sum(axis=1).max(initial=0))
+    return Nearest(rows[:, :found], scores[:, :found])
 
 
 def _prepared(vectors: Any, measure: Measure) -> Floats:
@@ -79,24 +67,40 @@ def _prepared(vectors: Any, measure: Measure) -> Floats:
     return (array / np.where(norms > 0, norms, 1)).astype(np.float32)
 
 
-def _is_installed(library: str) -> bool:
-    return importlib.util.find_spec(library) is not None
+def neighbours_of(table: TableView, ids: Sequence[Any], feature: str | None, k: int, measure: Measure) -> Nearest:
+    """Return the rows of other ids that are nearest to those of ``ids``, as ``feature`` reads them."""
+    own, known = table.rows(ids, feature), table.known_rows()
+    if known is None:
+        if (own < 0).any():
+            raise DataError(f"{shown(ids[int(np.argmax(own < 0))])} has no row in the table '{table.name}'")
+        found = nearest_rows(table.vectors(own), table.blocks(), k + 1, measure)
+        return _without(found, own, k)
+    is_unknown = ~np.isin(own, known)
+    if is_unknown.any():
+        raise DataError(_unknown(ids[int(np.argmax(is_unknown))], table, feature))
+    found = nearest_rows(table.vectors(own), _chosen(table, known), k + 1, measure)
+    others = _without(found._replace(rows=known[found.rows]), own, k)
+    return others._replace(ids=[table.ids_of(rows) or [] for rows in others.rows])
 
 
-def _by_hnswlib(queries: Floats, rows: Floats, k: int) -> Nearest:
-    library: Any = importlib.import_module("hnswlib")
-    index = library.Index(space="ip", dim=rows.shape[1])
-    index.init_index(max_elements=len(rows), ef_construction=200, M=16, random_seed=0)
-    index.add_items(rows, np.arange(len(rows)), num_threads=1)  # the order of insertion decides the graph
-    index.set_ef(max(64, 2 * k))
-    found, distances = index.knn_query(queries, k=k)
-    return Nearest(found.astype(np.int64), (1 - distances).astype(np.float32))
+def _chosen(table: TableView, rows: Numbers) -> Iterator[Any]:
+    """Yield some rows of the table, a block at a time; ``rows`` ascend."""
+    start = 0
+    for block in table.blocks():
+        first, last = np.searchsorted(rows, (start, start + len(block)))
+        yield block[rows[first:last] - start]
+        start += len(block)
 
 
-def _by_faiss(queries: Floats, rows: Floats, k: int) -> Nearest:
-    library: Any = importlib.import_module("faiss")
-    index = library.IndexHNSWFlat(rows.shape[1], 32, library.METRIC_INNER_PRODUCT)
-    index.hnsw.efSearch = max(64, 2 * k)
-    index.add(np.ascontiguousarray(rows))
-    scores, found = index.search(np.ascontiguousarray(queries), k)
-    return Nearest(found.astype(np.int64), scores)
+def _without(found: Nearest, own: Numbers, k: int) -> Nearest:
+    """Return ``k`` neighbours of each, without itself."""
+    is_other = found.rows != own[:, None]
+    order = np.argsort(~is_other, axis=1, kind="stable")[:, : min(k, max(found.rows.shape[1] - 1, 0))]
+    return Nearest(np.take_along_axis(found.rows, order, 1), np.take_along_axis(found.scores, order, 1))
+
+
+def _unknown(id: Any, table: TableView, feature: str | None) -> str:
+    words = [str(known) for known in table.ids_of(np.asarray(table.known_rows())[:COMPARED]) or []]
+    close = difflib.get_close_matches(str(id), words, n=1)
+    hint = f"; did you mean {shown(close[0])}?" if close else ""
+    return f"{shown(id)} is not in the vocabulary of '{feature or table.name}'{hint}"

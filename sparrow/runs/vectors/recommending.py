@@ -1,4 +1,4 @@
-"""Recommendations of a model with two towers: the items of a catalogue with the best scores for each row of users."""
+"""The items of a run's catalogue, tree or codes, and the best of them for each row of users."""
 
 from __future__ import annotations
 
@@ -18,11 +18,23 @@ from sparrow.data import DataError, Source, distinct_rows
 from sparrow.files import AnyPath, Remote
 from sparrow.models import Tiger
 from sparrow.registry import nearest
-from sparrow.retrieval import CANDIDATES, CodeIndex, ItemIndex, Kind, Where, build_approximate
-from sparrow.runs.evaluating.predict_files import source_like
+from sparrow.retrieval import (
+    CANDIDATES,
+    LEVEL,
+    CodeIndex,
+    Index,
+    ItemIndex,
+    Kind,
+    RowModel,
+    TreeIndex,
+    Where,
+    build_approximate,
+    build_tree,
+)
+from sparrow.runs.evaluating.predict_files import predict_table, source_like
 from sparrow.runs.step.program import Program, TrainState
+from sparrow.runs.vectors.table_view import TableView
 from sparrow.runs.vectors.towers import tower_names, tower_vectors
-from sparrow.runs.vectors.tree_search import searched
 from sparrow.serving import ExportedModel, Ranker, load
 
 CODES: Final = "codes"
@@ -39,9 +51,14 @@ def item_index(
     id_column: str | None = None,
     attributes: Sequence[str] = (),
     batch_size: int | None = None,
-) -> ItemIndex:
-    """Return the vectors of a catalogue's items; the arguments are those of `Run.item_index`."""
-    if isinstance(_model(program), Tiger):
+) -> Index:
+    """Return the items that are recommended; the arguments are those of `Run.item_index`."""
+    data = need(program.config.data, "data")
+    if data.tree is not None:
+        if items is not None or id_column is not None or attributes:
+            raise ConfigError("the items of tdm are the leaves of data.tree, with all its columns; leave items out")
+        return _tree_index(program, state, batch_size)
+    if isinstance(nnx.merge(program.apply.evaluating, *program.fresh), Tiger):
         return _code_index(program, state, items, id_column, attributes)
     _check_towers(program)
     config = program.config
@@ -54,20 +71,19 @@ def item_index(
     for name in attributes:
         if name not in known:
             raise ConfigError(f"the catalogue has no column '{name}': {nearest(name, known)}")
-    data = need(config.data, "data")
     table = _rows(distinct_rows(source, [key, *columns, *attributes], key, data.bad_rows))
     if not table.num_rows:
         raise DataError("the catalogue holds no items")
     renamed = table.rename_columns([own if name == key else name for name in table.column_names])
     vectors = tower_vectors(program, state, "item", renamed, batch_size)
     chosen = table.select(list(attributes)) if attributes else None
-    return ItemIndex(_plain(table[key]), vectors, chosen, item=own, user=user_column(config))
+    return ItemIndex(_plain(table[key]), vectors, attributes=chosen, item=own, user=user_column(config))
 
 
-def with_approximate(
-    program: Program, state: TrainState, index: ItemIndex, kind: Kind, recall: float = 0.95
-) -> ItemIndex:
+def with_approximate(program: Program, state: TrainState, index: Index, kind: Kind, recall: float = 0.95) -> ItemIndex:
     """Return the index with approximate search, judged by users of the data to train on."""
+    if not isinstance(index, ItemIndex):
+        raise ConfigError("approximate search is of the vectors of two towers; trees and codes are searched by beam")
     data = need(program.config.data, "data")
     reader = data.train_events.open(data.train_events.column_names())
     some = reader.read(0, data.bad_rows).table.slice(0, QUERIES)
@@ -78,7 +94,7 @@ def with_approximate(
 def recommendations(
     program: Program,
     state: TrainState,
-    index: ItemIndex | None,
+    index: Index,
     users: Any,
     k: int,
     *,
@@ -92,31 +108,23 @@ def recommendations(
 ) -> Any:
     """Return a frame with the best items of each row of ``users``; the arguments are those of `Run.recommend`."""
     config = program.config
-    data = need(config.data, "data")
-    has_tree = data.tree is not None
-    if not has_tree and not isinstance(index, CodeIndex):
-        _check_towers(program)
     table = _rows(source_like(config, users))
-    user, item = (data.user_column, data.tree.id_column) if has_tree else (user_column(config), item_column(config))
     if exclude_seen:
-        if user is None or user not in table.column_names:
-            column = "data.user_column" if user is None else f"the column '{user}'"
+        if index.user is None or index.user not in table.column_names:
+            column = "data.user_column" if index.user is None else f"the column '{index.user}'"
             raise ConfigError(f"exclude_seen needs {column}, which says who has seen an item")
-        seen = _seen(config, table[user], user, need(item, "data", "item_column"))
+        seen = _seen(config, table[index.user], index.user, index.item)
         exclude = seen if exclude is None else [[*a, *(b or ())] for a, b in zip(seen, exclude, strict=True)]
-    if has_tree:
-        if ranker is not None:
-            raise ConfigError("the items of a tree are ordered by its own model; leave ranker out")
-        chosen: dict[str, Any] = {"exclude": exclude, "allow": allow, "where": where, "batch_size": batch_size}
-        return _like(users, searched(program, state, table, k, **chosen))
-    assert index is not None
-    query = tower_vectors(program, state, "user", table, batch_size)
-    if not isinstance(index, CodeIndex) and query.shape[1] != index.vectors.shape[1]:
-        raise ConfigError("this model has several vectors per user, which recommend does not know; use vectors()")
+    queries = table
+    if isinstance(index, ItemIndex):
+        _check_towers(program)
+        queries = tower_vectors(program, state, "user", table, batch_size)
+        if queries.shape[1] != index.vectors.shape[1]:
+            raise ConfigError("this model has several vectors per user, which recommend does not know; use vectors()")
     second = load(ranker) if isinstance(ranker, str | Path | Remote) else ranker
     rank = None if second is None else Ranker(second, index)
     given = {"exclude": exclude, "allow": allow, "where": where, "candidates": candidates}
-    return _like(users, index.recommended(table, query, k, rank, **given))
+    return _like(users, index.recommended(table, queries, k, rank, **given))
 
 
 def _seen(config: Config, users: Any, user: str, item: str) -> list[list[Any]]:
@@ -133,11 +141,6 @@ def _seen(config: Config, users: Any, user: str, item: str) -> list[list[Any]]:
             if own is not None:
                 held[owner].update(own if isinstance(own, list) else [own])
     return [list(held[one]) for one in users.to_pylist()]
-
-
-def _model(program: Program) -> Any:
-    """Return the model of a program, without parameters of training."""
-    return nnx.merge(program.apply.evaluating, *program.fresh)
 
 
 def _code_index(
@@ -165,24 +168,73 @@ def _code_index(
         rows = [table[codes] for table, codes in zip(tables, known, strict=False)]
         return jax.nn.log_softmax(model.logits(query, rows))
 
-    def decode(query: Any, known: Any) -> Any:
-        padding = (1 << max(len(query) - 1, 0).bit_length()) - len(query)  # few sizes, few programs
-        query, known = (np.pad(each, ((0, padding), (0, 0))) for each in (query, known))
-        return np.asarray(chances(query, [known[:, layer] for layer in range(known.shape[1])]))[: len(query) - padding]
+    def decode(users: Any) -> Any:
+        states = tower_vectors(program, state, "user", users, None)
 
+        def padded(rows: Any, known: Any) -> Any:
+            padding = (1 << max(len(rows) - 1, 0).bit_length()) - len(rows)  # few sizes, few programs
+            query, known = (np.pad(each, ((0, padding), (0, 0))) for each in (states[rows], known))
+            return np.asarray(chances(query, [known[:, layer] for layer in range(known.shape[1])]))[: len(rows)]
+
+        return padded
+
+    columns = {feature.name: feature.columns[0] for feature in program.assembly.features}
+    inputs = [columns[program.assembly.ids_of[name]] for name in model.codes.names]
     chosen = table.select(list(attributes)) if attributes else None
-    return CodeIndex.of(table, item, CODES, attributes=chosen, decode=decode, user=data.user_column)
+    found = {"attributes": chosen, "decode": decode, "inputs": inputs, "user": data.user_column}
+    return CodeIndex.of(table, item, CODES, **found)
+
+
+def _tree_index(program: Program, state: TrainState, batch_size: int | None) -> TreeIndex:
+    """Return the nodes of a config's tree, and the model that searches them."""
+
+    def predict(rows: Any) -> dict[str, Any]:
+        made = predict_table(program, state, rows, batch_size=batch_size)
+        return {name: made[name].to_numpy() for name in program.config.tasks}
+
+    read = list(dict.fromkeys(column for feature in program.assembly.features for column in feature.columns))
+    return dataclasses.replace(tree_of(program.config), model=RowModel(predict, read, list(program.config.tasks)))
+
+
+def tree_of(config: Config) -> TreeIndex:
+    """Return the tree of a config, or raise `ConfigError` where it has none that names parents."""
+    data = need(config.data, "data")
+    section: Any = data.tree
+    if section is None or section.parent_column is None:
+        raise ConfigError("a search by beam needs data.tree with parent_column, the tree that the model was trained on")
+    key = section.nodes_id_column or section.id_column
+    table = _rows(section.nodes, data.bad_rows)
+    table = table.rename_columns([section.id_column if name == key else name for name in table.column_names])
+    options = {"where": "data.tree.nodes", "user": data.user_column}
+    return TreeIndex.of(table, section.id_column, section.parent_column, **options)
+
+
+def tree_again(program: Program, state: TrainState, **options: Any) -> Any:
+    """Return the tree of a config built again, from the rows that its model has learnt for the leaves' ids."""
+    data, tree = need(program.config.data, "data"), tree_of(program.config)
+    section: Any = data.tree
+    own = [f.name for f in data.features if f.name in section.features and f.columns == (section.id_column,)]
+    uses = {feature.name: feature.table_use for feature in program.assembly.features}
+    if not own or (use := uses[own[0]]) is None:
+        raise ConfigError("none of data.tree.features looks the id of a node up in a table")
+    leaves = pa.array(tree.is_leaf)
+    ids, held = tree.ids.filter(leaves), tree.attributes
+    others = [] if held is None else [name for name in held.column_names if name != LEVEL]
+    view = TableView(program, state, use.table)
+    vectors = view.vectors(view.rows(ids.to_pylist(), own[0]))
+    attributes = held.select(others).filter(leaves) if others else None
+    return build_tree(ids, vectors, item=tree.item, attributes=attributes, **options)
 
 
 def _check_towers(program: Program) -> None:
     if not tower_names(program):
-        raise ConfigError("recommend needs a model of two towers, which has vectors of users and of items")
+        raise ConfigError("recommend needs a model of two towers, of codes, or a tree of items")
 
 
-def _rows(source: Source) -> Any:
+def _rows(source: Source, bad_rows: Any = "error") -> Any:
     """Return all rows of a source as one table."""
     reader = source.open(source.column_names())
-    tables = [reader.read(chunk, "error").table for chunk in range(reader.num_chunks)]
+    tables = [reader.read(chunk, bad_rows).table for chunk in range(reader.num_chunks)]
     return pa.concat_tables(tables).combine_chunks()
 
 

@@ -1,0 +1,207 @@
+"""Requests: bodies become rows for a model, and their options are checked, before anything is computed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, Final, Literal, NamedTuple
+
+from sparrow.data import Batch, DataError
+from sparrow.retrieval import RowIndex
+from sparrow.server import arrow_bodies, json_bodies
+from sparrow.server.known_users import KnownUsers
+from sparrow.server.limits import Limits, Refused, check_rows, too_many_values
+from sparrow.serving import ExportedModel, Ranker
+from sparrow.serving.description import PREDICT
+
+Form = Literal["json", "arrow"]
+FUNCTION: Final = "user"
+"""The function of an export that gives the vectors of users."""
+OPTIONS: Final = ("k", "exclude", "allow", "where", "keys")
+DEFAULT: Final = 10
+CONDITIONS: Final = 20
+"""The most conditions on attributes."""
+
+log = logging.getLogger("sparrow.server")
+
+
+class Request(NamedTuple):
+    """A request for results.
+
+    Attributes:
+      function: the function of the export: "predict", or a tower.
+      body: the body.
+      form: the form of the body.
+      answer: the form of the answer.
+      recommends: whether to answer with items for the vectors of users.
+      k: items for each row, where the address has it; the body may have it instead.
+    """
+
+    function: str
+    body: bytes
+    form: Form
+    answer: Form
+    recommends: bool = False
+    k: int | None = None
+
+
+class Wish(NamedTuple):
+    """The items that a request wants.
+
+    Attributes:
+      k: items for each row.
+      exclude: for each row, ids of items to leave out; None: none.
+      allow: ids of the items to choose from; None: all.
+      where: conditions on attributes of the items.
+      keys: for each row, the key of its user; None: there is none.
+    """
+
+    k: int = DEFAULT
+    exclude: list[Any] | None = None
+    allow: list[Any] | None = None
+    where: Mapping[str, Any] | None = None
+    keys: list[Any] | None = None
+
+
+class Ranked(NamedTuple):
+    """A ranker, and how many items of each user it orders."""
+
+    rank: Ranker
+    candidates: int
+
+
+class Served(NamedTuple):
+    """The model that a server uses now, and the model that orders its items again, if any."""
+
+    model: ExportedModel
+    ranked: Ranked | None = None
+
+
+class ReadRequest(NamedTuple):
+    """A request whose rows were read, for the model that computes it.
+
+    Attributes:
+      request: the request, without its body.
+      model: the model.
+      batch: the rows; empty where ``queries`` are given.
+      rows: their number.
+      wish: the options of a request for recommendations.
+      ranked: the model that orders the items again.
+      users: the columns of the users, for the ranker.
+      queries: the vectors of users that are known, or the rows that the index reads by itself; None: vectors are to
+        be computed.
+    """
+
+    request: Request
+    model: ExportedModel
+    batch: Batch
+    rows: int
+    wish: Wish | None = None
+    ranked: Ranked | None = None
+    users: Any = None
+    queries: Any = None
+
+
+def read(served: Served, request: Request, limits: Limits, known: KnownUsers) -> ReadRequest:
+    """Return the rows of a request."""
+    model, ranked = served.model, served.ranked if request.recommends else None
+    try:
+        if request.recommends and model.index is None:
+            raise Refused(
+                HTTPStatus.NOT_FOUND, "the export has no items to recommend; write it with sparrow export --index"
+            )
+        searched = model.index if request.recommends and isinstance(model.index, RowIndex) else None
+        request = request._replace(function=request.function if searched is None else PREDICT)
+        if request.function not in model.description.functions:
+            towers = ", ".join(model.towers)
+            why = f"the towers are {towers}; add ?tower=NAME" if towers else "the model has no towers"
+            raise Refused(HTTPStatus.NOT_FOUND, why)
+        function = model.function(request.function)
+        wanted = function.columns if searched is None else searched.user_columns
+        if ranked is not None:
+            wanted = list(dict.fromkeys([*wanted, *ranked.rank.columns]))
+        given: dict[str, Any] = {} if request.k is None else {"k": request.k}
+        columns: Any
+        if request.form == "json":
+            options = OPTIONS if request.recommends else ()
+            columns, beside = json_bodies.columns_of(request.body, wanted, limits, options)
+            given |= beside
+        else:
+            columns = arrow_bodies.table_of(request.body, wanted, limits)
+        request = request._replace(body=b"")
+        if not request.recommends:
+            batch = function.read(columns)
+            return ReadRequest(request, model, batch, len(batch))
+        wish = read_wish(given, limits)
+        if wish.keys is not None and searched is not None:
+            raise ValueError("the index searches by the rows of users, and keeps no vectors; leave keys out")
+        if wish.keys is not None and (found := known.find((id(model), model.version), wish.keys)) is not None:
+            part = ReadRequest(request, model, Batch(), len(wish.keys), wish, ranked, found.columns, found.vectors)
+        elif wish.keys is not None and not columns:
+            raise Refused(HTTPStatus.NOT_FOUND, "some of these users are not known any more; send their rows too")
+        elif searched is not None:
+            rows = len(function.read(searched.first_rows(columns)))  # refuses what a search would refuse
+            part = ReadRequest(request, model, Batch(), rows, wish, ranked, columns, columns)
+            check_rows(rows, max(1, limits.ranked // searched.most_pairs(wish.k)))
+        else:
+            batch = function.read(columns)
+            if wish.keys is not None and len(wish.keys) != len(batch):
+                raise ValueError(f"keys has {len(wish.keys)} keys for {len(batch)} rows; give one key per row")
+            part = ReadRequest(request, model, batch, len(batch), wish, ranked, columns)
+        check_rows(part.rows, limits.recommended_rows)
+        if ranked is not None:
+            check_rows(part.rows, limits.ranked // max(ranked.candidates, wish.k))
+        return part
+    except Exception as error:
+        raise refusal(error) from None
+
+
+def read_wish(given: Mapping[str, Any], limits: Limits) -> Wish:
+    """Return the options of a request, or refuse them in one sentence."""
+    wish = Wish(**given)
+    if type(wish.k) is not int or not 1 <= wish.k <= limits.items:
+        raise _refused(f"k must be an integer from 1 to {limits.items}, got {str(wish.k)[:40]}")
+    if wish.exclude is not None and not _is_list(wish.exclude, _is_ids_or_none):
+        raise _refused("exclude must hold a list of ids for each row")
+    if wish.allow is not None and not _is_list(wish.allow, _is_id):
+        raise _refused("allow must be a list of ids")
+    if wish.where is not None and (not isinstance(wish.where, dict) or len(wish.where) > CONDITIONS):
+        raise _refused(f"where must be an object of at most {CONDITIONS} conditions by attribute")
+    if wish.keys is not None and (not _is_list(wish.keys, _is_id) or not wish.keys):
+        raise _refused("keys must be a list with an integer or a string for each row")
+    if wish.keys is not None and not limits.user_seconds:
+        raise _refused("the server keeps no users; start it with sparrow serve --user-seconds 600, or leave keys out")
+    named = sum(len(ids or ()) for ids in wish.exclude or ()) + len(wish.allow or ())
+    if named > limits.values:
+        raise too_many_values(limits.values)
+    return wish
+
+
+def _is_list(value: Any, check: Any) -> bool:
+    return isinstance(value, list) and all(map(check, value))
+
+
+def _is_id(value: Any) -> bool:
+    return isinstance(value, int | str) and not isinstance(value, bool)
+
+
+def _is_ids_or_none(value: Any) -> bool:
+    return value is None or _is_list(value, _is_id)
+
+
+def _refused(why: str) -> Refused:
+    return Refused(HTTPStatus.BAD_REQUEST, why)
+
+
+def refusal(error: Exception) -> Exception:
+    """Return the error as an answer."""
+    if isinstance(error, Refused):
+        return error
+    if isinstance(error, DataError):
+        where = ", ".join(filter(None, (error.place, error.column and f"column '{error.column}'")))
+        return Refused(HTTPStatus.BAD_REQUEST, f"{where}: {error.why}" if where else error.why)
+    if isinstance(error, ValueError | TypeError | OverflowError):
+        return Refused(HTTPStatus.BAD_REQUEST, str(error))
+    log.error("a request failed", exc_info=error)
+    return Refused(HTTPStatus.INTERNAL_SERVER_ERROR, "the model failed; the server's log has the cause")
