@@ -6,9 +6,11 @@ A guess is cheap to override, so the rules are few:
   that have few values, at most `FEW`, or `SOME` that come often; other integers, and floats, are numbers;
 * ids get a vocabulary where all of them were seen and there are at most `MAX_WORDS`, rows by number where they are
   numbered already, and else are hashed;
-* numbers are standardised, after a logarithm where a few of them are huge;
+* numbers are standardized, after a logarithm where a few of them are huge;
 * lists are bags of ids, or vectors of numbers of one length; strings such as "Action|Comedy" are bags too;
-* times, long strings, columns of one value, and ids that are different in every row are left out;
+* times (also as seconds since 1970), long strings, columns of one value, and ids that are different in every row are
+  left out; so is a column that repeats another one, such as a title beside the id of the item, or a zip code that
+  nearly every user has alone (`without_repeats`);
 * where no column has ids, numbers are cut into buckets, since a model needs a table.
 """
 
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Collection, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
@@ -35,6 +38,11 @@ SOME: Final = 1_000
 """So are integers of at most this many values that come `OFTEN` times each, on average."""
 OFTEN: Final = 50
 BUCKETS: Final = 10
+EPOCH: Final = (315_532_800, 4_102_444_800)
+"""Seconds since 1970 of the years 1980 and 2100: integers between them, or a thousand times them, are times."""
+TIME: Final = "left out: a time; make columns of it, such as the hour or the weekday"
+AGREED: Final = 100
+"""Rows that must agree before a column is said to repeat another one."""
 MAX_WORDS: Final = 10_000
 """Ids of at most this many values get a vocabulary."""
 LONG: Final = 50
@@ -134,20 +142,24 @@ class _Column(NamedTuple):
             return self._bag_of_text()
         if types.is_boolean(of):
             return self._number(values) if kind == "number" else self._ids(values.cast(pa.int64()))
+        if kind is None and not _sounds_like_ids(self.name) and _are_times(values):
+            return None, TIME
         if types.is_integer(of):
-            if is_unique and (self._sounds_like_ids() or _is_numbering(values)):
+            if is_unique and (_sounds_like_ids(self.name) or _is_numbering(values)):
                 return None, "left out: it is different in every row"
             few = distinct <= FEW or (distinct <= SOME and rows >= OFTEN * distinct)
-            is_id = kind == "id" or (kind is None and (few or self._sounds_like_ids()))
+            is_id = kind == "id" or (kind is None and (few or _sounds_like_ids(self.name)))
             return self._ids(values) if is_id else self._number(values)
         if types.is_floating(of) or types.is_decimal(of):
-            whole = _as_integers(values) if kind == "id" or (kind is None and self._sounds_like_ids()) else None
+            whole = _as_integers(values) if kind == "id" or (kind is None and _sounds_like_ids(self.name)) else None
             return self._number(values) if whole is None else self._ids(whole)
+        if types.is_temporal(of):
+            return None, TIME
         if not _is_text(of):
             return None, f"left out: {of} is neither an id nor a number"
         if kind is None and distinct > rows / 2 and (pc.mean(pc.utf8_length(values)).as_py() or 0) > LONG:
             return None, "left out: long strings; embed or tokenize them"
-        if kind is None and not self._sounds_like_ids() and _has_decimal_commas(values):
+        if kind is None and not _sounds_like_ids(self.name) and _has_decimal_commas(values):
             return None, "left out: numbers with a decimal comma; write them with a point"
         if kind is None and _separator(values) is not None:
             return self._bag_of_text()
@@ -167,9 +179,6 @@ class _Column(NamedTuple):
         if _is_list(entries.type) or not (_is_text(entries.type) or pa.types.is_integer(entries.type)):
             return None, f"left out: {entries.type} are no ids"
         return self._ids(entries, pooling="mean")
-
-    def _sounds_like_ids(self) -> bool:
-        return any(_OF_IDS.fullmatch(word.lower()) for word in _WORD.findall(self.name))
 
     def _bag_of_text(self) -> Made:
         if not _is_text(self.values.type):
@@ -206,7 +215,11 @@ class _Column(NamedTuple):
         mean, std = short(float(shown.mean())), short(float(shown.std())) or 1.0
         made = RawFeature(self.name, log=log, mean=mean, std=std, missing=short(middle))
         logs = "logarithm of 1 + x, " if log else ""
-        return made, f"numbers {array.min():g} to {array.max():g}, {logs}standardised"
+        return made, f"numbers {array.min():g} to {array.max():g}, {logs}standardized"
+
+
+def _sounds_like_ids(name: str) -> bool:
+    return any(_OF_IDS.fullmatch(word.lower()) for word in _WORD.findall(name))
 
 
 def _is_text(kind: Any) -> bool:
@@ -238,6 +251,61 @@ def _parsed(texts: Any) -> Any | None:
         except pa.ArrowInvalid:
             continue
     return None
+
+
+def _are_times(values: Any) -> bool:
+    """Return whether numbers are all seconds since 1970, or milliseconds, microseconds or nanoseconds."""
+    kind = values.type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        return False
+    low, high = (float(each) for each in pc.min_max(values.cast(pa.float64(), safe=False)).as_py().values())
+    return any(EPOCH[0] * unit <= low <= high <= EPOCH[1] * unit for unit in (1, 1e3, 1e6, 1e9))
+
+
+def without_repeats(readings: Sequence[Reading], table: Any, named: Collection[str]) -> tuple[Reading, ...]:
+    """Return the readings without columns that repeat another one, unless they are ``named``.
+
+    A column repeats an id where each id has one value of it, and there are more than half as many values as ids: it
+    tells nothing about an id that the row of the id in the table does not, and is learned by heart. A genre, which many
+    items share, stays.
+
+    >>> users = np.arange(400) % 100
+    >>> table = pa.table({"user_id": users, "zip": users * 7 % 997, "plan": users % 5})
+    >>> made = [read_column(name, table[name]) for name in table.column_names]
+    >>> [reading.words for reading in without_repeats(made, table, ())]
+    ['ids 0 to 99', "left out: it repeats 'user_id': each of its values goes with one of 'user_id'", 'ids 0 to 4']
+    """
+    codes = {}
+    for reading in readings:
+        feature = reading.feature
+        if feature is not None and feature.one_id == reading.column and not _is_list(table[reading.column].type):
+            encoded = table[reading.column].combine_chunks().dictionary_encode()
+            if len(encoded.dictionary) > FEW and not encoded.null_count:
+                codes[reading.column] = encoded.indices.to_numpy(zero_copy_only=False), len(encoded.dictionary)
+    gone: dict[str, str] = {}
+    stay: list[str] = []  # the one with more values first; of as many, the one that sounds like an id
+    for name in sorted(codes, key=lambda name: (-codes[name][1], not _sounds_like_ids(name))):
+        near = [other for other in stay if codes[name][1] > codes[other][1] / 2 and name not in named]
+        found = [other for other in near if _follows(*codes[other], codes[name][0])]
+        if found:
+            gone[name] = found[0]
+        else:
+            stay.append(name)
+    why = "left out: it repeats '{0}': each of its values goes with one of '{0}'"
+    return tuple(
+        each._replace(feature=None, words=why.format(gone[each.column])) if each.column in gone else each
+        for each in readings
+    )
+
+
+def _follows(keys: npt.NDArray[Any], count: int, values: npt.NDArray[Any]) -> bool:
+    """Return whether each key has one value, and enough keys come again to show it."""
+    for rows in (slice(1000), slice(None)):
+        first = np.zeros(count, values.dtype)
+        first[keys[rows][::-1]] = values[rows][::-1]
+        if not (first[keys[rows]] == values[rows]).all():
+            return False
+    return len(keys) - count >= AGREED
 
 
 def _finite(values: Any) -> npt.NDArray[np.float64]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -14,8 +15,7 @@ import yaml
 from sparrow import config as configs
 from sparrow.config import ConfigError
 from sparrow.data import DataError, opened
-from sparrow.frames.given import SAMPLE
-from sparrow.frames.guessing import Guess, guess
+from sparrow.frames.guessing import SAMPLE, Guess, guess
 from sparrow.registry import nearest
 
 TARGETS: Final = ("label", "target", "click", "clicked", "is_click", "y", "like", "liked", "buy", "purchase", "rating")
@@ -38,21 +38,32 @@ def first_config(
     target: str | None = None,
     evaluate: str | Path | None = None,
     loss: str | None = None,
+    model: str | None = None,
+    user: Sequence[str] = (),
+    item: Sequence[str] = (),
+    time: str | None = None,
 ) -> str:
-    """Return the text of a config that trains DeepFM on a Parquet or text file.
+    """Return the text of a config that trains a model on a Parquet or text file.
 
     Args:
       path: the file.
-      target: the column to predict; by default one that is called like it, such as "click" or "label".
-      evaluate: a file to evaluate on; by default a tenth of the rows are held out.
+      target: the column to predict; by default one that is called like it, such as "click" or "label"; none with
+        ``user`` and ``item``.
+      evaluate: a file to evaluate on; by default a part of the rows is held out.
       loss: the loss; by default by the values of the target.
+      model: the model; by default as `guess` chooses it.
+      user: the columns that describe a user, the id first, for a log of choices.
+      item: the columns that describe an item, the id first.
+      time: the column of the time, for models of histories.
     """
     path = Path(path)
     if not path.is_file():
         raise DataError("there is no such file", str(path))
     try:
-        column = _target(opened(path).column_names(), target)
-        made = guess(path, column, evaluate=0.1 if evaluate is None else Path(evaluate), loss=loss)
+        names = opened(path).column_names()
+        column = None if target is None and user and item else _target(names, target)
+        held: Any = True if evaluate is None else Path(evaluate)
+        made = guess(path, column, model, evaluate=held, loss=loss, user=user, item=item, time=time)
     except ConfigError as error:
         raise DataError(str(error), str(path)) from None
     except (pa.ArrowException, UnicodeDecodeError) as error:

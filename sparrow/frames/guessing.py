@@ -1,33 +1,65 @@
-"""`guess`: the config that a frame stands for, with every guess in sight."""
+"""`guess`: the config that a frame stands for, with every guess in sight; `fit` trains it."""
 
 from __future__ import annotations
 
 import dataclasses
+import shutil
+import sys
+import tempfile
+import weakref
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple, TextIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from sparrow import config as configs
-from sparrow import fields
+from sparrow import fields, runs
 from sparrow.config import Config, ConfigError
-from sparrow.data import Feature
+from sparrow.data import Feature, HeldOut, SequenceFeature, Source, Tables, opened, source_of
 from sparrow.data.features import registry as feature_kinds
 from sparrow.files import replace_file
-from sparrow.frames.columns import KINDS, Kind, Reading, in_buckets, read_column
-from sparrow.frames.given import Given, given_rows
-from sparrow.frames.labels import METRICS, MODES, Target, read_target
-from sparrow.frames.models import has_wide_tables, items_of, model_section, user_of, without_clashes
-from sparrow.frames.settings import PATIENCE, RANKING, TWO_TOWERS, batch_size_of
+from sparrow.frames.columns import KINDS, Kind, Reading, in_buckets, read_column, without_repeats
+from sparrow.frames.labels import BEST_BY, METRICS, MODES, Target, read_target
+from sparrow.frames.models import (
+    HISTORIES,
+    NEXT_ITEM,
+    PATIENCE,
+    RANKING,
+    SEEN,
+    TOWERS,
+    TWO_TOWERS,
+    Settings,
+    has_wide_tables,
+    items_of,
+    model_section,
+    user_of,
+    without_clashes,
+)
 from sparrow.losses import registry as losses
 from sparrow.registry import answering, nearest
 
-RANKED: Final = 10**10
-"""Two towers of at most this many rows times items stop by their ranks among all items, others by the loss."""
-
+SAMPLE: Final = 200_000
+"""Rows of a file that are looked at."""
+FEW: Final = 1_000
+"""Files of fewer rows are cut in two to see that both parts have rows; two towers are judged by as many at least."""
+TENTH: Final = 0.1
+"""The share of the rows that is held out by default."""
+EVALUATION: Final = 0.2
+"""The largest share of a run that evaluations take by default."""
+STEP: Final = 400_000
+"""The fixed time of a training step, in scores of a row and an item: about 2 ms on two cores."""
+TOP: Final = 20
+"""The length of the lists that two towers are judged by."""
+ALL: Final = 20_000
+"""Items of at most this many are all negatives of each example, for models of histories; of more, some are drawn."""
+LENGTH: Final = 50
+"""The most events of a history."""
 REASONS: Final = 5
 """Columns that an error names."""
-
 LEFT: Final = 'style="text-align: left"'
 """Cells of words in a notebook, which would put them to the right."""
 
@@ -60,22 +92,69 @@ class Guess:
 
     def lines(self) -> list[str]:
         """Return a line for each column, and the notes."""
-        rows = [(target.column, "", f"target: {target.words}") for target in self.targets]
-        rows += [(reading.column, reading.kind, reading.words) for reading in self.readings]
+        rows = self._rows()
         widths = [max((len(row[i]) for row in rows), default=0) for i in (0, 1)]
         lines = [f"{name:{widths[0]}}  {kind:{widths[1]}}  {words}" for name, kind, words in rows]
         return [*lines, *self.notes]
+
+    def _rows(self) -> list[tuple[str, str, str]]:
+        rows = [(target.column, "", f"target: {target.words}") for target in self.targets]
+        return rows + [(reading.column, reading.kind, reading.words) for reading in self.readings]
 
     def __repr__(self) -> str:
         return "\n".join(self.lines())
 
     def _repr_html_(self) -> str:
-        rows = [(target.column, "", f"target: {target.words}") for target in self.targets]
-        rows += [(reading.column, reading.kind, reading.words) for reading in self.readings]
-        body = "".join(f"<tr>{''.join(f'<td {LEFT}>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+        cells = [[f"<td {LEFT}>{escape(cell)}</td>" for cell in row] for row in self._rows()]
+        body = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
         head = "".join(f"<th {LEFT}>{name}</th>" for name in ("column", "type", "read as"))
         notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
         return f"<table><tr>{head}</tr>{body}</table>{notes}"
+
+
+def fit(
+    data: Any,
+    target: str | Sequence[str] | None = None,
+    model: str | Mapping[str, Any] | None = None,
+    *,
+    folder: str | Path | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    stream: TextIO | None = None,
+    **options: Any,
+) -> runs.Run:
+    """Train a model on a frame, evaluate it, and return the run, with its best state.
+
+    The features are inferred from the columns and shown; `guess` takes the same arguments and shows them without
+    training. The run has a config as one from a file has, ``run.config``, and the same engine trains it.
+
+    Args:
+      data: a frame of pandas or Polars, an Arrow table, columns by name, the path of Parquet or text files, a source.
+      target: the column to predict, or several of them; None: a log of choices, with ``user`` and ``item``:
+        ``fit(log, user="user", item="item")``. `Run.recommend` then gives the items of each user. With ``time``, the
+        model learns which item comes next.
+      model: the name of a model, or a mapping with its name and options; None: "deepfm", for a log "dssm", with
+        ``time`` "sasrec".
+      folder: the folder of the run; None: a temporary one, which ends with the run; ``run.save`` keeps it.
+      resume: whether to continue the run in that folder.
+      overwrite: whether to replace the run in that folder.
+      stream: the stream of the log; by default the standard output.
+      **options: the other arguments of `guess`: evaluate, evaluate_by, features, user, item, time, groups, loss,
+        weight, embedding_dim, epochs, batch_size, seed, overrides.
+    """
+    made = guess(data, target, model, **options)
+    for line in made.lines():
+        print(line, file=stream or sys.stdout)
+    if folder is not None:
+        return runs.train(made.config, folder, resume=resume, overwrite=overwrite, stream=stream)
+    aside = Path(tempfile.mkdtemp(prefix="sparrow-"))
+    try:
+        run = runs.train(made.config, aside / "run", stream=stream)
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
+    weakref.finalize(run, shutil.rmtree, aside, ignore_errors=True)
+    return run
 
 
 @answering
@@ -84,11 +163,12 @@ def guess(
     target: str | Sequence[str] | None = None,
     model: str | Mapping[str, Any] | None = None,
     *,
-    evaluate: Any = 0.1,
+    evaluate: Any = True,
     evaluate_by: str | None = None,
     features: Mapping[str, FeatureGuess] | None = None,
     user: str | Sequence[str] = (),
     item: str | Sequence[str] = (),
+    time: str | None = None,
     groups: Mapping[str, Sequence[str]] | None = None,
     loss: str | Mapping[str, str] | None = None,
     weight: str | None = None,
@@ -104,26 +184,30 @@ def guess(
     >>> guess(frame, target="click", evaluate=None)
     click            target: yes or no, by binary_cross_entropy
     user_id  int64   ids 0 to 3
-    age      double  numbers 18 to 47.5, standardised
+    age      double  numbers 18 to 47.5, standardized
 
     Args:
       data: a frame of pandas or Polars, an Arrow table, columns by name, the path of Parquet or text files, a source.
       target: the column to predict, or several of them; None: a log of choices, such as views or purchases, where each
         row is a user and an item that he chose: give ``user`` and ``item``.
-      model: the name of a model, or a mapping with its name and options; None: "deepfm", for a log "dssm".
-      evaluate: a share of the rows to hold out, other data to evaluate on, or None.
+      model: the name of a model, or a mapping with its name and options; None: "deepfm", for a log "dssm", with
+        ``time`` "sasrec".
+      evaluate: a share of the rows to hold out, other data to evaluate on, or None. True: a tenth of the rows, fewer
+        for two towers where ranks among all items would take more than a fifth of the run; with ``time``, the last
+        event of each user, and a share holds out the newest events.
       evaluate_by: the column whose values are held out as one, such as the user; None: each row by itself.
       features: changes of the guesses, by column: "id", "number", "bag", "skip" or None for columns to leave out, a
         mapping of fields to set, such as ``{"embedding_dim": 32}``, or a `sparrow.data.Feature`. A name that is no
         column adds a feature.
       user: the columns that describe a user, the id first, for a model of two towers; empty: all but those of ``item``.
       item: the columns that describe an item, the id first, for a model of two towers.
+      time: the column of the time, for a log of choices whose order counts: the model learns which item comes next.
       groups: the groups of features that the model reads; None: all features, as the model takes them.
       loss: the loss, or losses by target; None: by the values of the target.
       weight: the column of sample weights.
-      embedding_dim: the dim of the tables; None: 8, and 16 for two towers.
+      embedding_dim: the dim of the tables; None: 8, and 64 for a log of choices.
       epochs: the most passes over the data; training ends earlier once evaluations do not improve.
-      batch_size: examples in a batch; None: about a hundredth of the rows.
+      batch_size: examples in a batch; None: about a hundredth of the rows, at most 4,096, and 1,024 for two towers.
       seed: the seed of all random numbers.
       overrides: further fields of the config, as on the command line: ``["train.precision=bfloat16"]``.
     """
@@ -134,21 +218,26 @@ def guess(
         raise ConfigError(f"features must be a mapping from columns to kinds or features, got {features!r}")
     targets = tuple(given)
     user, item = ((given,) if isinstance(given, str) else tuple(given) for given in (user, item))
-    model = model or ("deepfm" if targets else "dssm")
-    if not targets and not (_is_matching(model) and user and item):
+    model = model or ("deepfm" if targets else "dssm" if time is None else "sasrec")
+    matching, is_next = _is_one_of(model, (*TOWERS, *HISTORIES)), _is_one_of(model, HISTORIES)
+    if not targets and not (matching and user and item):
         raise ConfigError(
             "give target=, the column to predict; or, for a log of choices without one, user= and item=, the columns "
             "of who chose and of what"
         )
+    if is_next != (time is not None) or (is_next and (targets or len(item) > 1)):
+        raise ConfigError(
+            f"time= is for a log of choices without a target, one column in item= and one of the models "
+            f"{', '.join(HISTORIES)}; these need it"
+        )
     for name, value in (("embedding_dim", embedding_dim), ("batch_size", batch_size), ("epochs", epochs)):
         if value is not None:
             fields.integer(f"guess: {name}", value)
-    matching = _is_matching(model)
-    held = given_rows(data, targets, evaluate, evaluate_by, seed, matching)
+    held = _given_rows(data, targets, matching)
     columns = held.seen.column_names
     if "" in columns:
         raise ConfigError("a column has an empty name; give it one, or leave the column out")
-    for name in (*targets, *([weight] if weight else []), *user, *item):
+    for name in (*targets, *(each for each in (weight, time) if each), *user, *item):
         if name not in columns:
             raise ConfigError(f"there is no column '{name}': {nearest(name, columns)}")
     tasks = tuple(
@@ -160,29 +249,30 @@ def guess(
         )
         for name in targets
     )
-    settings = TWO_TOWERS if matching else RANKING
-    readings = _readings(held, {*targets, weight}, features or {}, embedding_dim or settings.embedding_dim)
-    readings = without_clashes(readings)
+    settings: Settings = NEXT_ITEM if is_next else TWO_TOWERS if matching else RANKING
+    dim = embedding_dim or settings.embedding_dim
+    readings = _readings(held, {*targets, weight}, features or {}, dim)
+    readings = without_clashes(without_repeats(readings, held.seen, {*user, *item, *(features or ())}))
     if user:
-        readings = _only({*user, *item, *(features or ())}, readings)
+        named = {*item} if is_next else {*user, *item, *(features or ())}
+        readings = _only(named, readings, {*user, time} if is_next else {time})
     kept = [reading.feature for reading in readings if reading.feature is not None]
     if not kept:
         raise ConfigError(_no_features(readings))
-    names = ["match"] if matching else list(targets)
     items = [name for name in item if name in {feature.name for feature in kept}]
-    classes = tasks[0].classes if tasks else 1
-    section = model_section(model, kept, names, groups, items, classes, settings.dropout)
-    rows = held.seen.num_rows
-    size = batch_size or batch_size_of(rows)
-    made = {
-        "data": {
-            "train": held.train,
-            "evaluate": held.evaluate,
-            "features": kept,
-            "shuffle_rows": min(max(rows, 1), 100_000),
-        },
+    notes = held.notes
+    rows = held.rows
+    if is_next:
+        rows = pc.count_distinct(held.seen[user[0]]).as_py()
+        kept.append(_seen(kept[0], held.seen[user[0]]))
+        notes += (f"the items of each '{user[0]}' in the order of '{time}' are a history; what comes next is learned",)
+    names = ["next"] if is_next else ["match"] if matching else list(targets)
+    section = model_section(model, kept, names, groups, items, tasks[0].classes if tasks else 1, settings.dropout)
+    size = batch_size or settings.batch_size(rows)
+    made: dict[str, Any] = {
+        "data": {"train": held.train, "features": kept, "shuffle_rows": min(max(rows, 1), 100_000)},
         "model": section,
-        "tasks": _tasks(tasks, matching, weight),
+        "tasks": _tasks(tasks, names[0] if matching else None, weight),
         "train": {
             **settings.train(size, has_wide_tables(section, kept)),
             "dense_optimizer": {"optimizer": "adam", "learning_rate": 0.002},
@@ -190,10 +280,23 @@ def guess(
             "epochs": epochs,
             "seed": seed,
         },
-        "evaluate": {} if held.evaluate is None else _evaluation(tasks, matching, rows * items_of(kept, section)),
     }
-    notes = held.notes
-    if matching:
+    count = items_of(kept, items)
+    if is_next:
+        made["data"]["negatives"] = {"group": "item", "id_column": item[0], "count": "all" if count <= ALL else 1024}
+        made["data"]["histories"] = {"time_column": time, "max_length": LENGTH, **_held_events(evaluate)}
+        made["data"] |= {"user_column": user[0], "item_column": item[0]}
+        every = 1
+        is_evaluated = evaluate is not None
+    else:
+        share, every = _share(rows, count, size) if matching and evaluate is True else (TENTH, 1)
+        more, note = _held_out(held, share if evaluate is True else evaluate, evaluate_by, seed)
+        made["data"] |= more
+        notes += note
+        is_evaluated = bool(more)
+    if is_evaluated:
+        made["evaluate"] = _evaluation(tasks, matching, every, knows_item=count > 0)
+    if matching and not is_next:
         made["data"]["drop_remainder"] = rows > size
         if not tasks:
             notes += ("every row is a choice, by in_batch_softmax: the other items of a batch are negatives",)
@@ -206,10 +309,137 @@ def guess(
     return Guess(configs.from_mapping(made, overrides=overrides), tasks, readings, notes)
 
 
-def _only(named: set[str], readings: Sequence[Reading]) -> tuple[Reading, ...]:
-    """Return the readings with columns left out that are neither the user's nor the item's."""
-    why = "left out: it is neither in user= nor in item="
-    return tuple(each if each.column in named else each._replace(feature=None, words=why) for each in readings)
+class _Given(NamedTuple):
+    """Rows to look at, and their source.
+
+    Attributes:
+      seen: a table of rows.
+      complete: whether these are all rows.
+      train: the source of the rows.
+      rows: the number of rows, or of those that were seen where it is not known.
+      notes: sentences about them.
+    """
+
+    seen: Any
+    complete: bool
+    train: Source
+    rows: int
+    notes: tuple[str, ...] = ()
+
+
+def _given_rows(data: Any, targets: Sequence[str], matching: bool) -> _Given:
+    """Return the rows of data; ``matching``: whether two towers are to learn from rows that were chosen."""
+    source = opened(data)
+    if not isinstance(source, Tables):
+        seen, complete, rows = _sample(source)
+        if matching and targets and pc.any(pc.less_equal(seen[targets[0]].cast(pa.float64()), 0)).as_py():
+            raise ConfigError(f"two towers learn from rows that were chosen; leave out those whose {targets[0]} is 0")
+        return _Given(seen, complete, source, rows)
+    table = source.table
+    notes: tuple[str, ...] = ()
+    if matching and targets and targets[0] in table.column_names:
+        chosen = np.flatnonzero(pc.fill_null(pc.greater(table[targets[0]].cast(pa.float64()), 0), False).to_numpy())
+        if len(chosen) < table.num_rows:
+            notes = (f"two towers learn from the {len(chosen):,} rows whose {targets[0]} is above 0",)
+            source = source.take(chosen)
+            table = source.table
+    if not table.num_rows:
+        raise ConfigError("the data holds no rows")
+    return _Given(table, True, source, table.num_rows, notes)
+
+
+def _sample(source: Source) -> tuple[Any, bool, int]:
+    """Return the first rows of a source, whether these are all, and the number of all where it is known."""
+    names = source.column_names()
+    reader = source.open(names)
+    tables: list[Any] = []
+    while len(tables) < reader.num_chunks and sum(table.num_rows for table in tables) < SAMPLE:
+        tables.append(reader.read(len(tables), "skip").table)
+    if tables and not any(table.num_rows for table in tables):
+        reader.read(0, "error")  # raises the reason why all of its rows were skipped
+    if not any(table.num_rows for table in tables):
+        raise ConfigError("the data holds no rows")
+    seen = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
+    return seen, len(tables) == reader.num_chunks, reader.num_rows or seen.num_rows
+
+
+def _share(rows: int, items: int, batch_size: int) -> tuple[float, int]:
+    """Return the share of rows to hold out, and the epochs between evaluations, so that these take a fifth of a run.
+
+    The unit is the score of a row and an item. A row of two towers meets the batch three times in training (once
+    forward, twice for gradients), besides its part of the `STEP`; in evaluation it meets the batch and all items once.
+
+    >>> _share(600_000, 3_500, 1024), _share(10_000_000, 1_000_000, 1024), _share(5_000, 20_000, 64)
+    ((0.1, 1), (0.00086, 1), (0.1, 1))
+    >>> _share(5_000, 1_000_000, 64)
+    (0.1, 62)
+    """
+    if not items:
+        return TENTH, 1
+    most = EVALUATION / (1 - EVALUATION) * (3 * batch_size + STEP / batch_size) / (batch_size + items)
+    share = float(f"{min(TENTH, max(most, FEW / rows)):.2g}")
+    return share, max(1, round(share / most))
+
+
+def _held_out(held: _Given, evaluate: Any, by: str | None, seed: int) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the fields of the section ``data`` that give rows to evaluate on, and a sentence about them."""
+    if evaluate is None:
+        return {}, ()
+    if not isinstance(evaluate, float):
+        return {"evaluate": source_of(evaluate, held.train)}, ()
+    fields.number("guess: evaluate", evaluate, above=0, below=1)
+    total = held.rows
+    if isinstance(held.train, Tables) or (held.complete and total < FEW):
+        parts: tuple[Literal["train"], Literal["evaluate"]] = ("train", "evaluate")
+        counts = [_num_rows(HeldOut(held.train, part, evaluate, by, seed)) for part in parts]
+        if not all(counts):
+            raise ConfigError(
+                f"evaluate={evaluate:g} of {total} rows leaves none; give more rows, other data to evaluate on, or "
+                "evaluate=None"
+            )
+        notes: tuple[str, ...] = (f"{counts[1]:,} of {total:,} rows are held out to evaluate on",)
+    else:
+        notes = ()
+    split: dict[str, Any] = {"share": evaluate, **({"seed": seed} if seed else {})}
+    return {"split": split if by is None else {**split, "by": "user", "column": by}}, notes
+
+
+def _held_events(evaluate: Any) -> dict[str, Any]:
+    """Return the fields of the section ``data.histories`` that hold events out."""
+    if evaluate is True or evaluate is None:
+        return {} if evaluate else {"last": 0}
+    if isinstance(evaluate, float):
+        fields.number("guess: evaluate", evaluate, above=0, below=1)
+        return {"newest": evaluate}
+    raise ConfigError("with time=, evaluate is True (the last event of each user), a share of the newest, or None")
+
+
+def _num_rows(source: Source) -> int:
+    reader = source.open(source.column_names()[:1])
+    return sum(reader.read(chunk, "skip").table.num_rows for chunk in range(reader.num_chunks))
+
+
+def _seen(item: Any, users: Any) -> SequenceFeature:
+    """Return the history of an item's feature, in the same table."""
+    most = pc.max(pc.value_counts(users).field("counts")).as_py()
+    shared = {
+        name: getattr(item, name)
+        for name in ("embedding_dim", "num_buckets", "hash_bucket_size", "vocabulary", "unknown")
+    }
+    options: dict[str, Any] = {**shared, "table": item.table_use.table, "max_length": max(min(LENGTH, most - 1), 1)}
+    return SequenceFeature(SEEN, column=f"{item.column or item.name}_history", **options)
+
+
+def _only(named: set[str], readings: Sequence[Reading], other: set[str | None]) -> tuple[Reading, ...]:
+    """Return the readings with columns left out that are not ``named``; ``other``: those that are used otherwise."""
+
+    def kept(reading: Reading) -> Reading:
+        if reading.column in named:
+            return reading
+        why = "orders the events" if reading.column in other else "left out: it is neither in user= nor in item="
+        return reading._replace(feature=None, words=why)
+
+    return tuple(map(kept, readings))
 
 
 def _no_features(readings: Sequence[Reading]) -> str:
@@ -221,9 +451,8 @@ def _no_features(readings: Sequence[Reading]) -> str:
     return f"no column can be a feature: {reasons}{more}; give more rows or columns, or kinds of columns in features="
 
 
-def _is_matching(model: Any) -> bool:
-    name = model if isinstance(model, str) else dict(model).get("name")
-    return name in ("dssm", "dssm_v2")
+def _is_one_of(model: Any, names: Sequence[str]) -> bool:
+    return (model if isinstance(model, str) else dict(model).get("name")) in names
 
 
 def _loss_of(loss: str | Mapping[str, str] | None, target: str, matching: bool) -> str | None:
@@ -233,7 +462,7 @@ def _loss_of(loss: str | Mapping[str, str] | None, target: str, matching: bool) 
 
 
 def _readings(
-    held: Given, others: set[str | None], changes: Mapping[str, FeatureGuess], dim: int
+    held: _Given, others: set[str | None], changes: Mapping[str, FeatureGuess], dim: int
 ) -> tuple[Reading, ...]:
     made = []
     for name in held.seen.column_names:
@@ -253,7 +482,7 @@ def _readings(
     return tuple(made)
 
 
-def _changed(name: str, held: Given, change: Any, dim: int) -> Reading:
+def _changed(name: str, held: _Given, change: Any, dim: int) -> Reading:
     if isinstance(change, Feature):
         return Reading(name, str(held.seen[name].type), change, "as given")
     if isinstance(change, Mapping) and "kind" in change:
@@ -271,12 +500,13 @@ def _changed(name: str, held: Given, change: Any, dim: int) -> Reading:
     return read._replace(feature=feature_kinds.read(fields_now), words=f"{read.words}; {', '.join(change)} as given")
 
 
-def _tasks(targets: Sequence[Target], matching: bool, weight: str | None) -> dict[str, Any]:
+def _tasks(targets: Sequence[Target], matching: str | None, weight: str | None) -> dict[str, Any]:
+    """Return the section ``tasks``; ``matching``: the name of the task of two towers, None: the targets are tasks."""
     weights = {} if weight is None else {"sample_weight": weight}
-    if matching:
-        metrics: list[Any] = [{"name": "recall_at_k", "top_k": 10}, "mrr"]
+    if matching is not None:
         label = {"label": targets[0].column} if targets else {}
-        return {"match": {**label, "losses": ["in_batch_softmax"], "metrics": metrics, **weights}}
+        loss = "sampled_softmax" if matching == "next" else "in_batch_softmax"
+        return {matching: {**label, "losses": [loss], **weights}}
     return {
         target.column: {
             "label": target.column,
@@ -288,13 +518,12 @@ def _tasks(targets: Sequence[Target], matching: bool, weight: str | None) -> dic
     }
 
 
-def _evaluation(targets: Sequence[Target], matching: bool, pairs: int) -> dict[str, Any]:
-    """Return the section ``evaluate``. ``pairs``: rows times items, for two towers; 0: the item is not known."""
-    mode: Literal["max", "min"] = "min"
-    if matching:
-        name, mode = ("catalogue_recall_at_10", "max") if 0 < pairs <= RANKED else ("loss", "min")
-    else:
-        metric = METRICS[targets[0].kind][0]
-        mode = "min" if len(targets) > 1 or MODES[metric] == "min" else "max"
-        name = "loss" if len(targets) > 1 else metric
-    return {"every_epochs": 1, "early_stopping": {"metric": name, "mode": mode, "patience": PATIENCE}}
+def _evaluation(targets: Sequence[Target], matching: bool, every: int, *, knows_item: bool) -> dict[str, Any]:
+    """Return the section ``evaluate``."""
+    name = "loss" if matching or len(targets) > 1 else BEST_BY[targets[0].kind]
+    made: dict[str, Any] = {"every_epochs": every}
+    if matching and knows_item:
+        made["catalogue"] = {"top_k": [TOP]}
+        name = f"catalogue_recall_at_{TOP}"
+    mode = "max" if matching and knows_item else MODES.get(name, "min")
+    return {**made, "early_stopping": {"metric": name, "mode": mode, "patience": PATIENCE}}

@@ -16,12 +16,15 @@ from sparrow.losses import registry as losses
 from sparrow.registry import nearest
 
 METRICS: Final[dict[str, list[str]]] = {"binary": ["auc", "log_loss"], "real": ["rmse", "mae"], "class": ["accuracy"]}
-"""The metrics of each kind of label; the first one chooses the best step."""
+"""The metrics of each kind of label."""
+BEST_BY: Final = {"binary": "log_loss", "real": "rmse", "class": "loss"}
+"""The result that chooses the best step: probabilities are to be right, not only in the right order."""
 FEW_CLASSES: Final = 20
 """Integers from 0 up to FEW_CLASSES - 1 may be classes."""
 EVEN: Final = 0.2
 """Shares of yes this near to a half need no prior."""
-MODES: Final = {"auc": "max", "rmse": "min", "accuracy": "max"}
+MODES: Final = {"auc": "max", "accuracy": "max"}
+"""Results of which more is better."""
 
 
 class Target(NamedTuple):

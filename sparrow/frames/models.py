@@ -1,11 +1,18 @@
-"""The groups and options of the models that a frame is trained with."""
+"""The groups, options and settings of the models that a frame is trained with.
+
+`benchmarks/NOTES.md` has the figures that chose the settings. A weight decay is given for each occurrence of an id: the
+rule adds it to gradients of means over a batch, so it is divided by the batch size. A table of few rows in small
+batches then is held back as much as one in large batches.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+import numpy as np
 
 from sparrow.config import WIDE, ConfigError
 from sparrow.data import Feature
@@ -15,27 +22,124 @@ from sparrow.registry import nearest
 
 _MLP: Final = {"hidden_units": (64, 32)}
 _SMALL: Final = {"hidden_units": (32,)}
-
-_ONE_GROUP: Final[dict[str, dict[str, Any]]] = {
-    "dcn_v1": {"deep": _MLP, "final": _SMALL},
-    "dcn_v2": {"final": _MLP},
-    "mask_net": {"mask_net_module": {"n_mask_blocks": 2, "hidden_dim": 32, "aggregation_dim": 32}},
-}
-_WIDE: Final[dict[str, dict[str, Any]]] = {
-    "deepfm": {"deep": _MLP},
-    "wide_and_deep": {"deep": _MLP},
-    "xdeepfm": {"cin_layer_size": (16, 16), "deep": _MLP, "final": _SMALL},
-}
-_TOWERS: Final = ("dssm", "dssm_v2")
-_TASKS: Final = ("mmoe",)
-KNOWN: Final = (*_WIDE, "dlrm", *_ONE_GROUP, *_TASKS, *_TOWERS)
-"""Models that need no options."""
-
+TOWERS: Final = ("dssm", "dssm_v2")
+"""Models of two towers that learn from a log of choices."""
+HISTORIES: Final = ("sasrec", "hstu_match")
+"""Models that learn from the order of a user's events."""
+SEEN: Final = "seen"
+"""The feature of the events before."""
 
 _USER: Final = re.compile(
     r"(^|_)(u|user|customer|client|member|visitor|viewer|reader|buyer|player|session)(_?id)?$", re.IGNORECASE
 )
 """The names of columns that hold a user."""
+
+
+class Parts(NamedTuple):
+    """The parts that a model is made of.
+
+    Attributes:
+      every: the names of all features.
+      sparse: the names of those with a table.
+      dense: the names of the others.
+      dim: the dim of the tables.
+      tasks: the names of the tasks.
+      item: the features that describe an item, for two towers.
+      length: the most events of a history.
+    """
+
+    every: Sequence[str]
+    sparse: Sequence[str]
+    dense: Sequence[str]
+    dim: int
+    tasks: Sequence[str]
+    item: Sequence[str]
+    length: int
+
+    @property
+    def of_user(self) -> list[str]:
+        """The features that do not describe an item."""
+        return [name for name in self.every if name not in self.item]
+
+    @property
+    def task_towers(self) -> list[dict[str, Any]]:
+        """A small tower for each task."""
+        return [{"task": task, "mlp": _SMALL} for task in self.tasks]
+
+
+Made = tuple[dict[str, Any], dict[str, Sequence[str]]]
+
+
+def _wide(**options: Any) -> Callable[[Parts], Made]:
+    return lambda parts: (options, {"wide": parts.sparse, "deep": parts.every})
+
+
+def _one(**options: Any) -> Callable[[Parts], Made]:
+    return lambda parts: (options, {"all": parts.every})
+
+
+def _dense_and_sparse(parts: Parts, bottom: str, **options: Any) -> Made:
+    layers = {bottom: {"hidden_units": (32, parts.dim)}} if parts.dense else {}
+    groups = {"sparse": parts.sparse, **({"dense": parts.dense} if parts.dense else {})}
+    return {"final": _MLP, **options, **layers}, groups
+
+
+def _wukong(parts: Parts) -> Made:
+    layer = {"lcb_feature_num": 8, "fmb_feature_num": 8, "feature_num_mlp": _SMALL}
+    return _dense_and_sparse(parts, "dense_mlp", wukong_layers=[layer, layer])
+
+
+def _tasks(**options: Any) -> Callable[[Parts], Made]:
+    return lambda parts: ({**options, "task_towers": parts.task_towers}, {"all": parts.every})
+
+
+def _two_towers(parts: Parts) -> Made:
+    """Return towers whose vector is the row of an id in its table, or a layer over several features."""
+    alone = len(parts.of_user) == len(parts.item) == 1
+    towers = {
+        f"{name}_tower": {"input": name, **({} if len(held) == 1 else {"mlp": {"hidden_units": (2 * parts.dim,)}})}
+        for name, held in (("user", parts.of_user), ("item", parts.item))
+    }
+    return {**towers, **({} if alone else {"output_dim": parts.dim})}, {"user": parts.of_user, "item": parts.item}
+
+
+def _multi_tower(parts: Parts) -> Made:
+    towers = [{"input": name, "mlp": _MLP} for name in ("user", "item")]
+    return {"towers": towers, "final": _SMALL}, {"user": parts.of_user, "item": parts.item}
+
+
+def _sasrec(parts: Parts) -> Made:
+    options = {"item_tower": {"input": "item"}, "max_length": parts.length, "negatives": "sampled"}
+    return options, {"history": [SEEN], "item": parts.item}
+
+
+def _hstu_match(parts: Parts) -> Made:
+    sizes = {"embedding_dim": parts.dim, "num_heads": 1, "hidden_dim": parts.dim, "attention_dim": parts.dim}
+    layers = {**sizes, "attn_num_layers": 2, "output_dropout_ratio": 0.2, "scaling_seqlen": parts.length}
+    options = {"item_tower": {"input": "item"}, "history_input": "history", "negatives": "sampled"}
+    return {"hstu": layers, "every_position": True, **options}, {"history": [SEEN], "item": parts.item}
+
+
+_EXPERTS: Final = {"expert_num_per_task": 2, "task_expert_net": _MLP, "share_num": 2}
+_RECIPES: Final[dict[str, Callable[[Parts], Made]]] = {
+    "deepfm": _wide(deep=_MLP),
+    "wide_and_deep": _wide(deep=_MLP),
+    "xdeepfm": _wide(cin_layer_size=(16, 16), deep=_MLP, final=_SMALL),
+    "dlrm": lambda parts: _dense_and_sparse(parts, "dense_mlp", arch_with_sparse=True),
+    "dcn_v1": _one(deep=_MLP, final=_SMALL),
+    "dcn_v2": _one(final=_MLP),
+    "mask_net": _one(mask_net_module={"n_mask_blocks": 2, "hidden_dim": 32, "aggregation_dim": 32}),
+    "wukong": _wukong,
+    "multi_tower": _multi_tower,
+    "mmoe": _tasks(expert_mlp=_MLP, num_experts=4),
+    "ple": _tasks(extraction_networks=[_EXPERTS]),
+    "dbmtl": _tasks(bottom_mlp=_MLP),
+    **dict.fromkeys(TOWERS, _two_towers),
+    "sasrec": _sasrec,
+    "hstu_match": _hstu_match,
+}
+KNOWN: Final = tuple(_RECIPES)
+"""Models that need no options."""
 
 
 def user_of(features: Sequence[Feature], section: Mapping[str, Any]) -> str | None:
@@ -46,10 +150,9 @@ def user_of(features: Sequence[Feature], section: Mapping[str, Any]) -> str | No
     return found[0] if len(found) == 1 else None
 
 
-def items_of(features: Sequence[Feature], section: Mapping[str, Any]) -> int:
+def items_of(features: Sequence[Feature], item: Sequence[str]) -> int:
     """Return about the number of items, for two towers: rows of the item's largest table; 0: no feature is its id."""
-    group = section["groups"].get("item", ())
-    uses = [feature.table_use for feature in features if feature.name in group and feature.one_id]
+    uses = [feature.table_use for feature in features if feature.name in item and feature.one_id]
     return max((use.num_rows for use in uses if use is not None), default=0)
 
 
@@ -99,32 +202,15 @@ def model_section(
         raise ConfigError(f"unknown model {name!r}: {nearest(str(name), registry.names())}")
     if name not in KNOWN and groups is None:
         raise ConfigError(f"model '{name}': give groups= as well, or choose another: {nearest(str(name), KNOWN)}")
+    if name in (*TOWERS, "multi_tower") and groups is None and not item:
+        raise ConfigError(f"model '{name}' has two towers: give item=, the columns that describe an item")
     every = [feature.name for feature in features]
     sparse = [feature.name for feature in features if feature.is_sparse]
     dense = [name for name in every if name not in sparse]
-    defaults: dict[str, Any] = {}
-    made: dict[str, list[str]] = {}
-    if name in _WIDE:
-        defaults, made = _WIDE[name], {"wide": sparse, "deep": every}
-    elif name == "dlrm":
-        dim = next((feature.width for feature in features if feature.is_sparse), 16)
-        bottom = {"dense_mlp": {"hidden_units": (32, dim)}} if dense else {}
-        defaults = {"final": _MLP, "arch_with_sparse": True, **bottom}
-        made = {"sparse": sparse, **({"dense": dense} if dense else {})}
-    elif name in _ONE_GROUP:
-        defaults, made = _ONE_GROUP[name], {"all": every}
-    elif name in _TASKS:
-        towers = [{"task": task, "mlp": _SMALL} for task in tasks]
-        defaults, made = {"expert_mlp": _MLP, "num_experts": 4, "task_towers": towers}, {"all": every}
-    elif name in _TOWERS:
-        if groups is None and not item:
-            raise ConfigError(f"model '{name}' has two towers: give item=, the columns that describe an item")
-        defaults = {
-            "user_tower": {"input": "user", "mlp": _SMALL},
-            "item_tower": {"input": "item", "mlp": _SMALL},
-            "output_dim": 16,
-        }
-        made = {"user": [name for name in every if name not in item], "item": list(item)}
+    dim = next((feature.width for feature in features if feature.is_sparse), 16)
+    length = next((feature.sequence_length or 0 for feature in features if feature.name == SEEN), 0)
+    parts = Parts(every, sparse, dense, dim, tasks, list(item), length)
+    defaults, made = _RECIPES[name](parts) if name in KNOWN else ({}, {})
     if classes > 1 and name in ("deepfm", "wide_and_deep"):
         defaults = {**defaults, "final": _SMALL, "num_classes": classes}  # one number for all classes changes nothing
     elif classes > 1:
@@ -132,5 +218,69 @@ def model_section(
     if dropout:
         layers = {**_MLP, "dropout_ratio": dropout}
         defaults = {key: layers if value is _MLP else value for key, value in defaults.items()}
-    chosen = made if groups is None else {key: list(names) for key, names in groups.items()}
+    chosen = {key: list(names) for key, names in (made if groups is None else groups).items()}
     return {"architecture": {**defaults, **given}, "groups": chosen}
+
+
+class Settings(NamedTuple):
+    """The settings of training for one kind of model.
+
+    Attributes:
+      embedding_dim: the dim of tables.
+      dropout: the share of units that layers leave out in training.
+      rule: the fields of the tables' rule, for a batch size.
+      wide: the fields of the rule of wide tables, the same way; None: that of the others.
+      most: the largest batch.
+    """
+
+    embedding_dim: int
+    dropout: float
+    rule: dict[str, Any]
+    wide: dict[str, Any] | None = None
+    most: int = 4096
+
+    def train(self, batch_size: int, has_wide: bool) -> dict[str, Any]:
+        """Return the fields of the section ``train`` that set the tables' rules."""
+        made: dict[str, Any] = {"sparse_optimizer": _for_batches(self.rule, batch_size)}
+        if has_wide and self.wide is not None:
+            wide = {"tables": [f".*{WIDE}"], "optimizer": _for_batches(self.wide, batch_size)}
+            made["table_optimizers"] = [wide]
+        return made
+
+    def batch_size(self, rows: int) -> int:
+        """Return a power of two: about a hundredth of the rows, at least 32.
+
+        >>> RANKING.batch_size(100_000), RANKING.batch_size(10), TWO_TOWERS.batch_size(10**8)
+        (1024, 32, 1024)
+        """
+        return int(np.clip(2 ** round(np.log2(max(rows, 1) / 100)), 32, self.most))
+
+
+def _decayed(learning_rate: float, weight_decay: float) -> dict[str, Any]:
+    return {
+        "name": "rowwise_adagrad",
+        "learning_rate": learning_rate,
+        "weight_decay": weight_decay,
+        "weight_decay_mode": "l2",
+    }
+
+
+def _for_batches(rule: dict[str, Any], batch_size: int) -> dict[str, Any]:
+    """Return a rule whose weight decay is of one occurrence, for gradients of means over a batch.
+
+    >>> _for_batches({"name": "rowwise_adagrad", "weight_decay": 0.3}, 128)["weight_decay"]
+    0.0023
+    """
+    if "weight_decay" not in rule:
+        return rule
+    return {**rule, "weight_decay": float(f"{rule['weight_decay'] / batch_size:.2g}")}
+
+
+RANKING: Final = Settings(8, 0.2, _decayed(0.1, 0.3), _decayed(0.2, 0.05))
+"""Ids of a few rows are not learned by heart, and the linear part is learned before products of ids are."""
+TWO_TOWERS: Final = Settings(64, 0.0, {"name": "adam", "learning_rate": 0.003}, most=1024)
+"""The work of a batch grows with its square, and 1,023 negatives are enough."""
+NEXT_ITEM: Final = Settings(64, 0.0, {"name": "adam", "learning_rate": 0.002}, most=128)
+"""An example is a complete history."""
+PATIENCE: Final = 4
+"""Evaluations without a gain that end training: interactions of ids often show after a few epochs without any."""

@@ -15,7 +15,7 @@ import pytest
 
 import sparrow as sp
 from sparrow import config as configs
-from sparrow.data import ComboFeature, DataError, HeldOut, IdFeature, RawFeature, Tables, cut_in_two
+from sparrow.data import ComboFeature, DataError, HeldOut, IdFeature, RawFeature, Tables
 from sparrow.frames import first_config, read_column
 
 ROWS = 1500
@@ -85,7 +85,11 @@ def test_columns_that_are_left_out():
     assert read("price", [7 * i * i for i in range(100)])[0] is not None  # different numbers are no numbering
     assert read("text", ["a long sentence about something that was seen " * 3, "b"])[1].startswith("left out: long")
     when = pa.array([1, 2], pa.timestamp("s"))
-    assert "neither an id nor a number" in read_column("when", when).words
+    assert read_column("when", when).words.startswith("left out: a time")
+    seconds = [881_250_949 + 7919 * i for i in range(100)]
+    for times in (seconds, [float(x) for x in seconds], [str(x * 1000) for x in seconds]):
+        assert read("rated", times)[1].startswith("left out: a time")
+    assert read("user_id", seconds)[0] is None  # different in every row, not a time
     assert read("mixed", [[1.0], [1.0, 2.0]])[0] is None
     assert read("user_id", [1, 2], kind="skip")[0] is None
 
@@ -101,9 +105,11 @@ def test_a_guess_is_shown_and_saved(tmp_path):
     again = configs.load(tmp_path / "a.yaml")
     assert configs.plain(again) == configs.plain(made.config)
     assert again.data.train == made.config.data.train.stand_in()
-    held_out = made.config.data.evaluate.table.num_rows
+    data = made.config.data
+    trained, held_out = (sum(map(len, numbers(source))) for source in (data.train_rows, data.evaluate_rows))
     assert 0.05 * ROWS < held_out < 0.2 * ROWS
-    assert made.config.data.train.table.num_rows + held_out == ROWS
+    assert trained + held_out == ROWS
+    assert f"{held_out} of {ROWS:,} rows are held out to evaluate on" in shown
 
 
 def test_every_guess_can_be_overridden():
@@ -143,6 +149,8 @@ def test_every_guess_can_be_overridden():
             {"features": {"place": "id"}},
             r"features\['place'\]: struct<.*> has values inside of values; make a column of",
         ),
+        ({"evaluate": 0.001}, "evaluate=0.001 of 20 rows leaves none; give more rows"),
+        ({"time": "age"}, "time= is for a log of choices without a target"),
         ({"evaluate": 1.5}, "evaluate must be a finite number above 0 and below 1"),
         ({"data": []}, "a frame of pandas or Polars, an Arrow table, or columns by name, got list"),
         ({"label": "click"}, "guess has no argument 'label': did you mean 'target'"),
@@ -196,6 +204,12 @@ def test_a_folder_stays_and_is_resumed(tmp_path):
         small(columns(400), folder=tmp_path / "run")
 
 
+def numbers(source, column="item"):
+    """The values of a column, by chunk."""
+    reader = source.open([column])
+    return [reader.read(chunk, "error").table[column].to_pylist() for chunk in range(reader.num_chunks)]
+
+
 def test_files_are_held_out_row_by_row(tmp_path):
     table = pa.table(columns(600))
     pq.write_table(table, tmp_path / "rows.parquet", row_group_size=100)
@@ -205,10 +219,8 @@ def test_files_are_held_out_row_by_row(tmp_path):
         again = configs.loads(made.yaml())
         assert again == made.config
         users = []
-        for source in (again.data.train, again.data.evaluate):
-            reader = source.open(["user_id"])
-            chunks = [reader.read(chunk, "error").table["user_id"] for chunk in range(reader.num_chunks)]
-            users.append([int(user) for chunk in chunks for user in chunk.to_pylist()])
+        for source in (again.data.train_rows, again.data.evaluate_rows):
+            users.append([int(user) for chunk in numbers(source, "user_id") for user in chunk])
         assert len(users[0]) + len(users[1]) == 600
         assert not set(users[0]) & set(users[1])
         assert users[1]
@@ -238,18 +250,6 @@ def test_errors_number_the_rows_of_the_frame(matching, row):
         list(itertools.islice(batches, 200))
 
 
-def test_a_frame_is_cut_as_a_file_is():
-    given = Tables({"user": np.arange(1000) // 5, "number": np.arange(1000)}, chunk_rows=300)
-    for by in (None, "user", "number"):
-        parts = cut_in_two(given, 0.3, by, seed=4)
-        for part, name in zip(parts, ("train", "evaluate"), strict=True):
-            reader = HeldOut(given, name, 0.3, by, 4).open(["number"])
-            rows = [reader.read(chunk, "error").table["number"].to_pylist() for chunk in range(reader.num_chunks)]
-            assert part.table["number"].to_pylist() == list(itertools.chain(*rows))
-            again = part.take(np.array([5])).open(["number"]).read(0, "error")
-            assert again.place(0) == f"row {again.table['number'][0].as_py()}"
-
-
 def test_two_towers_learn_from_rows_that_were_chosen():
     model = {"name": "dssm", "output_dim": 4}
     made = sp.guess(columns(300), "click", model, item=["item", "genres"], features={"price": None})
@@ -260,8 +260,8 @@ def test_two_towers_learn_from_rows_that_were_chosen():
     assert run.towers == ("user", "item")
     assert made.config.data.user_column == "user_id"
     assert "'user_id' is the user" in repr(made)
-    assert made.config.evaluate.early_stopping.metric == "catalogue_recall_at_10"
-    assert 0 < run.results["catalogue_recall_at_10"] < 1
+    assert made.config.evaluate.early_stopping.metric == "catalogue_recall_at_20"
+    assert 0 < run.results["catalogue_recall_at_20"] < 1
 
 
 def test_two_towers_without_an_id_of_the_item_or_the_user():
