@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-all lint types chromium docs wheel setup clean test-asan test-asan-kernels bench-peers bench-cpu bench-mesh bench-mesh-peers
+.PHONY: demo test test-all lint types chromium docs wheel setup clean test-asan test-asan-kernels test-engines bench-peers bench-cpu bench-mesh bench-mesh-peers
 
 setup: $(READY)
 
@@ -65,6 +65,13 @@ test-asan: $(READY)
 
 test-asan-kernels: $(READY)
 	$(ASAN) tests/kernels/native --ignore tests/kernels/native/test_memory.py --ignore tests/kernels/native/test_compiler.py
+
+# Runs and predictions inside Ray and Spark, in an environment of their own; Spark needs Java.
+test-engines: $(READY)
+	test -x .venv-engines/bin/python || $(PYTHON) -m venv .venv-engines
+	.venv-engines/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	.venv-engines/bin/python -m pip install --quiet --editable . --group dev --group engines
+	.venv-engines/bin/python -m pytest tests/test_engines.py
 
 # FBGEMM and PyTorch, in an environment of their own. Any other torch brings gigabytes of CUDA.
 bench-peers: .venv-peers/.ready
