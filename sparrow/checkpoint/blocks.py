@@ -52,12 +52,13 @@ class TableRows(NamedTuple):
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of these rows alone."""
-        return (self.num_rows, *self.array.shape[1:])
+        pieces = 1 if self.spread is None else self.spread.layout.columns
+        return (self.num_rows, *(size * pieces for size in self.array.shape[1:]))
 
     @property
     def nbytes(self) -> int:
         """The bytes of these rows."""
-        return int(self.array.nbytes // self.array.shape[0] * self.num_rows)
+        return math.prod(self.shape) * int(self.array.dtype.itemsize)
 
     def blocks(self) -> Iterator[Array]:
         """Return the rows in order, on the host: each block is on its way while the previous one is in use.

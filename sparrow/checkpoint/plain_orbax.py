@@ -18,6 +18,7 @@ from sparrow.checkpoint.own_loop import is_embedding, joined, split
 from sparrow.checkpoint.tables import check_shape, placed, rows_of
 from sparrow.embedding import Embedder, devices_of
 from sparrow.embedding.sharding import layout as layouts
+from sparrow.embedding.sharding import placement
 from sparrow.trees import named_leaves, path_name
 
 T = TypeVar("T")
@@ -57,16 +58,19 @@ def restore_orbax(folder: str | os.PathLike[str], like: T, embedder: Embedder) -
         arrays = named_leaves(checkpointer.restore(Path(folder).absolute(), restore_args=wanted))
     paths = jax.tree_util.tree_leaves_with_path(like, is_leaf=is_embedding)
     [prefix] = [f"{path_name(path)}/" if path else "" for path, leaf in paths if is_embedding(leaf)]
-    devices = devices_of(name.removeprefix(f"{prefix}layout/") for name in arrays)
+    saved = {name.removeprefix(f"{prefix}layout/"): array for name, array in arrays.items()}
+    devices = devices_of(saved)
+    texts = [array.tobytes().decode().strip("\0") for name, array in saved.items() if devices_of([name]) == devices > 1]
+    stacks = placement.saved_stacks(list(embedder.tables.values()), texts[0] if texts else "", devices)
     held = rows_of(embedder, embedding)
 
     def read(key: Key) -> _Moved:
-        [stack] = [stack for stack in embedder.stacks for table in stack.tables if table.name == key.table]
+        stack, layout = stacks[key.table]
         name = f"tables/{stack.name}" if key.slot is None else f"slots/{stack.name}/{key.slot}"
         if (array := arrays.get(prefix + name)) is None:
             raise CheckpointError(f"the checkpoint has no {key}")
-        layout = layouts.Layout(stack.num_rows, devices, stack.first_rows)
-        check_shape(key, array.shape, (layout.local_rows * devices, *held[key].shape[1:]))
+        width = tuple(size // layout.columns for size in held[key].shape[1:])
+        check_shape(key, array.shape, (layout.local_rows * layout.shards, *width))
         return _Moved(array, layout, stack.rows_of(key.table))
 
     others = embedder.on_its_devices(unnamed(others, arrays))
@@ -88,9 +92,11 @@ class _Moved:
 
     def between(self, first: int, last: int) -> Array:
         """Return the rows ``first`` to ``last`` of the table."""
-        owners, local = self.layout.place(np.arange(self.rows.start + first, self.rows.start + last))
-        moved: Array = self.array[owners * self.layout.local_rows + local]
-        return moved
+        rows, pieces = np.arange(self.rows.start + first, self.rows.start + last), []
+        for piece in range(1 if self.array.ndim == 1 else self.layout.columns):
+            owners, local = self.layout.place(rows + piece * self.layout.num_rows)
+            pieces.append(self.array[owners * self.layout.local_rows + local])
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis=1)
 
     def check(self) -> None:
         """Do nothing: Orbax checks what it reads."""

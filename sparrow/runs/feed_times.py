@@ -10,8 +10,7 @@ from typing import Any, Final
 import jax
 
 from sparrow.config import Config, train_pipeline
-from sparrow.data import MEANING, Pipeline
-from sparrow.feed import Preparer
+from sparrow.feed import MEANING, Pipeline, Preparer
 from sparrow.runs.step.program import Program
 
 ADVICE: Final = {
@@ -80,8 +79,8 @@ def feed_seconds(pipeline: Pipeline[Any], preparer: Preparer, elapsed: float) ->
 def time_feed(config: Config, seconds: float = 10.0) -> FeedTimes:
     """Take the batches of training to the device, for a number of seconds or one epoch, and drop them."""
     preparer = Program.of(config).preparer()
-    pipeline = train_pipeline(config, preparer)
-    pipeline.epochs = 1
+    once = config.model_copy(update={"train": config.train.model_copy(update={"epochs": 1})})
+    pipeline = train_pipeline(once, preparer)
     examples, last, began = 0, None, time.perf_counter()
     with contextlib.closing(iter(pipeline)) as batches:  # type: ignore[type-var]
         for prepared in batches:

@@ -23,19 +23,17 @@ from sparrow.embedding import Embedder
 from sparrow.files import AnyPath
 from sparrow.registry import nearest
 from sparrow.reports import inline, run_charts, size, write_report
-from sparrow.retrieval import CANDIDATES, LEVEL, ItemIndex, Kind, Where, build_tree
+from sparrow.retrieval import CANDIDATES, Index, ItemIndex, Kind, Where, build_tree
 from sparrow.runs.errors import FolderError
 from sparrow.runs.evaluating.evaluation import Evaluator
 from sparrow.runs.evaluating.importance import ROWS, importance, write_importance
 from sparrow.runs.evaluating.predict_files import predict, predict_table
 from sparrow.runs.saved.restoring import LogLine
 from sparrow.runs.step.program import Program, TrainState
-from sparrow.runs.vectors.nearest import Index, Measure, Nearest, nearest_rows
-from sparrow.runs.vectors.neighbours import neighbours_of
-from sparrow.runs.vectors.recommending import item_index, recommendations, with_approximate
+from sparrow.runs.vectors.nearest import Measure, Nearest, nearest_rows, neighbours_of
+from sparrow.runs.vectors.recommending import item_index, recommendations, tree_again, with_approximate
 from sparrow.runs.vectors.table_view import TableView
 from sparrow.runs.vectors.towers import tower_names, tower_vectors
-from sparrow.runs.vectors.tree_search import nodes_of
 from sparrow.serving import load as load_export
 
 Array = npt.NDArray[Any]
@@ -210,7 +208,6 @@ class Run:
         *,
         among: Any = None,
         measure: Measure | None = None,
-        index: Index = "exact",
     ) -> Nearest:
         """Return the nearest rows: of a table to the rows of ids, or of one tower's vectors to the other's.
 
@@ -222,7 +219,6 @@ class Run:
           k: how many.
           among: rows of the tower ``name``; the result has their positions.
           measure: "cosine" or "dot"; by default "cosine" for tables, and "dot", by which they were trained, for towers.
-          index: "exact", or "auto", "hnswlib" or "faiss" for approximate search.
         """
         holds_ids = isinstance(of, str | int | np.integer | list | tuple | np.ndarray)
         if name in self.towers and not (name in self._tables_by_name and among is None and holds_ids):
@@ -230,11 +226,11 @@ class Run:
                 raise ConfigError(f"neighbours of the tower '{name}': give among=, the rows to choose from")
             (other,) = [tower for tower in self.towers if tower != name]
             queries, rows = self.vectors(other, of), self.vectors(name, among)
-            return nearest_rows(queries, [rows], k, measure or "dot", index)
+            return nearest_rows(queries, [rows], k, measure or "dot")
         table = self.table(name)
         ids = [of] if isinstance(of, str | int | np.integer) else list(of)
         features = [feature.name for feature in table.features]
-        return neighbours_of(table, ids, name if name in features else None, k, measure or "cosine", index)
+        return neighbours_of(table, ids, name if name in features else None, k, measure or "cosine")
 
     def item_index(
         self,
@@ -243,8 +239,8 @@ class Run:
         id_column: str | None = None,
         attributes: Sequence[str] = (),
         batch_size: int | None = None,
-    ) -> ItemIndex:
-        """Return the vectors of a catalogue's items by the item tower, for `recommend`.
+    ) -> Index:
+        """Return the items for `recommend`: vectors by the item tower, codes of a model of codes, the tree of tdm.
 
         Args:
           items: a row per item, as `predict` takes rows; None: the catalogue of the config, or the items of the data
@@ -257,7 +253,7 @@ class Run:
             self.program, self.state, items, id_column=id_column, attributes=attributes, batch_size=batch_size
         )
 
-    def with_approximate(self, index: ItemIndex, kind: Kind, *, recall: float = 0.95) -> ItemIndex:
+    def with_approximate(self, index: Index, kind: Kind, *, recall: float = 0.95) -> ItemIndex:
         """Return the index with approximate search by FAISS, set to find ``recall`` of what exact search finds.
 
         ``kind``: "ivf", "ivf_sq8" (8-bit codes) or "hnsw". Users of the data to train on are the judges.
@@ -269,7 +265,7 @@ class Run:
         users: Any,
         k: int = 10,
         *,
-        index: ItemIndex | None = None,
+        index: Index | None = None,
         exclude_seen: bool = False,
         exclude: Sequence[Any] | None = None,
         allow: Any = None,
@@ -298,7 +294,7 @@ class Run:
           candidates: how many items it orders.
           batch_size: rows at a time; by default, as in evaluation.
         """
-        held = self._items if index is None and self._data.tree is None else index
+        held = self._items if index is None else index
         given: dict[str, Any] = {"exclude_seen": exclude_seen, "exclude": exclude, "allow": allow, "where": where}
         given |= {"ranker": ranker, "candidates": candidates}
         return recommendations(self.program, self.state, held, users, k, batch_size=batch_size, **given)
@@ -318,26 +314,15 @@ class Run:
         rows of its table: the tree that it was trained on is built again, with all columns of its nodes.
         """
         how = {"branches": branches, "seed": seed}
-        if self._data.tree is None:
-            index = self.item_index(items, id_column=id_column, attributes=attributes)
-            return build_tree(index.ids, index.vectors, item=index.item, attributes=index.attributes, **how)
-        nodes = nodes_of(self.config)
-        if nodes.feature is None:
-            raise ConfigError("none of data.tree.features looks the id of a node up in a table")
-        leaves = nodes.leaves
-        ids, others = (
-            leaves[nodes.item].combine_chunks(),
-            [n for n in leaves.column_names if n not in (nodes.item, LEVEL)],
-        )
-        vectors = self.vectors(nodes.feature, ids.to_pylist())
-        return build_tree(ids, vectors, item=nodes.item, attributes=leaves.select(others) if others else None, **how)
-
-    @property
-    def _data(self) -> Any:
-        return configs.need(self.config.data, "data")
+        if configs.need(self.config.data, "data").tree is not None:
+            return tree_again(self.program, self.state, **how)
+        index = self.item_index(items, id_column=id_column, attributes=attributes)
+        if not isinstance(index, ItemIndex):
+            raise ConfigError("a tree is built from the vectors of two towers, or of tdm")
+        return build_tree(index.ids, index.vectors, item=index.item, attributes=index.attributes, **how)
 
     @functools.cached_property
-    def _items(self) -> ItemIndex:
+    def _items(self) -> Index:
         return self.item_index()
 
     def export(
@@ -346,7 +331,7 @@ class Run:
         *,
         ema: bool | None = None,
         overwrite: bool = False,
-        index: ItemIndex | bool = False,
+        index: Index | bool = False,
         tables: str | None = None,
     ) -> Any:
         """Write the model as files that predict without its code; `sparrow.serving.load` opens them.

@@ -10,7 +10,7 @@ prediction.
 `TOWERS`, `vector_column`          the towers of a matching model, and the columns of their vectors
 `named_metrics`, `Scores`          the metrics of all tasks, by name, and their states
 `check_predictions`                refuses metrics that do not fit the predictions
-`sample_weights`                   the weights of the examples of a batch; `IS_EXAMPLE`, `count_examples`: its padding
+`sample_weights`                   the weights of the examples of a batch; `count_examples`: without its padding
 `by_candidate`                     several candidates of an example as rows of their own
 `QualityCounts`                    counts for the charts of an evaluation, by task
 `ScoreHistograms`                  rows by score, for ROC, precision-recall and calibration curves
@@ -21,33 +21,18 @@ prediction.
 from sparrow.tasks.candidates import by_candidate, judged_rows
 from sparrow.tasks.histograms import ScoreHistograms
 from sparrow.tasks.objective import total_loss
-from sparrow.tasks.outputs import (
-    NEGATIVE_IDS,
-    NEGATIVE_LOG_Q,
-    POSITIONS,
-    POSITIVE_IDS,
-    POSITIVE_LOG_Q,
-    TAKES_PART,
-    USERS,
-)
+from sparrow.tasks.outputs import POSITIONS
 from sparrow.tasks.predictions import TOWERS, is_matching, meaning, predicted, predictions, vector_column
 from sparrow.tasks.quality_counts import QualityCounts
 from sparrow.tasks.rank_counts import RankCounts
-from sparrow.tasks.sample_weights import IS_EXAMPLE, count_examples, sample_weights
+from sparrow.tasks.sample_weights import count_examples, sample_weights
 from sparrow.tasks.scores import Scores, States, TaskMetric, check_predictions, named_metrics
 from sparrow.tasks.task import MetricUse, Task
 from sparrow.tasks.value_counts import ValueCounts
 
 __all__ = [
-    "IS_EXAMPLE",
-    "NEGATIVE_IDS",
-    "NEGATIVE_LOG_Q",
     "POSITIONS",
-    "POSITIVE_IDS",
-    "POSITIVE_LOG_Q",
-    "TAKES_PART",
     "TOWERS",
-    "USERS",
     "MetricUse",
     "QualityCounts",
     "RankCounts",

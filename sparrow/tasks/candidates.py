@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 
 from sparrow.data import CANDIDATES
+from sparrow.feed import IS_EXAMPLE
 from sparrow.losses import Positions
 from sparrow.tasks.outputs import POSITIONS
-from sparrow.tasks.sample_weights import IS_EXAMPLE, count_examples
+from sparrow.tasks.sample_weights import count_examples
 from sparrow.tasks.task import Arrays, Task
 
 

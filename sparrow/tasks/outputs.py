@@ -4,19 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from sparrow.feed import CANDIDATES, NEGATIVE_LOG_Q
 from sparrow.losses import Loss, Positions, Towers
 from sparrow.registry import nearest
 from sparrow.tasks.task import Arrays
-
-POSITIVE_IDS: Final = "<ids of the items chosen>"
-NEGATIVE_IDS: Final = "<ids of the items drawn>"
-TAKES_PART: Final = "<items drawn that are negatives>"
-USERS: Final = "<users>"
-POSITIVE_LOG_Q: Final = "<log Q of the items chosen>"
-NEGATIVE_LOG_Q: Final = "<log Q of the items drawn>"
-CANDIDATES: Final = (POSITIVE_IDS, NEGATIVE_IDS, TAKES_PART, USERS, POSITIVE_LOG_Q, NEGATIVE_LOG_Q)
-"""Columns of a batch for two towers, in the order of `sparrow.losses.Towers`; no column has such names."""
-
 
 POSITIONS: Final = "positions"
 """The output of a model that learns from every position of a history: `sparrow.losses.Positions`."""

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import jax
 
+from sparrow.feed import IS_EXAMPLE
 from sparrow.tasks.outputs import pick
 from sparrow.tasks.task import Arrays, Task
-
-IS_EXAMPLE: Final = "~ whether a row is an example"
-"""The column of a batch that may be padded: (batch,) float32, 1 for examples and 0 for padding behind them.
-
-Its name comes after those of other columns, as its place in the buffer of a batch does: a batch that is packed again,
-in the order of names, keeps its layout and its program.
-"""
 
 
 def sample_weights(task: Task, columns: Arrays) -> Any:

@@ -103,13 +103,13 @@ def largest(folder):
     """The largest block that the host or all devices together hold, beside the size of the table."""
     emb, held = embedder(), []
     state, fresh = filled(emb), emb.init(jax.random.key(2))
-    in_order, put_parts = blocks.in_order, type(emb.shards).put_parts
+    in_order, put_parts = blocks._in_order, type(emb.shards).put_parts
 
     def noted(made):
         held.append(made.nbytes)
         return made
 
-    blocks.in_order = lambda *given: noted(in_order(*given))
+    blocks._in_order = lambda *given: noted(in_order(*given))
     type(emb.shards).put_parts = lambda *given: noted(put_parts(*given))
     tables = rows_of(emb, state)
     read = {key: list(rows.blocks()) for key, rows in tables.items()}

@@ -6,7 +6,7 @@ import os
 import sys
 
 from sparrow import cli
-from sparrow.data import Pipeline
+from sparrow.feed import Pipeline
 from sparrow.runs.loop.loop import Loop
 
 

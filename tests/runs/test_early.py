@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from sparrow.data import DataError
+from sparrow.feed import Waits
 from sparrow.runs.loop.early import Early
 
 
@@ -13,7 +14,7 @@ class Numbers:
 
     def __init__(self, error_at=None, may_begin=True):
         self.begun, self.may_begin, self.error_at = threading.Event(), threading.Event(), error_at
-        self.interrupted, self.closed = (lambda: False), False
+        self.waits, self.closed = Waits(), False
         if may_begin:
             self.may_begin.set()
 
@@ -21,7 +22,7 @@ class Numbers:
         try:
             self.begun.set()
             while not self.may_begin.wait(0.01):
-                if self.interrupted():
+                if self.waits.interrupted():
                     return
             for number in range(3):
                 if number == self.error_at:

@@ -47,7 +47,7 @@ def test_a_beam_finds_what_comes_next(tmp_path, monkeypatch):
     coder = runs.train(config.loads(SID + TRAIN % 2), "sid")
     runs.predict(coder.program, coder.state, "items.parquet", "codes.parquet", columns=["item"])
     codes = CodeIndex.of(pq.read_table("codes.parquet"))
-    assert codes.vectors.shape == (ITEMS, 2)
+    assert codes.codes.shape == (ITEMS, 2)
     start = rng.integers(0, ITEMS, 256)
     seen = [[int(s), int(s + 5) % ITEMS] for s in start]  # the next item is always five further on
     rows = pa.table({"user": np.arange(256), "seen": pa.array(seen), "item": (start + 10) % ITEMS})

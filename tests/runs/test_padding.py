@@ -16,8 +16,8 @@ import sparrow as sp
 from sparrow import runs
 from sparrow.config import from_mapping, train_pipeline
 from sparrow.data.block import Block, concatenate
-from sparrow.feed import may_pad
 from sparrow.runs.evaluating.predict_files import predict_table
+from sparrow.runs.step.program import may_pad
 from tests.runs.cases import BASE, NAMES
 from tests.runs.test_architectures import MODELS
 from tests.runs.test_architectures import config as architecture

@@ -132,7 +132,7 @@ def test_tables_and_vectors(run):
         run.table("items")
 
 
-def test_neighbours_are_exact(run, monkeypatch):
+def test_neighbours_are_exact(run):
     array = run.table("item").to_numpy()
     unit = array / np.linalg.norm(array, axis=1, keepdims=True)
     found = run.neighbours("item", ["w3", "w4"], k=5)
@@ -151,9 +151,6 @@ def test_neighbours_are_exact(run, monkeypatch):
     assert np.isfinite(everything.scores).all()
     numbers = run.neighbours("user", [7, 3], k=2)
     assert numbers.ids == numbers.rows.tolist()
-    monkeypatch.setattr("sparrow.runs.vectors.nearest._is_installed", lambda library: False)
-    with pytest.raises(ValueError, match="needs that library; install it, or use index='exact'"):
-        run.neighbours("item", "w3", index="faiss")
 
 
 def test_unknown_ids_have_no_neighbours(run):
@@ -188,17 +185,6 @@ def test_neighbours_in_blocks():
     np.testing.assert_array_equal(
         whole.rows, np.argsort(-(queries @ rows.T).astype(np.float32), axis=1, kind="stable")[:, :12]
     )
-
-
-@pytest.mark.parametrize("library", ["hnswlib", "faiss"])
-def test_neighbours_by_a_library(library):
-    pytest.importorskip(library)
-    generator = np.random.default_rng(0)
-    rows = generator.normal(size=(2000, 16)).astype(np.float32)
-    exact, fast = (runs.nearest_rows(rows[:50], [rows], 10, index=index) for index in ("exact", library))
-    same = [len(set(a) & set(b)) for a, b in zip(exact.rows, fast.rows, strict=True)]
-    assert np.mean(same) > 9
-    np.testing.assert_allclose(fast.scores[:, 0], 1, atol=1e-4)
 
 
 def test_it_shows_itself(run):

@@ -13,10 +13,9 @@ import pytest
 
 from sparrow import config as configs
 from sparrow import runs
-from sparrow.feed import Preparer
+from sparrow.feed import POSITIVE_IDS, POSITIVE_LOG_Q, USERS, Preparer
 from sparrow.feed.candidates import candidate_columns, numbered
 from sparrow.kernels import feed
-from sparrow.tasks import POSITIVE_IDS, POSITIVE_LOG_Q, USERS
 from tests.feed.ways import by_columns
 from tests.runs.cases import case
 from tests.runs.test_training import assert_same_bits
@@ -75,7 +74,7 @@ def test_the_batch_carries_frequencies_and_ids(folder):
     config = towers(folder)
     counts, assembly = configs.item_counts(config), configs.assemble(config)
     batch = next(iter(configs.train_pipeline(config)))
-    columns = candidate_columns(batch, assembly, counts)
+    columns = candidate_columns(batch, assembly.item_id, assembly.user_id, counts)
     rows = pq.read_table(folder / "train.parquet")["item"].to_numpy()
     share = np.bincount(rows, minlength=ITEMS_) / len(rows)
     np.testing.assert_allclose(np.exp(columns[POSITIVE_LOG_Q]), share[batch.keys["item"]], rtol=1e-6)

@@ -28,7 +28,7 @@ def test_ctrl_c_while_a_reader_hangs(tmp_path, monkeypatch):
         return read(self, chunk, bad_rows)
 
     monkeypatch.setattr(ClickReader, "read", hanging)
-    monkeypatch.setattr("sparrow.data.crew.PATIENCE", 0.1)
+    monkeypatch.setattr("sparrow.feed.crew.PATIENCE", 0.1)
     config = case("data.evaluate=null", "data.threads=3", "data.ahead=2")
 
     default = signal.getsignal(signal.SIGINT)

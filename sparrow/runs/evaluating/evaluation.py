@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from sparrow.background import behind
 from sparrow.config import Config, evaluate_pipeline
-from sparrow.feed import Feed, Prepared
+from sparrow.feed import IS_EXAMPLE, Feed, Prepared
 from sparrow.optimizer import OptimizerState
 from sparrow.runs.evaluating.catalogue import catalogue
 from sparrow.runs.loop.sharing import divide
@@ -24,7 +24,7 @@ from sparrow.runs.loop.together import Batches, Requests, Together, batches_of
 from sparrow.runs.step.compiling import Compiled
 from sparrow.runs.step.on_mesh import for_this_host, kept_everywhere, summed_in_order
 from sparrow.runs.step.program import Program, TrainState
-from sparrow.tasks import IS_EXAMPLE, TOWERS, QualityCounts, Scores, States, judged_rows, total_loss
+from sparrow.tasks import TOWERS, QualityCounts, Scores, States, judged_rows, total_loss
 
 LOSS = "loss"
 AHEAD: Final = 4

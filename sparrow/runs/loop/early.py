@@ -5,8 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 from collections.abc import Iterator
 
-from sparrow.data import Pipeline
-from sparrow.feed import Prepared
+from sparrow.feed import Pipeline, Prepared
 
 
 class Early(Iterator[Prepared]):
@@ -32,7 +31,7 @@ class Early(Iterator[Prepared]):
     def close(self) -> None:
         """End the reading, also while the first batch is still being waited for."""
         if self._first is not None:
-            self._pipeline.interrupted = lambda: True
+            self._pipeline.waits.interrupted = lambda: True
             first, self._first = self._first, None
             concurrent.futures.wait([first])
         self._batches.close()  # type: ignore[attr-defined]

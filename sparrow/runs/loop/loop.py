@@ -117,7 +117,7 @@ class Loop:
         self.is_over, self.why_over = False, ""
         self.began_at = self.progress.steps
         self.stepping.log_programs(self.log.line, lambda: self.clock.paused("compilation"))
-        self.batches.is_idle = lambda: self._in_flight.is_empty
+        self.batches.waits.is_idle = lambda: self._in_flight.is_empty
 
     @property
     def steps(self) -> int:

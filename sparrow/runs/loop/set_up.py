@@ -20,6 +20,7 @@ from sparrow.config import (
     Config,
     ConfigError,
     Problem,
+    candidate_notes,
     counts_epochs,
     epochs_in_steps,
     fill_vocabularies,
@@ -27,8 +28,8 @@ from sparrow.config import (
     need,
     train_pipeline,
 )
-from sparrow.data import Collisions, Pipeline, count_collisions
-from sparrow.feed import ITEMS, candidate_notes
+from sparrow.data import Collisions, count_collisions
+from sparrow.feed import Pipeline
 from sparrow.files import AnyPath, at
 from sparrow.runs.errors import FolderError
 from sparrow.runs.loop.early import Early
@@ -46,6 +47,7 @@ from sparrow.runs.parts.usual import usual_parts
 from sparrow.runs.recorded.log import Log
 from sparrow.runs.saved.differences import refuse_unequal
 from sparrow.runs.saved.loading import Extra, owned_words
+from sparrow.runs.saved.restoring import ITEMS
 from sparrow.runs.saved.resuming import resumed
 from sparrow.runs.saved.run_folder import RunFolder
 from sparrow.runs.saved.starting import started

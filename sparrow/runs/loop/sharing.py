@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from sparrow import processes
 from sparrow.config import ConfigError, Problem, need
-from sparrow.data import DataError, Division, Pipeline
-from sparrow.feed import Preparer
+from sparrow.data import DataError
+from sparrow.feed import Division, Pipeline, Preparer
 from sparrow.runs.step.program import Program
 
 _NUMBERS: Final = itertools.count()  # all processes divide the same data in the same order
@@ -60,7 +60,7 @@ def divide(pipeline: Pipeline[Any], program: Program, preparer: Preparer, *, is_
     reason = _reason(pipeline, program, preparer)
     reason = reason or (_of_training(pipeline) if is_training else _of_evaluation(program))
     shares = data.shares or together
-    if not is_training and pipeline.batch_size % shares:
+    if not is_training and pipeline.batching.batch_size % shares:
         return
     if reason:
         if is_training and data.shares is not None and data.shares > 1:
@@ -68,8 +68,8 @@ def divide(pipeline: Pipeline[Any], program: Program, preparer: Preparer, *, is_
         return
     if shares == together == 1:
         return
-    if pipeline.batch_size % shares:
-        text = f"a batch of {pipeline.batch_size} examples cannot be divided in {shares} shares"
+    if pipeline.batching.batch_size % shares:
+        text = f"a batch of {pipeline.batching.batch_size} examples cannot be divided in {shares} shares"
         raise ConfigError([Problem(field, f"{text}; give a divisor of it")])
     found = processes.said_by_all(pipeline.position()["source"])
     if other := [number for number, source in enumerate(found) if source != found[0]]:
@@ -85,9 +85,11 @@ def _reason(pipeline: Pipeline[Any], program: Program, preparer: Preparer) -> st
     data = need(program.config.data, "data")
     if data.negatives is not None or data.tree is not None:
         return "negatives are drawn for complete batches"
-    if any(feature.part == "sequences" for feature in pipeline.features):
+    if data.mask is not None or data.cost is not None:
+        return "masks and costs are of complete batches"
+    if any(feature.part == "sequences" for feature in pipeline.converter.features):
         return "sequences of numbers go to every device"
-    if not (preparer.pads or pipeline.drop_remainder):
+    if not (preparer.pads or pipeline.batching.drop_remainder):
         return (
             "an example may depend on others of its batch, so that short batches cannot be padded; set drop_remainder"
         )
@@ -95,7 +97,8 @@ def _reason(pipeline: Pipeline[Any], program: Program, preparer: Preparer) -> st
 
 
 def _of_training(pipeline: Pipeline[Any]) -> str:
-    return f"examples of a batch are grouped by '{pipeline.keys[0]}'" if pipeline.keys else ""
+    keys = pipeline.converter.keys
+    return f"examples of a batch are grouped by '{keys[0]}'" if keys else ""
 
 
 def _of_evaluation(program: Program) -> str:

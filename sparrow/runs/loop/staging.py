@@ -7,8 +7,7 @@ import itertools
 from collections.abc import Generator, Mapping
 from typing import Any, NamedTuple
 
-from sparrow.data import Pipeline
-from sparrow.feed import Prepared
+from sparrow.feed import Pipeline, Prepared
 from sparrow.runs.loop.early import Early
 from sparrow.runs.loop.together import Together
 

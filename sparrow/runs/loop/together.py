@@ -20,9 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow import processes
-from sparrow.data import OneByOne, Pipeline
 from sparrow.embedding import Shards
-from sparrow.feed import Prepared, Preparer, Routed
+from sparrow.feed import OneByOne, Pipeline, Prepared, Preparer, Routed
 from sparrow.runs.errors import Elsewhere
 from sparrow.runs.loop.sharing import known_of_shares, told_of_shares
 
@@ -102,15 +101,13 @@ class Together:
 
     Attributes:
       requests: requests and decisions, which several objects may share.
-      is_idle: as of the pipeline.
-      interrupted: of no use here: a process that waits for data is stopped with the others.
+      waits: as of the pipeline. A process that waits for data is stopped with the others.
     """
 
     def __init__(self, pipeline: Pipeline[Any], preparer: Preparer) -> None:
         assert preparer.embedder.shards is not None
         pipeline.prepare = _Route(preparer)
-        self.requests = Requests()
-        self.interrupted: Callable[[], bool] = lambda: False
+        self.requests, self.waits = Requests(), pipeline.waits
         self._pipeline, self._preparer, self._shards = pipeline, preparer, preparer.embedder.shards
         self._error: Exception | None = None
         self._at: _Slot | None = None
@@ -119,20 +116,6 @@ class Together:
     def batches_ahead(self) -> int:
         """As of the pipeline."""
         return self._pipeline.batches_ahead + AHEAD
-
-    @property
-    def waited(self) -> float:
-        """As of the pipeline."""
-        return self._pipeline.waited
-
-    @property
-    def is_idle(self) -> Callable[[], bool]:
-        """As of the pipeline."""
-        return self._pipeline.is_idle
-
-    @is_idle.setter
-    def is_idle(self, is_idle: Callable[[], bool]) -> None:
-        self._pipeline.is_idle = is_idle
 
     @property
     def skipped(self) -> int:

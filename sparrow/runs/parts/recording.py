@@ -10,7 +10,7 @@ from typing import Any
 
 from sparrow.data import Collisions, DataError
 from sparrow.embedding import Held
-from sparrow.reports import CURVES, ENVIRONMENT, METRICS, TRAFFIC, write_json, write_report
+from sparrow.reports import CURVES, ENVIRONMENT, METRICS, TRAFFIC, size, write_json, write_report
 from sparrow.runs.loop.clock import Clock
 from sparrow.runs.loop.loop import Loop, Part
 from sparrow.runs.loop.staging import Taken
@@ -127,13 +127,21 @@ class Recorder(Part):
     def _finish(self, folder: Path, how: str, clock: Clock) -> None:
         environment = self._environment
         if environment is not None:
-            self._tried(lambda: environment.end(how, clock.times, clock.speed, self.prepare.exchange()))
+            self._tried(lambda: environment.end(how, clock.times, clock.speed, self._exchange()))
         self._write_traffic(folder, words=True)
         metrics = folder / METRICS
         if metrics.is_file() and metrics.stat().st_size:
             path = self._tried(lambda: write_report([folder]))
             if path is not None:
                 self._log(f"report {path}")
+
+    def _exchange(self) -> dict[str, str]:
+        """Return the traffic of the last batch on a mesh, in words, by stack."""
+        return {
+            stack: f"{one.exchange}, {size(one.sent)} sent by a device in a step, room for {one.room:,} vectors of a "
+            f"pair, the fullest pair has {one.fullest:.2f} times the mean, {one.padding:.0%} is padding"
+            for stack, one in self.prepare.traffic().items()
+        }
 
     def _tried(self, write: Callable[[], Any]) -> Any:
         try:

@@ -29,7 +29,7 @@ class Reporting(Part):
     def __init__(self, program: Program, batches: Batches, unvarying: Unvarying) -> None:
         """Take the batches, and the look for columns that hold one value throughout."""
         self.every_steps = program.config.train.log_every_steps
-        self._rates, self._waiting, self._unvarying = Rates(program), Waiting(batches), unvarying
+        self._rates, self._waiting, self._unvarying = Rates(program), Waiting(batches.waits), unvarying
         self._has_begun = False
 
     def after_step(self, loop: Loop) -> None:
@@ -164,29 +164,27 @@ def status_bytes(field: str) -> int | None:
 
 
 class Waited(Protocol):
-    """A source of batches that notes the time for which they were waited for."""
+    """The time for which batches were waited for."""
 
-    @property
-    def waited(self) -> float:
-        """Seconds."""
+    seconds: float
 
 
 class Waiting:
     """The time that a pipeline keeps the device waiting.
 
     >>> class Slow:
-    ...     waited = 0.0
+    ...     seconds = 0.0
     >>> now = [0.0]
     >>> waiting = Waiting(Slow(), clock=lambda: now[0])
-    >>> now[0], Slow.waited = 100.0, 25.0
+    >>> now[0], Slow.seconds = 100.0, 25.0
     >>> waiting.lap(), waiting.line()
     (0.25, 'the device waited for data 25% of the last 100 s; `sparrow feed` shows where the time goes')
     >>> waiting.lap(), waiting.line()
     (0.0, None)
     """
 
-    def __init__(self, pipeline: Waited, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._pipeline, self._clock = pipeline, clock
+    def __init__(self, waits: Waited, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._waits, self._clock = waits, clock
         self.restart()
 
     def restart(self) -> None:
@@ -210,7 +208,7 @@ class Waiting:
         return f"the device waited for data {share:.0%} of the last {seconds:.0f} s{advice}"
 
     def _now(self) -> tuple[float, float]:
-        return self._clock(), self._pipeline.waited
+        return self._clock(), self._waits.seconds
 
 
 def _share(before: tuple[float, float], now: tuple[float, float]) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-from sparrow.data import WaitInterrupted
+from sparrow.feed import WaitInterrupted
 from sparrow.runs.errors import Interrupted
 from sparrow.runs.loop.loop import Loop, Part
 from sparrow.runs.loop.together import Batches, Together
@@ -27,9 +27,10 @@ class Signals(Part):
         """Take the batches, which may be waited for when a signal arrives; ``listens``: signals do more than usual."""
         self.received: signal.Signals | None = None
         self._listens, self._requests = listens, batches.requests if isinstance(batches, Together) else None
-        if self._requests is not None:
+        if self._requests is None:
+            batches.waits.interrupted = lambda: self.received is not None
+        else:
             self._requests.wants_stop = lambda: int(self.received or 0)
-        batches.interrupted = lambda: self.received is not None
 
     @property
     def asked(self) -> signal.Signals | None:

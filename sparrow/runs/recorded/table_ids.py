@@ -21,7 +21,7 @@ class TableIds:
     Attributes:
       table: its name.
       held: how many there are.
-      most: ids that are looked up most, with their counts; empty without evict "lfu", which counts them.
+      most: ids that are looked up most, with their counts; empty unless evict, as "lfu", counts them.
     """
 
     table: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import jax
 import numpy as np
@@ -13,10 +13,12 @@ import numpy as np
 from sparrow.checkpoint import CheckpointError, Key, Saved, check_shape, named, placed, rows_of, unnamed
 from sparrow.data import ItemCounts
 from sparrow.embedding import Embedder, SavedIds
-from sparrow.feed import ITEMS
 from sparrow.runs.step.program import Program, TrainState
 
 LogLine = Callable[[str], None]
+
+ITEMS: Final = "item_counts"
+"""The name of the counts of items in a checkpoint."""
 
 
 def parts(state: TrainState) -> dict[str, Any]:

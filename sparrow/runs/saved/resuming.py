@@ -7,7 +7,7 @@ from typing import Any
 
 from sparrow.checkpoint import CheckpointError, Damaged, Saved, passed_over, whole
 from sparrow.config import ConfigError
-from sparrow.data import Pipeline
+from sparrow.feed import Pipeline
 from sparrow.runs.loop.progress import Progress
 from sparrow.runs.saved.differences import Difference, differences
 from sparrow.runs.saved.loading import Extra, all_damaged, config_of, does_not_fit, progress_of

@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import jax
-import jax.numpy as jnp
 
-from sparrow.embedding import Embedder
+from sparrow.embedding import Embedder, table_bytes
 from sparrow.errors import ConfigError, Problem
 from sparrow.reports import size
-from sparrow.rules import PER_ROW
 from sparrow.trees import named_leaves
 
 SHOWN: Final = 3
@@ -98,17 +96,16 @@ def refuse_large_tables(embedder: Embedder, dense: int = 0) -> None:
     sizes: dict[str, int] = {}
     apart: dict[str, int] = {}
     for stack in embedder.stacks:
-        slots = sum(4 if layout == PER_ROW else 4 * stack.dim for _, layout in stack.step.slots)
-        row = stack.dim * jnp.dtype(stack.step.dtype).itemsize + slots
-        sizes |= {table.name: table.vocabulary_size * row for table in stack.tables}
+        sizes |= {table.name: table_bytes(table) for table in stack.tables}
         if stack.apart:
             apart |= {table.name: sizes[table.name] for table in stack.tables}
-            sizes |= {one.name: held.rows * row for one, held in zip(stack.tables, stack.cache.segments, strict=True)}
+            caches = zip(stack.tables, stack.cache.segments, strict=True)
+            sizes |= {one.name: sizes[one.name] * held.rows // one.vocabulary_size for one, held in caches}
     _refuse("data.features", "tables in host memory", apart, 0, 0)
     shards = embedder.shards
     devices = 1 if shards is None else len(shards.local)
     if shards is not None:  # the share of this process
-        sizes = {name: held * devices // shards.count for name, held in sizes.items()}
+        sizes = {name: embedder.sharded.places[name].share(shards.local, held) for name, held in sizes.items()}
     _refuse("data.features", "tables with their slots", sizes, dense, devices)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from flax import nnx
 from sparrow.config import Assembly, Config, ConfigError, Problem, assemble, need, optimizer
 from sparrow.data import ItemCounts
 from sparrow.embedding import Embedder
-from sparrow.feed import Feed, Preparer, Use, may_pad
+from sparrow.feed import Feed, Preparer
 from sparrow.losses import pareto_weights
 from sparrow.models import Complete, Functional, Inputs, NumberEmbeddings, functional
 from sparrow.optimizer import Optimizer, OptimizerState, cast
@@ -24,6 +24,9 @@ from sparrow.runs.step.compiling import Compiled
 from sparrow.runs.step.memory import refuse_large_layers, refuse_large_tables
 from sparrow.runs.step.on_mesh import for_this_host, kept_everywhere, mesh_of
 from sparrow.tasks import POSITIONS, Scores, States, predictions, total_loss
+
+Use = Literal["train", "evaluate", "predict"]
+"""The use of batches."""
 
 
 @jax.tree_util.register_dataclass
@@ -113,9 +116,8 @@ class Program:
 
         ``use``: the use of the batches.
         """
-        made = Preparer(self.embedder, self.assembly, self.config.tasks, traffic, self.item_counts)
-        made.pads = may_pad(self.config, use, has_statistics=self.has_statistics)
-        return made
+        pads = may_pad(self.config, use, has_statistics=self.has_statistics)
+        return Preparer(self.embedder, self.assembly.content(self.config.tasks), traffic, self.item_counts, pads=pads)
 
     @functools.cached_property
     def train_scores(self) -> Scores:
@@ -286,3 +288,24 @@ def refuse_calls(config: Config, embedder: Embedder) -> None:
         why = "works on one device so far; leave it or train.mesh out"
     if why is not None:
         raise ConfigError([Problem(("train", "steps_per_call"), why)])
+
+
+def may_pad(config: Config, use: Use, *, has_statistics: bool = False) -> bool:
+    """Return whether rows of padding change no result: no example of a batch may depend on another one.
+
+    Where examples are compared (softmax over the batch, sessions, drawn negatives) or normalised together (batch
+    normalisation in training, variational dropout), and for models and losses of one's own that are not known to be
+    per example, the short last batch keeps its size and has a program of its own.
+    """
+    model, data = need(config.model, "model"), need(config.data, "data")
+    encoders = [record for records in model.encoders.values() for record in records]
+    if not all(part.is_per_example for part in (model.architecture, *encoders)):
+        return False
+    if use == "predict":
+        return True
+    losses = [loss for task in config.tasks.values() for loss in task.losses]
+    if data.negatives is not None or data.tree is not None or not all(loss.is_per_example for loss in losses):
+        return False
+    if use == "evaluate":
+        return True
+    return not (data.drop_remainder or has_statistics or model.variational_dropout is not None)

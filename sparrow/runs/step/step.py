@@ -207,7 +207,9 @@ def one_step(program: Program) -> Callable[..., tuple[TrainState, Report, Acts]]
             # A loss scale makes gradients overflow now and then, by design; the loss itself never does.
             scaled = optimizer.loss_scale is not None
             go &= jnp.isfinite(gradients.loss) if scaled else optimizer.all_finite(gradients)
-        new, info = optimizer.apply(state.optimizer, gradients, grad_norm="global_gradient_norm" in summaries, when=go)
+        new, info = optimizer.apply(
+            state.optimizer, gradients, grad_norm="global_gradient_norm" in summaries, when=go, batches=packed
+        )
         rest, metrics = jax.tree.map(
             lambda old, new: jnp.where(info.applied, new, old), (state.rest, state.metrics), (rest, metrics)
         )
