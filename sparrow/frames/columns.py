@@ -42,7 +42,7 @@ EPOCH: Final = (315_532_800, 4_102_444_800)
 """Seconds since 1970 of the years 1980 and 2100: integers between them, or a thousand times them, are times."""
 TIME: Final = "left out: a time; make columns of it, such as the hour or the weekday"
 AGREED: Final = 100
-"""Rows that must agree before a column is said to repeat another one."""
+"""Rows that must agree before a column counts as a repeat of another one."""
 MAX_WORDS: Final = 10_000
 """Ids of at most this many values get a vocabulary."""
 LONG: Final = 50

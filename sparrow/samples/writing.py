@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from sparrow import config as configs
 from sparrow.config import Config, need
-from sparrow.data import AUTO, Parquet, Split, TokenizeFeature
+from sparrow.data import AUTO, Parquet, Split
 from sparrow.samples import items
 from sparrow.samples.columns import TOKENS, Columns, columns
 from sparrow.samples.drawn import Drawn
@@ -76,10 +76,11 @@ def _with_words(feature: Any, folder: Path) -> Any:
     given = getattr(feature, "vocabulary", None)
     if not isinstance(given, str) or given == AUTO or Path(given).exists():
         return feature
-    if isinstance(feature, TokenizeFeature):
+    has_rows = getattr(feature, "vocabulary_has_rows", None)
+    if has_rows is None:  # a file of tokens
         path, text = folder / f"{feature.name}.json", json.dumps(_TOKENIZER)
     else:
-        lines = [f"w{i} {i}" if feature.vocabulary_has_rows else f"w{i}" for i in range(_WORDS)]
+        lines = [f"w{i} {i}" if has_rows else f"w{i}" for i in range(_WORDS)]
         path, text = folder / f"{feature.name}.txt", "\n".join(lines) + "\n"
     path.write_text(text, encoding="utf-8")
     return dataclasses.replace(feature, vocabulary=str(path))
