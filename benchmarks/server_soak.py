@@ -1,6 +1,6 @@
-"""``sparrow serve`` under everything at once: many clients, hostile bodies, silent sockets, reloads, leaving clients.
+"""``sparrow serve`` under everything at once: many clients, hostile bodies, silent sockets, reloads, killed workers.
 
-    python -m benchmarks.server_soak [--seconds 120] [--clients 200] [--without hostile silent reload]
+    python -m benchmarks.server_soak [--seconds 120] [--clients 200] [--workers 2 --kill 30] [--without hostile silent]
 
 Two models take turns in the served folder. Good requests are compared with the answers of both; hostile ones must be
 refused in time. Each kind of client is a process of its own, with bodies that were made before. At the end: answers by
@@ -12,9 +12,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import collections
+import contextlib
 import json
 import multiprocessing
+import os
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -81,7 +84,7 @@ def quantiles(waits: list[float]) -> dict[str, float]:
     )
 
 
-async def good(url: str, end: float, clients: int, folders: list[Path]) -> dict[str, Any]:
+async def good(url: str, end: float, clients: int, folders: list[Path], pause: float) -> dict[str, Any]:
     """Ask for predictions, and compare them with both models."""
     import aiohttp
 
@@ -108,7 +111,7 @@ async def good(url: str, end: float, clients: int, folders: list[Path]) -> dict[
                 click, at = np.array(json.loads(found)["predictions"]["click"]), which * ROWS
                 same = [np.allclose(click, made[at : at + ROWS], atol=TOLERANCE) for made in models]
                 by_model[same.index(True) if any(same) else 2] += 1
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(pause)
 
     async with aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(limit=0)) as session:
         await asyncio.gather(*(ask(session, client) for client in range(clients)))
@@ -184,10 +187,19 @@ def run(sent: Any, name: str, role: Callable[..., Any], *given: Any) -> None:
     sent.put((name, asyncio.run(role(*given))))
 
 
+def workers_of(process: int) -> list[int]:
+    """Return the processes that a process started."""
+    return [int(pid) for pid in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+
+
 def memory(process: int) -> int:
-    """Return the resident megabytes of a process."""
-    text = Path(f"/proc/{process}/status").read_text()
-    return next(int(line.split()[1]) // 1024 for line in text.splitlines() if line.startswith("VmRSS"))
+    """Return the resident megabytes of a process and of its workers."""
+    total = 0
+    for pid in (process, *workers_of(process)):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # killed meanwhile
+            text = Path(f"/proc/{pid}/status").read_text()
+            total += sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("VmRSS"))
+    return total // 1024
 
 
 def main() -> None:
@@ -196,22 +208,27 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--clients", type=int, default=200)
     parser.add_argument("--reload", type=float, default=10, help="seconds between two reloads")
+    parser.add_argument("--workers", type=int, default=1, help="workers of the server")
+    parser.add_argument("--kill", type=float, help="seconds between two kills of a worker")
+    parser.add_argument("--pause", type=float, default=0.05, help="seconds between two requests of a client")
     parser.add_argument("--without", nargs="*", default=[], choices=["hostile", "silent", "reload", "good"])
     options = parser.parse_args()
+    if options.kill and options.workers < 2:
+        parser.error("--kill needs --workers 2 or more")
     with tempfile.TemporaryDirectory() as held:
         folders = [Path(held) / "one", Path(held) / "two"]
         for seed, folder in enumerate(folders):
             make_export(folder, seed)
         served = Path(held) / "served"
         shutil.copytree(folders[0], served)
-        server = Server(served)
+        server = Server(served, *([] if options.workers == 1 else ["--workers", str(options.workers)]))
         drain = subprocess.Popen(
             [sys.executable, "-c", "import sys\nfor line in sys.stdin: pass"], stdin=server.process.stderr
         )
         few = max(options.clients // 20, 1)
         end = time.time() + options.seconds
         roles: dict[str, tuple[Any, ...]] = {
-            "good": (good, server.url, end, options.clients - few, folders),
+            "good": (good, server.url, end, options.clients - few, folders, options.pause),
             "hostile": (bad, server.url, end, few),
             "silent": (silent, server.url, end),
             "health": (health, server.url, end),
@@ -223,8 +240,12 @@ def main() -> None:
         megabytes, reloads, next_reload = [memory(server.process.pid)], 0, time.time() + options.reload
         for client in clients:
             client.start()
+        kills, next_kill = 0, time.time() + (options.kill or options.seconds + 1)
         while time.time() < end:
             time.sleep(1)
+            if time.time() > next_kill and len(running := workers_of(server.process.pid)) == options.workers:
+                os.kill(running[kills % options.workers], signal.SIGKILL)
+                kills, next_kill = kills + 1, time.time() + options.kill
             megabytes.append(memory(server.process.pid))
             if "reload" not in options.without and time.time() > next_reload:
                 reloads += 1
@@ -234,7 +255,7 @@ def main() -> None:
         found: dict[str, Any] = dict(sent.get() for _ in clients)
         for client in clients:
             client.join()
-        found |= {"reloads": reloads, "megabytes": megabytes[:: max(len(megabytes) // 20, 1)]}
+        found |= {"reloads": reloads, "kills": kills, "megabytes": megabytes[:: max(len(megabytes) // 20, 1)]}
         print(json.dumps(found, indent=1))
         server.process.terminate()
         print("the server's exit code:", server.process.wait(), drain.wait())

@@ -69,8 +69,8 @@ def shown(name: str, times: Sequence[float] | np.ndarray, per_second: float | No
 class Server:
     """``sparrow serve`` in a process of its own."""
 
-    def __init__(self, folder: Path) -> None:
-        command = [sys.executable, "-m", "sparrow.cli", "serve", str(folder), "--port", "0"]
+    def __init__(self, folder: Path, *options: str) -> None:
+        command = [sys.executable, "-m", "sparrow.cli", "serve", str(folder), "--port", "0", *options]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         assert self.process.stderr is not None
         self.lines: list[str] = []
