@@ -4,8 +4,8 @@
     python benchmarks/defaults.py --grid --only ids     # and the grid, on one table
 
 Each table is cut into rows to fit on, of which `fit` holds a tenth out for early stopping, and rows to test on. The
-linear model is scikit-learn's, on one-hot ids and standardised numbers, with the best of three strengths of its
-penalty. The grid's best is chosen by the test rows, which favours the grid.
+linear model is scikit-learn's, on one-hot ids and standardized numbers, with the best of three strengths of its
+penalty. The grid's best is chosen by the test rows, which favors the grid.
 """
 
 from __future__ import annotations

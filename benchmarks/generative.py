@@ -51,8 +51,8 @@ def made(users: int, items: int) -> tuple[Any, Any, Any]:
             to = last if place == len(walk) - 1 else rows
             for name, value in (("user", user), ("seen", walk[:place]), ("item", walk[place])):
                 to[name].append(value)
-    catalogue = pa.table({"item": np.arange(items), "vector": pa.array(vectors.tolist(), pa.list_(pa.float64()))})
-    return catalogue, pa.table(rows), pa.table(last)
+    catalog = pa.table({"item": np.arange(items), "vector": pa.array(vectors.tolist(), pa.list_(pa.float64()))})
+    return catalog, pa.table(rows), pa.table(last)
 
 
 def recall(run: Any, last: Any, index: Any) -> float:
@@ -79,8 +79,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=5)
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp())
-    catalogue, rows, last = made(options.users, options.items)
-    pq.write_table(catalogue, folder / "items.parquet")
+    catalog, rows, last = made(options.users, options.items)
+    pq.write_table(catalog, folder / "items.parquet")
     train, results = TRAIN % options.epochs, {}
     began = time.process_time()
     sid = f"""
@@ -89,7 +89,7 @@ model: {{architecture: {{name: sid_rqkmeans, codebook: {list(CODES)}}}, groups: 
 tasks: {{codes: {{losses: [reconstruction], metrics: [collisions]}}}}
 {train}"""
     coder = runs.train(config.loads(sid), folder / "sid")
-    runs.predict(coder.program, coder.state, catalogue, folder / "codes.parquet", columns=["item"])
+    runs.predict(coder.program, coder.state, catalog, folder / "codes.parquet", columns=["item"])
     coded = pq.read_table(folder / "codes.parquet")
     codes = CodeIndex.of(coded)
     results["distinct codes"] = len(np.unique(codes.codes, axis=0))
@@ -133,7 +133,7 @@ tasks: {{next: {{losses: [in_batch_softmax]}}}}
     for name, text in (("tiger", tiger), ("sasrec", sasrec)):
         start = time.process_time()
         run = runs.train(config.loads(text), folder / name)
-        index = run.item_index(str(folder / "codes.parquet")) if name == "tiger" else run.item_index(catalogue)
+        index = run.item_index(str(folder / "codes.parquet")) if name == "tiger" else run.item_index(catalog)
         results[name] = {
             "recall@10": round(recall(run, held, index), 4),
             "seconds": round(time.process_time() - start, 1),

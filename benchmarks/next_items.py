@@ -101,7 +101,7 @@ def mapping(path: str, items: int, model: str, dim: int, length: int, batch: int
             "batch_size": batch,
             **train,
         },
-        "evaluate": {"catalogue": {"top_k": [10], "exclude_seen": False}},
+        "evaluate": {"catalog": {"top_k": [10], "exclude_seen": False}},
     }
 
 
@@ -120,7 +120,7 @@ def quality(options: argparse.Namespace) -> None:
                     path, options.items, model, 64, 50, 128, epochs=options.epochs, seed=seed, negatives="all"
                 )
                 found[model] = runs.train(config.from_mapping(given), f"{folder}/{model}").evaluate()[
-                    "catalogue_ndcg_at_10"
+                    "catalog_ndcg_at_10"
                 ]
         print("seed", seed, {name: round(value, 4) for name, value in found.items()}, flush=True)
 
@@ -148,7 +148,7 @@ def epoch(options: argparse.Namespace) -> None:
         pq.write_table(pa.table(log), f"{folder}/log.parquet")
         for negatives in (256, "all"):
             given = mapping(f"{folder}/log.parquet", ITEMS, "sasrec", 50, 200, 128, epochs=1, negatives=negatives)
-            given["evaluate"] = {"catalogue": False}
+            given["evaluate"] = {"catalog": False}
             given["data"]["histories"]["last"] = 0
             begin, worked = time.perf_counter(), time.process_time()
             runs.train(config.from_mapping(given), f"{folder}/run{negatives}")

@@ -96,7 +96,7 @@ def described(folder: pathlib.Path, loss: str | dict[str, Any], epochs: int, dra
                 "epochs": epochs,
                 "log_every_steps": 500,
             },
-            "evaluate": {"batch_size": 1024, "catalogue": {"top_k": list(TOP)}},
+            "evaluate": {"batch_size": 1024, "catalog": {"top_k": list(TOP)}},
         }
     )
 
@@ -119,8 +119,8 @@ def als(python: str, config: configs.Config, folder: pathlib.Path) -> tuple[dict
     )
     made = np.load(out)
     seen = metrics.seen_by(train[:, 0], train[:, 1], test[:, 0])
-    ranks = metrics.catalogue_ranks(made["users"][test[:, 0]], made["items"], test[:, 1], seen)
-    return metrics.catalogue_metrics(ranks, test[:, 0], TOP), float(made["seconds"])
+    ranks = metrics.catalog_ranks(made["users"][test[:, 0]], made["items"], test[:, 1], seen)
+    return metrics.catalog_metrics(ranks, test[:, 0], TOP), float(made["seconds"])
 
 
 def main(arguments: list[str] | None = None) -> None:

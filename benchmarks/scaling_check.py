@@ -175,9 +175,9 @@ def check() -> None:
         print("| batch | devices | measured, ms | model, ms | error |")
         print("|---|---|---|---|---|")
         for step in steps:
-            modelled, measured = float(np.dot(rates, step.terms)), getattr(step, name)
+            modeled, measured = float(np.dot(rates, step.terms)), getattr(step, name)
             kind = "" if step.devices in FITTED else ", predicted"
-            cells = f"{measured:.1f} | {modelled:.1f}{kind} | {modelled / measured - 1:+.0%}"
+            cells = f"{measured:.1f} | {modeled:.1f}{kind} | {modeled / measured - 1:+.0%}"
             print(f"| {step.batch:,} | {step.devices} | {cells} |")
     print(f"\nload of the machine: {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
 

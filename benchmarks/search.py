@@ -15,13 +15,13 @@ import numpy as np
 from sparrow.kernels.search import best_rows
 from sparrow.retrieval import build_approximate
 
-CENTRES, SPREAD, JUDGES = 2000, 0.5, 1000
+CENTERS, SPREAD, JUDGES = 2000, 0.5, 1000
 
 
 def clustered(random, rows, dim):
-    """Items around centres, and queries that are items with noise."""
-    centres = random.standard_normal((CENTRES, dim), np.float32)
-    items = centres[random.integers(0, CENTRES, rows)]
+    """Items around centers, and queries that are items with noise."""
+    centers = random.standard_normal((CENTERS, dim), np.float32)
+    items = centers[random.integers(0, CENTERS, rows)]
     items += SPREAD * random.standard_normal((rows, dim), np.float32)
     queries = items[random.integers(0, rows, JUDGES)] + SPREAD * random.standard_normal((JUDGES, dim), np.float32)
     return items, queries.astype(np.float32)

@@ -79,7 +79,7 @@ def imported(path: Path) -> set[str]:
     return {name for name in found if name.startswith("sparrow.")}
 
 
-def neighbours() -> dict[str, set[str]]:
+def neighbors() -> dict[str, set[str]]:
     """Return the rooms that each room imports from."""
     found: dict[str, set[str]] = {name: set() for name in ORDER}
     for path in modules():
@@ -97,7 +97,7 @@ def purpose(name: str) -> str:
 
 def picture() -> str:
     """Return the picture as SVG: a dot means that the room of the line imports the room of the column."""
-    imports = neighbours()
+    imports = neighbors()
     width, height = LEFT + CELL * len(ORDER) + TEXT, TOP + CELL * len(ORDER) + 12
     parts = [
         (

@@ -21,7 +21,7 @@ NAMES = [f"field_{i}" for i in range(FIELDS)]
 
 
 class ClickModel(nnx.Module):
-    """A factorisation machine and a small network over the embeddings of all fields."""
+    """A factorization machine and a small network over the embeddings of all fields."""
 
     def __init__(self, rngs: nnx.Rngs) -> None:
         rule = sp.rules.RowwiseAdagrad(learning_rate=optax.linear_schedule(0.15, 0.02, 800))

@@ -45,7 +45,7 @@ class RowwiseYogi(sp.Rule):
 
 
 def loss_fn(params, acts, labels):
-    """Return the loss of a factorisation machine: a row holds the id's weight first, and then its vector."""
+    """Return the loss of a factorization machine: a row holds the id's weight first, and then its vector."""
     rows = jnp.stack([acts[name] for name in NAMES], axis=1)  # (batch, fields, 1 + factors)
     pairs = models.factorization_machine(rows[:, :, 1:]).sum(axis=1)
     logits = params["bias"] + rows[:, :, 0].sum(axis=1) + pairs

@@ -3,7 +3,7 @@
 python examples/movies.py [FOLDER] [FIELD=VALUE ...]
 
 Each user likes two genres, and watches a movie of them nine times out of ten. FOLDER gets the views in
-``train.parquet`` and ``evaluate.parquet``, the catalogue ``movies.parquet``, the run ``model``, ``exported``,
+``train.parquet`` and ``evaluate.parquet``, the catalog ``movies.parquet``, the run ``model``, ``exported``,
 and the files of the page in ``page``.
 """
 

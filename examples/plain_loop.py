@@ -19,7 +19,7 @@ FIELDS, ROWS, DIM, BATCH = 8, 300, 8, 2048
 NAMES = [f"field_{i}" for i in range(FIELDS)]
 WIDE = [f"{name}_wide" for name in NAMES]
 
-# Tables. Each field has two: a vector for the network and the factorisation machine, a number for the linear part.
+# Tables. Each field has two: a vector for the network and the factorization machine, a number for the linear part.
 embedder = sp.Embedder(
     [
         sp.FeatureSpec(

@@ -25,9 +25,9 @@ def generate(folder: Path, rows: int, seed: int) -> None:
     """Write the impressions and the chosen items of one part of the data."""
     truth, rng = np.random.default_rng(0), np.random.default_rng([1, seed])
     tastes = truth.normal(size=(USERS, TASTE))
-    centres = truth.normal(size=(CATEGORIES, TASTE))
+    centers = truth.normal(size=(CATEGORIES, TASTE))
     category_of = truth.integers(0, CATEGORIES, ITEMS)
-    characters = centres[category_of] + 0.3 * truth.normal(size=(ITEMS, TASTE))
+    characters = centers[category_of] + 0.3 * truth.normal(size=(ITEMS, TASTE))
     price = truth.normal(size=ITEMS)
 
     session = np.repeat(np.arange(rows // SHOWN), SHOWN)

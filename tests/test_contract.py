@@ -143,8 +143,8 @@ def test_sum_of_row_grads_equals_the_concatenated_batch(case, backend):
 
 @rules_and_backends(["sgd", "rowwise_adagrad", "adam", "user_rule"])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_16_bit_tables_round_to_a_neighbour(case, dtype, backend):
-    """Stochastic rounding lands on one of the two neighbours of the float32 result, and both ways."""
+def test_16_bit_tables_round_to_a_neighbor(case, dtype, backend):
+    """Stochastic rounding lands on one of the two neighbors of the float32 result, and both ways."""
     rule = problem(case, "xla").case.rule
     table = sp.TableSpec(name="t", vocabulary_size=64, embedding_dim=8, optimizer=rule, dtype=dtype)
     emb = sp.Embedder([sp.FeatureSpec(name="f", table_spec=table)], backend=backend)

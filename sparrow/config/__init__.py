@@ -32,9 +32,9 @@ from sparrow.config.building.epochs import counts_epochs, epochs_in_steps
 from sparrow.config.building.optimizers import dense_optimizer, optimizer, table_rules
 from sparrow.config.building.two_towers import (
     candidate_notes,
-    catalogue_items,
-    catalogue_of,
-    catalogue_user,
+    catalog_items,
+    catalog_of,
+    catalog_user,
     item_column,
     item_counts,
     item_features,
@@ -45,7 +45,7 @@ from sparrow.config.loading.json_schema import json_schema
 from sparrow.config.loading.other_data import evaluated_on
 from sparrow.config.loading.overrides import override
 from sparrow.config.loading.plain import plain
-from sparrow.config.sections.catalogue import Catalogue
+from sparrow.config.sections.catalog import Catalog
 from sparrow.config.sections.config import Config
 from sparrow.config.sections.data import Data, Negatives
 from sparrow.config.sections.evaluate import EarlyStopping, Evaluate
@@ -72,7 +72,7 @@ __all__ = [
     "RULES",
     "WIDE",
     "Assembly",
-    "Catalogue",
+    "Catalog",
     "Checkpoint",
     "Config",
     "ConfigError",
@@ -94,9 +94,9 @@ __all__ = [
     "Train",
     "assemble",
     "candidate_notes",
-    "catalogue_items",
-    "catalogue_of",
-    "catalogue_user",
+    "catalog_items",
+    "catalog_of",
+    "catalog_user",
     "counts_epochs",
     "dense_optimizer",
     "dumps",

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 @dataclasses.dataclass(frozen=True)
 class Clicks:
-    """Endless impressions whose click probability is known: a factorisation machine over Zipf-distributed ids.
+    """Endless impressions whose click probability is known: a factorization machine over Zipf-distributed ids.
 
     Every id of every field has a weight and a short vector, drawn once from the seed. An impression draws one id per
     field and some counts ``x``, its true log-odds are

@@ -135,7 +135,7 @@ class CenteredState(NamedTuple):
 def scale_by_deviation(
     alpha: Number, eps: Number, initial_accumulator: Number = 0.0, *, eps_in_root: bool
 ) -> optax.GradientTransformation:
-    """RMSprop's centred form: the gradient over its running standard deviation. ::
+    """RMSprop's centered form: the gradient over its running standard deviation. ::
 
         mean'   = alpha * mean   + (1 - alpha) * g
         square' = alpha * square + (1 - alpha) * g**2

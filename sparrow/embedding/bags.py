@@ -17,7 +17,7 @@ def activations(groups: Sequence[Group], rows: jax.Array) -> dict[str, jax.Array
     for group in groups:
         size = len(group.features) * group.num_bags
         # Slices of columns: a model that concatenates its features again gets this very array, because XLA
-        # joins neighbouring slices to one. It does not see through slices of a middle axis.
+        # joins neighboring slices to one. It does not see through slices of a middle axis.
         block = rows[start : start + size].reshape(group.num_bags, len(group.features) * dim)
         made |= {name: block[:, i * dim : (i + 1) * dim] for i, name in enumerate(group.features)}
         start += size

@@ -523,7 +523,7 @@ def _evaluation(targets: Sequence[Target], matching: bool, every: int, *, knows_
     name = "loss" if matching or len(targets) > 1 else BEST_BY[targets[0].kind]
     made: dict[str, Any] = {"every_epochs": every}
     if matching and knows_item:
-        made["catalogue"] = {"top_k": [TOP]}
-        name = f"catalogue_recall_at_{TOP}"
+        made["catalog"] = {"top_k": [TOP]}
+        name = f"catalog_recall_at_{TOP}"
     mode = "max" if matching and knows_item else MODES.get(name, "min")
     return {**made, "early_stopping": {"metric": name, "mode": mode, "patience": PATIENCE}}

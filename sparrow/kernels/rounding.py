@@ -27,7 +27,7 @@ def noise(seed: jax.Array, row: jax.Array, dim: int) -> jax.Array:
 
 
 def round_stochastic(x: jax.Array, bits: jax.Array, dtype: jnp.dtype) -> jax.Array:
-    """Round float32 ``x`` to one of its two neighbours in ``dtype``, up with the probability that keeps the mean.
+    """Round float32 ``x`` to one of its two neighbors in ``dtype``, up with the probability that keeps the mean.
 
     ``bits`` is the result of `noise`.
 
@@ -43,7 +43,7 @@ def round_stochastic(x: jax.Array, bits: jax.Array, dtype: jnp.dtype) -> jax.Arr
         raised = jnp.where(x == x, as_bits + bits, jnp.uint32(0x7FC00000))
         return jax.lax.bitcast_convert_type((raised >> 16).astype(jnp.uint16), jnp.bfloat16)
     if dtype == jnp.float16:
-        # The distance between float16 neighbours at x: 2**(exponent - 10), and no less than 2**-24.
+        # The distance between float16 neighbors at x: 2**(exponent - 10), and no less than 2**-24.
         exponent = jnp.maximum(as_bits >> 23 & jnp.uint32(0xFF), 113)
         spacing = jax.lax.bitcast_convert_type((exponent - 10) << 23, jnp.float32)
         inverse = jax.lax.bitcast_convert_type((264 - exponent) << 23, jnp.float32)

@@ -126,7 +126,7 @@ class GBCE(Loss):
 
     ::
 
-        alpha = negatives expected per item of the catalogue
+        alpha = negatives expected per item of the catalog
         beta  = 1 - calibration (1 - alpha)
         value = (beta softplus(-positive) + Σ_j softplus(negative_j)) / (1 + number of negatives)
 

@@ -22,7 +22,7 @@ There are two kinds (`Metric.jittable` distinguishes them):
 * exact, keep their rows on the host: ExactAUC ExactPRAUC GroupedAUC XAUC GroupedXAUC ByGroup(ranking metric)
   Collisions.
 
-Models with two towers are ranked against all items by `catalogue_ranks` and `catalogue_metrics`.
+Models with two towers are ranked against all items by `catalog_ranks` and `catalog_metrics`.
 
 `registry` builds them by name from a config, `register_metric` adds one's own; `to_bytes` and `from_bytes` keep a
 state; `merge_across_processes` and `compute_across_processes` join the states of many processes.
@@ -31,7 +31,7 @@ state; `merge_across_processes` and `compute_across_processes` join the states o
 from sparrow.metrics.auc import AUC, PRAUC, MulticlassAUC, average_precision, rates_from_the_top, roc_area
 from sparrow.metrics.averages import MAE, MSE, RMSE, AverageMetric, Mean, RelativeL1
 from sparrow.metrics.bygroup import ByGroup
-from sparrow.metrics.catalogue import catalogue_metrics, catalogue_ranks, seen_by
+from sparrow.metrics.catalog import catalog_metrics, catalog_ranks, seen_by
 from sparrow.metrics.classification import Accuracy, Calibration, LogLoss, NormalizedEntropy
 from sparrow.metrics.decayed import Decayed
 from sparrow.metrics.decayed_auc import DecayedAUC
@@ -92,8 +92,8 @@ __all__ = [
     "RowMetric",
     "UniqueRatio",
     "average_precision",
-    "catalogue_metrics",
-    "catalogue_ranks",
+    "catalog_metrics",
+    "catalog_ranks",
     "compute_across_processes",
     "evaluate_across_processes",
     "from_bytes",

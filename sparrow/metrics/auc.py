@@ -72,7 +72,7 @@ def average_precision(total: Mapping[str, Any], xp: ModuleType) -> Any:
 
 
 class HistogramMetric(BinaryMetric):
-    """The weight of positive and negative rows between neighbouring thresholds."""
+    """The weight of positive and negative rows between neighboring thresholds."""
 
     thresholds: int
 

@@ -138,7 +138,7 @@ class RowMetric(Metric[RowState]):
 
 
 def append(chunks: tuple[Columns, ...], chunk: Columns) -> tuple[Columns, ...]:
-    """``chunks`` and one more. Neighbours of like size are joined, so there are few and a row is copied rarely."""
+    """``chunks`` and one more. Neighbors of like size are joined, so there are few and a row is copied rarely."""
     if not length(chunk):
         return chunks
     while chunks and length(chunks[-1]) < 2 * length(chunk):

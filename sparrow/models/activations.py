@@ -70,7 +70,7 @@ class Dice(nnx.Module):
 
     ::
 
-        p = sigmoid(batch normalisation of x, without scale and shift)
+        p = sigmoid(batch normalization of x, without scale and shift)
         y = p * x + (1 - p) * alpha * x                     alpha: one per unit, learned, from 0
 
     >>> Dice(2, rngs=nnx.Rngs(0))(jnp.array([[0.0, 1.0], [0.0, 3.0]]))

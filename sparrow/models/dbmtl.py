@@ -44,7 +44,7 @@ class BayesTaskTower(TaskTower):
 
 @register_model("dbmtl", is_per_example=True)
 class DBMTL(nnx.Module):
-    """Deep Bayesian multi-target learning: P(buy | x) is learnt as P(buy | click, x), through the tasks' layers.
+    """Deep Bayesian multi-target learning: P(buy | x) is learned as P(buy | click, x), through the tasks' layers.
 
     ::
 

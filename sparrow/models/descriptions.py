@@ -41,7 +41,7 @@ DESCRIPTIONS: Final = {
     "num_heads": "The number of heads.",
     "num_layers": "The number of layers.",
     "output_dim": "The length of the vectors; None leaves the last linear layers out.",
-    "postprocessor": "How the state is normalised before the tasks.",
+    "postprocessor": "How the state is normalized before the tasks.",
     "share_mlp": "Layers that both networks share.",
     "simi_pow": "The sharpness with which interests are weighed.",
     "similarity": 'How two vectors are compared: "inner_product" or "cosine".',
@@ -49,7 +49,7 @@ DESCRIPTIONS: Final = {
     "towers": "The layers over each group.",
     "user_augment": "The group of the users' augmented vectors.",
     "user_tower": "The layers over the user.",
-    "wukong_layers": "The layers of factorisation machines.",
+    "wukong_layers": "The layers of factorization machines.",
 }
 ENCODER_DESCRIPTIONS: Final = {
     "attn_mlp": "The layers that score each element of the history.",

@@ -39,7 +39,7 @@ def functional(model: nnx.Module) -> tuple[Functional, dict[str, Any], dict[str,
     """Split a model into pure functions, its parameters, and the rest of what it holds.
 
     ``params`` (every ``nnx.Param``) is what an optimizer trains. ``rest`` is what changes without a gradient: the
-    keys of dropout and the running statistics of batch normalisation; it is empty for a model that has neither.
+    keys of dropout and the running statistics of batch normalization; it is empty for a model that has neither.
     A training step takes ``rest`` as an argument and hands it on as aux, so that it is never averaged, clipped or
     cast. Where a step was skipped (``info.applied`` is False), keep the old one. With micro-batches, call
     `Optimizer.gradients` for each, hand ``rest`` from one to the next, and `Optimizer.apply` the sum: else they would

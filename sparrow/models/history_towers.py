@@ -14,7 +14,7 @@ from sparrow.models.sequences.layout import Layout
 
 
 class HistoryTowers(TwoTowers):
-    """A model of two towers over a history; a subclass makes the layers, `states` and `normalised`.
+    """A model of two towers over a history; a subclass makes the layers, `states` and `normalized`.
 
     With ``every_position`` a training step learns from each element of a history, whose target is the next one, and
     from the last, whose target is the item of the row: the output "positions" is a `sparrow.losses.Positions`. The
@@ -35,27 +35,27 @@ class HistoryTowers(TwoTowers):
         """Return the state of each token, ``(tokens, dim)``, where they are, and the features of the elements."""
         raise NotImplementedError
 
-    def normalised(self, x: jax.Array) -> jax.Array:
+    def normalized(self, x: jax.Array) -> jax.Array:
         """Return states as the last layer takes them."""
         return x
 
     def query(self, acts: Arrays, numbers: Arrays) -> jax.Array:
         """Return the users' vectors alone, ``(batch, dim)``, for an online service. float32."""
         x, layout, _ = self.states(acts, numbers)
-        return self.user_output(self.normalised(layout.newest(x)))
+        return self.user_output(self.normalized(layout.newest(x)))
 
     def __call__(self, acts: Arrays, numbers: Arrays) -> dict[str, jax.Array]:
         """Return what `TwoTowers` do, and "positions" in training with ``every_position``."""
         if not self.every_position or self.deterministic:
             return super().__call__(acts, numbers)
         x, layout, history = self.states(acts, numbers)
-        query = self.user_output(self.normalised(layout.newest(x)))
+        query = self.user_output(self.normalized(layout.newest(x)))
         made = candidates(type(self).__name__, query, self.item(acts, numbers), self.negatives)
         raw, batch = self.item_tower.group.concat(acts, numbers), query.shape[0]
         following, there = layout.following(x, history, raw[:batch])
         _, examples = layout.of_tokens(x, jnp.arange(batch, dtype=jnp.int32))
         positions = Positions(
-            self.user_output(self.normalised(x)),
+            self.user_output(self.normalized(x)),
             self.item_output(self.item_tower.layers(following)),
             row_keys(following),
             there.astype(jnp.float32),

@@ -53,7 +53,7 @@ class HSTUChannel:
       name: the group of the history; others are called after it: name_action, name_watchtime, name_timestamp.
       content: how elements and candidates become tokens; None: a linear layer for each.
       actions: the actions of an element, of the group name_action, whose tokens are added; None: they are not read.
-      postprocessor: how results are normalised: "layernorm", "l2norm", or "timestamp_layernorm", which reads the time
+      postprocessor: how results are normalized: "layernorm", "l2norm", or "timestamp_layernorm", which reads the time
         of the candidate.
       time_periods: the periods of "timestamp_layernorm".
       concat_contextual_features: whether the group "contextual" is one token, instead of one for each feature.
@@ -80,7 +80,7 @@ class HSTUChannel:
 
 
 class Postprocessor(nnx.Module):
-    """Normalisation of the results.
+    """Normalization of the results.
 
     ::
 

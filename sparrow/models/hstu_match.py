@@ -77,6 +77,6 @@ class HSTUMatch(HistoryTowers):
         x, layout = self.hstu(Tokens(context, history, no_rows(history), most, 0, times))
         return x, layout, self.history.content.sequence(acts, numbers).rows
 
-    def normalised(self, x: jax.Array) -> jax.Array:
+    def normalized(self, x: jax.Array) -> jax.Array:
         """Return states as the last layer takes them."""
         return self.norm(x)

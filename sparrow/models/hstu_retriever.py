@@ -90,7 +90,7 @@ class HSTURetriever(HistoryTowers):
         """Return the state of each element, ``(tokens, dim)``, where they are, and the features of the elements."""
         return self.channel.states(acts, numbers, None)
 
-    def normalised(self, x: jax.Array) -> jax.Array:
+    def normalized(self, x: jax.Array) -> jax.Array:
         """Return states as the last layer takes them."""
         return self.channel.post(x, None)
 

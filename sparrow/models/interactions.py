@@ -1,4 +1,4 @@
-"""How the vectors of several features meet: factorisation machine and pairwise dot products."""
+"""How the vectors of several features meet: factorization machine and pairwise dot products."""
 
 from __future__ import annotations
 

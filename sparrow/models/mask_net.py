@@ -27,7 +27,7 @@ class MaskBlocks:
         out = top MLP([block_1(norm(x)), block_2(norm(x)), ...])              use_parallel
         out = top MLP(... block_2(block_1(norm(x))))                          else
 
-    ``norm`` is layer normalisation. Without top_mlp, ``out`` is its input.
+    ``norm`` is layer normalization. Without top_mlp, ``out`` is its input.
 
     Reference: Wang et al., MaskNet, 2021, arXiv 2102.07619.
 

@@ -26,9 +26,9 @@ class MLP:
       hidden_units: the width of each layer.
       dropout_ratio: the share of units that a training step leaves out: one number, or one per layer.
       activation: by name, see ``sparrow.models.ACTIVATIONS``; "none" for none.
-      use_bn: whether to normalise each unit over the batch. The bias is then left out: the norm has its own.
+      use_bn: whether to normalize each unit over the batch. The bias is then left out: the norm has its own.
       bias: whether the layers add one.
-      use_ln: whether to normalise each example over the units; not together with ``use_bn``.
+      use_ln: whether to normalize each example over the units; not together with ``use_bn``.
     """
 
     hidden_units: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Normalisation that leaves a model in its compute dtype."""
+"""Normalization that leaves a model in its compute dtype."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from flax import nnx
 
 
 class LayerNorm(nnx.LayerNorm):
-    """Layer normalisation over the last axis; statistics are float32, the output has the dtype of the input.
+    """Layer normalization over the last axis; statistics are float32, the output has the dtype of the input.
 
     ::
 
@@ -29,7 +29,7 @@ class LayerNorm(nnx.LayerNorm):
 
 
 class HeadNorm(nnx.Module):
-    """Normalisation of each head by itself, with one scale and one bias per head.
+    """Normalization of each head by itself, with one scale and one bias per head.
 
     ::
 

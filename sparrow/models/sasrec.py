@@ -95,7 +95,7 @@ class SelfAttention(nnx.Module):
             x = block(x, layout)
         return x, layout, history
 
-    def normalised(self, x: jax.Array) -> jax.Array:
+    def normalized(self, x: jax.Array) -> jax.Array:
         """Return states as the last layer takes them; zeros stay."""
         return jnp.where((x == 0).all(axis=-1, keepdims=True), 0, self.norm(x))
 
@@ -116,7 +116,7 @@ class SASRec(HistoryTowers):
     An element is the features of the group ``history_input`` side by side, through a linear layer where ``dim`` is
     given. A training step learns from every element (`HistoryTowers`); negatives are those of the loss:
     ``in_batch_softmax`` takes the items of the batch, ``sampled_softmax`` and ``gbce`` those of ``data.negatives``,
-    whose count "all" is the complete catalogue. The outputs are those of `DSSM`.
+    whose count "all" is the complete catalog. The outputs are those of `DSSM`.
 
     >>> from sparrow.models.inputs import Sequence
     >>> inputs = Inputs(acts={"item": 4}, sequences={"seen": 4}, groups={"history": ["seen"], "item": ["item"]})
@@ -166,6 +166,6 @@ class SASRec(HistoryTowers):
         """Return the state of each element, ``(tokens, dim)``, where they are, and the features of the elements."""
         return self.attention(self.group.sequence(acts, numbers))
 
-    def normalised(self, x: jax.Array) -> jax.Array:
+    def normalized(self, x: jax.Array) -> jax.Array:
         """Return states as the last layer takes them; zeros stay."""
-        return self.attention.normalised(x)
+        return self.attention.normalized(x)

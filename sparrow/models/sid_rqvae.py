@@ -29,7 +29,7 @@ def sinkhorn(cost: jax.Array, iters: int, epsilon: float) -> jax.Array:
     """Return codes of rows that use all entries of a codebook about equally often.
 
     ``cost`` are the distances of all rows to all entries. Divided by their standard deviation, less their minimum, they
-    become ``exp(-epsilon * cost)``, whose columns and rows are normalised in turn; a row's code is its largest entry.
+    become ``exp(-epsilon * cost)``, whose columns and rows are normalized in turn; a row's code is its largest entry.
     """
     cost = (cost - cost.mean()) / (cost.std() + 1e-12)
     rows, entries = cost.shape

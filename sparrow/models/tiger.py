@@ -97,7 +97,7 @@ class Tiger(nnx.Module):
 
     def _state(self, acts: Arrays, numbers: Arrays) -> jax.Array:
         x, layout, _ = self.attention(self.group.sequence(acts, numbers))
-        return self.attention.normalised(layout.newest(x)).astype(x.dtype)
+        return self.attention.normalized(layout.newest(x)).astype(x.dtype)
 
     def logits(self, query: jax.Array, known: list[jax.Array]) -> jax.Array:
         """Return the logits of the next code, ``(batch, codes)``, from the rows of the codes before it. float32."""

@@ -1,4 +1,4 @@
-"""Wide & Deep, and DeepFM, which adds a factorisation machine to it."""
+"""Wide & Deep, and DeepFM, which adds a factorization machine to it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class WideAndDeep(nnx.Module):
 
 @register_model("deepfm", is_per_example=True)
 class DeepFM(nnx.Module):
-    """A linear model over single ids, a factorisation machine and a network over their embeddings.
+    """A linear model over single ids, a factorization machine and a network over their embeddings.
 
     ::
 
@@ -74,7 +74,7 @@ class DeepFM(nnx.Module):
         logits = wide + Σ fm + linear(deep)             without
 
     The group "wide" wants tables of its own, usually of dim 1: the weights of the linear model. Without a group "fm"
-    the factorisation machine is over the embeddings of the group "deep", which then have one dim; plain numbers of that
+    the factorization machine is over the embeddings of the group "deep", which then have one dim; plain numbers of that
     group reach the network alone.
 
     >>> inputs = Inputs(acts={"user": 8, "item": 8, "item_wide": 1}, numbers={"age": 1},

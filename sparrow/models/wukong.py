@@ -1,4 +1,4 @@
-"""Wukong: stacked factorisation machines, whose order doubles with each layer."""
+"""Wukong: stacked factorization machines, whose order doubles with each layer."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class WukongLayer:
 
     Attributes:
       lcb_feature_num: the number of vectors of the linear compression block.
-      fmb_feature_num: the number of vectors of the factorisation machine block.
-      feature_num_mlp: the layers of the factorisation machine block.
-      compressed_feature_num: the number of vectors that each vector meets in the factorisation machine.
+      fmb_feature_num: the number of vectors of the factorization machine block.
+      feature_num_mlp: the layers of the factorization machine block.
+      compressed_feature_num: the number of vectors that each vector meets in the factorization machine.
     """
 
     lcb_feature_num: int
@@ -75,7 +75,7 @@ class WukongBlock(nnx.Module):
 
 @register_model("wukong", is_per_example=True)
 class Wukong(nnx.Module):
-    """Layers of factorisation machines over vectors: layer l holds interactions of up to 2^l features.
+    """Layers of factorization machines over vectors: layer l holds interactions of up to 2^l features.
 
     ::
 

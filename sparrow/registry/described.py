@@ -24,10 +24,10 @@ def described(cls: type[Any]) -> dict[str, str]:
     ...
     ...     Attributes:
     ...       width, height: its size,
-    ...         in metres.
+    ...         in meters.
     ...     '''
     >>> described(Paper)
-    {'width': 'Its size, in metres.', 'height': 'Its size, in metres.'}
+    {'width': 'Its size, in meters.', 'height': 'Its size, in meters.'}
     """
     found: dict[str, str] = {}
     for base in reversed(inspect.getmro(cls)):

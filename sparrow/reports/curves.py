@@ -70,7 +70,7 @@ class Scored:
         return true / max(true[-1], 1e-300), true / (true + false)
 
     def calibration(self) -> tuple[Floats, Floats, Floats]:
-        """Mean prediction, share of positive rows and weight of rows, in groups of neighbouring scores."""
+        """Mean prediction, share of positive rows and weight of rows, in groups of neighboring scores."""
         weight = self.positive + self.negative
         middle = np.cumsum(weight) - weight / 2
         group = np.minimum((GROUPS * middle / weight.sum()).astype(np.int64), GROUPS - 1)

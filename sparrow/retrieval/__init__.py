@@ -1,4 +1,4 @@
-"""Retrieval: the items of a catalogue, and the best of them for a user.
+"""Retrieval: the items of a catalog, and the best of them for a user.
 
 `ItemIndex` searches vectors exactly, or by FAISS where one was built; `TreeIndex` the tree of tdm by beam, and
 `CodeIndex` the semantic ids of a generative model. `write_index` and `read_index` keep one in an export.

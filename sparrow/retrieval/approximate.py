@@ -21,8 +21,8 @@ Kind = Literal["ivf", "ivf_sq8", "hnsw"]
 KINDS: Final = ("ivf", "ivf_sq8", "hnsw")
 JUDGED: Final = 10
 """Items per query by which an index is compared with exact search."""
-LEARNT: Final = 64
-"""Vectors per list by which the centres of lists are learnt."""
+LEARNED: Final = 64
+"""Vectors per list by which the centers of lists are learned."""
 LINKS: Final = 32
 """Links of an item in HNSW's graph."""
 
@@ -89,7 +89,7 @@ def build_approximate(vectors: Floats, kind: Kind, queries: Floats, *, recall: f
         lists = max(1, min(int(4 * count**0.5), count // 39))  # FAISS wants 39 vectors per list to learn from
         name = f"IVF{lists},{'Flat' if kind == 'ivf' else 'SQ8'}"
         index = library.index_factory(dim, name, measure)
-        index.train(np.ascontiguousarray(vectors[:: max(1, count // (LEARNT * lists))]))
+        index.train(np.ascontiguousarray(vectors[:: max(1, count // (LEARNED * lists))]))
     index.add(np.ascontiguousarray(vectors))
     known = best_rows(queries, [vectors], min(JUDGED, count))[1]
     most = count if kind == "hnsw" else int(index.nlist)

@@ -81,7 +81,7 @@ class Index(abc.ABC):
     """Items, and a search for the best of them.
 
     Attributes:
-      ids: the ids, each once, as the catalogue has them.
+      ids: the ids, each once, as the catalog has them.
       attributes: columns to filter by; None: there are none.
       item: the column of items' ids in the data.
       user: the column of users' ids in the data; None: it is not known.
@@ -97,17 +97,17 @@ class Index(abc.ABC):
 
     def __post_init__(self) -> None:
         if self.ids.null_count:
-            raise ValueError(f"{self.ids.null_count} items have no id; leave them out of the catalogue")
+            raise ValueError(f"{self.ids.null_count} items have no id; leave them out of the catalog")
         if len(pc.unique(self.ids)) < len(self.ids):
             counts = pc.value_counts(self.ids).to_pylist()
             again = next(entry["values"] for entry in counts if entry["counts"] > 1)
-            raise ValueError(f"the item {again!r} is in the catalogue more than once; keep one row per item")
+            raise ValueError(f"the item {again!r} is in the catalog more than once; keep one row per item")
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @property
-    def catalogue(self) -> dict[str, Any]:
+    def catalog(self) -> dict[str, Any]:
         """The columns of the items: their ids and attributes."""
         held = {} if self.attributes is None else {n: self.attributes[n] for n in self.attributes.column_names}
         return {**held, self.item: self.ids}

@@ -90,28 +90,28 @@ def _parts(vectors: Floats, group: Numbers, branches: int, random: np.random.Gen
     if count < 2 or len(group) == count:
         return [group[place : place + 1] for place in range(len(group))] if count > 1 else [group]
     own = vectors[group]
-    centres = own[random.choice(len(own), count, replace=False)]
+    centers = own[random.choice(len(own), count, replace=False)]
     for _ in range(ROUNDS):
-        nearest = np.argmin(_distances(own, centres), axis=1)
-        means = [own[nearest == c].mean(axis=0) if (nearest == c).any() else centres[c] for c in range(count)]
+        nearest = np.argmin(_distances(own, centers), axis=1)
+        means = [own[nearest == c].mean(axis=0) if (nearest == c).any() else centers[c] for c in range(count)]
         moved = np.stack(means)
-        if np.array_equal(moved, centres):
+        if np.array_equal(moved, centers):
             break
-        centres = moved
-    centres = centres[np.argsort(-np.bincount(nearest, minlength=count), kind="stable")]  # larger parts come first
-    distances, left, parts = _distances(own, centres), np.arange(len(own)), []
-    for centre in range(count - 1):  # each takes the items that would lose most elsewhere
-        size = -(-len(left) // (count - centre))
-        gain = distances[left, centre] - distances[left, centre + 1 :].min(axis=1)
+        centers = moved
+    centers = centers[np.argsort(-np.bincount(nearest, minlength=count), kind="stable")]  # larger parts come first
+    distances, left, parts = _distances(own, centers), np.arange(len(own)), []
+    for center in range(count - 1):  # each takes the items that would lose most elsewhere
+        size = -(-len(left) // (count - center))
+        gain = distances[left, center] - distances[left, center + 1 :].min(axis=1)
         chosen = np.sort(np.argsort(gain, kind="stable")[:size])
         parts.append(group[left[chosen]])
         left = np.delete(left, chosen)
     return [*parts, group[left]]
 
 
-def _distances(rows: Floats, centres: Floats) -> Floats:
-    """Return the squared distances to each centre, less what all centres have in common."""
-    made: Floats = (centres**2).sum(axis=1) - 2 * (rows @ centres.T)
+def _distances(rows: Floats, centers: Floats) -> Floats:
+    """Return the squared distances to each center, less what all centers have in common."""
+    made: Floats = (centers**2).sum(axis=1) - 2 * (rows @ centers.T)
     return made
 
 
@@ -191,7 +191,7 @@ class TreeIndex(RowIndex):
 
     def _columns(self, places: Numbers) -> dict[str, Any]:
         taken = pa.array(places)
-        return {name: column.take(taken) for name, column in self.catalogue.items() if name in self._model.columns}
+        return {name: column.take(taken) for name, column in self.catalog.items() if name in self._model.columns}
 
     def _best(
         self, queries: Any, k: int, allowed: Mask | None, excluded: Excluded | None, exact: bool

@@ -13,7 +13,7 @@ from sparrow.rules.base import PER_ELEMENT, Hyper, Rule, ScalarOrSchedule, Slot,
 
 @dataclasses.dataclass(frozen=True)
 class FTRL(Rule):
-    """Follow the regularised leader. With power = -learning_rate_power::
+    """Follow the regularized leader. With power = -learning_rate_power::
 
         accumulator' = accumulator + grad**2
         p, p'        = accumulator ** power, accumulator' ** power

@@ -30,7 +30,7 @@ from sparrow.runs.evaluating.importance import ROWS, importance, write_importanc
 from sparrow.runs.evaluating.predict_files import predict, predict_table
 from sparrow.runs.saved.restoring import LogLine
 from sparrow.runs.step.program import Program, TrainState
-from sparrow.runs.vectors.nearest import Measure, Nearest, nearest_rows, neighbours_of
+from sparrow.runs.vectors.nearest import Measure, Nearest, nearest_rows, neighbors_of
 from sparrow.runs.vectors.recommending import item_index, recommendations, tree_again, with_approximate
 from sparrow.runs.vectors.table_view import TableView
 from sparrow.runs.vectors.towers import tower_names, tower_vectors
@@ -116,7 +116,7 @@ class Run:
         """Return the mean loss and the metrics, on ``data`` as `predict` takes it, or on the config's own data.
 
         A metric that is not defined is NaN; ``log`` receives a line with the reason, by default a warning. ``export``:
-        the folder of an export of this run, whose metrics are returned instead; it has no loss and no catalogue.
+        the folder of an export of this run, whose metrics are returned instead; it has no loss and no catalog.
         """
         evaluator = self.evaluator(data)
         if export is not None:
@@ -200,7 +200,7 @@ class Run:
         names = [feature.name for feature in table.features]
         return table.vectors(table.rows(data, name if name in names else None))
 
-    def neighbours(
+    def neighbors(
         self,
         name: str,
         of: Any,
@@ -212,8 +212,8 @@ class Run:
         """Return the nearest rows: of a table to the rows of ids, or of one tower's vectors to the other's.
 
         Args:
-          name: a table or a feature: ``of`` holds ids, which are not among their own neighbours; the row that unknown
-            words share is no neighbour. A tower: ``of`` holds rows for the other tower, and ``among`` the rows to
+          name: a table or a feature: ``of`` holds ids, which are not among their own neighbors; the row that unknown
+            words share is no neighbor. A tower: ``of`` holds rows for the other tower, and ``among`` the rows to
             choose from; without ``among``, a name that a tower and a table share is the table.
           of: ids, or rows.
           k: how many.
@@ -223,14 +223,14 @@ class Run:
         holds_ids = isinstance(of, str | int | np.integer | list | tuple | np.ndarray)
         if name in self.towers and not (name in self._tables_by_name and among is None and holds_ids):
             if among is None:
-                raise ConfigError(f"neighbours of the tower '{name}': give among=, the rows to choose from")
+                raise ConfigError(f"neighbors of the tower '{name}': give among=, the rows to choose from")
             (other,) = [tower for tower in self.towers if tower != name]
             queries, rows = self.vectors(other, of), self.vectors(name, among)
             return nearest_rows(queries, [rows], k, measure or "dot")
         table = self.table(name)
         ids = [of] if isinstance(of, str | int | np.integer) else list(of)
         features = [feature.name for feature in table.features]
-        return neighbours_of(table, ids, name if name in features else None, k, measure or "cosine")
+        return neighbors_of(table, ids, name if name in features else None, k, measure or "cosine")
 
     def item_index(
         self,
@@ -243,7 +243,7 @@ class Run:
         """Return the items for `recommend`: vectors by the item tower, codes of a model of codes, the tree of tdm.
 
         Args:
-          items: a row per item, as `predict` takes rows; None: the catalogue of the config, or the items of the data
+          items: a row per item, as `predict` takes rows; None: the catalog of the config, or the items of the data
             to train on.
           id_column: the column of the ids in ``items``; by default the one of the examples.
           attributes: columns of the items that `recommend` may filter by.

@@ -15,7 +15,7 @@ from sparrow.server.limits import Limits, Refused, check_rows, too_many_values
 FORM = '{"rows": [{"COLUMN": VALUE, ...}, ...]} or {"columns": {"COLUMN": [VALUE, ...], ...}}'
 """The two forms of a body."""
 NEAR: Final = 0.85
-"""The similarity from which on a name is taken for a misspelt one."""
+"""The similarity from which on a name is taken for a misspelled one."""
 SUGGESTED, LONGEST = 3, 100
 """The most unknown names that are compared with the model's, and their most characters: a comparison is dear."""
 
@@ -64,7 +64,7 @@ def _of_rows(rows: Any, wanted: Sequence[str], most_rows: int) -> dict[str, list
 
 
 def _refuse_near(present: set[str], wanted: Sequence[str]) -> None:
-    """Refuse a name that is probably a misspelt one: its column would be missing from all rows, in silence."""
+    """Refuse a name that is probably a misspelled one: its column would be missing from all rows, in silence."""
     absent = [name for name in wanted if name not in present]
     unknown = (name for name in present.difference(wanted) if len(name) <= LONGEST) if absent else ()
     for other in heapq.nsmallest(SUGGESTED, unknown):

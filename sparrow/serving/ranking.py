@@ -16,7 +16,7 @@ from sparrow.serving.model import ExportedModel
 class Ranker:
     """Scores pairs of a user and an item by an export that predicts rows.
 
-    Of the columns that the export reads, the item's id and the attributes of the index come from the catalogue; all
+    Of the columns that the export reads, the item's id and the attributes of the index come from the catalog; all
     others come from the row of the user, also where its own model does not read them.
 
     Attributes:
@@ -39,9 +39,9 @@ class Ranker:
         if len(shape) != 1:
             raise ValueError(f"the ranker predicts several numbers a row for '{self._task}'; choose a task with one")
         self._model, self._function = model, model.function(PREDICT)
-        held = index.catalogue
-        self._catalogue = {name: held[name] for name in self._function.columns if name in held}
-        if not self._catalogue:
+        held = index.catalog
+        self._catalog = {name: held[name] for name in self._function.columns if name in held}
+        if not self._catalog:
             raise ValueError(
                 f"the ranker reads no column of the items, which have {', '.join(sorted(held))}; "
                 "name the columns that it reads as attributes of the index"
@@ -55,7 +55,7 @@ class Ranker:
         """
         queries, places = np.nonzero(found.rows >= 0)
         rows = pa.array(found.rows[queries, places])
-        items = {name: column.take(rows) for name, column in self._catalogue.items()}
+        items = {name: column.take(rows) for name, column in self._catalog.items()}
         pairs = paired(users, queries, self.columns, items)
         scores = np.full(found.rows.shape, -np.inf, np.float32)
         scores[queries, places] = self._model.predict(pairs)[self._task]

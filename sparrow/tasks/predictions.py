@@ -27,7 +27,7 @@ def vector_column(tower: str) -> str:
 
 
 def is_matching(task: Task) -> bool:
-    """Return whether the task is learnt by two towers, whose outputs are vectors."""
+    """Return whether the task is learned by two towers, whose outputs are vectors."""
     return task.losses[0].is_matching
 
 

@@ -26,7 +26,7 @@ def test_gaps_and_overlaps():
         joined([Extent(0, 3, 1), Extent(2, 2, 2)])
 
 
-def test_neighbours_become_one():
+def test_neighbors_become_one():
     extents = []
     for first, text in ((10, b"ab"), (12, b"cd"), (20, b"e"), (21, b"f")):
         add(extents, Extent(first, len(text), zlib.crc32(text)))

@@ -46,14 +46,14 @@ def mapping(tmp_path):
             "batch_size": 40,
             "epochs": 30,
         },
-        "evaluate": {"catalogue": {"top_k": [1], "exclude_seen": False}},
+        "evaluate": {"catalog": {"top_k": [1], "exclude_seen": False}},
     }
 
 
 def test_the_next_item_is_learned(mapping, tmp_path):
     run = runs.train(config.from_mapping(mapping), tmp_path / "run")
     found = run.evaluate()
-    assert found["catalogue_hr_at_1"] > 0.95
+    assert found["catalog_hr_at_1"] > 0.95
     assert found["loss"] < 0.5  # of the last event alone; 2.5 where nothing is known
     rows = {"user": [0], "item": [0], "item_history": [[3, 6, 9]]}
     assert set(run.predict(rows)) >= {"next", "user_vector"}

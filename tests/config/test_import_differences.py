@@ -79,7 +79,7 @@ def test_sequences_are_cut_to_their_first_elements(mode):
     assert bags.to_lists() == [[1, 2, 3], [6]]
 
 
-def test_numbers_are_normalised_and_then_cut():
+def test_numbers_are_normalized_and_then_cut():
     made = imported(
         [raw("r", more='normalizer: "method=minmax,min=10,max=20" boundaries: [0.2, 0.5] embedding_dim: 4')], ["r"]
     )
@@ -166,7 +166,7 @@ def test_columns_that_are_to_be_bucketized():
     assert words[0][0] == words[1][0] != words[0][1]
     assert values("kind", ["b", "z"]).to_lists() == [[3], [1]]
     assert values("cut", [0.5, 2.0, 9.0]).tolist() == [0, 1, 2]
-    assert values("number", [15.0]).ravel().tolist() == [15.0]  # normalised already
+    assert values("number", [15.0]).ravel().tolist() == [15.0]  # normalized already
     assert found["cross"].num_rows == 9
 
 

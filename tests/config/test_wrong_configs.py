@@ -10,8 +10,8 @@ from sparrow.config import ConfigError
 from tests.config.examples import DELETE, valid
 
 WRONG = {
-    "misspelt section": (valid(trian={}), "trian: unknown field: did you mean 'train'?"),
-    "misspelt field": (valid(train__batch_siz=4), "train.batch_siz: unknown field: did you mean 'batch_size'?"),
+    "misspelled section": (valid(trian={}), "trian: unknown field: did you mean 'train'?"),
+    "misspelled field": (valid(train__batch_siz=4), "train.batch_siz: unknown field: did you mean 'batch_size'?"),
     "missing field": (valid(train__batch_size=DELETE), "train.batch_size: is required"),
     "text for a number": (valid(train__batch_size="4k"), "train.batch_size: must be an integer, got '4k'"),
     "number out of range": (valid(train__batch_size=0), "train.batch_size: must be at least 1, got 0"),
@@ -99,7 +99,7 @@ WRONG = {
         valid(model__architecture={"name": "deepfm", "deep": {"hidden_units": [0]}}),
         "model.architecture.deep: MLP.hidden_units must be integers of at least 1, got (0,)",
     ),
-    "misspelt layer option": (
+    "misspelled layer option": (
         valid(model__architecture={"name": "deepfm", "deep": {"hidden_unit": [8]}}),
         "model.architecture.deep.hidden_unit: unknown field: did you mean 'hidden_units'?",
     ),
@@ -187,8 +187,8 @@ def test_one_clear_line(name):
         config.from_mapping(data)
     line = str(error.value).splitlines()[0]
     assert line.startswith(message)
-    # A misspelt required field is two problems: it is missing, and something unknown is there.
-    assert len(error.value.problems) == (2 if name == "misspelt layer option" else 1)
+    # A misspelled required field is two problems: it is missing, and something unknown is there.
+    assert len(error.value.problems) == (2 if name == "misspelled layer option" else 1)
 
 
 def test_the_config_they_are_made_from_is_right():

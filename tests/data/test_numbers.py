@@ -36,7 +36,7 @@ def test_other_number_types():
     assert convert(RawFeature("x"), x=decimals).tolist() == [[1.0], [0.0]]
 
 
-def test_log_then_standardise():
+def test_log_then_standardize():
     x = np.array([0.0, 5.0, -3.0, 1e6])
     expected = (np.log1p(np.maximum(x, 0)) - 0.5) / 2.0
     numbers = convert(RawFeature("x", log=True, mean=0.5, std=2.0), x=pa.array(x))

@@ -200,7 +200,7 @@ def test_dtypes_are_kept_by_name():
     assert dense.to_dict(dense.Adafactor())["momentum_dtype"] == "float32"
 
 
-def test_a_centred_rmsprop_survives_a_constant_gradient():
+def test_a_centered_rmsprop_survives_a_constant_gradient():
     """The variance of a constant gradient rounds below zero, where a plain square root gives NaN."""
     tx, _ = dense.build("rmsprop", 0.01, alpha=0.5, centered=True, eps=1e-3)
     grads = jnp.linspace(0.1, 3.0, 64)

@@ -66,11 +66,11 @@ def test_updates_are_white(record, dtype):
     n, steps, settled = 16, 1200, 400
     random = np.random.RandomState(0)
     rotations = [np.linalg.qr(random.normal(size=(n, n)))[0] for _ in range(2)]
-    colour = rotations[0] @ np.diag(np.logspace(0, 1.5, n)) @ rotations[1]
-    assert np.linalg.cond(colour @ colour.T) == pytest.approx(1000)
+    color = rotations[0] @ np.diag(np.logspace(0, 1.5, n)) @ rotations[1]
+    assert np.linalg.cond(color @ color.T) == pytest.approx(1000)
 
     white = jax.jit(lambda: jax.random.normal(jax.random.key(1), (steps * n * n,)).reshape(steps, n, n))()
-    gradients = 0.01 * jnp.asarray(colour, jnp.float32) @ white
+    gradients = 0.01 * jnp.asarray(color, jnp.float32) @ white
     tx = record(beta1=0.0, lr_style=None, dtype=dtype).direction()
     directions, _ = repeat(tx, lambda t: gradients[t], gradients[0], steps)
     u = np.asarray(directions[settled:], np.float64)

@@ -154,7 +154,7 @@ def test_accumulated_micro_batches_equal_the_concatenated_batch():
     jax.tree.map(close, parts.variables, whole.variables)
 
 
-def test_a_model_that_rematerialises_drops_out_and_keeps_statistics():
+def test_a_model_that_rematerializes_drops_out_and_keeps_statistics():
     class Deep(nn.Module):
         @nn.compact
         def __call__(self, batch, train):

@@ -215,7 +215,7 @@ def test_clipping_covers_parameters_and_rows_together():
     jax.tree.map(close, nnx.as_pure(nnx.state(model.head)), want.params)
 
 
-def test_a_model_that_rematerialises_drops_out_and_keeps_statistics():
+def test_a_model_that_rematerializes_drops_out_and_keeps_statistics():
     class Deep(nnx.Module):
         def __init__(self, rngs):
             self.inner = Model(rngs)

@@ -35,7 +35,7 @@ def test_tables_of_one_kind_share_an_array():
     assert stacks == [["a", "b", "f"], ["c"], ["d"], ["e"], ["g"], ["h"], ["i"]]
 
 
-def test_a_table_does_not_depend_on_its_neighbours():
+def test_a_table_does_not_depend_on_its_neighbors():
     """Initial values and updates are the same whether a table stands alone or in a stack."""
     first, second = table("first", Adagrad(0.1, initial_accumulator=0.3)), table("second", Adagrad(0.2), rows=11)
     together, alone = embedder(first, second), embedder(second)
@@ -53,7 +53,7 @@ def test_a_table_does_not_depend_on_its_neighbours():
     )
 
 
-def test_stochastic_rounding_does_not_depend_on_neighbours_but_on_step_and_seed():
+def test_stochastic_rounding_does_not_depend_on_neighbors_but_on_step_and_seed():
     spec = table("t", SGD(0.01), rows=40, dtype="bfloat16")
     together, alone = embedder(table("other", SGD(0.01), dtype="bfloat16"), spec), embedder(spec)
     grads = jax.random.normal(jax.random.key(0), (40, 3))

@@ -99,7 +99,7 @@ DESCRIPTIONS = {
         lambda f: f["functions"]["predict"]["outputs"]["click"].update(shape=[1.5]),
         r"functions.predict.outputs.click.shape\[0\] must be of type str or int, got float",
     ),
-    "an unknown field": (lambda f: f["tables"]["user"].update(colour=1), "tables.user.colour is not a known field"),
+    "an unknown field": (lambda f: f["tables"]["user"].update(color=1), "tables.user.color is not a known field"),
     "a missing field": (lambda f: f["lookups"]["user"].pop("table"), "lookups.user.table is missing"),
     "more rows": (lambda f: f["tables"]["user"].update(rows=10**15), r"table 'user' is float32 of shape \(50, 4\)"),
     "fewer rows": (lambda f: f["tables"]["user"].update(rows=3), "and is described as float32 of shape"),

@@ -260,8 +260,8 @@ def test_two_towers_learn_from_rows_that_were_chosen():
     assert run.towers == ("user", "item")
     assert made.config.data.user_column == "user_id"
     assert "'user_id' is the user" in repr(made)
-    assert made.config.evaluate.early_stopping.metric == "catalogue_recall_at_20"
-    assert 0 < run.results["catalogue_recall_at_20"] < 1
+    assert made.config.evaluate.early_stopping.metric == "catalog_recall_at_20"
+    assert 0 < run.results["catalog_recall_at_20"] < 1
 
 
 def test_two_towers_without_an_id_of_the_item_or_the_user():

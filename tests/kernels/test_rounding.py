@@ -26,8 +26,8 @@ def test_noise_is_uniform_in_every_column(drawn):
 
 def test_noise_of_columns_rows_and_seeds_does_not_depend_on_each_other(drawn):
     """The two columns that share a hash, above all."""
-    centred = drawn - drawn.mean(axis=0)
-    between = np.corrcoef(centred.T) - np.eye(DIM)
+    centered = drawn - drawn.mean(axis=0)
+    between = np.corrcoef(centered.T) - np.eye(DIM)
     assert np.abs(between).max() < 5.5 / ROWS**0.5
     other = np.asarray(jax.vmap(lambda row: noise(jnp.uint32(8), row, DIM))(jnp.arange(ROWS))) / 2**16
     for a, b in ((drawn[1:], drawn[:-1]), (drawn, other)):

@@ -105,7 +105,7 @@ def test_match_models(case):
 
 
 @pytest.mark.parametrize("case", MATCH)
-def test_match_models_honour_label_smoothing_as_the_peer_does_not(case):
+def test_match_models_honor_label_smoothing_as_the_peer_does_not(case):
     # The peer's config asks for 0.2 in these cases, and its numbers are those of 0.
     given = arrays(case)
     values, mean, _ = evaluate_match(case, 0.2)

@@ -167,7 +167,7 @@ def token_layers(params, x):
 
 
 def stu_norm(params, x):
-    """A normalisation whose epsilon is 1e-6."""
+    """A normalization whose epsilon is 1e-6."""
     return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6) * params["scale"] + params["bias"]
 
 

@@ -54,8 +54,8 @@ def relu(x):
 
 
 def layer_norm(params, x):
-    centred = x - x.mean(axis=-1, keepdims=True)
-    return centred / np.sqrt(x.var(axis=-1, keepdims=True) + 1e-5) * params["scale"] + params["bias"]
+    centered = x - x.mean(axis=-1, keepdims=True)
+    return centered / np.sqrt(x.var(axis=-1, keepdims=True) + 1e-5) * params["scale"] + params["bias"]
 
 
 def unit(x):

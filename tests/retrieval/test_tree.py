@@ -33,8 +33,8 @@ def test_leaves_are_the_items_on_the_last_level(count, branches):
 
 
 def test_similar_items_have_the_same_parent():
-    centres = points(8, seed=1) * 100
-    tree = build_tree(pa.array([f"i{n}" for n in range(16)]), np.repeat(centres, 2, axis=0) + points(16))
+    centers = points(8, seed=1) * 100
+    tree = build_tree(pa.array([f"i{n}" for n in range(16)]), np.repeat(centers, 2, axis=0) + points(16))
     parents = {row["item"]: row["parent"] for row in tree.to_pylist()}
     assert all(parents[f"i{2 * n}"] == parents[f"i{2 * n + 1}"] for n in range(8))
     assert parents["node 0"] == "node 0"

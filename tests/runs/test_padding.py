@@ -171,7 +171,7 @@ def test_models_and_losses_of_ones_own_stay_short_unless_they_are_per_example(ta
 
     @sp.losses.register_loss("test_padding_loss")
     @dataclasses.dataclass(frozen=True)
-    class Centred(sp.losses.L2):
+    class Centered(sp.losses.L2):
         is_per_example = False
 
     assert may_pad(made, "evaluate")

@@ -106,12 +106,12 @@ def test_items_are_filtered_by_attributes_and_by_name(trained):
     assert set(found["item"].to_pylist()) == {"m6", "m7", "m8"}
 
 
-def test_a_catalogue_of_its_own(trained):
+def test_a_catalog_of_its_own(trained):
     run, folder = trained
     pq.write_table(pa.table({"movie": ["m1", "m2", "m2", None]}), folder / "items.parquet")
     index = run.item_index(folder / "items.parquet", id_column="movie")
     assert index.ids.to_pylist() == ["m1", "m2"]
-    with pytest.raises(ConfigError, match="the catalogue has no column 'yeer': did you mean 'year'"):
+    with pytest.raises(ConfigError, match="the catalog has no column 'yeer': did you mean 'year'"):
         run.item_index(attributes=["yeer"])
 
 

@@ -1,4 +1,4 @@
-"""A run is an object: it predicts, evaluates, shows its tables, finds neighbours, exports itself."""
+"""A run is an object: it predicts, evaluates, shows its tables, finds neighbors, exports itself."""
 
 import io
 
@@ -132,10 +132,10 @@ def test_tables_and_vectors(run):
         run.table("items")
 
 
-def test_neighbours_are_exact(run):
+def test_neighbors_are_exact(run):
     array = run.table("item").to_numpy()
     unit = array / np.linalg.norm(array, axis=1, keepdims=True)
-    found = run.neighbours("item", ["w3", "w4"], k=5)
+    found = run.neighbors("item", ["w3", "w4"], k=5)
     for i, row in enumerate((3, 4)):
         scores = unit @ unit[row]
         scores[[row, 20]] = -2  # itself, and the row of unknown words
@@ -145,19 +145,19 @@ def test_neighbours_are_exact(run):
         assert found.ids[i] == [WORDS[row] for row in expected]
     # an item's nearest are of its own parity, as the labels are
     assert (found.rows[0] % 2 == 1).mean() >= 0.8
-    everything = run.neighbours("item", "w3", k=40)
+    everything = run.neighbors("item", "w3", k=40)
     assert sorted(everything.ids[0]) == sorted(set(WORDS) - {"w3"})
     assert everything.rows.shape == everything.scores.shape == (1, 19)
     assert np.isfinite(everything.scores).all()
-    numbers = run.neighbours("user", [7, 3], k=2)
+    numbers = run.neighbors("user", [7, 3], k=2)
     assert numbers.ids == numbers.rows.tolist()
 
 
-def test_unknown_ids_have_no_neighbours(run):
+def test_unknown_ids_have_no_neighbors(run):
     with pytest.raises(DataError, match=r"'w99' is not in the vocabulary of 'item'; did you mean 'w9'\?"):
-        run.neighbours("item", ["w3", "w99"])
+        run.neighbors("item", ["w3", "w99"])
     with pytest.raises(DataError, match="None is not in the vocabulary of 'item'"):
-        run.neighbours("item", ["w3", None])
+        run.neighbors("item", ["w3", None])
 
 
 def test_words_with_rows_of_their_own():
@@ -172,10 +172,10 @@ def test_words_with_rows_of_their_own():
     data = {**configs.plain(made)["data"], "train": Tables(frame()), "features": features}
     trained = runs.train({**configs.plain(made), "data": data}, stream=io.StringIO())
     assert trained.table("item").ids()[:3] == ["w1", None, "w0"]
-    assert trained.neighbours("item", "w2").ids == [["w1"]]
+    assert trained.neighbors("item", "w2").ids == [["w1"]]
 
 
-def test_neighbours_in_blocks():
+def test_neighbors_in_blocks():
     generator = np.random.default_rng(0)
     queries, rows = generator.normal(size=(9, 6)), generator.normal(size=(500, 6))
     rows[7] = rows[321]  # equal scores: the first row is first
@@ -270,14 +270,14 @@ def test_towers(tmp_path):
     users, items = run.vectors("user", {"user": rows["user"]}), run.vectors("item", {"item": rows["item"]})
     np.testing.assert_allclose(users, predicted["user_vector"], rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(items, predicted["item_vector"], rtol=1e-5, atol=1e-6)
-    found = run.neighbours("item", {"user": rows["user"][:3]}, k=4, among={"item": WORDS})
+    found = run.neighbors("item", {"user": rows["user"][:3]}, k=4, among={"item": WORDS})
     scores = users[:3] @ run.vectors("item", {"item": WORDS}).T
     np.testing.assert_array_equal(found.rows, np.argsort(-scores, axis=1, kind="stable")[:, :4])
     with pytest.raises(DataError, match="lacks column 'user', which the model reads"):
         run.vectors("user", {"item": WORDS})
-    assert run.neighbours("item", {"user": [1]}, k=40, among={"item": WORDS}).rows.shape == (1, 20)
+    assert run.neighbors("item", {"user": [1]}, k=40, among={"item": WORDS}).rows.shape == (1, 20)
     with pytest.raises(ValueError, match="give among=, the rows to choose from"):
-        run.neighbours("item", {"user": [1]})
+        run.neighbors("item", {"user": [1]})
     run.export(tmp_path / "exported")
     served = sp.serving.load(tmp_path / "exported")
     np.testing.assert_allclose(served.vectors("user", {"user": rows["user"]}), users, atol=1e-6)

@@ -155,7 +155,7 @@ def test_two_towers_learn_and_are_resumed(folder, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_tree_is_learnt_level_by_level(folder, tmp_path):
+def test_a_tree_is_learned_level_by_level(folder, tmp_path):
     whole = quiet(tree(folder, "train.steps=60"), tmp_path / "whole")
     assert whole.results["auc"] > 0.95
     quiet(tree(folder, "train.steps=23"), tmp_path / "stopped")

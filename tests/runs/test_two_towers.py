@@ -171,35 +171,33 @@ def by_hand(run, folder, top):
 
 def test_all_items_are_ranked_without_what_the_user_has_seen(folder, tmp_path):
     watched = (
-        "evaluate={every_steps: 3, catalogue: {top_k: [2]}}",
-        "train.checkpoint={best_by: {metric: catalogue_hr_at_2, mode: max}}",
+        "evaluate={every_steps: 3, catalog: {top_k: [2]}}",
+        "train.checkpoint={best_by: {metric: catalog_hr_at_2, mode: max}}",
     )
     run = runs.train(towers(folder, *watched), tmp_path / "run", stream=io.StringIO())
-    names = [f"catalogue_{name}" for name in ("recall_at_2", "hr_at_2", "ndcg_at_2", "mrr")]
+    names = [f"catalog_{name}" for name in ("recall_at_2", "hr_at_2", "ndcg_at_2", "mrr")]
     assert list(run.results) == ["loss", *names]
-    assert run.results["catalogue_recall_at_2"] == pytest.approx(by_hand(run, folder, 2), abs=1e-9)
-    assert 0 < run.results["catalogue_ndcg_at_2"] <= run.results["catalogue_hr_at_2"] <= 1
+    assert run.results["catalog_recall_at_2"] == pytest.approx(by_hand(run, folder, 2), abs=1e-9)
+    assert 0 < run.results["catalog_ndcg_at_2"] <= run.results["catalog_hr_at_2"] <= 1
     assert runs.load(tmp_path / "run").evaluate() == run.results
-    among_all = towers(folder, "evaluate.catalogue={top_k: [2], exclude_seen: false}")
-    assert runs.load(tmp_path / "run", among_all).evaluate()["catalogue_mrr"] < run.results["catalogue_mrr"]
+    among_all = towers(folder, "evaluate.catalog={top_k: [2], exclude_seen: false}")
+    assert runs.load(tmp_path / "run", among_all).evaluate()["catalog_mrr"] < run.results["catalog_mrr"]
 
 
-def test_the_catalogue_may_be_a_table_and_may_be_switched_off(folder, tmp_path):
+def test_the_catalog_may_be_a_table_and_may_be_switched_off(folder, tmp_path):
     pq.write_table(pa.table({"id": ["0", "1"], "item": ["0", "1"], "kind": [0, 1]}), tmp_path / "items.parquet")
-    table = (
-        f"evaluate.catalogue={{items: {{name: parquet, path: {tmp_path}/items.parquet}}, id_column: id, top_k: [2]}}"
-    )
+    table = f"evaluate.catalog={{items: {{name: parquet, path: {tmp_path}/items.parquet}}, id_column: id, top_k: [2]}}"
     found = runs.train(towers(folder, table, "train.steps=1"), stream=io.StringIO()).results
     test = pq.read_table(folder / "test.parquet").to_pandas().drop_duplicates(["user", "item"])
     inside = test.item.isin([0, 1]).groupby(test.user).mean().mean()  # all others can not be found
-    assert found["catalogue_recall_at_2"] == pytest.approx(inside)
-    off = runs.train(towers(folder, "evaluate.catalogue=false", "train.steps=1"), stream=io.StringIO())
+    assert found["catalog_recall_at_2"] == pytest.approx(inside)
+    off = runs.train(towers(folder, "evaluate.catalog=false", "train.steps=1"), stream=io.StringIO())
     assert list(off.results) == ["loss"]
 
 
-def test_a_catalogue_of_another_model(folder):
-    config = case("evaluate.catalogue={top_k: [5]}")
-    with pytest.raises(configs.ConfigError, match=r"evaluate\.catalogue: ranks among all items are of models with two"):
+def test_a_catalog_of_another_model(folder):
+    config = case("evaluate.catalog={top_k: [5]}")
+    with pytest.raises(configs.ConfigError, match=r"evaluate\.catalog: ranks among all items are of models with two"):
         runs.train(config, stream=io.StringIO())
 
 
@@ -209,10 +207,10 @@ def test_a_tower_does_not_hide_the_table_of_its_name(folder, tmp_path):
     table = np.asarray(run.table("item"))
     for ids in ([3, 5], np.array([3, 5]), pa.array([3, 5])):
         np.testing.assert_array_equal(run.vectors("item", ids), table[[3, 5]])
-    near = run.neighbours("item", [3], k=2)
+    near = run.neighbors("item", [3], k=2)
     assert len(near.ids[0]) == 2
     assert 3 not in near.ids[0]
     rows = {"item": [3, 5], "kind": [1, 1]}
     by_tower = run.vectors("item", rows)
     assert not np.array_equal(by_tower, table[[3, 5]])
-    assert run.neighbours("item", {"user": [1]}, k=1, among=rows).rows.tolist() in ([[0]], [[1]])
+    assert run.neighbors("item", {"user": [1]}, k=1, among=rows).rows.tolist() in ([[0]], [[1]])

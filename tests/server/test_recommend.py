@@ -25,10 +25,10 @@ def folder(tmp_path_factory):
     made = tmp_path_factory.mktemp("recommended")
     (made / "words.txt").write_text("".join(f"{word}\n" for word in WORDS))
     program, state = program_and_state(config("dssm", made / "words.txt"))
-    catalogue = rows(30).append_column("even", pa.array([n % 2 for n in range(30)]))
-    index = item_index(program, state, catalogue, attributes=["even"])
+    catalog = rows(30).append_column("even", pa.array([n % 2 for n in range(30)]))
+    index = item_index(program, state, catalog, attributes=["even"])
     exports.export(program, state, made / "with", index=index)
-    described = item_index(program, state, catalogue, attributes=["colors", "prices"])
+    described = item_index(program, state, catalog, attributes=["colors", "prices"])
     exports.export(program, state, made / "described", index=described)
     exports.export(*program_and_state(config("deepfm", made / "words.txt")), made / "ranker")
     exports.export(program, state, made / "without")
@@ -124,7 +124,7 @@ def ranked(folder, users, candidates, k):
 def test_a_second_model_orders_the_items_of_the_first(folder):
     users, limits = rows(5), Limits(items=50, ranked=40)
     expected = list(ranked(folder, users, 6, 3))
-    without = users.drop(["item", "colors", "prices"])  # these come from the catalogue
+    without = users.drop(["item", "colors", "prices"])  # these come from the catalog
     answers = asked(
         folder / "described",
         [(body(without, k=3), PATH), (as_arrow(without), f"{PATH}?k=3", ARROW), (body(rows(7)), PATH)],

@@ -193,7 +193,7 @@ REFUSED = {
         400,
         "the table lacks column 'item', which the model reads",
     ),
-    "a column is misspelt": (body_of(watchd=[1]).replace(b'"watched": null, ', b""), 400, "did you mean 'watched'"),
+    "a column is misspelled": (body_of(watchd=[1]).replace(b'"watched": null, ', b""), 400, "did you mean 'watched'"),
     "different lengths": (b'{"columns": {"user": [1], "item": ["a", "b"]}}', 400, "different numbers of rows"),
     "a wrong type": (body_of(user={"a": 1}), 400, "user"),
     "an id out of range": (body_of(user=99), 400, "99"),

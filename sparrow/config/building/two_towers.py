@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparrow.config.sections.catalogue import Catalogue
+from sparrow.config.sections.catalog import Catalog
 from sparrow.config.sections.config import Config
 from sparrow.data import ItemCounts, Source, holds_one_key
 from sparrow.errors import ConfigError, Problem
@@ -44,12 +44,12 @@ def item_features(config: Config) -> set[str]:
     return {name for group in groups if group is not None for name in config.model.groups[group]}
 
 
-def catalogue_of(config: Config) -> Catalogue | None:
+def catalog_of(config: Config) -> Catalog | None:
     """Return the section for ranks among all items; None: it is switched off, or does not fit the model.
 
     Raises `ConfigError` where it is given and does not fit.
     """
-    given, model = config.evaluate.catalogue, config.model
+    given, model = config.evaluate.catalog, config.model
     if given is False:
         return None
     why = None
@@ -60,19 +60,19 @@ def catalogue_of(config: Config) -> Catalogue | None:
     elif item_column(config) is None or item_group(config) not in model.groups:
         why = "needs data.item_column, the column of the item's id"
     if why is None:
-        return Catalogue() if given is True else given
+        return Catalog() if given is True else given
     if given is not True:
-        raise ConfigError([Problem(("evaluate", "catalogue"), why)])
+        raise ConfigError([Problem(("evaluate", "catalog"), why)])
     return None
 
 
-def catalogue_items(config: Config) -> tuple[Source, str]:
+def catalog_items(config: Config) -> tuple[Source, str]:
     """Return a source of all items, and the column of their ids in it.
 
-    They are the items of ``evaluate.catalogue``, of ``data.negatives``, or those of the data to train on, each in many
+    They are the items of ``evaluate.catalog``, of ``data.negatives``, or those of the data to train on, each in many
     rows.
     """
-    data, section = config.data, catalogue_of(config) or Catalogue()
+    data, section = config.data, catalog_of(config) or Catalog()
     item = item_column(config)
     assert data is not None
     assert item is not None
@@ -83,9 +83,9 @@ def catalogue_items(config: Config) -> tuple[Source, str]:
     return data.train_events, item
 
 
-def catalogue_user(config: Config) -> str | None:
+def catalog_user(config: Config) -> str | None:
     """Return the column of the user's id for ranks among all items; None: each example is a user."""
-    section = catalogue_of(config)
+    section = catalog_of(config)
     return None if section is None else section.user_column or user_column(config)
 
 
@@ -102,7 +102,7 @@ def candidate_keys(config: Config, source: Source, is_training: bool) -> list[st
     item = item_column(config)
     if item is not None and _is_guess(config) and not holds_one_key(source, item):
         item = None
-    found = (item, user_column(config), None if is_training else catalogue_user(config))
+    found = (item, user_column(config), None if is_training else catalog_user(config))
     return list(dict.fromkeys(column for column in found if column is not None))
 
 

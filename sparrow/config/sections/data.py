@@ -44,7 +44,7 @@ class Negatives(Section):
     weight_column: Name | None = None
     """The column of the items with their sampling weights. Default: all items are drawn equally often."""
     count: Count | Literal["all"]
-    """Items drawn per training batch, or all: every batch has each item of the catalogue once."""
+    """Items drawn per training batch, or all: every batch has each item of the catalog once."""
     evaluate_count: Count | Literal["all"] | None = None
     """Items drawn per evaluation batch. Default: count."""
     user_column: Name | None = None

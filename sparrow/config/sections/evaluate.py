@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import model_validator
 
 from sparrow.config.loading.section import Section
-from sparrow.config.sections.catalogue import Catalogue
+from sparrow.config.sections.catalog import Catalog
 from sparrow.config.sections.train import Count, Name, NotNegative
 
 
@@ -41,7 +41,7 @@ class Evaluate(Section):
     """Whether to evaluate the average of the dense parameters. Default: where train.ema keeps one."""
     log_every_steps: Count | None = None
     """Batches between two progress lines of an evaluation. Default: no such lines."""
-    catalogue: Catalogue | bool = True
+    catalog: Catalog | bool = True
     """Ranks among all items, for two towers; false: none. Default: where the column of the item's id is known."""
 
     @model_validator(mode="after")

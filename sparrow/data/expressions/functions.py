@@ -11,7 +11,7 @@ import numpy as np
 from sparrow.data.expressions.vectors import Floats, Vector, aligned, by_row, elementwise
 
 EARTH: Final = 6371.0
-"""The mean radius of the earth in kilometres."""
+"""The mean radius of the earth in kilometers."""
 
 
 class Function(NamedTuple):
@@ -65,14 +65,14 @@ def _sigmoid(x: Floats) -> Floats:
 
 
 def _haversine(lng1: Floats, lat1: Floats, lng2: Floats, lat2: Floats) -> Floats:
-    """Return the kilometres between two points on the earth, by the haversine formula; exact for near points."""
+    """Return the kilometers between two points on the earth, by the haversine formula; exact for near points."""
     lng1, lat1, lng2, lat2 = (np.radians(x) for x in (lng1, lat1, lng2, lat2))
     half = np.sin((lat2 - lat1) / 2) ** 2 + np.cos(lat1) * np.cos(lat2) * np.sin((lng2 - lng1) / 2) ** 2
     return np.asarray(2 * EARTH * np.arcsin(np.sqrt(np.clip(half, 0.0, 1.0))))
 
 
 def _sphere_dist(lng1: Floats, lat1: Floats, lng2: Floats, lat2: Floats) -> Floats:
-    """Return the kilometres between two points on the earth, by the law of cosines."""
+    """Return the kilometers between two points on the earth, by the law of cosines."""
     lng1, lat1, lng2, lat2 = (np.radians(x) for x in (lng1, lat1, lng2, lat2))
     cosine = np.sin(lat1) * np.sin(lat2) + np.cos(lat1) * np.cos(lat2) * np.cos(lng2 - lng1)
     return np.asarray(EARTH * np.arccos(np.clip(cosine, -1.0, 1.0)))
@@ -91,8 +91,8 @@ def _mean(x: Floats, offsets: Any) -> Floats:
 
 
 def _variance(x: Floats, offsets: Any, less: int = 0) -> Floats:
-    centred = x - np.repeat(_mean(x, offsets), np.diff(offsets))
-    return _sum(centred * centred, offsets) / (_count(x, offsets) - less)
+    centered = x - np.repeat(_mean(x, offsets), np.diff(offsets))
+    return _sum(centered * centered, offsets) / (_count(x, offsets) - less)
 
 
 def _squared_norm(x: Floats, offsets: Any) -> Floats:

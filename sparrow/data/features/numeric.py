@@ -50,7 +50,7 @@ class RawFeature(Feature):
       log10_above: take the decimal logarithm of numbers above this, which is at least 0; None: do not.
       log10_default: the value for other numbers.
       expression: an expression of ``x``, such as ``sqrt(max(x, 0))``; see `sparrow.data.Expr`. It must stay finite.
-      mean, std: mean and standard deviation to standardise with, after the transform if any.
+      mean, std: mean and standard deviation to standardize with, after the transform if any.
       missing: the number that replaces a missing one (or NaN), before any transform; None: a malformed row.
       boundaries: increasing numbers that cut into buckets, after any transform.
       embedding: an embedding that the model learns as a function of the numbers, "mlp" or `AutoDis`; no boundaries.
@@ -217,7 +217,7 @@ class RawFeature(Feature):
         return not is_plain or self.mean != 0.0 or self.std != 1.0
 
     def transform(self, x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Apply the chosen transform, and standardise."""
+        """Apply the chosen transform, and standardize."""
         if self.expression is not None:
             x = self._by_expression(x)
         if self.log:

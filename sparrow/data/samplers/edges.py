@@ -32,7 +32,7 @@ class EdgeTable:
     item_column: str
 
 
-class Neighbours(NamedTuple):
+class Neighbors(NamedTuple):
     """The items of some users: ``rows`` is the place of a user among those asked for, ``items`` his items' keys."""
 
     rows: npt.NDArray[np.int64]
@@ -62,11 +62,11 @@ class Edges:
         self._users, first = np.unique(users[order], return_index=True)
         self._ends = np.append(first, len(order))
 
-    def of(self, users: Keys) -> Neighbours:
+    def of(self, users: Keys) -> Neighbors:
         """Return the items of users, in the order of the table."""
         place = np.minimum(np.searchsorted(self._users, users), len(self._users) - 1)
         known = self._users[place] == users
         lengths = np.where(known, self._ends[place + 1] - self._ends[place], 0)
         rows = np.repeat(np.arange(len(users)), lengths)
         within = np.arange(len(rows)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        return Neighbours(rows, self.items[np.repeat(self._ends[place], lengths) + within])
+        return Neighbors(rows, self.items[np.repeat(self._ends[place], lengths) + within])

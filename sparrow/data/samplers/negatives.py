@@ -77,7 +77,7 @@ class NegativeSampler(Sampler):
         if count is not None:
             fields.integer("count", count)
         elif weight_column is not None:
-            raise ValueError("all items of the catalogue are negatives, and none is drawn; remove weight_column")
+            raise ValueError("all items of the catalog are negatives, and none is drawn; remove weight_column")
         self.count, self.seed = count, seed
         self._items = Items(
             items, features, id_column=id_column, weight_column=weight_column, like=like, bad_rows=bad_rows

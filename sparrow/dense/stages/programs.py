@@ -68,7 +68,7 @@ class Programs:
         self._last = [_Program(stage, results, donated) for stage, results in wanted.items()]
 
     @property
-    def travelling(self) -> list[PlacedValue]:
+    def traveling(self) -> list[PlacedValue]:
         """The scalars that are sent from stage to stage."""
         return list(self._receivers)
 

@@ -80,7 +80,7 @@ class MatrixLayout:
 
 
 def merged_shape(shape: tuple[int, ...]) -> tuple[int, int]:
-    """``shape`` as rows x columns: neighbouring dims are multiplied so that the matrix is as square as can be.
+    """``shape`` as rows x columns: neighboring dims are multiplied so that the matrix is as square as can be.
 
     >>> merged_shape((3, 3, 64, 128)), merged_shape((7,)), merged_shape((1, 7, 1)), merged_shape(())
     ((576, 128), (7, 1), (7, 1), (1, 1))

@@ -57,7 +57,7 @@ class _Writer(Passes):
         return lines
 
     def _buffers(self) -> list[str]:
-        """Where vectors stay between passes. A flag is kept as wide as a float, because that vectorises best."""
+        """Where vectors stay between passes. A flag is kept as wide as a float, because that vectorizes best."""
         types = {value: "uint32_t" if value.dtype == "bool" else value.c_type for value in self.kept}
         return [
             f"{types[value]}* __restrict kept{buffer} = "

@@ -18,7 +18,7 @@ from sparrow.models.sequences.masking import masked_softmax
 
 @dataclasses.dataclass(frozen=True)
 class Capsules:
-    """Behaviour-to-interest routing.
+    """Behavior-to-interest routing.
 
     ::
 

@@ -46,7 +46,7 @@ class STU:
       time_bucket_fn: "sqrt" or "log".
       time_bucket_increments: the unit of time.
       attn_alpha: the factor of the products; None: 1 / √attention_dim.
-      use_group_norm: whether m is normalised in each head instead of over all.
+      use_group_norm: whether m is normalized in each head instead of over all.
       input_dropout_ratio: the share of the input that a training step leaves out.
       output_dropout_ratio: the share of each layer's [u, m, norm(m) * u] that a training step leaves out.
       max_attn_len: the largest distance that an element attends to; None for all.

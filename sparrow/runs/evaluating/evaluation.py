@@ -18,7 +18,7 @@ from sparrow.background import behind
 from sparrow.config import Config, evaluate_pipeline
 from sparrow.feed import IS_EXAMPLE, Feed, Prepared
 from sparrow.optimizer import OptimizerState
-from sparrow.runs.evaluating.catalogue import catalogue
+from sparrow.runs.evaluating.catalog import catalog
 from sparrow.runs.loop.sharing import divide
 from sparrow.runs.loop.together import Batches, Requests, Together, batches_of
 from sparrow.runs.step.compiling import Compiled
@@ -57,7 +57,7 @@ class Evaluator:
         self._use_ema = program.config.train.ema is not None and program.config.evaluate.use_ema is not False
         self._every = program.config.evaluate.log_every_steps
         self._checked = False
-        self.catalogue = catalogue(program)
+        self.catalog = catalog(program)
 
     def log_programs(self, log: Callable[[str], None]) -> None:
         """Log each program that is compiled after the first."""
@@ -77,7 +77,7 @@ class Evaluator:
     @property
     def names(self) -> list[str]:
         """The names of the results."""
-        return [LOSS, *self.scores.metrics, *(self.catalogue.names if self.catalogue is not None else ())]
+        return [LOSS, *self.scores.metrics, *(self.catalog.names if self.catalog is not None else ())]
 
     def __call__(
         self,
@@ -95,7 +95,7 @@ class Evaluator:
         # The states of metrics, of charts, the sum of losses and the number of rows that it is of.
         sums = self.program.embedder.on_its_devices((self.scores.init(), self._quality.init(), jnp.zeros(2)))
         examples = 0
-        rows = None if self.catalogue is None else self.catalogue.gather()
+        rows = None if self.catalog is None else self.catalog.gather()
 
         def started() -> Generator[tuple[Any, Any, Prepared], None, None]:
             """Start the work on each batch; the device has a few at a time."""
@@ -121,16 +121,16 @@ class Evaluator:
                 np.asarray(done)  # waits for it
                 (scored, query), keys = _of_examples(arrays, prepared)
                 host = self.scores.update_host(host, scored, keys)
-                if self.catalogue is not None and rows is not None:
-                    self.catalogue.add(rows, query, keys)
+                if self.catalog is not None and rows is not None:
+                    self.catalog.add(rows, query, keys)
         device, counts, total = sums
         self.curves, self.examples = self._quality.plain(counts), examples
         results = {LOSS: self._mean(total, examples)}
         states = {**device, **host}
         results |= self.scores.compute(states)
         self.reasons = self.scores.reasons(states, results)
-        if self.catalogue is not None and rows is not None:
-            results |= self.catalogue.results(rows, optimizer, state.rest, log)
+        if self.catalog is not None and rows is not None:
+            results |= self.catalog.results(rows, optimizer, state.rest, log)
         return results
 
     def _mean(self, total: jax.Array, examples: int) -> float:
@@ -168,7 +168,7 @@ class Evaluator:
             outputs = self.program.outputs(state, rest, feed)
             measure = summed_in_order(self.program.embedder, measured, feed.size)
             summed = kept_everywhere(self.program.embedder, measure(sums, outputs, feed.columns))
-            query = None if self.catalogue is None else outputs[TOWERS["user"]]
+            query = None if self.catalog is None else outputs[TOWERS["user"]]
             marks = feed.columns[IS_EXAMPLE] if self.prepare.has_own_rows else None
             arrays = summed[2][1], self.scores.for_host(outputs, feed.columns), query, keys, marks
             return summed, *for_this_host(self.program.embedder, arrays)

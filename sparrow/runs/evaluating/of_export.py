@@ -20,7 +20,7 @@ from sparrow.tasks import TOWERS, Scores, is_matching, sample_weights, vector_co
 def evaluate_export(program: Program, model: ExportedModel) -> dict[str, float]:
     """Return the metrics of the run's tasks, of what the export's own tables and programs predict.
 
-    The loss, metrics of a catalogue and of several candidates are not among them: an export has predictions alone.
+    The loss, metrics of a catalog and of several candidates are not among them: an export has predictions alone.
     """
     tasks = program.config.tasks
     missing = sorted(tasks.keys() - model.description.tasks.keys())

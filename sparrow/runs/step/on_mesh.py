@@ -38,7 +38,7 @@ def mesh_of(config: Config) -> Mesh | None:
     if processes.count() == 1:
         return None if count == 1 else jax.make_mesh((count,), (AXIS,), (AxisType.Auto,), devices=devices[:count])
     each = count // processes.count()
-    # The devices of a process are neighbours, so that its examples are, too.
+    # The devices of a process are neighbors, so that its examples are, too.
     own = [[device for device in devices if device.process_index == p][:each] for p in range(processes.count())]
     return Mesh(np.array(own).reshape(-1), (AXIS,), axis_types=(AxisType.Auto,))
 

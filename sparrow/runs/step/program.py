@@ -278,7 +278,7 @@ def _check_output(name: str, config: Config, outputs: Mapping[str, Any]) -> None
 
 
 def refuse_calls(config: Config, embedder: Embedder) -> None:
-    """Raise `ConfigError` where ``train.steps_per_call`` cannot be honoured: where the host works between steps."""
+    """Raise `ConfigError` where ``train.steps_per_call`` cannot be honored: where the host works between steps."""
     if config.train.steps_per_call == 1:
         return
     why = None
@@ -293,8 +293,8 @@ def refuse_calls(config: Config, embedder: Embedder) -> None:
 def may_pad(config: Config, use: Use, *, has_statistics: bool = False) -> bool:
     """Return whether rows of padding change no result: no example of a batch may depend on another one.
 
-    Where examples are compared (softmax over the batch, sessions, drawn negatives) or normalised together (batch
-    normalisation in training, variational dropout), and for models and losses of one's own that are not known to be
+    Where examples are compared (softmax over the batch, sessions, drawn negatives) or normalized together (batch
+    normalization in training, variational dropout), and for models and losses of one's own that are not known to be
     per example, the short last batch keeps its size and has a program of its own.
     """
     model, data = need(config.model, "model"), need(config.data, "data")

@@ -1,4 +1,4 @@
-"""The nearest rows of a table, a block of rows at a time, and the neighbours of ids among them."""
+"""The nearest rows of a table, a block of rows at a time, and the neighbors of ids among them."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def nearest_rows(queries: Any, blocks: Iterable[Any], k: int, measure: Measure =
       k: rows for each query.
       measure: "cosine", or "dot" for the dot product.
     """
-    fields.integer("neighbours: k", k)
-    fields.choice("neighbours: measure", measure, ("cosine", "dot"))
+    fields.integer("neighbors: k", k)
+    fields.choice("neighbors: measure", measure, ("cosine", "dot"))
     scores, rows = best_rows(_prepared(queries, measure), (_prepared(block, measure) for block in blocks), k)
     found = int((rows >= 0).sum(axis=1).max(initial=0))
     return Nearest(rows[:, :found], scores[:, :found])
@@ -67,7 +67,7 @@ def _prepared(vectors: Any, measure: Measure) -> Floats:
     return (array / np.where(norms > 0, norms, 1)).astype(np.float32)
 
 
-def neighbours_of(table: TableView, ids: Sequence[Any], feature: str | None, k: int, measure: Measure) -> Nearest:
+def neighbors_of(table: TableView, ids: Sequence[Any], feature: str | None, k: int, measure: Measure) -> Nearest:
     """Return the rows of other ids that are nearest to those of ``ids``, as ``feature`` reads them."""
     own, known = table.rows(ids, feature), table.known_rows()
     if known is None:
@@ -93,7 +93,7 @@ def _chosen(table: TableView, rows: Numbers) -> Iterator[Any]:
 
 
 def _without(found: Nearest, own: Numbers, k: int) -> Nearest:
-    """Return ``k`` neighbours of each, without itself."""
+    """Return ``k`` neighbors of each, without itself."""
     is_other = found.rows != own[:, None]
     order = np.argsort(~is_other, axis=1, kind="stable")[:, : min(k, max(found.rows.shape[1] - 1, 0))]
     return Nearest(np.take_along_axis(found.rows, order, 1), np.take_along_axis(found.scores, order, 1))

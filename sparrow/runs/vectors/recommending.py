@@ -1,4 +1,4 @@
-"""The items of a run's catalogue, tree or codes, and the best of them for each row of users."""
+"""The items of a run's catalog, tree or codes, and the best of them for each row of users."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from flax import nnx
 
-from sparrow.config import Config, ConfigError, catalogue_items, item_column, item_features, need, user_column
+from sparrow.config import Config, ConfigError, catalog_items, item_column, item_features, need, user_column
 from sparrow.data import DataError, Source, distinct_rows
 from sparrow.files import AnyPath, Remote
 from sparrow.models import Tiger
@@ -63,17 +63,17 @@ def item_index(
     _check_towers(program)
     config = program.config
     own = need(item_column(config), "data", "item_column")
-    source, key = catalogue_items(config) if items is None else (source_like(config, items), id_column or own)
+    source, key = catalog_items(config) if items is None else (source_like(config, items), id_column or own)
     names = item_features(config)
     read = [column for feature in program.assembly.features if feature.name in names for column in feature.columns]
     columns = [key if column == own else column for column in read]
     known = source.column_names()
     for name in attributes:
         if name not in known:
-            raise ConfigError(f"the catalogue has no column '{name}': {nearest(name, known)}")
+            raise ConfigError(f"the catalog has no column '{name}': {nearest(name, known)}")
     table = _rows(distinct_rows(source, [key, *columns, *attributes], key, data.bad_rows))
     if not table.num_rows:
-        raise DataError("the catalogue holds no items")
+        raise DataError("the catalog holds no items")
     renamed = table.rename_columns([own if name == key else name for name in table.column_names])
     vectors = tower_vectors(program, state, "item", renamed, batch_size)
     chosen = table.select(list(attributes)) if attributes else None
@@ -146,7 +146,7 @@ def _seen(config: Config, users: Any, user: str, item: str) -> list[list[Any]]:
 def _code_index(
     program: Program, state: TrainState, items: Any, id_column: str | None, attributes: Sequence[str]
 ) -> CodeIndex:
-    """Return the codes of a catalogue's items, and the model that searches them."""
+    """Return the codes of a catalog's items, and the model that searches them."""
     if items is None:
         raise ConfigError(
             "a model of codes needs the items and their codes: give items, a file with the column 'codes' that sparrow "
@@ -210,7 +210,7 @@ def tree_of(config: Config) -> TreeIndex:
 
 
 def tree_again(program: Program, state: TrainState, **options: Any) -> Any:
-    """Return the tree of a config built again, from the rows that its model has learnt for the leaves' ids."""
+    """Return the tree of a config built again, from the rows that its model has learned for the leaves' ids."""
     data, tree = need(program.config.data, "data"), tree_of(program.config)
     section: Any = data.tree
     own = [f.name for f in data.features if f.name in section.features and f.columns == (section.id_column,)]

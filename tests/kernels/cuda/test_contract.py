@@ -43,4 +43,4 @@ def test_batches():
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_16_bit_tables(dtype):
-    contract.test_16_bit_tables_round_to_a_neighbour("rowwise_adagrad", dtype, "cuda")
+    contract.test_16_bit_tables_round_to_a_neighbor("rowwise_adagrad", dtype, "cuda")

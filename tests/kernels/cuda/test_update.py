@@ -54,7 +54,7 @@ def test_update_agrees_with_xla(rule, dim, entries, options):
     assert_close(got[1], want[1])
     if step.dtype == "float32":
         assert_close(got[0], want[0])
-    else:  # a last bit of float32 may tip an element over to its other neighbour
+    else:  # a last bit of float32 may tip an element over to its other neighbor
         tipped = np.asarray(got[0], np.float64) != np.asarray(want[0], np.float64)
         assert tipped.mean() < 0.02
         assert_close(got[0], want[0], rtol=2e-2)

@@ -190,7 +190,7 @@ extern "C" __global__ void __launch_bounds__(128 * WG + 128, MINB)
     }
   } else {  // computes
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGC));
-    // The shuffles let the compiler see what is the same in all lanes; it serialises wgmma on paths it takes for divergent.
+    // The shuffles let the compiler see what is the same in all lanes; it serializes wgmma on paths it takes for divergent.
     const int wg = __shfl_sync(0xffffffffu, threadIdx.x >> 7, 0), lane = threadIdx.x & 31;
     const float half_alpha = 0.5f * alpha, hidden = -1e9f / alpha;  // tanh is -1 there: silu and silu' come out as exact zeros
     int stage = 0, phase = 0, buffer = 0, buffer_phase = 0;

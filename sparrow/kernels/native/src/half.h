@@ -1,4 +1,4 @@
-// 16-bit floats by integer arithmetic alone: the same bits on every machine, and loops that compilers vectorise.
+// 16-bit floats by integer arithmetic alone: the same bits on every machine, and loops that compilers vectorize.
 // Right also where denormal numbers are flushed to zero.
 #pragma once
 

@@ -61,7 +61,7 @@ def counted_traffic():
 
 
 def exchanged_ahead():
-    """Ids that travelled before the step change no bit; a capacity gives every batch the same shapes."""
+    """Ids that traveled before the step change no bit; a capacity gives every batch the same shapes."""
     specs = features(sp.rules.Adagrad(0.1))
     emb = sp.Embedder(specs, mesh=mesh(), exchange="rows")
     state, batch = emb.init(jax.random.key(0)), emb.pack(inputs(np.random.default_rng(0), 24))

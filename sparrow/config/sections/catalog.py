@@ -1,4 +1,4 @@
-"""The section ``evaluate.catalogue`` of a config: ranks among all items, for two towers."""
+"""The section ``evaluate.catalog`` of a config: ranks among all items, for two towers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sparrow.config.loading.section import Section
 from sparrow.config.sections.train import Count, Name
 
 
-class Catalogue(Section):
+class Catalog(Section):
     """Ranks of the chosen items among all items, and the metrics made of them, by user."""
 
     items: SourceRecord | None = None
@@ -22,6 +22,6 @@ class Catalogue(Section):
     user_column: Name | None = None
     """The column of the user's id in the examples. Default: data.user_column; without it, each example is a user."""
     top_k: Annotated[tuple[Count, ...], Field(min_length=1)] = (10, 20)
-    """The lengths of the lists: results are catalogue_recall_at_10, catalogue_ndcg_at_10, catalogue_hr_at_10, ..."""
+    """The lengths of the lists: results are catalog_recall_at_10, catalog_ndcg_at_10, catalog_hr_at_10, ..."""
     exclude_seen: bool = True
     """Whether items that a user has in the data to train on are left out of his list."""

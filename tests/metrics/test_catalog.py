@@ -1,10 +1,10 @@
-"""Ranks among a whole catalogue, against a plain statement of them."""
+"""Ranks among a whole catalog, against a plain statement of them."""
 
 import numpy as np
 import pytest
 
 from sparrow import metrics
-from sparrow.metrics import catalogue
+from sparrow.metrics import catalog
 
 
 def plain_ranks(query, items, chosen, seen):
@@ -26,24 +26,24 @@ def cases(rng, rows, count):
 
 @pytest.mark.parametrize(("rows", "count"), [(1, 1), (7, 30), (20, 100)])
 def test_ranks_are_those_of_a_plain_statement(monkeypatch, rows, count):
-    monkeypatch.setattr(catalogue, "ROWS", 8)
-    monkeypatch.setattr(catalogue, "ITEMS", 32)
-    catalogue._above.clear_cache()
+    monkeypatch.setattr(catalog, "ROWS", 8)
+    monkeypatch.setattr(catalog, "ITEMS", 32)
+    catalog._above.clear_cache()
     query, items, chosen, seen, given = cases(np.random.default_rng(rows), rows, count)
-    found = metrics.catalogue_ranks(query, items, chosen, given)
+    found = metrics.catalog_ranks(query, items, chosen, given)
     assert found.tolist() == plain_ranks(query, items, chosen, seen)
-    unseen = metrics.catalogue_ranks(query, items, chosen)
+    unseen = metrics.catalog_ranks(query, items, chosen)
     assert unseen.tolist() == plain_ranks(query, items, chosen, [[]] * rows)
-    catalogue._above.clear_cache()
+    catalog._above.clear_cache()
 
 
 def test_no_rows():
-    assert metrics.catalogue_ranks(np.zeros((0, 2)), np.ones((3, 2)), []).tolist() == []
-    assert metrics.catalogue_metrics([], []) == {}
+    assert metrics.catalog_ranks(np.zeros((0, 2)), np.ones((3, 2)), []).tolist() == []
+    assert metrics.catalog_metrics([], []) == {}
 
 
 def test_metrics_of_several_choices():
-    found = metrics.catalogue_metrics([1, 3, 11, 4], [0, 0, 1, 2], top_k=[3, 10])
+    found = metrics.catalog_metrics([1, 3, 11, 4], [0, 0, 1, 2], top_k=[3, 10])
     assert found["recall@3"] == pytest.approx((1 + 0 + 0) / 3)
     assert found["recall@10"] == pytest.approx((1 + 0 + 1) / 3)
     assert found["hr@10"] == pytest.approx(2 / 3)
@@ -64,10 +64,10 @@ def test_metrics_of_several_choices():
 )
 def test_bad_input(arguments, words):
     with pytest.raises(ValueError, match=words):
-        metrics.catalogue_ranks(*arguments)
+        metrics.catalog_ranks(*arguments)
 
 
 def test_ndcg_is_at_most_one_where_items_of_a_user_share_a_rank():
-    shared = catalogue.catalogue_metrics([1, 1, 1, 2], ["ann", "ann", "bob", "bob"], top_k=[1, 10])
+    shared = catalog.catalog_metrics([1, 1, 1, 2], ["ann", "ann", "bob", "bob"], top_k=[1, 10])
     assert shared["ndcg@10"] == shared["ndcg@1"] == 1.0
     assert shared["recall@1"] == 0.75

@@ -1,4 +1,4 @@
-"""`Catalogue`: the metrics of two towers over all items, without what a user has seen in training."""
+"""`Catalog`: the metrics of two towers over all items, without what a user has seen in training."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow import processes
-from sparrow.config import Config, catalogue_items, catalogue_of, catalogue_user, item_column, item_features, need
+from sparrow.config import Config, catalog_items, catalog_of, catalog_user, item_column, item_features, need
 from sparrow.data import Batch, DataError, Items, distinct_rows, key_pairs
 from sparrow.embedding import Ragged
 from sparrow.feed import Feed
-from sparrow.metrics import catalogue_metrics, catalogue_ranks, seen_by
+from sparrow.metrics import catalog_metrics, catalog_ranks, seen_by
 from sparrow.optimizer import OptimizerState
 from sparrow.runs.loop.together import agreed
 from sparrow.runs.step.compiling import Compiled
@@ -22,12 +22,12 @@ from sparrow.runs.step.on_mesh import for_this_host
 from sparrow.runs.step.program import Program
 from sparrow.tasks import TOWERS
 
-PREFIX: Final = "catalogue_"
+PREFIX: Final = "catalog_"
 """The results' names begin with it."""
 MOST: Final = 10**11
 """Pairs of a row and an item that are ranked unless the config asks for more: minutes on two cores."""
 UNRANKED: Final = 2**40
-"""The rank of an item that is not in the catalogue."""
+"""The rank of an item that is not in the catalog."""
 
 Keys = npt.NDArray[np.int64]
 
@@ -40,15 +40,15 @@ class Gathered(NamedTuple):
     users: list[Keys]
 
 
-class Catalogue:
+class Catalog:
     """The items of a config, read once, and the ranks of chosen items among them, any number of times."""
 
     def __init__(self, program: Program) -> None:
-        config, section = program.config, catalogue_of(program.config)
+        config, section = program.config, catalog_of(program.config)
         assert section is not None
         self._program, self._config, self._section = program, config, section
-        self.is_asked = config.evaluate.catalogue is not True or _is_watched(config)
-        self._item, self._user = need(item_column(config), "data", "item_column"), catalogue_user(config)
+        self.is_asked = config.evaluate.catalog is not True or _is_watched(config)
+        self._item, self._user = need(item_column(config), "data", "item_column"), catalog_user(config)
         self._items: Items | None = None
         self._seen: tuple[Keys, Keys] | None = None
         self._prepare = program.preparer()
@@ -87,7 +87,7 @@ class Catalogue:
             if self.is_asked:
                 raise
             # Nobody asked for them: the rest of the evaluation stays.
-            self._skipped = f"the metrics over the whole catalogue are left out: {error}"
+            self._skipped = f"the metrics over the whole catalog are left out: {error}"
             if log is not None:
                 log(self._skipped)
             return {}
@@ -104,7 +104,7 @@ class Catalogue:
         count = len(items.rows)
         if not self.is_asked and count * len(chosen) > MOST:
             raise _TooMany(
-                f"{len(chosen):,} rows among {count:,} items take long; set evaluate.catalogue to have them, and "
+                f"{len(chosen):,} rows among {count:,} items take long; set evaluate.catalog to have them, and "
                 "evaluate.steps for fewer rows"
             )
         place = items.find(chosen).astype(np.int64)
@@ -116,8 +116,8 @@ class Catalogue:
             seen = seen_by(*self._seen, users[known])
         vectors = np.concatenate(list(self._vectors(items, optimizer, rest)))
         ranks = np.full(len(chosen), UNRANKED, np.int64)
-        ranks[known] = catalogue_ranks(query[known], vectors, place[known], seen)
-        found = catalogue_metrics(ranks, users, self._section.top_k)
+        ranks[known] = catalog_ranks(query[known], vectors, place[known], seen)
+        found = catalog_metrics(ranks, users, self._section.top_k)
         return {PREFIX + name.replace("@", "_at_"): value for name, value in found.items()}
 
     def _read_items(self) -> Items:
@@ -125,7 +125,7 @@ class Catalogue:
         names = item_features(self._config)
         features = [feature for feature in data.features if feature.name in names]
         columns = list(dict.fromkeys([self._item, *(column for feature in features for column in feature.columns)]))
-        source, id_column = catalogue_items(self._config)
+        source, id_column = catalog_items(self._config)
         if source == data.train_events:
             source = distinct_rows(source, columns, id_column, data.bad_rows)
         _, kinds = need(data.evaluate_rows, "data", "evaluate").open(columns).schemas[0]
@@ -177,7 +177,7 @@ class Catalogue:
                 made: jax.Array = for_this_host(self._program.embedder, outputs[TOWERS["item"]])
                 return made
 
-            self._compiled = Compiled("catalogue", vectors, batch=2)
+            self._compiled = Compiled("catalog", vectors, batch=2)
         return self._compiled
 
 
@@ -186,11 +186,11 @@ class _TooMany(Exception):
 
 
 def _is_watched(config: Config) -> bool:
-    """Return whether early stopping or the best checkpoint depend on a result of the catalogue."""
+    """Return whether early stopping or the best checkpoint depend on a result of the catalog."""
     watched = (config.evaluate.early_stopping, config.train.checkpoint.best_by)
     return any(each is not None and each.metric.startswith(PREFIX) for each in watched)
 
 
-def catalogue(program: Program) -> Catalogue | None:
-    """Return the catalogue of a program; None: its config has none."""
-    return None if catalogue_of(program.config) is None else Catalogue(program)
+def catalog(program: Program) -> Catalog | None:
+    """Return the catalog of a program; None: its config has none."""
+    return None if catalog_of(program.config) is None else Catalog(program)

@@ -1,7 +1,7 @@
-"""Ranks among all items of a catalogue, and the metrics made of them: for models with two towers.
+"""Ranks among all items of a catalog, and the metrics made of them: for models with two towers.
 
 A rank among a few negatives says little about the rank among all items, and prefers models that know the popular ones.
-So each chosen item is ranked here against the whole catalogue, less the items that its user is known to have seen.
+So each chosen item is ranked here against the whole catalog, less the items that its user is known to have seen.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ITEMS: Final = 8192
 """The block of scores that is held at a time."""
 
 
-def catalogue_ranks(
+def catalog_ranks(
     query: npt.ArrayLike | jax.Array,
     items: npt.ArrayLike | jax.Array,
     chosen: npt.ArrayLike,
@@ -33,15 +33,15 @@ def catalogue_ranks(
 
     Args:
       query: (rows, dim), floating point.
-      items: (items, dim), the whole catalogue.
-      chosen: (rows,), the number of the chosen item in the catalogue.
+      items: (items, dim), the whole catalog.
+      chosen: (rows,), the number of the chosen item in the catalog.
       seen: items that a row leaves out, as offsets (rows + 1,) and item numbers; the chosen item itself stays.
 
     >>> items = np.eye(3, dtype=np.float32)
     >>> query = np.array([[0.1, 0.5, 0.9], [0.1, 0.5, 0.9]], np.float32)
-    >>> catalogue_ranks(query, items, [0, 0]).tolist()
+    >>> catalog_ranks(query, items, [0, 0]).tolist()
     [3, 3]
-    >>> catalogue_ranks(query, items, [0, 0], seen=([0, 1, 1], [2])).tolist()  # the first row has seen item 2
+    >>> catalog_ranks(query, items, [0, 0], seen=([0, 1, 1], [2])).tolist()  # the first row has seen item 2
     [2, 3]
     """
     query, items = jnp.asarray(query, jnp.float32), jnp.asarray(items, jnp.float32)
@@ -51,7 +51,7 @@ def catalogue_ranks(
     if chosen.shape != query.shape[:1]:
         raise ValueError(f"chosen must have one number per row, {query.shape[0]}, got {chosen.shape}")
     if chosen.size and not 0 <= chosen.min() <= chosen.max() < items.shape[0]:
-        raise ValueError(f"chosen items must be below the {items.shape[0]} items of the catalogue, got {chosen.max()}")
+        raise ValueError(f"chosen items must be below the {items.shape[0]} items of the catalog, got {chosen.max()}")
     ranks = np.ones(len(chosen), np.int64)
     pairs = _Pairs(seen, len(chosen), items.shape[0])
     items = jnp.pad(items, ((0, -items.shape[0] % ITEMS), (0, 0)))
@@ -77,7 +77,7 @@ class _Pairs:
         if offsets.shape != (rows + 1,) or offsets[-1] != len(numbers) or np.any(np.diff(offsets) < 0):
             raise ValueError(f"seen must be offsets of {rows + 1} and as many items as the last of them")
         if numbers.size and not 0 <= numbers.min() <= numbers.max() < items:
-            raise ValueError(f"seen items must be below the {items} items of the catalogue, got {numbers.max()}")
+            raise ValueError(f"seen items must be below the {items} items of the catalog, got {numbers.max()}")
         self._offsets, self._numbers, self.count = offsets, numbers, items
 
     def within(self, rows: slice, start: int) -> tuple[jax.Array, jax.Array]:
@@ -114,7 +114,7 @@ def _above(
     return before.at[hidden].set(False, mode="drop").sum(axis=1)
 
 
-def catalogue_metrics(ranks: npt.ArrayLike, users: npt.ArrayLike, top_k: Sequence[int] = (10, 20)) -> dict[str, float]:
+def catalog_metrics(ranks: npt.ArrayLike, users: npt.ArrayLike, top_k: Sequence[int] = (10, 20)) -> dict[str, float]:
     """Return the means over users of Recall@K, HR@K, NDCG@K and MRR, from the ranks of all that each user chose.
 
     With the ranks r of a user's n chosen items::
@@ -125,7 +125,7 @@ def catalogue_metrics(ranks: npt.ArrayLike, users: npt.ArrayLike, top_k: Sequenc
     An item that was chosen twice, or rows with queries of their own, may share a rank with another row of their user.
     For NDCG the i-th best of a user counts as rank i at least, as in one list, so that 1 is the most.
 
-    >>> found = catalogue_metrics([1, 30, 2], ["ann", "ann", "bob"], top_k=[10])
+    >>> found = catalog_metrics([1, 30, 2], ["ann", "ann", "bob"], top_k=[10])
     >>> {name: round(value, 3) for name, value in found.items()}
     {'recall@10': 0.75, 'hr@10': 1.0, 'ndcg@10': 0.622, 'mrr': 0.75}
     """
@@ -151,7 +151,7 @@ def catalogue_metrics(ranks: npt.ArrayLike, users: npt.ArrayLike, top_k: Sequenc
 
 
 def seen_by(users: Any, items: Any, rows: Any) -> tuple[Ints, Ints]:
-    """Return the items that the user of each row has seen, as `catalogue_ranks` takes them.
+    """Return the items that the user of each row has seen, as `catalog_ranks` takes them.
 
     Args:
       users: who saw something, one entry per event.

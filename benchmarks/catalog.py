@@ -1,7 +1,7 @@
-"""Time of ranking among all items: `sparrow.metrics.catalogue_ranks` and `catalogue_metrics`, with seen items.
+"""Time of ranking among all items: `sparrow.metrics.catalog_ranks` and `catalog_metrics`, with seen items.
 
-python benchmarks/catalogue.py                              # a million items, 100,000 users
-python benchmarks/catalogue.py --users 2048                 # a part of it
+python benchmarks/catalog.py                              # a million items, 100,000 users
+python benchmarks/catalog.py --users 2048                 # a part of it
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def main(arguments: list[str] | None = None) -> None:
     chosen = rng.integers(0, given.items, given.users)
     users = np.repeat(np.arange(given.users), given.seen)
     seen = metrics.seen_by(users, rng.integers(0, given.items, len(users)), np.arange(given.users))
-    metrics.catalogue_ranks(query[:1], items, chosen[:1])  # compiles
+    metrics.catalog_ranks(query[:1], items, chosen[:1])  # compiles
     wall, cpu = time.perf_counter(), time.process_time()
-    ranks = metrics.catalogue_ranks(query, items, chosen, seen)
-    found = metrics.catalogue_metrics(ranks, np.arange(given.users), [20])
+    ranks = metrics.catalog_ranks(query, items, chosen, seen)
+    found = metrics.catalog_metrics(ranks, np.arange(given.users), [20])
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     print(f"{given.users:,} users, {given.items:,} items, dim {given.dim}: {wall:.1f} s, {cpu:.1f} s of CPU; {found}")
 
