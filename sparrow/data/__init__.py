@@ -1,6 +1,6 @@
 """Data: what columns mean. A source reads rows, features turn columns into inputs; no threads, no devices."""
 
-from sparrow.data.batch import Batch, join
+from sparrow.data.batch import Batch, check_same_lengths, join
 from sparrow.data.block import Block, concatenate
 from sparrow.data.candidate_labels import CANDIDATES, CandidateLabel
 from sparrow.data.collisions import Collisions, count_collisions
@@ -45,14 +45,11 @@ from sparrow.data.features import (
     register_feature,
     without_presence,
 )
-from sparrow.data.hash_table import HashTable
-from sparrow.data.hashing import shuffled
+from sparrow.data.hashing import HashTable, shuffled
 from sparrow.data.item_counts import ItemCounts, holds_one_key
-from sparrow.data.label_checks import CheckedLabel, LabelCheck
-from sparrow.data.labels import Label
+from sparrow.data.labels import CheckedLabel, Label, LabelCheck
 from sparrow.data.layout import Layout as BlockLayout
 from sparrow.data.layout import Name
-from sparrow.data.same_lengths import check_same_lengths
 from sparrow.data.samplers import ID, Ancestors, EdgeTable, Items, Masks, NegativeSampler, Parents, Sampler, TreeSampler
 from sparrow.data.sources import (
     BadRows,
@@ -80,8 +77,7 @@ from sparrow.data.synthetic import Clicks
 from sparrow.data.tokenizer import Tokenizer
 from sparrow.data.values import INTEGERS, STRINGS, kind_of
 from sparrow.data.views import without_views
-from sparrow.data.vocabulary import Vocabulary
-from sparrow.data.words import Words
+from sparrow.data.vocabulary import Vocabulary, Words
 
 __all__ = [
     "AUTO",

@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from sparrow.data.errors import Problems
 from sparrow.data.features.truncated import truncated
-from sparrow.data.label_checks import LabelCheck, refuse_labels
-from sparrow.data.labels import Label
+from sparrow.data.labels import Label, LabelCheck, refuse_labels
 from sparrow.data.values import element_type, flatten, is_list, is_number, is_text, plain
 from sparrow.embedding import Ragged
 from sparrow.kernels.feed import Step

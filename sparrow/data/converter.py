@@ -19,8 +19,7 @@ from sparrow.data.batch import Batch
 from sparrow.data.block import Block, concatenate
 from sparrow.data.errors import DataError, Problems
 from sparrow.data.features import Feature
-from sparrow.data.label_checks import CheckedLabel
-from sparrow.data.labels import Label, key_step, keys, number_step, refuse_single, sample_weights
+from sparrow.data.labels import CheckedLabel, Label, key_step, keys, number_step, refuse_single, sample_weights
 from sparrow.data.layout import Layout, Name
 from sparrow.data.sources.base import BadRows, Reader, Rows
 from sparrow.kernels import feed

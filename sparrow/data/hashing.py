@@ -1,4 +1,4 @@
-"""Fixed hashes: the same 64 bits for the same integer or string on every platform, in every version.
+"""Fixed hashes, the same 64 bits on every platform and in every version, and a table that finds them.
 
 Trained tables depend on these functions: a change would send every id to another row. A test checks known values.
 """
@@ -14,7 +14,7 @@ import pyarrow as pa
 from sparrow.embedding import U64, hash_integers, mix64
 from sparrow.kernels import feed
 
-__all__ = ["U64", "hash_integers", "hash_texts", "mix64", "modulo", "shuffled"]
+__all__ = ["U64", "HashTable", "hash_integers", "hash_texts", "mix64", "modulo", "shuffled"]
 
 
 def hash_texts(texts: Any) -> U64:
@@ -81,3 +81,51 @@ def shuffled(count: int, *seeds: int) -> npt.NDArray[np.int64]:
     if order is not None:
         return order
     return np.argsort(mix64(np.arange(count, dtype=np.uint64) ^ key))  # no two are equal: any sort gives this order
+
+
+class HashTable:
+    """The position of each key in a list of distinct keys. Open addressing, at most half full.
+
+    The keys are already hashes: their low bits choose the first slot, and each miss moves one slot further.
+
+    >>> table = HashTable(np.array([17, 4, 99], np.uint64))
+    >>> table.find(np.array([99, 5, 17], np.uint64)).tolist()
+    [2, -1, 0]
+
+    Attributes:
+      keys: (slots,) the key in each slot.
+      positions: (slots,) its position, or value; -1: the slot is free.
+    """
+
+    def __init__(self, keys: U64, values: npt.NDArray[np.int32] | None = None) -> None:
+        """Take the keys; ``values``: numbers of at least 0 to find instead of the keys' positions."""
+        slots = max(8, 1 << (2 * len(keys) - 1).bit_length())
+        self._mask = np.uint64(slots - 1)
+        self.keys = np.zeros(slots, np.uint64)
+        self.positions = np.full(slots, -1, np.int32)
+        pending = np.arange(len(keys), dtype=np.int32)
+        slot = (keys & self._mask).astype(np.int64)
+        while pending.size:
+            free = np.flatnonzero(self.positions[slot] < 0)
+            taken, first = np.unique(slot[free], return_index=True)  # one key per free slot
+            winners = free[first]
+            self.keys[taken] = keys[pending[winners]]
+            self.positions[taken] = pending[winners]
+            stay = np.ones(len(pending), np.bool_)
+            stay[winners] = False
+            pending, slot = pending[stay], (slot[stay] + 1) & int(self._mask)
+        if values is not None:
+            used = self.positions >= 0
+            self.positions[used] = values[self.positions[used]]
+
+    def find(self, keys: U64) -> npt.NDArray[np.int32]:
+        """Return the position of each key, -1 for an unknown one."""
+        slot = (keys & self._mask).astype(np.int64)
+        found = self.positions[slot]
+        pending = np.flatnonzero((self.keys[slot] != keys) & (found >= 0))
+        while pending.size:
+            slot[pending] = (slot[pending] + 1) & int(self._mask)
+            at = slot[pending]
+            found[pending] = self.positions[at]
+            pending = pending[(self.keys[at] != keys[pending]) & (found[pending] >= 0)]
+        return found

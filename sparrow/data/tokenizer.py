@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.data.errors import DataError
-from sparrow.data.words import Words
+from sparrow.data.vocabulary import Words
 from sparrow.files import AnyPath, at
 
 

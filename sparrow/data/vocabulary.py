@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
+import abc
 import functools
 import io
 from collections.abc import Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from sparrow.data.errors import DataError, shown
-from sparrow.data.hash_table import HashTable
-from sparrow.data.hashing import U64, hash_integers, hash_texts
-from sparrow.data.words import Words
+from sparrow.data.hashing import U64, HashTable, hash_integers, hash_texts
 from sparrow.files import AnyPath, at
+
+
+class Words(abc.ABC):
+    """The content of a file that decides which row an id has. Runs and exports keep copies of it.
+
+    Attributes:
+      where: the name in errors: a feature, or a file.
+      suffix: the end of a copy's name.
+    """
+
+    where: str
+    suffix: ClassVar[str] = ".txt"
+
+    @property
+    @abc.abstractmethod
+    def content(self) -> bytes:
+        """The content of a file with these words. Equal words have equal contents."""
+
+    def save(self, path: str | AnyPath) -> None:
+        """Write the file."""
+        at(path).write_bytes(self.content)
+
 
 DIGITS: Final = 20
 """The most characters of an integer of 64 bits."""

@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrow.embedding.hashing import hash_integers
-from sparrow.embedding.id_arrays import LISTS, Floats, Ints, bags_of, concatenated, integers
-from sparrow.embedding.ragged import Ragged
+from sparrow.embedding.ragged import LISTS, Floats, Ints, Ragged, bags_of, concatenated, integers
 from sparrow.embedding.sparse_matrices import is_matrix, read_matrix
 from sparrow.embedding.specs import FeatureSpec, TableSpec
 from sparrow.kernels import feed
@@ -62,8 +61,6 @@ def read_input(
         offsets = _check_offsets(name, np.asarray(given.offsets), len(values))
         return values, offsets, _check_weights(name, given.weights, len(values)), None, False
     if type(given).__module__.startswith("pyarrow") or hasattr(given, "__arrow_c_stream__"):
-        from sparrow.embedding.arrow import read_arrow
-
         return (*read_arrow(name, given), False)
     if is_matrix(given):
         ids, starts, weights = read_matrix(name, given, columns)
@@ -164,3 +161,44 @@ def _in_range(
 def hash_ids(values: Ints, table: TableSpec) -> npt.NDArray[np.int64]:
     """Send any 64-bit id to a row of ``table``, the same one always and everywhere (splitmix64, then modulo)."""
     return (hash_integers(values) % np.uint64(table.vocabulary_size)).astype(np.int64)
+
+
+def read_arrow(
+    name: str, given: Any
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any] | None, None, npt.NDArray[np.bool_] | None]:
+    """Values, offsets (None: one id per bag), no weights, and the mask of missing ids.
+
+    Arrow's memory is used without a copy where possible. A missing list is an empty bag, a missing id in a plain column
+    is a bag without an id.
+    """
+    import pyarrow as pa
+
+    if not type(given).__module__.startswith("pyarrow"):  # such as a column of Polars
+        given = pa.chunked_array(given)
+    if isinstance(given, pa.ChunkedArray):
+        given = given.combine_chunks()
+    if not isinstance(given, pa.Array):
+        raise TypeError(
+            f"feature '{name}': expected an Arrow array of ids or of lists of ids, got {type(given).__name__}"
+        )
+    kind = given.type
+    if pa.types.is_integer(kind):
+        missing = None
+        if given.null_count:
+            missing = given.is_null().to_numpy(zero_copy_only=False)
+            given = given.fill_null(0)
+        return given.to_numpy(), None, None, missing
+    if pa.types.is_fixed_size_list(kind):
+        given = given.cast(pa.list_(kind.value_type))
+        kind = given.type
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+        raise TypeError(f"feature '{name}': expected an Arrow column of integers or of lists of them, got {kind}")
+    if not pa.types.is_integer(kind.value_type):
+        raise TypeError(f"feature '{name}': ids must be integers, got lists of {kind.value_type}")
+    if given.null_count:  # a missing list may still span values in Arrow's buffers: rebuild without them
+        given = pa.concat_arrays([given.fill_null(pa.scalar([], kind))])
+    offsets = given.offsets.to_numpy().astype(np.int64)
+    values = given.values.slice(offsets[0], offsets[-1] - offsets[0])
+    if values.null_count:
+        raise ValueError(f"feature '{name}': a list of ids contains missing values; drop them or fill them first")
+    return values.to_numpy(), offsets - offsets[0], None, None

@@ -11,14 +11,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sparrow.embedding.bags import activations, bag_grads
 from sparrow.embedding.cached import Cache
 from sparrow.embedding.dynamic.assigning import Before, assign, found, undone
 from sparrow.embedding.dynamic.first_rows import started
 from sparrow.embedding.dynamic.saved import Placing
 from sparrow.embedding.guards import undifferentiable, whole
 from sparrow.embedding.initializers import TablePlace, cut, draw_all, draw_into, is_independent, zeros
-from sparrow.embedding.packed_batch import Group, PackedBatch
+from sparrow.embedding.packed_batch import Group, PackedBatch, activations, bag_grads
 from sparrow.embedding.packing import Measured, Packer
 from sparrow.embedding.row_grads import RowGrads
 from sparrow.embedding.sizes import Sizes

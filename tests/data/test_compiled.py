@@ -24,7 +24,7 @@ from sparrow.data import (
 from sparrow.data.batch import Batch, take
 from sparrow.data.block import Block, concatenate
 from sparrow.data.converter import Converter
-from sparrow.data.label_checks import CheckedLabel, LabelCheck
+from sparrow.data.labels import CheckedLabel, LabelCheck
 from sparrow.embedding import Ragged
 from sparrow.kernels import feed
 

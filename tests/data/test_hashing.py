@@ -4,8 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sparrow.data.hash_table import HashTable
-from sparrow.data.hashing import hash_integers, hash_texts, mix64, modulo, shuffled
+from sparrow.data.hashing import HashTable, hash_integers, hash_texts, mix64, modulo, shuffled
 from sparrow.embedding import TableSpec
 from sparrow.embedding.inputs import hash_ids
 from sparrow.kernels import feed

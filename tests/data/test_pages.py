@@ -10,7 +10,7 @@ import pytest
 from sparrow.data import DataError, HeldOut, IdFeature, Label, Parquet, RawFeature, SequenceFeature
 from sparrow.data.block import side_by_side
 from sparrow.data.converter import Converter
-from sparrow.data.label_checks import CheckedLabel, LabelCheck
+from sparrow.data.labels import CheckedLabel, LabelCheck
 from sparrow.data.sources.parquet import ParquetReader
 from sparrow.feed.reading import BufferPart, WindowBuffer, with_buffers
 from sparrow.kernels import feed

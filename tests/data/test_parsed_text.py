@@ -20,7 +20,7 @@ from sparrow.data import (
     Tables,
 )
 from sparrow.data.converter import Converter
-from sparrow.data.label_checks import CheckedLabel, LabelCheck
+from sparrow.data.labels import CheckedLabel, LabelCheck
 from sparrow.data.sources.text import TextReader
 from sparrow.embedding import Ragged
 from sparrow.kernels import feed

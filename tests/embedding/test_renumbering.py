@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import sparrow as sp
-from sparrow.embedding.any_order import sum_in_any_order
+from sparrow.embedding.row_grads import sum_in_any_order
 from sparrow.kernels.xla import _segment_sum_by_tree
 from tests.conftest import AVAILABLE, OPTIMIZED
 

@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 
 from sparrow.data.errors import Problems, shown
 from sparrow.data.expressions.vectors import by_row
-from sparrow.data.hash_table import HashTable
-from sparrow.data.hashing import U64, hash_texts, mix64
+from sparrow.data.hashing import U64, HashTable, hash_texts, mix64
 from sparrow.data.values import Flat, cut_at_first, element_type, flatten, is_text, numbers, plain
 
 MOST_COMPARED: Final = 4

@@ -13,8 +13,7 @@ import numpy.typing as npt
 from sparrow.data.batch import Values
 from sparrow.data.errors import Problems
 from sparrow.data.features.embeddings import NumberEmbedding
-from sparrow.data.vocabulary import Vocabulary
-from sparrow.data.words import Words
+from sparrow.data.vocabulary import Vocabulary, Words
 from sparrow.embedding import Dynamic
 from sparrow.kernels.feed import Step
 from sparrow.registry import Registry

@@ -30,8 +30,7 @@ from sparrow.data.values import (
     is_number,
     is_text,
 )
-from sparrow.data.vocabulary import Vocabulary
-from sparrow.data.words import Words
+from sparrow.data.vocabulary import Vocabulary, Words
 from sparrow.embedding import Dynamic, Ragged
 from sparrow.kernels.feed import Step, plan
 

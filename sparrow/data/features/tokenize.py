@@ -20,7 +20,7 @@ from sparrow.data.features.base import POOLINGS, Holds, SparseFeature, register_
 from sparrow.data.features.source import check_source, source_column
 from sparrow.data.tokenizer import Tokenizer
 from sparrow.data.values import element_type, is_list, is_text, plain
-from sparrow.data.words import Words
+from sparrow.data.vocabulary import Words
 from sparrow.embedding import Ragged
 
 _HALF: Final = {0xFF01 + i: 0x21 + i for i in range(94)} | {0x3000: 0x20}

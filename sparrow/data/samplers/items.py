@@ -16,8 +16,7 @@ from sparrow.data.block import concatenate
 from sparrow.data.converter import Converter
 from sparrow.data.errors import DataError
 from sparrow.data.features import Feature
-from sparrow.data.hash_table import HashTable
-from sparrow.data.hashing import mix64
+from sparrow.data.hashing import HashTable, mix64
 from sparrow.data.labels import Label
 from sparrow.data.samplers.base import ID, Choice
 from sparrow.data.sources.base import BadRows, Rows, Source

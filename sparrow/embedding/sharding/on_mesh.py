@@ -12,12 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.embedding.bags import activations, bag_grads
 from sparrow.embedding.dynamic.assigning import Before, assign, find, undone
 from sparrow.embedding.dynamic.first_rows import started
 from sparrow.embedding.guards import undifferentiable
 from sparrow.embedding.one_device import Stacked
-from sparrow.embedding.packed_batch import Group, PackedBatch
+from sparrow.embedding.packed_batch import Group, PackedBatch, activations, bag_grads
 from sparrow.embedding.packing import Measured, Packer, room_name
 from sparrow.embedding.row_grads import RowGrads
 from sparrow.embedding.sharding.complete_rows import is_by_element, updated
