@@ -24,7 +24,7 @@ from sparrow.embedding.dynamic.assigning import missing_rows
 from sparrow.embedding.dynamic.saved import Held, Ids, SavedIds, fitted, restored, saved_ids
 from sparrow.embedding.nested import Structure
 from sparrow.embedding.one_device import OneDevice
-from sparrow.embedding.packed_batch import Group, PackedBatch
+from sparrow.embedding.packed_batch import Fetched, Group, PackedBatch
 from sparrow.embedding.packing import Measured
 from sparrow.embedding.row_grads import RowGrads
 from sparrow.embedding.sharding.measured import RoutedBatch
@@ -327,7 +327,9 @@ class Embedder:
         self._stacks_of(batch)
         return self._work.exchange(batch)
 
-    def lookup(self, state: EmbeddingState, batch: PackedBatch, dtype: Any = jnp.float32) -> Any:
+    def lookup(
+        self, state: EmbeddingState, batch: PackedBatch, dtype: Any = jnp.float32, acts: Mapping[str, Any] | None = None
+    ) -> Any:
         """Return the activations, (batch, dim), by feature or in the structure of the features.
 
         Take gradients with respect to these, never to the tables.
@@ -339,22 +341,53 @@ class Embedder:
         the activations are differentiable in them: `with_weights`.
 
         ``dtype``: the dtype of the activations; bags are summed in float32.
+        ``acts``: activations of some features, from `patch`, which are not looked up again.
         """
-        self._check_state(state)
-        acts, _ = self._work.lookup(state, batch, self._stacks_of(batch), dtype, sort=False)
-        return self._structure.build(acts)
+        return self._looked_up(state, batch, dtype, acts, sort=False)[0]
 
     def lookup_for_update(
-        self, state: EmbeddingState, batch: PackedBatch, dtype: Any = jnp.float32
+        self, state: EmbeddingState, batch: PackedBatch, dtype: Any = jnp.float32, acts: Mapping[str, Any] | None = None
     ) -> tuple[Any, PackedBatch]:
         """Return `lookup`, and the batch to give to `row_grads` or `update` afterwards, in the same program.
 
         A GPU sorts the ids for the update while it looks them up; `update` of the batch as `pack` made it sorts them
         itself, later. On a mesh, ids travel once for both.
         """
+        return self._looked_up(state, batch, dtype, acts, sort=True)
+
+    def _looked_up(
+        self, state: EmbeddingState, batch: PackedBatch, dtype: Any, acts: Mapping[str, Any] | None, *, sort: bool
+    ) -> tuple[Any, PackedBatch]:
         self._check_state(state)
-        acts, batch = self._work.lookup(state, batch, self._stacks_of(batch), dtype, sort=True)
-        return self._structure.build(acts), batch
+        known = dict(acts or {})
+        stacked = [(stack, groups) for stack, groups in self._stacks_of(batch) if groups[0].features[0] not in known]
+        found, batch = self._work.lookup(state, batch, stacked, dtype, sort=sort)
+        return self._structure.build(known | found), batch
+
+    def fetch(self, state: EmbeddingState, batch: PackedBatch) -> Fetched:
+        """Bring the rows of the next batch to its devices, as they are before the update of this step, for `patch`.
+
+        Rows of dynamic tables are left out: they are known once their ids are assigned.
+        """
+        self._check_state(state)
+        return Fetched(*self._work.fetch(state, batch, self._known(batch)))
+
+    def patch(
+        self, state: EmbeddingState, fetched: Fetched, grads: RowGrads | None, dtype: Any = jnp.float32
+    ) -> dict[str, jax.Array]:
+        """Return the activations of a batch that was fetched before ``grads`` were applied, as they are after it.
+
+        Rows that ``grads`` touch travel again, others do not; the result is that of `lookup`, to the bit. By feature
+        name; features of dynamic tables are left out, and `lookup` adds them. ``grads`` None: nothing was applied.
+        """
+        self._check_state(state)
+        batch = fetched.batch
+        return self._work.patch(state, batch, fetched.vectors, grads, self._known(batch), dtype)
+
+    def _known(self, batch: PackedBatch) -> list[tuple[Stack, tuple[Group, ...]]]:
+        """Return the stacks whose rows in a batch are known before their ids are assigned."""
+        known = [(stack, groups) for stack, groups in self._stacks_of(batch) if stack.name not in batch.raw]
+        return [(stack, groups) for stack, groups in known if not stack.apart]
 
     def by_name(self, tree: Any) -> Mapping[str, Any]:
         """Return activations, or anything in the structure of the features, by the names in `features`."""

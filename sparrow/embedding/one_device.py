@@ -109,6 +109,22 @@ class OneDevice:
             made |= activations(groups, rows)
         return made, dataclasses.replace(batch, lookups=lookups)
 
+    def fetch(self, state: EmbeddingState, batch: PackedBatch, stacked: Stacked) -> tuple[PackedBatch, Any]:
+        """Return the batch, and nothing else: no row comes from another device."""
+        return batch, {}
+
+    def patch(
+        self,
+        state: EmbeddingState,
+        batch: PackedBatch,
+        fetched: Any,
+        grads: RowGrads | None,
+        stacked: Stacked,
+        dtype: Any,
+    ) -> dict[str, jax.Array]:
+        """Return the activations of a batch."""
+        return self.lookup(state, batch, stacked, dtype, sort=False)[0]
+
     def assign(
         self, state: EmbeddingState, batch: PackedBatch, stacked: Stacked, when: jax.Array | None
     ) -> tuple[EmbeddingState, PackedBatch]:

@@ -54,6 +54,13 @@ class PackedBatch:
         return {name: Jagged(acts[name], offsets, self.shards) for name, offsets in self.offsets.items()}
 
 
+class Fetched(NamedTuple):
+    """A batch on a mesh, exchanged, and by stack the vectors that the owners of its rows sent, as they were then."""
+
+    batch: PackedBatch
+    vectors: dict[str, jax.Array]
+
+
 def activations(groups: Sequence[Group], rows: jax.Array) -> dict[str, jax.Array]:
     """Activations by feature, (batch, dim) each, from the pooled rows of a stack's bags, (num_bags, dim)."""
     made: dict[str, jax.Array] = {}

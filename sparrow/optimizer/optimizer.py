@@ -233,16 +233,14 @@ class Optimizer:
         """Return the gradients of one (micro-)batch times ``weight``, without the loss scale; and aux.
 
         Gradients of parameters are float32; gradients of activations stay in the model's precision unless scaled.
-        ``acts``: the activations of the batch, where `lookup` found them before the latest update; None: look them up.
+        ``acts``: activations that were found before, by feature name; others are looked up.
         """
         batch = self.embedder.exchange(batch)  # once for both directions
         is_alone = isinstance(weight, int | float) and weight == 1.0
-        if acts is not None:
-            pass
-        elif is_alone:
-            acts, batch = self.embedder.lookup_for_update(state.embedding, batch, self.precision)
+        if is_alone:
+            acts, batch = self.embedder.lookup_for_update(state.embedding, batch, self.precision, acts)
         else:  # one of several micro-batches, whose entries are sorted together
-            acts = self.lookup(state, batch)
+            acts = self.embedder.lookup(state.embedding, batch, self.precision, acts)
         scale = jnp.float32(1.0) if state.loss_scale is None else state.loss_scale.scale
 
         def scaled_loss(params: Any, acts: Any, args: Any) -> tuple[jax.Array, tuple[jax.Array, Any]]:
@@ -263,10 +261,6 @@ class Optimizer:
         if not is_alone or state.loss_scale is not None:
             grads, act_grads = jax.tree.map(lambda g: g.astype(jnp.float32) * (weight / scale), (grads, act_grads))
         return Gradients(grads, self.embedder.row_grads(batch, act_grads), weight * loss), aux
-
-    def lookup(self, state: OptimizerState, batch: PackedBatch) -> Any:
-        """Return the activations of a batch, in the model's precision, for `gradients`."""
-        return self.embedder.lookup(state.embedding, batch, self.precision)
 
     def all_finite(self, grads: Gradients) -> jax.Array:
         """Whether the loss and every gradient are finite."""

@@ -13,7 +13,7 @@ from sparrow.feed import Feed
 from sparrow.plan.sizes import size_of, step_memory, work_of
 from sparrow.runs import Program, TrainState
 from sparrow.runs.parts.reporting import status_bytes
-from sparrow.runs.step.step import lowered_step
+from sparrow.runs.step.step import looks_ahead, lowered_step
 
 ROWS: Final = 1000
 STEPS: Final = 3
@@ -58,7 +58,7 @@ def is_of_small_tables(program: Program) -> bool:
     """
     embedder = program.embedder
     backends = {embedder.backend_of(stack.tables[0].name) for stack in embedder.stacks}
-    return backends <= IN_PLACE and program.config.train.pipeline != "stale"
+    return backends <= IN_PLACE and not looks_ahead(program)
 
 
 def _zeros(shapes: Any) -> Any:

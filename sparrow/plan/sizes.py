@@ -87,7 +87,7 @@ def work_of(lowered: Any, compiled: Any) -> int:
     """Return the bytes of a step's activations, gradients and work space, as the compiler lays them out."""
     analysis: Any = compiled.memory_analysis()
     fresh = analysis.output_size_in_bytes - analysis.alias_size_in_bytes  # results that do not replace the state
-    ahead = lowered.in_avals[0][3:]  # train.pipeline: stale takes activations from the step before
+    ahead = lowered.in_avals[0][3:]  # activations from the step before
     return int(analysis.temp_size_in_bytes + max(fresh, 0) + size_of(ahead))
 
 

@@ -163,6 +163,35 @@ def stale(folder):
     return {"gap": gap(one, many), "resumed": same(many, again), "exact": gap(exact, many)}
 
 
+def patch(folder):
+    """``train.pipeline: patch`` beside exact: over 200 steps, stopped and resumed, with all that a step may do."""
+    wide = [{"kind": "id", "name": name, "num_buckets": 997, "embedding_dim": 4} for name in NAMES]
+    many = (f"data.features={json.dumps(wide)}", "data.train.ids=997", "data.evaluate.ids=997", "train.steps=200")
+
+    def both(*given, skipped=0):
+        one, other = (train(None, *given, f"train.pipeline={kind}", mesh=4)[0] for kind in ("exact", "patch"))
+        return same(one, other) and int(other.state.optimizer.skipped) >= skipped
+
+    train(folder / "half", *many, "train.pipeline=patch", "train.steps=77", mesh=4)
+    again, _ = train(folder / "half", *many, "train.pipeline=patch", mesh=4, resume=True)
+    exact, _ = train(None, *many, mesh=4)
+    with contextlib.redirect_stdout(io.StringIO()):
+        dynamic = [
+            runs.train(growing("train.mesh.data=4", "train.steps=20", f"train.pipeline={kind}", rows=400), None)
+            for kind in ("exact", "patch")
+        ]
+    return {
+        "resumed": same(exact, again),
+        "steps": int(exact.state.optimizer.step),
+        "micro-batches": both("train.accumulate=2", "train.steps=8"),
+        "skipped": both("train.precision=float16", "train.loss_scale={init_scale: 1.0e+9}", "train.steps=8", skipped=1),
+        "clipped": both("train.clip_global_norm=0.01", "train.steps=8"),
+        "dynamic": same(*dynamic),
+        "one device": same(*[train(None, f"train.pipeline={kind}")[0] for kind in ("exact", "patch")]),
+        "calls": message(lambda: train(None, "train.pipeline=patch", "train.steps_per_call=2", mesh=4)),
+    }
+
+
 def negatives(folder):
     """Five drawn items, which four devices cannot share evenly, beside one device."""
     written(folder)
@@ -187,6 +216,7 @@ def refusals(folder):
 if __name__ == "__main__":
     *checks, folder = sys.argv[1:]
     known = {
-        function.__name__: function for function in (numbers, moved, refusals, sequences, dynamic, stale, negatives)
+        function.__name__: function
+        for function in (numbers, moved, refusals, sequences, dynamic, stale, patch, negatives)
     }
     print(json.dumps({check: known[check](Path(folder)) for check in checks}))

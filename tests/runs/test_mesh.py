@@ -62,6 +62,14 @@ def test_a_stale_pipeline_on_a_mesh(tmp_path):
 
 
 @pytest.mark.slow
+def test_rows_of_the_next_batch_travel_beside_a_step_and_nothing_changes(tmp_path):
+    found = on_devices(4, "patch", tmp_path)["patch"]
+    assert found.pop("steps") == 200
+    assert "cannot be used with train.pipeline: patch" in found.pop("calls")
+    assert all(found.values()), found
+
+
+@pytest.mark.slow
 def test_negatives_that_the_devices_cannot_share_evenly(tmp_path):
     assert on_devices(4, "negatives", tmp_path)["negatives"] < 1e-5
 

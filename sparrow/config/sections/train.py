@@ -187,6 +187,9 @@ class Mesh(Section):
 
     data: Count
     """Number of devices, of all processes together; batch sizes must be multiples of it."""
+    exchange_dtype: Literal["float32", "bfloat16"] = "float32"
+    """The dtype of activations and gradients of tables on their way between devices: bfloat16 halves the bytes, and
+    rounds each of them once, by at most 2^-8 of itself."""
 
 
 class Train(Section):
@@ -206,9 +209,10 @@ class Train(Section):
     """Tables with a rule of their own."""
     mesh: Mesh | None = None
     """Devices to spread tables and batches over. Default: one device; with several processes, all of their devices."""
-    pipeline: Literal["exact", "stale"] = "exact"
-    """exact: a step looks rows up after all updates before it. stale: after all but the last one, so that lookup and
-    exchange of the next batch overlap this step; results differ."""
+    pipeline: Literal["exact", "patch", "stale"] = "exact"
+    """exact: a step looks rows up after all updates before it. patch: the same results; on a mesh, rows of the next
+    batch travel beside this step, and those that it changes travel again after it. stale: rows are looked up after all
+    updates but the last one, so that lookup and exchange of the next batch overlap this step; results differ."""
     accumulate: Count = 1
     """Micro-batches per optimizer step; the step equals that on one batch of them all."""
     steps_per_call: Count = 1

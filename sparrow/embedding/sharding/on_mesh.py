@@ -21,6 +21,7 @@ from sparrow.embedding.packing import Measured, Packer, room_name
 from sparrow.embedding.row_grads import RowGrads
 from sparrow.embedding.sharding.complete_rows import is_by_element, updated
 from sparrow.embedding.sharding.elements import Elements, elements_of, with_elements
+from sparrow.embedding.sharding.exchange import Exchange
 from sparrow.embedding.sharding.measured import (
     COPIES,
     DISTINCT,
@@ -271,18 +272,62 @@ class OnMesh(MeshState):
             kept = {}
             for stack, groups in stacked:
                 name = stack.name
-                backend, table = self.backends[name], tables[name]
-                vectors, kept[name] = lookups[name].fetched(self.shards, backend, table, sort and not stack.frozen)
-                rows = kept[name].pooled(backend, vectors, dtype)
-                made |= activations(groups, _joined(rows, self.layouts[name].columns))
+                sorts = sort and not stack.frozen
+                vectors, kept[name] = lookups[name].fetched(self.shards, self.backends[name], tables[name], sorts)
+                made |= self._activations(stack, groups, kept[name], vectors, dtype)
             return made, kept
 
-        tables = {stack.name: undifferentiable(state.tables[stack.name]) for stack in self.stacks}
         split = self.shards.split
         batch = self.exchange(batch)
-        acts, lookups = self.shards.each(local, split, split)(tables, self._found(state, batch))
+        acts, lookups = self.shards.each(local, split, split)(_tables(state, stacked), self._found(state, batch))
         without_rows = {name: batch.lookups[name] for name in batch.raw}  # for an update, they must be assigned
-        return acts, dataclasses.replace(batch, lookups=lookups | without_rows)
+        return acts, dataclasses.replace(batch, lookups=batch.lookups | lookups | without_rows)
+
+    def _activations(
+        self, stack: Stack, groups: tuple[Group, ...], lookups: Exchange, vectors: jax.Array, dtype: Any
+    ) -> dict[str, jax.Array]:
+        rows = lookups.pooled(self.backends[stack.name], vectors, dtype)
+        return activations(groups, _joined(rows, self.layouts[stack.name].columns))
+
+    def fetch(self, state: EmbeddingState, batch: PackedBatch, stacked: Stacked) -> tuple[PackedBatch, Any]:
+        """Return the batch, exchanged, and the vectors of each stack as they are now."""
+
+        def local(tables: Any, lookups: Any) -> Any:
+            return {
+                stack.name: lookups[stack.name].fetched(
+                    self.shards, self.backends[stack.name], tables[stack.name], sort=False
+                )[0]
+                for stack, _ in stacked
+            }
+
+        batch, split = self.exchange(batch), self.shards.split
+        return batch, self.shards.each(local, split, split)(_tables(state, stacked), batch.lookups)
+
+    def patch(
+        self,
+        state: EmbeddingState,
+        batch: PackedBatch,
+        fetched: Any,
+        grads: RowGrads | None,
+        stacked: Stacked,
+        dtype: Any,
+    ) -> dict[str, jax.Array]:
+        """Return the activations of a batch that was fetched before the update by ``grads``, as they are after it."""
+
+        def local(tables: Any, lookups: Any, fetched: Any, touched: Any) -> Any:
+            made: dict[str, jax.Array] = {}
+            for stack, groups in stacked:
+                name, own, vectors = stack.name, lookups[stack.name], fetched[stack.name]
+                if name in touched:
+                    vectors = own.patched(self.shards, self.backends[name], tables[name], vectors, touched[name])
+                made |= self._activations(stack, groups, own, vectors, dtype)
+            return made
+
+        trained = [] if grads is None else [stack.name for stack, _ in stacked if not stack.frozen]
+        touched = {name: grads.stacks[name].ids for name in trained} if grads is not None else {}
+        call: Any = self.shards.each(local, self.shards.split, self.shards.split)
+        acts: dict[str, jax.Array] = call(_tables(state, stacked), batch.lookups, fetched, touched)
+        return acts
 
     def row_grads(self, batch: PackedBatch, act_grads: Mapping[str, jax.Array], stacked: Stacked) -> RowGrads:
         """Return the gradient of every table, at the owners of the rows."""
@@ -336,6 +381,10 @@ class OnMesh(MeshState):
             of_trained(state.tables), of_trained(state.slots), of_trained(grads.stacks), scalars, state.table_rows
         )
         return dataclasses.replace(state, step=state.step + 1, tables=state.tables | tables, slots=state.slots | slots)
+
+
+def _tables(state: EmbeddingState, stacked: Stacked) -> dict[str, jax.Array]:
+    return {stack.name: undifferentiable(state.tables[stack.name]) for stack, _ in stacked}
 
 
 def _largest(needs: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sparrow.embedding.sharding.exchange import Exchange, looked_up
+from sparrow.embedding.sharding.exchange import Sent, looked_up
 from sparrow.embedding.sharding.layout import Layout
 from sparrow.embedding.sharding.parts import Part
 from sparrow.embedding.sharding.routing import PooledArrays, PooledRoute, fill_pooled
@@ -25,7 +25,7 @@ from sparrow.kernels import Backend, EntryGradients, Lookups
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Pooled(Exchange):
+class Pooled(Sent):
     """The lookups of one stack, each array split over the shards; shapes in `PooledArrays` are per shard.
 
     Attributes:
@@ -60,6 +60,11 @@ class Pooled(Exchange):
             block[:, : self.entries] = rows
             return dataclasses.replace(self, block=block)
         return dataclasses.replace(self, block=self.block.at[:, : self.entries].set(rows))
+
+    @property
+    def vector_of(self) -> tuple[jax.Array | None, int]:
+        """The sum of each entry."""
+        return None if self.offsets is None else self.block[:, self.entries : 2 * self.entries], self.sums
 
     def exchange(self, shards: Shards) -> Pooled:
         """On a shard: the entries that the others have for it. Needs no table."""

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from sparrow.embedding.sharding.exchange import Exchange, looked_up
+from sparrow.embedding.sharding.exchange import Sent, looked_up
 from sparrow.embedding.sharding.layout import Layout
 from sparrow.embedding.sharding.parts import Part, bags_of
 from sparrow.embedding.sharding.routing import RowsArrays, RowsRoute, fill_rows
@@ -24,7 +24,7 @@ from sparrow.kernels import Backend, EntryGradients, Lookups
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Rows(Exchange):
+class Rows(Sent):
     """The lookups of one stack, each array split over the shards; shapes in `RowsArrays` are per shard.
 
     Attributes:
@@ -55,6 +55,11 @@ class Rows(Exchange):
     def with_wanted(self, rows: Any) -> Rows:
         """Return the same with other local rows."""
         return dataclasses.replace(self, send=rows)
+
+    @property
+    def vector_of(self) -> tuple[jax.Array | None, int]:
+        """Each row travels by itself."""
+        return None, self.send.shape[1]
 
     def exchange(self, shards: Shards) -> Rows:
         """Return the rows that the other shards request from this one. Needs no table."""

@@ -54,7 +54,7 @@ from sparrow.runs.saved.starting import started
 from sparrow.runs.saved.vocabularies import Vocabularies
 from sparrow.runs.step.ahead import Ahead
 from sparrow.runs.step.program import Program, TrainState
-from sparrow.runs.step.step import Steps
+from sparrow.runs.step.step import Steps, looks_ahead
 from sparrow.tasks import check_predictions
 
 _BEGUN: Final = itertools.count()
@@ -89,7 +89,7 @@ def train(
         batches = batches_of(pipeline, recorder.prepare)
         signals = Signals(batches, listens=folder is not None)
         parts = usual_parts(recorder, batches, signals, watch, profile)
-        stepping = Ahead(program) if config.train.pipeline == "stale" else Steps(program)
+        stepping = Ahead(program) if looks_ahead(program) else Steps(program)
         kept = {name: one for holder in (*parts, stepping) for name, one in holder.kept.items()} | dict(extras)
         if program.item_counts is not None:
             kept[ITEMS] = program.item_counts

@@ -1,11 +1,13 @@
-"""`Ahead`: with ``train.pipeline: stale``, the activations of the next step, looked up before the update of this one.
+"""`Ahead`: the activations of the next step, looked up before the update of this one.
 
 The lookup of a batch, and the exchange of its rows, need not wait for the update then: the device may do both at once.
-A step sees all updates of tables but the last one; dense parameters are never late.
+With ``train.pipeline: stale``, a step sees all updates of tables but the last one; dense parameters are never late.
+With ``patch``, rows that the update changes travel again after it: a step sees all updates.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -18,7 +20,7 @@ from sparrow.feed import Feed, Prepared, alike, placed
 from sparrow.runs.loop.staging import Taken
 from sparrow.runs.step.on_mesh import on_host
 from sparrow.runs.step.program import Program, TrainState
-from sparrow.runs.step.step import Acts, Context, Made, looking_ahead
+from sparrow.runs.step.step import Context, Found, Made, look_up, looking_ahead
 
 ACTIVATIONS: Final = "ahead"
 """The name of the activations among the extras of a checkpoint."""
@@ -40,20 +42,18 @@ class Ahead:
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        self._next: tuple[tuple[Feed, ...], Acts] | None = None
+        self._next: tuple[tuple[Feed, ...], tuple[Found, ...]] | None = None
+        self._is_stale = program.config.train.pipeline == "stale"
         self._restored: Mapping[str, np.ndarray[Any, Any]] = {}
         self._step = looking_ahead(program)
-        self.kept = {ACTIVATIONS: self}
-
-        def lookup(state: TrainState, feeds: tuple[Feed, ...]) -> Acts:
-            return tuple(program.optimizer.lookup(state.optimizer, feed.packed) for feed in feeds)
-
-        self._lookup = jax.jit(lookup)
+        self.kept = {ACTIVATIONS: self} if self._is_stale else {}
+        self._lookup = jax.jit(functools.partial(look_up, program))
 
     def log_programs(self, log: Callable[[str], None], compiling: Context) -> None:
         """Give a line to ``log`` for each program after the first, compiled in the context of ``compiling``."""
         self._step.log, self._step.compiling = log, compiling
-        log("train.pipeline is stale: a step looks rows up before the update of the step before it")
+        if self._is_stale:
+            log("train.pipeline is stale: a step looks rows up before the update of the step before it")
 
     def groups(self, read: Callable[[int | None], Iterator[Taken]], left: int | None) -> Iterator[Taken]:
         """Return the batches of ``left`` steps; the last one looks up those of the next step, if the run goes on."""
@@ -62,11 +62,11 @@ class Ahead:
     def make(self, state: TrainState, call: Sequence[Taken], go: Any) -> Made:
         """Make one step, and look up the batches of the next one before the update."""
         (taken,) = call
-        feeds, acts = self._of(state, taken)
+        feeds, found = self._of(state, taken)
         following = self._feeds(taken.following)
         go = self._program.embedder.on_its_devices(jnp.array(True)) if go is None else go
-        state, report, found = self._step(state, feeds + following, go, acts)
-        self._next = (following, found) if following else None
+        state, report, ahead = self._step(state, feeds + following, go, found)
+        self._next = (following, ahead) if following else None
         return state, report, None
 
     def forget(self) -> None:
@@ -87,7 +87,7 @@ class Ahead:
     def _feeds(self, batches: tuple[Prepared, ...]) -> tuple[Feed, ...]:
         return alike(self._program.embedder, [prepared.feed for prepared in batches])
 
-    def _of(self, state: TrainState, taken: Taken) -> tuple[tuple[Feed, ...], Acts]:
+    def _of(self, state: TrainState, taken: Taken) -> tuple[tuple[Feed, ...], tuple[Found, ...]]:
         """Return the batches of a step and their activations: of the step before it, restored, or looked up now."""
         if self._next is not None:
             return self._next
@@ -98,14 +98,14 @@ class Ahead:
         if {name: array.shape for name, array in restored.items()} != wanted:
             return feeds, fresh
         return feeds, tuple(
-            {name: self._put(restored[f"{i}/{name}"].astype(act.dtype), act) for name, act in acts.items()}
-            for i, acts in enumerate(fresh)
+            own._replace(acts={name: self._put(restored[f"{i}/{name}"], act) for name, act in own.acts.items()})
+            for i, own in enumerate(fresh)
         )
 
     def _put(self, array: np.ndarray[Any, Any], like: jax.Array) -> Any:
-        embedder = self._program.embedder
+        embedder, array = self._program.embedder, array.astype(like.dtype)
         return jax.device_put(array, like.sharding) if embedder.shards is None else placed(embedder, array)
 
 
-def _named(all_acts: Acts) -> dict[str, jax.Array]:
-    return {f"{i}/{name}": act for i, acts in enumerate(all_acts) for name, act in acts.items()}
+def _named(found: Sequence[Found]) -> dict[str, jax.Array]:
+    return {f"{i}/{name}": act for i, own in enumerate(found) for name, act in own.acts.items()}

@@ -95,7 +95,8 @@ class Program:
         except ValueError as error:
             raise ConfigError([Problem(("model",), str(error))]) from None
         try:
-            embedder = Embedder(assembly.specs, mesh=mesh)
+            dtype = "float32" if config.train.mesh is None else config.train.mesh.exchange_dtype
+            embedder = Embedder(assembly.specs, mesh=mesh, exchange_dtype=dtype)
         except ValueError as error:
             raise ConfigError([Problem(("train", "mesh"), str(error))]) from None
         try:
@@ -282,8 +283,8 @@ def refuse_calls(config: Config, embedder: Embedder) -> None:
     if config.train.steps_per_call == 1:
         return
     why = None
-    if config.train.pipeline == "stale":
-        why = "cannot be used with train.pipeline: stale so far; leave one of them out"
+    if config.train.pipeline == "stale" or (config.train.pipeline == "patch" and embedder.shards is not None):
+        why = f"cannot be used with train.pipeline: {config.train.pipeline} so far; leave one of them out"
     elif embedder.shards is not None:
         why = "works on one device so far; leave it or train.mesh out"
     if why is not None:

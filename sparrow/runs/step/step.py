@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from sparrow.embedding import EmbeddingState, PackedBatch, RowGrads
 from sparrow.feed import Feed, alike
 from sparrow.runs.loop.staging import Taken
 from sparrow.runs.step.compiling import Compiled
@@ -61,8 +62,18 @@ class History(NamedTuple):
 Context = Callable[[], contextlib.AbstractContextManager[None]]
 Made = tuple[TrainState, Report, History | None]
 """The result of a call: the state and the report after its last step, and the losses of several."""
-Acts = tuple[dict[str, jax.Array], ...]
-"""The activations of each micro-batch of a step."""
+
+
+class Found(NamedTuple):
+    """Activations of a micro-batch, found in the step before its own.
+
+    Attributes:
+      acts: by feature; without those of dynamic tables, where they have to be exact.
+      batch: the batch with its ids at the owners of their rows, on a mesh; None: the batch of the feed.
+    """
+
+    acts: dict[str, jax.Array]
+    batch: PackedBatch | None
 
 
 def train_step(
@@ -143,11 +154,42 @@ class Steps:
 def lowered_step(program: Program, state: TrainState, feeds: tuple[Feed, ...]) -> Any:
     """Return the program that a run on such batches compiles for its step; ``state`` may be of shapes."""
     go = jax.ShapeDtypeStruct((), jnp.bool_)  # type: ignore[no-untyped-call]
-    if program.config.train.pipeline != "stale":
+    if not looks_ahead(program):
         return _single(program).lower(state, feeds, go)
-    lookup = program.optimizer.lookup
-    acts = tuple(jax.eval_shape(lookup, state.optimizer, feed.shapes.packed) for feed in feeds)
-    return looking_ahead(program).lower(state, feeds + feeds, go, acts)
+    found = jax.eval_shape(functools.partial(look_up, program), state, feeds)
+    return looking_ahead(program).lower(state, feeds + feeds, go, found)
+
+
+def looks_ahead(program: Program) -> bool:
+    """Return whether a step finds activations of the next one. On one device no exact ones: no row has to travel."""
+    pipeline = program.config.train.pipeline
+    return pipeline == "stale" or (pipeline == "patch" and program.embedder.shards is not None)
+
+
+def look_up(program: Program, state: TrainState, feeds: tuple[Feed, ...]) -> tuple[Found, ...]:
+    """Return the activations of a step before it: of the first one."""
+    embedding = state.optimizer.embedding
+    return _ahead(program, embedding, [_fetched(program, embedding, feed) for feed in feeds], None)
+
+
+def _fetched(program: Program, embedding: EmbeddingState, feed: Feed) -> Any:
+    """Return all of a batch that can be found before an update."""
+    embedder = program.embedder
+    if program.config.train.pipeline == "patch":
+        return embedder.fetch(embedding, feed.packed)
+    batch = embedder.exchange(feed.packed)
+    acts = embedder.by_name(embedder.lookup(embedding, batch, program.optimizer.precision))
+    return Found(dict(acts), None if embedder.shards is None else batch)
+
+
+def _ahead(
+    program: Program, embedding: EmbeddingState, fetched: Sequence[Any], grads: RowGrads | None
+) -> tuple[Found, ...]:
+    """Return the activations of a step from `_fetched`, after an update by ``grads``."""
+    if program.config.train.pipeline == "stale":
+        return tuple(fetched)
+    patch, precision = program.embedder.patch, program.optimizer.precision
+    return tuple(Found(patch(embedding, own, grads, precision), own.batch) for own in fetched)
 
 
 def _single(program: Program) -> Compiled:
@@ -157,21 +199,22 @@ def _single(program: Program) -> Compiled:
 
 
 def looking_ahead(program: Program) -> Compiled:
-    """Return the step of ``train.pipeline: stale``, to be compiled: ``step(state, feeds + following, go, acts)``.
+    """Return the step where `looks_ahead`, to be compiled: ``step(state, feeds + following, go, found)``.
 
-    ``acts`` are the activations of each of ``feeds``. The step looks up ``following``, the micro-batches of the next
-    step, before it updates the tables, and also returns their activations. It is as `train_step` otherwise.
+    ``found`` are the activations of each of ``feeds``. The step looks up ``following``, the micro-batches of the next
+    step, before it updates the tables, and also returns their activations: as they were then (``train.pipeline:
+    stale``), or as they are after the update (``patch``). It is as `train_step` otherwise.
     """
     step = one_step(program)
 
-    def split(state: TrainState, feeds: tuple[Feed, ...], go: jax.Array, acts: Acts) -> Any:
-        return step(state, feeds[: len(acts)], go, acts, feeds[len(acts) :])
+    def split(state: TrainState, feeds: tuple[Feed, ...], go: jax.Array, found: tuple[Found, ...]) -> Any:
+        return step(state, feeds[: len(found)], go, found, feeds[len(found) :])
 
     return Compiled("training", split, batch=1, donate=(0,))
 
 
-def one_step(program: Program) -> Callable[..., tuple[TrainState, Report, Acts]]:
-    """Return the step as a function to compile; see `looking_ahead` for ``acts`` and ``following``."""
+def one_step(program: Program) -> Callable[..., tuple[TrainState, Report, tuple[Found, ...]]]:
+    """Return the step as a function to compile; see `looking_ahead` for ``found`` and ``following``."""
     optimizer, summaries = program.optimizer, program.config.train.summaries
     stops = program.config.train.non_finite == "stop"
 
@@ -179,10 +222,12 @@ def one_step(program: Program) -> Callable[..., tuple[TrainState, Report, Acts]]
         state: TrainState,
         feeds: tuple[Feed, ...],
         go: jax.Array,
-        acts: Acts | None = None,
+        found: tuple[Found, ...] = (),
         following: tuple[Feed, ...] = (),
-    ) -> tuple[TrainState, Report, Acts]:
-        assigned, packed = optimizer.assign(state.optimizer, [feed.packed for feed in feeds], go)
+    ) -> tuple[TrainState, Report, tuple[Found, ...]]:
+        found = found or (Found({}, None),) * len(feeds)
+        given = [feed.packed if own.batch is None else own.batch for feed, own in zip(feeds, found, strict=True)]
+        assigned, packed = optimizer.assign(state.optimizer, given, go)
         state = dataclasses.replace(state, optimizer=assigned)
         go &= program.embedder.has_rows(assigned.embedding)
         sizes = [count_examples(feed.columns, feed.size) for feed in feeds]
@@ -190,19 +235,19 @@ def one_step(program: Program) -> Callable[..., tuple[TrainState, Report, Acts]]
         rest, metrics = state.rest, state.metrics
         grads: list[Any] = []
         terms: list[Any] = []
-        for feed, own, size, found in zip(feeds, packed, sizes, acts or [None] * len(feeds), strict=True):
+        for feed, own, size, before in zip(feeds, packed, sizes, found, strict=True):
             share = 1.0 if len(feeds) == 1 else size / total
             of_feed, (of_tasks, outputs, rest) = optimizer.gradients(
-                state.optimizer, program.loss, own, rest, feed, has_aux=True, weight=share, acts=found
+                state.optimizer, program.loss, own, rest, feed, has_aux=True, weight=share, acts=before.acts
             )
             grads.append(of_feed)
             terms.append({task: share * term for task, term in of_tasks.items()})
             update = summed_in_order(program.embedder, program.train_scores.update, feed.size)
             metrics = update(metrics, outputs, feed.columns)
         gradients = functools.reduce(operator.add, grads)
-        ahead = tuple(optimizer.lookup(state.optimizer, feed.packed) for feed in following)
+        fetched, touched = [_fetched(program, assigned.embedding, feed) for feed in following], gradients.rows
         if following:  # before the update, which then works in place
-            ahead, gradients = jax.lax.optimization_barrier((ahead, gradients))  # type: ignore[no-untyped-call]
+            fetched, gradients = jax.lax.optimization_barrier((fetched, gradients))  # type: ignore[no-untyped-call]
         if stops:
             # A loss scale makes gradients overflow now and then, by design; the loss itself never does.
             scaled = optimizer.loss_scale is not None
@@ -210,6 +255,7 @@ def one_step(program: Program) -> Callable[..., tuple[TrainState, Report, Acts]]
         new, info = optimizer.apply(
             state.optimizer, gradients, grad_norm="global_gradient_norm" in summaries, when=go, batches=packed
         )
+        ahead = _ahead(program, new.embedding, fetched, touched)
         rest, metrics = jax.tree.map(
             lambda old, new: jnp.where(info.applied, new, old), (state.rest, state.metrics), (rest, metrics)
         )

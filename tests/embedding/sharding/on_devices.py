@@ -13,6 +13,7 @@ CHECKS = [
     steps.every_rule,
     steps.axes,
     steps.placed,
+    steps.rounded,
     training.optimizer,
     training.split_params,
     program.step_program,
@@ -24,6 +25,7 @@ CHECKS = [
     packing.counted_traffic,
     views.views,
     packing.exchanged_ahead,
+    packing.patched,
     training.layers,
     views.refusals,
 ]

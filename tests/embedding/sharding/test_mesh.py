@@ -106,6 +106,22 @@ def test_the_step_is_in_place_and_exchanges_three_times():
         assert found["programs"] == 1, check
 
 
+def test_rows_of_the_next_batch_are_fetched_before_the_update_and_patched_after_it():
+    """The bits of a lookup after the update; only vectors with a touched row travel again."""
+    for check, found in on_devices(4, "patched:pooled", "patched:rows", "patched:rows:mixed").items():
+        assert all(found.values()), (check, found)
+
+
+@pytest.mark.parametrize("count", [2, pytest.param(8, marks=pytest.mark.slow)])
+def test_vectors_that_travel_in_16_bits_are_rounded_once(count):
+    """An error of at most 2^-8 of the sum of sizes, in activations and in the step of SGD; float32 sums it, too."""
+    for check, found in on_devices(count, "rounded:pooled", "rounded:rows").items():
+        assert found["acts"] < 1e-6, check
+        assert found["tables"] < 1e-5, check
+        assert found["differ"], check
+        assert found["dtype"], check
+
+
 def test_sums_are_in_the_order_of_devices():
     (found,) = on_devices(4, "device_order").values()
     assert found["reduced"]["xla"] > 0

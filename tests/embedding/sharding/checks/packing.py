@@ -8,6 +8,8 @@ import sparrow as sp
 from sparrow.embedding import of_one_size
 from tests.embedding.sharding.checks.cases import features, inputs, mesh, same_bits
 
+MIXED = {"movies": "columns", "users": "replicated", "pair": "replicated", "half": "device"}
+
 
 def ragged_sizes():
     """Programs over 1,000 ragged batches: each combination of sizes is one."""
@@ -73,4 +75,32 @@ def exchanged_ahead():
         "same": all(same_bits(a[k], b[k]) for k in a),
         "shapes": sizes[0] == sizes[1] == sizes[2],
         "as they are": of_one_size(emb.stacks, [batch, ahead]) == [batch, ahead],
+    }
+
+
+def patched(exchange, *placement):
+    """Activations of the next batch, fetched before an update and patched after it, beside a lookup after it."""
+    specs, placement = features(sp.rules.Adagrad(0.1)), placement[0] if placement else "rows"
+    placement = MIXED if placement == "mixed" else placement
+    emb = sp.Embedder(specs, mesh=mesh(), exchange=exchange, placement=placement)
+    state, batch = emb.init(jax.random.key(0)), 6 * len(jax.devices())
+    now, after = (emb.pack(inputs(np.random.default_rng(i), batch), sizes=sp.Sizes()) for i in range(2))
+
+    @jax.jit
+    def step(state):
+        grads = emb.row_grads(now, jax.tree.map(jnp.ones_like, emb.lookup(state, now)))
+        fetched, new = emb.fetch(state, after), emb.apply(state, grads)
+        blank = fetched._replace(vectors=jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), fetched.vectors))
+        found = [emb.patch(new, given, own) for given, own in ((fetched, grads), (fetched, None), (blank, grads))]
+        return *found, emb.lookup(new, after)
+
+    made, unpatched, sent, wanted = step(state)
+    touched, ids = (inputs(np.random.default_rng(i), batch)["distinct"] for i in range(2))
+    again = np.isfinite(np.asarray(sent["distinct"])).all(axis=1)
+    others = [inputs(np.random.default_rng(0), batch)[name] for name in ("strided", "same")]
+    return {
+        "same": all(same_bits(made[name], wanted[name]) for name in wanted),
+        "matters": any(not same_bits(unpatched[name], wanted[name]) for name in wanted),
+        "only touched": bool((again == np.isin(ids, np.concatenate([touched, *others]))).all()),
+        "some stay": bool((~again).any()),
     }

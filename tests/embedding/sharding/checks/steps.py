@@ -104,3 +104,40 @@ def placed(kind, backend, dtype, rule, exchange="pooled"):
         stepped(sp.Embedder(specs, backend), inputs, batch, norm=dtype == "float32"),
         stepped(many, inputs, batch, norm=dtype == "float32"),
     )
+
+
+def rounded(exchange):
+    """Vectors that travel in bfloat16 beside float32: the largest error beyond its bound."""
+    specs = features(sp.rules.SGD(1.0))
+    batch = EACH * len(jax.devices())
+    embs = [
+        sp.Embedder(specs, mesh=mesh(), exchange=exchange, exchange_dtype=dtype) for dtype in ("float32", "bfloat16")
+    ]
+    given = inputs(np.random.default_rng(0), batch)
+    acts, tables, sizes, sums = [], [], {}, {}
+    for emb in embs:
+        state, packed = emb.init(jax.random.key(0)), emb.pack(given)
+        first = {name: np.array(emb.table(state, name)) for name in emb.tables}
+        acts.append(jax.tree.map(np.array, emb.lookup(state, packed)))
+        shapes = emb.activation_shapes(packed)
+        grads = {
+            name: np.asarray(np.random.default_rng(2).standard_normal(shapes[name]), np.float32) for name in shapes
+        }
+        tables.append(arrays(emb, emb.update(state, packed, split(emb, grads))))
+        # The sums of the absolute values, of one device: a bound for both ways.
+        plain = sp.Embedder(specs)
+        size = plain.init(jax.random.key(0))
+        for name in plain.tables:
+            size = plain.with_table(size, name, np.abs(first[name]))
+        sizes = plain.lookup(size, plain.pack(given))
+        moved = plain.update(size, plain.pack(given), jax.tree.map(np.abs, grads))
+        sums = {name: np.abs(first[name]) - np.array(plain.table(moved, name)) for name in plain.tables}
+    bound = 2.0**-8 * 1.001
+    over = [np.abs(acts[1][name] - acts[0][name]) - bound * np.asarray(sizes[name]) for name in sizes]
+    moved = [np.abs(tables[1][name] - tables[0][name]) - bound * sums[name] for name in sums]
+    return {
+        "acts": max(float(x.max()) for x in over),
+        "tables": max(float(x.max()) for x in moved),
+        "differ": not compared(acts[0], acts[1])["same"] and not compared(tables[0], tables[1])["same"],
+        "dtype": all(x.dtype == np.float32 for x in [*acts[1].values(), *tables[1].values()]),
+    }
