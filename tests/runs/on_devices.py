@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from sparrow import exports, runs, serving
 from sparrow.config import ConfigError
 from sparrow.data import DataError
+from sparrow.runs.step.program import Program
 from tests.runs.cases import IDS, NAMES, case
 from tests.runs.test_dynamic import growing
 from tests.runs.test_samplers import two_towers, written
@@ -210,6 +211,8 @@ def refusals(folder):
         "batch": message(lambda: train(None, "train.batch_size=63", "evaluate.batch_size=65", mesh=2)),
         "axis": message(lambda: case("train.mesh.rows=2")),
         "none": message(lambda: case("train.mesh.data=0")),
+        "dtype": message(lambda: case("train.mesh={data: 2, exchange_dtype: int8}")),
+        "taken": Program.of(case("train.mesh={data: 2, exchange_dtype: bfloat16}")).embedder.shards.dtype,
     }
 
 

@@ -90,6 +90,8 @@ def test_refusals(found):
     assert "evaluate.batch_size: 65 examples cannot be split evenly over the 2 devices" in refused["batch"]
     assert "train.mesh.rows: unknown field" in refused["axis"]
     assert refused["none"] == "train.mesh.data: must be at least 1, got 0"
+    assert "train.mesh.exchange_dtype" in refused["dtype"]
+    assert refused["taken"] == "bfloat16"
 
 
 @pytest.mark.slow
