@@ -82,7 +82,9 @@ def test_commands_are_known(where):
 
 def laid_over(base, part):
     """``part`` in the place of what ``base`` has under the same names."""
-    if not (isinstance(base, dict) and isinstance(part, dict)):
+    if not (isinstance(base, dict) and isinstance(part, dict)) or part.get("name", base.get("name")) != base.get(
+        "name"
+    ):
         return part
     return {**base, **{key: laid_over(base.get(key), value) for key, value in part.items()}}
 

@@ -41,6 +41,7 @@ class Converter:
         labels: Sequence[str | Label] = (),
         weights: Sequence[str] = (),
         keys: Sequence[str] = (),
+        times: Sequence[str] = (),
     ) -> None:
         """Take the columns.
 
@@ -49,11 +50,13 @@ class Converter:
           labels: the labels, by column name or as `Label`.
           weights: columns of sample weights.
           keys: columns of integers or strings that group rows, such as sessions.
+          times: columns of integers, which are among the keys of a batch.
         """
         for field, names in (("labels", labels), ("weights", weights), ("keys", keys)):
             if isinstance(names, str):
                 raise ValueError(f"{field} must be a list of columns, got the string {names!r}; write [{names!r}]")
-        self.features, self.weights, self.keys = tuple(features), tuple(weights), tuple(keys)
+        self.features, self.weights, self.times = tuple(features), tuple(weights), frozenset(times)
+        self.keys = tuple(dict.fromkeys([*keys, *times]))
         self.labels = tuple(label if isinstance(label, Label) else Label(label) for label in labels)
         for feature in features:
             if not isinstance(feature, Feature):
@@ -65,7 +68,7 @@ class Converter:
             if twice := [name for name, count in collections.Counter(names).items() if count > 1]:
                 raise ValueError(f"two {kind} are called '{twice[0]}'; names must be unique")
         users = [(column, feature.refuse) for feature in features for column in feature.columns]
-        single = [*weights, *keys]
+        single = [*weights, *self.keys]
         of_labels = [label.source_column for label in self.labels]
         self.columns: list[str] = list(dict.fromkeys([*(column for column, _ in users), *of_labels, *single]))
         self._users, self._single = users, single
@@ -164,6 +167,18 @@ class Converter:
             skipped += int(problems.rows.sum())
             piece = piece.take(np.flatnonzero(~problems.rows))
 
+    def explained(self, rows: Rows) -> list[tuple[int, str, str, Any]]:
+        """Return the rows of a chunk that cannot be used: their numbers, columns, reasons, and values by column."""
+        found = []
+        for piece in rows.table.combine_chunks().to_batches():
+            _, problems = self.attempt(piece)
+            for row in [] if problems.rows is None else np.flatnonzero(problems.rows).tolist():
+                alone = piece.slice(row, 1)
+                first = self.attempt(alone)[1].first
+                _, column, why = (0, "", "rows of the chunk do not fit together") if first is None else first
+                found.append((row, column, why, alone.to_pylist()[0]))
+        return found
+
     def _block(self, batch: Batch) -> Block:
         made = Block.of(batch, self.layout)
         self.layout = self.layout or made.layout
@@ -175,7 +190,7 @@ class Converter:
         batch = Batch(
             labels={label.name: label.convert(piece, problems) for label in self.labels},
             weights={column: sample_weights(piece, column, problems) for column in self.weights},
-            keys={column: keys(piece, column, problems) for column in self.keys},
+            keys={column: keys(piece, column, problems, column in self.times) for column in self.keys},
         )
         for feature in self.features:
             getattr(batch, feature.part)[feature.name] = feature.convert(piece, problems)
@@ -225,7 +240,7 @@ class Compiled:
             else:
                 made.append((("labels", label.name), with_range(step, label), None))
         made += [(("weights", name), number_step(name, kinds, is_weight=True), None) for name in converter.weights]
-        made += [(("keys", name), key_step(name, kinds), None) for name in converter.keys]
+        made += [(("keys", name), key_step(name, kinds, name in converter.times), None) for name in converter.keys]
         for feature in converter.features:
             step = feature.step(kinds)
             if step is None:

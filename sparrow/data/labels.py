@@ -91,10 +91,13 @@ def sample_weights(columns: Any, column: str, problems: Problems) -> npt.NDArray
     return x.astype(np.float32)
 
 
-def keys(columns: Any, column: str, problems: Problems) -> npt.NDArray[np.int64]:
-    """Return the keys: (batch,) int64, integers by value, strings by their hash; missing ones are malformed rows."""
+def keys(columns: Any, column: str, problems: Problems, as_integer: bool = False) -> npt.NDArray[np.int64]:
+    """Return the keys: (batch,) int64, integers by value, strings by their hash; missing ones are malformed rows.
+
+    ``as_integer``: strings hold integers.
+    """
     entries = columns.column(column)
-    is_words = is_text(element_type(entries.type))
+    is_words = is_text(element_type(entries.type)) and not as_integer
     parsed = hashed(entries) if is_words else integers(plain(entries))
     _refuse(column, parsed, "the key", problems)
     values: npt.NDArray[Any] = parsed.values
@@ -108,9 +111,9 @@ def number_step(column: str, kinds: Mapping[str, Any], is_weight: bool = False) 
     return Step(plan.NUMBERS, (column,), is_required=True, is_weight=is_weight)
 
 
-def key_step(column: str, kinds: Mapping[str, Any]) -> Step | None:
+def key_step(column: str, kinds: Mapping[str, Any], as_integer: bool = False) -> Step | None:
     """Return the compiled conversion of `keys`."""
-    return Step(plan.KEY, (column,)) if is_compiled(kinds[column]) else None
+    return Step(plan.KEY, (column,), as_integer=as_integer) if is_compiled(kinds[column]) else None
 
 
 def refuse_single(what: str, kind: Any) -> str | None:

@@ -58,6 +58,11 @@ class TimedExports(Part):
         if by_steps or (by_time and is_idle):
             self._export(loop)
 
+    def idle(self, loop: Loop) -> None:
+        """Export by time, where steps were made since."""
+        if self._exported_at != loop.steps and loop.steps > loop.began_at:
+            self.after_step(loop)
+
     def end(self, loop: Loop) -> None:
         """Export the last step."""
         if self._exported_at != loop.steps:

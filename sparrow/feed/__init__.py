@@ -13,9 +13,10 @@ from sparrow.feed.candidates import (
 )
 from sparrow.feed.feed import Feed, Parts, alike
 from sparrow.feed.mesh import Split, filled, placed
-from sparrow.feed.pipeline import Pipeline, WaitInterrupted, Waits
+from sparrow.feed.pipeline import Pipeline, Waits
 from sparrow.feed.prepare import Made, OneByOne, Prepare
 from sparrow.feed.preparer import Content, Prepared, Preparer, Routed
+from sparrow.feed.reading import WaitInterrupted
 from sparrow.feed.shares import Division, Peers
 from sparrow.feed.stages import MEANING, STAGES, Stages
 from sparrow.feed.unvarying import Unvarying

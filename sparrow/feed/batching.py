@@ -33,6 +33,7 @@ class Batching:
       drop_remainder: whether an epoch's last rows are left out if they fill no batch.
       cost: ends a batch before the sum of a column exceeds a limit; None: batches end with their rows.
       bad_rows: the policy for malformed rows: "error", or "skip" to leave them out and count them.
+      dead_letters: the file that rows which are left out are added to, with their reasons; None: they are counted.
       ahead: batches that are made early; None: enough for two more tasks than threads; 0: each is made when it is
         requested.
       threads: the number of threads that make them; None: the cores less two, at least one. A loop that waits for a
@@ -47,6 +48,7 @@ class Batching:
     drop_remainder: bool = False
     cost: Cost | None = None
     bad_rows: BadRows = "error"
+    dead_letters: str | None = None
     ahead: int | None = None
     threads: int | None = None
     memory_ahead: int = MEMORY_AHEAD
@@ -90,6 +92,7 @@ class Position:
       seed, shuffle_rows: the options that the order of rows depends on.
       shares: the position in each share of the data, where there are several; None: of a share that other processes
         read.
+      stream: the place of the chunk in a source that grows; None: other sources.
     """
 
     epoch: int = 0
@@ -101,6 +104,7 @@ class Position:
     seed: int = 0
     shuffle_rows: int = 0
     shares: tuple[SharePosition | None, ...] = ()
+    stream: Mapping[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """For a checkpoint."""
@@ -110,7 +114,7 @@ class Position:
     def from_dict(cls, data: Mapping[str, Any]) -> Position:
         """Return the position of a mapping from `to_dict`."""
         fields = {field.name: field.type for field in dataclasses.fields(cls)}
-        if set(data) | {"shares"} != set(fields):
+        if set(data) | {"shares", "stream"} != set(fields):
             raise ValueError(f"a data position holds {', '.join(fields)}; got {', '.join(map(str, data))}")
         return cls(**{**data, "shares": tuple(map(_share, data.get("shares", ())))})
 

@@ -62,14 +62,20 @@ class Cut(NamedTuple):
 
 
 def cuts(
-    windows: Iterator[Window], start: Position, size: int, drop_remainder: bool, cost: Cost | None = None
-) -> Iterator[Cut]:
-    """Yield the batches of ``size`` rows, from the position ``start`` on; with a ``cost`` of at most as many."""
+    windows: Iterator[Window | None], start: Position, size: int, drop_remainder: bool, cost: Cost | None = None
+) -> Iterator[Cut | None]:
+    """Yield the batches of ``size`` rows, from the position ``start`` on; with a ``cost`` of at most as many.
+
+    None: the next one must be waited for, as the next window must.
+    """
     count, taken = start.batches, start.row
     held: list[Piece] = []  # rows that wait for more
     spent = 0.0  # their cost
     freed = 0  # memory of windows that are no longer needed
     for window in windows:
+        if window is None:
+            yield None
+            continue
         at, end = window.start, window.count
         seen = at.skipped + window.skipped
         if held and held[0].window.start.epoch != at.epoch:
@@ -104,29 +110,36 @@ def cuts(
         elif not end:
             freed += window.nbytes
         taken = 0
+        if window.cut is not None and held and not drop_remainder:
+            count += 1
+            freed += _reserved(held)
+            yield Cut(held, count, dataclasses.replace(window.cut, batches=count), seen, freed)
+            held, spent, freed = [], 0.0, 0
     if held and not drop_remainder:
         first = held[0].window.start
         after = dataclasses.replace(first, epoch=first.epoch + 1, chunk=0, row=0, skipped=seen, batches=count + 1)
         yield Cut(held, count + 1, after, seen, freed + _reserved(held))
 
 
-def together(batches: Iterator[Cut], most: int) -> Iterator[list[Cut]]:
-    """Yield batches in groups of ``most``, in order; the last has fewer, and so has one that an error follows.
+def together(batches: Iterator[Cut | None], most: int) -> Iterator[list[Cut]]:
+    """Yield batches in groups of ``most``, in order; the last has fewer, and so has one before an error or a wait.
 
-    >>> [len(group) for group in together(iter([None] * 5), 2)]
-    [2, 2, 1]
+    >>> [len(group) for group in together(iter([1, 2, 3, None, 4]), 2)]
+    [2, 1, 1]
     """
     group: list[Cut] = []
     error: Exception | None = None
     while True:
         try:
-            group.append(next(batches))
+            batch = next(batches)
         except StopIteration:
             break
         except Exception as problem:  # raised after the batches before it
             error = problem
             break
-        if len(group) == most:
+        if batch is not None:
+            group.append(batch)
+        if len(group) == most or (group and batch is None):
             yield group
             group = []
     if group:

@@ -21,6 +21,7 @@ from sparrow.data import (
     Block,
     Converter,
     DataError,
+    GrowingReader,
     Reader,
     Sampler,
     Source,
@@ -31,7 +32,7 @@ from sparrow.feed.batching import Batching, Position, SharePosition
 from sparrow.feed.crew import NAME, Crew, Task, default_threads, do, join
 from sparrow.feed.cuts import Cut, Merged, cuts, together, told
 from sparrow.feed.prepare import Made, OneByOne, Prepare, Turns
-from sparrow.feed.reading import Memory, Reading, Window
+from sparrow.feed.reading import Memory, Reading, WaitInterrupted, Window
 from sparrow.feed.shares import Division
 from sparrow.feed.stages import Stages
 from sparrow.kernels import feed
@@ -47,10 +48,6 @@ def _unchanged(batch: Batch) -> Batch:
     return batch
 
 
-class WaitInterrupted(Exception):
-    """Raised where a stop was requested while waiting for a batch."""
-
-
 class Waits:
     """How a loop waits for batches.
 
@@ -58,12 +55,14 @@ class Waits:
       seconds: that batches were waited for, while the device was idle.
       is_idle: returns whether the device is idle, as far as the loop knows.
       interrupted: returns whether to stop waiting for a batch.
+      idle: called now and then while a batch is waited for.
     """
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self.is_idle: Callable[[], bool] = lambda: True
         self.interrupted: Callable[[], bool] = lambda: False
+        self.idle: Callable[[], None] = lambda: None
 
     def wait(self, until: Until, work: Callable[[], bool] = _no_work) -> None:
         """Wait until ``until(seconds)`` is true; raise `WaitInterrupted` where a stop was requested.
@@ -85,6 +84,7 @@ class Waits:
                     return
                 if self.interrupted():
                     raise WaitInterrupted
+                self.idle()
         finally:
             self.seconds += time.perf_counter() - began
 
@@ -131,8 +131,10 @@ class Pipeline(Generic[T]):
         self.threads = batching.threads or default_threads()
         self.stages, self.waits, self.division = Stages(), Waits(), Division()
         self._reader = source.open(converter.columns)
-        if not self._reader.num_chunks:
+        if not self._reader.num_chunks and not self._reader.grows:
             raise DataError("there are no rows", self._reader.schemas[0][0])
+        if self._reader.grows and batching.epochs not in (None, 1):
+            raise DataError("a source that grows has no second epoch; set epochs to 1", self._reader.schemas[0][0])
         converter.check(self._reader)
         self._negatives = None if negatives is None else negatives(self._reader)
         fingerprint = self._reader.fingerprint
@@ -144,6 +146,8 @@ class Pipeline(Generic[T]):
 
     def divide(self, division: Division) -> None:
         """Read the shares of the data that this process needs for its rows of each batch, and no other rows."""
+        if self._reader.grows and division.shares > 1:
+            raise ValueError("a source that grows is read by one process in this version; use one")
         if self._negatives is not None or self.batching.cost is not None:
             raise ValueError("negatives, masks and costs are of complete batches; the data cannot be divided")
         self.division = division
@@ -175,6 +179,8 @@ class Pipeline(Generic[T]):
                     f"this position was taken with {meaning} ({field} {getattr(wanted, field)!r}, here "
                     f"{getattr(self._at, field)!r}); resume with the same data and settings, or start again"
                 )
+        if isinstance(self._reader, GrowingReader) and wanted.stream is not None:
+            self._reader.seek(wanted.chunk, wanted.stream)
         count = max(len(wanted.shares), 1)
         if self.batching.batch_size % count:
             raise ValueError(f"a batch of {self.batching.batch_size} rows cannot be divided in {count} shares")
@@ -194,7 +200,12 @@ class Pipeline(Generic[T]):
     def epochs_begun(self) -> int:
         """The number of epochs that were complete when the last batch began."""
         # After the last rows of an epoch that fill no batch, the position is already the start of the next one.
-        return self._at.epoch - (self._at.row == 0)
+        return max(self._at.epoch - (self._at.row == 0), 0)
+
+    @property
+    def stream(self) -> GrowingReader | None:
+        """The source, where it grows."""
+        return self._reader if isinstance(self._reader, GrowingReader) else None
 
     @property
     def skipped(self) -> int:
@@ -250,9 +261,18 @@ class Pipeline(Generic[T]):
         if seen:
             self._skipped = sum(window.start.skipped + window.skipped for window in seen.values())
 
-    def _cuts(self, start: Position, crew: Crew | None, memory: Memory, seen: dict[int, Window]) -> Iterator[Cut]:
-        """Return the batches from ``start`` on, before they are made."""
+    def _cuts(
+        self, start: Position, crew: Crew | None, memory: Memory, seen: dict[int, Window]
+    ) -> Iterator[Cut | None]:
+        """Return the batches from ``start`` on, before they are made; None before one that must be waited for."""
         division, reading, batch_size = self.division, self._reading, self.batching.batch_size
+        if self.stream is not None:
+
+            def is_over() -> bool:
+                return self.waits.interrupted() or (crew is not None and crew.is_closed)
+
+            arriving = reading.growing(self.stream, start, crew, memory, is_over)
+            return cuts(arriving, start, batch_size, self.batching.drop_remainder, self.batching.cost)
 
         def windows(share: int, start: Position) -> Iterator[Window]:
             for window in reading.windows(start, crew, memory, share, division.shares):
@@ -267,7 +287,8 @@ class Pipeline(Generic[T]):
             made = windows(share, at)
             if division.peers is not None and reading.rows is None and not begin:
                 made = told(made, share, at, start.epoch, division)
-            shares[share] = cuts(made, at, batch_size // division.shares, drop_remainder=False)
+            own = cuts(made, at, batch_size // division.shares, drop_remainder=False)
+            shares[share] = (cut for cut in own if cut is not None)
         merged = Merged(
             *(reading, division),
             some_window=lambda: next(iter(seen.values()), None) or reading.empty(start),
@@ -334,6 +355,7 @@ class Pipeline(Generic[T]):
         blocks = [piece.rows() for piece in cut.pieces]
         missing = self.own_rows - sum(map(len, blocks))
         is_alone = cut.begins_epoch and self.own_rows == self.batching.batch_size and self.batching.cost is None
+        is_alone &= self.stream is None
         if missing and self._prepare.pads and not is_alone:
             blocks.append(blocks[0].nothing(missing))
         return blocks

@@ -17,10 +17,11 @@ from typing import Final, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from sparrow.data import Block, Converter, DataError, Reader, concatenate, shuffled
+from sparrow.data import Block, Converter, DataError, GrowingReader, Reader, concatenate, shuffled
 from sparrow.feed.batching import Batching, Position
 from sparrow.feed.crew import Crew, Task, do
-from sparrow.feed.shares import Portion, portions
+from sparrow.feed.dead_letters import DeadLetters
+from sparrow.feed.shares import Portion, portions, whole
 from sparrow.feed.stages import CONVERT, DECODE, READ, Stages
 from sparrow.kernels import feed
 
@@ -32,6 +33,10 @@ SMALL: Final = 2**25
 """Bytes that are reserved for a small chunk, at most."""
 
 C = TypeVar("C")
+
+
+class WaitInterrupted(Exception):
+    """Raised where a stop was requested while waiting for rows."""
 
 
 class Memory:
@@ -131,10 +136,12 @@ class Window:
       start: the position of the first of them.
       skipped: malformed rows among the rows read for it.
       nbytes: memory that is reserved for it.
+      cut: the position after it, where a batch ends with it although it is not full; None: batches go on.
     """
 
     def __init__(self, join: Callable[[], Block], count: int, start: Position, skipped: int, nbytes: int) -> None:
         self.count, self.start, self.skipped, self.nbytes = count, start, skipped, nbytes
+        self.cut: Position | None = None
         self._join: Callable[[], Block] | None = join
         self._rows: Block | None = None
         self._lock = threading.Lock()
@@ -148,17 +155,31 @@ class Window:
             return self._rows
 
 
+def _arriving(reader: GrowingReader, chunk: int) -> Iterator[tuple[Portion, None] | None]:
+    """Yield the chunks of a source that grows, from one on; None while the next one is not there."""
+    while True:
+        kind = reader.known(chunk)
+        if kind is None or kind == "end":
+            yield None
+            continue
+        if kind == "chunk":
+            yield whole(chunk), None
+        chunk += 1
+
+
 class Chunks:
     """The converted chunks of a run of epochs, in order, made ahead as far as the memory allows."""
 
     def __init__(
         self,
         convert: Callable[[Portion, BufferPart | None], tuple[Block, int]],
-        order: Iterator[tuple[Portion, BufferPart | None]],
+        order: Iterator[tuple[Portion, BufferPart | None] | None],
         crew: Crew | None,
         memory: Memory,
     ) -> None:
-        """Take the chunks of all remaining epochs. Without a ``crew``, each is read when it is requested.
+        """Take the chunks of all remaining epochs, None while there is none yet.
+
+        Without a ``crew``, each is read when it is requested.
 
         ``convert`` returns the rows of a chunk, or of a portion of one, and the number of malformed ones.
         """
@@ -236,6 +257,40 @@ class Reading:
                 raise self.too_few(usable)
             epoch, chunk = epoch + 1, 0
 
+    def growing(
+        self, reader: GrowingReader, start: Position, crew: Crew | None, memory: Memory, is_over: Callable[[], bool]
+    ) -> Generator[Window | None, None, None]:
+        """Yield the windows of a source that grows, from the one of ``start``; None: the next one must be waited for.
+
+        Chunks stay in their order. ``is_over``: returns whether to stop waiting.
+        """
+        least, chunk, skipped, kind = self.batching.shuffle_rows, start.chunk, start.skipped, "cut"
+        chunks = Chunks(self._converted, _arriving(reader, chunk), crew, memory)
+        while kind != "end":
+            first, before = chunk, skipped
+            parts: list[Block] = []
+            rows = nbytes = 0
+            while not parts or rows < least:
+                if reader.known(chunk) is None:
+                    yield None
+                kind = reader.wait(chunk, is_over)
+                if kind == "end" and is_over():
+                    raise WaitInterrupted
+                if kind != "chunk":
+                    break
+                part, bad, size = chunks.next()
+                parts.append(part)
+                rows, skipped, nbytes, chunk = rows + len(part), skipped + bad, nbytes + size, chunk + 1
+            chunk += kind == "cut"
+            seeds = (self.batching.seed, 0, first) if least else None
+            place = dataclasses.replace(start, chunk=first, row=0, skipped=before, stream=reader.mark(first))
+            window = self.empty(place)
+            if parts:
+                window = Window(functools.partial(self._joined, parts, seeds), rows, place, skipped - before, nbytes)
+            if kind != "chunk":
+                window.cut = dataclasses.replace(place, chunk=chunk, skipped=skipped, stream=reader.mark(chunk))
+            yield window
+
     def empty(self, start: Position) -> Window:
         """Return a window without rows."""
         return Window(lambda: self._converted(Portion(0, 0, 0, 1), None)[0], 0, start, 0, 0)
@@ -277,8 +332,14 @@ class Reading:
         """Return the rows that are converted to one place; a chunk that is cut has none."""
         return self.reader.rows_of(portion.chunk) if portion.is_whole else None
 
+    @functools.cached_property
+    def _letters(self) -> DeadLetters | None:
+        return None if self.batching.dead_letters is None else DeadLetters(self.batching.dead_letters)
+
     def _converted(self, portion: Portion, memory: BufferPart | None) -> tuple[Block, int]:
         rows, bad = self._chunk(portion.chunk, memory)
+        if bad and self._letters is not None and portion.begin == 0:
+            self._letters.add(self.reader.read(portion.chunk, "skip"), self.converter)
         if portion.is_whole:
             return rows, bad
         # Malformed rows of a chunk that several shares have are counted by the first of them.
@@ -308,5 +369,5 @@ class Reading:
     def _joined(self, parts: Sequence[Block], seeds: tuple[int, ...] | None) -> Block:
         """Return one block of all parts, shuffled by the seeds, if any."""
         with self.stages.timed(CONVERT):
-            whole = concatenate(parts)
-            return whole if seeds is None else whole.take(shuffled(len(whole), *seeds))
+            joined = concatenate(parts)
+            return joined if seeds is None else joined.take(shuffled(len(joined), *seeds))

@@ -330,8 +330,9 @@ def _pipeline(
         labels=[label_of(config, checked_label(config, made.get(name, Label(name)), made)) for name in labels],
         weights=list(dict.fromkeys(weights)),
         keys=list(dict.fromkeys(keys)),
+        times=[data.time_column] if is_training and data.time_column is not None else [],
     )
-    shared = {name: getattr(data, name) for name in ("bad_rows", "ahead", "threads", "memory_ahead")}
+    shared = {name: getattr(data, name) for name in ("bad_rows", "dead_letters", "ahead", "threads", "memory_ahead")}
     batching = Batching(seed=config.train.seed, **shared, **options)
     return Pipeline(source, converter, batching, prepare=prepare, negatives=negatives)
 

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from sparrow.config.loading.records import FeatureRecord, LabelRecord, SourceRecord
 from sparrow.config.loading.section import Section
 from sparrow.config.sections.train import Count, Name, Names
-from sparrow.data import Ancestors, EdgeTable, HeldOut, Parents, Source
+from sparrow.data import Ancestors, EdgeTable, Growing, HeldOut, Parents, Source
 from sparrow.data import Histories as HistoriesSource
 
 
@@ -215,6 +215,13 @@ class Data(Section):
     example depends on another one."""
     bad_rows: Literal["error", "skip"] = "error"
     """The reaction to a malformed row: raise an error, or skip the row and count it."""
+    dead_letters: Name | None = None
+    """The file that rows which bad_rows: skip leaves out are added to, as lines of JSON: file, place, reason, and the
+    row itself. Rows that are read again, such as after a resumed run, are in it again."""
+    time_column: Name | None = None
+    """The column of an example's time, integers since 1970: for evaluate.windows, and the age of exports."""
+    time_unit: Literal["s", "ms", "us", "ns"] = "s"
+    """The unit of time_column."""
     shares: Count | None = None
     """Shares that the training data are divided in: each process reads its own, and a batch has the same number of rows
     of each. The order of examples depends on it. Unless given, the number of processes when the run begins."""
@@ -240,6 +247,12 @@ class Data(Section):
             raise ValueError("histories hold out events by last or newest; remove split")
         if self.histories is not None and self.histories.newest is not None and self.histories.time_column is None:
             raise ValueError("histories.newest needs histories.time_column, the column of the time")
+        if self.dead_letters is not None and self.bad_rows != "skip":
+            raise ValueError("dead_letters holds the rows that bad_rows: skip leaves out; set it")
+        if isinstance(self.evaluate, Growing):
+            raise ValueError("evaluate cannot be a source that grows; evaluate.windows evaluates each batch of one")
+        if isinstance(self.train, Growing) and (self.split is not None or self.histories is not None):
+            raise ValueError("split and histories need all rows of train, which grows; leave them out")
         if self.negatives is not None and self.tree is not None:
             raise ValueError("negatives and tree exclude each other; keep one")
         if self.mask is not None and self.tree is not None:

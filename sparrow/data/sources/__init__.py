@@ -4,6 +4,8 @@ from sparrow.data.sources.any_source import opened, source_of
 from sparrow.data.sources.base import BadRows, Reader, Rows, Source, register_source, registry
 from sparrow.data.sources.clicks import ClickLog, write_clicks, write_criteo
 from sparrow.data.sources.criteo import Criteo
+from sparrow.data.sources.follow import Follow
+from sparrow.data.sources.growing import Growing, GrowingReader
 from sparrow.data.sources.held_out import HeldOut
 from sparrow.data.sources.histories import Histories
 from sparrow.data.sources.memory import InMemory, Tables
@@ -17,6 +19,9 @@ __all__ = [
     "ClickLog",
     "Criteo",
     "Csv",
+    "Follow",
+    "Growing",
+    "GrowingReader",
     "HeldOut",
     "Histories",
     "InMemory",

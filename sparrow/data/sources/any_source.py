@@ -89,7 +89,7 @@ def _is_of_kind(source: Source, ending: str) -> bool:
 
 def _innermost(source: Source) -> Source:
     """Return the source that reads files, inside of one that changes columns or leaves rows out."""
-    while isinstance(inner := getattr(source, "source", None), Source):
+    while isinstance(inner := getattr(source, "source", None) or getattr(source, "files", None), Source):
         source = inner
     return source
 
@@ -97,7 +97,7 @@ def _innermost(source: Source) -> Source:
 def _around(source: Source, inner: Source) -> Source:
     """Return ``source`` with another innermost source, and with all its rows."""
     below = getattr(source, "source", None)
-    if not isinstance(below, Source):
+    if not isinstance(below, Source) or hasattr(source, "files"):  # the latter follows files, and these are given
         return inner
     changed = _around(below, inner)
     if isinstance(source, HeldOut):

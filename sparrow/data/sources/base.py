@@ -29,12 +29,14 @@ class Rows:
       file: the name of its file in errors.
       place: the place of row i in that file, such as "row 17" or "line 18".
       skipped: rows that could not even be split into columns and were left out.
+      refused: the place of each of these, the reason, and its text, where the source knows them.
     """
 
     table: Any
     file: str
     place: Callable[[int], str]
     skipped: int = 0
+    refused: Sequence[tuple[str, str, str]] = ()
 
 
 class Reader(abc.ABC):
@@ -42,7 +44,12 @@ class Reader(abc.ABC):
 
     Rows are shuffled by chunks of some ten thousand rows, and a run is resumed at one. A subclass must define
     `num_chunks`, `fingerprint`, `schemas` and `read`; the rest has defaults.
+
+    Attributes:
+      grows: whether chunks come while it is read: it is a `GrowingReader`.
     """
+
+    grows: bool = False
 
     @property
     @abc.abstractmethod

@@ -194,12 +194,15 @@ class TextReader(Reader):
         """Return one stretch of lines."""
         i, start, end = self._chunks[chunk]
         lines = functools.partial(self._texts[i].line, start)
-        data, left_out = self._readable(self._texts[i].read(start, end), i, lines, bad_rows)
-        table, left_out = self._parse(i, data, left_out, lines, bad_rows)
+        refused: list[tuple[str, str, str]] = []
+        data, left_out = self._readable(self._texts[i].read(start, end), i, lines, bad_rows, refused)
+        table, left_out = self._parse(i, data, left_out, lines, bad_rows, refused)
         place = lambda row: f"line {lines(original_row(row, left_out))}"  # noqa: E731
-        return Rows(table, str(self._files[i]), place, len(left_out))
+        return Rows(table, str(self._files[i]), place, len(left_out), refused)
 
-    def _readable(self, data: bytes, i: int, lines: Any, bad_rows: BadRows) -> tuple[bytes, Any]:
+    def _readable(
+        self, data: bytes, i: int, lines: Any, bad_rows: BadRows, refused: list[tuple[str, str, str]]
+    ) -> tuple[bytes, Any]:
         """Return the rows that hold text of the right encoding, and the numbers of the others."""
         encoding = self._source.encoding
         may_be_blank = len(self._names[i]) == 1  # an empty line is then a missing value
@@ -214,11 +217,14 @@ class TextReader(Reader):
                 good.append(line + b"\n")
             elif bad_rows == "skip":
                 bad.append(k)
+                refused.append((f"line {lines(k)}", why, line.decode("utf8", "backslashreplace")))
             else:
                 raise DataError(why, str(self._files[i]), f"line {lines(k)}")
         return b"".join(good), np.array(bad, np.int64)
 
-    def _parse(self, i: int, data: bytes, left_out: Any, lines: Any, bad_rows: BadRows) -> tuple[Any, Any]:
+    def _parse(
+        self, i: int, data: bytes, left_out: Any, lines: Any, bad_rows: BadRows, refused: list[tuple[str, str, str]]
+    ) -> tuple[Any, Any]:
         source, file, names = self._source, str(self._files[i]), self._names[i]
         invalid: list[Any] = []
 
@@ -246,14 +252,14 @@ class TextReader(Reader):
         except pa.ArrowException as error:
             if not invalid:
                 raise DataError(f"cannot be split into columns: {error}", file) from None
-            row = invalid[0]
-            at = original_row(row.number - 1, left_out)
-            raise DataError(
-                f"needs {row.expected_columns} columns, got {row.actual_columns}: {shown(row.text)}",
-                file,
-                f"line {lines(at)}",
-            ) from None
+            at = original_row(invalid[0].number - 1, left_out)
+            raise DataError(f"{_why(invalid[0])}: {shown(invalid[0].text)}", file, f"line {lines(at)}") from None
         if not invalid:
             return table, left_out
         more = np.array([original_row(row.number - 1, left_out) for row in invalid], np.int64)
+        refused += [(f"line {lines(at)}", _why(row), row.text) for at, row in zip(more.tolist(), invalid, strict=True)]
         return table, np.sort(np.concatenate([left_out, more]))
+
+
+def _why(row: Any) -> str:
+    return f"needs {row.expected_columns} columns, got {row.actual_columns}"

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from sparrow.data import DataError
+from sparrow.feed import Pipeline
 from sparrow.runs.errors import Elsewhere, Interrupted
 from sparrow.runs.loop.calls import calls_of, until_due
 from sparrow.runs.loop.clock import Clock
@@ -49,6 +50,9 @@ class Part:
 
     def after_step(self, loop: Loop) -> None:
         """Do what is due after a step, or after the steps of a call."""
+
+    def idle(self, loop: Loop) -> None:
+        """Do what is due by time, while the next batch is waited for; not called where several processes train."""
 
     def after_epoch(self, loop: Loop) -> None:
         """Do what is due after an epoch, when the first batch of the next one is there."""
@@ -118,6 +122,8 @@ class Loop:
         self.began_at = self.progress.steps
         self.stepping.log_programs(self.log.line, lambda: self.clock.paused("compilation"))
         self.batches.waits.is_idle = lambda: self._in_flight.is_empty
+        if isinstance(self.batches, Pipeline) and self.early is None:
+            self.batches.waits.idle = self._idle
 
     @property
     def steps(self) -> int:
@@ -177,6 +183,10 @@ class Loop:
         """The last step; None: the data decides."""
         steps = self.program.config.train.steps
         return None if steps is None else self.progress.began + steps
+
+    def _idle(self) -> None:
+        for part in self.parts:
+            part.idle(self)
 
     def _make(self, call: tuple[Taken, ...]) -> None:
         """Give the device the steps of a call."""

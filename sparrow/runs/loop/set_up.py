@@ -49,7 +49,7 @@ from sparrow.runs.saved.differences import refuse_unequal
 from sparrow.runs.saved.loading import Extra, owned_words
 from sparrow.runs.saved.restoring import ITEMS
 from sparrow.runs.saved.resuming import resumed
-from sparrow.runs.saved.run_folder import RunFolder
+from sparrow.runs.saved.run_folder import STREAM, RunFolder
 from sparrow.runs.saved.starting import started
 from sparrow.runs.saved.vocabularies import Vocabularies
 from sparrow.runs.step.ahead import Ahead
@@ -97,14 +97,18 @@ def train(
         if folder is not None:
             _led(lambda: _lock(folder, stack, lines.append, resume, overwrite))
         start = None
+        if folder is not None and pipeline.stream is not None:
+            pipeline.stream.load(folder.path / STREAM)
         if folder is not None and resume:
             start = resumed(folder, program, pipeline, kept, lines.append, new_data)
         position = pipeline.position()
-        early = _early(batches, stack) if start is None else None
+        early = _early(batches, stack) if start is None and pipeline.stream is None else None
         state, progress = start or (_first(program, lines.append), Progress(position=position))
         parts += [Moving(move_to_large_pages(state)), signals]
         if folder is not None:
             _led(lambda: _begin(folder, is_new=start is None))
+            if pipeline.stream is not None:
+                pipeline.stream.keep(folder.path / STREAM, is_new=start is None)
         if not processes.is_first():
             stream = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
         log = stack.enter_context(_log(config, own, steps, stream, progress))

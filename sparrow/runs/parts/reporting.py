@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import jax
 
 from sparrow.config import dense_optimizer
-from sparrow.feed import Unvarying
+from sparrow.feed import Pipeline, Unvarying
 from sparrow.fields import at_step
 from sparrow.runs.loop.calls import is_due
 from sparrow.runs.loop.loop import Loop, Part
@@ -46,6 +46,13 @@ class Reporting(Part):
             self._show(loop)
         if line := self._waiting.line():
             loop.log.line(line)
+        self.idle(loop)
+
+    def idle(self, loop: Loop) -> None:
+        """Log what a source that grows has to report."""
+        stream = loop.batches.stream if isinstance(loop.batches, Pipeline) else None
+        while stream is not None and stream.notes:
+            loop.log.line(stream.notes.popleft())
 
     def end(self, loop: Loop) -> None:
         """Log the last step, and what was left out."""

@@ -87,6 +87,11 @@ class Saver(Part):
         elif self._deltas is not None and self._is_delta_due(loop.steps, self._deltas):
             self.save(loop, delta=True)
 
+    def idle(self, loop: Loop) -> None:
+        """Save by time, where steps were made since."""
+        if self._saved_at != loop.steps:
+            self.after_step(loop)
+
     def _is_delta_due(self, steps: int, deltas: Deltas) -> bool:
         seconds = deltas.every_seconds
         return is_due(steps, deltas.every_steps) or (seconds is not None and self._now() - self._delta_at >= seconds)

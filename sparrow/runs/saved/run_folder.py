@@ -21,8 +21,10 @@ from sparrow.runs.errors import FolderError
 from sparrow.runs.saved import written
 
 LOCK: Final = "lock"
+STREAM: Final = "stream.jsonl"
+"""The journal of a source that grows."""
 STATUS: Final = "status.json"
-FILES: Final = (LOCK, STATUS, written.NAME, CONFIG, METRICS, CURVES, TRAFFIC, ENVIRONMENT, REPORT)
+FILES: Final = (LOCK, STATUS, STREAM, written.NAME, CONFIG, METRICS, CURVES, TRAFFIC, ENVIRONMENT, REPORT)
 """Files that every run may write."""
 
 

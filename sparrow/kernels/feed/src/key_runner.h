@@ -28,7 +28,7 @@ class KeyRunner : public Runner {
 
   bool run(int64_t begin, int64_t end) override {
     const Entries entries = entries_of(*columns_[0], begin, end);
-    const uint8_t seen = holds_texts(*entries.leaf)
+    const uint8_t seen = holds_texts(*entries.leaf) && !step_.as_integer
                              ? hashed_(entries, keys_, states_, hashes_of)
                              : integers_(entries, reinterpret_cast<int64_t*>(keys_), states_, integers);
     if (seen & UNSURE) return false;

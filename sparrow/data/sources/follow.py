@@ -1,0 +1,226 @@
+"""`Follow`: files that are read as they appear, once each, by the source that reads such files."""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from sparrow import fields
+from sparrow.data.errors import DataError
+from sparrow.data.sources.any_source import source_of
+from sparrow.data.sources.base import Reader, Source, register_source
+from sparrow.data.sources.growing import Ending, Entry, Growing, GrowingReader, seconds_of
+from sparrow.data.values import numbers, plain
+from sparrow.files import AnyPath, at, matching
+
+UNFINISHED: Final = (".tmp", ".part", ".partial", ".inprogress", ".crdownload", "._COPYING_")
+"""Endings of files that are being written."""
+
+
+@register_source("follow")
+@dataclasses.dataclass(frozen=True)
+class Follow(Growing):
+    """Files that are trained on as they appear, such as those of each hour. Waits for more.
+
+    Each file is read once. Of the files that are there, the first by name (or by time) comes next; one that appears
+    later is read when it is there, wherever its name stands in the order. Only complete files are read: those that were
+    renamed into the folder, or have a ``marker``. Names that begin with a dot or an underscore, or end in .tmp, .part,
+    .partial or .inprogress, are left out.
+
+    Attributes:
+      path: a pattern such as "clicks/dt=*/*.parquet", or a folder; of any store. Its ending decides how files are read.
+      source: how they are read, instead of ``path``: a source with a path, such as csv.
+      marker: files are complete when there is a file of this name in their folder, such as "_SUCCESS"; with a *, which
+        stands for the file's name, each has its own: "*.done". None: files are renamed into the folder.
+      time_column: files come in the order of their first value of this column; None: by name.
+      bad_files: a file that cannot be read ends the run ("error"), or is left out with a line in the log ("skip").
+      poll_seconds: the time between two looks for files.
+      cut_seconds: rows that do not fill a batch are trained on where no file came for this long; None: they wait.
+      end_marker: the stream ends where this file exists, after all files.
+      end_idle_seconds: the stream ends where no file came for this long; None: it waits.
+      end_at: the stream ends at this time, such as "2026-01-31T06:00:00+00:00"; None: it does not.
+    """
+
+    path: str | None = None
+    source: Source | None = None
+    marker: str | None = None
+    time_column: str | None = None
+    bad_files: str = "error"
+    poll_seconds: float = 1.0
+    cut_seconds: float | None = None
+    end_marker: str | None = None
+    end_idle_seconds: float | None = None
+    end_at: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.path is None) == (self.source is None):
+            raise ValueError("source 'follow': give either path or source")
+        if not isinstance(getattr(self.files, "path", None), str):
+            raise ValueError("source 'follow': source needs one path, with a pattern for files to come")
+        if self.bad_files not in ("error", "skip"):
+            raise ValueError(f"source 'follow': bad_files must be 'error' or 'skip', got {self.bad_files!r}")
+        for field in ("poll_seconds", "cut_seconds", "end_idle_seconds"):
+            if getattr(self, field) is not None:
+                fields.number(f"source 'follow': {field}", getattr(self, field), above=0)
+        seconds_of(self.end_at)
+
+    @property
+    def files(self) -> Source:
+        """The source that reads such files."""
+        return self.source if self.source is not None else source_of(self.path)
+
+    def open(self, columns: Sequence[str]) -> Reader:
+        """Wait for the first file, and read its columns."""
+        return FollowReader(self, columns)
+
+    def column_names(self) -> list[str]:
+        """Return the columns of the first file."""
+        reader = FollowReader(self, [])
+        return self.read_with(reader.first).column_names()
+
+    def read_with(self, file: str) -> Source:
+        """Return the source of one file."""
+        made: Any = dataclasses.replace(self.files, path=file)  # type: ignore[type-var]
+        return made  # type: ignore[no-any-return]
+
+    @property
+    def ending(self) -> Ending:
+        """When the stream ends, and batches end early."""
+        return Ending(self.end_idle_seconds, seconds_of(self.end_at), self.cut_seconds)
+
+
+class FollowReader(GrowingReader):
+    """The chunks of files, as they appear."""
+
+    def __init__(self, source: Follow, columns: Sequence[str]) -> None:
+        """Wait for the first file."""
+        super().__init__(source.ending, source.poll_seconds)
+        self._source, self._columns = source, list(columns)
+        self._taken: set[str] = set()
+        self._last: list[Any] | None = None  # the key of the last file that was taken
+        self._after: list[Any] | None = None  # files up to this key were taken before, by a run whose journal is lost
+        self._keys: dict[str, list[Any]] = {}
+        path: Any = source.files.path  # type: ignore[attr-defined]
+        self._path = str(path)
+        self.begin()
+
+    @property
+    def name(self) -> str:
+        """The pattern."""
+        return self._path
+
+    @property
+    def first(self) -> str:
+        """The first file."""
+        return str(self._waiting[0]["file"])
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the pattern and the order: the files of a position are in the position."""
+        text = repr((self._path, self._source.time_column))
+        return "follow " + hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def look(self) -> list[Entry]:
+        """Return the complete files that are new, in their order."""
+        try:
+            found = [file for file in self._listed() if _is_wanted(file) and str(file) not in self._seen]
+            new = [str(file) for file in found if self._is_complete(file)]
+        except OSError as error:  # of a store: the next look may succeed
+            self.notes.append(f"{self._path} could not be listed, and is tried again: {error}")
+            return []
+        keyed = sorted((key, file) for file in new if (key := self._key(file)) is not None)
+        if self._after is not None:
+            keyed = [(key, file) for key, file in keyed if key > self._after]
+        return [{"file": file, "key": key} for key, file in keyed]
+
+    @property
+    def _seen(self) -> set[str]:
+        return self._taken | {entry["file"] for entry in self._waiting}
+
+    def _listed(self) -> list[AnyPath]:
+        if glob.has_magic(self._path):
+            return matching(self._path)
+        folder = at(self._path)
+        return [file for file in folder.rglob("*") if file.is_file()] if folder.is_dir() else matching(self._path)
+
+    def _is_complete(self, file: AnyPath) -> bool:
+        marker = self._source.marker
+        if marker is None:
+            return file.stat().st_size > 0
+        if file.name == marker or ("*" in marker and file.name.endswith(marker.replace("*", ""))):
+            return False
+        return file.with_name(marker.replace("*", file.name)).is_file()
+
+    def _key(self, file: str) -> list[Any] | None:
+        """Return the place of a file in the order; None: it cannot be read, and is left out."""
+        column = self._source.time_column
+        if column is None:
+            return [file]
+        if file not in self._keys:
+            try:
+                rows = self._source.read_with(file).open([column]).read(0, "skip")
+                parsed = numbers(plain(rows.table.column(column).combine_chunks()))
+                values = parsed.values if parsed.missing is None else parsed.values[~parsed.missing]
+                self._keys[file] = [float(np.min(values)) if len(values) else 0.0, file]
+            except (DataError, IndexError) as error:
+                if self._source.bad_files == "error":
+                    raise
+                self._leave_out({"file": file}, str(error))
+                self._taken.add(file)
+                return None
+        return self._keys[file]
+
+    def open_entry(self, entry: Entry, is_new: bool) -> Reader | None:
+        """Open a file; one that was read before must hold the same rows."""
+        if "left_out" in entry:
+            return None
+        try:
+            reader = self._source.read_with(entry["file"]).open(self._columns)
+        except DataError as error:
+            if not is_new or self._source.bad_files == "error":
+                raise
+            self._leave_out(entry, str(error))
+            return None
+        if is_new:
+            entry["content"] = reader.fingerprint
+        elif entry["content"] != reader.fingerprint:
+            why = "was changed after it was trained on, so the run cannot be repeated; put the old file back, or"
+            raise DataError(f"{why} `sparrow train CONFIG --continue RUN` with another path", entry["file"])
+        return reader
+
+    def _leave_out(self, entry: Entry, why: str) -> None:
+        entry["left_out"] = why
+        self.notes.append(f"a file was left out: {why}")
+
+    def took(self, entry: Entry) -> None:
+        """Note the file."""
+        if "file" in entry:
+            self._taken.add(entry["file"])
+            key = entry["key"]
+            if self._last is not None and key < self._last:
+                self.notes.append(f"{entry['file']} came late, after {self._last[-1]}; it is read now")
+            self._last = max(key, self._last or key)
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """The last file, in their order."""
+        return {"after": self._last}
+
+    def go_to(self, place: Mapping[str, Any]) -> None:
+        """Continue behind a file: which of the files before it came late is not known any more."""
+        self._last = self._after = place["after"]
+        self._taken = set()
+
+    def has_ended(self) -> bool:
+        """Return whether the marker of the end is there."""
+        marker = self._source.end_marker
+        return marker is not None and at(marker).exists()
+
+
+def _is_wanted(file: AnyPath) -> bool:
+    return not file.name.startswith((".", "_")) and not file.name.endswith(UNFINISHED)
